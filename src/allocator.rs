@@ -1,0 +1,355 @@
+//! The allocator of the process, chosen when it starts: mimalloc, jemalloc or the system's.
+//!
+//! It never changes once the first byte was given out, since memory goes back to where it came from, and the code that
+//! decides allocates nothing. It reports nothing either: a name it does not know is left to the command line to refuse.
+//!
+//! ```text
+//!                    before main                              first allocation
+//! argv ─► read_arguments ─► WISH ──────────────────────────► decide ─► DECIDED ─► every alloc, realloc, dealloc
+//!         (.init_array)     SPINDLE_ALLOCATOR, if no wish ──┘
+//! ```
+//!
+//! The library holds the type, [`Switch`]; a program that wants the choice makes it its `#[global_allocator]`.
+
+#![allow(unsafe_code, reason = "GlobalAlloc is an unsafe trait, and argv comes from the C runtime")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::CStr;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use mimalloc::MiMalloc;
+use tikv_jemallocator::Jemalloc;
+
+/// The environment variable that is asked when the arguments name no allocator.
+const VARIABLE: &CStr = c"SPINDLE_ALLOCATOR";
+/// The argument that names the allocator.
+const FLAG: &[u8] = b"--allocator";
+
+/// Nothing is wished or decided yet. The other values of [`WISH`] and [`DECIDED`] are those of [`Choice::code`].
+const NONE: u8 = 0;
+const MIMALLOC: u8 = 1;
+const JEMALLOC: u8 = 2;
+const SYSTEM: u8 = 3;
+
+/// What the arguments ask for. Written by `read_arguments` while the process has one thread; read by [`decide`].
+static WISH: AtomicU8 = AtomicU8::new(NONE);
+
+/// What serves this process. Written once, by the first allocation; read by all that follow.
+static DECIDED: AtomicU8 = AtomicU8::new(NONE);
+
+/// An allocator that `--allocator` can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// mimalloc 2: the default.
+    Mimalloc,
+    /// jemalloc 5.
+    Jemalloc,
+    /// `malloc` of the C library.
+    System,
+}
+
+impl Choice {
+    /// All of them, the default first.
+    pub const ALL: [Self; 3] = [Self::Mimalloc, Self::Jemalloc, Self::System];
+
+    /// The name that the command line uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mimalloc => "mimalloc",
+            Self::Jemalloc => "jemalloc",
+            Self::System => "system",
+        }
+    }
+
+    const fn code(self) -> u8 {
+        match self {
+            Self::Mimalloc => MIMALLOC,
+            Self::Jemalloc => JEMALLOC,
+            Self::System => SYSTEM,
+        }
+    }
+
+    fn by_name(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|choice| choice.name().as_bytes() == name)
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is none of [`Choice::ALL`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no such allocator: {0} (mimalloc, jemalloc or system)")]
+pub struct UnknownAllocator(pub String);
+
+impl FromStr for Choice {
+    type Err = UnknownAllocator;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::by_name(name.as_bytes()).ok_or_else(|| UnknownAllocator(name.to_owned()))
+    }
+}
+
+/// What serves this process: [`Choice::System`] also where [`Switch`] is not the global allocator.
+#[must_use]
+pub fn in_use() -> Choice {
+    // Relaxed: the value stands for itself; it is written once, before anything that this thread could have been given.
+    match DECIDED.load(Ordering::Relaxed) {
+        MIMALLOC => Choice::Mimalloc,
+        JEMALLOC => Choice::Jemalloc,
+        _ => Choice::System,
+    }
+}
+
+/// The global allocator that asks once which allocator it is.
+///
+/// ```
+/// #[global_allocator]
+/// static GLOBAL: spindle::allocator::Switch = spindle::allocator::Switch;
+///
+/// let boxed = Box::new(7);
+/// # let _ = boxed;
+/// println!("memory comes from {}", spindle::allocator::in_use());
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Switch;
+
+/// Hands a call of `GlobalAlloc` to the allocator with this code.
+macro_rules! dispatch {
+    ($code:expr, $method:ident($($argument:expr),*)) => {
+        match $code {
+            MIMALLOC => MiMalloc.$method($($argument),*),
+            JEMALLOC => Jemalloc.$method($($argument),*),
+            _ => System.$method($($argument),*),
+        }
+    };
+}
+
+// SAFETY: the three allocators keep the contract of GlobalAlloc, and one block always meets the same one: DECIDED goes
+// from NONE to one value and stays, and who holds a block got it after that, from a thread that had seen it.
+unsafe impl GlobalAlloc for Switch {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of `alloc`: a layout that is not empty.
+        unsafe { dispatch!(decided(), alloc(layout)) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`: a layout that is not empty.
+        unsafe { dispatch!(decided(), alloc_zeroed(layout)) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller says that `block` came from this allocator with `layout`; whichever gave it gets it.
+        unsafe { dispatch!(decided(), dealloc(block, layout)) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: the caller says that `block` came from this allocator with `layout`, and that `bytes` is not 0.
+        unsafe { dispatch!(decided(), realloc(block, layout, bytes)) }
+    }
+}
+
+/// The code of the allocator in use; the first call decides.
+#[inline]
+fn decided() -> u8 {
+    // Relaxed: the value stands for itself, nothing else is published with it.
+    match DECIDED.load(Ordering::Relaxed) {
+        NONE => decide(),
+        code => code,
+    }
+}
+
+/// The wish of the arguments, else of the environment, else mimalloc. Threads that come here at once agree on one.
+#[cold]
+fn decide() -> u8 {
+    // Relaxed: written before there was a second thread.
+    let code = match WISH.load(Ordering::Relaxed) {
+        NONE => wish_of_environment().unwrap_or(Choice::Mimalloc).code(),
+        code => code,
+    };
+    // Relaxed on both sides: whoever loses the race takes the winner's value, and there is nothing beside the value.
+    match DECIDED.compare_exchange(NONE, code, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => code,
+        Err(winner) => winner,
+    }
+}
+
+fn wish_of_environment() -> Option<Choice> {
+    // SAFETY: the name ends in NUL. The first allocation happens before any thread could change the environment.
+    let value = unsafe { libc::getenv(VARIABLE.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: what getenv returns ends in NUL, and is not changed while it is read here, as above.
+    Choice::by_name(unsafe { CStr::from_ptr(value) }.to_bytes())
+}
+
+/// The first allocator that the arguments name, as `--allocator X` or `--allocator=X`, before a `--`.
+fn wish_of_arguments<'a>(mut arguments: impl Iterator<Item = &'a [u8]>) -> Option<Choice> {
+    while let Some(argument) = arguments.next() {
+        if argument == b"--" {
+            return None;
+        }
+        match argument.strip_prefix(FLAG) {
+            Some([]) => return Choice::by_name(arguments.next()?),
+            Some([b'=', name @ ..]) => return Choice::by_name(name),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Reads argv before `main`. Only glibc hands argv to the functions of `.init_array`; elsewhere the environment decides.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+mod start {
+    use std::ffi::{CStr, c_char, c_int};
+    use std::sync::atomic::Ordering;
+
+    use super::{WISH, wish_of_arguments};
+
+    #[used]
+    // SAFETY: glibc calls each entry of this section once, before main, with (argc, argv, envp): this function's type.
+    #[unsafe(link_section = ".init_array")]
+    static READ_ARGUMENTS: extern "C" fn(c_int, *const *const c_char) = read_arguments;
+
+    extern "C" fn read_arguments(count: c_int, arguments: *const *const c_char) {
+        let count = usize::try_from(count).unwrap_or(0);
+        let words = (1..count).map(|index| {
+            // SAFETY: the C runtime gives `count` pointers to strings that end in NUL and outlive the process's start.
+            unsafe { CStr::from_ptr(*arguments.add(index)) }.to_bytes()
+        });
+        if let Some(choice) = wish_of_arguments(words) {
+            // Relaxed: the process has one thread yet.
+            WISH.store(choice.code(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Bytes of a machine word.
+const WORD: usize = size_of::<usize>();
+/// Up to this many words classes are two words apart (`MI_ALIGN2W`).
+const EVEN_WORDS_MAX: usize = 8;
+/// Above this many bytes a block has memory pages of its own (`MI_MEDIUM_OBJ_SIZE_MAX`).
+const CLASS_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a memory page.
+const PAGE: usize = 4 << 10;
+
+/// The bytes that a block of `bytes` takes in mimalloc, which rounds each request up to one of its classes.
+///
+/// ```text
+/// 8, 16, 32, 48, 64, then four classes for each doubling: 80, 96, 112, 128, 160, 192, 224, 256, 320, … 64 KiB,
+/// then whole memory pages
+/// ```
+/// Source: `mi_bin` and `mi_good_size` in `src/page-queue.c` of mimalloc 2, with 64-bit words and pages of 4 KiB.
+/// mimalloc's own books are not in it; they are below 1 % of what small blocks take.
+///
+/// ```
+/// assert_eq!(spindle::allocator::size_class(100), 112);
+/// ```
+#[must_use]
+pub const fn size_class(bytes: usize) -> usize {
+    let words = bytes.div_ceil(WORD);
+    if words <= 1 {
+        return WORD;
+    }
+    if words <= EVEN_WORDS_MAX {
+        return words.next_multiple_of(2) * WORD;
+    }
+    if bytes > CLASS_BYTES_MAX {
+        return bytes.next_multiple_of(PAGE);
+    }
+    let quarter = 1 << ((words - 1).ilog2() - 2);
+    words.next_multiple_of(quarter) * WORD
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    unsafe extern "C" {
+        /// mimalloc's own answer: a pure function of the size.
+        safe fn mi_good_size(bytes: usize) -> usize;
+    }
+
+    fn wish(arguments: &[&str]) -> Option<Choice> {
+        wish_of_arguments(arguments.iter().map(|argument| argument.as_bytes()))
+    }
+
+    #[test]
+    fn arguments_name_the_allocator_in_both_spellings() {
+        assert_eq!(wish(&["serve", "--allocator", "jemalloc"]), Some(Choice::Jemalloc));
+        assert_eq!(wish(&["serve", "--allocator=system", "--kv", "off"]), Some(Choice::System));
+        assert_eq!(wish(&["serve", "--kv", "off"]), None);
+    }
+
+    #[test]
+    fn arguments_that_name_nothing_known_wish_for_nothing() {
+        assert_eq!(wish(&["--allocator"]), None);
+        assert_eq!(wish(&["--allocator", "tcmalloc"]), None);
+        assert_eq!(wish(&["--allocator="]), None);
+        assert_eq!(wish(&["--allocators", "system"]), None);
+        assert_eq!(wish(&["set", "t", "k", "--", "--allocator=system"]), None);
+    }
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for choice in Choice::ALL {
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+        }
+        let refused = "Mimalloc".parse::<Choice>().unwrap_err();
+        assert!(refused.to_string().contains("Mimalloc"), "{refused}");
+    }
+
+    #[test]
+    fn where_the_switch_is_not_the_global_allocator_the_system_serves() {
+        // The test program has no `#[global_allocator]`, and other tests here name the allocator themselves.
+        assert_eq!(in_use(), Choice::System);
+    }
+
+    #[test]
+    fn each_allocator_keeps_what_a_block_holds_while_it_grows_and_shrinks() {
+        for code in [MIMALLOC, JEMALLOC, SYSTEM] {
+            for align in [1, 8, 16, 64, 4096] {
+                assert_block_survives(code, align);
+            }
+        }
+    }
+
+    /// A block of zeros is given out aligned, filled, grown a hundredfold and shrunk again without losing its bytes.
+    fn assert_block_survives(code: u8, align: usize) {
+        let layout = |bytes| Layout::from_size_align(bytes, align).unwrap();
+        // SAFETY: the layouts are not empty, each is the one of the block's last change, and no byte outside is touched.
+        unsafe {
+            let block = dispatch!(code, alloc_zeroed(layout(100)));
+            assert!(!block.is_null() && block.addr().is_multiple_of(align));
+            assert_eq!(std::slice::from_raw_parts(block, 100), [0; 100]);
+            block.write_bytes(7, 100);
+            let block = dispatch!(code, realloc(block, layout(100), 10_000));
+            assert!(!block.is_null() && block.addr().is_multiple_of(align));
+            assert_eq!(std::slice::from_raw_parts(block, 100), [7; 100]);
+            let block = dispatch!(code, realloc(block, layout(10_000), 10));
+            assert!(!block.is_null() && block.addr().is_multiple_of(align));
+            assert_eq!(std::slice::from_raw_parts(block, 10), [7; 10]);
+            dispatch!(code, dealloc(block, layout(10)));
+        }
+    }
+
+    #[test]
+    fn size_classes_are_those_of_mimalloc() {
+        for bytes in (0..=70_000).chain([100_000, 1 << 20, (1 << 24) + 1]) {
+            assert_eq!(size_class(bytes), mi_good_size(bytes), "{bytes} bytes");
+        }
+    }
+}

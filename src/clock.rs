@@ -1,0 +1,117 @@
+//! The only reader of the clock.
+//!
+//! Everything else is told the time. Two clocks are read here: the monotonic one, for deadlines, and the wall clock,
+//! once, for the base of the versions. Nothing here sleeps.
+//!
+//! ```text
+//! nanoseconds since the server started:   0 ............ now ............ deadline
+//! a reading rounds down to milliseconds:             now.millis()
+//! a deadline rounds up:                                         now.deadline_after(ttl)
+//! ```
+//! So an element never expires early, and `now.millis() >= deadline` means that the deadline has passed.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Milliseconds in a second.
+const MILLIS_PER_SECOND: u64 = 1_000;
+/// Nanoseconds in a millisecond.
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
+/// A clock that started at zero when it was made. Cheap to copy; all copies agree.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// Starts a clock at zero.
+    #[must_use]
+    pub fn start() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+
+    /// Reads the monotonic clock.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        Now {
+            nanos: u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// Nanoseconds since 1970 by the wall clock, 0 if the clock stands before that.
+#[must_use]
+pub fn wall_nanos() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// One reading of the clock: nanoseconds since it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now {
+    nanos: u64,
+}
+
+impl Now {
+    /// A reading made up by a test or a simulation, in nanoseconds since the start.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self { nanos }
+    }
+
+    /// A reading made up by a test or a simulation, in milliseconds since the start.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self {
+            nanos: millis * NANOS_PER_MILLI,
+        }
+    }
+
+    /// Nanoseconds since the start.
+    #[must_use]
+    pub const fn nanos(self) -> u64 {
+        self.nanos
+    }
+
+    /// Milliseconds since the start, rounded down.
+    #[must_use]
+    pub const fn millis(self) -> u64 {
+        self.nanos / NANOS_PER_MILLI
+    }
+
+    /// The deadline, in milliseconds since the start, of what lives `seconds` from now; rounded up, never early.
+    #[must_use]
+    pub const fn deadline_after(self, seconds: u32) -> u64 {
+        self.nanos.div_ceil(NANOS_PER_MILLI) + seconds as u64 * MILLIS_PER_SECOND
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_rounds_down_and_a_deadline_rounds_up() {
+        let now = Now::from_nanos(1_500_000);
+        assert_eq!(now.millis(), 1);
+        assert_eq!(now.deadline_after(1), 1_002);
+        assert_eq!(Now::from_millis(7).deadline_after(0), 7);
+    }
+
+    #[test]
+    fn the_largest_ttl_does_not_overflow() {
+        let century = Now::from_millis(100 * 365 * 86_400 * 1_000);
+        assert!(century.deadline_after(u32::MAX) > century.millis());
+    }
+
+    #[test]
+    fn copies_of_a_clock_agree() {
+        let clock = Clock::start();
+        let copy = clock;
+        let first = clock.now();
+        assert!(copy.now() >= first);
+    }
+}

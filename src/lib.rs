@@ -1,0 +1,46 @@
+//! Tables, timers and task queues over ZeroMQ for a multicore host.
+//!
+//! This crate is the server `spindle`, and the library that it is made of. The protocol of the tables is for clients in
+//! [`protocols::kv`]; what the tables promise stands in [`tables`].
+//!
+//! # One request
+//!
+//! A client's frames come in at the ROUTER of `protocols::kv::queue`, which forwards them, always to the same worker
+//! for the same client, and keeps an account of what the client has outstanding. `protocols::kv::worker` takes what
+//! waits, reads the clock once, and pins itself once. `wire::decode` makes a request of the frames without copying;
+//! `handle::handle` runs the verb on a [`tables::Batch`], which finds the slot and swaps in a new entry;
+//! `wire::encode` writes the reply, which goes back the way that the request came.
+//!
+//! # One change
+//!
+//! After the swap the worker pushes the change into its ring. `protocols::kv::publish` drains the rings through
+//! [`tables::Changes`], which puts the changes of each key in order, and sends them to who subscribes. An earlier
+//! deadline goes to the expiry thread, which keeps it in the [`wheel`] and swaps the element out when it comes up.
+//!
+//! # Floors
+//!
+//! ```text
+//! 6  main, cli, server        arguments, and the composition root: every thread and channel is made there
+//! 5  protocols                bytes to verbs and back; the only sockets
+//! 4  tables                   no socket, no argument; told the time
+//! 2  threads                  the only place that spawns
+//! 1  wheel                    a pure data structure
+//! 0  limits, clock, stats, allocator
+//! ```
+//! Imports go down only; a test of the source text sees to it.
+//!
+//! # What is not here
+//!
+//! The wheel does not know the clock. The tables do not know frames, and the wire does not know tables. Nothing is
+//! stored on disk: a server that starts has no tables.
+
+pub mod allocator;
+pub mod cli;
+pub mod clock;
+pub mod limits;
+pub mod protocols;
+pub mod server;
+pub mod stats;
+pub mod tables;
+pub mod threads;
+pub mod wheel;

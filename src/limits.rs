@@ -1,0 +1,103 @@
+//! Every bound of the server, with its unit and the reason for the number. Nothing here is computed at run time.
+
+use std::time::Duration;
+
+/// Longest name of a table, in bytes, without the NUL that may end it (`spec`: a frame of 1–255 bytes).
+pub const TABLE_NAME_BYTES_MAX: usize = 254;
+
+/// Longest key, in bytes (`spec`).
+pub const KEY_BYTES_MAX: usize = 64;
+
+/// Longest value, in bytes, unless `--max-value` says otherwise (`spec`).
+pub const VALUE_BYTES_DEFAULT: usize = 1024;
+
+/// The most that `--max-value` may say: libzmq closes a connection that sends a larger frame.
+pub const VALUE_BYTES_MAX: usize = FRAME_BYTES_MAX;
+
+/// Largest frame that is read at all, in bytes; a larger one closes its connection (`spec`).
+pub const FRAME_BYTES_MAX: usize = 16 << 20;
+
+/// Keys of one GET_MANY and pairs of one UPDATE_MANY (`spec`).
+pub const MANY_MAX: usize = 1024;
+
+/// Frames of the longest body: UPDATE_MANY has a command, a table, a TTL, and two frames for each pair.
+pub const BODY_FRAMES_MAX: usize = 3 + 2 * MANY_MAX;
+
+/// Frames of an envelope, its empty frame included. Each hop through a ROUTER adds one; nobody has more hops than this.
+pub const ENVELOPE_FRAMES_MAX: usize = 64;
+
+/// Frames of the longest message that is kept while it is read.
+pub const MESSAGE_FRAMES_MAX: usize = ENVELOPE_FRAMES_MAX + BODY_FRAMES_MAX;
+
+/// Tables at once, unless `--max-tables` says otherwise (`spec`).
+pub const TABLES_DEFAULT: usize = 65_536;
+
+/// What one client may have outstanding, in bytes, unless `--client-bytes-max` says otherwise (`spec`).
+pub const CLIENT_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// How many notifications a subscriber may fall behind, unless `--publish-hwm` says otherwise (`spec`).
+pub const PUBLISH_HWM_DEFAULT: i32 = 1_000_000;
+
+/// Share of the memory of the host that tables may take, in percent, unless `--max-memory` says otherwise (`spec`).
+pub const MEMORY_PERCENT_DEFAULT: u64 = 80;
+
+/// Changes that one writing thread may have on the way to the publisher. When they are out, the writer waits.
+/// 65,536 of 24 bytes are 1.5 MiB a thread, and 60 ms of the fastest writer: longer than any time slice.
+pub const CHANGES_PER_WRITER: usize = 1 << 16;
+
+/// Messages to the expiry thread that may wait at once (new earlier deadlines and slots to let go).
+/// When it is full, the sender waits: the expiry thread never waits for a sender.
+pub const DUES_MAX: usize = 1 << 15;
+
+/// Dead slots that may wait for the reaper. When it is full the publisher waits: the reaper always drains it.
+pub const DEAD_MAX: usize = 1 << 15;
+
+/// Timers that the expiry thread looks at before it listens to new ones again.
+pub const EXPIRY_BUDGET: usize = 1024;
+
+/// Slots that the reaper seals or frees before it looks at its queue again.
+pub const REAPER_CHUNK: usize = 512;
+
+/// Requests that a worker handles under one guard and one reading of the clock.
+pub const BATCH_MAX: usize = 64;
+
+/// How long the server goes on answering and sockets go on sending at shutdown (`ARCHITECTURE`).
+pub const LINGER: Duration = Duration::from_secs(5);
+
+/// What a frame costs in memory beside its bytes: the structure in which libzmq keeps it (`zmq_msg_t`).
+pub const FRAME_OVERHEAD_BYTES: u64 = 64;
+
+/// Bytes of an envelope that are kept while a message is read; a longer message is answered BAD REQUEST.
+pub const ENVELOPE_BYTES_MAX: usize = 64 << 10;
+
+/// Frames of one client that may be on their way to its worker. The client's further requests wait their turn, so that
+/// no client fills the pipe of a worker that others share. 2,048 frames are 682 GETs, or two of the longest GET_MANY.
+pub const WINDOW_FRAMES: u32 = 2_048;
+
+/// What all clients together may have outstanding, in bytes. Above it no request is taken until some are answered, and
+/// clients that do not read are cut off, the largest first, if they hold half of it. A client that is alone may have
+/// what `--client-bytes-max` grants even if that is more.
+pub const HELD_BYTES_MAX: u64 = 1 << 30;
+
+/// Clients with nothing outstanding that are remembered all the same, about 300 bytes each: it saves the making of an
+/// entry for each request.
+pub const IDLE_CLIENTS_MAX: usize = 1 << 16;
+
+/// Messages that the queue moves in one direction before it looks in the other.
+pub const QUEUE_BURST: usize = 256;
+
+/// Frames that a worker takes in one batch before it stops at the next message: 32 of the largest messages would
+/// otherwise wait for the answer to the first.
+pub const BATCH_FRAMES_MAX: usize = 2_048;
+
+/// Changes that the publisher announces before it looks for new subscriptions.
+pub const PUBLISH_BURST: usize = 1_024;
+
+/// Replies that the pipe to a client may hold. Of large ones fewer: the queue bounds their bytes. With a tenth of it the
+/// queue and the I/O thread would take turns.
+pub const REPLIES_IN_PIPE: i32 = 1_000;
+
+// A request of UPDATE_MANY may commit an expiry and an update for each pair, and must find its credits in one ring.
+const _: () = assert!(CHANGES_PER_WRITER >= 4 * MANY_MAX);
+const _: () = assert!(CHANGES_PER_WRITER.is_power_of_two());
+const _: () = assert!(VALUE_BYTES_DEFAULT <= VALUE_BYTES_MAX);

@@ -1,0 +1,349 @@
+//! What the threads count about themselves, and what a report reads of it while they work.
+//!
+//! Nothing here reads a clock, prints, or makes a thread that works wait for one that reads; only a sampled latency takes
+//! a lock, which a reader holds for as long as it copies a histogram. What is read is exact once the writer is still;
+//! until then each figure is a moment's, and two figures need not be of the same moment.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hdrhistogram::Histogram;
+
+/// Longest latency that is told apart from longer ones, in nanoseconds: an hour. It bounds what a histogram may grow to.
+const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
+/// Significant decimal digits of a percentile.
+const DIGITS: u8 = 3;
+
+/// A count with one writer: adding is a load and a store, without a locked instruction. Any thread reads.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// A count of zero.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Adds. Only the thread that owns the counter may: of two that add at once, one may be forgotten.
+    pub fn add(&self, count: u64) {
+        // Relaxed: nothing is published with a count, and the owner sees its own stores.
+        let sum = self.0.load(Ordering::Relaxed).wrapping_add(count);
+        self.0.store(sum, Ordering::Relaxed);
+    }
+
+    /// The count as of some moment not long ago.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        // Relaxed: as in `add`.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A count that any thread may add to: for what happens rarely.
+#[derive(Debug, Default)]
+pub struct SharedCounter(AtomicU64);
+
+impl SharedCounter {
+    /// A count of zero.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Adds.
+    pub fn add(&self, count: u64) {
+        // Relaxed: nothing is published with a count.
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The count as of some moment not long ago.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        // Relaxed: as in `add`.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A figure that goes up and down, with one writer. Any thread reads.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// A figure of zero.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Says what the figure is now.
+    pub fn set(&self, figure: u64) {
+        // Relaxed: nothing is published with a figure.
+        self.0.store(figure, Ordering::Relaxed);
+    }
+
+    /// The figure as of some moment not long ago.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        // Relaxed: as in `set`.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Picks about one of `every` events, at uneven distances, so that it does not fall into step with what repeats.
+///
+/// One thread owns it.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    every: u32,
+    /// Events to let pass before the next pick.
+    left: u32,
+    /// State of a xorshift generator (Marsaglia, "Xorshift RNGs", 2003); never 0.
+    state: u32,
+}
+
+impl Sampler {
+    /// Picks one of `every` events in the long run; 0 and 1 pick each.
+    #[must_use]
+    pub const fn new(every: u32) -> Self {
+        Self { every: if every == 0 { 1 } else { every }, left: 0, state: 0x9e37_79b9 }
+    }
+
+    /// Whether the event that happens now is picked. The first one is.
+    #[inline]
+    pub fn picks(&mut self) -> bool {
+        if self.left > 0 {
+            self.left -= 1;
+            return false;
+        }
+        self.left = self.gap();
+        true
+    }
+
+    /// Events to let pass: even over 0 ..= 2 (every − 1), so every − 1 on average.
+    fn gap(&mut self) -> u32 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 17;
+        self.state ^= self.state << 5;
+        let choices = 2 * u64::from(self.every) - 1;
+        u32::try_from((u64::from(self.state) * choices) >> u32::BITS).unwrap_or(u32::MAX)
+    }
+}
+
+/// Latencies that one thread records and any thread reads.
+///
+/// ```
+/// use spindle::stats::{Latencies, Percentiles};
+///
+/// let (first, second) = (Latencies::new(), Latencies::new());
+/// first.record(1_000);
+/// second.record(3_000);
+/// let both = Percentiles::of([&first, &second]);
+/// assert_eq!((both.count, both.p50), (2, 1_000));
+/// ```
+#[derive(Debug)]
+pub struct Latencies {
+    /// Written by the owner, per sample; read by reports. It starts small and grows to the longest latency it has met.
+    histogram: Mutex<Histogram<u64>>,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Latencies {
+    /// Without a sample.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { histogram: Mutex::new(empty_histogram()) }
+    }
+
+    /// Records one sample. Meant for sampled events: it takes a lock, uncontended unless a report is being made.
+    pub fn record(&self, nanos: u64) {
+        let recorded = self.lock().record(nanos.min(LATENCY_NANOS_MAX));
+        debug_assert!(recorded.is_ok(), "a histogram that grows takes every value");
+    }
+
+    /// A histogram stays whole when a thread panics beside it: each record is one step.
+    fn lock(&self) -> MutexGuard<'_, Histogram<u64>> {
+        self.histogram.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a report shows of latencies, in the unit in which they were recorded, to three digits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Percentiles {
+    /// Samples.
+    pub count: u64,
+    /// Half of the samples are not above this.
+    pub p50: u64,
+    /// 90 % of the samples are not above this.
+    pub p90: u64,
+    /// 99 % of the samples are not above this.
+    pub p99: u64,
+    /// 99.9 % of the samples are not above this.
+    pub p999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+impl Percentiles {
+    /// Of the samples of all `latencies` together.
+    #[must_use]
+    pub fn of<'a>(latencies: impl IntoIterator<Item = &'a Latencies>) -> Self {
+        let mut all = empty_histogram();
+        for one in latencies {
+            // It resizes itself, so there is nothing that it could refuse to add.
+            let added = all.add(&*one.lock());
+            debug_assert!(added.is_ok(), "a histogram that grows takes every other");
+        }
+        if all.is_empty() {
+            return Self::default();
+        }
+        Self {
+            count: all.len(),
+            p50: all.value_at_quantile(0.5),
+            p90: all.value_at_quantile(0.9),
+            p99: all.value_at_quantile(0.99),
+            p999: all.value_at_quantile(0.999),
+            max: all.max(),
+        }
+    }
+}
+
+/// A histogram that grows with what it meets.
+fn empty_histogram() -> Histogram<u64> {
+    Histogram::new(DIGITS).expect("three digits are within the five that it can do")
+}
+
+/// How long a thread has worked, and not waited, since it started. The thread owns it; any thread reads.
+///
+/// Times are nanoseconds of one clock, and come in as arguments.
+#[derive(Debug)]
+pub struct BusyMeter {
+    started: u64,
+    /// Nanoseconds of the stretches of work that have ended.
+    busy: Counter,
+    /// When the stretch of work that goes on began; [`IDLE`] if none does. Written by the owner.
+    since: AtomicU64,
+}
+
+/// No stretch of work goes on.
+const IDLE: u64 = u64::MAX;
+
+impl BusyMeter {
+    /// Of a thread that starts at `now` and is idle.
+    #[must_use]
+    pub const fn new(now: u64) -> Self {
+        Self { started: now, busy: Counter::new(), since: AtomicU64::new(IDLE) }
+    }
+
+    /// The thread begins to work. A stretch that goes on is ended first.
+    pub fn begin(&self, now: u64) {
+        self.end(now);
+        // Relaxed: a report that sees it late shows a moment ago.
+        self.since.store(now, Ordering::Relaxed);
+    }
+
+    /// The thread goes to wait.
+    pub fn end(&self, now: u64) {
+        // Relaxed: as in `begin`. A reader between the two stores misses this stretch once.
+        let since = self.since.load(Ordering::Relaxed);
+        if since != IDLE {
+            self.since.store(IDLE, Ordering::Relaxed);
+            self.busy.add(now.saturating_sub(since));
+        }
+    }
+
+    /// Nanoseconds of work until `now`, with the stretch that goes on.
+    #[must_use]
+    pub fn busy_nanos(&self, now: u64) -> u64 {
+        // Relaxed: as in `begin`; IDLE lies in the future and counts nothing.
+        let ongoing = now.saturating_sub(self.since.load(Ordering::Relaxed));
+        self.busy.get().saturating_add(ongoing)
+    }
+
+    /// The share of the time until `now` that was work, from 0 to 1.
+    #[must_use]
+    pub fn share(&self, now: u64) -> f64 {
+        let total = now.saturating_sub(self.started).max(1);
+        (self.busy_nanos(now) as f64 / total as f64).min(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_read_by_others_exactly_once_its_writer_is_still() {
+        let (own, shared) = (Counter::new(), SharedCounter::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..1000).for_each(|_| own.add(2)));
+            for _ in 0..2 {
+                scope.spawn(|| (0..1000).for_each(|_| shared.add(1)));
+            }
+        });
+        assert_eq!((own.get(), shared.get()), (2000, 2000));
+    }
+
+    #[test]
+    fn a_sampler_picks_the_share_that_it_was_asked_for() {
+        for every in [1, 2, 7, 32, 64] {
+            let mut sampler = Sampler::new(every);
+            let picked = (0..1_000_000).filter(|_| sampler.picks()).count();
+            let expected = 1_000_000.0 / f64::from(every);
+            let error = (picked as f64 - expected).abs() / expected;
+            assert!(error < 0.05, "one of {every}: {picked} instead of {expected}");
+        }
+    }
+
+    #[test]
+    fn a_sampler_does_not_fall_into_step_with_its_own_distance() {
+        let mut sampler = Sampler::new(64);
+        let mut places = [0_u32; 64];
+        for _ in 0..10_000 {
+            for place in &mut places {
+                *place += u32::from(sampler.picks());
+            }
+        }
+        assert!(places.iter().all(|&picks| picks > 0), "{places:?}");
+    }
+
+    #[test]
+    fn percentiles_are_of_all_samples_together() {
+        let halves = [Latencies::new(), Latencies::new()];
+        for (half, values) in halves.iter().zip([1..=500, 501..=1000]) {
+            values.for_each(|value| half.record(value));
+        }
+        let all = Percentiles::of(&halves);
+        assert_eq!((all.count, all.p50, all.p90, all.p99, all.max), (1000, 500, 900, 990, 1000));
+        assert_eq!(Percentiles::of([&Latencies::new()]), Percentiles::default());
+    }
+
+    #[test]
+    fn a_latency_beyond_all_bounds_counts_as_the_longest() {
+        let latencies = Latencies::new();
+        latencies.record(u64::MAX);
+        latencies.record(0);
+        let read = Percentiles::of([&latencies]);
+        assert_eq!(read.count, 2);
+        assert!(read.max >= LATENCY_NANOS_MAX && read.max < LATENCY_NANOS_MAX / 100 * 101);
+    }
+
+    #[test]
+    fn a_busy_meter_counts_stretches_and_the_one_that_goes_on() {
+        let meter = BusyMeter::new(1_000);
+        meter.begin(1_100);
+        meter.end(1_200);
+        assert_eq!(meter.busy_nanos(2_000), 100);
+        meter.end(1_900);
+        meter.begin(1_900);
+        assert_eq!(meter.busy_nanos(2_000), 200);
+        assert!((meter.share(2_000) - 0.2).abs() < 1e-9);
+        meter.begin(2_000);
+        assert_eq!(meter.busy_nanos(2_000), 200);
+    }
+}

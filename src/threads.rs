@@ -1,0 +1,171 @@
+//! The only place that makes threads: their name, their core, their signals, and what a panic in one of them means.
+//!
+//! - A thread is named as `ARCHITECTURE` lists it, so that `top -H` and a panic say who it is.
+//! - A thread that is pinned runs on one core; one that is not goes where the system puts it.
+//! - Signals are blocked in it: they arrive in the one thread that waits for them, and never interrupt a call. Only those
+//!   that a fault of the thread itself raises are not: blocked, they would end the process without a word.
+//! - A panic in it ends the process at once, with a message: a server that has lost a thread would only look alive.
+//!
+//! What is not here: who talks to whom (`server` makes the channels), and the threads that libzmq makes for itself.
+
+use std::cell::Cell;
+use std::io;
+use std::panic::{PanicHookInfo, set_hook, take_hook};
+use std::sync::Once;
+use std::thread::{Builder, JoinHandle};
+
+use core_affinity::CoreId;
+
+/// Exit status after a panic in a thread: EX_SOFTWARE of sysexits.h.
+const PANIC_STATUS: i32 = 70;
+
+thread_local! {
+    /// Whether this thread was made here. Written once, by the thread itself, before it does anything else.
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The cores that this process may use, as numbers of the system.
+///
+/// To be asked once, before any thread is pinned: a pinned thread sees only its own core.
+#[must_use]
+pub fn cores() -> Vec<usize> {
+    let cores = core_affinity::get_core_ids().unwrap_or_default();
+    cores.into_iter().map(|core| core.id).collect()
+}
+
+/// How many cores' worth of time this process may use: at most as many as [`cores`], less under a quota.
+#[must_use]
+pub fn parallelism() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Starts a thread. A panic in it stops the process with status 70.
+///
+/// # Errors
+/// If the system makes no more threads.
+pub fn spawn<F>(name: &str, core: Option<usize>, work: F) -> io::Result<JoinHandle<()>>
+where
+    F: FnOnce() + Send + 'static,
+{
+    stop_the_process_on_panic();
+    Builder::new().name(name.to_owned()).spawn(move || {
+        IS_OURS.set(true);
+        block_signals();
+        if let Some(id) = core {
+            pin(id);
+        }
+        work();
+    })
+}
+
+/// Ties the calling thread to a core. One that the system refuses is reported and not tied.
+fn pin(id: usize) {
+    if !core_affinity::set_for_current(CoreId { id }) {
+        tracing::warn!(core = id, "the system does not let a thread run on this core");
+    }
+}
+
+/// Signals that a thread raises by its own fault.
+const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+
+/// Blocks the signals from outside in the calling thread, and so in the threads that it makes.
+#[expect(unsafe_code, reason = "no safe crate of this project sets a thread's signal mask")]
+fn block_signals() {
+    // SAFETY: the calls write only to `outside`, which is a live local and a plain C structure for which zeros are a
+    // value; sigfillset fills it before the others read it, and a null old mask is allowed.
+    let status = unsafe {
+        let mut outside: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut outside);
+        for fault in FAULTS {
+            libc::sigdelset(&raw mut outside, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const outside, std::ptr::null_mut())
+    };
+    assert_eq!(status, 0, "SIG_BLOCK is a valid request");
+}
+
+/// Makes a panic in a thread of ours the end of the process. Panics elsewhere, say in a test, stay what they are.
+fn stop_the_process_on_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let others = take_hook();
+        set_hook(Box::new(move |panic| {
+            if IS_OURS.get() {
+                stop(panic);
+            }
+            others(panic);
+        }));
+    });
+}
+
+/// Says what happened and ends the process, without destructors: they might wait for the thread that is lost.
+fn stop(panic: &PanicHookInfo<'_>) -> ! {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("unnamed");
+    eprintln!("spindle: thread {name} failed, the server stops: {panic}");
+    signal_hook::low_level::exit(PANIC_STATUS)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+    use std::process::Command;
+    use std::sync::mpsc;
+
+    /// Set for the process that a test starts to see it fail.
+    const TO_FAIL: &str = "SPINDLE_TEST_THREAD_TO_FAIL";
+
+    #[test]
+    fn a_thread_has_its_name_and_its_core() {
+        let core = cores().into_iter().next();
+        let (sender, receiver) = mpsc::channel();
+        let thread = spawn("named", core, move || {
+            let name = std::thread::current().name().map(str::to_owned);
+            sender.send((name, cores())).unwrap();
+        });
+        let (name, seen) = receiver.recv().unwrap();
+        thread.unwrap().join().unwrap();
+        assert_eq!(name.as_deref(), Some("named"));
+        assert_eq!(seen, core.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_thread_takes_no_signals() {
+        let (sender, receiver) = mpsc::channel();
+        let thread = spawn("deaf", None, move || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            sender.send(status).unwrap();
+        });
+        let status = receiver.recv().unwrap();
+        thread.unwrap().join().unwrap();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        let mask = u64::from_str_radix(blocked.unwrap().trim(), 16).unwrap();
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+            assert_ne!(mask & (1 << (signal - 1)), 0, "signal {signal}");
+        }
+    }
+
+    /// The body of the process that [`a_panic_in_a_thread_stops_the_process`] starts; nothing when run by itself.
+    #[test]
+    fn fails_when_asked_to() {
+        if std::env::var_os(TO_FAIL).is_some() {
+            let thread = spawn("doomed", None, || panic!("on purpose"));
+            thread.unwrap().join().unwrap();
+            std::process::exit(0);
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_thread_stops_the_process() {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "threads::tests::fails_when_asked_to", "--nocapture"])
+            .env(TO_FAIL, "1")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(PANIC_STATUS));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("doomed") && said.contains("on purpose"), "{said}");
+    }
+}
