@@ -1,0 +1,251 @@
+//! Storage for chunks: the pieces of 128 bytes in which the timers of a slot are chained.
+//!
+//! Chunks are addressed by number, live in segments that never move, and are used again once they are free. Nothing is
+//! given back to the allocator. What a slot is, and how chunks hang together, is not known here.
+//!
+//! ```text
+//! Chunk (payloads of 8 bytes with a niche)   +0 6 deadlines   +48 6 payloads   +96 6 ids   +120 next   +124 slot
+//! Place (31 bits)                            number of the chunk: 28 | position in the chunk: 3
+//! ```
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "places come from here and from the chains; a wrong one must stop the server"
+)]
+
+/// Entries of a chunk: with payloads of 8 bytes they and their header fill two cache lines.
+pub(super) const CHUNK_ENTRIES: u32 = 6;
+
+/// Stands for "no chunk".
+pub(super) const NO_CHUNK: u32 = u32::MAX;
+
+/// Bits of a `Place`. The one that is left over marks ids that are free.
+pub(super) const PLACE_BITS: u32 = 31;
+const POSITION_BITS: u32 = 3;
+/// Chunks that a `Place` can name: 1.6 billion timers, for which the wheel alone would take 40 GB.
+const CHUNKS_MAX: u32 = 1 << (PLACE_BITS - POSITION_BITS);
+
+/// Chunks of a segment: 64 KiB with payloads of 8 bytes, small enough that nobody feels it being made.
+const SEGMENT_BITS: u32 = 9;
+const SEGMENT_CHUNKS: usize = 1 << SEGMENT_BITS;
+
+const _: () = assert!(size_of::<Chunk<std::num::NonZeroU64>>() == 128);
+const _: () = assert!(CHUNK_ENTRIES < 1 << POSITION_BITS);
+
+/// One timer: what `arm` was given, and its id.
+#[derive(Debug)]
+pub(super) struct Entry<T> {
+    pub(super) deadline: u64,
+    pub(super) payload: T,
+    pub(super) id: u32,
+}
+
+/// A position in a chunk. `CHUNK_ENTRIES` is the position after the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(u32);
+
+impl Place {
+    pub(super) const fn new(chunk: u32, position: u32) -> Self {
+        Self(chunk << POSITION_BITS | position)
+    }
+
+    pub(super) const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    pub(super) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(super) const fn chunk(self) -> u32 {
+        self.0 >> POSITION_BITS
+    }
+
+    pub(super) const fn position(self) -> u32 {
+        self.0 & ((1 << POSITION_BITS) - 1)
+    }
+
+    /// The next place in the same chunk.
+    pub(super) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    /// The place before this one, which is not the first of its chunk.
+    pub(super) const fn previous(self) -> Self {
+        Self(self.0 - 1)
+    }
+}
+
+/// Some timers of one slot, in no order. A position that is not used holds no payload.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Chunk<T> {
+    deadlines: [u64; CHUNK_ENTRIES as usize],
+    payloads: [Option<T>; CHUNK_ENTRIES as usize],
+    ids: [u32; CHUNK_ENTRIES as usize],
+    /// The next chunk of the slot, or of the free list.
+    next: u32,
+    /// The number of the slot.
+    slot: u32,
+}
+
+impl<T> Chunk<T> {
+    fn empty() -> Self {
+        Self {
+            deadlines: [0; CHUNK_ENTRIES as usize],
+            payloads: [const { None }; CHUNK_ENTRIES as usize],
+            ids: [0; CHUNK_ENTRIES as usize],
+            next: NO_CHUNK,
+            slot: 0,
+        }
+    }
+
+    /// The number of the slot that the chunk belongs to.
+    pub(super) const fn slot(&self) -> u32 {
+        self.slot
+    }
+
+    /// Takes out the timer at a position that is used.
+    pub(super) fn take_entry(&mut self, position: u32) -> Entry<T> {
+        let position = position as usize;
+        let Some(payload) = self.payloads[position].take() else {
+            unreachable!("places lead to timers");
+        };
+        Entry { deadline: self.deadlines[position], payload, id: self.ids[position] }
+    }
+
+    pub(super) fn set_entry(&mut self, position: u32, entry: Entry<T>) {
+        let position = position as usize;
+        self.deadlines[position] = entry.deadline;
+        self.payloads[position] = Some(entry.payload);
+        self.ids[position] = entry.id;
+    }
+}
+
+/// All chunks, used and free.
+#[derive(Debug)]
+pub(super) struct Chunks<T> {
+    segments: Vec<Box<[Chunk<T>; SEGMENT_CHUNKS]>>,
+    /// Chunks that were ever used; those with higher numbers are new.
+    used: u32,
+    /// Head of the list of free chunks. The last one freed is the first one used again, while it is in the cache.
+    free: u32,
+}
+
+impl<T> Chunks<T> {
+    pub(super) const fn new() -> Self {
+        Self { segments: Vec::new(), used: 0, free: NO_CHUNK }
+    }
+
+    pub(super) fn get(&self, chunk: u32) -> &Chunk<T> {
+        let (segment, index) = split(chunk);
+        &self.segments[segment][index]
+    }
+
+    pub(super) fn get_mut(&mut self, chunk: u32) -> &mut Chunk<T> {
+        let (segment, index) = split(chunk);
+        &mut self.segments[segment][index]
+    }
+
+    /// Takes an empty chunk for `slot` that comes before the chunk `next`.
+    pub(super) fn take(&mut self, slot: u32, next: u32) -> u32 {
+        let number = if self.free == NO_CHUNK { self.grow() } else { self.free };
+        let chunk = self.get_mut(number);
+        let free = chunk.next;
+        chunk.next = next;
+        chunk.slot = slot;
+        self.free = free;
+        number
+    }
+
+    /// Gives a chunk back; answers with the one that came after it.
+    pub(super) fn release(&mut self, number: u32) -> u32 {
+        let free = self.free;
+        let chunk = self.get_mut(number);
+        let next = chunk.next;
+        chunk.next = free;
+        self.free = number;
+        next
+    }
+
+    /// Reads the chunk that comes after `chunk`, so that it is on its way from memory when its turn comes.
+    pub(super) fn touch_next(&self, chunk: u32) {
+        let next = self.get(chunk).next;
+        if next != NO_CHUNK {
+            let next = self.get(next);
+            std::hint::black_box((next.next, next.deadlines[0]));
+        }
+    }
+
+    /// A chunk that was never used, as a free list of its own.
+    fn grow(&mut self) -> u32 {
+        let number = self.used;
+        assert!(number < CHUNKS_MAX, "more timers than places");
+        if split(number).0 == self.segments.len() {
+            self.add_segment();
+        }
+        self.used += 1;
+        number
+    }
+
+    /// Stays out of line, because it takes a segment's size of stack.
+    #[cold]
+    #[inline(never)]
+    fn add_segment(&mut self) {
+        let segment = Box::new(std::array::from_fn(|_| Chunk::empty()));
+        self.segments.push(segment);
+    }
+
+    /// Memory held, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.segments.capacity() * size_of::<Box<[Chunk<T>; SEGMENT_CHUNKS]>>()
+            + self.segments.len() * SEGMENT_CHUNKS * size_of::<Chunk<T>>()
+    }
+}
+
+/// The segment of a chunk, and its index there.
+const fn split(chunk: u32) -> (usize, usize) {
+    let chunk = chunk as usize;
+    (chunk >> SEGMENT_BITS, chunk & (SEGMENT_CHUNKS - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_keeps_chunk_and_position_apart() {
+        let last = Place::new(CHUNKS_MAX - 1, CHUNK_ENTRIES);
+        assert_eq!(last.chunk(), CHUNKS_MAX - 1);
+        assert_eq!(last.position(), CHUNK_ENTRIES);
+        assert_eq!(last.previous().next(), last);
+        assert_eq!(Place::from_bits(last.bits()), last);
+        assert!(last.bits() < 1 << PLACE_BITS);
+    }
+
+    #[test]
+    fn the_last_chunk_released_is_the_first_one_taken() {
+        let mut chunks = Chunks::<u64>::new();
+        let first = chunks.take(7, NO_CHUNK);
+        let second = chunks.take(7, first);
+        assert_eq!(chunks.release(second), first);
+        assert_eq!(chunks.release(first), NO_CHUNK);
+        assert_eq!(chunks.take(8, NO_CHUNK), first);
+        assert_eq!(chunks.take(9, first), second);
+        assert_eq!(chunks.get(second).slot(), 9);
+        assert_ne!(chunks.take(9, second), first);
+    }
+
+    #[test]
+    fn chunks_do_not_move_when_storage_grows() {
+        let mut chunks = Chunks::new();
+        let count = u32::try_from(3 * SEGMENT_CHUNKS + 1).expect("a small number");
+        for number in 0..count {
+            let id = number;
+            assert_eq!(chunks.take(number, NO_CHUNK), number);
+            chunks.get_mut(number).set_entry(5, Entry { deadline: 1, payload: 2_u64, id });
+        }
+        assert!((0..count).all(|number| chunks.get_mut(number).take_entry(5).id == number));
+        assert_eq!(chunks.segments.len(), 4);
+    }
+}
