@@ -1,0 +1,143 @@
+//! What the elements cost, and whether there is room for more.
+//!
+//! Costs are what an allocator really takes: sizes are rounded up to its classes, and the index and the wheel count.
+//! Memory that has been replaced but not given back yet (one batch per thread) is not in the account.
+//!
+//! ```text
+//! element = slot (header 32 + key) + entry (header 16 + value) + its share of the index + a wheel record if it has a TTL
+//! ```
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use crossbeam::utils::CachePadded;
+
+use super::index::INDEX_BYTES_PER_SLOT;
+use super::slot::{ENTRY_HEADER_BYTES, SLOT_HEADER_BYTES};
+use crate::allocator::size_class;
+
+/// What a table takes before it has elements: the structure, its first bucket, the smallest map, its names.
+pub(super) const TABLE_BYTES: i64 = 4096;
+/// A record of the wheel, its share of half-filled chunks included.
+const TIMER_BYTES: i64 = 32;
+/// A session keeps back at most this share of the limit before it writes to the shared account.
+const SLACK_SHARE: i64 = 1024;
+/// A session keeps back at most this many bytes.
+const SLACK_BYTES_MAX: i64 = 64 << 10;
+
+/// What a slot with a key of this length costs, in bytes.
+pub(super) fn slot_bytes(key_bytes: usize) -> i64 {
+    signed(size_class(SLOT_HEADER_BYTES + key_bytes) + INDEX_BYTES_PER_SLOT)
+}
+
+/// What an entry with a value of this length costs, in bytes.
+pub(super) fn entry_bytes(value_bytes: usize) -> i64 {
+    signed(size_class(ENTRY_HEADER_BYTES + value_bytes))
+}
+
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// The shared account of all tables.
+pub(super) struct Account {
+    used: CachePadded<AtomicI64>,
+    /// Records of the wheel. Written by the expiry thread.
+    timers: AtomicU64,
+    limit: i64,
+    slack: i64,
+}
+
+impl Account {
+    pub(super) fn new(limit: u64) -> Self {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        Self {
+            used: CachePadded::new(AtomicI64::new(0)),
+            timers: AtomicU64::new(0),
+            limit,
+            slack: (limit / SLACK_SHARE).min(SLACK_BYTES_MAX),
+        }
+    }
+
+    /// Bytes in use.
+    pub(super) fn used(&self) -> i64 {
+        let timers = i64::try_from(self.timers.load(Ordering::Relaxed)).unwrap_or(0);
+        self.used.load(Ordering::Relaxed) + timers * TIMER_BYTES
+    }
+
+    /// The wheel holds `timers` records.
+    pub(super) fn set_timers(&self, timers: u64) {
+        self.timers.store(timers, Ordering::Relaxed);
+    }
+
+    pub(super) fn timers(&self) -> u64 {
+        self.timers.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn limit(&self) -> i64 {
+        self.limit
+    }
+}
+
+/// One thread's part of the account: changes are gathered here and written to the shared one now and then.
+#[derive(Default)]
+pub(super) struct Tab {
+    kept: i64,
+}
+
+impl Tab {
+    /// Whether `bytes` more fit.
+    pub(super) fn admits(&self, account: &Account, bytes: i64) -> bool {
+        bytes <= 0 || account.used() + self.kept + bytes <= account.limit
+    }
+
+    /// `bytes` more are in use.
+    pub(super) fn add(&mut self, account: &Account, bytes: i64) {
+        if bytes == 0 {
+            return;
+        }
+        self.kept += bytes;
+        if self.kept.abs() > account.slack {
+            self.settle(account);
+        }
+    }
+
+    /// Writes what was kept back to the shared account.
+    pub(super) fn settle(&mut self, account: &Account) {
+        account.used.fetch_add(self.kept, Ordering::Relaxed);
+        self.kept = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_admits_exactly_what_fits() {
+        let account = Account::new(1000);
+        let mut tab = Tab::default();
+        tab.add(&account, 900);
+        assert!(tab.admits(&account, 100));
+        assert!(!tab.admits(&account, 101));
+        assert!(tab.admits(&account, -1), "what shrinks always fits");
+    }
+
+    #[test]
+    fn what_a_session_keeps_back_is_bounded() {
+        let account = Account::new(1 << 30);
+        let mut tab = Tab::default();
+        for _ in 0..1000 {
+            tab.add(&account, 1000);
+        }
+        assert!((account.used() - 1_000_000).abs() <= SLACK_BYTES_MAX);
+        tab.settle(&account);
+        assert_eq!(account.used(), 1_000_000);
+    }
+
+    #[test]
+    fn timers_count() {
+        let account = Account::new(1 << 20);
+        account.set_timers(10);
+        assert_eq!(account.used(), 10 * TIMER_BYTES);
+    }
+}

@@ -1,0 +1,260 @@
+//! The publisher's end of the change queue: takes the writers' rings, puts each slot's changes in order, announces.
+//!
+//! It serialises nothing and knows no socket: the caller's closure does the telling. What it holds back is bounded by
+//! the writers' credits.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use ahash::AHashMap;
+use crossbeam::epoch;
+
+use super::catalog::{Registry, TableCache};
+use super::change::{ASLEEP, AWAKE, Change, Committed, Hub, LAZY, Ring, lock};
+use super::slot::{SlotHandle, State};
+use super::table::Table;
+use super::{ChangeKind, Drained};
+
+/// A ring as the publisher knows it.
+struct Lane {
+    ring: Arc<Ring>,
+    /// Announced changes of this ring: what the credits are counted by.
+    announced: u64,
+    /// Taken from the ring; the difference is held back.
+    taken: u64,
+}
+
+/// A change, and the lane that its credit goes back to.
+struct Held {
+    change: Change,
+    lane: u64,
+}
+
+/// What the publisher hands on when a slot or a table has come to its end.
+pub(super) trait Undertaker: Send {
+    /// `slot` is dead, all its changes are announced, and no one else will hand it over. It holds its table unsettled.
+    fn bury(&mut self, table: &Arc<Table>, slot: SlotHandle);
+    /// All slots of the table are dead and announced.
+    fn settle(&mut self, table: &Arc<Table>);
+}
+
+/// The publisher's end of the change queue. One thread owns it.
+pub struct Changes {
+    hub: Arc<Hub>,
+    generation: usize,
+    lanes: AHashMap<u64, Lane>,
+    /// The lanes' numbers in the order in which they are served.
+    order: Vec<u64>,
+    next_lane: u64,
+    /// By the address of the slot: changes that came before their predecessor.
+    held: AHashMap<usize, Vec<Held>>,
+    /// By the address of a slot of an older table: changes that wait for its last one.
+    blocked: AHashMap<usize, Vec<Held>>,
+    work: VecDeque<Held>,
+    tables: TableCache,
+    undertaker: Box<dyn Undertaker>,
+}
+
+impl Changes {
+    pub(super) fn new(hub: Arc<Hub>, registry: Arc<Registry>, undertaker: Box<dyn Undertaker>) -> Self {
+        Self {
+            hub,
+            generation: usize::MAX,
+            lanes: AHashMap::new(),
+            order: Vec::new(),
+            next_lane: 0,
+            held: AHashMap::new(),
+            blocked: AHashMap::new(),
+            work: VecDeque::new(),
+            tables: TableCache::new(registry),
+            undertaker,
+        }
+    }
+
+    /// How the publisher is woken: called by writers, from any thread, while it is asleep. The first one set stays.
+    pub fn set_waker(&mut self, wake: Box<dyn Fn() + Send + Sync>) {
+        // A second waker is refused by the cell; the first keeps working.
+        let _already_set = self.hub.waker.set(wake);
+    }
+
+    /// Takes what waits, at most about `limit` changes, and calls `announce(table, kind, key)` for each that
+    /// subscribers should hear of, in each key's commit order. Credits go back before it returns.
+    ///
+    /// `table` is the name exactly as it was created.
+    pub fn drain(&mut self, limit: usize, announce: &mut dyn FnMut(&[u8], ChangeKind, &[u8])) -> Drained {
+        self.hub.sleep.store(AWAKE, Ordering::Relaxed);
+        // SeqCst: pairs with the store in `close`. A lane goes only when its writer is gone and all is announced.
+        let closed = self.hub.closed.load(Ordering::SeqCst);
+        self.refresh();
+        let mut taken = 0;
+        let order = std::mem::take(&mut self.order);
+        let share = (limit / order.len().max(1)).max(1);
+        for &lane in &order {
+            taken += self.drain_lane(lane, share, announce);
+        }
+        self.order = order;
+        self.tables.purge();
+        Drained { taken, closed: closed && self.lanes.is_empty() }
+    }
+
+    fn drain_lane(&mut self, number: u64, share: usize, announce: &mut dyn FnMut(&[u8], ChangeKind, &[u8])) -> usize {
+        let Some(ring) = self.lanes.get(&number).map(|lane| Arc::clone(&lane.ring)) else { return 0 };
+        let mut taken = 0;
+        while taken < share {
+            let Some(change) = ring.queue.pop() else { break };
+            taken += 1;
+            self.work.push_back(Held { change, lane: number });
+            self.run(announce);
+        }
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            lane.taken += taken as u64;
+        }
+        self.give_back();
+        taken
+    }
+
+    /// Announces what can be announced of the work at hand, and what that sets free.
+    fn run(&mut self, announce: &mut dyn FnMut(&[u8], ChangeKind, &[u8])) {
+        while let Some(held) = self.work.pop_front() {
+            let address = held.change.slot.slot().address();
+            if held.change.slot.slot().announced().wrapping_add(1) != held.change.version {
+                self.held.entry(address).or_default().push(held);
+                continue;
+            }
+            let table = self.tables.take(held.change.slot.slot().table());
+            match table.unsettled_elder(held.change.slot.slot().key()) {
+                Some(elder) => self.blocked.entry(elder).or_default().push(held),
+                None => {
+                    self.announce(held, &table, announce);
+                    self.release_successors(address);
+                }
+            }
+            self.tables.put_back(table);
+        }
+    }
+
+    fn announce(&mut self, held: Held, table: &Arc<Table>, announce: &mut dyn FnMut(&[u8], ChangeKind, &[u8])) {
+        let Held { change, lane } = held;
+        let slot = change.slot.slot();
+        if let Some(kind) = change.kind.told_as() {
+            announce(table.announced_name(), kind, slot.key());
+        }
+        slot.set_announced(change.version);
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.announced += 1;
+        }
+        if change.kind == Committed::Deleted {
+            self.retire(table, change.slot);
+        } else if change.kind.is_last() {
+            self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
+            if table.release_unsettled() {
+                self.undertaker.settle(table);
+            }
+        }
+    }
+
+    /// A deletion has been announced: if the slot is still vacant it dies. Only the winner of the CAS hands it over.
+    fn retire(&mut self, table: &Arc<Table>, handle: SlotHandle) {
+        let guard = epoch::pin();
+        let slot = handle.slot();
+        let seen = slot.load(&guard);
+        let State::Absent(version) = seen.state() else { return };
+        if !is_low_half(version, slot.announced()) {
+            return;
+        }
+        // Before the CAS: the table must not be forgotten while the slot is on its way to the reaper.
+        table.hold_unsettled();
+        if slot.kill(seen, version, &guard) {
+            self.undertaker.bury(table, handle);
+        } else if table.release_unsettled() {
+            self.undertaker.settle(table);
+        }
+    }
+
+    fn release_successors(&mut self, address: usize) {
+        if self.held.is_empty() {
+            return;
+        }
+        let Some(waiting) = self.held.get_mut(&address) else { return };
+        let next =
+            waiting.iter().position(|held| held.change.slot.slot().announced().wrapping_add(1) == held.change.version);
+        if let Some(next) = next {
+            self.work.push_back(waiting.swap_remove(next));
+        }
+        if waiting.is_empty() {
+            self.held.remove(&address);
+        }
+    }
+
+    /// Publishes the credits that have come back, and wakes writers that wait for them.
+    fn give_back(&mut self) {
+        for lane in self.lanes.values() {
+            if lane.ring.announced.load(Ordering::Relaxed) == lane.announced {
+                continue;
+            }
+            // Release: pairs with the Acquire in `Writer::credits`.
+            lane.ring.announced.store(lane.announced, Ordering::Release);
+            // SeqCst fence: pairs with the one in `Writer::wait`.
+            fence(Ordering::SeqCst);
+            if lane.ring.waiting.load(Ordering::Relaxed)
+                && lane.ring.waiting.swap(false, Ordering::SeqCst)
+                && let Some(sleeper) = lock(&lane.ring.sleeper).as_ref()
+            {
+                sleeper.unpark();
+            }
+        }
+    }
+
+    /// Takes up new rings and lets go of finished ones.
+    fn refresh(&mut self) {
+        // Acquire: pairs with the Release where rings come and go.
+        let generation = self.hub.generation.load(Ordering::Acquire);
+        if generation == self.generation {
+            return;
+        }
+        let mut rings = lock(&self.hub.rings);
+        for ring in rings.iter() {
+            if !self.lanes.values().any(|lane| Arc::ptr_eq(&lane.ring, ring)) {
+                self.lanes.insert(self.next_lane, Lane { ring: Arc::clone(ring), announced: 0, taken: 0 });
+                self.next_lane += 1;
+            }
+        }
+        let finished = |lane: &Lane| {
+            // Acquire: pairs with the Release in `Writer::drop`: an empty ring stays empty.
+            lane.ring.abandoned.load(Ordering::Acquire) && lane.ring.queue.is_empty() && lane.taken == lane.announced
+        };
+        rings.retain(|ring| !self.lanes.values().any(|lane| Arc::ptr_eq(&lane.ring, ring) && finished(lane)));
+        self.lanes.retain(|_, lane| !finished(lane));
+        let all_alive = !rings.iter().any(|ring| ring.abandoned.load(Ordering::Relaxed));
+        drop(rings);
+        self.order = self.lanes.keys().copied().collect();
+        self.order.sort_unstable();
+        if all_alive {
+            self.generation = generation;
+        }
+    }
+
+    /// Announces the intention to sleep. False: something has come, do not sleep. True: the waker will be called.
+    ///
+    /// `lazily`: nobody subscribes, so writers wake the publisher only when a ring is half full; the caller then
+    /// sleeps with a time-out.
+    pub fn prepare_sleep(&mut self, lazily: bool) -> bool {
+        self.hub.sleep.store(if lazily { LAZY } else { ASLEEP }, Ordering::Relaxed);
+        // SeqCst fence: pairs with the one in `Writer::tell`.
+        fence(Ordering::SeqCst);
+        self.refresh();
+        let threshold = if lazily { self.hub.capacity / 2 } else { 0 };
+        let something =
+            self.hub.closed.load(Ordering::SeqCst) || self.lanes.values().any(|lane| lane.ring.queue.len() > threshold);
+        if something {
+            self.hub.sleep.store(AWAKE, Ordering::Relaxed);
+        }
+        !something
+    }
+}
+
+/// Whether `low` is the low half of `version`.
+pub(super) fn is_low_half(version: u64, low: u32) -> bool {
+    version & u64::from(u32::MAX) == u64::from(low)
+}

@@ -1,0 +1,271 @@
+//! Sessions and batches: a thread's way to the tables, and operations under one guard and one reading of the clock.
+//!
+//! The public face of the tables. What the operations do to an element is in `hand.rs`.
+
+use std::sync::Arc;
+
+use crossbeam::epoch::{self, Guard};
+
+use super::account::{TABLE_BYTES, Tab};
+use super::change::Writer;
+use super::hand::{CREDITS_PER_WRITE, Hand, find_live};
+use super::slot::{EntryRef, NEVER};
+use super::table::Table;
+use super::{EntryView, Refusal, Shared, TableSummary};
+use crate::clock::Now;
+
+/// Replaced memory that a thread keeps before it makes the epochs move on.
+const GARBAGE_BYTES_MAX: usize = 32 << 10;
+
+/// One thread's way to the tables: it owns that thread's change ring.
+pub struct Session {
+    shared: Arc<Shared>,
+    writer: Writer,
+    tab: Tab,
+    garbage: usize,
+    /// What the last `Busy` was about: so many credits, or 0 for a table that has to be taken down first.
+    wanted: usize,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let writer = shared.hub.writer();
+        Self { shared, writer, tab: Tab::default(), garbage: 0, wanted: 0 }
+    }
+
+    /// Pins this thread and gives the verbs. `now` was read after the requests of the batch had come.
+    pub fn batch(&mut self, now: Now) -> Batch<'_> {
+        Batch { guard: epoch::pin(), session: self, now }
+    }
+
+    /// Waits until a request that was refused as `Busy` is worth another try. Holds no guard.
+    pub fn wait(&mut self) {
+        if self.wanted == 0 {
+            self.shared.reaper.wait_for_progress();
+        } else {
+            self.writer.wait(self.wanted);
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.tab.settle(&self.shared.account);
+    }
+}
+
+/// Operations under one guard and one reading of the clock. Never held while a thread waits for anything.
+///
+/// Values that it returns are borrowed from it, and are not copied.
+pub struct Batch<'s> {
+    session: &'s mut Session,
+    guard: Guard,
+    now: Now,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        self.session.writer.tell();
+        if self.session.garbage > GARBAGE_BYTES_MAX {
+            self.session.garbage = 0;
+            self.guard.flush();
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// Creates a table. `name` is without the NUL that may end it, `announced_name` exactly as the client gave it.
+    ///
+    /// # Errors
+    /// `TableExists`, `TooManyTables`, `OutOfMemory`, `Busy`.
+    pub fn create_table(&mut self, name: &[u8], announced_name: &[u8]) -> Result<(), Refusal> {
+        let shared = &self.session.shared;
+        let room = self.session.tab.admits(&shared.account, TABLE_BYTES);
+        self.session.wanted = 0;
+        shared.catalog.create(name, announced_name, room)?;
+        self.session.tab.add(&shared.account, TABLE_BYTES);
+        Ok(())
+    }
+
+    /// Deletes a table; its elements go in the background, each announced.
+    ///
+    /// # Errors
+    /// `TableNotFound`.
+    pub fn delete_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
+        let shared = &self.session.shared;
+        let table = shared.catalog.delete(name).ok_or(Refusal::TableNotFound)?;
+        shared.reaper.take_down(table);
+        Ok(())
+    }
+
+    /// Adds or replaces. `ttl` in seconds: `None` keeps the deadline, `Some(0)` removes it.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `OutOfMemory`, `Busy`.
+    pub fn update(&mut self, table: &[u8], key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Refusal> {
+        self.on(table, |hand, table| hand.put(table, key, value, ttl, None).map(drop))
+    }
+
+    /// Deletes, and gives the value that was deleted.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `KeyNotFound`, `Busy`.
+    pub fn delete(&mut self, table: &[u8], key: &[u8]) -> Result<&[u8], Refusal> {
+        self.on(table, |hand, table| hand.remove(table, key, None))
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `KeyNotFound`.
+    pub fn get(&self, table: &[u8], key: &[u8]) -> Result<&[u8], Refusal> {
+        self.look(table, key).map(|entry| entry.value())
+    }
+
+    /// The value, its version and what is left of its time to live.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `KeyNotFound`.
+    pub fn get_entry(&self, table: &[u8], key: &[u8]) -> Result<EntryView<'_>, Refusal> {
+        let entry = self.look(table, key)?;
+        let deadline = entry.deadline();
+        Ok(EntryView {
+            value: entry.value(),
+            version: self.session.shared.outer_version(entry.version()),
+            remaining_millis: (deadline != NEVER).then(|| deadline - self.now.millis()),
+        })
+    }
+
+    /// Adds or replaces if the version is `expected` (0: if there is no element), and gives the new version.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `VersionMismatch`, `OutOfMemory`, `Busy`.
+    pub fn compare_and_swap(
+        &mut self,
+        table: &[u8],
+        key: &[u8],
+        expected: u64,
+        value: &[u8],
+        ttl: Option<u32>,
+    ) -> Result<u64, Refusal> {
+        let expected = self.session.shared.inner_version(expected);
+        self.on(table, |hand, table| {
+            let version = hand.put(table, key, value, ttl, Some(expected));
+            version.map(|version| hand.shared.outer_version(version)).map_err(|refusal| hand.shared.outward(refusal))
+        })
+    }
+
+    /// Deletes if the version is `expected`, and gives the value that was deleted.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `VersionMismatch`; `KeyNotFound` if there is no element and 0 was expected; `Busy`.
+    pub fn compare_and_delete(&mut self, table: &[u8], key: &[u8], expected: u64) -> Result<&[u8], Refusal> {
+        let expected = self.session.shared.inner_version(expected);
+        self.on(table, |hand, table| {
+            hand.remove(table, key, Some(expected)).map_err(|refusal| hand.shared.outward(refusal))
+        })
+    }
+
+    /// Sets the time to live, in seconds (0: none); keeps value and version, and is not announced.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `KeyNotFound`.
+    pub fn touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<(), Refusal> {
+        self.on(table, |hand, table| hand.touch(table, key, ttl))
+    }
+
+    /// Appends the value of each key, in order; `None` for a key without an element.
+    ///
+    /// # Errors
+    /// `TableNotFound`; `values` may then have some of them.
+    pub fn get_many<'b, 'k>(
+        &'b self,
+        table: &[u8],
+        keys: impl Iterator<Item = &'k [u8]>,
+        values: &mut Vec<Option<&'b [u8]>>,
+    ) -> Result<(), Refusal> {
+        let Session { shared, .. } = &*self.session;
+        let found = shared.catalog.with(table, |table| {
+            for key in keys {
+                match find_live(table, key, &self.guard, self.now) {
+                    Ok(entry) => values.push(Some(entry.value())),
+                    Err(Refusal::KeyNotFound) => values.push(None),
+                    Err(refusal) => return Err(refusal),
+                }
+            }
+            Ok(())
+        });
+        found.unwrap_or(Err(Refusal::TableNotFound))
+    }
+
+    /// Adds or replaces each pair, one by one and in order. `ttl` as in [`Batch::update`].
+    ///
+    /// It may wait for the publisher between two pairs; it holds no guard then.
+    ///
+    /// # Errors
+    /// `TableNotFound`: pairs that were applied before the table went stand. `OutOfMemory`: nothing was changed.
+    /// `Busy`: nothing was changed.
+    pub fn update_many<'p>(
+        &mut self,
+        table: &[u8],
+        ttl: Option<u32>,
+        pairs: impl Iterator<Item = (&'p [u8], &'p [u8])> + Clone,
+    ) -> Result<(), Refusal> {
+        let Some(table) = self.session.shared.catalog.with(table, Arc::clone) else {
+            return Err(Refusal::TableNotFound);
+        };
+        let (needed, count) = self.hand().cost_of_pairs(&table, pairs.clone());
+        if !self.session.tab.admits(&self.session.shared.account, needed) {
+            return Err(Refusal::OutOfMemory);
+        }
+        let capacity = self.session.writer.capacity();
+        self.hand().credits((CREDITS_PER_WRITE * count).min(capacity))?;
+        for (key, value) in pairs {
+            self.apply_pair(&table, key, value, ttl)?;
+        }
+        Ok(())
+    }
+
+    /// One pair of many, whose memory has been admitted with the others.
+    fn apply_pair(&mut self, table: &Arc<Table>, key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Refusal> {
+        loop {
+            let mut hand = self.hand();
+            hand.admitted = true;
+            match hand.put(table, key, value, ttl, None) {
+                Err(Refusal::Busy) => {
+                    self.session.writer.tell();
+                    let session = &mut *self.session;
+                    self.guard.repin_after(|| session.wait());
+                }
+                applied => return applied.map(drop),
+            }
+        }
+    }
+
+    /// All tables, in the order of their names.
+    #[must_use]
+    pub fn list_tables(&self) -> Vec<TableSummary> {
+        self.session.shared.summaries()
+    }
+
+    fn look(&self, table: &[u8], key: &[u8]) -> Result<EntryRef<'_>, Refusal> {
+        let Session { shared, .. } = &*self.session;
+        let found = shared.catalog.with(table, |table| find_live(table, key, &self.guard, self.now));
+        found.unwrap_or(Err(Refusal::TableNotFound))
+    }
+
+    pub(super) fn hand(&mut self) -> Hand<'_> {
+        let Session { shared, writer, tab, garbage, wanted } = &mut *self.session;
+        Hand { shared, writer, tab, garbage, wanted, guard: &self.guard, now: self.now, admitted: false }
+    }
+
+    fn on<'b, R>(
+        &'b mut self,
+        table: &[u8],
+        verb: impl FnOnce(&mut Hand<'b>, &Arc<Table>) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        let mut hand = self.hand();
+        let shared = hand.shared;
+        shared.catalog.with(table, |table| verb(&mut hand, table)).unwrap_or(Err(Refusal::TableNotFound))
+    }
+}

@@ -1,0 +1,236 @@
+//! The catalog: names to tables, and numbers to tables until they are settled.
+//!
+//! Looking a table up takes no lock. Creating and deleting tables exclude each other. It does not touch elements.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ahash::{AHashMap, RandomState};
+
+use super::Refusal;
+use super::index::Names;
+use super::slot::TABLE_NUMBERS;
+use super::table::{Founding, Lineage, Table};
+
+/// Tables of one name that may be on their way down before a further one has to wait.
+const CLOSING_PER_NAME_MAX: usize = 8;
+/// Tables of a publisher's or expiry thread's cache before settled ones are looked for at every miss.
+const CACHE_MAX: usize = 1024;
+
+/// All tables that have a name.
+pub(super) struct Catalog {
+    names: Names<Table>,
+    admission: Mutex<Admission>,
+    registry: Arc<Registry>,
+    hasher: RandomState,
+    tables_max: usize,
+    expected_keys: usize,
+    /// The highest version of a slot that has left an index. A new slot starts above it. Raised by the reaper before
+    /// the slot leaves; read under the bucket's lock, so whoever misses the slot sees the floor.
+    floor: AtomicU64,
+}
+
+#[derive(Default)]
+struct Admission {
+    generation: u64,
+    /// Lineages of names that have, or lately had, a table.
+    lineages: AHashMap<Box<[u8]>, Arc<Lineage>>,
+}
+
+impl Catalog {
+    pub(super) fn new(tables_max: usize, expected_keys: usize) -> Self {
+        Self {
+            names: Names::new(),
+            admission: Mutex::new(Admission::default()),
+            registry: Arc::new(Registry::default()),
+            hasher: RandomState::new(),
+            tables_max,
+            expected_keys,
+            floor: AtomicU64::new(0),
+        }
+    }
+
+    fn admission(&self) -> MutexGuard<'_, Admission> {
+        self.admission.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Calls `look` with the table of this name.
+    pub(super) fn with<R>(&self, name: &[u8], look: impl FnOnce(&Arc<Table>) -> R) -> Option<R> {
+        self.names.with(name, look)
+    }
+
+    pub(super) fn tables(&self) -> Vec<Arc<Table>> {
+        self.names.values()
+    }
+
+    /// Makes a table.
+    ///
+    /// # Errors
+    /// `TableExists`, `TooManyTables`, `OutOfMemory` if not `room`, and `Busy` while too many tables of the name are
+    /// still being taken down.
+    pub(super) fn create(&self, name: &[u8], announced_name: &[u8], room: bool) -> Result<(), Refusal> {
+        let mut admission = self.admission();
+        if self.names.with(name, |_| ()).is_some() {
+            return Err(Refusal::TableExists);
+        }
+        if self.names.len() >= self.tables_max {
+            return Err(Refusal::TooManyTables);
+        }
+        if !room {
+            return Err(Refusal::OutOfMemory);
+        }
+        let lineage = admission.lineages.get(name).map_or_else(Lineage::new, Arc::clone);
+        if lineage.len() >= CLOSING_PER_NAME_MAX {
+            return Err(Refusal::Busy);
+        }
+        admission.generation += 1;
+        let generation = admission.generation;
+        let table = self.registry.enter(|number| {
+            Table::new(Founding {
+                number,
+                generation,
+                announced_name,
+                lineage: Arc::clone(&lineage),
+                hasher: self.hasher.clone(),
+                expected_keys: self.expected_keys,
+            })
+        });
+        let Some(table) = table else { return Err(Refusal::TooManyTables) };
+        admission.lineages.insert(name.into(), lineage);
+        self.names.insert(name, table);
+        Ok(())
+    }
+
+    /// Unlinks and closes the table of this name. The caller hands it to the reaper.
+    pub(super) fn delete(&self, name: &[u8]) -> Option<Arc<Table>> {
+        let _admission = self.admission();
+        let table = self.names.with(name, Arc::clone)?;
+        self.names.remove(name);
+        table.close();
+        Some(table)
+    }
+
+    /// Reaper: a settled table is no longer in the way of younger ones, and its number is free.
+    pub(super) fn forget(&self, table: &Arc<Table>) {
+        let mut admission = self.admission();
+        table.lineage().leave(table);
+        let name = canonical(table.announced_name());
+        let idle = self.names.with(name, |_| ()).is_none() && table.lineage().len() == 0;
+        if idle {
+            admission.lineages.remove(name);
+        }
+        self.registry.leave(table);
+    }
+
+    /// The version that every new slot must start above.
+    pub(super) fn floor(&self) -> u64 {
+        // Acquire: pairs with the Release of `raise_floor`; the bucket's lock orders the two for one key.
+        self.floor.load(Ordering::Acquire)
+    }
+
+    /// Reaper: a slot that ended at `version` is about to leave its index.
+    pub(super) fn raise_floor(&self, version: u64) {
+        self.floor.fetch_max(version, Ordering::AcqRel);
+    }
+}
+
+/// A name without the NUL that may end it.
+fn canonical(name: &[u8]) -> &[u8] {
+    name.strip_suffix(b"\0").unwrap_or(name)
+}
+
+/// Numbers to tables: slots carry the number.
+#[derive(Default)]
+pub(super) struct Registry {
+    places: Mutex<Places>,
+}
+
+#[derive(Default)]
+struct Places {
+    tables: Vec<Option<Arc<Table>>>,
+    free: Vec<u32>,
+}
+
+impl Registry {
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, make: impl FnOnce(u32) -> Table) -> Option<Arc<Table>> {
+        let mut places = self.places();
+        let number = match places.free.pop() {
+            Some(number) => number,
+            None => u32::try_from(places.tables.len()).ok().filter(|number| *number < TABLE_NUMBERS)?,
+        };
+        let table = Arc::new(make(number));
+        let entry = Some(Arc::clone(&table));
+        match places.tables.get_mut(number as usize) {
+            Some(place) => *place = entry,
+            None => places.tables.push(entry),
+        }
+        Some(table)
+    }
+
+    fn leave(&self, table: &Arc<Table>) {
+        let mut places = self.places();
+        if let Some(place) = places.tables.get_mut(table.number() as usize) {
+            *place = None;
+            places.free.push(table.number());
+        }
+    }
+
+    fn get(&self, number: u32) -> Option<Arc<Table>> {
+        self.places().tables.get(number as usize).and_then(Clone::clone)
+    }
+}
+
+/// One thread's copy of the registry, so that it asks once for each table.
+///
+/// A number is used again only after its table has been settled, so an entry that is not settled is the right one.
+pub(super) struct TableCache {
+    registry: Arc<Registry>,
+    last: Option<Arc<Table>>,
+    tables: AHashMap<u32, Arc<Table>>,
+}
+
+impl TableCache {
+    pub(super) fn new(registry: Arc<Registry>) -> Self {
+        Self { registry, last: None, tables: AHashMap::new() }
+    }
+
+    /// The table of this number; to be given back with [`TableCache::put_back`].
+    ///
+    /// # Panics
+    /// If it has been forgotten: a slot that is not dead, or not fully announced, keeps its table in the registry.
+    pub(super) fn take(&mut self, number: u32) -> Arc<Table> {
+        if let Some(table) = self.last.take_if(|table| table.number() == number && !table.is_settled()) {
+            return table;
+        }
+        if let Some(table) = self.tables.get(&number).filter(|table| !table.is_settled()) {
+            return Arc::clone(table);
+        }
+        let Some(table) = self.registry.get(number) else {
+            unreachable!("a slot with something left to do keeps its table registered");
+        };
+        if self.tables.len() >= CACHE_MAX {
+            self.tables.clear();
+        }
+        self.tables.insert(number, Arc::clone(&table));
+        table
+    }
+
+    /// Keeps the table at hand for the next call.
+    pub(super) fn put_back(&mut self, table: Arc<Table>) {
+        self.last = Some(table);
+    }
+
+    /// Lets go of tables that are settled.
+    pub(super) fn purge(&mut self) {
+        self.last.take_if(|table| table.is_settled());
+        self.tables.retain(|_, table| !table.is_settled());
+    }
+}

@@ -1,0 +1,264 @@
+//! Tables: concurrent maps of versioned elements with deadlines, and every change announced.
+//!
+//! They know no socket and no argument, and are told the time. This page says what holds, and walks one write through.
+//!
+//! # Consistency
+//!
+//! - Each element is linearizable: GET, UPDATE, DELETE, COMPARE_AND_SWAP, TOUCH, and its expiry.
+//! - Reading, and changing an element that exists, takes no lock. Adding or removing a key may lock one bucket of keys.
+//! - A version grows by one with each change of an element, and never repeats for a key: not across delete and
+//!   re-create of the element or of its table, and not across restarts while the host's clock does not step back by
+//!   more than the server ran.
+//! - Each committed change is announced exactly once; the changes of a key in commit order.
+//! - From its deadline on, an element is absent for everybody: whoever finds by its clock that the deadline has passed
+//!   makes it visible in the slot before it answers.
+//! - What waits anywhere is bounded; when it is full, writers wait, and nothing is lost.
+//!
+//! # One write
+//!
+//! A worker's [`Session`] gives a [`Batch`] (a guard and a reading of the clock). [`Batch::update`] finds the table in
+//! the `catalog` and the slot in its `index`, builds an entry, and swaps it in (`slot`). It pushes a change into the
+//! thread's ring (`change`), tells the expiry thread about an earlier deadline (`expiry`), and settles the costs
+//! (`account`). The publisher's [`Changes::drain`] announces it. After a delete, the publisher retires the slot and the
+//! `reaper` takes it out.
+//!
+//! # What is not here
+//!
+//! The wheel does not know the clock, the slot does not know its table's name, the change queue does not know who
+//! listens, and nothing here knows frames.
+
+mod account;
+mod announce;
+mod batch;
+mod catalog;
+mod change;
+mod expiry;
+mod hand;
+mod index;
+mod pause;
+mod reaper;
+mod slot;
+mod table;
+#[cfg(test)]
+mod trials;
+
+use std::sync::Arc;
+
+pub use announce::Changes;
+pub use batch::{Batch, Session};
+pub use expiry::Expiry;
+pub use reaper::Reaper;
+
+use account::Account;
+use catalog::Catalog;
+use change::Hub;
+
+use crate::stats::Percentiles;
+
+/// What the tables are made with.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Elements that the map of a new table is laid out for.
+    pub expected_keys: usize,
+    /// What all elements together may take, in bytes.
+    pub memory_max: u64,
+    /// How many tables there may be at once.
+    pub tables_max: usize,
+    /// Changes that one writing thread may have on the way to the publisher.
+    pub changes_per_writer: usize,
+    /// Added to every version that leaves the tables: nanoseconds since 1970 at the start of the server, so that
+    /// versions do not repeat across restarts.
+    pub version_base: u64,
+}
+
+/// Why an operation changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A table of this name is there.
+    TableExists,
+    /// No table of this name is there.
+    TableNotFound,
+    /// The key has no element.
+    KeyNotFound,
+    /// The element's version is another; 0 is none.
+    VersionMismatch {
+        /// The version that it has.
+        current: u64,
+    },
+    /// The limit of `memory_max` is reached; reading and deleting go on.
+    OutOfMemory,
+    /// The limit of `tables_max` is reached.
+    TooManyTables,
+    /// Nothing was done: drop the batch, call [`Session::wait`], read the clock, try again.
+    Busy,
+}
+
+/// A value with its version and what is left of its time to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryView<'b> {
+    /// The value.
+    pub value: &'b [u8],
+    /// The version.
+    pub version: u64,
+    /// Milliseconds until the deadline; `None` is for ever.
+    pub remaining_millis: Option<u64>,
+}
+
+/// A table as LIST_TABLES and STATS show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSummary {
+    /// Exactly as CREATE_TABLE gave it.
+    pub name: Box<[u8]>,
+    /// Elements, those included whose deadline has just passed.
+    pub elements: u64,
+    /// What they take, in bytes, by the account that `memory_max` limits.
+    pub bytes: u64,
+}
+
+/// What subscribers hear about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeKind {
+    /// A value was stored.
+    Updated,
+    /// A value went: deleted, expired, or with its table.
+    Deleted,
+}
+
+/// What one pass of the publisher found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drained {
+    /// Changes taken from the rings.
+    pub taken: usize,
+    /// The tables are closed, all sessions are gone and all is announced.
+    pub closed: bool,
+}
+
+/// Figures for STATS.
+#[derive(Clone, Debug)]
+pub struct Census {
+    /// All tables, in the order of their names.
+    pub tables: Vec<TableSummary>,
+    /// What all elements and tables take, in bytes, by the account.
+    pub bytes: u64,
+    /// The limit of that account.
+    pub memory_max: u64,
+    /// Records of the wheel: elements with a deadline, some of them gone already.
+    pub timers: u64,
+    /// Expiries committed.
+    pub expired: u64,
+    /// Changes committed and not yet announced.
+    pub changes_waiting: u64,
+    /// How often a writer had to wait for the publisher.
+    pub writer_waits: u64,
+    /// Dead slots freed.
+    pub reaped: u64,
+    /// Nanoseconds from deadlines to the commits of their expiry.
+    pub expiry_lag: Percentiles,
+}
+
+/// What the three threads behind the tables are made of.
+pub struct Backstage {
+    /// For the publisher.
+    pub changes: Changes,
+    /// For the expiry thread.
+    pub expiry: Expiry,
+    /// For the reaper.
+    pub reaper: Reaper,
+}
+
+/// What all parts of the tables share.
+struct Shared {
+    catalog: Catalog,
+    hub: Arc<Hub>,
+    account: Account,
+    expiry: expiry::Link,
+    reaper: reaper::Link,
+    version_base: u64,
+}
+
+impl Shared {
+    fn outer_version(&self, version: u64) -> u64 {
+        self.version_base + version
+    }
+
+    /// A version that a client expects; one that this server never gave out matches nothing.
+    fn inner_version(&self, version: u64) -> u64 {
+        match version {
+            0 => 0,
+            given => given.checked_sub(self.version_base).filter(|inner| *inner > 0).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn outward(&self, refusal: Refusal) -> Refusal {
+        match refusal {
+            Refusal::VersionMismatch { current } if current > 0 => {
+                Refusal::VersionMismatch { current: self.outer_version(current) }
+            }
+            other => other,
+        }
+    }
+
+    fn summaries(&self) -> Vec<TableSummary> {
+        let mut summaries: Vec<_> = self.catalog.tables().iter().map(|table| table.summary()).collect();
+        summaries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        summaries
+    }
+}
+
+/// All tables. Cheap to clone; clones are the same tables.
+#[derive(Clone)]
+pub struct Tables(Arc<Shared>);
+
+impl Tables {
+    /// Makes empty tables, and the work of the three threads without which they do not get on.
+    #[must_use]
+    pub fn new(settings: Settings) -> (Self, Backstage) {
+        let (reaper_link, inbox) = reaper::Link::new();
+        let shared = Arc::new(Shared {
+            catalog: Catalog::new(settings.tables_max, settings.expected_keys),
+            hub: Hub::new(settings.changes_per_writer),
+            account: Account::new(settings.memory_max),
+            expiry: expiry::Link::new(),
+            reaper: reaper_link,
+            version_base: settings.version_base,
+        });
+        let registry = Arc::clone(shared.catalog.registry());
+        let backstage = Backstage {
+            changes: Changes::new(Arc::clone(&shared.hub), registry, Box::new(reaper::Hearse(Arc::clone(&shared)))),
+            expiry: Expiry::new(&shared),
+            reaper: Reaper::new(&shared, inbox),
+        };
+        (Self(shared), backstage)
+    }
+
+    /// One for each thread that works on the tables.
+    #[must_use]
+    pub fn session(&self) -> Session {
+        Session::new(Arc::clone(&self.0))
+    }
+
+    /// Figures, each of some moment of the call.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        let shared = &self.0;
+        Census {
+            tables: shared.summaries(),
+            bytes: u64::try_from(shared.account.used()).unwrap_or(0),
+            memory_max: u64::try_from(shared.account.limit()).unwrap_or(0),
+            timers: shared.account.timers(),
+            expired: shared.expiry.expired(),
+            changes_waiting: shared.hub.waiting(),
+            writer_waits: shared.hub.waits(),
+            reaped: shared.reaper.reaped(),
+            expiry_lag: shared.expiry.lag(),
+        }
+    }
+
+    /// Lets the three threads end: expiry at once, the reaper when deleted tables are sealed, the publisher when all
+    /// sessions are gone and all is announced. To be called when the workers' sessions have been dropped.
+    pub fn close(&self) {
+        self.0.expiry.close();
+        self.0.reaper.close();
+        self.0.hub.close();
+    }
+}

@@ -1,0 +1,57 @@
+//! Points between two steps of an operation, at which a test makes another thread's operation happen.
+//!
+//! The test's hook runs on the spot, on the same thread, so each interleaving is forced and none is left to chance.
+//! Outside of tests there is nothing here.
+
+/// A point between two steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Point {
+    /// A write has seen the word of a slot, and is about to CAS it.
+    BeforeCas,
+    /// A write has found no slot, and is about to let one in.
+    BeforeEnter,
+    /// A change is committed, and not yet pushed.
+    Committed,
+    /// The expiry thread has decided when to look again, and has not yet written it.
+    BeforeRearm,
+    /// The expiry thread has written when to look again, and has not yet read the word again.
+    AfterRearm,
+}
+
+/// The operation has come to `point`.
+#[inline]
+pub(super) fn reach(point: Point) {
+    #[cfg(test)]
+    hooks::run(point);
+    #[cfg(not(test))]
+    let _ = point;
+}
+
+#[cfg(test)]
+pub(super) mod hooks {
+    use super::Point;
+    use std::cell::RefCell;
+
+    type Hook = (Point, Box<dyn FnOnce()>);
+
+    thread_local! {
+        static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+    }
+
+    /// The next time that this thread comes to `point`, `hook` runs there, once.
+    pub(in crate::tables) fn at(point: Point, hook: impl FnOnce() + 'static) {
+        HOOK.set(Some((point, Box::new(hook))));
+    }
+
+    /// Whether a hook is still waiting for its point.
+    pub(in crate::tables) fn is_waiting() -> bool {
+        HOOK.with_borrow(Option::is_some)
+    }
+
+    pub(super) fn run(point: Point) {
+        let hook = HOOK.with_borrow_mut(|hook| hook.take_if(|(at, _)| *at == point));
+        if let Some((_, hook)) = hook {
+            hook();
+        }
+    }
+}

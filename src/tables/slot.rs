@@ -1,0 +1,436 @@
+//! The slot: one element's place, its versioned entries, and the CAS that changes it.
+//!
+//! All `unsafe` of the tables is in this file, `slot/entry.rs` and `slot/cell.rs`. They know nothing of tables, threads, queues or time, and never wait.
+//!
+//! # Memory
+//!
+//! ```text
+//! Slot (counted, found through the index, never moves)        Entry (immutable once published)
+//! +0   word       AtomicPtr  ── live ──────────────────────►  +0  version:60 | length bits 21..25:4
+//! +8   armed      AtomicU64  when the wheel looks next        +8  deadline:43 | length bits 0..21:21
+//! +16  announced  AtomicU32  written by the publisher         +16 the value
+//! +20  references AtomicU32
+//! +24  timer      AtomicU32  touched by the expiry thread
+//! +28  table:24 | key length:8
+//! +32  the key
+//! ```
+//! A 16-byte key makes a slot of 48 bytes, a 64-byte value an entry of 80.
+//!
+//! # The word
+//!
+//! ```text
+//!                 replace                    replace
+//!             ┌────────────┐             ┌────────────┐
+//!  create ──► Live(v,…)  ──┘   vacate ──► Absent(v)  ─┘──► Live(v+1,…)
+//!               │   │ mark                  │
+//!               │   ▼                       │ seal: v+1, announced as the last of this slot
+//!               │  Expired(v,…) ── vacate ─►│ retire: same v, when v has been announced
+//!               │        │                  ▼
+//!               └────────┴──── seal ──────► Dead(v)     nothing leaves this state
+//!
+//!  low bits   000 Live: the pointer   100 Expired: the pointer, marked   001 Absent: v<<3   010 Dead: v<<3
+//! ```
+//! Who finds by its own clock that a deadline has passed must make that visible before it says so: a reader marks, a
+//! writer vacates. So an older reading of the clock cannot bring back, or extend, what somebody has called expired.
+//!
+//! # Lifetime
+//!
+//! A slot is counted: the index holds one reference, and each [`SlotHandle`] (in a change, a due message, a wheel
+//! record) one. The index gives its own back only after the epoch in which the slot was unlinked has passed, so a
+//! [`SlotRef`] taken under a guard is good until the guard goes. Entries are freed one epoch after they were replaced.
+
+#![allow(unsafe_code, reason = "here, and in the two files below, is where the tables manage memory by hand")]
+
+mod cell;
+mod entry;
+#[cfg(all(test, loom))]
+mod model;
+mod sync;
+
+use std::alloc::{self, Layout};
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::offset_of;
+use std::ptr::{self, NonNull};
+
+use crossbeam::epoch::Guard;
+
+pub(super) use cell::SlotCell;
+pub(super) use entry::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER};
+use entry::{Entry, VERSION_BITS, free_entry};
+use sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::limits::KEY_BYTES_MAX;
+
+/// Table numbers are below this: 24 bits of the slot.
+pub(super) const TABLE_NUMBERS: u32 = 1 << 24;
+/// What a slot takes besides its key, in bytes.
+pub(super) const SLOT_HEADER_BYTES: usize = offset_of!(Slot, table_and_length) + 4;
+
+const ABSENT: usize = 0b001;
+const DEAD: usize = 0b010;
+const MARK: usize = 0b100;
+const TAG: usize = 0b111;
+const TAG_BITS: u32 = 3;
+
+/// Set in `armed` while a due message of the slot is on its way to the expiry thread.
+const QUEUED: u64 = 1 << 63;
+/// In `timer`: the wheel holds no record of the slot.
+const NO_TIMER: u32 = u32::MAX;
+
+const _: () = assert!(KEY_BYTES_MAX <= u8::MAX as usize);
+const _: () = assert!(align_of::<Entry>() > TAG);
+#[cfg(not(loom))]
+const _: () = assert!(SLOT_HEADER_BYTES == 32);
+
+/// One element's place. The key's bytes follow the header in the same allocation.
+#[repr(C)]
+struct Slot {
+    /// Written by whoever changes the element, by CAS; read by everybody.
+    word: AtomicPtr<Entry>,
+    /// The deadline at which the wheel looks at this slot, and [`QUEUED`]. Lowered by writers, raised by the expiry
+    /// thread, both by CAS.
+    armed: AtomicU64,
+    /// Low bits of the last version that was announced. Written by the publisher; read by it and the reaper.
+    announced: AtomicU32,
+    /// The index's reference and one for each handle.
+    references: AtomicU32,
+    /// The wheel record. Only the expiry thread reads and writes it.
+    timer: AtomicU32,
+    /// Fixed when the slot is made.
+    table_and_length: u32,
+}
+
+impl Slot {
+    fn layout(key_bytes: usize) -> Layout {
+        let bytes = size_of::<Slot>().max(SLOT_HEADER_BYTES + key_bytes);
+        Layout::from_size_align(bytes, align_of::<Slot>())
+            .unwrap_or_else(|_| unreachable!("a key has at most 64 bytes"))
+    }
+}
+
+/// What the word says.
+#[derive(Clone, Copy)]
+pub(super) enum State<'g> {
+    /// An element; whether its deadline has passed is for the caller's clock to say.
+    Live(EntryRef<'g>),
+    /// An element that somebody has seen expire.
+    Expired(EntryRef<'g>),
+    /// No element; the version of the deletion.
+    Absent(u64),
+    /// No element, and never again in this slot; its last version.
+    Dead(u64),
+}
+
+/// A word as it was loaded: what a CAS expects.
+#[derive(Clone, Copy)]
+pub(super) struct Seen<'g> {
+    raw: *mut Entry,
+    _guard: PhantomData<&'g Guard>,
+}
+
+impl<'g> Seen<'g> {
+    pub(super) fn state(&self) -> State<'g> {
+        let address = self.raw.addr();
+        let number = (address >> TAG_BITS) as u64;
+        match address & TAG {
+            ABSENT => State::Absent(number),
+            DEAD => State::Dead(number),
+            tag => {
+                let entry = self.raw.map_addr(|address| address & !TAG);
+                // SAFETY: tags other than ABSENT and DEAD are set on pointers that came from an EntryBox.
+                let entry = EntryRef { entry: unsafe { NonNull::new_unchecked(entry) }, _guard: PhantomData };
+                if tag & MARK == 0 { State::Live(entry) } else { State::Expired(entry) }
+            }
+        }
+    }
+
+    /// The version of the last committed change.
+    pub(super) fn version(&self) -> u64 {
+        match self.state() {
+            State::Live(entry) | State::Expired(entry) => entry.version(),
+            State::Absent(version) | State::Dead(version) => version,
+        }
+    }
+
+    fn entry(&self) -> Option<EntryRef<'g>> {
+        match self.state() {
+            State::Live(entry) | State::Expired(entry) => Some(entry),
+            State::Absent(_) | State::Dead(_) => None,
+        }
+    }
+}
+
+fn numbered(version: u64, tag: usize) -> *mut Entry {
+    assert!(version < 1 << VERSION_BITS, "versions of one server fit 60 bits");
+    #[expect(clippy::cast_possible_truncation, reason = "pointers have 64 bits on every target of this crate")]
+    let number = version as usize;
+    ptr::without_provenance_mut(number << TAG_BITS | tag)
+}
+
+const _: () = assert!(usize::BITS == 64 && VERSION_BITS + TAG_BITS <= 64);
+
+/// A slot seen under a guard, good while the guard lives.
+#[derive(Clone, Copy)]
+pub(super) struct SlotRef<'g> {
+    slot: NonNull<Slot>,
+    _guard: PhantomData<&'g Guard>,
+}
+
+impl<'g> SlotRef<'g> {
+    fn header(&self) -> &'g Slot {
+        // SAFETY: whoever made this reference held a guard of lifetime 'g or a handle that outlives it; both keep the
+        // slot's memory.
+        unsafe { self.slot.as_ref() }
+    }
+
+    pub(super) fn key(&self) -> &'g [u8] {
+        let length = (self.header().table_and_length & 0xff) as usize;
+        // SAFETY: `length` bytes follow the header in the same allocation, written once before it was published.
+        unsafe { std::slice::from_raw_parts(self.slot.as_ptr().cast::<u8>().add(SLOT_HEADER_BYTES), length) }
+    }
+
+    /// The number of the table that it belongs to.
+    pub(super) fn table(&self) -> u32 {
+        self.header().table_and_length >> 8
+    }
+
+    /// Where it is; equal for equal slots, and not reused while a handle lives.
+    pub(super) fn address(&self) -> usize {
+        self.slot.as_ptr().addr()
+    }
+
+    /// Loads the word.
+    pub(super) fn load(&self, _guard: &'g Guard) -> Seen<'g> {
+        // Acquire: pairs with the Release of `exchange`: the entry and its value are visible.
+        Seen { raw: self.header().word.load(Ordering::Acquire), _guard: PhantomData }
+    }
+
+    fn exchange(&self, seen: Seen<'g>, next: *mut Entry) -> bool {
+        // Release: publishes the entry to `load`. Acquire: who replaces an entry reads it afterwards (its size, its value).
+        // Relaxed on failure: the caller loads again.
+        self.header().word.compare_exchange(seen.raw, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn retire_entry(seen: Seen<'g>, guard: &'g Guard) {
+        if let Some(old) = seen.entry() {
+            let entry = old.entry;
+            // SAFETY: the CAS that replaced it has just been won by this thread alone, so it is retired once; readers
+            // that still see it hold a guard older than the deferred call.
+            unsafe { guard.defer_unchecked(move || free_entry(entry)) }
+        }
+    }
+
+    /// Live, Expired or Absent → Live with `entry`.
+    ///
+    /// # Errors
+    /// The entry comes back if the word has changed since `seen`.
+    pub(super) fn replace(&self, seen: Seen<'g>, entry: EntryBox, guard: &'g Guard) -> Result<(), EntryBox> {
+        debug_assert!(!matches!(seen.state(), State::Dead(_)), "nothing leaves Dead");
+        let raw = entry.into_raw();
+        if self.exchange(seen, raw) {
+            Self::retire_entry(seen, guard);
+            return Ok(());
+        }
+        // SAFETY: the CAS failed, so the entry was not published; it was forgotten by `into_raw` just above.
+        Err(EntryBox(unsafe { NonNull::new_unchecked(raw) }))
+    }
+
+    /// Live → Expired: makes visible that a reader has seen the deadline pass. True if this call did it.
+    pub(super) fn mark(&self, seen: Seen<'g>) -> bool {
+        debug_assert!(matches!(seen.state(), State::Live(_)), "only what is live can be marked");
+        self.exchange(seen, seen.raw.map_addr(|address| address | MARK))
+    }
+
+    /// Live or Expired → Absent with `version`. True if this call did it.
+    pub(super) fn vacate(&self, seen: Seen<'g>, version: u64, guard: &'g Guard) -> bool {
+        self.leave(seen, numbered(version, ABSENT), guard)
+    }
+
+    /// Anything but Dead → Dead with `version`. True if this call did it.
+    pub(super) fn kill(&self, seen: Seen<'g>, version: u64, guard: &'g Guard) -> bool {
+        debug_assert!(!matches!(seen.state(), State::Dead(_)), "nothing leaves Dead");
+        self.leave(seen, numbered(version, DEAD), guard)
+    }
+
+    fn leave(&self, seen: Seen<'g>, next: *mut Entry, guard: &'g Guard) -> bool {
+        let won = self.exchange(seen, next);
+        if won {
+            Self::retire_entry(seen, guard);
+        }
+        won
+    }
+
+    /// Counts one more reference.
+    pub(super) fn handle(&self) -> SlotHandle {
+        // Relaxed: the count cannot be zero here (a guard or a handle keeps it), so there is nothing to order.
+        let before = self.header().references.fetch_add(1, Ordering::Relaxed);
+        assert!(before > 0 && before < u32::MAX / 2, "slot references are bounded by the change credits");
+        SlotHandle(self.slot)
+    }
+
+    /// Low bits of the last version that was announced.
+    pub(super) fn announced(&self) -> u32 {
+        // Acquire: pairs with the Release of `set_announced`.
+        self.header().announced.load(Ordering::Acquire)
+    }
+
+    /// The publisher has announced `version` (low bits).
+    pub(super) fn set_announced(&self, version: u32) {
+        // Release: pairs with the Acquire of `announced`: who reads it also sees what the publisher did before.
+        self.header().announced.store(version, Ordering::Release);
+    }
+
+    /// Writers: the element has a deadline now; `true` means that the expiry thread must be told.
+    ///
+    /// Called after the CAS that set `deadline`. Races with [`SlotRef::rearm`]: the writer changes the word, then reads
+    /// `armed`; the expiry thread changes `armed`, then reads the word; each has a SeqCst fence between its two steps.
+    /// If the writer's fence comes first, the expiry thread's read of the word sees this deadline; if the expiry
+    /// thread's fence comes first, the writer sees the raised value and lowers it.
+    pub(super) fn arm(&self, deadline: u64) -> bool {
+        // SeqCst fence: pairs with the one in `rearm`.
+        fence(Ordering::SeqCst);
+        let armed = &self.header().armed;
+        // Relaxed: the fences order what matters, and the due message that follows carries the rest.
+        let mut now = armed.load(Ordering::Relaxed);
+        while (now & !QUEUED) > deadline {
+            match armed.compare_exchange_weak(now, deadline | QUEUED, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(before) => return before & QUEUED == 0,
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+
+    /// Expiry thread: the due message has come; when to look at the slot.
+    pub(super) fn take_due(&self) -> u64 {
+        // Relaxed: the message itself came through a queue that orders.
+        self.header().armed.fetch_and(!QUEUED, Ordering::Relaxed) & !QUEUED
+    }
+
+    /// Expiry thread: the wheel will look at `deadline` ([`NEVER`]: not at all) instead of `before`; false if a writer
+    /// has lowered it meanwhile, and its due message is on the way. The caller reads the word afterwards.
+    pub(super) fn rearm(&self, before: u64, deadline: u64) -> bool {
+        let raised = self.header().armed.compare_exchange(before, deadline, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        // SeqCst fence: pairs with the one in `arm`.
+        fence(Ordering::SeqCst);
+        raised
+    }
+
+    /// Expiry thread: when the wheel is to look at the slot; `None` while a due message is on its way.
+    pub(super) fn armed(&self) -> Option<u64> {
+        // Relaxed: `rearm` fails if it has changed meanwhile.
+        let armed = self.header().armed.load(Ordering::Relaxed);
+        (armed & QUEUED == 0).then_some(armed)
+    }
+
+    /// Whether nothing will ever happen in this slot again.
+    pub(super) fn is_dead(&self) -> bool {
+        self.header().word.load(Ordering::Acquire).addr() & TAG == DEAD
+    }
+
+    /// Whether the wheel or the due queue may hold something of this slot.
+    pub(super) fn is_armed(&self) -> bool {
+        // Relaxed: asked about dead slots; who arms one later is told by its word that there is nothing to file.
+        self.header().armed.load(Ordering::Relaxed) != NEVER
+    }
+
+    /// Expiry thread: the wheel record, if there is one.
+    pub(super) fn timer(&self) -> Option<u32> {
+        // Relaxed: only the expiry thread reads and writes it.
+        let timer = self.header().timer.load(Ordering::Relaxed);
+        (timer != NO_TIMER).then_some(timer)
+    }
+
+    /// Expiry thread: the wheel record has changed.
+    pub(super) fn set_timer(&self, timer: Option<u32>) {
+        // Relaxed: only the expiry thread reads and writes it.
+        self.header().timer.store(timer.unwrap_or(NO_TIMER), Ordering::Relaxed);
+    }
+}
+
+/// A counted reference: keeps the slot's memory without a guard.
+pub(super) struct SlotHandle(NonNull<Slot>);
+
+// SAFETY: all that is reached through a handle is atomic or immutable, and the count is atomic.
+unsafe impl Send for SlotHandle {}
+// SAFETY: as above.
+unsafe impl Sync for SlotHandle {}
+
+impl SlotHandle {
+    /// A slot that nobody else knows yet: live with `entry`, and announced up to the version before it.
+    ///
+    /// # Panics
+    /// If the key or the table's number is out of its range: the border checks the one, the catalog the other.
+    pub(super) fn new(table: u32, key: &[u8], entry: EntryBox) -> Self {
+        assert!(key.len() <= KEY_BYTES_MAX && table < TABLE_NUMBERS, "checked at the border");
+        let layout = Slot::layout(key.len());
+        // SAFETY: the new entry belongs to us; its header is initialised.
+        let version = unsafe { entry.0.as_ref() }.version();
+        debug_assert!(version > 0, "versions start at 1");
+        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant; a key has at most 64 bytes")]
+        let slot = Slot {
+            word: AtomicPtr::new(entry.into_raw()),
+            armed: AtomicU64::new(NEVER),
+            announced: AtomicU32::new((version - 1) as u32),
+            references: AtomicU32::new(1),
+            timer: AtomicU32::new(NO_TIMER),
+            table_and_length: table << 8 | key.len() as u32,
+        };
+        // SAFETY: the layout has room for the header and the key; nobody else has the pointer yet.
+        unsafe {
+            let Some(memory) = NonNull::new(alloc::alloc(layout).cast::<Slot>()) else {
+                alloc::handle_alloc_error(layout);
+            };
+            memory.write(slot);
+            let bytes = memory.as_ptr().cast::<u8>().add(SLOT_HEADER_BYTES);
+            ptr::copy_nonoverlapping(key.as_ptr(), bytes, key.len());
+            Self(memory)
+        }
+    }
+
+    /// The slot, for as long as this handle is borrowed.
+    pub(super) fn slot(&self) -> SlotRef<'_> {
+        SlotRef { slot: self.0, _guard: PhantomData }
+    }
+}
+
+impl Drop for SlotHandle {
+    fn drop(&mut self) {
+        // SAFETY: the handle's own reference keeps the slot until this decrement.
+        let references = unsafe { &self.0.as_ref().references };
+        // Release: what this thread did with the slot comes before its memory goes.
+        if references.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        // Acquire: pairs with the Release of every other decrement.
+        fence(Ordering::Acquire);
+        // SAFETY: that was the last reference. The index's own is given back one epoch after the unlinking, so no
+        // guard still shows the slot; a live entry is owned by the slot and goes with it.
+        unsafe { free_slot(self.0) }
+    }
+}
+
+/// Frees a slot, and the entry that it still has.
+///
+/// # Safety
+/// The last reference is gone.
+unsafe fn free_slot(slot: NonNull<Slot>) {
+    // SAFETY: nobody else can reach the slot, so its parts can be read, dropped and freed.
+    unsafe {
+        let length = (slot.as_ref().table_and_length & 0xff) as usize;
+        let raw = slot.as_ref().word.load(Ordering::Relaxed);
+        let last = Seen { raw, _guard: PhantomData };
+        if let Some(entry) = last.entry() {
+            free_entry(entry.entry);
+        }
+        ptr::drop_in_place(slot.as_ptr());
+        alloc::dealloc(slot.as_ptr().cast(), Slot::layout(length));
+    }
+}
+
+impl fmt::Debug for SlotHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SlotHandle({:p})", self.0)
+    }
+}

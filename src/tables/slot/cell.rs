@@ -1,0 +1,107 @@
+//! A cell of the index: a tagged pointer to a slot, and the index's own reference to it.
+//!
+//! It does not know what a bucket is; its writers hold the bucket's lock.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use crossbeam::epoch::Guard;
+
+use super::sync::{AtomicPtr, Ordering};
+use super::{Slot, SlotHandle, SlotRef};
+
+/// Bits of a hash that a cell keeps beside its pointer: user-space pointers have 48 bits.
+const CELL_HASH_SHIFT: u32 = 48;
+
+/// A place in the index for one slot: the pointer, and 16 bits of the key's hash that spare most wrong looks.
+///
+/// Written under its bucket's lock, read by everybody.
+pub(in crate::tables) struct SlotCell(AtomicPtr<Slot>);
+
+impl SlotCell {
+    pub(in crate::tables) fn empty() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    fn hash_bits(hash: u64) -> usize {
+        #[expect(clippy::cast_possible_truncation, reason = "pointers have 64 bits on every target of this crate")]
+        let bits = (hash >> CELL_HASH_SHIFT << CELL_HASH_SHIFT) as usize;
+        bits
+    }
+
+    fn load(&self) -> *mut Slot {
+        // Acquire: pairs with the Release of `put` (the slot's header and key are visible), and of `clear` and
+        // `hand_over` (the bucket's new depth is visible to who misses the slot here).
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn reference<'g>(tagged: *mut Slot) -> Option<SlotRef<'g>> {
+        let slot = tagged.map_addr(|address| address & ((1 << CELL_HASH_SHIFT) - 1));
+        NonNull::new(slot).map(|slot| SlotRef { slot, _guard: PhantomData })
+    }
+
+    /// The slot of `key`, if it is here.
+    pub(in crate::tables) fn find<'g>(&self, hash: u64, key: &[u8], _guard: &'g Guard) -> Option<SlotRef<'g>> {
+        let tagged = self.load();
+        if tagged.addr() >> CELL_HASH_SHIFT != Self::hash_bits(hash) >> CELL_HASH_SHIFT {
+            return None;
+        }
+        Self::reference(tagged).filter(|slot| slot.key() == key)
+    }
+
+    /// Whatever slot is here.
+    pub(in crate::tables) fn get<'g>(&self, _guard: &'g Guard) -> Option<SlotRef<'g>> {
+        Self::reference(self.load())
+    }
+
+    pub(in crate::tables) fn is_empty(&self) -> bool {
+        self.load().is_null()
+    }
+
+    /// Puts a slot here; the index's reference is the handle's. What was here is given back after the epoch.
+    pub(in crate::tables) fn put(&self, hash: u64, slot: SlotHandle, guard: &Guard) {
+        let address = slot.0.as_ptr();
+        std::mem::forget(slot);
+        assert!(address.addr() >> CELL_HASH_SHIFT == 0, "user-space pointers have 48 bits");
+        let tagged = address.map_addr(|address| address | Self::hash_bits(hash));
+        // Release: pairs with the Acquire of `load`.
+        let before = self.0.swap(tagged, Ordering::AcqRel);
+        Self::release(before, guard);
+    }
+
+    /// Empties the cell; the index's reference is given back after the epoch.
+    pub(in crate::tables) fn clear(&self, guard: &Guard) {
+        // Release: pairs with the Acquire of `load`.
+        let before = self.0.swap(ptr::null_mut(), Ordering::AcqRel);
+        Self::release(before, guard);
+    }
+
+    fn release(tagged: *mut Slot, guard: &Guard) {
+        if let Some(slot) = Self::reference(tagged) {
+            let handle = SlotHandle(slot.slot);
+            // SAFETY: this is the index's own reference, taken out of the only cell that held it; the closure may run
+            // on any thread, and a handle is Send.
+            unsafe { guard.defer_unchecked(move || drop(handle)) }
+        }
+    }
+
+    /// First half of a move to another cell: that one shows the slot as well.
+    pub(in crate::tables) fn copy_to(&self, other: &Self) {
+        // Release: pairs with the Acquire of `load`. The reference moves with `hand_over`.
+        other.0.store(self.load(), Ordering::Release);
+    }
+
+    /// Second half: this cell forgets the slot, whose reference now is the other cell's.
+    pub(in crate::tables) fn hand_over(&self) {
+        // Release: pairs with the Acquire of `load`.
+        self.0.store(ptr::null_mut(), Ordering::Release);
+    }
+}
+
+impl Drop for SlotCell {
+    fn drop(&mut self) {
+        if let Some(slot) = Self::reference(self.load()) {
+            drop(SlotHandle(slot.slot));
+        }
+    }
+}

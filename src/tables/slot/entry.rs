@@ -1,0 +1,176 @@
+//! An entry: one value with its version and deadline, in one allocation, immutable once published.
+//!
+//! It does not know the slot that shows it.
+
+use std::alloc::{self, Layout};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use crossbeam::epoch::Guard;
+
+use crate::limits::VALUE_BYTES_MAX;
+
+/// A deadline that never comes; deadlines are milliseconds since the server started and have 43 bits.
+pub(in crate::tables) const NEVER: u64 = (1 << DEADLINE_BITS) - 1;
+/// What an entry takes besides its value, in bytes.
+pub(in crate::tables) const ENTRY_HEADER_BYTES: usize = size_of::<Entry>();
+/// Versions inside the server are below 2 to this.
+pub(super) const VERSION_BITS: u32 = 64 - LENGTH_HIGH_BITS;
+
+const DEADLINE_BITS: u32 = 43;
+const LENGTH_LOW_BITS: u32 = 64 - DEADLINE_BITS;
+const LENGTH_HIGH_BITS: u32 = 4;
+
+const _: () = assert!(VALUE_BYTES_MAX < 1 << (LENGTH_LOW_BITS + LENGTH_HIGH_BITS));
+const _: () = assert!(ENTRY_HEADER_BYTES == 16);
+
+/// The header of an entry; the value's bytes follow it in the same allocation.
+#[repr(C, align(8))]
+pub(super) struct Entry {
+    version_and_length: u64,
+    deadline_and_length: u64,
+}
+
+impl Entry {
+    fn pack(version: u64, deadline: u64, length: usize) -> Self {
+        assert!(version < 1 << VERSION_BITS, "versions of one server fit 60 bits");
+        debug_assert!(deadline <= NEVER, "deadlines fit 43 bits");
+        let length = length as u64;
+        Self {
+            version_and_length: version << LENGTH_HIGH_BITS | length >> LENGTH_LOW_BITS,
+            deadline_and_length: deadline << LENGTH_LOW_BITS | length & ((1 << LENGTH_LOW_BITS) - 1),
+        }
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.version_and_length >> LENGTH_HIGH_BITS
+    }
+
+    fn deadline(&self) -> u64 {
+        self.deadline_and_length >> LENGTH_LOW_BITS
+    }
+
+    fn length(&self) -> usize {
+        let high = self.version_and_length & ((1 << LENGTH_HIGH_BITS) - 1);
+        let low = self.deadline_and_length & ((1 << LENGTH_LOW_BITS) - 1);
+        #[expect(clippy::cast_possible_truncation, reason = "25 bits, and it came from a usize")]
+        let length = (high << LENGTH_LOW_BITS | low) as usize;
+        length
+    }
+
+    fn layout(length: usize) -> Layout {
+        let bytes = ENTRY_HEADER_BYTES + length;
+        Layout::from_size_align(bytes, align_of::<Entry>())
+            .unwrap_or_else(|_| unreachable!("a value has at most 25 bits of length"))
+    }
+}
+
+/// Frees an entry.
+///
+/// # Safety
+/// `entry` came from [`EntryBox::new`], nobody else can reach it any more, and it is freed once.
+pub(super) unsafe fn free_entry(entry: NonNull<Entry>) {
+    // SAFETY: the caller owns the entry; its header says how long its allocation is.
+    unsafe {
+        let layout = Entry::layout(entry.as_ref().length());
+        alloc::dealloc(entry.as_ptr().cast(), layout);
+    }
+}
+
+/// An entry that is not published yet, and still belongs to the one who made it.
+pub(in crate::tables) struct EntryBox(pub(super) NonNull<Entry>);
+
+impl EntryBox {
+    /// Copies `value`; version and deadline come with [`EntryBox::stamp`].
+    pub(in crate::tables) fn new(value: &[u8]) -> Self {
+        let layout = Entry::layout(value.len());
+        // SAFETY: the layout is not empty (the header has 16 bytes); header and value fit it, and nobody else has
+        // the pointer yet.
+        unsafe {
+            let Some(entry) = NonNull::new(alloc::alloc(layout).cast::<Entry>()) else {
+                alloc::handle_alloc_error(layout);
+            };
+            entry.write(Entry::pack(0, NEVER, value.len()));
+            let bytes = entry.as_ptr().cast::<u8>().add(ENTRY_HEADER_BYTES);
+            ptr::copy_nonoverlapping(value.as_ptr(), bytes, value.len());
+            Self(entry)
+        }
+    }
+
+    /// Sets version and deadline, as often as it takes until the CAS succeeds.
+    pub(in crate::tables) fn stamp(&mut self, version: u64, deadline: u64) {
+        // SAFETY: the entry is not published, so `self` is the only way to it.
+        let entry = unsafe { self.0.as_mut() };
+        *entry = Entry::pack(version, deadline, entry.length());
+    }
+
+    pub(super) fn into_raw(self) -> *mut Entry {
+        let raw = self.0.as_ptr();
+        std::mem::forget(self);
+        raw
+    }
+}
+
+impl Drop for EntryBox {
+    fn drop(&mut self) {
+        // SAFETY: a dropped box was never published (`into_raw` forgets it).
+        unsafe { free_entry(self.0) }
+    }
+}
+
+/// A published entry, good while the guard lives.
+#[derive(Clone, Copy)]
+pub(in crate::tables) struct EntryRef<'g> {
+    pub(super) entry: NonNull<Entry>,
+    pub(super) _guard: PhantomData<&'g Guard>,
+}
+
+impl<'g> EntryRef<'g> {
+    fn header(&self) -> &'g Entry {
+        // SAFETY: entries are immutable once published and freed one epoch after they were replaced; the guard of
+        // lifetime 'g was pinned before this one was loaded.
+        unsafe { self.entry.as_ref() }
+    }
+
+    pub(in crate::tables) fn version(&self) -> u64 {
+        self.header().version()
+    }
+
+    /// Milliseconds since the server started; [`NEVER`] if it has none.
+    pub(in crate::tables) fn deadline(&self) -> u64 {
+        self.header().deadline()
+    }
+
+    pub(in crate::tables) fn value(&self) -> &'g [u8] {
+        let length = self.header().length();
+        // SAFETY: `length` bytes follow the header in the same allocation, initialised by `EntryBox::new`, immutable.
+        unsafe { std::slice::from_raw_parts(self.entry.as_ptr().cast::<u8>().add(ENTRY_HEADER_BYTES), length) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_deadline_and_length_share_two_words_without_touching_each_other() {
+        let versions = [0, 1, (1 << VERSION_BITS) - 1];
+        let deadlines = [0, 1, NEVER - 1, NEVER];
+        let lengths = [0, 1, (1 << LENGTH_LOW_BITS) - 1, 1 << LENGTH_LOW_BITS, VALUE_BYTES_MAX];
+        for version in versions {
+            for deadline in deadlines {
+                for length in lengths {
+                    let entry = Entry::pack(version, deadline, length);
+                    assert_eq!((entry.version(), entry.deadline(), entry.length()), (version, deadline, length));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_never_published_frees_itself() {
+        let mut entry = EntryBox::new(b"value");
+        entry.stamp(7, 8);
+        drop(entry);
+    }
+}

@@ -1,0 +1,195 @@
+//! The slot's protocol under loom: every interleaving of two or three threads, and what must hold after each.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test --release --lib model`. Loom sees the slot's atomics; the epochs, which
+//! only delay frees, are the real ones.
+
+#![allow(clippy::unwrap_used, reason = "a model that fails should say where")]
+
+use crossbeam::epoch;
+use loom::sync::Arc;
+use loom::thread;
+
+use super::{EntryBox, NEVER, SlotHandle, State};
+
+fn slot_with(deadline: u64) -> Arc<SlotHandle> {
+    let mut entry = EntryBox::new(b"v");
+    entry.stamp(1, deadline);
+    Arc::new(SlotHandle::new(0, b"key", entry))
+}
+
+/// One attempt to store; the new version if it succeeded.
+fn store_once(slot: &SlotHandle, deadline: u64) -> Option<u64> {
+    let guard = epoch::pin();
+    let seen = slot.slot().load(&guard);
+    if matches!(seen.state(), State::Dead(_) | State::Expired(_)) {
+        return None;
+    }
+    let version = seen.version() + 1;
+    let mut entry = EntryBox::new(b"w");
+    entry.stamp(version, deadline);
+    slot.slot().replace(seen, entry, &guard).ok().map(|()| version)
+}
+
+fn vacate_once(slot: &SlotHandle) -> Option<u64> {
+    let guard = epoch::pin();
+    let seen = slot.slot().load(&guard);
+    let State::Live(entry) = seen.state() else { return None };
+    let version = entry.version() + 1;
+    slot.slot().vacate(seen, version, &guard).then_some(version)
+}
+
+fn version_of(slot: &SlotHandle) -> u64 {
+    let guard = epoch::pin();
+    slot.slot().load(&guard).version()
+}
+
+#[test]
+fn each_version_is_given_out_once() {
+    loom::model(|| {
+        let slot = slot_with(NEVER);
+        let other = Arc::clone(&slot);
+        let third = Arc::clone(&slot);
+        let writer = thread::spawn(move || store_once(&other, NEVER));
+        let deleter = thread::spawn(move || vacate_once(&third));
+        let mine = store_once(&slot, NEVER);
+        let mut versions: Vec<u64> =
+            [mine, writer.join().unwrap(), deleter.join().unwrap()].into_iter().flatten().collect();
+        versions.sort_unstable();
+        let expected: Vec<u64> = (2..2 + versions.len() as u64).collect();
+        assert_eq!(versions, expected, "without a gap, without a repetition");
+        assert_eq!(version_of(&slot), 1 + versions.len() as u64);
+    });
+}
+
+#[test]
+fn a_retirement_and_a_re_creation_exclude_each_other() {
+    loom::model(|| {
+        let slot = slot_with(NEVER);
+        assert_eq!(vacate_once(&slot), Some(2));
+        let other = Arc::clone(&slot);
+        let publisher = thread::spawn(move || {
+            let guard = epoch::pin();
+            other.slot().set_announced(2);
+            let seen = other.slot().load(&guard);
+            let State::Absent(version) = seen.state() else { return false };
+            other.slot().kill(seen, version, &guard)
+        });
+        let created = store_once(&slot, NEVER).is_some();
+        let retired = publisher.join().unwrap();
+        assert!(created != retired, "one of the two wins: created {created}, retired {retired}");
+        assert_eq!(slot.slot().is_dead(), retired);
+    });
+}
+
+#[test]
+fn two_who_end_a_slot_do_it_once() {
+    loom::model(|| {
+        let slot = slot_with(NEVER);
+        let other = Arc::clone(&slot);
+        let seal = |slot: &SlotHandle| {
+            let guard = epoch::pin();
+            let seen = slot.slot().load(&guard);
+            !matches!(seen.state(), State::Dead(_)) && slot.slot().kill(seen, seen.version() + 1, &guard)
+        };
+        let reaper = thread::spawn(move || seal(&other));
+        let mine = seal(&slot);
+        assert!(mine != reaper.join().unwrap());
+        assert_eq!(version_of(&slot), 2);
+    });
+}
+
+#[test]
+fn what_a_reader_has_called_expired_is_not_extended() {
+    loom::model(|| {
+        let slot = slot_with(10);
+        let other = Arc::clone(&slot);
+        let reader = thread::spawn(move || {
+            // Its clock says that deadline 10 has passed: absent, once that is visible in the slot.
+            let guard = epoch::pin();
+            let seen = other.slot().load(&guard);
+            matches!(seen.state(), State::Live(entry) if entry.deadline() == 10) && other.slot().mark(seen)
+        });
+        // This writer's clock is older: the element lives for it, and it would extend it.
+        let extended = store_once(&slot, 100).is_some();
+        let called_expired = reader.join().unwrap();
+        assert!(!(extended && called_expired), "extended after somebody had called it expired");
+        assert!(extended || called_expired, "nobody else is there to make both fail");
+    });
+}
+
+/// What `expiry::come_up` does, on the slot alone: the deadline of the record that it leaves, if any.
+fn come_up(slot: &SlotHandle, now: u64) -> Option<u64> {
+    let guard = epoch::pin();
+    let deadline = || match slot.slot().load(&guard).state() {
+        State::Live(entry) => entry.deadline(),
+        _ => NEVER,
+    };
+    loop {
+        let armed = slot.slot().armed()?;
+        let next = deadline();
+        assert!(next > now, "nothing expires in this model");
+        if !slot.slot().rearm(armed, next) {
+            return None;
+        }
+        if deadline() >= next {
+            return (next != NEVER).then_some(next);
+        }
+    }
+}
+
+fn no_deadline_is_forgotten(before: u64, set: u64) {
+    loom::model(move || {
+        let slot = slot_with(before);
+        assert!(slot.slot().arm(5), "a record at 5, whose element now has the deadline `before`");
+        assert_eq!(slot.slot().take_due(), 5);
+        let other = Arc::clone(&slot);
+        let writer = thread::spawn(move || {
+            let stored = store_once(&other, set).is_some();
+            (stored, other.slot().arm(set))
+        });
+        let record = come_up(&slot, 5);
+        let (stored, told) = writer.join().unwrap();
+        assert!(stored);
+        let filed_in_time = record.is_some_and(|record| record <= set);
+        assert!(told || filed_in_time, "deadline {set} is neither filed ({record:?}) nor on its way");
+    });
+}
+
+#[test]
+fn a_deadline_set_while_the_record_is_cleared_is_not_forgotten() {
+    no_deadline_is_forgotten(NEVER, 7);
+}
+
+#[test]
+fn a_nearer_deadline_set_while_the_record_is_raised_is_not_forgotten() {
+    no_deadline_is_forgotten(100, 7);
+}
+
+#[test]
+fn one_due_message_is_on_its_way_at_most() {
+    loom::model(|| {
+        let slot = slot_with(NEVER);
+        let other = Arc::clone(&slot);
+        let writer = thread::spawn(move || other.slot().arm(20));
+        let mine = slot.slot().arm(10);
+        let theirs = writer.join().unwrap();
+        assert!(mine != theirs, "exactly one tells the expiry thread");
+        assert_eq!(slot.slot().take_due(), 10, "which files the earlier one");
+    });
+}
+
+#[test]
+fn the_last_of_several_references_frees_the_slot() {
+    loom::model(|| {
+        let slot = slot_with(NEVER);
+        let handle = slot.slot().handle();
+        let other = thread::spawn(move || {
+            let again = handle.slot().handle();
+            drop(handle);
+            assert_eq!(again.slot().key(), b"key");
+        });
+        assert_eq!(slot.slot().key(), b"key");
+        drop(slot);
+        other.join().unwrap();
+    });
+}

@@ -1,0 +1,231 @@
+//! A table: its index, whether it is open, and what its elements come to.
+//!
+//! It commits nothing by itself: the verbs are in `batch.rs`. It knows the older tables of its name that are still
+//! being taken down, so that a key is settled there before anything of it happens here.
+//!
+//! ```text
+//!  open ── close (DELETE_TABLE) ──► closed ── the reaper seals every slot, the publisher announces ──► settled
+//!                                     │                                                                   │
+//!             nobody enters a slot any more; what is in it may still change until sealed        memory goes back
+//! ```
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ahash::RandomState;
+use crossbeam::epoch::{self, Guard};
+use crossbeam::utils::CachePadded;
+
+use super::TableSummary;
+use super::announce::is_low_half;
+use super::index::{Entered, Index};
+use super::slot::{SlotHandle, SlotRef, State};
+
+/// A table of the catalog, or one that is being taken down.
+pub(super) struct Table {
+    number: u32,
+    generation: u64,
+    announced_name: Box<[u8]>,
+    lineage: Arc<Lineage>,
+    hasher: RandomState,
+    index: Index,
+    closed: AtomicBool,
+    /// Sealed slots whose last change has not been announced, and one for the sealing itself.
+    unsettled: CachePadded<AtomicU64>,
+    totals: CachePadded<Totals>,
+}
+
+/// Touched when an element comes, goes or changes its size.
+#[derive(Default)]
+struct Totals {
+    elements: AtomicI64,
+    bytes: AtomicI64,
+}
+
+/// All tables that ever had one name and are not settled yet.
+pub(super) struct Lineage {
+    closing: Mutex<Vec<Arc<Table>>>,
+    /// How many of them; read without the lock.
+    count: AtomicUsize,
+}
+
+impl Lineage {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { closing: Mutex::new(Vec::new()), count: AtomicUsize::new(0) })
+    }
+
+    fn closing(&self) -> MutexGuard<'_, Vec<Arc<Table>>> {
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many tables of the name are being taken down.
+    pub(super) fn len(&self) -> usize {
+        // Acquire: pairs with the Release in `enter` and `leave`.
+        self.count.load(Ordering::Acquire)
+    }
+
+    fn enter(&self, table: &Arc<Table>) {
+        let mut closing = self.closing();
+        closing.push(Arc::clone(table));
+        // Release: pairs with the Acquire in `len`. A younger table is made after this, under the catalog's lock.
+        self.count.store(closing.len(), Ordering::Release);
+    }
+
+    pub(super) fn leave(&self, table: &Arc<Table>) {
+        let mut closing = self.closing();
+        closing.retain(|other| !Arc::ptr_eq(other, table));
+        self.count.store(closing.len(), Ordering::Release);
+    }
+
+    /// The tables of the name that are older than `generation`, oldest first.
+    fn elders(&self, generation: u64) -> Vec<Arc<Table>> {
+        if self.len() == 0 {
+            return Vec::new();
+        }
+        self.closing().iter().filter(|table| table.generation < generation).map(Arc::clone).collect()
+    }
+}
+
+/// What makes a table.
+pub(super) struct Founding<'n> {
+    pub(super) number: u32,
+    pub(super) generation: u64,
+    pub(super) announced_name: &'n [u8],
+    pub(super) lineage: Arc<Lineage>,
+    pub(super) hasher: RandomState,
+    pub(super) expected_keys: usize,
+}
+
+impl Table {
+    pub(super) fn new(founding: Founding<'_>) -> Self {
+        Self {
+            number: founding.number,
+            generation: founding.generation,
+            announced_name: founding.announced_name.into(),
+            lineage: founding.lineage,
+            hasher: founding.hasher,
+            index: Index::new(founding.expected_keys),
+            closed: AtomicBool::new(false),
+            unsettled: CachePadded::new(AtomicU64::new(1)),
+            totals: CachePadded::new(Totals::default()),
+        }
+    }
+
+    /// Its number, unique among the tables that are not settled.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The name exactly as CREATE_TABLE gave it.
+    pub(super) fn announced_name(&self) -> &[u8] {
+        &self.announced_name
+    }
+
+    pub(super) fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
+    pub(super) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        // SeqCst: pairs with `close`. An absence that was read before this load is judged by it: see `batch.rs`.
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// Lets nobody in any more, and makes younger tables of the name wait for its keys.
+    pub(super) fn close(self: &Arc<Self>) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.lineage.enter(self);
+    }
+
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    pub(super) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
+        self.index.find(hash, key, guard)
+    }
+
+    /// Lets a new slot in unless the table is closed. `make` gets the version of the dead slot that it replaces.
+    ///
+    /// The bucket's lock orders this with the reaper: either the reaper finds the slot, or `make` sees the table closed.
+    pub(super) fn enter(
+        &self,
+        hash: u64,
+        key: &[u8],
+        guard: &Guard,
+        make: &mut dyn FnMut(Option<u64>) -> Option<SlotHandle>,
+    ) -> Entered {
+        self.index.enter(hash, key, guard, &|key| self.hash(key), &mut |dead| {
+            if self.is_closed() { None } else { make(dead) }
+        })
+    }
+
+    /// Takes a dead slot out.
+    pub(super) fn leave(&self, slot: SlotRef<'_>, guard: &Guard) {
+        self.index.leave(self.hash(slot.key()), slot, guard);
+    }
+
+    // ---------------------------------------------------------------------------------------------------- settling
+
+    /// The older tables of this name that are still being taken down, oldest first.
+    pub(super) fn elders(&self) -> Vec<Arc<Self>> {
+        self.lineage.elders(self.generation)
+    }
+
+    /// Publisher: the address of the slot that `key` still has, not fully announced, in an older table of this name.
+    pub(super) fn unsettled_elder(&self, key: &[u8]) -> Option<usize> {
+        if self.lineage.len() == 0 {
+            return None;
+        }
+        let guard = epoch::pin();
+        self.elders().iter().find_map(|elder| {
+            let slot = elder.find(elder.hash(key), key, &guard)?;
+            let settled = matches!(slot.load(&guard).state(), State::Dead(last) if is_low_half(last, slot.announced()));
+            (!settled).then_some(slot.address())
+        })
+    }
+
+    /// Before a slot of this closed table is sealed: its last change will have to be announced.
+    pub(super) fn hold_unsettled(&self) {
+        self.unsettled.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A last change has been announced, or there was none; true for the call that settles the table.
+    pub(super) fn release_unsettled(&self) -> bool {
+        let before = self.unsettled.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "held before it is released");
+        before == 1
+    }
+
+    /// Nothing of the table is on its way to the publisher any more, and nothing will be.
+    pub(super) fn is_settled(&self) -> bool {
+        self.unsettled.load(Ordering::Acquire) == 0
+    }
+
+    // ------------------------------------------------------------------------------------------------------ totals
+
+    /// An element came (+1) or went (−1).
+    pub(super) fn count_element(&self, change: i64) {
+        self.totals.elements.fetch_add(change, Ordering::Relaxed);
+    }
+
+    /// Its elements take `change` bytes more.
+    pub(super) fn count_bytes(&self, change: i64) {
+        self.totals.bytes.fetch_add(change, Ordering::Relaxed);
+    }
+
+    pub(super) fn bytes(&self) -> i64 {
+        self.totals.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn summary(&self) -> TableSummary {
+        TableSummary {
+            name: self.announced_name.clone(),
+            elements: u64::try_from(self.totals.elements.load(Ordering::Relaxed)).unwrap_or(0),
+            bytes: u64::try_from(self.bytes()).unwrap_or(0),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What the tables promise, tried step by step: each thread's part is run by hand, so every order is forced.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::{Backstage, ChangeKind, Refusal, Session, Settings, Tables};
+use crate::clock::Now;
+
+mod limits;
+mod races;
+mod verbs;
+
+const BASE: u64 = 1_000_000;
+type Heard = (String, ChangeKind, String);
+
+/// Tables, the three threads behind them, and one ordinary writer; all run by hand. Shared with hooks.
+#[derive(Clone)]
+struct Stage(Rc<Cast>);
+
+struct Cast {
+    tables: Tables,
+    backstage: RefCell<Backstage>,
+    session: RefCell<Session>,
+    heard: RefCell<Vec<Heard>>,
+    now: RefCell<u64>,
+}
+
+fn settings() -> Settings {
+    Settings { expected_keys: 0, memory_max: 1 << 30, tables_max: 16, changes_per_writer: 256, version_base: BASE }
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self::with(settings())
+    }
+
+    fn with(settings: Settings) -> Self {
+        let (tables, backstage) = Tables::new(settings);
+        let session = tables.session();
+        let stage = Self(Rc::new(Cast {
+            tables,
+            backstage: RefCell::new(backstage),
+            session: RefCell::new(session),
+            heard: RefCell::default(),
+            now: RefCell::new(1),
+        }));
+        stage.create("t").unwrap();
+        stage
+    }
+
+    fn now(&self) -> Now {
+        Now::from_millis(*self.0.now.borrow())
+    }
+
+    fn at(&self, millis: u64) -> &Self {
+        *self.0.now.borrow_mut() = millis;
+        self
+    }
+
+    fn create(&self, table: &str) -> Result<(), Refusal> {
+        self.0.session.borrow_mut().batch(self.now()).create_table(table.as_bytes(), table.as_bytes())
+    }
+
+    fn drop_table(&self, table: &str) -> Result<(), Refusal> {
+        self.0.session.borrow_mut().batch(self.now()).delete_table(table.as_bytes())
+    }
+
+    fn set(&self, key: &str, value: &str, ttl: Option<u32>) -> Result<(), Refusal> {
+        set(&mut self.0.session.borrow_mut(), self.now(), key, value, ttl)
+    }
+
+    fn delete(&self, key: &str) -> Result<String, Refusal> {
+        let mut session = self.0.session.borrow_mut();
+        let mut batch = session.batch(self.now());
+        batch.delete(b"t", key.as_bytes()).map(|value| String::from_utf8_lossy(value).into_owned())
+    }
+
+    fn get(&self, key: &str) -> Option<String> {
+        let mut session = self.0.session.borrow_mut();
+        let batch = session.batch(self.now());
+        batch.get(b"t", key.as_bytes()).ok().map(|value| String::from_utf8_lossy(value).into_owned())
+    }
+
+    fn version(&self, key: &str) -> u64 {
+        let mut session = self.0.session.borrow_mut();
+        let batch = session.batch(self.now());
+        batch.get_entry(b"t", key.as_bytes()).map_or(0, |entry| entry.version)
+    }
+
+    fn swap(&self, key: &str, expected: u64, value: &str) -> Result<u64, Refusal> {
+        let mut session = self.0.session.borrow_mut();
+        session.batch(self.now()).compare_and_swap(b"t", key.as_bytes(), expected, value.as_bytes(), None)
+    }
+
+    fn publish(&self) {
+        let mut heard = self.0.heard.borrow_mut();
+        let drained = self.0.backstage.borrow_mut().changes.drain(10_000, &mut |table, kind, key| {
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            heard.push((text(table), kind, text(key)));
+        });
+        assert!(!drained.closed);
+    }
+
+    fn expire(&self) {
+        let now = self.now();
+        self.0.backstage.borrow_mut().expiry.pass(now);
+    }
+
+    fn reap(&self) {
+        let now = self.now();
+        self.0.backstage.borrow_mut().reaper.step(now);
+    }
+
+    /// Everybody does what there is to do, until there is nothing.
+    fn settle(&self) {
+        for _ in 0..20 {
+            self.expire();
+            self.publish();
+            self.reap();
+        }
+    }
+
+    /// What subscribers have heard since the last call, as `key+` and `key-`.
+    fn heard(&self) -> Vec<String> {
+        let sign = |kind| if kind == ChangeKind::Updated { '+' } else { '-' };
+        self.0.heard.borrow_mut().drain(..).map(|(_, kind, key)| format!("{key}{}", sign(kind))).collect()
+    }
+
+    fn census(&self) -> super::Census {
+        self.0.tables.census()
+    }
+
+    /// Another thread's session.
+    fn another(&self) -> Session {
+        self.0.tables.session()
+    }
+}
+
+fn set(session: &mut Session, now: Now, key: &str, value: &str, ttl: Option<u32>) -> Result<(), Refusal> {
+    session.batch(now).update(b"t", key.as_bytes(), value.as_bytes(), ttl)
+}

@@ -1,0 +1,99 @@
+//! Bounds, sizes and what comes back.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use super::super::{Refusal, Settings};
+use super::{Stage, settings};
+
+#[test]
+fn memory_is_refused_at_the_limit_and_comes_back_with_what_is_deleted() {
+    let stage = Stage::with(Settings { memory_max: 64 << 10, ..settings() });
+    let value = "x".repeat(1_000);
+    let stored = (0..1_000).take_while(|key| stage.set(&key.to_string(), &value, None).is_ok()).count();
+    assert!((30..64).contains(&stored), "{stored}");
+    assert_eq!(stage.set("more", &value, None), Err(Refusal::OutOfMemory));
+    assert_eq!(stage.get("0").as_ref(), Some(&value), "reading goes on");
+    stage.set("0", "small", None).unwrap();
+    for key in 1..stored {
+        stage.publish();
+        stage.delete(&key.to_string()).unwrap();
+    }
+    stage.settle();
+    stage.set("more", &value, None).unwrap();
+    let many: Vec<(String, String)> = (0..100).map(|key| (key.to_string(), value.clone())).collect();
+    let pairs = many.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()));
+    let mut session = stage.another();
+    let before = stage.census().tables[0].elements;
+    assert_eq!(session.batch(stage.now()).update_many(b"t", None, pairs), Err(Refusal::OutOfMemory));
+    assert_eq!(stage.census().tables[0].elements, before, "nothing of it was stored");
+}
+
+#[test]
+fn the_account_is_back_at_nothing_when_all_is_gone() {
+    let stage = Stage::new();
+    for key in 0..200 {
+        stage.set(&key.to_string(), "value", Some(1 + key % 3)).unwrap();
+        stage.publish();
+    }
+    stage.settle();
+    stage.drop_table("t").unwrap();
+    stage.at(10_000);
+    for _ in 0..20 {
+        stage.settle();
+    }
+    drop(stage.0.session.replace(stage.another()));
+    let census = stage.census();
+    assert_eq!((census.timers, census.reaped, census.tables.len()), (0, 200, 0));
+    assert!(census.bytes < 64 << 10, "what sessions keep back: {}", census.bytes);
+}
+
+#[test]
+fn tables_are_limited_in_number_and_found_by_name() {
+    let stage = Stage::with(Settings { tables_max: 2, ..settings() });
+    assert_eq!(stage.create("t"), Err(Refusal::TableExists));
+    stage.create("u").unwrap();
+    assert_eq!(stage.create("v"), Err(Refusal::TooManyTables));
+    assert_eq!(stage.drop_table("v"), Err(Refusal::TableNotFound));
+    stage.drop_table("u").unwrap();
+    stage.create("v").unwrap();
+    let names: Vec<_> = stage.census().tables.iter().map(|table| table.name.to_vec()).collect();
+    assert_eq!(names, [b"t".to_vec(), b"v".to_vec()]);
+}
+
+#[test]
+fn many_keys_are_all_found_while_the_index_splits() {
+    let stage = Stage::with(Settings { changes_per_writer: 1 << 14, ..settings() });
+    for key in 0..10_000 {
+        stage.set(&key.to_string(), &(key * 7).to_string(), None).unwrap();
+    }
+    stage.publish();
+    for key in 0..10_000 {
+        assert_eq!(stage.get(&key.to_string()), Some((key * 7).to_string()), "{key}");
+    }
+    for key in (0..10_000).step_by(2) {
+        stage.delete(&key.to_string()).unwrap();
+    }
+    stage.settle();
+    assert_eq!(stage.census().tables[0].elements, 5_000);
+    stage.drop_table("t").unwrap();
+    for _ in 0..20 {
+        stage.settle();
+    }
+    assert_eq!(stage.heard().len(), 20_000);
+    assert_eq!(stage.census().reaped, 10_000);
+}
+
+#[test]
+fn many_pairs_are_stored_in_order_and_many_keys_are_read() {
+    let stage = Stage::new();
+    let mut session = stage.another();
+    let pairs = [(b"a".as_slice(), b"1".as_slice()), (b"b", b"2"), (b"a", b"3")];
+    session.batch(stage.now()).update_many(b"t", Some(5), pairs.into_iter()).unwrap();
+    let batch = session.batch(stage.now());
+    let mut values = Vec::new();
+    batch.get_many(b"t", [b"a".as_slice(), b"x", b"b"].into_iter(), &mut values).unwrap();
+    assert_eq!(values, [Some(b"3".as_slice()), None, Some(b"2")]);
+    assert_eq!(batch.get_entry(b"t", b"b").unwrap().remaining_millis, Some(5_000));
+    let mut none = Vec::new();
+    assert_eq!(batch.get_many(b"u", std::iter::empty(), &mut none), Err(Refusal::TableNotFound));
+}

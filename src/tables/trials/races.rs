@@ -1,0 +1,219 @@
+//! The races that the design writes down, each forced.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::super::Refusal;
+use super::super::pause::{Point, hooks};
+use super::{Stage, set};
+
+#[test]
+fn a_writer_that_was_delayed_at_a_slot_that_retired_stores_in_its_successor() {
+    let stage = Stage::new();
+    stage.set("a", "1", None).unwrap();
+    let inner = stage.clone();
+    let mut delayed = stage.another();
+    hooks::at(Point::BeforeCas, move || {
+        inner.delete("a").unwrap();
+        inner.settle();
+        assert_eq!(inner.census().reaped, 1, "the slot that the writer holds is dead and out");
+        inner.set("a", "successor", None).unwrap();
+    });
+    set(&mut delayed, stage.now(), "a", "delayed", None).unwrap();
+    assert!(!hooks::is_waiting());
+    assert_eq!(stage.get("a").unwrap(), "delayed");
+    stage.settle();
+    assert_eq!(stage.heard(), ["a+", "a-", "a+", "a+"]);
+    assert_eq!(stage.census().tables[0].elements, 1);
+}
+
+#[test]
+fn a_tombstone_that_came_back_to_life_is_not_retired() {
+    let stage = Stage::new();
+    stage.set("a", "1", None).unwrap();
+    stage.delete("a").unwrap();
+    stage.set("a", "2", None).unwrap();
+    stage.settle();
+    assert_eq!((stage.get("a").as_deref(), stage.census().reaped), (Some("2"), 0));
+    assert_eq!(stage.heard(), ["a+", "a-", "a+"]);
+}
+
+#[test]
+fn a_new_slot_starts_above_the_floor_though_its_writer_missed_the_old_slot_before() {
+    let stage = Stage::new();
+    let inner = stage.clone();
+    let seen = Rc::new(RefCell::new(0));
+    let highest = Rc::clone(&seen);
+    let mut delayed = stage.another();
+    hooks::at(Point::BeforeEnter, move || {
+        for _ in 0..5 {
+            inner.set("a", "1", None).unwrap();
+        }
+        *highest.borrow_mut() = inner.version("a");
+        inner.delete("a").unwrap();
+        inner.settle();
+        assert_eq!(inner.census().reaped, 1, "slot and floor are gone and raised before the delayed writer enters");
+    });
+    set(&mut delayed, stage.now(), "a", "late", None).unwrap();
+    assert!(!hooks::is_waiting());
+    assert!(stage.version("a") > *seen.borrow() + 1, "above the deletion, too");
+}
+
+#[test]
+fn an_insert_into_a_table_that_is_being_deleted_is_refused_or_announced() {
+    let stage = Stage::new();
+    let inner = stage.clone();
+    let mut delayed = stage.another();
+    hooks::at(Point::BeforeEnter, move || {
+        inner.drop_table("t").unwrap();
+        inner.settle();
+    });
+    assert_eq!(set(&mut delayed, stage.now(), "a", "1", None), Err(Refusal::TableNotFound));
+    assert!(!hooks::is_waiting());
+    stage.settle();
+    assert_eq!(stage.heard(), Vec::<String>::new());
+
+    stage.create("t").unwrap();
+    let inner = stage.clone();
+    hooks::at(Point::Committed, move || {
+        inner.drop_table("t").unwrap();
+        inner.settle();
+        assert_eq!(inner.heard(), Vec::<String>::new(), "DELETED waits for the UPDATED that is not pushed yet");
+    });
+    set(&mut delayed, stage.now(), "a", "1", None).unwrap();
+    assert!(!hooks::is_waiting());
+    stage.settle();
+    assert_eq!(stage.heard(), ["a+", "a-"]);
+}
+
+#[test]
+fn an_update_of_an_element_whose_table_is_deleted_under_it_stands_or_is_refused() {
+    let stage = Stage::new();
+    stage.set("a", "1", None).unwrap();
+    let inner = stage.clone();
+    let mut delayed = stage.another();
+    hooks::at(Point::BeforeCas, move || {
+        inner.drop_table("t").unwrap();
+        inner.create("t").unwrap();
+        inner.settle();
+    });
+    assert_eq!(set(&mut delayed, stage.now(), "a", "2", None), Err(Refusal::TableNotFound));
+    assert!(!hooks::is_waiting());
+    stage.settle();
+    assert_eq!(stage.heard(), ["a+", "a-"]);
+    assert_eq!(stage.get("a"), None, "nothing of the old table shows in the new one");
+}
+
+#[test]
+fn a_re_created_table_is_silent_about_a_key_until_the_older_one_has_told_its_end() {
+    let stage = Stage::new();
+    stage.set("b", "1", None).unwrap();
+    stage.publish();
+    assert_eq!(stage.heard(), ["b+"]);
+    let inner = stage.clone();
+    let mut delayed = stage.another();
+    hooks::at(Point::Committed, move || {
+        // The delayed writer's UPDATED of the old table is committed and not pushed; the reaper has not run either.
+        inner.drop_table("t").unwrap();
+        inner.create("t").unwrap();
+        inner.set("a", "new", None).unwrap();
+        inner.set("b", "new", None).unwrap();
+        inner.publish();
+        assert_eq!(inner.heard(), ["b-", "b+"], "b is settled by its first writer; a waits for the delayed one");
+    });
+    set(&mut delayed, stage.now(), "a", "old", None).unwrap();
+    assert!(!hooks::is_waiting());
+    stage.settle();
+    assert_eq!(stage.heard(), ["a+", "a-", "a+"]);
+    assert_eq!(stage.get("a").unwrap(), "new");
+}
+
+#[test]
+fn tables_deleted_and_created_many_times_over_settle_in_order() {
+    let stage = Stage::new();
+    for round in 0..5 {
+        stage.set("a", &round.to_string(), None).unwrap();
+        stage.drop_table("t").unwrap();
+        stage.create("t").unwrap();
+    }
+    stage.set("a", "last", None).unwrap();
+    stage.settle();
+    assert_eq!(stage.heard(), ["a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+"]);
+    assert_eq!(stage.get("a").unwrap(), "last");
+    assert_eq!(stage.census().tables.len(), 1);
+}
+
+#[test]
+fn a_name_whose_older_tables_pile_up_makes_the_creator_wait() {
+    let stage = Stage::new();
+    let refused = (0..100).find_map(|_| {
+        stage.drop_table("t").unwrap();
+        stage.create("t").err()
+    });
+    assert_eq!(refused, Some(Refusal::Busy));
+    stage.settle();
+    stage.create("t").unwrap();
+}
+
+#[test]
+fn a_deadline_that_is_set_while_the_timer_is_being_cleared_is_kept() {
+    for point in [Point::BeforeRearm, Point::AfterRearm] {
+        let stage = Stage::new();
+        stage.set("a", "1", Some(1)).unwrap();
+        stage.expire();
+        stage.set("a", "2", Some(0)).unwrap();
+        let mut other = stage.another();
+        let now = stage.at(1_001).now();
+        hooks::at(point, move || set(&mut other, now, "a", "3", Some(2)).unwrap());
+        stage.expire();
+        assert!(!hooks::is_waiting());
+        stage.at(3_001).settle();
+        assert_eq!(stage.census().expired, 1, "{point:?}");
+        assert_eq!(stage.census().timers, 0, "{point:?}");
+        assert_eq!(stage.heard(), ["a+", "a+", "a+", "a-"]);
+    }
+}
+
+#[test]
+fn a_deadline_that_moves_nearer_while_the_record_is_filed_anew_is_met() {
+    for point in [Point::BeforeRearm, Point::AfterRearm] {
+        let stage = Stage::new();
+        stage.set("a", "1", Some(1)).unwrap();
+        stage.expire();
+        stage.set("a", "2", Some(1_000)).unwrap();
+        let mut other = stage.another();
+        let now = stage.at(1_001).now();
+        hooks::at(point, move || set(&mut other, now, "a", "3", Some(2)).unwrap());
+        stage.expire();
+        assert!(!hooks::is_waiting());
+        stage.at(3_001).settle();
+        assert_eq!((stage.census().expired, stage.get("a")), (1, None), "{point:?}");
+    }
+}
+
+#[test]
+fn a_batch_that_began_before_a_deadline_cannot_extend_what_another_has_called_expired() {
+    let stage = Stage::new();
+    stage.set("a", "1", Some(1)).unwrap();
+    let version = stage.version("a");
+    let mut earlier = stage.another();
+    let before = stage.at(1_000).now();
+    let inner = stage.clone();
+    hooks::at(Point::BeforeCas, move || assert_eq!(inner.at(1_001).get("a"), None));
+    let swapped = earlier.batch(before).compare_and_swap(b"t", b"a", version, b"2", Some(100));
+    assert!(!hooks::is_waiting());
+    assert_eq!(swapped, Err(Refusal::VersionMismatch { current: 0 }));
+    assert_eq!(earlier.batch(before).get(b"t", b"a"), Err(Refusal::KeyNotFound));
+}
+
+#[test]
+fn a_touch_from_before_the_deadline_cannot_revive_what_another_has_called_expired() {
+    let stage = Stage::new();
+    stage.set("a", "1", Some(1)).unwrap();
+    let before = stage.at(1_000).now();
+    assert_eq!(stage.at(1_001).get("a"), None);
+    let mut earlier = stage.another();
+    assert_eq!(earlier.batch(before).touch(b"t", b"a", 100), Err(Refusal::KeyNotFound));
+}
