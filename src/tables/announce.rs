@@ -47,8 +47,9 @@ pub struct Changes {
     /// The lanes' numbers in the order in which they are served.
     order: Vec<u64>,
     next_lane: u64,
-    /// By the address of the slot: changes that came before their predecessor.
-    held: AHashMap<usize, Vec<Held>>,
+    /// By the address of the slot and the version: changes that came before their predecessor. A slot that has one is
+    /// kept by its handle, so its address is not used again.
+    held: AHashMap<(usize, u32), Held>,
     /// By the address of a slot of an older table: changes that wait for its last one.
     blocked: AHashMap<usize, Vec<Held>>,
     work: VecDeque<Held>,
@@ -117,17 +118,20 @@ impl Changes {
     /// Announces what can be announced of the work at hand, and what that sets free.
     fn run(&mut self, announce: &mut dyn FnMut(&[u8], ChangeKind, &[u8])) {
         while let Some(held) = self.work.pop_front() {
-            let address = held.change.slot.slot().address();
-            if held.change.slot.slot().announced().wrapping_add(1) != held.change.version {
-                self.held.entry(address).or_default().push(held);
+            let slot = held.change.slot.slot();
+            let (address, version) = (slot.address(), held.change.version);
+            if slot.announced().wrapping_add(1) != version {
+                self.held.insert((address, version), held);
                 continue;
             }
-            let table = self.tables.take(held.change.slot.slot().table());
-            match table.unsettled_elder(held.change.slot.slot().key()) {
+            let Some(table) = self.tables.take(slot.table()) else {
+                unreachable!("a slot with a change to announce keeps its table unsettled, and so registered");
+            };
+            match table.unsettled_elder(slot.key()) {
                 Some(elder) => self.blocked.entry(elder).or_default().push(held),
                 None => {
                     self.announce(held, &table, announce);
-                    self.release_successors(address);
+                    self.work.extend(self.held.remove(&(address, version.wrapping_add(1))));
                 }
             }
             self.tables.put_back(table);
@@ -164,26 +168,13 @@ impl Changes {
             return;
         }
         // Before the CAS: the table must not be forgotten while the slot is on its way to the reaper.
-        table.hold_unsettled();
+        if !table.hold_unsettled() {
+            return;
+        }
         if slot.kill(seen, version, &guard) {
             self.undertaker.bury(table, handle);
         } else if table.release_unsettled() {
             self.undertaker.settle(table);
-        }
-    }
-
-    fn release_successors(&mut self, address: usize) {
-        if self.held.is_empty() {
-            return;
-        }
-        let Some(waiting) = self.held.get_mut(&address) else { return };
-        let next =
-            waiting.iter().position(|held| held.change.slot.slot().announced().wrapping_add(1) == held.change.version);
-        if let Some(next) = next {
-            self.work.push_back(waiting.swap_remove(next));
-        }
-        if waiting.is_empty() {
-            self.held.remove(&address);
         }
     }
 

@@ -30,6 +30,7 @@ pub struct Session {
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let writer = shared.hub.writer();
+        shared.catalog.count_thread();
         Self { shared, writer, tab: Tab::default(), garbage: 0, wanted: 0 }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Looking a table up takes no lock. Creating and deleting tables exclude each other. It does not touch elements.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::{AHashMap, RandomState};
@@ -13,7 +13,7 @@ use super::slot::TABLE_NUMBERS;
 use super::table::{Founding, Lineage, Table};
 
 /// Tables of one name that may be on their way down before a further one has to wait.
-const CLOSING_PER_NAME_MAX: usize = 8;
+const CLOSING_PER_NAME_MAX: usize = 64;
 /// Tables of a publisher's or expiry thread's cache before settled ones are looked for at every miss.
 const CACHE_MAX: usize = 1024;
 
@@ -28,6 +28,8 @@ pub(super) struct Catalog {
     /// The highest version of a slot that has left an index. A new slot starts above it. Raised by the reaper before
     /// the slot leaves; read under the bucket's lock, so whoever misses the slot sees the floor.
     floor: AtomicU64,
+    /// Sessions that were ever made: at least as many as the threads that look tables up.
+    threads: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -47,11 +49,17 @@ impl Catalog {
             tables_max,
             expected_keys,
             floor: AtomicU64::new(0),
+            threads: AtomicUsize::new(0),
         }
     }
 
     fn admission(&self) -> MutexGuard<'_, Admission> {
         self.admission.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One thread more will look tables up.
+    pub(super) fn count_thread(&self) {
+        self.threads.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn registry(&self) -> &Arc<Registry> {
@@ -109,7 +117,7 @@ impl Catalog {
     pub(super) fn delete(&self, name: &[u8]) -> Option<Arc<Table>> {
         let _admission = self.admission();
         let table = self.names.with(name, Arc::clone)?;
-        self.names.remove(name);
+        self.names.remove(name, self.threads.load(Ordering::Relaxed));
         table.close();
         Some(table)
     }
@@ -147,6 +155,8 @@ fn canonical(name: &[u8]) -> &[u8] {
 #[derive(Default)]
 pub(super) struct Registry {
     places: Mutex<Places>,
+    /// Tables that were forgotten so far: caches look through what they have when it grows.
+    departures: AtomicU64,
 }
 
 #[derive(Default)]
@@ -177,10 +187,14 @@ impl Registry {
 
     fn leave(&self, table: &Arc<Table>) {
         let mut places = self.places();
-        if let Some(place) = places.tables.get_mut(table.number() as usize) {
+        let place = places.tables.get_mut(table.number() as usize);
+        if let Some(place) = place.filter(|place| place.as_ref().is_some_and(|here| Arc::ptr_eq(here, table))) {
             *place = None;
             places.free.push(table.number());
         }
+        drop(places);
+        // Release: pairs with the Acquire in `TableCache::purge`.
+        self.departures.fetch_add(1, Ordering::Release);
     }
 
     fn get(&self, number: u32) -> Option<Arc<Table>> {
@@ -193,34 +207,30 @@ impl Registry {
 /// A number is used again only after its table has been settled, so an entry that is not settled is the right one.
 pub(super) struct TableCache {
     registry: Arc<Registry>,
+    departures: u64,
     last: Option<Arc<Table>>,
     tables: AHashMap<u32, Arc<Table>>,
 }
 
 impl TableCache {
     pub(super) fn new(registry: Arc<Registry>) -> Self {
-        Self { registry, last: None, tables: AHashMap::new() }
+        Self { registry, departures: 0, last: None, tables: AHashMap::new() }
     }
 
-    /// The table of this number; to be given back with [`TableCache::put_back`].
-    ///
-    /// # Panics
-    /// If it has been forgotten: a slot that is not dead, or not fully announced, keeps its table in the registry.
-    pub(super) fn take(&mut self, number: u32) -> Arc<Table> {
+    /// The table of this number, to be given back with [`TableCache::put_back`]; none if it has been forgotten.
+    pub(super) fn take(&mut self, number: u32) -> Option<Arc<Table>> {
         if let Some(table) = self.last.take_if(|table| table.number() == number && !table.is_settled()) {
-            return table;
+            return Some(table);
         }
         if let Some(table) = self.tables.get(&number).filter(|table| !table.is_settled()) {
-            return Arc::clone(table);
+            return Some(Arc::clone(table));
         }
-        let Some(table) = self.registry.get(number) else {
-            unreachable!("a slot with something left to do keeps its table registered");
-        };
+        let table = self.registry.get(number)?;
         if self.tables.len() >= CACHE_MAX {
             self.tables.clear();
         }
         self.tables.insert(number, Arc::clone(&table));
-        table
+        Some(table)
     }
 
     /// Keeps the table at hand for the next call.
@@ -228,8 +238,14 @@ impl TableCache {
         self.last = Some(table);
     }
 
-    /// Lets go of tables that are settled.
+    /// Lets go of tables that are settled, if any were forgotten since the last call.
     pub(super) fn purge(&mut self) {
+        // Acquire: pairs with the Release in `Registry::leave`.
+        let departures = self.registry.departures.load(Ordering::Acquire);
+        if departures == self.departures {
+            return;
+        }
+        self.departures = departures;
         self.last.take_if(|table| table.is_settled());
         self.tables.retain(|_, table| !table.is_settled());
     }

@@ -254,7 +254,11 @@ fn come_up(hand: &mut Hand<'_>, wheel: &mut Wheel<SlotHandle>, tables: &mut Tabl
     slot.set_timer(None);
     loop {
         let Some(armed) = slot.armed() else { return }; // a due message is on its way and brings the slot back
-        let next = expire_or_next(hand, tables, slot);
+        let next = match expire_or_next(hand, tables, slot) {
+            Next::At(next) => next,
+            // Still armed at a deadline that has passed: filed there, it comes up in the next pass.
+            Next::OutOfCredits => return file(wheel, handle, armed),
+        };
         reach(Point::BeforeRearm);
         if !slot.rearm(armed, next) {
             return; // lowered meanwhile: as above
@@ -270,22 +274,32 @@ fn come_up(hand: &mut Hand<'_>, wheel: &mut Wheel<SlotHandle>, tables: &mut Tabl
     }
 }
 
+/// When to look at a slot again.
+enum Next {
+    /// At this deadline; [`NEVER`] is not at all.
+    At(u64),
+    /// As soon as there are credits.
+    OutOfCredits,
+}
+
 /// Expires the element if its deadline has passed; when to look at the slot again.
-fn expire_or_next(hand: &mut Hand<'_>, tables: &mut TableCache, slot: SlotRef<'_>) -> u64 {
+fn expire_or_next(hand: &mut Hand<'_>, tables: &mut TableCache, slot: SlotRef<'_>) -> Next {
     loop {
         let seen = slot.load(hand.guard);
         let deadline = match seen.state() {
             State::Live(entry) | State::Expired(entry) => entry.deadline(),
-            State::Absent(_) | State::Dead(_) => return NEVER,
+            State::Absent(_) | State::Dead(_) => return Next::At(NEVER),
         };
         if deadline > hand.now.millis() && !matches!(seen.state(), State::Expired(_)) {
-            return deadline;
+            return Next::At(deadline);
         }
-        let table = tables.take(slot.table());
+        reach(Point::BeforeExpire);
+        // None: the table was taken down since the word was read; the next look finds the slot dead.
+        let Some(table) = tables.take(slot.table()) else { continue };
         let expired = hand.expire(&table, slot, seen);
         tables.put_back(table);
         if expired.is_err() {
-            return hand.now.millis() + 1; // out of credits
+            return Next::OutOfCredits;
         }
     }
 }

@@ -268,8 +268,11 @@ impl<'h> Hand<'h> {
                 State::Absent(_) => None,
             };
             self.credits(1)?;
+            reach(Point::BeforeSeal);
             // Before the CAS: from then on the publisher may announce the change and give the hold back.
-            table.hold_unsettled();
+            if !table.hold_unsettled() {
+                continue; // settled meanwhile: the next look finds the slot dead
+            }
             let version = seen.version() + 1;
             if slot.kill(seen, version, self.guard) {
                 self.sealed(table, slot, version, old);

@@ -19,12 +19,12 @@
 //!
 //! Reading takes no lock. Letting a slot in or out locks its one bucket. A split shows the moved slots in the new
 //! bucket, then raises the depth, then clears the old cells; so a reader that misses a slot sees the raised depth and
-//! looks again. Cells never move within a bucket.
+//! looks again. Writers come to the new bucket only after that. Cells never move within a bucket.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use crossbeam::epoch::Guard;
 use parking_lot::{Mutex, MutexGuard};
@@ -47,12 +47,16 @@ struct Bucket {
     depth: AtomicU8,
     /// The depth that it was made with. Never changes.
     birth: u8,
+    /// Whether the bucket that it was split from has let go of its keys. Until then nobody writes here: the old cells
+    /// still show what is in these. Set by the splitter; read by who has locked the bucket.
+    ready: AtomicBool,
     cells: [SlotCell; CELLS],
 }
 
 impl Bucket {
-    fn new(depth: u8) -> Self {
+    fn new(depth: u8, ready: bool) -> Self {
         Self {
+            ready: AtomicBool::new(ready),
             lock: Mutex::new(()),
             depth: AtomicU8::new(depth),
             birth: depth,
@@ -118,7 +122,7 @@ fn low_bits(hash: u64, depth: u8) -> u32 {
 impl Index {
     pub(super) fn new(expected_keys: usize) -> Self {
         let buckets = Buckets::with_capacity_and_hasher(expected_keys / LOAD, BuildHasherDefault::default());
-        buckets.insert(0, Bucket::new(0), &buckets.guard());
+        buckets.insert(0, Bucket::new(0, true), &buckets.guard());
         Self { buckets, count: AtomicU32::new(1) }
     }
 
@@ -173,7 +177,11 @@ impl Index {
         loop {
             let (number, bucket) = self.bucket(hash, guard);
             let locked = bucket.lock.lock();
-            if low_bits(hash, bucket.depth()) == number {
+            // Acquire: pairs with the Release in `split`.
+            if !bucket.ready.load(Ordering::Acquire) {
+                drop(locked);
+                std::thread::yield_now();
+            } else if low_bits(hash, bucket.depth()) == number {
                 return (number, bucket, locked);
             }
         }
@@ -241,7 +249,7 @@ impl Index {
         if depth >= DEPTH_MAX {
             return false;
         }
-        let child = Bucket::new(depth + 1);
+        let child = Bucket::new(depth + 1, false);
         let mut places = child.cells.iter();
         let moved: Vec<&SlotCell> = bucket
             .cells
@@ -256,6 +264,10 @@ impl Index {
         bucket.depth.store(depth + 1, Ordering::Release);
         for cell in moved {
             cell.hand_over();
+        }
+        if let Some(child) = self.buckets.get(&(number | 1 << depth), map_guard) {
+            // Release: pairs with the Acquire in `lock`. The old bucket's lock is held until after this.
+            child.ready.store(true, Ordering::Release);
         }
         self.count.fetch_add(1, Ordering::Relaxed);
         true
@@ -301,8 +313,12 @@ impl Index {
 
 /// From names to what they stand for, for readers that take no lock. Writers are few, and exclude each other.
 pub(super) struct Names<V> {
-    map: flurry::HashMap<Name, Arc<V>, ahash::RandomState>,
+    /// `None` stands only under [`NOBODY`], for a moment.
+    map: flurry::HashMap<Name, Option<Arc<V>>, ahash::RandomState>,
 }
+
+/// A name that no table has: used to push garbage out.
+const NOBODY: &[u8] = b"";
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Name(Arc<[u8]>);
@@ -315,7 +331,7 @@ impl Borrow<[u8]> for Name {
 
 impl<V: Send + Sync + 'static> Names<V> {
     pub(super) fn new() -> Self {
-        // A batch of one: what is removed is given back as soon as nobody looks at it, not 120 removals later.
+        // The smallest batch: what is removed is let go of at once, not 120 removals later (see `remove`).
         let collector = seize::Collector::new().batch_size(1);
         Self { map: flurry::HashMap::with_hasher(ahash::RandomState::new()).with_collector(collector) }
     }
@@ -323,20 +339,26 @@ impl<V: Send + Sync + 'static> Names<V> {
     /// Calls `look` with what the name stands for.
     pub(super) fn with<R>(&self, name: &[u8], look: impl FnOnce(&Arc<V>) -> R) -> Option<R> {
         let guard = self.map.guard();
-        self.map.get(name, &guard).map(look)
+        self.map.get(name, &guard).and_then(Option::as_ref).map(look)
     }
 
     pub(super) fn insert(&self, name: &[u8], value: Arc<V>) {
         let guard = self.map.guard();
-        self.map.insert(Name(Arc::from(name)), value, &guard);
+        self.map.insert(Name(Arc::from(name)), Some(value), &guard);
     }
 
-    /// Removes the name; true if it was there.
-    pub(super) fn remove(&self, name: &[u8]) -> bool {
+    /// Removes the name. What it stood for is let go of as soon as nobody looks at it any more.
+    ///
+    /// seize keeps a batch of garbage back until it is larger than the number of `threads` that ever came by; so others
+    /// are added to it that nobody needs.
+    pub(super) fn remove(&self, name: &[u8], threads: usize) {
         let guard = self.map.guard();
-        let removed = self.map.remove(name, &guard).is_some();
+        self.map.remove(name, &guard);
+        for _ in 0..=threads {
+            self.map.insert(Name(Arc::from(NOBODY)), None, &guard);
+            self.map.remove(NOBODY, &guard);
+        }
         guard.flush();
-        removed
     }
 
     pub(super) fn len(&self) -> usize {
@@ -346,6 +368,6 @@ impl<V: Send + Sync + 'static> Names<V> {
     /// Everything, in no order.
     pub(super) fn values(&self) -> Vec<Arc<V>> {
         let guard = self.map.guard();
-        self.map.values(&guard).map(Arc::clone).collect()
+        self.map.values(&guard).flatten().map(Arc::clone).collect()
     }
 }

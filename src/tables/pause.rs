@@ -10,6 +10,10 @@ pub(super) enum Point {
     BeforeCas,
     /// A write has found no slot, and is about to let one in.
     BeforeEnter,
+    /// A slot of a deleted table has been seen, and is about to be sealed.
+    BeforeSeal,
+    /// The expiry thread has seen that a deadline has passed, and is about to look the table up.
+    BeforeExpire,
     /// A change is committed, and not yet pushed.
     Committed,
     /// The expiry thread has decided when to look again, and has not yet written it.

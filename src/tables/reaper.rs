@@ -219,21 +219,22 @@ impl Reaper {
         self.shared.reaper.reaped.add(1);
     }
 
-    /// Seals a piece of the first deleted table. False: it is out of credits.
+    /// Seals a piece of one deleted table; they take turns, so that small ones do not wait for large ones. False: it is
+    /// out of credits.
     fn seal_some(&mut self, now: Now) -> bool {
-        let Some(walk) = self.sealing.front_mut() else { return true };
+        let Some(mut walk) = self.sealing.pop_front() else { return true };
         let mut batch = self.session.batch(now);
         let mut hand = batch.hand();
         let mut slots = Vec::with_capacity(CELLS);
         let mut sealed = 0;
         while sealed < REAPER_CHUNK {
             if hand.credits(CELLS).is_err() {
+                self.sealing.push_front(walk);
                 return false;
             }
             let Some(number) = walk.ahead.pop() else {
-                let walk = self.sealing.pop_front();
-                if let Some(table) = walk.map(|walk| walk.table).filter(|table| table.release_unsettled()) {
-                    self.emptying.push_back(Walk::over(table));
+                if walk.table.release_unsettled() {
+                    self.emptying.push_back(Walk::over(walk.table));
                 }
                 return true;
             };
@@ -244,12 +245,13 @@ impl Reaper {
                 debug_assert!(sealed.is_ok(), "a bucket's worth of credits was there");
             }
         }
+        self.sealing.push_back(walk);
         true
     }
 
-    /// Frees a piece of the first settled table.
+    /// Frees a piece of one settled table, in turns.
     fn empty_some(&mut self, now: Now) {
-        let Some(walk) = self.emptying.front_mut() else { return };
+        let Some(mut walk) = self.emptying.pop_front() else { return };
         let mut batch = self.session.batch(now);
         let hand = batch.hand();
         let mut slots = Vec::with_capacity(CELLS);
@@ -257,7 +259,7 @@ impl Reaper {
         while freed < REAPER_CHUNK {
             let Some(number) = walk.ahead.pop() else {
                 drop(batch);
-                self.forget_first();
+                self.forget(walk.table);
                 return;
             };
             walk.table.index().visit(number, hand.guard, &mut walk.ahead, |slot| slots.push(slot.handle()));
@@ -274,11 +276,12 @@ impl Reaper {
             walk.table.index().clear(number, hand.guard);
         }
         *hand.garbage = usize::MAX / 2;
+        drop(batch);
+        self.emptying.push_back(walk);
     }
 
-    /// The first settled table is empty: its name and number are free of it.
-    fn forget_first(&mut self) {
-        let Some(Walk { table, .. }) = self.emptying.pop_front() else { return };
+    /// A settled table is empty: its name and number are free of it.
+    fn forget(&mut self, table: Arc<Table>) {
         self.shared.catalog.forget(&table);
         let mut batch = self.session.batch(Now::from_nanos(0));
         let hand = batch.hand();

@@ -311,7 +311,8 @@ impl<'g> SlotRef<'g> {
     /// Expiry thread: the wheel will look at `deadline` ([`NEVER`]: not at all) instead of `before`; false if a writer
     /// has lowered it meanwhile, and its due message is on the way. The caller reads the word afterwards.
     pub(super) fn rearm(&self, before: u64, deadline: u64) -> bool {
-        let raised = self.header().armed.compare_exchange(before, deadline, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let raised =
+            self.header().armed.compare_exchange(before, deadline, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         // SeqCst fence: pairs with the one in `arm`.
         fence(Ordering::SeqCst);
         raised

@@ -188,9 +188,12 @@ impl Table {
         })
     }
 
-    /// Before a slot of this closed table is sealed: its last change will have to be announced.
-    pub(super) fn hold_unsettled(&self) {
-        self.unsettled.fetch_add(1, Ordering::AcqRel);
+    /// Before a slot of this table ends: its last change will have to be announced. False: all slots have ended and are
+    /// announced already, and the table may be forgotten at any moment; what the caller has seen of the slot is old.
+    pub(super) fn hold_unsettled(&self) -> bool {
+        let held =
+            self.unsettled.fetch_update(Ordering::AcqRel, Ordering::Acquire, |holds| (holds > 0).then(|| holds + 1));
+        held.is_ok()
     }
 
     /// A last change has been announced, or there was none; true for the call that settles the table.

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{Backstage, ChangeKind, Refusal, Session, Settings, Tables};
+use super::{ChangeKind, Changes, Expiry, Reaper, Refusal, Session, Settings, Tables};
 use crate::clock::Now;
 
 mod limits;
@@ -21,7 +21,9 @@ struct Stage(Rc<Cast>);
 
 struct Cast {
     tables: Tables,
-    backstage: RefCell<Backstage>,
+    changes: RefCell<Changes>,
+    expiry: RefCell<Expiry>,
+    reaper: RefCell<Reaper>,
     session: RefCell<Session>,
     heard: RefCell<Vec<Heard>>,
     now: RefCell<u64>,
@@ -41,7 +43,9 @@ impl Stage {
         let session = tables.session();
         let stage = Self(Rc::new(Cast {
             tables,
-            backstage: RefCell::new(backstage),
+            changes: RefCell::new(backstage.changes),
+            expiry: RefCell::new(backstage.expiry),
+            reaper: RefCell::new(backstage.reaper),
             session: RefCell::new(session),
             heard: RefCell::default(),
             now: RefCell::new(1),
@@ -96,7 +100,7 @@ impl Stage {
 
     fn publish(&self) {
         let mut heard = self.0.heard.borrow_mut();
-        let drained = self.0.backstage.borrow_mut().changes.drain(10_000, &mut |table, kind, key| {
+        let drained = self.0.changes.borrow_mut().drain(10_000, &mut |table, kind, key| {
             let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
             heard.push((text(table), kind, text(key)));
         });
@@ -105,12 +109,12 @@ impl Stage {
 
     fn expire(&self) {
         let now = self.now();
-        self.0.backstage.borrow_mut().expiry.pass(now);
+        self.0.expiry.borrow_mut().pass(now);
     }
 
     fn reap(&self) {
         let now = self.now();
-        self.0.backstage.borrow_mut().reaper.step(now);
+        self.0.reaper.borrow_mut().step(now);
     }
 
     /// Everybody does what there is to do, until there is nothing.

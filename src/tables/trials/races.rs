@@ -217,3 +217,47 @@ fn a_touch_from_before_the_deadline_cannot_revive_what_another_has_called_expire
     let mut earlier = stage.another();
     assert_eq!(earlier.batch(before).touch(b"t", b"a", 100), Err(Refusal::KeyNotFound));
 }
+
+#[test]
+fn a_table_settles_once_though_a_writer_of_its_successor_was_delayed_at_its_slot() {
+    let stage = Stage::new();
+    stage.set("a", "old", None).unwrap();
+    stage.drop_table("t").unwrap();
+    stage.create("t").unwrap();
+    let inner = stage.clone();
+    let mut delayed = stage.another();
+    hooks::at(Point::BeforeSeal, move || {
+        inner.settle();
+        inner.create("u").unwrap();
+    });
+    set(&mut delayed, stage.now(), "a", "new", None).unwrap();
+    assert!(!hooks::is_waiting());
+    stage.settle();
+    let mut session = stage.another();
+    session.batch(stage.now()).update(b"u", b"b", b"1", None).unwrap();
+    drop(session);
+    stage.settle();
+    assert_eq!(stage.heard(), ["a+", "a-", "a+", "b+"], "u has the number of the old table, and keeps it");
+}
+
+#[test]
+fn a_table_that_goes_while_its_element_comes_up_is_no_concern_of_the_expiry_thread() {
+    let stage = Stage::new();
+    stage.set("a", "1", Some(1)).unwrap();
+    stage.expire();
+    stage.at(1_001);
+    let inner = stage.clone();
+    hooks::at(Point::BeforeExpire, move || {
+        inner.drop_table("t").unwrap();
+        for _ in 0..5 {
+            inner.publish();
+            inner.reap();
+        }
+        assert_eq!(inner.census().tables.len(), 0);
+    });
+    stage.expire();
+    assert!(!hooks::is_waiting());
+    stage.settle();
+    assert_eq!(stage.heard(), ["a+", "a-"]);
+    assert_eq!(stage.census().timers, 0);
+}
