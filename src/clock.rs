@@ -27,26 +27,20 @@ impl Clock {
     /// Starts a clock at zero.
     #[must_use]
     pub fn start() -> Self {
-        Self {
-            start: Instant::now(),
-        }
+        Self { start: Instant::now() }
     }
 
     /// Reads the monotonic clock.
     #[must_use]
     pub fn now(&self) -> Now {
-        Now {
-            nanos: u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        }
+        Now { nanos: u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX) }
     }
 }
 
 /// Nanoseconds since 1970 by the wall clock, 0 if the clock stands before that.
 #[must_use]
 pub fn wall_nanos() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// One reading of the clock: nanoseconds since it started.
@@ -65,9 +59,7 @@ impl Now {
     /// A reading made up by a test or a simulation, in milliseconds since the start.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
-        Self {
-            nanos: millis * NANOS_PER_MILLI,
-        }
+        Self { nanos: millis * NANOS_PER_MILLI }
     }
 
     /// Nanoseconds since the start.

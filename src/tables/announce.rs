@@ -16,6 +16,9 @@ use super::slot::{SlotHandle, State};
 use super::table::Table;
 use super::{ChangeKind, Drained};
 
+/// Tells subscribers: the table's name as it was created, what happened, the key.
+type Announce<'a> = dyn FnMut(&[u8], ChangeKind, &[u8]) + 'a;
+
 /// A ring as the publisher knows it.
 struct Lane {
     ring: Arc<Ring>,
@@ -83,7 +86,7 @@ impl Changes {
     /// subscribers should hear of, in each key's commit order. Credits go back before it returns.
     ///
     /// `table` is the name exactly as it was created.
-    pub fn drain(&mut self, limit: usize, announce: &mut dyn FnMut(&[u8], ChangeKind, &[u8])) -> Drained {
+    pub fn drain(&mut self, limit: usize, announce: &mut Announce<'_>) -> Drained {
         self.hub.sleep.store(AWAKE, Ordering::Relaxed);
         // SeqCst: pairs with the store in `close`. A lane goes only when its writer is gone and all is announced.
         let closed = self.hub.closed.load(Ordering::SeqCst);
@@ -99,7 +102,7 @@ impl Changes {
         Drained { taken, closed: closed && self.lanes.is_empty() }
     }
 
-    fn drain_lane(&mut self, number: u64, share: usize, announce: &mut dyn FnMut(&[u8], ChangeKind, &[u8])) -> usize {
+    fn drain_lane(&mut self, number: u64, share: usize, announce: &mut Announce<'_>) -> usize {
         let Some(ring) = self.lanes.get(&number).map(|lane| Arc::clone(&lane.ring)) else { return 0 };
         let mut taken = 0;
         while taken < share {
@@ -116,7 +119,7 @@ impl Changes {
     }
 
     /// Announces what can be announced of the work at hand, and what that sets free.
-    fn run(&mut self, announce: &mut dyn FnMut(&[u8], ChangeKind, &[u8])) {
+    fn run(&mut self, announce: &mut Announce<'_>) {
         while let Some(held) = self.work.pop_front() {
             let slot = held.change.slot.slot();
             let (address, version) = (slot.address(), held.change.version);
@@ -138,7 +141,7 @@ impl Changes {
         }
     }
 
-    fn announce(&mut self, held: Held, table: &Arc<Table>, announce: &mut dyn FnMut(&[u8], ChangeKind, &[u8])) {
+    fn announce(&mut self, held: Held, table: &Arc<Table>, announce: &mut Announce<'_>) {
         let Held { change, lane } = held;
         let slot = change.slot.slot();
         if let Some(kind) = change.kind.told_as() {

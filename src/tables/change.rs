@@ -29,6 +29,7 @@ use crossbeam::queue::ArrayQueue;
 use crossbeam::utils::CachePadded;
 
 use super::ChangeKind;
+use super::index::CELLS;
 use super::slot::SlotHandle;
 
 /// How long a waiting writer sleeps before it looks again by itself. It is woken when credits come back; this only
@@ -110,7 +111,10 @@ pub(super) struct Ring {
 }
 
 impl Hub {
+    /// # Panics
+    /// If a writer could not have the credits of one piece of the reaper's work.
     pub(super) fn new(capacity: usize) -> Arc<Self> {
+        assert!(capacity >= CELLS, "a writer needs at least {CELLS} credits");
         Arc::new(Self {
             rings: Mutex::new(Vec::new()),
             generation: AtomicUsize::new(0),

@@ -64,7 +64,7 @@ pub struct Settings {
     pub memory_max: u64,
     /// How many tables there may be at once.
     pub tables_max: usize,
-    /// Changes that one writing thread may have on the way to the publisher.
+    /// Changes that one writing thread may have on the way to the publisher; at least 14.
     pub changes_per_writer: usize,
     /// Added to every version that leaves the tables: nanoseconds since 1970 at the start of the server, so that
     /// versions do not repeat across restarts.
@@ -211,6 +211,9 @@ pub struct Tables(Arc<Shared>);
 
 impl Tables {
     /// Makes empty tables, and the work of the three threads without which they do not get on.
+    ///
+    /// # Panics
+    /// If `changes_per_writer` is below 14.
     #[must_use]
     pub fn new(settings: Settings) -> (Self, Backstage) {
         let (reaper_link, inbox) = reaper::Link::new();

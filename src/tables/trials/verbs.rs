@@ -145,32 +145,32 @@ fn a_change_that_comes_before_its_predecessor_is_held_back() {
 
 #[test]
 fn a_writer_without_credits_is_refused_and_changes_nothing() {
-    let stage = Stage::with(Settings { changes_per_writer: 4, ..settings() });
-    for round in 0..4 {
+    let stage = Stage::with(Settings { changes_per_writer: 14, ..settings() });
+    for round in 0..14 {
         stage.set("a", &round.to_string(), None).unwrap();
     }
     assert_eq!(stage.set("a", "x", None), Err(Refusal::Busy));
     assert_eq!(stage.set("b", "x", None), Err(Refusal::Busy));
     assert_eq!(stage.delete("a"), Err(Refusal::Busy));
-    assert_eq!((stage.get("a").as_deref(), stage.get("b")), (Some("3"), None));
+    assert_eq!((stage.get("a").as_deref(), stage.get("b")), (Some("13"), None));
     stage.publish();
     stage.set("b", "x", None).unwrap();
-    assert_eq!(stage.heard().len(), 4);
+    assert_eq!(stage.heard().len(), 14);
 }
 
 #[test]
 fn expiry_waits_for_credits_and_loses_nothing() {
-    let stage = Stage::with(Settings { changes_per_writer: 4, ..settings() });
-    for key in ["a", "b", "c", "d", "e", "f"] {
-        stage.set(key, "1", Some(1)).unwrap();
+    let stage = Stage::with(Settings { changes_per_writer: 14, ..settings() });
+    for key in 0..20 {
+        stage.set(&key.to_string(), "1", Some(1)).unwrap();
         stage.publish();
     }
     stage.expire();
     stage.at(1_001).expire();
     stage.expire();
-    assert_eq!(stage.census().expired, 4, "as many as there are credits");
-    assert_eq!(stage.get("f"), None, "absent all the same");
+    assert_eq!(stage.census().expired, 14, "as many as there are credits");
+    assert_eq!(stage.get("19"), None, "absent all the same");
     stage.settle();
-    assert_eq!(stage.census().expired, 6);
-    assert_eq!(stage.heard().iter().filter(|heard| heard.ends_with('-')).count(), 6);
+    assert_eq!(stage.census().expired, 20);
+    assert_eq!(stage.heard().iter().filter(|heard| heard.ends_with('-')).count(), 20);
 }
