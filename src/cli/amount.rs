@@ -1,0 +1,114 @@
+//! Amounts of memory as they are typed: bytes, with K, M or G for 1024 and its powers, or a share of the host's memory.
+
+use std::fmt;
+
+use clap::builder::{StringValueParser, TypedValueParser};
+
+/// An amount of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Amount {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many hundredths of the memory of the host.
+    Percent(u64),
+}
+
+impl Amount {
+    /// In bytes, on a host with so much memory.
+    pub(super) fn of_host(self, host_bytes: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(percent) => {
+                let bytes = u128::from(host_bytes) * u128::from(percent) / 100;
+                u64::try_from(bytes).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{bytes}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// Reads `1073741824`, `1G` or `80%`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn amount(typed: &str) -> Result<Amount, String> {
+    let Some(percent) = typed.strip_suffix('%') else {
+        return bytes(typed).and_then(at_least_one).map(Amount::Bytes);
+    };
+    match percent.parse() {
+        Ok(percent @ 1..=100) => Ok(Amount::Percent(percent)),
+        _ => Err("a share is 1% to 100%".to_owned()),
+    }
+}
+
+/// Reads a number of bytes in a range.
+pub(super) fn bytes_within(least: u64, most: u64) -> impl TypedValueParser<Value = u64> {
+    StringValueParser::new().try_map(move |typed| match bytes(&typed)? {
+        bytes if (least..=most).contains(&bytes) => Ok(bytes),
+        _ => Err(format!("{least} to {most} bytes")),
+    })
+}
+
+fn bytes(typed: &str) -> Result<u64, String> {
+    let (digits, shift) = match typed.char_indices().last() {
+        Some((end, 'k' | 'K')) => (typed.get(..end), 10),
+        Some((end, 'm' | 'M')) => (typed.get(..end), 20),
+        Some((end, 'g' | 'G')) => (typed.get(..end), 30),
+        _ => (Some(typed), 0),
+    };
+    let number = digits.filter(|digits| !digits.starts_with('+'));
+    number
+        .and_then(|digits| digits.parse::<u64>().ok())
+        .and_then(|number| number.checked_mul(1 << shift))
+        .ok_or_else(|| "bytes are a number, with K, M or G at its end if you like".to_owned())
+}
+
+fn at_least_one(bytes: u64) -> Result<u64, String> {
+    if bytes == 0 {
+        return Err("it must be at least 1 byte".to_owned());
+    }
+    Ok(bytes)
+}
+
+/// Memory of this host, in bytes.
+pub(super) fn host_bytes() -> u64 {
+    let host = rustix::system::sysinfo();
+    host.totalram.saturating_mul(u64::from(host.mem_unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_may_have_a_unit() {
+        assert_eq!(amount("1"), Ok(Amount::Bytes(1)));
+        assert_eq!(amount("3k"), Ok(Amount::Bytes(3 << 10)));
+        assert_eq!(amount("3M"), Ok(Amount::Bytes(3 << 20)));
+        assert_eq!(amount("16G"), Ok(Amount::Bytes(16 << 30)));
+    }
+
+    #[test]
+    fn a_share_is_of_the_host() {
+        assert_eq!(amount("80%"), Ok(Amount::Percent(80)));
+        assert_eq!(Amount::Percent(80).of_host(1_000), 800);
+        assert_eq!(Amount::Percent(100).of_host(u64::MAX), u64::MAX);
+        assert_eq!(Amount::Bytes(7).of_host(1_000), 7);
+        assert!(host_bytes() > 0);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for bad in ["", "0", "-1", "+1", "K", "1T", "1.5G", "0%", "101%", "%", "20000000000G", "Ω"] {
+            assert!(amount(bad).is_err(), "{bad}");
+        }
+    }
+}

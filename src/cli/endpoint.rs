@@ -1,0 +1,83 @@
+//! Endpoints as they are typed: `tcp://HOST:PORT` or `ipc://PATH`.
+
+use super::{KV_ENDPOINT, PUBLISH_ENDPOINT};
+
+/// What stands for no endpoint at all.
+pub(super) const OFF: &str = "off";
+
+/// Bytes of the longest path of a Unix socket.
+const IPC_PATH_BYTES_MAX: usize = 107;
+
+/// Checks an endpoint, so that a slip of the finger is bad usage and not a server that cannot be found. libzmq has the
+/// last word.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn endpoint(typed: &str) -> Result<String, String> {
+    let good = match typed.split_once("://") {
+        Some(("tcp", address)) => is_address(address),
+        Some(("ipc", path)) => (1..=IPC_PATH_BYTES_MAX).contains(&path.len()),
+        _ => false,
+    };
+    if !good {
+        return Err("an endpoint is tcp://HOST:PORT or ipc://PATH".to_owned());
+    }
+    Ok(typed.to_owned())
+}
+
+/// An endpoint, or `off`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn endpoint_or_off(typed: &str) -> Result<String, String> {
+    if typed == OFF {
+        return Ok(typed.to_owned());
+    }
+    endpoint(typed).map_err(|wrong| format!("{wrong}, or {OFF}"))
+}
+
+/// `*` is any port when a server binds.
+fn is_address(address: &str) -> bool {
+    address
+        .rsplit_once(':')
+        .is_some_and(|(host, port)| !host.is_empty() && (port == "*" || port.parse::<u16>().is_ok()))
+}
+
+/// Where a client finds the server.
+#[derive(Debug, clap::Args)]
+pub(super) struct Connect {
+    /// Where the server answers requests
+    #[arg(long, value_name = "ENDPOINT", default_value = KV_ENDPOINT, value_parser = endpoint)]
+    pub(super) connect: String,
+}
+
+/// Where a subscriber finds the server.
+#[derive(Debug, clap::Args)]
+pub(super) struct Subscribe {
+    /// Where the server announces changes
+    #[arg(long, value_name = "ENDPOINT", default_value = PUBLISH_ENDPOINT, value_parser = endpoint)]
+    pub(super) subscribe: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_paths_are_endpoints() {
+        for good in ["tcp://127.0.0.1:5555", "tcp://*:0", "tcp://[::1]:*", "tcp://eth0:1", "ipc:///tmp/s"] {
+            assert_eq!(endpoint(good), Ok(good.to_owned()));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        let long = format!("ipc://{}", "p".repeat(108));
+        let bad = ["", "5555", "127.0.0.1:5555", "tcp://", "tcp://:1", "tcp://h:65536", "ipc://", "udp://h:1", &long];
+        for bad in bad {
+            assert!(endpoint(bad).is_err(), "{bad}");
+        }
+        assert!(endpoint(OFF).is_err());
+        assert_eq!(endpoint_or_off(OFF), Ok(OFF.to_owned()));
+    }
+}

@@ -1,0 +1,186 @@
+//! Tables, keys and values as they are typed, and the same bytes as they are shown.
+//!
+//! ```text
+//! typed            bytes                            shown
+//! ada              61 64 61                         ada
+//! 0x00ff           00 ff                            0x00ff      not printable
+//! 0x3078           30 78, the text "0x"             0x3078      text that would be taken for bytes
+//! -                standard input, to its end       (keys and values only)
+//! ```
+//! What is shown can be typed back.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+use super::Failure;
+use crate::limits::FRAME_BYTES_MAX;
+
+/// What announces bytes.
+const HEX: &str = "0x";
+/// What stands for standard input.
+const STANDARD_INPUT: &[u8] = b"-";
+
+/// The name of a table.
+#[derive(Clone, Debug)]
+pub(super) struct Table(pub(super) Vec<u8>);
+
+/// A key or a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Operand {
+    /// Text as typed, or bytes.
+    Given(Vec<u8>),
+    /// To be read.
+    StandardInput,
+}
+
+/// Reads a table as it is typed.
+pub(super) fn table() -> impl TypedValueParser<Value = Table> {
+    OsStringValueParser::new().try_map(|typed| bytes(typed).map(Table))
+}
+
+/// Reads a key or value as it is typed.
+pub(super) fn operand() -> impl TypedValueParser<Value = Operand> {
+    OsStringValueParser::new().try_map(|typed| {
+        if typed.as_encoded_bytes() == STANDARD_INPUT {
+            return Ok(Operand::StandardInput);
+        }
+        bytes(typed).map(Operand::Given)
+    })
+}
+
+fn bytes(typed: OsString) -> Result<Vec<u8>, String> {
+    let typed = typed.into_vec();
+    match typed.strip_prefix(HEX.as_bytes()) {
+        None => Ok(typed),
+        Some(digits) => from_hex(digits).ok_or("after 0x come pairs of hexadecimal digits".to_owned()),
+    }
+}
+
+fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let (pairs, []) = digits.as_chunks() else {
+        return None;
+    };
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+impl Operand {
+    /// The bytes, from `input` if they are to be read.
+    ///
+    /// # Errors
+    /// If the input cannot be read, or is more than any server takes.
+    pub(super) fn read(self, input: impl Read) -> Result<Vec<u8>, Failure> {
+        let Self::StandardInput = self else {
+            return Ok(self.given());
+        };
+        let mut bytes = Vec::new();
+        let limit = FRAME_BYTES_MAX as u64 + 1;
+        input
+            .take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Failure::Failed(format!("cannot read standard input: {error}")))?;
+        if bytes.len() > FRAME_BYTES_MAX {
+            let most = format!("standard input holds more than {FRAME_BYTES_MAX} bytes");
+            return Err(Failure::Usage(most));
+        }
+        Ok(bytes)
+    }
+
+    fn given(self) -> Vec<u8> {
+        match self {
+            Self::Given(bytes) => bytes,
+            Self::StandardInput => Vec::new(),
+        }
+    }
+}
+
+/// Text if that is readable on one line and can be typed back, and otherwise `0x…`.
+pub(super) fn shown(bytes: &[u8]) -> String {
+    shown_if(bytes, |character| !character.is_control())
+}
+
+/// As [`shown`], but a text may have several lines: for a value that stands alone.
+pub(super) fn shown_at_length(bytes: &[u8]) -> String {
+    shown_if(bytes, |character| !character.is_control() || matches!(character, '\n' | '\t'))
+}
+
+/// As [`shown`], but any text will do: for JSON, which knows how to write it.
+pub(super) fn shown_in_json(bytes: &[u8]) -> String {
+    shown_if(bytes, |_| true)
+}
+
+/// The name of a table without the NUL that may end it.
+pub(super) fn name(spelling: &[u8]) -> &[u8] {
+    spelling.strip_suffix(b"\0").unwrap_or(spelling)
+}
+
+fn shown_if(bytes: &[u8], readable: impl Fn(char) -> bool) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.starts_with(HEX) && text.chars().all(readable) => text.to_owned(),
+        _ => {
+            let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+            HEX.chars().chain(digits.collect::<String>().chars()).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn typed(text: &str) -> Result<Vec<u8>, String> {
+        bytes(OsString::from(text))
+    }
+
+    #[test]
+    fn text_is_taken_as_typed_and_bytes_after_0x() {
+        assert_eq!(typed("ada"), Ok(b"ada".to_vec()));
+        assert_eq!(typed(""), Ok(Vec::new()));
+        assert_eq!(typed("0x"), Ok(Vec::new()));
+        assert_eq!(typed("0x00fF"), Ok(vec![0, 255]));
+        assert_eq!(typed("0X00"), Ok(b"0X00".to_vec()));
+        for bad in ["0x0", "0xgg", "0x+1", "0x 1"] {
+            assert!(typed(bad).is_err(), "{bad}");
+        }
+        let no_utf8 = OsString::from_vec(vec![0xff]);
+        assert_eq!(bytes(no_utf8), Ok(vec![0xff]));
+    }
+
+    #[test]
+    fn standard_input_is_read_to_its_end() {
+        let read = |operand: Operand, input: &[u8]| operand.read(input).unwrap();
+        assert_eq!(read(Operand::StandardInput, b"all\nof it\n"), b"all\nof it\n");
+        assert_eq!(read(Operand::Given(b"given".to_vec()), b"ignored"), b"given");
+        let most = vec![0; FRAME_BYTES_MAX];
+        assert_eq!(read(Operand::StandardInput, &most).len(), FRAME_BYTES_MAX);
+        let more = vec![0; FRAME_BYTES_MAX + 1];
+        assert!(matches!(Operand::StandardInput.read(&*more), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_shown_as_bytes() {
+        assert_eq!(shown("Zoë".as_bytes()), "Zoë");
+        assert_eq!(shown(b"\xff"), "0xff");
+        assert_eq!(shown(b"a\nb"), "0x610a62");
+        assert_eq!(shown(b"0x"), "0x3078");
+        assert_eq!(shown(b""), "");
+        assert_eq!(shown_at_length(b"a\nb"), "a\nb");
+        assert_eq!(shown_at_length(b"a\x1bb"), "0x611b62");
+        assert_eq!(shown_in_json(b"a\x1bb"), "a\x1bb");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_can_be_typed_back(bytes: Vec<u8>) {
+            prop_assert_eq!(typed(&shown(&bytes)), Ok(bytes.clone()));
+            prop_assert_eq!(typed(&shown_in_json(&bytes)), Ok(bytes));
+        }
+    }
+}

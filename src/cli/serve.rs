@@ -1,0 +1,299 @@
+//! `spindle serve`: flags as they are typed, and the [`Config`] that comes of them.
+
+use std::io;
+
+use clap::builder::TypedValueParser;
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+
+use super::Failure;
+use super::amount::{Amount, amount, bytes_within, host_bytes};
+use super::endpoint::{OFF, endpoint_or_off};
+use super::{KV_ENDPOINT, PUBLISH_ENDPOINT};
+use crate::allocator::{self, Choice, UnknownAllocator};
+use crate::limits::{
+    CLIENT_BYTES_DEFAULT, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT, VALUE_BYTES_DEFAULT,
+    VALUE_BYTES_MAX,
+};
+use crate::server::{self, Config, Error, Pin};
+
+/// Threads of libzmq, or workers: more than any host has use for.
+const THREADS_MAX: i64 = 1_024;
+
+/// Cores of the largest host, and more.
+const CORES_MAX: usize = 1 << 16;
+
+/// The variable that names the allocator when no flag does.
+const ALLOCATOR_VARIABLE: &str = "SPINDLE_ALLOCATOR";
+
+/// What can be said to the server, as it is typed.
+#[derive(Debug, clap::Args)]
+pub(super) struct Flags {
+    /// Where to answer requests, tcp://HOST:PORT or ipc://PATH; may be given several times; off for none
+    #[arg(long, value_name = "ENDPOINT|off", default_value = KV_ENDPOINT, value_parser = endpoint_or_off)]
+    kv: Vec<String>,
+
+    /// Where to announce changes; off for nowhere
+    #[arg(long, value_name = "ENDPOINT|off", default_value = PUBLISH_ENDPOINT, value_parser = endpoint_or_off)]
+    publish: String,
+
+    /// How far a subscriber may fall behind before it loses changes, in messages; costs memory while it does
+    #[arg(long, value_name = "MESSAGES", default_value_t = PUBLISH_HWM_DEFAULT, value_parser = clap::value_parser!(i32).range(1..))]
+    publish_hwm: i32,
+
+    /// Longest value, in bytes (K, M, G), up to 16M
+    #[arg(long, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = value_bytes())]
+    max_value: usize,
+
+    /// What all tables together may take, in bytes (K, M, G) or as a share of the host's memory
+    #[arg(long, value_name = "BYTES|PERCENT", default_value_t = Amount::Percent(MEMORY_PERCENT_DEFAULT), value_parser = amount)]
+    max_memory: Amount,
+
+    /// How many tables there may be at once
+    #[arg(long, value_name = "TABLES", default_value_t = TABLES_DEFAULT, value_parser = at_least_one)]
+    max_tables: usize,
+
+    /// What a client may have outstanding, requests and replies, in bytes (K, M, G), before it is cut off
+    #[arg(long, value_name = "BYTES", default_value_t = CLIENT_BYTES_DEFAULT, value_parser = bytes_within(1, u64::MAX))]
+    client_bytes_max: u64,
+
+    /// How many elements a new table is laid out for, so that it need not grow; takes memory for each table
+    #[arg(long, value_name = "ELEMENTS", default_value_t = 0)]
+    expected_keys: usize,
+
+    /// Threads that answer requests
+    #[arg(long, value_name = "THREADS", default_value_t = server::workers_default(), value_parser = threads())]
+    workers: usize,
+
+    /// Which cores the workers are tied to: auto for those that this process may use, off for none, or a list as 0,2,4-7
+    #[arg(long, value_name = "auto|off|LIST", default_value = "auto", value_parser = pin)]
+    pin: Pin,
+
+    /// Threads in which libzmq reads and writes
+    #[arg(long, value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=THREADS_MAX))]
+    io_threads: i32,
+
+    /// Where memory comes from: mimalloc, jemalloc or system [default: mimalloc]
+    #[arg(long, value_name = "NAME")]
+    allocator: Option<Choice>,
+}
+
+fn threads() -> impl TypedValueParser<Value = usize> {
+    clap::value_parser!(u16).range(1..=THREADS_MAX).map(usize::from)
+}
+
+fn value_bytes() -> impl TypedValueParser<Value = usize> {
+    bytes_within(0, VALUE_BYTES_MAX as u64).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+fn at_least_one(typed: &str) -> Result<usize, String> {
+    match typed.parse() {
+        Ok(0) | Err(_) => Err("it must be a number, at least 1".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
+/// Reads `auto`, `off`, or numbers and ranges of cores.
+fn pin(typed: &str) -> Result<Pin, String> {
+    match typed {
+        "auto" => Ok(Pin::Auto),
+        "off" => Ok(Pin::Off),
+        list => {
+            let cores: Option<Vec<Vec<usize>>> = list.split(',').map(cores).collect();
+            cores.map(|cores| Pin::Cores(cores.concat())).ok_or("cores are auto, off, or a list as 0,2,4-7".to_owned())
+        }
+    }
+}
+
+/// One core, or a range of them, both ends included.
+fn cores(typed: &str) -> Option<Vec<usize>> {
+    let (first, last) = typed.split_once('-').unwrap_or((typed, typed));
+    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+    (first <= last && last < CORES_MAX).then(|| (first..=last).collect())
+}
+
+/// Runs the server until a signal ends it.
+///
+/// # Errors
+/// [`Failure::Usage`] if the flags do not go together, [`Failure::Failed`] if the server cannot start.
+pub(super) fn run(flags: Flags) -> Result<(), Failure> {
+    let asked = std::env::var(ALLOCATOR_VARIABLE).ok();
+    let config = flags.into_config(host_bytes(), asked.as_deref())?;
+    log_to_standard_error();
+    server::run(config).map_err(|error| match error {
+        Error::NoSuchCore { .. } => Failure::Usage(error.to_string()),
+        _ => Failure::Failed(error.to_string()),
+    })
+}
+
+impl Flags {
+    /// What the server is to be, on a host with so much memory and with this allocator in its environment.
+    fn into_config(self, host_bytes: u64, environment: Option<&str>) -> Result<Config, Failure> {
+        let allocator = self
+            .chosen_allocator(environment)
+            .map_err(|unknown| Failure::Usage(format!("{ALLOCATOR_VARIABLE} in the environment: {unknown}")))?;
+        Ok(Config {
+            kv: endpoints(self.kv)?,
+            publish: Some(self.publish).filter(|endpoint| endpoint != OFF),
+            publish_hwm: self.publish_hwm,
+            max_value: self.max_value,
+            max_memory: self.max_memory.of_host(host_bytes),
+            max_tables: self.max_tables,
+            client_bytes_max: self.client_bytes_max,
+            expected_keys: self.expected_keys,
+            workers: self.workers,
+            pin: self.pin,
+            io_threads: self.io_threads,
+            allocator,
+        })
+    }
+
+    /// The flag comes first, then the environment, then what serves anyhow.
+    fn chosen_allocator(&self, environment: Option<&str>) -> Result<Choice, UnknownAllocator> {
+        match (self.allocator, environment) {
+            (Some(choice), _) => Ok(choice),
+            (None, Some(name)) => name.parse(),
+            (None, None) => Ok(allocator::in_use()),
+        }
+    }
+}
+
+/// `off` stands alone.
+fn endpoints(typed: Vec<String>) -> Result<Vec<String>, Failure> {
+    match &*typed {
+        [only] if only == OFF => Ok(Vec::new()),
+        several if several.iter().any(|endpoint| endpoint == OFF) => {
+            Err(Failure::Usage("--kv off and --kv ENDPOINT exclude each other".to_owned()))
+        }
+        _ => Ok(typed),
+    }
+}
+
+/// Warnings and errors, or what `RUST_LOG` asks for.
+fn log_to_standard_error() {
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
+    let log = tracing_subscriber::fmt().with_env_filter(filter);
+    // Only a program that has set up its own log before gets an error here, and keeps its own.
+    let _kept = log.with_writer(io::stderr).try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Serve {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    const HOST: u64 = 1_000_000;
+
+    fn parsed(flags: &[&str]) -> Result<Flags, clap::Error> {
+        Serve::try_parse_from([&["serve"], flags].concat()).map(|serve| serve.flags)
+    }
+
+    fn config(flags: &[&str]) -> Config {
+        parsed(flags).unwrap().into_config(HOST, None).unwrap()
+    }
+
+    #[test]
+    fn without_flags_the_defaults_are_those_of_the_specification() {
+        let config = config(&[]);
+        assert_eq!(config.kv, ["tcp://127.0.0.1:5555"]);
+        assert_eq!(config.publish.as_deref(), Some("tcp://127.0.0.1:5556"));
+        assert_eq!(config.publish_hwm, 1_000_000);
+        assert_eq!(config.max_value, 1_024);
+        assert_eq!(config.max_memory, 800_000);
+        assert_eq!(config.max_tables, 65_536);
+        assert_eq!(config.client_bytes_max, 64 << 20);
+        assert_eq!(config.workers, server::workers_default());
+        assert_eq!(config.pin, Pin::Auto);
+        assert_eq!(config.io_threads, 1);
+    }
+
+    #[test]
+    fn flags_say_otherwise() {
+        let config = config(&[
+            "--kv=tcp://*:1",
+            "--kv",
+            "ipc:///tmp/s",
+            "--publish",
+            "off",
+            "--publish-hwm",
+            "5",
+            "--max-value",
+            "1M",
+            "--max-memory",
+            "2G",
+            "--max-tables",
+            "7",
+            "--client-bytes-max",
+            "9K",
+            "--expected-keys",
+            "11",
+            "--workers",
+            "3",
+            "--pin",
+            "0,2-4",
+            "--io-threads",
+            "2",
+            "--allocator",
+            "jemalloc",
+        ]);
+        assert_eq!(config.kv, ["tcp://*:1", "ipc:///tmp/s"]);
+        assert_eq!(config.publish, None);
+        assert_eq!((config.publish_hwm, config.max_value), (5, 1 << 20));
+        assert_eq!((config.max_memory, config.max_tables), (2 << 30, 7));
+        assert_eq!((config.client_bytes_max, config.expected_keys), (9 << 10, 11));
+        assert_eq!((config.workers, config.io_threads), (3, 2));
+        assert_eq!(config.pin, Pin::Cores(vec![0, 2, 3, 4]));
+        assert_eq!(config.allocator, Choice::Jemalloc);
+    }
+
+    #[test]
+    fn no_requests_at_all_is_said_by_off_alone() {
+        assert!(config(&["--kv", "off"]).kv.is_empty());
+        let both = parsed(&["--kv", "off", "--kv", "tcp://h:1"]).unwrap();
+        assert!(matches!(both.into_config(HOST, None), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn values_out_of_range_are_bad_usage() {
+        let bad = [
+            ["--kv", "5555"],
+            ["--publish", "tcp://"],
+            ["--publish-hwm", "0"],
+            ["--max-value", "17M"],
+            ["--max-memory", "0"],
+            ["--max-memory", "101%"],
+            ["--max-tables", "0"],
+            ["--client-bytes-max", "0"],
+            ["--expected-keys", "-1"],
+            ["--workers", "0"],
+            ["--workers", "1025"],
+            ["--pin", "1-"],
+            ["--pin", "2-1"],
+            ["--pin", ""],
+            ["--pin", "0-99999999"],
+            ["--io-threads", "0"],
+            ["--allocator", "malloc"],
+            ["--frontend", "proxy"],
+        ];
+        for flags in bad {
+            assert!(parsed(&flags).is_err(), "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn the_environment_names_the_allocator_when_no_flag_does() {
+        let named = |flags: &[&str], name| parsed(flags).unwrap().into_config(HOST, name);
+        assert_eq!(named(&[], Some("system")).unwrap().allocator, Choice::System);
+        let flag = named(&["--allocator", "mimalloc"], Some("tcmalloc")).unwrap();
+        assert_eq!(flag.allocator, Choice::Mimalloc);
+        assert!(matches!(named(&[], Some("tcmalloc")), Err(Failure::Usage(_))));
+    }
+}

@@ -1,0 +1,185 @@
+//! Answers as they are printed: lines for people, one line of JSON for machines.
+
+use std::fmt::Write as _;
+use std::io::Write;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::Failure;
+use super::operand::{name, shown, shown_at_length};
+use crate::protocols::kv::wire::TableLine;
+
+/// How answers are printed.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Format {
+    /// Print JSON, one line for each answer; bytes that are no text are strings as "0x00ff"
+    #[arg(long)]
+    json: bool,
+}
+
+impl Format {
+    /// Prints `text` or `json` and hands it on at once.
+    ///
+    /// # Errors
+    /// [`Failure::Output`]
+    pub(super) fn print(self, out: &mut impl Write, text: &str, json: &Value) -> Result<(), Failure> {
+        if self.json {
+            writeln!(out, "{json}")?;
+        } else {
+            out.write_all(text.as_bytes())?;
+        }
+        Ok(out.flush()?)
+    }
+
+    /// Prints that it was done.
+    ///
+    /// # Errors
+    /// [`Failure::Output`]
+    pub(super) fn done(self, out: &mut impl Write) -> Result<(), Failure> {
+        self.print(out, "OK\n", &json!({ "ok": true }))
+    }
+}
+
+/// A value, ended as a line is.
+pub(super) fn value(value: &[u8]) -> String {
+    let mut text = shown_at_length(value);
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+/// One line for each table.
+///
+/// ```text
+///      3 elements  users
+///      0 elements  jobs
+/// ```
+pub(super) fn tables(tables: &[TableLine]) -> String {
+    let width = tables.iter().map(|table| table.elements.to_string().len()).max().unwrap_or(0);
+    let line = |table: &TableLine| format!("{:width$} elements  {}\n", table.elements, shown(name(&table.name)));
+    tables.iter().map(line).collect()
+}
+
+/// Any JSON, one thing a line, indented as it is nested.
+///
+/// ```text
+/// uptime_seconds: 12
+/// tables:
+///   - name: users
+///     elements: 3
+/// ```
+pub(super) fn outline(json: &Value) -> String {
+    let mut text = String::new();
+    match json {
+        Value::Object(_) | Value::Array(_) => nested(&mut text, json, 0),
+        scalar => text = format!("{}\n", plain(scalar)),
+    }
+    text
+}
+
+/// Writes the members of an object or array, each on lines of its own.
+fn nested(text: &mut String, json: &Value, depth: usize) {
+    let indent = "  ".repeat(depth);
+    match json {
+        Value::Object(members) => {
+            for (name, value) in members {
+                let _infallible = write!(text, "{indent}{name}:");
+                member(text, value, depth);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| listed(text, value, depth)),
+        _ => {}
+    }
+}
+
+/// Writes what follows `name:`.
+fn member(text: &mut String, value: &Value, depth: usize) {
+    if is_leaf(value) {
+        let _infallible = writeln!(text, " {}", plain(value));
+    } else {
+        text.push('\n');
+        nested(text, value, depth + 1);
+    }
+}
+
+/// Writes one value of a list; the first of its lines has the dash.
+fn listed(text: &mut String, value: &Value, depth: usize) {
+    let indent = "  ".repeat(depth);
+    if is_leaf(value) {
+        let _infallible = writeln!(text, "{indent}- {}", plain(value));
+        return;
+    }
+    let mut lines = String::new();
+    nested(&mut lines, value, depth + 1);
+    let unindented = lines.get(indent.len() + 2..).unwrap_or_default();
+    let _infallible = write!(text, "{indent}- {unindented}");
+}
+
+/// What stands on one line.
+fn is_leaf(value: &Value) -> bool {
+    match value {
+        Value::Object(members) => members.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        _ => true,
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => shown(text.as_bytes()),
+        Value::Object(_) | Value::Array(_) => "none".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    #[test]
+    fn json_is_one_line_and_text_is_as_it_is() {
+        let printed = |json| {
+            let mut out = Vec::new();
+            Format { json }.print(&mut out, "text\n", &json!({ "value": "a\nb" })).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(printed(true), "{\"value\":\"a\\nb\"}\n");
+        assert_eq!(printed(false), "text\n");
+    }
+
+    #[test]
+    fn a_value_ends_with_one_newline() {
+        assert_eq!(value(b"ada"), "ada\n");
+        assert_eq!(value(b"ada\n"), "ada\n");
+        assert_eq!(value(b""), "\n");
+        assert_eq!(value(b"\0"), "0x00\n");
+    }
+
+    #[test]
+    fn tables_stand_in_columns() {
+        let line = |name: &[u8], elements| TableLine { name: Box::from(name), elements };
+        let text = tables(&[line(b"users\0", 12), line(b"\xff", 3)]);
+        assert_eq!(text, "12 elements  users\n 3 elements  0xff\n");
+        assert_eq!(tables(&[]), "");
+    }
+
+    #[test]
+    fn an_outline_shows_any_json() {
+        let json = json!({
+            "uptime": 12,
+            "workers": [{ "busy": 0.5, "cores": [1, 2] }, { "busy": 1, "cores": [] }],
+            "tables": [],
+            "memory": { "bytes": 7, "of": { "host": null } },
+            "name": "a\nb",
+        });
+        let text = "memory:\n  bytes: 7\n  of:\n    host: none\nname: 0x610a62\ntables: none\nuptime: 12\nworkers:\n  \
+                    - busy: 0.5\n    cores:\n      - 1\n      - 2\n  - busy: 1\n    cores: none\n";
+        assert_eq!(outline(&json), text);
+        assert_eq!(outline(&json!(3)), "3\n");
+    }
+}

@@ -1,0 +1,470 @@
+//! Who has what outstanding: the books of the queue, by which it bounds every client without a stall of the others.
+//!
+//! It touches neither sockets nor bytes: frames go in and out, and each call says what the queue must do next. The queue
+//! is the only thread that sees it.
+//!
+//! ```text
+//!                 take                     next_request                    answered                     next_reply
+//! a request comes ────┬─► on its way to the worker ◄──┐   a reply comes ──────┬─► sent to the client ◄──┐
+//!                     │   (window, tickets)           │                       │                         │
+//!                     ├─► held in `pending` ──────────┘                       ├─► held in `backlog` ────┘
+//!                     └─► dropped: cut off                                    └─► dropped: nobody waits for it
+//! ```
+//! - **Order.** A worker answers in the order in which it was asked, so a queue of *tickets* per worker says whose each
+//!   reply is: no routing id travels through the worker. Once something of a client is held, all that follows is held
+//!   behind it.
+//! - **Bounds.** A client's bytes are those of its requests that are not answered and of its replies that its pipe did
+//!   not take; what the pipe takes is bounded too (`meter`). A client that does not read and has more than `client_bytes`
+//!   is *cut off*: what is held of it is dropped, and nothing more of it is executed or answered until it comes with
+//!   another connection, so that its later answers never shift. One that reads, but asks faster than the workers answer,
+//!   *presses*: while it has more than half of `client_bytes`, no request is taken from anybody, which lasts for a few
+//!   answers, since all it waits for is the workers. A message of a client that has nothing else outstanding is always
+//!   taken.
+//! - **Window.** Only so many frames of a client are on their way to its worker that the replies expected for them, by
+//!   the size of the recent ones, are a quarter of `client_bytes`; and none while replies are held. So a client that
+//!   reads, however slowly, is not cut off for the size of its replies.
+//! - **Epochs.** A reply is for the connection from which its request came. When that is gone or replaced, or the client
+//!   is cut off, the client's epoch changes, and tickets of an older one are dropped when their replies come.
+
+mod client;
+mod meter;
+#[cfg(test)]
+mod model;
+mod parcel;
+mod parting;
+
+use std::collections::{HashMap, VecDeque, vec_deque};
+
+use ahash::RandomState;
+
+pub(super) use client::Id;
+use client::{Class, Client, Standing};
+use meter::Meter;
+pub(super) use parcel::Parcel;
+
+use crate::limits::{HELD_BYTES_MAX, IDLE_CLIENTS_MAX};
+use crate::protocols::sockets::Progress;
+
+/// A connection as the account sees it.
+pub(super) trait Connection {
+    /// Tells connections apart.
+    type Mark: Copy + PartialEq;
+    /// Of this connection.
+    fn mark(&self) -> Self::Mark;
+    /// Whether it stands.
+    fn is_open(&self) -> bool;
+    /// How far what was sent over it has come.
+    fn progress(&self) -> Progress;
+}
+
+/// What the account holds everybody to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Outstanding of one client, in bytes.
+    pub(super) client_bytes: u64,
+    /// Outstanding of all clients, in bytes.
+    pub(super) held_bytes: u64,
+    /// What the pipe to a client may hold besides, in bytes.
+    pub(super) pipe_bytes: u64,
+    /// Of one client that reads, in bytes: above it no request is taken.
+    pub(super) pressing_bytes: u64,
+    /// Clients with nothing outstanding that are remembered.
+    pub(super) idle_clients: usize,
+    /// What a reply may have for each frame of its request, as long as nothing is known about the client, in bytes.
+    pub(super) reply_bytes_per_frame: u64,
+}
+
+impl Bounds {
+    /// Of a server that lets a client have this much outstanding.
+    pub(super) fn new(client_bytes: u64, reply_bytes_per_frame: u64) -> Self {
+        Self {
+            client_bytes,
+            pressing_bytes: client_bytes / 2,
+            pipe_bytes: client_bytes / 2,
+            held_bytes: HELD_BYTES_MAX.max(client_bytes.saturating_mul(2)),
+            idle_clients: IDLE_CLIENTS_MAX,
+            reply_bytes_per_frame,
+        }
+    }
+}
+
+/// A client's place in the account. It stays the client's as long as anything of it is outstanding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(u32);
+
+/// What to do with a request that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// Send it to this worker.
+    Forward(usize),
+    /// Give its frames to [`Account::hold_request`].
+    Hold,
+    /// Drop it: the client is cut off.
+    Drop,
+}
+
+/// What to do with a reply that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Send it to the client; if its pipe is full, give the frames to [`Account::hold_reply`].
+    Send,
+    /// Give its frames to [`Account::hold_reply`].
+    Hold,
+    /// Drop it: the connection that asked is gone.
+    Drop,
+    /// Drop it: the client is cut off.
+    DropCut,
+}
+
+/// Whose a reply is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered {
+    pub(super) place: Place,
+    pub(super) fate: Fate,
+    /// Frames of the request.
+    pub(super) asked: u32,
+}
+
+/// A request on its way to a worker, or in its hands.
+struct Ticket {
+    place: Place,
+    epoch: u32,
+    parcel: Parcel,
+}
+
+/// The books. `F` is a frame, `L` a connection.
+pub(super) struct Account<F, L> {
+    bounds: Bounds,
+    /// Places of clients with ids that the router chose, by their integer.
+    chosen: HashMap<u32, Place, RandomState>,
+    /// Places of clients with ids of their own.
+    own: HashMap<Box<[u8]>, Place, RandomState>,
+    clients: Vec<Option<Client<F, L>>>,
+    /// Entries of `clients` that are `None`.
+    vacant: Vec<Place>,
+    /// For each worker, what it has been asked and has not answered, oldest first.
+    tickets: Vec<VecDeque<Ticket>>,
+    /// Clients with a backlog.
+    stalled: Vec<Place>,
+    /// Bytes outstanding of all clients.
+    held: u64,
+    /// Clients that read and have more outstanding than they should.
+    pressing: usize,
+    /// Clients in good standing with nothing outstanding.
+    idle: usize,
+    /// The place that is looked at next for somebody to forget.
+    hand: u32,
+    /// Clients that are cut off now.
+    cut_off: usize,
+    /// How often a client was cut off.
+    cuts: u64,
+}
+
+impl<F, L: Connection> Account<F, L> {
+    /// Empty books for so many workers.
+    pub(super) fn new(workers: usize, bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            chosen: HashMap::default(),
+            own: HashMap::default(),
+            clients: Vec::new(),
+            vacant: Vec::new(),
+            tickets: (0..workers).map(|_| VecDeque::new()).collect(),
+            stalled: Vec::new(),
+            held: 0,
+            pressing: 0,
+            idle: 0,
+            hand: 0,
+            cut_off: 0,
+            cuts: 0,
+        }
+    }
+
+    // --- who ---
+
+    /// The client with this routing id.
+    pub(super) fn find(&self, id: &[u8]) -> Option<Place> {
+        match Id::chosen(id) {
+            Some(number) => self.chosen.get(&number).copied(),
+            None => self.own.get(id).copied(),
+        }
+    }
+
+    /// Opens an entry for a client that [`Account::find`] does not know. It is idle.
+    pub(super) fn admit(&mut self, id: Id, connection: L) -> Place {
+        if self.idle > self.bounds.idle_clients {
+            self.forget_some();
+        }
+        let worker = self.worker_of(&id);
+        let place = self.vacant.pop().unwrap_or_else(|| {
+            self.clients.push(None);
+            Place(u32::try_from(self.clients.len() - 1).expect("a process has fewer connections"))
+        });
+        match &id {
+            Id::Chosen(number, _) => self.chosen.insert(*number, place),
+            Id::Own(bytes) => self.own.insert(bytes.clone(), place),
+        };
+        self.idle += 1;
+        let client = Client::new(id, worker, connection, &self.bounds);
+        *self.entry(place) = Some(client);
+        place
+    }
+
+    /// Always the same worker for a client. Ids that the router chooses count up, so they spread evenly.
+    fn worker_of(&self, id: &Id) -> usize {
+        let number = match id {
+            Id::Chosen(number, _) => u64::from(*number),
+            Id::Own(bytes) => self.own.hasher().hash_one(bytes),
+        };
+        let worker = number % self.tickets.len() as u64;
+        usize::try_from(worker).expect("it is below the number of workers")
+    }
+
+    /// The client's routing id.
+    pub(super) fn id(&self, place: Place) -> &[u8] {
+        self.client(place).id.bytes()
+    }
+
+    /// Whether it matters from which connection a message of this client comes: ids that the router chooses are never
+    /// used again, own ones are.
+    pub(super) fn may_change_connection(&self, place: Place) -> bool {
+        let client = self.client(place);
+        matches!(client.id, Id::Own(_)) || client.standing != Standing::Good
+    }
+
+    /// Whether the client's connection is the one with this mark.
+    pub(super) fn comes_from(&self, place: Place, mark: L::Mark) -> bool {
+        self.client(place).connection.mark() == mark
+    }
+
+    /// Whether the client's connection stands.
+    pub(super) fn is_open(&self, place: Place) -> bool {
+        self.client(place).connection.is_open()
+    }
+
+    /// The client has come with another connection: nothing of the old one is answered, and if it was cut off, it no
+    /// longer is. What was taken of the old connection and is not executed still is, before anything of the new one.
+    pub(super) fn reconnected(&mut self, place: Place, connection: L) {
+        self.drop_replies(place);
+        let client = self.client_mut(place);
+        client.connection = connection;
+        client.meter = Meter::new();
+        if client.standing != Standing::Good {
+            client.standing = Standing::Good;
+            self.cut_off -= 1;
+            self.classify(place);
+        }
+    }
+
+    /// The client's connection is gone: nobody waits for what was asked there.
+    pub(super) fn gone(&mut self, place: Place) {
+        self.drop_replies(place);
+    }
+
+    // --- requests ---
+
+    /// A request has come.
+    pub(super) fn take(&mut self, place: Place, parcel: Parcel) -> Taken {
+        let most = self.bounds.client_bytes;
+        let client = self.client_mut(place);
+        if client.standing != Standing::Good {
+            return Taken::Drop;
+        }
+        if client.stalled && client.bytes + parcel.bytes > most {
+            self.cut(place);
+            return Taken::Drop;
+        }
+        let ready = client.pending.is_empty() && client.may_ask(parcel.frames);
+        let (worker, epoch) = (client.worker, client.epoch);
+        self.add(place, parcel.bytes);
+        if !ready {
+            return Taken::Hold;
+        }
+        self.ask(worker, Ticket { place, epoch, parcel });
+        Taken::Forward(worker)
+    }
+
+    /// Keeps a request for which [`Account::take`] said so.
+    pub(super) fn hold_request(&mut self, place: Place, parcel: Parcel, frames: impl Iterator<Item = F>) {
+        let client = self.client_mut(place);
+        let epoch = client.epoch;
+        client.pending.push(parcel, epoch, frames);
+    }
+
+    /// The next held request of the client that may go to its worker now: the worker, and the frames to send.
+    pub(super) fn next_request(&mut self, place: Place) -> Option<(usize, vec_deque::Drain<'_, F>)> {
+        let client = self.client_mut(place);
+        let (parcel, epoch) = client.pending.front()?;
+        if !client.may_ask(parcel.frames) {
+            return None;
+        }
+        let worker = client.worker;
+        self.ask(worker, Ticket { place, epoch, parcel });
+        let frames = self.client_mut(place).pending.pop()?;
+        Some((worker, frames))
+    }
+
+    /// Notes that a request is on its way to its worker.
+    fn ask(&mut self, worker: usize, ticket: Ticket) {
+        let client = self.client_mut(ticket.place);
+        client.frames_asked += ticket.parcel.frames;
+        self.tickets_of(worker).push_back(ticket);
+    }
+
+    /// Whether nothing that was taken is still to be executed or answered.
+    pub(super) fn is_settled(&self) -> bool {
+        self.held == 0
+    }
+
+    // --- replies ---
+
+    /// A reply has come from this worker: to its oldest ticket.
+    pub(super) fn answered(&mut self, worker: usize) -> Answered {
+        let ticket = self.tickets_of(worker).pop_front();
+        let Ticket { place, epoch, parcel } = ticket.expect("a worker answers each request once");
+        let client = self.client_mut(place);
+        client.frames_asked -= parcel.frames;
+        let fate = match client.standing {
+            Standing::Good if epoch != client.epoch => Fate::Drop,
+            Standing::Good if client.backlog.is_empty() => Fate::Send,
+            Standing::Good => Fate::Hold,
+            Standing::Cut | Standing::CutAndGone => Fate::DropCut,
+        };
+        self.release(place, parcel.bytes);
+        Answered { place, fate, asked: parcel.frames }
+    }
+
+    /// Learns from the size of a reply how many requests of this client may be on their way at once.
+    pub(super) fn replied(&mut self, answered: Answered, bytes: u64) {
+        let most = self.bounds.client_bytes;
+        self.client_mut(answered.place).learn(answered.asked, bytes, most);
+    }
+
+    /// Whether the client's pipe has room for a reply, as far as bytes are concerned.
+    pub(super) fn has_room(&mut self, place: Place) -> bool {
+        let most = self.bounds.pipe_bytes;
+        let client = self.client_mut(place);
+        client.meter.has_room(most, || client.connection.progress())
+    }
+
+    /// Notes a reply that was sent as it came.
+    pub(super) fn sent(&mut self, place: Place, parcel: Parcel) {
+        self.client_mut(place).meter.sent(parcel);
+    }
+
+    /// Keeps a reply that the client's pipe did not take. Cuts the client off if that is too much.
+    pub(super) fn hold_reply(&mut self, place: Place, parcel: Parcel, frames: impl Iterator<Item = F>) {
+        let most = self.bounds.client_bytes;
+        let client = self.client_mut(place);
+        let epoch = client.epoch;
+        let first = client.backlog.is_empty();
+        let too_much = client.bytes > 0 && client.bytes + parcel.bytes > most;
+        client.backlog.push(parcel, epoch, frames);
+        client.stalled = true;
+        if first {
+            self.stalled.push(place);
+        }
+        self.add(place, parcel.bytes);
+        if too_much {
+            self.cut(place);
+        }
+    }
+
+    /// One of the clients with held replies, by its position in a list of them. When one leaves the list, the last takes
+    /// its position: who goes through it from its end meets each of them.
+    pub(super) fn stalled(&self, position: usize) -> Option<Place> {
+        self.stalled.get(position).copied()
+    }
+
+    /// How many clients have held replies.
+    pub(super) fn stalled_count(&self) -> usize {
+        self.stalled.len()
+    }
+
+    /// Whether replies of the client are held.
+    pub(super) fn has_backlog(&self, place: Place) -> bool {
+        !self.client(place).backlog.is_empty()
+    }
+
+    /// The oldest held reply of the client, which its pipe now takes: the frames to send.
+    pub(super) fn next_reply(&mut self, place: Place) -> Option<vec_deque::Drain<'_, F>> {
+        let client = self.client_mut(place);
+        let (parcel, _) = client.backlog.front()?;
+        client.meter.sent(parcel);
+        if client.backlog.is_last() {
+            self.unstall(place);
+        }
+        self.release(place, parcel.bytes);
+        self.client_mut(place).backlog.pop()
+    }
+
+    /// Forgets the replies that are held for the client, and those still to come.
+    fn drop_replies(&mut self, place: Place) {
+        let client = self.client_mut(place);
+        client.epoch = client.epoch.wrapping_add(1);
+        if !client.backlog.is_empty() {
+            let dropped = client.backlog.clear();
+            self.unstall(place);
+            self.release(place, dropped);
+        }
+    }
+
+    fn unstall(&mut self, place: Place) {
+        self.client_mut(place).stalled = false;
+        let position = self.stalled.iter().position(|&other| other == place);
+        self.stalled.swap_remove(position.expect("a client with a backlog is stalled"));
+    }
+
+    // --- entries ---
+
+    /// Counts bytes as outstanding.
+    fn add(&mut self, place: Place, bytes: u64) {
+        self.held += bytes;
+        self.client_mut(place).bytes += bytes;
+        self.classify(place);
+    }
+
+    /// Counts bytes as no longer outstanding.
+    fn release(&mut self, place: Place, bytes: u64) {
+        self.held -= bytes;
+        self.client_mut(place).bytes -= bytes;
+        self.classify(place);
+    }
+
+    /// Keeps the counts of those who are idle and who press, whenever something of a client has changed.
+    fn classify(&mut self, place: Place) {
+        let pressing_bytes = self.bounds.pressing_bytes;
+        let client = self.client_mut(place);
+        let class = client.class(pressing_bytes);
+        let before = std::mem::replace(&mut client.class, class);
+        if class != before {
+            self.idle = self.idle + usize::from(class == Class::Idle) - usize::from(before == Class::Idle);
+            self.pressing =
+                self.pressing + usize::from(class == Class::Pressing) - usize::from(before == Class::Pressing);
+        }
+    }
+
+    /// All places, vacant ones too.
+    fn places(&self) -> impl Iterator<Item = Place> + use<F, L> {
+        (0..u32::try_from(self.clients.len()).unwrap_or(u32::MAX)).map(Place)
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "a place is an index that this account gave out")]
+    fn entry(&mut self, place: Place) -> &mut Option<Client<F, L>> {
+        &mut self.clients[place.0 as usize]
+    }
+
+    fn client_mut(&mut self, place: Place) -> &mut Client<F, L> {
+        self.entry(place).as_mut().expect("a client with something outstanding is not forgotten")
+    }
+
+    fn client(&self, place: Place) -> &Client<F, L> {
+        let entry = self.clients.get(place.0 as usize).and_then(Option::as_ref);
+        entry.expect("a client with something outstanding is not forgotten")
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "a client's worker is one of the workers")]
+    fn tickets_of(&mut self, worker: usize) -> &mut VecDeque<Ticket> {
+        &mut self.tickets[worker]
+    }
+}

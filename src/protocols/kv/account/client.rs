@@ -1,0 +1,232 @@
+//! One client in the account: its id, its standing, and the two lanes in which its messages wait.
+//!
+//! ```text
+//! Good ──over its bound──► Cut ──connection found gone──► CutAndGone ──found gone again──► forgotten
+//!  ▲                        │                                 │
+//!  └──another connection────┴─────────────────────────────────┘
+//! ```
+
+use std::collections::{VecDeque, vec_deque};
+
+use super::meter::Meter;
+use super::{Bounds, Connection, Parcel};
+use crate::limits::WINDOW_FRAMES;
+
+/// Bytes of an id that the router chose: a zero and a big-endian integer that counts up.
+const CHOSEN_BYTES: usize = 5;
+/// Part of `client_bytes` that the replies on their way to a client may have: a quarter.
+const REPLIES_SHARE: u64 = 4;
+/// After so many replies the largest of them counts for less.
+const LEARN_EVERY: u32 = 64;
+/// Frames for which a lane that was empty keeps its memory.
+const LANE_KEEPS: usize = 1024;
+
+/// A routing id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::protocols::kv) enum Id {
+    /// Chosen by the router: its integer, and the bytes.
+    Chosen(u32, [u8; CHOSEN_BYTES]),
+    /// The client's own.
+    Own(Box<[u8]>),
+}
+
+impl Id {
+    /// From the frame that the router puts before each message.
+    pub(in crate::protocols::kv) fn of(bytes: &[u8]) -> Self {
+        match (Self::chosen(bytes), bytes.try_into()) {
+            (Some(number), Ok(array)) => Self::Chosen(number, array),
+            _ => Self::Own(bytes.into()),
+        }
+    }
+
+    /// The integer of an id that the router chose.
+    #[inline]
+    pub(super) fn chosen(bytes: &[u8]) -> Option<u32> {
+        match *bytes {
+            [0, a, b, c, d] => Some(u32::from_be_bytes([a, b, c, d])),
+            _ => None,
+        }
+    }
+
+    /// As the router wants it.
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Chosen(_, bytes) => bytes,
+            Self::Own(bytes) => bytes,
+        }
+    }
+}
+
+/// Where a client stands with the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is served.
+    Good,
+    /// It is cut off.
+    Cut,
+    /// It is cut off, and its connection was found gone.
+    CutAndGone,
+}
+
+/// What the account counts a client among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// It is in good standing and has nothing outstanding.
+    Idle,
+    /// It reads, and has more outstanding than it should.
+    Pressing,
+    /// Neither.
+    Other,
+}
+
+/// A client in the account.
+pub(super) struct Client<F, L> {
+    pub(super) id: Id,
+    pub(super) worker: usize,
+    pub(super) connection: L,
+    /// What was sent over the connection.
+    pub(super) meter: Meter,
+    pub(super) standing: Standing,
+    /// What it was last counted among.
+    pub(super) class: Class,
+    /// It has replies that wait for its pipe.
+    pub(super) stalled: bool,
+    /// Changes when replies to what was asked before are for nobody.
+    pub(super) epoch: u32,
+    /// Requests not answered, wherever they are, and replies held.
+    pub(super) bytes: u64,
+    /// Frames of requests on their way to the worker or in its hands.
+    pub(super) frames_asked: u32,
+    /// What `frames_asked` may be.
+    window: u32,
+    /// The largest reply of late, per frame of its request, in bytes.
+    reply_bytes_per_frame: u64,
+    /// Replies since the largest one counted for less.
+    replies: u32,
+    /// Requests that wait for the window.
+    pub(super) pending: Lane<F>,
+    /// Replies that wait for the client's pipe.
+    pub(super) backlog: Lane<F>,
+}
+
+impl<F, L> Client<F, L> {
+    pub(super) fn new(id: Id, worker: usize, connection: L, bounds: &Bounds) -> Self {
+        let reply_bytes_per_frame = bounds.reply_bytes_per_frame;
+        Self {
+            id,
+            worker,
+            connection,
+            meter: Meter::new(),
+            standing: Standing::Good,
+            class: Class::Idle,
+            stalled: false,
+            epoch: 0,
+            bytes: 0,
+            frames_asked: 0,
+            window: window(reply_bytes_per_frame, bounds.client_bytes),
+            reply_bytes_per_frame,
+            replies: 0,
+            pending: Lane::new(),
+            backlog: Lane::new(),
+        }
+    }
+
+    /// What it is among, if above `pressing_bytes` it presses.
+    #[inline]
+    pub(super) fn class(&self, pressing_bytes: u64) -> Class {
+        match self.standing {
+            Standing::Good if self.bytes == 0 => Class::Idle,
+            Standing::Good if self.bytes > pressing_bytes && !self.stalled => Class::Pressing,
+            _ => Class::Other,
+        }
+    }
+
+    /// Whether nothing of it need be known when it comes again.
+    pub(super) fn may_be_forgotten(&mut self) -> bool
+    where
+        L: Connection,
+    {
+        let connection = &self.connection;
+        self.class == Class::Idle && self.meter.is_empty(|| connection.progress())
+    }
+
+    /// Whether a request of so many frames may go to the worker now. One at a time always may.
+    #[inline]
+    pub(super) fn may_ask(&self, frames: u32) -> bool {
+        let fits = self.frames_asked == 0 || self.frames_asked.saturating_add(frames) <= self.window;
+        fits && self.backlog.is_empty()
+    }
+
+    /// Takes note of a reply to a request of `asked` frames.
+    #[inline]
+    pub(super) fn learn(&mut self, asked: u32, bytes: u64, client_bytes: u64) {
+        self.replies += 1;
+        let expected = self.reply_bytes_per_frame * u64::from(asked);
+        if bytes <= expected && self.replies < LEARN_EVERY {
+            return;
+        }
+        let this = bytes / u64::from(asked).max(1);
+        // Down by a quarter at a time: a single small reply between large ones opens no gate.
+        self.reply_bytes_per_frame = this.max(self.reply_bytes_per_frame / 4 * 3);
+        self.replies = 0;
+        self.window = window(self.reply_bytes_per_frame, client_bytes);
+    }
+}
+
+/// Frames that may be on their way when each makes a reply of so many bytes.
+fn window(reply_bytes_per_frame: u64, client_bytes: u64) -> u32 {
+    let frames = client_bytes / REPLIES_SHARE / reply_bytes_per_frame.max(1);
+    u32::try_from(frames).map_or(WINDOW_FRAMES, |frames| frames.min(WINDOW_FRAMES))
+}
+
+/// Messages in the order in which they came.
+pub(super) struct Lane<F> {
+    frames: VecDeque<F>,
+    /// Of each message its size, and the client's epoch when it came.
+    parcels: VecDeque<(Parcel, u32)>,
+}
+
+impl<F> Lane<F> {
+    const fn new() -> Self {
+        Self { frames: VecDeque::new(), parcels: VecDeque::new() }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.parcels.is_empty()
+    }
+
+    pub(super) fn is_last(&self) -> bool {
+        self.parcels.len() == 1
+    }
+
+    /// The oldest message.
+    pub(super) fn front(&self) -> Option<(Parcel, u32)> {
+        self.parcels.front().copied()
+    }
+
+    pub(super) fn push(&mut self, parcel: Parcel, epoch: u32, frames: impl Iterator<Item = F>) {
+        if self.is_empty() {
+            self.frames.shrink_to(LANE_KEEPS);
+            self.parcels.shrink_to(LANE_KEEPS);
+        }
+        let before = self.frames.len();
+        self.frames.extend(frames);
+        assert_eq!(self.frames.len() - before, parcel.frames as usize, "a parcel knows its frames");
+        self.parcels.push_back((parcel, epoch));
+    }
+
+    /// Takes the oldest message out.
+    pub(super) fn pop(&mut self) -> Option<vec_deque::Drain<'_, F>> {
+        let (parcel, _) = self.parcels.pop_front()?;
+        Some(self.frames.drain(..parcel.frames as usize))
+    }
+
+    /// Drops all messages, and says how many bytes that were.
+    pub(super) fn clear(&mut self) -> u64 {
+        let bytes = self.parcels.iter().map(|(parcel, _)| parcel.bytes).sum();
+        *self = Self::new();
+        bytes
+    }
+}

@@ -1,0 +1,462 @@
+//! The account under every order of events: clients that ask, read or do not, vanish and come back; workers; a queue.
+//!
+//! The queue of this model does what the real one does with each answer of the account, with numbers in place of frames
+//! and lists in place of sockets.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Messages that the pipe to a client takes.
+const PIPE: usize = 3;
+const WORKERS: usize = 2;
+const CLIENTS: u8 = 4;
+
+/// A request, and its reply: from which client, over which of its connections, and the how-manieth of that connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Said {
+    client: u8,
+    connection: u32,
+    number: u32,
+}
+
+/// The far end of a client's present connection.
+#[derive(Debug, Default)]
+struct Peer {
+    connection: u32,
+    connected: bool,
+    asked: u32,
+    pipe: VecDeque<Said>,
+    /// Replies read over this connection.
+    read: u32,
+    /// Of so many bytes each.
+    reply_bytes: u64,
+}
+
+type Peers = Rc<RefCell<Vec<Peer>>>;
+
+struct Wire {
+    peers: Peers,
+    client: u8,
+    connection: u32,
+}
+
+impl Connection for Wire {
+    type Mark = u32;
+
+    fn mark(&self) -> u32 {
+        self.connection
+    }
+
+    fn is_open(&self) -> bool {
+        let peer = &self.peers.borrow()[usize::from(self.client)];
+        peer.connected && peer.connection == self.connection
+    }
+
+    fn progress(&self) -> Progress {
+        let peer = &self.peers.borrow()[usize::from(self.client)];
+        Progress::Acknowledged(u64::from(peer.read) * peer.reply_bytes)
+    }
+}
+
+struct Model {
+    account: Account<Said, Wire>,
+    peers: Peers,
+    /// Requests in each worker's pipe.
+    workers: Vec<VecDeque<Vec<Said>>>,
+    executed: Vec<Said>,
+    /// Frames and bytes of each reply frame.
+    reply_bytes: u64,
+}
+
+/// The first two clients have ids that the router chose, the others their own.
+fn id(client: u8) -> Vec<u8> {
+    match client {
+        0 | 1 => vec![0, 0, 0, 0, client],
+        other => vec![b'o', b'w', b'n', other],
+    }
+}
+
+fn parcel(frames: u32) -> Parcel {
+    Parcel { frames, bytes: u64::from(frames) * 64, wire: 0 }
+}
+
+impl Model {
+    fn new(client_bytes: u64, reply_bytes: u64) -> Self {
+        let bounds = Bounds {
+            client_bytes,
+            held_bytes: client_bytes * 2,
+            pressing_bytes: client_bytes / 2,
+            pipe_bytes: client_bytes / 2,
+            idle_clients: 1,
+            reply_bytes_per_frame: 64,
+        };
+        let peer = |_| Peer { connected: true, reply_bytes, ..Peer::default() };
+        Self {
+            account: Account::new(WORKERS, bounds),
+            peers: Rc::new(RefCell::new((0..CLIENTS).map(peer).collect())),
+            workers: vec![VecDeque::new(); WORKERS],
+            executed: Vec::new(),
+            reply_bytes,
+        }
+    }
+
+    fn ask(&mut self, client: u8, frames: u32) {
+        if self.account.is_full() {
+            return;
+        }
+        let said = {
+            let peer = &mut self.peers.borrow_mut()[usize::from(client)];
+            if !peer.connected {
+                return;
+            }
+            peer.asked += 1;
+            Said { client, connection: peer.connection, number: peer.asked - 1 }
+        };
+        let wire = || Wire { peers: Rc::clone(&self.peers), client, connection: said.connection };
+        let place = match self.account.find(&id(client)) {
+            Some(place) => {
+                if self.account.may_change_connection(place) && !self.account.comes_from(place, said.connection) {
+                    self.account.reconnected(place, wire());
+                    self.go_on(place);
+                }
+                place
+            }
+            None => self.account.admit(Id::of(&id(client)), wire()),
+        };
+        let message = vec![said; frames as usize];
+        match self.account.take(place, parcel(frames)) {
+            Taken::Forward(worker) => self.workers[worker].push_back(message),
+            Taken::Hold => self.account.hold_request(place, parcel(frames), message.into_iter()),
+            Taken::Drop => {}
+        }
+    }
+
+    fn go_on(&mut self, place: Place) {
+        while let Some((worker, frames)) = self.account.next_request(place) {
+            self.workers[worker].push_back(frames.collect());
+        }
+    }
+
+    fn work(&mut self, worker: usize) {
+        let Some(request) = self.workers[worker].pop_front() else { return };
+        let said = request[0];
+        self.executed.push(said);
+        let answered = self.account.answered(worker);
+        assert_eq!(self.account.id(answered.place), id(said.client), "tickets name the right client");
+        assert_eq!(answered.asked as usize, request.len());
+        self.account.replied(answered, self.reply_bytes);
+        let reply = Parcel { frames: 1, bytes: self.reply_bytes, wire: self.reply_bytes };
+        match answered.fate {
+            Fate::Send if !self.account.is_open(answered.place) => self.account.gone(answered.place),
+            Fate::Send if self.account.has_room(answered.place) && self.deliver(said) => {
+                self.account.sent(answered.place, reply);
+            }
+            Fate::Send | Fate::Hold => {
+                self.account.hold_reply(answered.place, reply, std::iter::once(said));
+            }
+            Fate::Drop | Fate::DropCut => {}
+        }
+        self.go_on(answered.place);
+        self.account.relieve();
+    }
+
+    /// Puts a reply into the client's pipe, if there is room.
+    fn deliver(&mut self, said: Said) -> bool {
+        let peer = &mut self.peers.borrow_mut()[usize::from(said.client)];
+        assert_eq!(said.connection, peer.connection, "a reply is for the connection that asked");
+        let room = peer.pipe.len() < PIPE;
+        let unread = peer.pipe.len() as u64 * self.reply_bytes;
+        assert!(unread <= self.account.bounds.pipe_bytes, "the pipe is bounded in bytes");
+        if room {
+            peer.pipe.push_back(said);
+        }
+        room
+    }
+
+    fn retry(&mut self) {
+        for position in (0..self.account.stalled_count()).rev() {
+            let place = self.account.stalled(position).unwrap();
+            if !self.account.is_open(place) {
+                self.account.gone(place);
+            }
+            while self.has_room(place) && self.account.has_room(place) {
+                let Some(reply) = self.account.next_reply(place).map(|mut frames| frames.next().unwrap()) else {
+                    break;
+                };
+                assert!(self.deliver(reply));
+            }
+            self.go_on(place);
+        }
+    }
+
+    fn has_room(&self, place: Place) -> bool {
+        let client = (0..CLIENTS).find(|&client| id(client) == self.account.id(place)).unwrap();
+        self.peers.borrow()[usize::from(client)].pipe.len() < PIPE
+    }
+
+    /// The client reads a reply: the next of those that it asked for, none left out.
+    fn read(&mut self, client: u8) {
+        let peer = &mut self.peers.borrow_mut()[usize::from(client)];
+        if let Some(said) = peer.pipe.pop_front() {
+            assert_eq!((said.connection, said.number), (peer.connection, peer.read), "answers shifted");
+            peer.read += 1;
+        }
+    }
+
+    fn leave(&mut self, client: u8) {
+        let peer = &mut self.peers.borrow_mut()[usize::from(client)];
+        peer.connected = false;
+        peer.pipe.clear();
+    }
+
+    /// Clients with an id of their own come back with it; the others would be new clients.
+    fn come_back(&mut self, client: u8) {
+        let peer = &mut self.peers.borrow_mut()[usize::from(client)];
+        if client >= 2 {
+            let connection = peer.connection + 1;
+            *peer = Peer { connection, connected: true, reply_bytes: self.reply_bytes, ..Peer::default() };
+        }
+    }
+
+    fn is_cut(&self, client: u8) -> bool {
+        let place = self.account.find(&id(client));
+        place.is_some_and(|place| self.account.client(place).standing != Standing::Good)
+    }
+
+    /// Everybody reads and works until nothing moves.
+    fn finish(&mut self) {
+        for _ in 0..100_000 {
+            (0..WORKERS).for_each(|worker| self.work(worker));
+            (0..CLIENTS).for_each(|client| self.read(client));
+            self.retry();
+            let still = self.workers.iter().all(VecDeque::is_empty);
+            if still && self.peers.borrow().iter().all(|peer| peer.pipe.is_empty()) {
+                return;
+            }
+        }
+        panic!("it goes on for ever");
+    }
+
+    fn check_books(&self) {
+        let clients = || self.account.clients.iter().flatten();
+        assert_eq!(self.account.held, clients().map(|client| client.bytes).sum::<u64>());
+        let class =
+            |class| clients().filter(|client| client.class(self.account.bounds.pressing_bytes) == class).count();
+        assert_eq!(self.account.idle, class(Class::Idle));
+        assert_eq!(self.account.pressing, class(Class::Pressing));
+        let stalled = clients().filter(|client| !client.backlog.is_empty()).count();
+        assert_eq!(self.account.stalled_count(), stalled);
+        for client in clients() {
+            let alone = parcel(8).bytes.max(self.reply_bytes);
+            assert!(client.bytes <= self.account.bounds.client_bytes + alone);
+        }
+        let (entries, _) = self.account.totals();
+        assert_eq!(entries, self.account.chosen.len() + self.account.own.len());
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Ask(u8, u32),
+    Work(usize),
+    Read(u8),
+    Retry,
+    Leave(u8),
+    ComeBack(u8),
+    ForgetGone,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => (0..CLIENTS, 1..8_u32).prop_map(|(client, frames)| Event::Ask(client, frames)),
+        6 => (0..WORKERS).prop_map(Event::Work),
+        4 => (0..CLIENTS).prop_map(Event::Read),
+        2 => Just(Event::Retry),
+        1 => (0..CLIENTS).prop_map(Event::Leave),
+        1 => (0..CLIENTS).prop_map(Event::ComeBack),
+        1 => Just(Event::ForgetGone),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn answers_come_in_order_to_who_asked_and_nothing_is_forgotten(
+        events in prop::collection::vec(event(), 0..400),
+        client_bytes in prop_oneof![Just(1_000_u64), Just(4_000), Just(1_000_000)],
+        reply_bytes in prop_oneof![Just(65_u64), Just(600)],
+    ) {
+        let mut model = Model::new(client_bytes, reply_bytes);
+        for event in events {
+            match event {
+                Event::Ask(client, frames) => model.ask(client, frames),
+                Event::Work(worker) => model.work(worker),
+                Event::Read(client) => model.read(client),
+                Event::Retry => model.retry(),
+                Event::Leave(client) => model.leave(client),
+                Event::ComeBack(client) => model.come_back(client),
+                Event::ForgetGone => model.account.forget_gone(),
+            }
+            model.check_books();
+        }
+        model.finish();
+        model.check_books();
+        prop_assert!(model.account.is_settled());
+        for client in 0..CLIENTS {
+            let peer = &model.peers.borrow()[usize::from(client)];
+            if peer.connected && !model.is_cut(client) {
+                prop_assert_eq!(peer.read, peer.asked, "client {} was not cut off", client);
+            }
+            let mine = |said: &&Said| said.client == client;
+            let order: Vec<_> = model.executed.iter().filter(mine)
+                .map(|said| (said.connection, said.number)).collect();
+            prop_assert!(order.is_sorted(), "executed in the order of asking");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_is_cut_off_and_the_next_request_of_others_goes_on() {
+    let mut model = Model::new(4_000, 600);
+    for _ in 0..200 {
+        model.ask(0, 3);
+        model.work(0);
+        model.work(1);
+    }
+    assert!(model.is_cut(0));
+    assert_eq!(model.account.cuts(), 1);
+    model.ask(1, 3);
+    model.finish();
+    assert_eq!(model.peers.borrow()[1].read, 1);
+    assert_eq!(model.peers.borrow()[0].read as usize, PIPE, "what was in its pipe, and no more");
+}
+
+#[test]
+fn a_slow_reader_of_large_replies_is_not_cut_off() {
+    let mut model = Model::new(12_000, 1_500);
+    for _ in 0..30 {
+        model.ask(0, 3);
+    }
+    model.finish();
+    assert_eq!(model.account.cuts(), 0);
+    assert_eq!(model.peers.borrow()[0].read, 30);
+}
+
+#[test]
+fn a_client_that_reads_but_asks_too_fast_is_slowed_down_and_not_cut_off() {
+    let mut model = Model::new(4_000, 65);
+    for _ in 0..10_000 {
+        model.ask(0, 3);
+        model.ask(1, 1);
+        if model.account.is_full() {
+            model.work(0);
+            model.work(1);
+            model.read(0);
+            model.read(1);
+            model.retry();
+        }
+    }
+    model.finish();
+    assert_eq!(model.account.cuts(), 0);
+    assert!(model.peers.borrow()[0].read > 1_000);
+    assert_eq!(model.peers.borrow()[1].read, model.peers.borrow()[1].asked);
+}
+
+#[test]
+fn what_was_taken_of_a_client_that_is_gone_is_executed() {
+    let mut model = Model::new(1_000_000, 65);
+    for _ in 0..2_000 {
+        model.ask(2, 3);
+    }
+    model.leave(2);
+    model.finish();
+    assert_eq!(model.executed.len(), 2_000);
+    assert!(model.account.is_settled());
+}
+
+#[test]
+fn an_own_id_that_was_cut_off_is_served_over_its_next_connection_alone() {
+    let mut model = Model::new(4_000, 600);
+    for _ in 0..200 {
+        model.ask(3, 3);
+        model.work(0);
+        model.work(1);
+    }
+    assert!(model.is_cut(3));
+    model.leave(3);
+    model.come_back(3);
+    model.ask(3, 3);
+    assert!(!model.is_cut(3));
+    model.finish();
+    assert_eq!(model.peers.borrow()[3].read, 1);
+}
+
+#[test]
+fn who_is_cut_off_and_gone_is_forgotten_at_the_second_look() {
+    let mut model = Model::new(1_000, 600);
+    for _ in 0..20 {
+        model.ask(0, 3);
+        model.work(0);
+    }
+    model.finish();
+    assert!(model.is_cut(0));
+    model.account.forget_gone();
+    model.leave(0);
+    model.account.forget_gone();
+    assert!(model.is_cut(0), "messages of it may still come");
+    model.account.forget_gone();
+    assert_eq!(model.account.find(&id(0)), None);
+    assert_eq!(model.account.totals(), (0, 0));
+}
+
+/// A client that had nothing outstanding was forgotten with replies in its pipe; when it came again, the meter of its
+/// pipe began at zero, and the pipe took more than its share.
+#[test]
+fn a_client_with_something_in_its_pipe_is_not_forgotten() {
+    let mut model = Model::new(1_000_000, 600);
+    model.ask(0, 3);
+    (0..WORKERS).for_each(|worker| model.work(worker));
+    for client in 1..CLIENTS {
+        model.ask(client, 3);
+        (0..WORKERS).for_each(|worker| model.work(worker));
+        model.read(client);
+    }
+    assert!(model.account.find(&id(0)).is_some());
+    model.read(0);
+    model.account.forget_some();
+    assert!(model.account.find(&id(0)).is_none());
+}
+
+#[test]
+fn a_message_larger_than_the_bound_is_taken_from_a_client_that_has_nothing_else() {
+    let mut model = Model::new(100, 65);
+    model.ask(0, 7);
+    model.finish();
+    assert_eq!((model.account.cuts(), model.peers.borrow()[0].read), (0, 1));
+}
+
+#[test]
+fn when_all_together_hold_too_much_the_largest_that_does_not_read_goes() {
+    let mut model = Model::new(100_000, 9_000);
+    model.account.bounds.held_bytes = 30_000;
+    for round in 0..40 {
+        for client in 0..CLIENTS {
+            model.ask(client, 1 + u32::from(client == 3 && round % 2 == 0));
+            model.work(0);
+            model.work(1);
+        }
+    }
+    model.account.relieve();
+    assert!(model.account.cuts() > 0);
+    assert!(!model.account.is_full());
+    model.finish();
+    assert!(model.account.is_settled());
+}

@@ -1,0 +1,97 @@
+//! Who is cut off, and who is forgotten.
+
+use super::client::{Client, Id, Standing};
+use super::{Account, Connection, Place};
+
+/// How many clients are looked at for one to forget, when a new one comes and many are idle.
+const LOOKS_PER_ADMISSION: usize = 4;
+
+impl<F, L: Connection> Account<F, L> {
+    /// Whether no further request should be taken for now.
+    pub(in crate::protocols::kv) fn is_full(&self) -> bool {
+        self.pressing > 0 || self.held > self.bounds.held_bytes
+    }
+
+    /// When all together hold too much: cuts off the largest of those that do not read, until those together hold at most
+    /// half of the bound. What the others hold is on its way, so the account does not stay full.
+    pub(in crate::protocols::kv) fn relieve(&mut self) {
+        while self.held > self.bounds.held_bytes {
+            let bytes = |place: &Place| self.client(*place).bytes;
+            let total: u64 = self.stalled.iter().map(bytes).sum();
+            let largest = self.stalled.iter().copied().max_by_key(bytes);
+            match largest {
+                Some(place) if total > self.bounds.held_bytes / 2 => self.cut(place),
+                _ => return,
+            }
+        }
+    }
+
+    pub(super) fn cut(&mut self, place: Place) {
+        self.drop_replies(place);
+        let client = self.client_mut(place);
+        client.standing = Standing::Cut;
+        let dropped = client.pending.clear();
+        self.cut_off += 1;
+        self.cuts += 1;
+        self.release(place, dropped);
+    }
+
+    /// How often a client was cut off.
+    pub(in crate::protocols::kv) fn cuts(&self) -> u64 {
+        self.cuts
+    }
+
+    /// Whether anybody is cut off now.
+    pub(in crate::protocols::kv) fn has_cut_off(&self) -> bool {
+        self.cut_off > 0
+    }
+
+    /// Forgets those that are cut off and whose connection is gone.
+    ///
+    /// Messages of a connection may still be waiting in the router when it is gone, and must not be taken for those of a
+    /// client in good standing. So an entry goes at the second call that finds the connection gone, and **between two
+    /// calls the router must have been found empty**.
+    pub(in crate::protocols::kv) fn forget_gone(&mut self) {
+        if self.cut_off == 0 {
+            return;
+        }
+        for place in self.places() {
+            let Some(client) = self.entry(place) else { continue };
+            match client.standing {
+                Standing::Cut if !client.connection.is_open() => client.standing = Standing::CutAndGone,
+                Standing::CutAndGone if client.bytes == 0 => {
+                    self.forget(place);
+                    self.cut_off -= 1;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Looks at a few clients, each time at others, and forgets those that are idle and whose pipe is empty: of one whose
+    /// pipe is not, the meter must be kept. It looks at more than one for each that is admitted, so it keeps up.
+    pub(super) fn forget_some(&mut self) {
+        for _ in 0..LOOKS_PER_ADMISSION {
+            let place = Place(self.hand);
+            self.hand = if place.0 as usize + 1 < self.clients.len() { place.0 + 1 } else { 0 };
+            if self.entry(place).as_mut().is_some_and(Client::may_be_forgotten) {
+                self.forget(place);
+                self.idle -= 1;
+            }
+        }
+    }
+
+    fn forget(&mut self, place: Place) {
+        match self.entry(place).take().map(|client| client.id) {
+            Some(Id::Chosen(number, _)) => drop(self.chosen.remove(&number)),
+            Some(Id::Own(bytes)) => drop(self.own.remove(&bytes)),
+            None => return,
+        }
+        self.vacant.push(place);
+    }
+
+    /// Clients that have an entry, and bytes outstanding of all.
+    pub(in crate::protocols::kv) fn totals(&self) -> (usize, u64) {
+        (self.clients.len() - self.vacant.len(), self.held)
+    }
+}

@@ -1,0 +1,397 @@
+//! A blocking client: one method for each command, a pipeline for those in a hurry, and a [`Subscriber`].
+//!
+//! It is a DEALER without delimiter, the cheapest form that the protocol has. Answers are told apart by their order
+//! alone, so a connection is used only as long as none can be missing: libzmq is kept from reconnecting by itself, and
+//! after a timeout, a loss or nonsense the client drops the connection and makes another one for the next request.
+//! It never panics over what a server sends, and never sends a request twice.
+//!
+//! ```text
+//! call:      send ──► receive                                            one at a time, the methods of the commands
+//! pipeline:  send ──► send ──► send ──► receive ──► receive ──► receive  replies in the order of the requests
+//!                  lost or late: the connection goes, in_flight = 0, and the error says what was unanswered
+//! ```
+
+mod connection;
+mod error;
+mod subscriber;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use zmq::{Context, Message};
+
+pub use error::Error;
+pub use subscriber::Subscriber;
+
+use super::wire::{Command, Malformed, Reply, Request, TableLine, TableName};
+use connection::{Connection, Target, Trouble};
+
+/// How long a client waits for a connection, and for each answer, unless it is told otherwise.
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+
+/// A request whose answer has not come.
+#[derive(Clone, Copy)]
+struct Asked {
+    command: Command,
+    /// It had a delimiter for its envelope, so its answer has one too.
+    delimited: bool,
+}
+
+/// An element with what GET_ENTRY tells about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its value.
+    pub value: Vec<u8>,
+    /// Its version, which grows with every change.
+    pub version: u64,
+    /// What is left of its time to live, in milliseconds; `None` is for ever.
+    pub remaining_millis: Option<u64>,
+}
+
+/// One connection to a server.
+///
+/// ```no_run
+/// use spindle::protocols::kv::client::{Client, Error};
+///
+/// # fn main() -> Result<(), Error> {
+/// let mut client = Client::connect("tcp://127.0.0.1:5555")?;
+/// client.create_table(b"users")?;
+/// client.update(b"users", b"ada", b"countess", Some(60))?;
+/// assert_eq!(client.get(b"users", b"ada")?, b"countess");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Any number of requests may be on the way at once; they are executed and answered in order:
+///
+/// ```no_run
+/// # use spindle::protocols::kv::client::{Client, Error};
+/// use spindle::protocols::kv::wire::{Request, TableName};
+///
+/// # fn main() -> Result<(), Error> {
+/// # let mut client = Client::connect("tcp://127.0.0.1:5555")?;
+/// let table = TableName::spelt(b"users");
+/// for key in [b"ada", b"bob"] {
+///     client.send(&Request::Get { table, key })?;
+/// }
+/// for _ in 0..client.in_flight() {
+///     println!("{:?}", client.receive()?);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The methods of the commands wait for their own answer, so they are for a client that has nothing in flight; they
+/// panic otherwise. Every one of them may end in any [`Error`]; listed is which refusals to expect.
+pub struct Client {
+    target: Target,
+    timeout: Duration,
+    /// `None` before the first request after an error.
+    connection: Option<Connection>,
+    /// What was asked and not answered yet, the oldest first. Written by `send`, read by `receive`.
+    in_flight: VecDeque<Asked>,
+    /// The last message received; replies borrow from it.
+    frames: Vec<Message>,
+}
+
+impl Client {
+    /// Connects, waiting up to [`TIMEOUT_DEFAULT`] for a server to be there.
+    ///
+    /// # Errors
+    /// [`Error::Endpoint`], [`Error::NoAnswer`], [`Error::Socket`]
+    pub fn connect(endpoint: &str) -> Result<Self, Error> {
+        Self::connect_in(&Context::new(), endpoint, TIMEOUT_DEFAULT)
+    }
+
+    /// Connects within a context that is shared with others. A client takes three of the context's sockets.
+    ///
+    /// `timeout` bounds the connecting, and from then on the waiting for each answer.
+    ///
+    /// # Errors
+    /// [`Error::Endpoint`], [`Error::NoAnswer`], [`Error::Socket`]
+    pub fn connect_in(context: &Context, endpoint: &str, timeout: Duration) -> Result<Self, Error> {
+        let mut client = Self {
+            target: Target::requests(context, endpoint),
+            timeout,
+            connection: None,
+            in_flight: VecDeque::new(),
+            frames: Vec::new(),
+        };
+        client.connection()?;
+        Ok(client)
+    }
+
+    /// From now on, how long a new connection and each answer may take.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Requests sent and not answered yet.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Sends a request without waiting for its answer.
+    ///
+    /// What is on the way is bounded by the server alone, which cuts off a client that asks and never reads.
+    ///
+    /// # Errors
+    /// All but [`Error::Refused`] and [`Error::Malformed`]; nothing is in flight after one.
+    pub fn send(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        let timeout = self.timeout;
+        let connection = self.connection()?;
+        let delimited = request.needs_delimiter();
+        let mut sent = Ok(());
+        if delimited {
+            sent = connection.send(b"", true, timeout);
+        }
+        request.encode(|frame, more| {
+            if sent.is_ok() {
+                sent = connection.send(frame, more, timeout);
+            }
+        });
+        self.in_flight.push_back(Asked { command: request.command(), delimited });
+        sent.map_err(|trouble| self.give_up(trouble))
+    }
+
+    /// Waits for the answer to the oldest request in flight. A refusal is an answer.
+    ///
+    /// # Errors
+    /// All but [`Error::Refused`]; nothing is in flight after one.
+    ///
+    /// # Panics
+    /// If nothing is in flight.
+    pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
+        let asked = self.in_flight.front().copied();
+        let asked = asked.expect("receive is for what was asked");
+        let timeout = self.timeout;
+        let Some(connection) = self.connection.as_mut() else {
+            return Err(self.give_up(Trouble::Lost));
+        };
+        if let Err(trouble) = connection.receive(&mut self.frames, timeout) {
+            return Err(self.give_up(trouble));
+        }
+        match asked.decode(&self.frames) {
+            Ok(reply) => {
+                self.in_flight.pop_front();
+                Ok(reply)
+            }
+            Err(malformed) => {
+                self.connection = None;
+                self.in_flight.clear();
+                Err(self.target.malformed(malformed))
+            }
+        }
+    }
+
+    /// CREATE_TABLE: makes an empty table. Notifications and LIST_TABLES will show the name as it is spelt here.
+    ///
+    /// # Errors
+    /// TABLE EXISTS, BAD TABLE NAME, TOO MANY TABLES
+    pub fn create_table(&mut self, table: &[u8]) -> Result<(), Error> {
+        let table = TableName::spelt(table);
+        self.done(&Request::CreateTable { table })
+    }
+
+    /// DELETE_TABLE: removes a table and all its elements. Once it returns, the name is free.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND
+    pub fn delete_table(&mut self, table: &[u8]) -> Result<(), Error> {
+        let table = TableName::spelt(table);
+        self.done(&Request::DeleteTable { table })
+    }
+
+    /// UPDATE: adds or replaces an element. `ttl` is in seconds: `None` keeps the deadline, 0 takes it away.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, KEY TOO LONG, VALUE TOO LONG, OUT OF MEMORY
+    pub fn update(&mut self, table: &[u8], key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Error> {
+        let table = TableName::spelt(table);
+        self.done(&Request::Update { table, key, value, ttl })
+    }
+
+    /// DELETE: deletes an element and returns its value.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, KEY NOT FOUND
+    pub fn delete(&mut self, table: &[u8], key: &[u8]) -> Result<Vec<u8>, Error> {
+        let table = TableName::spelt(table);
+        self.value(&Request::Delete { table, key })
+    }
+
+    /// GET: reads a value.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, KEY NOT FOUND
+    pub fn get(&mut self, table: &[u8], key: &[u8]) -> Result<Vec<u8>, Error> {
+        let table = TableName::spelt(table);
+        self.value(&Request::Get { table, key })
+    }
+
+    /// PING: asks whether the server is there.
+    ///
+    /// # Errors
+    /// No refusal.
+    pub fn ping(&mut self) -> Result<(), Error> {
+        self.done(&Request::Ping)
+    }
+
+    /// GET_ENTRY: reads a value with its version and what is left of its time to live.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, KEY NOT FOUND
+    pub fn get_entry(&mut self, table: &[u8], key: &[u8]) -> Result<Entry, Error> {
+        let table = TableName::spelt(table);
+        match self.call(&Request::GetEntry { table, key })? {
+            Reply::Entry { value, version, remaining_millis } => {
+                Ok(Entry { value: value.to_vec(), version, remaining_millis })
+            }
+            _ => Err(self.wrong_shape()),
+        }
+    }
+
+    /// COMPARE_AND_SWAP: writes if the element has the version `expected` (0: if it is absent); returns the new version.
+    ///
+    /// # Errors
+    /// VERSION MISMATCH with the current version, TABLE NOT FOUND, KEY TOO LONG, VALUE TOO LONG, OUT OF MEMORY
+    pub fn compare_and_swap(
+        &mut self,
+        table: &[u8],
+        key: &[u8],
+        expected: u64,
+        value: &[u8],
+        ttl: Option<u32>,
+    ) -> Result<u64, Error> {
+        let table = TableName::spelt(table);
+        match self.call(&Request::CompareAndSwap { table, key, expected, value, ttl })? {
+            Reply::Version(version) => Ok(version),
+            _ => Err(self.wrong_shape()),
+        }
+    }
+
+    /// COMPARE_AND_DELETE: deletes the element if it has the version `expected`; returns its value.
+    ///
+    /// # Errors
+    /// VERSION MISMATCH with the current version, TABLE NOT FOUND, KEY NOT FOUND
+    pub fn compare_and_delete(&mut self, table: &[u8], key: &[u8], expected: u64) -> Result<Vec<u8>, Error> {
+        let table = TableName::spelt(table);
+        self.value(&Request::CompareAndDelete { table, key, expected })
+    }
+
+    /// TOUCH: sets the time to live, in seconds; 0 takes it away.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, KEY NOT FOUND
+    pub fn touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<(), Error> {
+        let table = TableName::spelt(table);
+        self.done(&Request::Touch { table, key, ttl })
+    }
+
+    /// GET_MANY: reads 1–1024 values, each for itself; `None` is absent.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, BAD REQUEST (no keys, or too many)
+    pub fn get_many(&mut self, table: &[u8], keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        let table = TableName::spelt(table);
+        match self.call(&Request::GetMany { table, keys })? {
+            Reply::Values(values) if values.len() == keys.len() => {
+                Ok(values.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect())
+            }
+            _ => Err(self.wrong_shape()),
+        }
+    }
+
+    /// UPDATE_MANY: adds or replaces 1–1024 elements, each for itself; nothing is changed if any pair is refused.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, KEY TOO LONG, VALUE TOO LONG, OUT OF MEMORY, BAD REQUEST (no pairs, or too many)
+    pub fn update_many(&mut self, table: &[u8], ttl: Option<u32>, pairs: &[[&[u8]; 2]]) -> Result<(), Error> {
+        let table = TableName::spelt(table);
+        self.done(&Request::UpdateMany { table, ttl, pairs })
+    }
+
+    /// LIST_TABLES: names the tables and counts their elements.
+    ///
+    /// # Errors
+    /// No refusal.
+    pub fn list_tables(&mut self) -> Result<Vec<TableLine>, Error> {
+        match self.call(&Request::ListTables)? {
+            Reply::Tables(tables) => Ok(tables),
+            _ => Err(self.wrong_shape()),
+        }
+    }
+
+    /// STATS: describes the server as JSON.
+    ///
+    /// # Errors
+    /// No refusal.
+    pub fn stats(&mut self) -> Result<String, Error> {
+        match self.call(&Request::Stats)? {
+            Reply::Stats(json) => Ok(json),
+            _ => Err(self.wrong_shape()),
+        }
+    }
+
+    /// Sends one request and waits for its answer.
+    fn call(&mut self, request: &Request<'_>) -> Result<Reply<'_>, Error> {
+        assert!(self.in_flight.is_empty(), "receive what is in flight first");
+        self.send(request)?;
+        match self.receive()? {
+            Reply::Refused(reason) => Err(Error::Refused(reason)),
+            reply => Ok(reply),
+        }
+    }
+
+    fn done(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        match self.call(request)? {
+            Reply::Done => Ok(()),
+            _ => Err(self.wrong_shape()),
+        }
+    }
+
+    fn value(&mut self, request: &Request<'_>) -> Result<Vec<u8>, Error> {
+        match self.call(request)? {
+            Reply::Value(value) => Ok(value.to_vec()),
+            _ => Err(self.wrong_shape()),
+        }
+    }
+
+    /// The connection, made anew if the last one is gone.
+    fn connection(&mut self) -> Result<&mut Connection, Error> {
+        if self.connection.is_none() {
+            let made = Connection::open(&self.target, self.timeout);
+            self.connection = Some(made.map_err(|trouble| self.give_up(trouble))?);
+        }
+        self.connection.as_mut().ok_or_else(|| self.target.error(Trouble::Lost, 0, self.timeout))
+    }
+
+    /// Lets the connection go with all that is unanswered on it.
+    fn give_up(&mut self, trouble: Trouble) -> Error {
+        self.connection = None;
+        let unanswered = self.in_flight.len();
+        self.in_flight.clear();
+        self.target.error(trouble, unanswered, self.timeout)
+    }
+
+    /// The server answered another question than the one that was asked.
+    fn wrong_shape(&mut self) -> Error {
+        self.connection = None;
+        self.target.malformed(Malformed { rule: "a reply has the frames of its command", given: self.frames.len() })
+    }
+}
+
+impl Asked {
+    /// Reads the answer, past its envelope.
+    fn decode(self, message: &[Message]) -> Result<Reply<'_>, Malformed> {
+        let body = match message.split_first() {
+            Some((delimiter, body)) if self.delimited && delimiter.is_empty() => body,
+            _ => message,
+        };
+        Reply::decode(self.command, body)
+    }
+}

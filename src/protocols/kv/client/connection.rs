@@ -1,0 +1,273 @@
+//! One connection of a client, from its handshake to the first sign that something is missing.
+//!
+//! A socket of libzmq outlives its connections: it reconnects by itself and says nothing, and requests or notifications
+//! that were on the way are silently gone. Here a socket is watched by a monitor and has one connection, ever.
+//!
+//! ```text
+//!           connect ──► CONNECT_RETRIED: nobody there     ──► another socket, until the time is up
+//!                   └─► HANDSHAKE_SUCCEEDED: usable ──► DISCONNECTED: read what has come, then Lost
+//! ```
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use zmq::{Context, DONTWAIT, Message, PollEvents, SNDMORE, Socket, SocketEvent, SocketType};
+
+use super::Error;
+use crate::clock::Clock;
+use crate::protocols::kv::wire::Malformed;
+
+/// How long libzmq shall wait before it reconnects by itself, in milliseconds: for ever. (A negative number would make
+/// it throw away what has come and is not read yet.)
+const RECONNECT_MILLIS: i32 = 1 << 30;
+
+/// How long until a server that is not there is looked for again.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// Notifications that may wait in a subscriber before its server has to keep them. Past that they are lost in the
+/// server (`--publish-hwm`), so it is as large as the server's own bound.
+const NOTIFICATIONS_MAX: i32 = crate::limits::PUBLISH_HWM_DEFAULT;
+
+/// Gives each monitor in the process a name of its own.
+static MONITORS: AtomicU64 = AtomicU64::new(0);
+
+/// Where to connect to, and as what.
+pub(super) struct Target {
+    context: Context,
+    endpoint: String,
+    socket_type: SocketType,
+    /// What a subscriber hears: tables whose names begin so.
+    prefixes: Vec<Vec<u8>>,
+}
+
+/// Why a connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// The time was up.
+    Late,
+    /// The other end is gone, and all that it sent has been read.
+    Lost,
+    /// libzmq refused the endpoint.
+    Endpoint(zmq::Error),
+    /// libzmq failed.
+    Socket(zmq::Error),
+}
+
+/// A socket with its only connection.
+pub(super) struct Connection {
+    socket: Socket,
+    /// Hears DISCONNECTED.
+    monitor: Socket,
+    /// DISCONNECTED was heard. What has come before may still be unread.
+    disconnected: bool,
+}
+
+impl Target {
+    /// A DEALER to where requests are answered.
+    pub(super) fn requests(context: &Context, endpoint: &str) -> Self {
+        Self { context: context.clone(), endpoint: endpoint.to_owned(), socket_type: zmq::DEALER, prefixes: Vec::new() }
+    }
+
+    /// A SUB to where changes are announced.
+    pub(super) fn notifications(context: &Context, endpoint: &str, prefixes: &[&[u8]]) -> Self {
+        Self {
+            context: context.clone(),
+            endpoint: endpoint.to_owned(),
+            socket_type: zmq::SUB,
+            prefixes: prefixes.iter().map(|prefix| prefix.to_vec()).collect(),
+        }
+    }
+
+    /// What a user is told.
+    pub(super) fn error(&self, trouble: Trouble, unanswered: usize, timeout: Duration) -> Error {
+        let endpoint = self.endpoint.clone();
+        match trouble {
+            Trouble::Late => Error::NoAnswer { endpoint, timeout },
+            Trouble::Lost => Error::Lost { endpoint, unanswered },
+            Trouble::Endpoint(error) => Error::Endpoint { endpoint, problem: error.message().to_owned() },
+            Trouble::Socket(error) => Error::Socket(error.message().to_owned()),
+        }
+    }
+
+    pub(super) fn malformed(&self, malformed: Malformed) -> Error {
+        Error::Malformed { endpoint: self.endpoint.clone(), malformed }
+    }
+
+    /// A socket that knows all it needs before it connects.
+    fn socket(&self) -> zmq::Result<Socket> {
+        let socket = self.context.socket(self.socket_type)?;
+        socket.set_linger(0)?;
+        socket.set_reconnect_ivl(RECONNECT_MILLIS)?;
+        if self.socket_type == zmq::SUB {
+            socket.set_rcvhwm(NOTIFICATIONS_MAX)?;
+            for prefix in &self.prefixes {
+                socket.set_subscribe(prefix)?;
+            }
+        } else {
+            // Whoever sends bounds what is on the way; a bound here would only drop or block in the middle of it.
+            socket.set_sndhwm(0)?;
+            socket.set_rcvhwm(0)?;
+        }
+        Ok(socket)
+    }
+}
+
+impl Connection {
+    /// Connects, and tries again while nobody is there, until `timeout` is over.
+    pub(super) fn open(target: &Target, timeout: Duration) -> Result<Self, Trouble> {
+        let clock = Clock::start();
+        loop {
+            let mut connection = Self::start(target)?;
+            match connection.wait_for_handshake(remaining(clock, timeout)?) {
+                Err(Trouble::Lost) => pause(RETRY.min(remaining(clock, timeout)?)),
+                other => return other.map(|()| connection),
+            }
+        }
+    }
+
+    /// Begins to connect.
+    fn start(target: &Target) -> Result<Self, Trouble> {
+        let socket = target.socket().map_err(Trouble::Socket)?;
+        let events = [SocketEvent::HANDSHAKE_SUCCEEDED, SocketEvent::CONNECT_RETRIED, SocketEvent::DISCONNECTED];
+        let events = events.map(|event| i32::from(event.to_raw()));
+        let monitor = watch(&target.context, &socket, events.iter().sum()).map_err(Trouble::Socket)?;
+        let connection = Self { socket, monitor, disconnected: false };
+        if target.endpoint.contains('\0') {
+            return Err(Trouble::Endpoint(zmq::Error::EINVAL));
+        }
+        connection.socket.connect(&target.endpoint).map_err(Trouble::Endpoint)?;
+        Ok(connection)
+    }
+
+    /// `Lost` if nobody is there.
+    fn wait_for_handshake(&mut self, timeout: Duration) -> Result<(), Trouble> {
+        let clock = Clock::start();
+        loop {
+            let millis = poll_millis(remaining(clock, timeout)?);
+            match self.monitor.poll(PollEvents::POLLIN, millis) {
+                Ok(_) | Err(zmq::Error::EINTR) => {}
+                Err(error) => return Err(Trouble::Socket(error)),
+            }
+            match next_event(&self.monitor) {
+                Some(event) if event == SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() => return Ok(()),
+                Some(_) => return Err(Trouble::Lost),
+                None => {}
+            }
+        }
+    }
+
+    /// Sends one frame.
+    pub(super) fn send(&mut self, frame: &[u8], more: bool, timeout: Duration) -> Result<(), Trouble> {
+        let flags = DONTWAIT | if more { SNDMORE } else { 0 };
+        // Read only if there is need to wait.
+        let mut clock = None;
+        loop {
+            match self.socket.send(frame, flags) {
+                Ok(()) => return Ok(()),
+                Err(zmq::Error::EAGAIN) => {
+                    self.wait(PollEvents::POLLOUT, remaining(*clock.get_or_insert_with(Clock::start), timeout)?)?;
+                }
+                Err(zmq::Error::EINTR) => {}
+                Err(error) => return Err(Trouble::Socket(error)),
+            }
+        }
+    }
+
+    /// Receives one message into `frames`, whatever they held before; all that has come before it reports a loss.
+    pub(super) fn receive(&mut self, frames: &mut Vec<Message>, timeout: Duration) -> Result<(), Trouble> {
+        // Read only if there is need to wait.
+        let mut clock = None;
+        loop {
+            match self.receive_now(frames) {
+                Ok(()) => return Ok(()),
+                Err(zmq::Error::EINTR) => {}
+                Err(zmq::Error::EAGAIN) if self.disconnected => return Err(Trouble::Lost),
+                Err(zmq::Error::EAGAIN) => {
+                    self.wait(PollEvents::POLLIN, remaining(*clock.get_or_insert_with(Clock::start), timeout)?)?;
+                }
+                Err(error) => return Err(Trouble::Socket(error)),
+            }
+        }
+    }
+
+    /// Receives one message if it is there. libzmq gives out whole messages only: after its first frame the rest is there.
+    fn receive_now(&self, frames: &mut Vec<Message>) -> zmq::Result<()> {
+        frames.clear();
+        loop {
+            let frame = self.socket.recv_msg(DONTWAIT)?;
+            let more = frame.get_more();
+            frames.push(frame);
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sleeps until the socket is ready, its connection is gone, or a signal came: the caller tries again anyhow.
+    fn wait(&mut self, events: PollEvents, timeout: Duration) -> Result<(), Trouble> {
+        let mut items = [self.socket.as_poll_item(events), self.monitor.as_poll_item(PollEvents::POLLIN)];
+        match zmq::poll(&mut items, poll_millis(timeout)) {
+            Ok(_) | Err(zmq::Error::EINTR) => {}
+            Err(error) => return Err(Trouble::Socket(error)),
+        }
+        while let Some(event) = next_event(&self.monitor) {
+            self.disconnected |= event == SocketEvent::DISCONNECTED.to_raw();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Connection {
+    /// Ends the monitoring before either socket goes: an event without a listener would block the thread of libzmq that
+    /// has it to tell. To monitor anew, for no event at all, ends the old monitoring.
+    fn drop(&mut self) {
+        let _ended = self.socket.monitor(&monitor_name(), 0);
+    }
+}
+
+/// A socket that hears `events` of `socket`.
+fn watch(context: &Context, socket: &Socket, events: i32) -> zmq::Result<Socket> {
+    let name = monitor_name();
+    let monitor = context.socket(zmq::PAIR)?;
+    monitor.set_linger(0)?;
+    socket.monitor(&name, events)?;
+    monitor.connect(&name)?;
+    Ok(monitor)
+}
+
+fn monitor_name() -> String {
+    // Relaxed: the number only has to be unique.
+    let number = MONITORS.fetch_add(1, Ordering::Relaxed);
+    format!("inproc://spindle-kv-client-{number}")
+}
+
+/// The next event that the monitor has: two bytes and a value in the byte order of this machine, then a frame with the
+/// address.
+fn next_event(monitor: &Socket) -> Option<u16> {
+    let event = monitor.recv_msg(DONTWAIT).ok()?;
+    if event.get_more() {
+        let _address = monitor.recv_msg(DONTWAIT);
+    }
+    event.first_chunk().copied().map(u16::from_ne_bytes)
+}
+
+/// Lets some time pass. A signal cuts it short, which does no harm.
+fn pause(time: Duration) {
+    let _nothing_to_poll = zmq::poll(&mut [], poll_millis(time));
+}
+
+/// What is left of `timeout`, or `Late`.
+fn remaining(clock: Clock, timeout: Duration) -> Result<Duration, Trouble> {
+    let passed = Duration::from_nanos(clock.now().nanos());
+    let left = timeout.saturating_sub(passed);
+    if left.is_zero() {
+        return Err(Trouble::Late);
+    }
+    Ok(left)
+}
+
+/// Rounded up, so that a poll does not spin through the last millisecond.
+fn poll_millis(timeout: Duration) -> i64 {
+    let millis = timeout.as_micros().div_ceil(1_000);
+    i64::try_from(millis).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,251 @@
+//! The client against a server that this very test plays: a bare ROUTER whose answers are written by hand.
+//!
+//! No thread is needed: requests are sent before the server reads them, and answers are written before the client does.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+use std::time::Duration;
+
+use zmq::{Context, SNDMORE, Socket};
+
+use super::{Client, Error, Subscriber};
+use crate::protocols::kv::wire::{Kind, Reason, Reply, Request, TableName};
+
+/// Long enough for anything that shall come.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Short enough to wait for what shall not come.
+const MOMENT: Duration = Duration::from_millis(30);
+
+const PING: Request<'static> = Request::Ping;
+const PONG: &[&[u8]] = &[b"\x01"];
+
+/// A ROUTER or XPUB on a port of its own.
+fn bind(context: &Context, socket_type: zmq::SocketType, endpoint: &str) -> (Socket, String) {
+    let socket = context.socket(socket_type).unwrap();
+    socket.set_linger(0).unwrap();
+    socket.set_rcvtimeo(30_000).unwrap();
+    socket.bind(endpoint).unwrap();
+    let endpoint = socket.get_last_endpoint().unwrap().unwrap();
+    (socket, endpoint)
+}
+
+fn server(context: &Context) -> (Socket, String) {
+    bind(context, zmq::ROUTER, "tcp://127.0.0.1:*")
+}
+
+/// The sender's id, and the frames of its request.
+fn next_request(server: &Socket) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let mut frames = server.recv_multipart(0).unwrap();
+    let id = frames.remove(0);
+    (id, frames)
+}
+
+fn answer(server: &Socket, id: &[u8], frames: &[&[u8]]) {
+    server.send(id, SNDMORE).unwrap();
+    server.send_multipart(frames, 0).unwrap();
+}
+
+/// A client, its server, and the id under which the server can answer what has not been asked yet.
+fn acquainted(context: &Context) -> (Client, Socket, Vec<u8>) {
+    let (server, endpoint) = server(context);
+    let mut client = Client::connect_in(context, &endpoint, PATIENCE).unwrap();
+    client.send(&PING).unwrap();
+    let (id, _) = next_request(&server);
+    answer(&server, &id, PONG);
+    assert_eq!(client.receive(), Ok(Reply::Done));
+    (client, server, id)
+}
+
+#[test]
+fn every_method_sends_its_command_and_reads_its_answer() {
+    let context = Context::new();
+    let (mut client, server, id) = acquainted(&context);
+    let answers = |frames: &[&[u8]]| answer(&server, &id, frames);
+    let seven = 7u64.to_be_bytes();
+
+    answers(PONG);
+    assert_eq!(client.create_table(b"t"), Ok(()));
+    answers(PONG);
+    assert_eq!(client.delete_table(b"t"), Ok(()));
+    answers(PONG);
+    assert_eq!(client.update(b"t", b"k", b"v", None), Ok(()));
+    answers(&[b"\x01", b"v"]);
+    assert_eq!(client.delete(b"t", b"k"), Ok(b"v".to_vec()));
+    answers(&[b"\x01", b"v"]);
+    assert_eq!(client.get(b"t", b"k"), Ok(b"v".to_vec()));
+    answers(PONG);
+    assert_eq!(client.ping(), Ok(()));
+    answers(&[b"\x01", b"v", &seven, &seven]);
+    let entry = client.get_entry(b"t", b"k").unwrap();
+    assert_eq!((entry.version, entry.remaining_millis), (7, Some(7)));
+    answers(&[b"\x01", &seven]);
+    assert_eq!(client.compare_and_swap(b"t", b"k", 0, b"v", Some(1)), Ok(7));
+    answers(&[b"\x01", b"v"]);
+    assert_eq!(client.compare_and_delete(b"t", b"k", 7), Ok(b"v".to_vec()));
+    answers(PONG);
+    assert_eq!(client.touch(b"t", b"k", 0), Ok(()));
+    answers(&[b"\x01", b"\x00", b"", b"\x01", b"v"]);
+    let values = client.get_many(b"t", &[b"j", b"k"]);
+    assert_eq!(values, Ok(vec![None, Some(b"v".to_vec())]));
+    answers(PONG);
+    assert_eq!(client.update_many(b"t", None, &[[b"k", b"v"]]), Ok(()));
+    answers(&[b"\x01", b"t\0", &seven]);
+    assert_eq!(&*client.list_tables().unwrap()[0].name, b"t\0");
+    answers(&[b"\x01", b"{}"]);
+    assert_eq!(client.stats(), Ok("{}".to_owned()));
+
+    for code in 0..14 {
+        let (_, request) = next_request(&server);
+        assert_eq!(request[0], [code]);
+    }
+}
+
+#[test]
+fn a_refusal_is_an_answer_in_a_pipeline_and_an_error_of_a_method() {
+    let context = Context::new();
+    let (mut client, server, id) = acquainted(&context);
+    let refusal: &[&[u8]] = &[b"\x00", b"KEY NOT FOUND"];
+    answer(&server, &id, refusal);
+    answer(&server, &id, refusal);
+    let refused = Err(Error::Refused(Reason::KeyNotFound));
+    assert_eq!(client.get(b"t", b"k"), refused);
+    let table = TableName::spelt(b"t");
+    client.send(&Request::Get { table, key: b"k" }).unwrap();
+    assert_eq!(client.receive(), Ok(Reply::Refused(Reason::KeyNotFound)));
+}
+
+#[test]
+fn an_empty_table_is_not_taken_for_an_envelope() {
+    let context = Context::new();
+    let (mut client, server, id) = acquainted(&context);
+    let table = TableName::spelt(b"");
+    client.send(&Request::DeleteTable { table }).unwrap();
+    client.send(&PING).unwrap();
+    assert_eq!(next_request(&server).1, [&b""[..], b"\x01", b""]);
+    answer(&server, &id, &[b"", b"\x00", b"BAD TABLE NAME"]);
+    answer(&server, &id, PONG);
+    let refused = Reply::Refused(Reason::BadTableName);
+    assert_eq!(client.receive(), Ok(refused));
+    assert_eq!(client.receive(), Ok(Reply::Done));
+}
+
+#[test]
+fn an_endpoint_that_is_none_is_named() {
+    for endpoint in ["here", "tcp://", "tcp://127.0.0.1:port", "carrier-pigeon://a", "ipc://a\0b"] {
+        let refused = Client::connect(endpoint).err();
+        assert!(matches!(refused, Some(Error::Endpoint { .. })), "{endpoint}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_waited_for_and_then_named() {
+    let context = Context::new();
+    let directory = tempfile::tempdir().unwrap();
+    let endpoint = format!("ipc://{}/nobody", directory.path().display());
+    let error = Client::connect_in(&context, &endpoint, MOMENT).err().unwrap();
+    assert_eq!(error, Error::NoAnswer { endpoint, timeout: MOMENT });
+}
+
+#[test]
+fn a_server_that_comes_later_is_found() {
+    let context = Context::new();
+    let directory = tempfile::tempdir().unwrap();
+    let endpoint = format!("ipc://{}/late", directory.path().display());
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| Client::connect_in(&context, &endpoint, PATIENCE));
+        let (server, _) = bind(&context, zmq::ROUTER, &endpoint);
+        let mut client = client.join().unwrap().unwrap();
+        client.send(&PING).unwrap();
+        assert_eq!(next_request(&server).1, [[5]]);
+    });
+}
+
+#[test]
+fn a_late_answer_is_never_taken_for_the_next() {
+    let context = Context::new();
+    let (mut client, server, id) = acquainted(&context);
+    let table = TableName::spelt(b"t");
+    client.send(&Request::Get { table, key: b"slow" }).unwrap();
+    let (_, slow) = next_request(&server);
+    client.set_timeout(MOMENT);
+    let late = client.receive().unwrap_err();
+    assert!(matches!(late, Error::NoAnswer { .. }));
+    assert_eq!(client.in_flight(), 0);
+    answer(&server, &id, &[b"\x01", b"slow"]);
+
+    client.set_timeout(PATIENCE);
+    client.send(&Request::Get { table, key: b"quick" }).unwrap();
+    let (id, quick) = next_request(&server);
+    assert_eq!((&*slow[2], &*quick[2]), (&b"slow"[..], &b"quick"[..]));
+    answer(&server, &id, &[b"\x01", b"quick"]);
+    assert_eq!(client.receive(), Ok(Reply::Value(b"quick")));
+}
+
+#[test]
+fn what_came_before_a_loss_is_read_before_the_loss_is_told() {
+    let context = Context::new();
+    let (mut client, server, id) = acquainted(&context);
+    for _ in 0..3 {
+        client.send(&PING).unwrap();
+        next_request(&server);
+    }
+    server.set_linger(30_000).unwrap();
+    answer(&server, &id, PONG);
+    answer(&server, &id, PONG);
+    drop(server);
+    assert_eq!(client.receive(), Ok(Reply::Done));
+    assert_eq!(client.receive(), Ok(Reply::Done));
+    let lost = client.receive().unwrap_err();
+    assert!(matches!(lost, Error::Lost { unanswered: 1, .. }), "{lost}");
+}
+
+#[test]
+fn nonsense_ends_the_connection_and_the_next_request_makes_another() {
+    let context = Context::new();
+    let (mut client, server, id) = acquainted(&context);
+    let nonsense: &[&[&[u8]]] = &[&[b"HTTP/1.1 400"], &[b""], &[b"\x01", b"one frame more"]];
+    let mut id = id;
+    for frames in nonsense {
+        client.send(&PING).unwrap();
+        next_request(&server);
+        answer(&server, &id, frames);
+        let error = client.receive().unwrap_err();
+        assert!(matches!(error, Error::Malformed { .. }), "{error}");
+        client.send(&PING).unwrap();
+        id = next_request(&server).0;
+        answer(&server, &id, PONG);
+        assert_eq!(client.receive(), Ok(Reply::Done));
+    }
+}
+
+#[test]
+fn more_or_fewer_values_than_keys_are_nonsense() {
+    let context = Context::new();
+    let (mut client, server, id) = acquainted(&context);
+    answer(&server, &id, &[b"\x01", b"\x01", b"v"]);
+    let error = client.get_many(b"t", &[b"j", b"k"]).unwrap_err();
+    assert!(matches!(error, Error::Malformed { .. }), "{error}");
+}
+
+#[test]
+fn a_subscriber_hears_what_it_asked_for_and_is_told_of_a_loss() {
+    let context = Context::new();
+    let (publisher, endpoint) = bind(&context, zmq::XPUB, "tcp://127.0.0.1:*");
+    let mut subscriber = Subscriber::connect_in(&context, &endpoint, &[b"users", b"jobs"], PATIENCE).unwrap();
+    for _ in 0..2 {
+        assert_eq!(publisher.recv_bytes(0).unwrap()[0], 1);
+    }
+    assert_eq!(subscriber.receive(Duration::ZERO), Ok(None));
+    publisher.send_multipart([&b"other"[..], b"\x00", b"k"], 0).unwrap();
+    publisher.send_multipart([&b"users\0"[..], b"\x01", b"k"], 0).unwrap();
+    let change = subscriber.receive(PATIENCE).unwrap().unwrap();
+    assert_eq!((change.table, change.kind, change.key), (&b"users\0"[..], Kind::Deleted, &b"k"[..]));
+
+    publisher.send_multipart([&b"jobs"[..], b"\x07", b"k"], 0).unwrap();
+    let error = subscriber.receive(PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Malformed { .. }), "{error}");
+    assert_eq!(subscriber.receive(MOMENT), Ok(None));
+    drop(publisher);
+    let error = subscriber.receive(PATIENCE).unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+}

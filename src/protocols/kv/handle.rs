@@ -1,0 +1,243 @@
+//! One request against the tables: a decoded request goes in, a reply comes out.
+//!
+//! Nothing here receives or sends, knows a socket or a frame, reads the clock or waits, so any frontend may use it: it
+//! makes a batch, handles requests in it, and encodes each reply before it handles the next, since replies borrow from
+//! the batch. A request that is [`Busy`] has not been looked at: the frontend lets the batch go, waits, reads the clock
+//! and tries that request again.
+
+use std::ops::Deref;
+
+use super::wire::{Reason, Reply, Request, TableLine};
+use crate::tables::{Batch, Refusal};
+
+/// What handling needs besides the tables.
+pub struct Context<'c> {
+    /// Renders STATS as JSON.
+    pub stats: &'c dyn Fn() -> String,
+}
+
+/// Nothing was done, not even read: the changes that this thread may have on the way are used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+/// Does what the request asks.
+///
+/// # Errors
+/// [`Busy`] if the request must be tried again in another batch. Everything else, refusals too, is a reply.
+#[inline]
+pub fn handle<'b, F: Deref<Target = [u8]>>(
+    request: &Request<'_, F>,
+    batch: &'b mut Batch<'_>,
+    context: &Context<'_>,
+) -> Result<Reply<'b>, Busy> {
+    answer(request, batch, context).or_else(|refusal| refused(refusal).map(Reply::Refused))
+}
+
+fn answer<'b, F: Deref<Target = [u8]>>(
+    request: &Request<'_, F>,
+    batch: &'b mut Batch<'_>,
+    context: &Context<'_>,
+) -> Result<Reply<'b>, Refusal> {
+    match *request {
+        Request::CreateTable { table } => batch.create_table(table.name(), table.spelling()).map(done),
+        Request::DeleteTable { table } => batch.delete_table(table.name()).map(done),
+        Request::Update { table, key, value, ttl } => batch.update(table.name(), key, value, ttl).map(done),
+        Request::Delete { table, key } => batch.delete(table.name(), key).map(Reply::Value),
+        Request::Get { table, key } => batch.get(table.name(), key).map(Reply::Value),
+        Request::Ping => Ok(Reply::Done),
+        Request::GetEntry { table, key } => batch.get_entry(table.name(), key).map(|entry| Reply::Entry {
+            value: entry.value,
+            version: entry.version,
+            remaining_millis: entry.remaining_millis,
+        }),
+        Request::CompareAndSwap { table, key, expected, value, ttl } => {
+            batch.compare_and_swap(table.name(), key, expected, value, ttl).map(Reply::Version)
+        }
+        Request::CompareAndDelete { table, key, expected } => {
+            batch.compare_and_delete(table.name(), key, expected).map(Reply::Value)
+        }
+        Request::Touch { table, key, ttl } => batch.touch(table.name(), key, ttl).map(done),
+        Request::GetMany { table, keys } => {
+            let mut values = Vec::with_capacity(keys.len());
+            let keys = keys.iter().map(|key| &**key);
+            batch.get_many(table.name(), keys, &mut values)?;
+            Ok(Reply::Values(values))
+        }
+        Request::UpdateMany { table, ttl, pairs } => {
+            let pairs = pairs.iter().map(|[key, value]| (&**key, &**value));
+            batch.update_many(table.name(), ttl, pairs).map(done)
+        }
+        Request::ListTables => Ok(Reply::Tables(lines(batch))),
+        Request::Stats => Ok(Reply::Stats((context.stats)())),
+    }
+}
+
+fn done<'b>((): ()) -> Reply<'b> {
+    Reply::Done
+}
+
+fn lines(batch: &Batch<'_>) -> Vec<TableLine> {
+    let line = |table: crate::tables::TableSummary| TableLine { name: table.name, elements: table.elements };
+    batch.list_tables().into_iter().map(line).collect()
+}
+
+/// The reason on the wire for a refusal of the tables.
+fn refused(refusal: Refusal) -> Result<Reason, Busy> {
+    match refusal {
+        Refusal::TableExists => Ok(Reason::TableExists),
+        Refusal::TableNotFound => Ok(Reason::TableNotFound),
+        Refusal::KeyNotFound => Ok(Reason::KeyNotFound),
+        Refusal::VersionMismatch { current } => Ok(Reason::VersionMismatch { current }),
+        Refusal::OutOfMemory => Ok(Reason::OutOfMemory),
+        Refusal::TooManyTables => Ok(Reason::TooManyTables),
+        Refusal::Busy => Err(Busy),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+    use crate::clock::Now;
+    use crate::protocols::kv::wire::TableName;
+    use crate::tables::{Session, Settings, Tables};
+
+    const NOW: Now = Now::from_millis(1_000);
+    const T: TableName<'static> = TableName::spelt(b"t\0");
+    const K: &[u8] = b"k";
+    const V: &[u8] = b"v";
+
+    fn session(changes_per_writer: usize) -> Session {
+        let (tables, _backstage) = Tables::new(Settings {
+            expected_keys: 0,
+            memory_max: 1 << 30,
+            tables_max: 1,
+            changes_per_writer,
+            version_base: 0,
+        });
+        tables.session()
+    }
+
+    /// What comes of requests that are handled one after the other in one batch, as text.
+    fn replies(requests: &[Request<'_>]) -> Vec<String> {
+        let mut session = session(64);
+        let mut batch = session.batch(NOW);
+        let stats = || "{}".to_owned();
+        let context = Context { stats: &stats };
+        requests.iter().map(|request| format!("{:?}", handle(request, &mut batch, &context).unwrap())).collect()
+    }
+
+    fn text(reply: &Reply<'_>) -> String {
+        format!("{reply:?}")
+    }
+
+    #[test]
+    fn every_command_has_its_reply() {
+        let update = || Request::Update { table: T, key: K, value: V, ttl: Some(1) };
+        let line = TableLine { name: Box::from(&b"t\0"[..]), elements: 1 };
+        let script: [(Request<'_>, Reply<'_>); 15] = [
+            (Request::CreateTable { table: T }, Reply::Done),
+            (update(), Reply::Done),
+            (Request::Get { table: T, key: K }, Reply::Value(V)),
+            (Request::Touch { table: T, key: K, ttl: 0 }, Reply::Done),
+            (Request::GetMany { table: T, keys: &[b"j", K] }, Reply::Values(vec![None, Some(V)])),
+            (Request::ListTables, Reply::Tables(vec![line])),
+            (Request::Delete { table: T, key: K }, Reply::Value(V)),
+            (Request::UpdateMany { table: T, ttl: None, pairs: &[[K, V]] }, Reply::Done),
+            (Request::Get { table: T, key: K }, Reply::Value(V)),
+            (Request::Ping, Reply::Done),
+            (Request::Stats, Reply::Stats("{}".to_owned())),
+            (Request::DeleteTable { table: T }, Reply::Done),
+            (update(), Reply::Refused(Reason::TableNotFound)),
+            (Request::DeleteTable { table: T }, Reply::Refused(Reason::TableNotFound)),
+            (Request::CreateTable { table: T }, Reply::Done),
+        ];
+        let (requests, expected): (Vec<_>, Vec<_>) = script.into_iter().unzip();
+        assert_eq!(replies(&requests), expected.iter().map(text).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_version_goes_out_and_comes_back() {
+        let mut session = session(64);
+        let mut batch = session.batch(NOW);
+        let stats = String::new;
+        let context = Context { stats: &stats };
+        let mut answer = |request: Request<'_>| match handle(&request, &mut batch, &context).unwrap() {
+            Reply::Version(version) | Reply::Entry { version, .. } => version,
+            Reply::Refused(Reason::VersionMismatch { current }) => current,
+            Reply::Done | Reply::Value(_) => 0,
+            other => panic!("{other:?}"),
+        };
+        let swap = |expected| Request::CompareAndSwap { table: T, key: K, expected, value: V, ttl: None };
+        answer(Request::CreateTable { table: T });
+        let absent = answer(swap(7));
+        assert_eq!(absent, 0);
+        let first = answer(swap(0));
+        assert!(first > 0);
+        assert_eq!(answer(swap(0)), first);
+        assert_eq!(answer(Request::GetEntry { table: T, key: K }), first);
+        let second = answer(swap(first));
+        assert!(second > first);
+        let delete = |expected| Request::CompareAndDelete { table: T, key: K, expected };
+        assert_eq!(answer(delete(first)), second);
+        assert_eq!(answer(delete(second)), 0);
+    }
+
+    #[test]
+    fn the_name_is_one_however_it_is_spelt() {
+        let bare = TableName::spelt(b"t");
+        let requests = [
+            Request::CreateTable { table: T },
+            Request::CreateTable { table: bare },
+            Request::Get { table: bare, key: K },
+            Request::CreateTable { table: TableName::spelt(b"u") },
+        ];
+        let expected = [
+            Reply::Done,
+            Reply::Refused(Reason::TableExists),
+            Reply::Refused(Reason::KeyNotFound),
+            Reply::Refused(Reason::TooManyTables),
+        ];
+        assert_eq!(replies(&requests), expected.map(|reply| text(&reply)));
+    }
+
+    #[test]
+    fn a_deadline_that_has_passed_is_absent() {
+        let mut session = session(64);
+        let stats = String::new;
+        let context = Context { stats: &stats };
+        let mut at = |millis, request: Request<'_>| {
+            let mut batch = session.batch(Now::from_millis(millis));
+            text(&handle(&request, &mut batch, &context).unwrap())
+        };
+        at(1_000, Request::CreateTable { table: T });
+        at(1_000, Request::Update { table: T, key: K, value: V, ttl: Some(2) });
+        let get = || Request::Get { table: T, key: K };
+        assert_eq!(at(2_999, get()), text(&Reply::Value(V)));
+        assert_eq!(at(3_000, get()), text(&Reply::Refused(Reason::KeyNotFound)));
+    }
+
+    #[test]
+    fn a_busy_request_has_not_been_looked_at() {
+        let mut session = session(4);
+        let stats = String::new;
+        let context = Context { stats: &stats };
+        let mut batch = session.batch(NOW);
+        let create: Request<'_> = Request::CreateTable { table: T };
+        handle(&create, &mut batch, &context).unwrap();
+        let values: Vec<[u8; 1]> = (0..=255).map(|number| [number]).collect();
+        let mut last: &[u8] = &[];
+        for value in &values {
+            let update: Request<'_> = Request::Update { table: T, key: K, value, ttl: None };
+            match handle(&update, &mut batch, &context) {
+                Ok(reply) => assert_eq!(reply, Reply::Done),
+                Err(Busy) => break,
+            }
+            last = value;
+        }
+        assert!(last.len() == 1 && last < &[255], "nobody announces, so the changes are used up");
+        let get: Request<'_> = Request::Get { table: T, key: K };
+        assert_eq!(handle(&get, &mut batch, &context), Ok(Reply::Value(last)));
+    }
+}

@@ -1,0 +1,423 @@
+//! The queue: between one ROUTER, where the clients are, and one DEALER for each worker.
+//!
+//! ```text
+//! clients ══► ROUTER ─► take_requests ─► account ─► DEALER i ──inproc──► worker i
+//!         ◄══        ◄─ retry, return_replies ◄──── DEALER i ◄──inproc──
+//! ```
+//! The thread never waits in a call: receiving says that nothing is there, sending to a client may say that its pipe is
+//! full, and sending to a worker is never refused, because those pipes have no bound of their own. What bounds them is
+//! the account's window for each client. So the queue and a worker cannot wait for each other, and no client makes
+//! another wait.
+//!
+//! It sleeps when it has found nothing to receive on any socket. While clients have held replies it tries again after a
+//! time-out: nobody tells when a pipe has room again (a command to the ROUTER does, in part, but a failing attempt to
+//! send may have consumed it).
+//!
+//! **Who a reply goes to.** A ROUTER knows its peers by routing id, and lets a new connection take over the id of an old
+//! one. Ids that it chooses itself are never used twice. For a client's own id the queue looks, before it sends a reply,
+//! whether the connection that asked still stands, and at each request, whether it came over the same one; replies to
+//! what was asked over another are dropped. What remains is a connection that is taken over while it is alive: until
+//! its end is noticed or the new one has asked something, a reply may reach the new one.
+//!
+//! What is not here: what the frames mean (only where an envelope ends, for messages that are too long to keep), the
+//! books (`account`), the tables.
+
+mod message;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::account::{Account, Answered, Bounds, Connection, Fate, Id, Parcel, Place, Taken};
+use super::report::QueueTally;
+use crate::clock::{Clock, Now};
+use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST};
+use crate::protocols::sockets::{Addressed, Bell, Frame, Link, Mark, Progress, Socket, wait};
+use message::{Message, message_bytes_max};
+
+/// How long the thread waits at first before it tries again to send held replies, and at most: it doubles as long as
+/// nothing moves.
+const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(64)];
+/// How often it looks whether those that were cut off are gone.
+const FORGET_EVERY: Duration = Duration::from_secs(1);
+
+impl Connection for Link {
+    type Mark = Mark;
+
+    fn mark(&self) -> Mark {
+        self.mark()
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open()
+    }
+
+    fn progress(&self) -> Progress {
+        self.progress()
+    }
+}
+
+/// What the queue is made of.
+pub(super) struct Parts {
+    pub(super) router: Socket,
+    /// One for each worker.
+    pub(super) backends: Vec<Socket>,
+    /// Rung when `stop` is set.
+    pub(super) bell: Bell,
+    /// Set from outside: take no more.
+    pub(super) stop: Arc<AtomicBool>,
+    /// Set by the queue when nothing more will come to the workers.
+    pub(super) workers_stop: Arc<AtomicBool>,
+    pub(super) clock: Clock,
+    pub(super) tally: Arc<QueueTally>,
+}
+
+/// The queue, ready to run.
+pub struct Queue {
+    parts: Parts,
+    account: Account<Frame, Link>,
+    /// The longest message that is kept, in bytes of memory.
+    message_bytes_max: u64,
+    /// The routing id of the message that is being read, and the message.
+    id: Frame,
+    message: Message,
+    /// The frame of a reply that is being passed on.
+    frame: Frame,
+    /// The last client with an own id whose connection was found standing in this burst of replies.
+    found_open: Option<Place>,
+    patience: Duration,
+    /// When to try again to send what is held.
+    retry_at: Now,
+    /// When to look again for those who are cut off and gone.
+    forget_at: Now,
+}
+
+impl Queue {
+    /// A queue for values up to `value_max` bytes and clients that may have `client_bytes` outstanding.
+    pub(super) fn new(parts: Parts, value_max: usize, client_bytes: u64) -> Self {
+        let reply_bytes_per_frame = value_max as u64 + 2 * FRAME_OVERHEAD_BYTES;
+        let bounds = Bounds::new(client_bytes, reply_bytes_per_frame);
+        let now = parts.clock.now();
+        Self {
+            account: Account::new(parts.backends.len(), bounds),
+            parts,
+            message_bytes_max: message_bytes_max(value_max),
+            id: Frame::new(),
+            message: Message::new(),
+            frame: Frame::new(),
+            found_open: None,
+            patience: PATIENCE[0],
+            retry_at: now,
+            forget_at: now,
+        }
+    }
+
+    /// The loop of the thread. Returns when it was told to stop and what was taken is answered.
+    pub fn run(mut self) {
+        // Acquire: pairs with the Release of who stops; the bell that follows it ends the sleep.
+        while !self.parts.stop.load(Ordering::Acquire) {
+            self.rest();
+            self.return_replies();
+            self.retry();
+            self.take_requests();
+            self.show();
+        }
+        self.finish();
+    }
+
+    // --- requests ---
+
+    /// Takes what clients have sent, up to a burst, as long as the account lets it.
+    fn take_requests(&mut self) {
+        for _ in 0..QUEUE_BURST {
+            if self.account.is_full() || !self.parts.router.receive(&mut self.id) {
+                return;
+            }
+            self.take_request();
+        }
+    }
+
+    /// Takes the message of which the routing id has been received.
+    fn take_request(&mut self) {
+        let parcel = self.read_message();
+        let place = self.place();
+        self.parts.tally.requests.add(1);
+        match self.account.take(place, parcel) {
+            Taken::Forward(worker) => self.message.send(backend(&self.parts.backends, worker)),
+            Taken::Hold => self.account.hold_request(place, parcel, self.message.take()),
+            Taken::Drop => {
+                self.message.clear();
+                self.parts.tally.dropped_requests.add(1);
+            }
+        }
+    }
+
+    /// Reads the rest of a message into `message`; one that is too long to its end without keeping it.
+    fn read_message(&mut self) -> Parcel {
+        let mut size = Parcel::default();
+        loop {
+            let frame = self.message.next();
+            self.parts.router.receive_rest(frame);
+            let more = frame.more();
+            size.count(frame.len());
+            if size.bytes > self.message_bytes_max || (more && self.message.len() == MESSAGE_FRAMES_MAX) {
+                self.discard_rest(more);
+                return self.message.shorten();
+            }
+            if !more {
+                return size;
+            }
+        }
+    }
+
+    fn discard_rest(&mut self, mut more: bool) {
+        self.parts.tally.oversized.add(1);
+        while more {
+            self.parts.router.receive_rest(&mut self.frame);
+            more = self.frame.more();
+        }
+    }
+
+    /// The account's entry for the sender of the message that was read.
+    fn place(&mut self) -> Place {
+        let Some(place) = self.account.find(&self.id) else {
+            let id = Id::of(&self.id);
+            let link = Link::of(self.take_id());
+            return self.account.admit(id, link);
+        };
+        if self.account.may_change_connection(place) {
+            self.look_at_connection(place);
+        }
+        place
+    }
+
+    /// Tells the account when the message came over another connection than the client's last one.
+    fn look_at_connection(&mut self, place: Place) {
+        if !self.account.comes_from(place, Mark::of(&self.id)) {
+            let link = Link::of(self.take_id());
+            self.account.reconnected(place, link);
+            self.go_on(place);
+        }
+    }
+
+    fn take_id(&mut self) -> Frame {
+        std::mem::take(&mut self.id)
+    }
+
+    /// Sends the client's held requests that may go to its worker now.
+    fn go_on(&mut self, place: Place) {
+        while let Some((worker, frames)) = self.account.next_request(place) {
+            send_all(backend(&self.parts.backends, worker), frames);
+        }
+    }
+
+    // --- replies ---
+
+    /// Takes what workers have answered, up to a burst of each.
+    fn return_replies(&mut self) {
+        self.found_open = None;
+        for worker in 0..self.parts.backends.len() {
+            for _ in 0..QUEUE_BURST {
+                if !backend(&self.parts.backends, worker).receive(&mut self.frame) {
+                    break;
+                }
+                self.return_reply(worker);
+            }
+        }
+    }
+
+    /// Brings a reply, of which the first frame has been received, to whom it belongs.
+    fn return_reply(&mut self, worker: usize) {
+        let answered = self.account.answered(worker);
+        let place = answered.place;
+        let fate = match answered.fate {
+            Fate::Send => self.address(place),
+            held_or_dropped => held_or_dropped,
+        };
+        match fate {
+            Fate::Send => self.pass_reply(worker, answered),
+            Fate::Hold => self.hold_reply(worker, answered),
+            Fate::Drop | Fate::DropCut => {
+                self.parts.tally.undeliverable.add(u64::from(fate == Fate::Drop));
+                self.each_frame(worker, |_, _, _| {});
+            }
+        }
+        self.go_on(place);
+    }
+
+    /// Begins a message to the client, if its connection stands and its pipe has room.
+    fn address(&mut self, place: Place) -> Fate {
+        let addressed = if !self.is_open(place) {
+            Addressed::Unknown
+        } else if !self.account.has_room(place) {
+            Addressed::Full
+        } else {
+            self.parts.router.address(self.account.id(place))
+        };
+        match addressed {
+            Addressed::Ready => Fate::Send,
+            Addressed::Full => Fate::Hold,
+            Addressed::Unknown => {
+                self.account.gone(place);
+                Fate::Drop
+            }
+        }
+    }
+
+    /// Whether the connection that asked is still the client's. Asks the system once for a run of replies.
+    fn is_open(&mut self, place: Place) -> bool {
+        if !self.account.may_change_connection(place) || self.found_open == Some(place) {
+            return true;
+        }
+        let open = self.account.is_open(place);
+        self.found_open = open.then_some(place);
+        open
+    }
+
+    /// Forwards the frames of a reply as they are received: the client has been addressed.
+    fn pass_reply(&mut self, worker: usize, answered: Answered) {
+        let size = self.each_frame(worker, |queue, frame, more| queue.router.send(frame, more));
+        self.account.replied(answered, size.bytes);
+        self.account.sent(answered.place, size);
+    }
+
+    fn hold_reply(&mut self, worker: usize, answered: Answered) {
+        let mut frames = Vec::new();
+        let size = self.each_frame(worker, |_, frame, _| frames.push(std::mem::take(frame)));
+        self.account.replied(answered, size.bytes);
+        let stalled = self.account.stalled_count();
+        self.account.hold_reply(answered.place, size, frames.into_iter());
+        if self.account.stalled_count() > stalled {
+            self.try_again_in(PATIENCE[0]);
+        }
+    }
+
+    /// Receives the rest of a reply, of which the first frame has been received, and does something with all its frames;
+    /// the `bool` says whether more follow. The size of the reply.
+    fn each_frame(&mut self, worker: usize, mut each: impl FnMut(&Parts, &mut Frame, bool)) -> Parcel {
+        let mut size = Parcel::default();
+        loop {
+            let more = self.frame.more();
+            size.count(self.frame.len());
+            each(&self.parts, &mut self.frame, more);
+            if !more {
+                return size;
+            }
+            backend(&self.parts.backends, worker).receive_rest(&mut self.frame);
+        }
+    }
+
+    /// Sends held replies to those whose pipes have room again.
+    fn retry(&mut self) {
+        if self.account.stalled_count() == 0 || self.parts.clock.now() < self.retry_at {
+            return;
+        }
+        self.found_open = None;
+        let mut moved = false;
+        for position in (0..self.account.stalled_count()).rev() {
+            if let Some(place) = self.account.stalled(position) {
+                moved |= self.retry_client(place);
+            }
+        }
+        let longer = (self.patience * 2).min(PATIENCE[1]);
+        self.try_again_in(if moved { PATIENCE[0] } else { longer });
+        if self.account.is_full() {
+            self.account.relieve();
+        }
+    }
+
+    fn try_again_in(&mut self, patience: Duration) {
+        self.patience = patience;
+        self.retry_at = later(self.parts.clock.now(), patience);
+    }
+
+    fn retry_client(&mut self, place: Place) -> bool {
+        let mut moved = false;
+        while self.account.has_backlog(place) && self.address(place) == Fate::Send {
+            if let Some(frames) = self.account.next_reply(place) {
+                send_all(&self.parts.router, frames);
+            }
+            moved = true;
+        }
+        self.go_on(place);
+        moved
+    }
+
+    // --- sleep ---
+
+    /// Sleeps if nothing is there, until something may have come.
+    fn rest(&mut self) {
+        self.forget_gone();
+        let left = || self.retry_at.nanos().saturating_sub(self.parts.clock.now().nanos());
+        let stalled = self.account.stalled_count() > 0;
+        let timeout = stalled.then(|| Duration::from_nanos(left()));
+        // While it is full answers are on their way, which wake it, or clients are stalled.
+        self.wait(timeout, !self.account.is_full());
+    }
+
+    fn wait(&self, timeout: Option<Duration>, for_requests: bool) {
+        let parts = &self.parts;
+        let mut sockets: Vec<&Socket> = parts.backends.iter().collect();
+        if for_requests {
+            sockets.push(&parts.router);
+        }
+        wait(&sockets, &parts.bell, timeout);
+    }
+
+    /// Now and then, and when the ROUTER has just been found empty, as the account asks.
+    fn forget_gone(&mut self) {
+        if !self.account.has_cut_off() || !self.parts.router.is_quiet() {
+            return;
+        }
+        let now = self.parts.clock.now();
+        if now >= self.forget_at {
+            self.account.forget_gone();
+            self.forget_at = later(now, FORGET_EVERY);
+        }
+    }
+
+    /// Lets STATS see the books.
+    fn show(&self) {
+        let (clients, held) = self.account.totals();
+        self.parts.tally.clients.set(clients as u64);
+        self.parts.tally.held_bytes.set(held);
+        self.parts.tally.cut_off.set(self.account.cuts());
+    }
+
+    // --- end ---
+
+    /// Answers what was taken, as long as sockets may linger, and lets the workers end.
+    fn finish(mut self) {
+        let start = self.parts.clock.now();
+        let left = |clock: &Clock| LINGER.saturating_sub(Duration::from_nanos(clock.now().nanos() - start.nanos()));
+        while !self.account.is_settled() && !left(&self.parts.clock).is_zero() {
+            self.wait(Some(PATIENCE[0]), false);
+            self.return_replies();
+            self.retry();
+        }
+        self.show();
+        self.parts.router.set_linger(left(&self.parts.clock));
+        // Release: pairs with the Acquire in the worker, which reads it after the frame that follows.
+        self.parts.workers_stop.store(true, Ordering::Release);
+        for backend in &self.parts.backends {
+            backend.send_bytes(&[], false);
+        }
+    }
+}
+
+fn later(now: Now, by: Duration) -> Now {
+    Now::from_nanos(now.nanos() + u64::try_from(by.as_nanos()).unwrap_or(u64::MAX / 2))
+}
+
+fn backend(backends: &[Socket], worker: usize) -> &Socket {
+    backends.get(worker).expect("the account knows how many workers there are")
+}
+
+/// Sends the frames of one message.
+fn send_all(socket: &Socket, frames: impl ExactSizeIterator<Item = Frame>) {
+    let mut left = frames.len();
+    for mut frame in frames {
+        left -= 1;
+        socket.send(&mut frame, left > 0);
+    }
+}

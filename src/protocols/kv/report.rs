@@ -1,0 +1,372 @@
+//! What STATS says: what the threads of this protocol count, and how it is written as JSON.
+//!
+//! Each tally has one writer, its thread, and is read by the worker that renders a report; nothing waits for it.
+//!
+//! ```text
+//! {"version", "uptime_seconds",
+//!  "commands": {"GET": {"requests", "errors": {"KEY NOT FOUND": n}, "latency_micros": {samples, p50 … max}}, …},
+//!  "not_understood": {reason: n},                                  requests that name no command
+//!  "workers": [{"requests", "busy_share", "core"}],
+//!  "tables": [{"name", "elements", "bytes"}],
+//!  "expiry": {"pending", "expired", "lag_micros": {…}},
+//!  "changes": {"waiting", "writer_waits", "published", "topics"},
+//!  "clients": {"known", "outstanding_bytes", "cut_off", "requests", "dropped_requests", "undeliverable_replies", …},
+//!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "resident_bytes"}}
+//! ```
+//! A table's name is text, or `0x…` where it is not.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::wire::{Command, Reason};
+use crate::allocator;
+use crate::clock::{Clock, Now};
+use crate::stats::{BusyMeter, Counter, Gauge, Latencies, Percentiles};
+use crate::tables::{Census, TableSummary, Tables};
+
+/// Nanoseconds in a microsecond.
+const NANOS_PER_MICRO: u64 = 1_000;
+
+/// What a worker counts.
+#[derive(Debug)]
+pub(super) struct WorkerTally {
+    pub(super) busy: BusyMeter,
+    /// The core that it is tied to.
+    core: Option<usize>,
+    /// For each command, and last for requests that name none.
+    commands: [CommandTally; Command::COUNT + 1],
+}
+
+/// What a worker counts for a command.
+#[derive(Debug, Default)]
+struct CommandTally {
+    requests: Counter,
+    /// In the order of [`Reason::ALL`].
+    refused: [Counter; Reason::COUNT],
+    latencies: Latencies,
+}
+
+impl WorkerTally {
+    pub(super) fn new(now: Now, core: Option<usize>) -> Self {
+        Self { busy: BusyMeter::new(now.nanos()), core, commands: std::array::from_fn(|_| CommandTally::default()) }
+    }
+
+    /// Counts a request; `None` is one that names no command.
+    #[inline]
+    pub(super) fn count(&self, command: Option<Command>, refused: Option<Reason>) {
+        let tally = self.of(command);
+        tally.requests.add(1);
+        if let Some(counter) = refused.and_then(|reason| tally.refused.get(place_of(reason))) {
+            counter.add(1);
+        }
+    }
+
+    /// How long requests of a command took.
+    pub(super) fn latencies(&self, command: Command) -> &Latencies {
+        &self.of(Some(command)).latencies
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "a command's code is below the number of commands")]
+    fn of(&self, command: Option<Command>) -> &CommandTally {
+        &self.commands[command.map_or(Command::COUNT, |command| usize::from(command.code()))]
+    }
+
+    fn requests(&self) -> u64 {
+        self.commands.iter().map(|command| command.requests.get()).sum()
+    }
+}
+
+/// The place of a reason in [`Reason::ALL`].
+fn place_of(reason: Reason) -> usize {
+    let kind = std::mem::discriminant(&reason);
+    let place = Reason::ALL.iter().position(|other| std::mem::discriminant(other) == kind);
+    place.unwrap_or(Reason::COUNT)
+}
+
+/// What the queue counts.
+#[derive(Debug, Default)]
+pub(super) struct QueueTally {
+    /// Requests taken, those of clients that are cut off included.
+    pub(super) requests: Counter,
+    /// Requests of clients that are cut off.
+    pub(super) dropped_requests: Counter,
+    /// Requests that were too long to keep.
+    pub(super) oversized: Counter,
+    /// Replies to connections that are gone.
+    pub(super) undeliverable: Counter,
+    /// How often a client was cut off.
+    pub(super) cut_off: Gauge,
+    /// Clients with an entry in the account.
+    pub(super) clients: Gauge,
+    /// Bytes outstanding of all clients.
+    pub(super) held_bytes: Gauge,
+}
+
+/// What the publisher counts.
+#[derive(Debug, Default)]
+pub(super) struct PublishTally {
+    /// Notifications sent.
+    pub(super) published: Counter,
+    /// Topics that somebody subscribes to.
+    pub(super) topics: Gauge,
+}
+
+/// Where a report gets its figures.
+pub(super) struct Report {
+    pub(super) clock: Clock,
+    pub(super) tables: Tables,
+    pub(super) workers: Vec<Arc<WorkerTally>>,
+    pub(super) queue: Arc<QueueTally>,
+    pub(super) publish: Arc<PublishTally>,
+}
+
+impl Report {
+    /// The reply to STATS.
+    pub(super) fn render(&self) -> String {
+        let now = self.clock.now();
+        let census = self.tables.census();
+        let sheet = Sheet {
+            version: env!("CARGO_PKG_VERSION"),
+            uptime_seconds: now.nanos() as f64 / 1e9,
+            commands: self.commands(),
+            not_understood: self.refused(None),
+            workers: self.workers.iter().map(|worker| WorkerLine::of(worker, now)).collect(),
+            tables: census.tables.iter().map(TableLine::of).collect(),
+            expiry: ExpiryLine::of(&census),
+            changes: self.changes(&census),
+            clients: self.clients(),
+            memory: MemoryLine::of(&census),
+        };
+        serde_json::to_string(&sheet).expect("numbers and text can be written as JSON")
+    }
+
+    fn commands(&self) -> BTreeMap<&'static str, CommandLine> {
+        let line = |command: Command| {
+            let workers = || self.workers.iter().map(|worker| worker.of(Some(command)));
+            let line = CommandLine {
+                requests: workers().map(|tally| tally.requests.get()).sum(),
+                errors: self.refused(Some(command)),
+                latency_micros: Micros::of(Percentiles::of(workers().map(|tally| &tally.latencies))),
+            };
+            (command.name(), line)
+        };
+        Command::ALL.into_iter().map(line).collect()
+    }
+
+    /// How often a command, or a request that names none, was refused, by reason; without those that never were.
+    fn refused(&self, command: Option<Command>) -> BTreeMap<&'static str, u64> {
+        let of = |place: usize| {
+            let counters = self.workers.iter().filter_map(|worker| worker.of(command).refused.get(place));
+            counters.map(Counter::get).sum::<u64>()
+        };
+        let reasons = Reason::ALL.iter().enumerate();
+        let counted = reasons.map(|(place, reason)| (reason.text(), of(place)));
+        counted.filter(|(_, count)| *count > 0).collect()
+    }
+
+    fn changes(&self, census: &Census) -> ChangesLine {
+        ChangesLine {
+            waiting: census.changes_waiting,
+            writer_waits: census.writer_waits,
+            published: self.publish.published.get(),
+            topics: self.publish.topics.get(),
+        }
+    }
+
+    fn clients(&self) -> ClientsLine {
+        let queue = &self.queue;
+        ClientsLine {
+            known: queue.clients.get(),
+            outstanding_bytes: queue.held_bytes.get(),
+            cut_off: queue.cut_off.get(),
+            requests: queue.requests.get(),
+            dropped_requests: queue.dropped_requests.get(),
+            oversized_requests: queue.oversized.get(),
+            undeliverable_replies: queue.undeliverable.get(),
+        }
+    }
+}
+
+/// The report as it is written.
+#[derive(Serialize)]
+struct Sheet {
+    version: &'static str,
+    uptime_seconds: f64,
+    commands: BTreeMap<&'static str, CommandLine>,
+    not_understood: BTreeMap<&'static str, u64>,
+    workers: Vec<WorkerLine>,
+    tables: Vec<TableLine>,
+    expiry: ExpiryLine,
+    changes: ChangesLine,
+    clients: ClientsLine,
+    memory: MemoryLine,
+}
+
+#[derive(Serialize)]
+struct CommandLine {
+    requests: u64,
+    errors: BTreeMap<&'static str, u64>,
+    latency_micros: Micros,
+}
+
+/// Percentiles in microseconds.
+#[derive(Serialize)]
+struct Micros {
+    samples: u64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+impl Micros {
+    fn of(nanos: Percentiles) -> Self {
+        let micros = |nanos: u64| nanos as f64 / NANOS_PER_MICRO as f64;
+        Self {
+            samples: nanos.count,
+            p50: micros(nanos.p50),
+            p90: micros(nanos.p90),
+            p99: micros(nanos.p99),
+            p999: micros(nanos.p999),
+            max: micros(nanos.max),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct WorkerLine {
+    requests: u64,
+    busy_share: f64,
+    core: Option<usize>,
+}
+
+impl WorkerLine {
+    fn of(worker: &Arc<WorkerTally>, now: Now) -> Self {
+        Self { requests: worker.requests(), busy_share: worker.busy.share(now.nanos()), core: worker.core }
+    }
+}
+
+#[derive(Serialize)]
+struct TableLine {
+    name: String,
+    elements: u64,
+    bytes: u64,
+}
+
+impl TableLine {
+    fn of(table: &TableSummary) -> Self {
+        Self { name: printable(&table.name), elements: table.elements, bytes: table.bytes }
+    }
+}
+
+/// A name as text, or as `0x…` if it is not UTF-8.
+fn printable(name: &[u8]) -> String {
+    let hexadecimal = |_| {
+        name.iter().fold(String::from("0x"), |mut text, byte| {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    };
+    String::from_utf8(name.to_vec()).unwrap_or_else(hexadecimal)
+}
+
+#[derive(Serialize)]
+struct ExpiryLine {
+    pending: u64,
+    expired: u64,
+    lag_micros: Micros,
+}
+
+impl ExpiryLine {
+    fn of(census: &Census) -> Self {
+        Self { pending: census.timers, expired: census.expired, lag_micros: Micros::of(census.expiry_lag) }
+    }
+}
+
+#[derive(Serialize)]
+struct ChangesLine {
+    waiting: u64,
+    writer_waits: u64,
+    published: u64,
+    topics: u64,
+}
+
+#[derive(Serialize)]
+struct ClientsLine {
+    known: u64,
+    outstanding_bytes: u64,
+    cut_off: u64,
+    requests: u64,
+    dropped_requests: u64,
+    oversized_requests: u64,
+    undeliverable_replies: u64,
+}
+
+#[derive(Serialize)]
+struct MemoryLine {
+    allocator: &'static str,
+    tables_bytes: u64,
+    tables_bytes_max: u64,
+    /// `None` where the system does not say.
+    resident_bytes: Option<u64>,
+}
+
+impl MemoryLine {
+    fn of(census: &Census) -> Self {
+        Self {
+            allocator: allocator::in_use().name(),
+            tables_bytes: census.bytes,
+            tables_bytes_max: census.memory_max,
+            resident_bytes: resident_bytes(),
+        }
+    }
+}
+
+/// What the process has in memory: the line `VmRSS` of `/proc/self/status` (proc(5)), in kibibytes.
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_text_or_hexadecimal() {
+        assert_eq!(printable(b"users\0"), "users\0");
+        assert_eq!(printable(&[0xff, 0x01]), "0xff01");
+    }
+
+    #[test]
+    fn each_reason_has_its_place() {
+        for (place, reason) in Reason::ALL.into_iter().enumerate() {
+            assert_eq!(place_of(reason), place);
+        }
+        assert_eq!(place_of(Reason::VersionMismatch { current: 7 }), place_of(Reason::VersionMismatch { current: 0 }));
+    }
+
+    #[test]
+    fn a_worker_counts_by_command_and_reason() {
+        let tally = WorkerTally::new(Now::from_nanos(0), None);
+        tally.count(Some(Command::Get), Some(Reason::KeyNotFound));
+        tally.count(Some(Command::Get), None);
+        tally.count(None, Some(Reason::BadRequest));
+        assert_eq!(tally.requests(), 3);
+        let get = tally.of(Some(Command::Get));
+        assert_eq!(get.requests.get(), 2);
+        assert_eq!(get.refused.iter().map(Counter::get).sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn the_process_is_in_memory() {
+        assert!(resident_bytes().is_some_and(|bytes| bytes > 0));
+    }
+}

@@ -1,0 +1,257 @@
+//! The frames of the `kv` protocol: what a request, a reply and a notification look like, byte by byte.
+//!
+//! Nothing here does I/O, knows a table or allocates for a request: decoding borrows from the frames that came, and
+//! encoding hands each frame to a sink. Frames are anything that derefs to bytes, so that messages of libzmq and plain
+//! slices are decoded by the same code.
+//!
+//! ```text
+//! request       envelope… │ command (1) │ field…
+//! reply         envelope… │ status (1)  │ field…            status 1: OK, 0: ERROR
+//! error         envelope… │ 0           │ reason (ASCII) │ after VERSION MISMATCH: current version (8)
+//! notification              table       │ kind (1) │ key    kind 0: UPDATED, 1: DELETED
+//!
+//! field     bytes        content
+//! table     1–255        no NUL but one that may end it, which is no part of the name
+//! key       0–64         any
+//! value     0–max_value  any
+//! ttl       8            seconds below 2^32:    00 00 00 00 s3 s2 s1 s0    big-endian, as it is sent
+//!                                               s0 s1 s2 s3 00 00 00 00    little-endian, understood too
+//! version   8            big-endian; 0 is absent
+//! ```
+//!
+//! A sink is a `FnMut(&[u8], bool)`: the bytes of one frame, and whether more frames of the message follow.
+
+mod decode;
+mod envelope;
+mod notification;
+mod reply;
+mod request;
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
+mod fuzz;
+
+use thiserror::Error;
+
+pub use envelope::{Parts, split};
+pub use notification::{Kind, Notification};
+pub use reply::{Reply, TableLine};
+pub use request::{Request, TableName};
+
+/// Status byte of a reply that grants.
+const OK: u8 = 1;
+/// Status byte of a reply that refuses.
+const ERROR: u8 = 0;
+
+/// What a request asks for. The discriminant is the code on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Command {
+    /// Makes an empty table.
+    CreateTable = 0,
+    /// Removes a table with all its elements.
+    DeleteTable = 1,
+    /// Adds or replaces an element.
+    Update = 2,
+    /// Deletes an element and returns its value.
+    Delete = 3,
+    /// Reads a value.
+    Get = 4,
+    /// Asks whether the server is there.
+    Ping = 5,
+    /// Reads a value with its version and remaining time to live.
+    GetEntry = 6,
+    /// Writes a value if the element has the expected version.
+    CompareAndSwap = 7,
+    /// Deletes an element if it has the expected version.
+    CompareAndDelete = 8,
+    /// Sets the time to live of an element.
+    Touch = 9,
+    /// Reads up to 1024 values.
+    GetMany = 10,
+    /// Writes up to 1024 values.
+    UpdateMany = 11,
+    /// Names the tables.
+    ListTables = 12,
+    /// Describes the server as JSON.
+    Stats = 13,
+}
+
+impl Command {
+    /// How many commands there are.
+    pub const COUNT: usize = 14;
+
+    /// All commands by their code.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::CreateTable,
+        Self::DeleteTable,
+        Self::Update,
+        Self::Delete,
+        Self::Get,
+        Self::Ping,
+        Self::GetEntry,
+        Self::CompareAndSwap,
+        Self::CompareAndDelete,
+        Self::Touch,
+        Self::GetMany,
+        Self::UpdateMany,
+        Self::ListTables,
+        Self::Stats,
+    ];
+
+    /// The code on the wire; also the place in [`Command::ALL`].
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The command of a code, if there is one.
+    #[must_use]
+    pub fn by_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// The name that the specification uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CreateTable => "CREATE_TABLE",
+            Self::DeleteTable => "DELETE_TABLE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Get => "GET",
+            Self::Ping => "PING",
+            Self::GetEntry => "GET_ENTRY",
+            Self::CompareAndSwap => "COMPARE_AND_SWAP",
+            Self::CompareAndDelete => "COMPARE_AND_DELETE",
+            Self::Touch => "TOUCH",
+            Self::GetMany => "GET_MANY",
+            Self::UpdateMany => "UPDATE_MANY",
+            Self::ListTables => "LIST_TABLES",
+            Self::Stats => "STATS",
+        }
+    }
+}
+
+/// Why a request was refused. A refused request has changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// Wrong number or shape of frames.
+    BadRequest,
+    /// No command has this code.
+    UnknownCommand,
+    /// The name is empty, too long, or holds a NUL that does not end it.
+    BadTableName,
+    /// CREATE_TABLE of a name that is taken.
+    TableExists,
+    /// There is no table of this name.
+    TableNotFound,
+    /// The key is longer than 64 bytes.
+    KeyTooLong,
+    /// The element is absent, or its deadline has passed.
+    KeyNotFound,
+    /// The value is longer than the server allows.
+    ValueTooLong,
+    /// The TTL is not 8 bytes long, or not below 2^32 in either byte order.
+    BadTtl,
+    /// The element has another version than the expected one.
+    VersionMismatch {
+        /// The version that it has; 0 if it is absent.
+        current: u64,
+    },
+    /// The tables have reached the memory that they may take.
+    OutOfMemory,
+    /// There are as many tables as there may be.
+    TooManyTables,
+}
+
+impl Reason {
+    /// How many reasons there are.
+    pub const COUNT: usize = 12;
+
+    /// All reasons, in the order of the specification.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::BadRequest,
+        Self::UnknownCommand,
+        Self::BadTableName,
+        Self::TableExists,
+        Self::TableNotFound,
+        Self::KeyTooLong,
+        Self::KeyNotFound,
+        Self::ValueTooLong,
+        Self::BadTtl,
+        Self::VersionMismatch { current: 0 },
+        Self::OutOfMemory,
+        Self::TooManyTables,
+    ];
+
+    /// The second frame of the error reply.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::BadRequest => "BAD REQUEST",
+            Self::UnknownCommand => "UNKNOWN COMMAND",
+            Self::BadTableName => "BAD TABLE NAME",
+            Self::TableExists => "TABLE EXISTS",
+            Self::TableNotFound => "TABLE NOT FOUND",
+            Self::KeyTooLong => "KEY TOO LONG",
+            Self::KeyNotFound => "KEY NOT FOUND",
+            Self::ValueTooLong => "VALUE TOO LONG",
+            Self::BadTtl => "BAD TTL",
+            Self::VersionMismatch { .. } => "VERSION MISMATCH",
+            Self::OutOfMemory => "OUT OF MEMORY",
+            Self::TooManyTables => "TOO MANY TABLES",
+        }
+    }
+}
+
+/// The first fault of a request that could not be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The command, if the request got as far as naming one.
+    pub command: Option<Command>,
+    /// What to answer.
+    pub reason: Reason,
+}
+
+/// A reply or notification that the protocol does not allow: the other end is no server of this protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{rule}, not {given}")]
+pub struct Malformed {
+    /// What the protocol says, with the unit of `given`.
+    pub rule: &'static str,
+    /// What came instead.
+    pub given: usize,
+}
+
+/// Reads a version, or whatever else is 8 bytes, big-endian.
+fn number(frame: &[u8]) -> Option<u64> {
+    frame.try_into().ok().map(u64::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_names_its_command_and_no_other() {
+        for (place, command) in Command::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(command.code()), place);
+            assert_eq!(Command::by_code(command.code()), Some(command));
+        }
+        assert_eq!(Command::by_code(14), None);
+        assert_eq!(Command::by_code(255), None);
+    }
+
+    #[test]
+    fn reasons_and_names_are_unambiguous() {
+        let mut texts = Reason::ALL.map(Reason::text).to_vec();
+        texts.sort_unstable();
+        texts.dedup();
+        assert_eq!(texts.len(), Reason::COUNT);
+        let mut names = Command::ALL.map(Command::name).to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Command::COUNT);
+    }
+}

@@ -1,0 +1,364 @@
+//! From the frames of a body to a [`Request`] that cannot be wrong, or to the first fault in it.
+//!
+//! ```text
+//! first a command frame of one byte      BAD REQUEST
+//! then  a known command                  UNKNOWN COMMAND
+//! then  the number of frames             BAD REQUEST
+//! then  the fields from left to right    BAD TABLE NAME, KEY TOO LONG, VALUE TOO LONG, BAD TTL, BAD REQUEST (a version)
+//! ```
+//! What only the tables know (is there such a table, such a key, that version, memory) comes after all of these.
+
+use std::ops::Deref;
+
+use super::{Command, Fault, Reason, Request, TableName, number};
+use crate::limits::{KEY_BYTES_MAX, MANY_MAX, TABLE_NAME_BYTES_MAX};
+
+impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
+    /// Reads a body (see [`super::split`]); values may have up to `value_max` bytes.
+    ///
+    /// # Errors
+    /// The first [`Fault`], in the order of the specification.
+    ///
+    /// ```
+    /// use spindle::protocols::kv::wire::{Reason, Request, TableName};
+    ///
+    /// let body: [&[u8]; 3] = [b"\x04", b"users", b"ada"];
+    /// let table = TableName::spelt(b"users");
+    /// assert_eq!(Request::decode(&body, 1024), Ok(Request::Get { table, key: b"ada" }));
+    ///
+    /// let short: [&[u8]; 2] = [b"\x04", b"users"];
+    /// assert_eq!(Request::decode(&short, 1024).unwrap_err().reason, Reason::BadRequest);
+    /// ```
+    #[inline]
+    pub fn decode(body: &'m [F], value_max: usize) -> Result<Self, Fault> {
+        let (code, fields) = split_command(body).ok_or(Fault { command: None, reason: Reason::BadRequest })?;
+        let command = Command::by_code(code).ok_or(Fault { command: None, reason: Reason::UnknownCommand })?;
+        Self::decode_fields(command, fields, value_max).map_err(|reason| Fault { command: Some(command), reason })
+    }
+
+    /// Reads what follows the command. Each arm names its frames first and then decodes them from left to right.
+    fn decode_fields(command: Command, fields: &'m [F], value_max: usize) -> Result<Self, Reason> {
+        match command {
+            Command::CreateTable => {
+                let [table] = exactly(fields)?;
+                let table = decode_table(table)?;
+                Ok(Self::CreateTable { table })
+            }
+            Command::DeleteTable => {
+                let [table] = exactly(fields)?;
+                let table = decode_table(table)?;
+                Ok(Self::DeleteTable { table })
+            }
+            Command::Update => {
+                let ([table, key, value], ttl) = and_perhaps_one(fields)?;
+                Ok(Self::Update {
+                    table: decode_table(table)?,
+                    key: decode_key(key)?,
+                    value: decode_value(value, value_max)?,
+                    ttl: ttl.map(|ttl| decode_ttl(ttl)).transpose()?,
+                })
+            }
+            Command::Delete => {
+                let (table, key) = decode_element(fields)?;
+                Ok(Self::Delete { table, key })
+            }
+            Command::Get => {
+                let (table, key) = decode_element(fields)?;
+                Ok(Self::Get { table, key })
+            }
+            Command::Ping => exactly::<F, 0>(fields).map(|_| Self::Ping),
+            Command::GetEntry => {
+                let (table, key) = decode_element(fields)?;
+                Ok(Self::GetEntry { table, key })
+            }
+            Command::CompareAndSwap => {
+                let ([table, key, expected, value], ttl) = and_perhaps_one(fields)?;
+                Ok(Self::CompareAndSwap {
+                    table: decode_table(table)?,
+                    key: decode_key(key)?,
+                    expected: decode_version(expected)?,
+                    value: decode_value(value, value_max)?,
+                    ttl: ttl.map(|ttl| decode_ttl(ttl)).transpose()?,
+                })
+            }
+            Command::CompareAndDelete => {
+                let [table, key, expected] = exactly(fields)?;
+                Ok(Self::CompareAndDelete {
+                    table: decode_table(table)?,
+                    key: decode_key(key)?,
+                    expected: decode_version(expected)?,
+                })
+            }
+            Command::Touch => {
+                let [table, key, ttl] = exactly(fields)?;
+                Ok(Self::Touch { table: decode_table(table)?, key: decode_key(key)?, ttl: decode_ttl(ttl)? })
+            }
+            Command::GetMany => decode_get_many(fields),
+            Command::UpdateMany => decode_update_many(fields, value_max),
+            Command::ListTables => exactly::<F, 0>(fields).map(|_| Self::ListTables),
+            Command::Stats => exactly::<F, 0>(fields).map(|_| Self::Stats),
+        }
+    }
+}
+
+/// The code and what follows it, if the first frame is one byte.
+fn split_command<F: Deref<Target = [u8]>>(body: &[F]) -> Option<(u8, &[F])> {
+    let (first, fields) = body.split_first()?;
+    match **first {
+        [code] => Some((code, fields)),
+        _ => None,
+    }
+}
+
+/// Exactly `N` frames.
+fn exactly<F, const N: usize>(fields: &[F]) -> Result<&[F; N], Reason> {
+    fields.try_into().map_err(|_| Reason::BadRequest)
+}
+
+/// `N` frames, and one more or none.
+fn and_perhaps_one<F, const N: usize>(fields: &[F]) -> Result<(&[F; N], Option<&F>), Reason> {
+    match fields.split_first_chunk() {
+        Some((first, [])) => Ok((first, None)),
+        Some((first, [last])) => Ok((first, Some(last))),
+        _ => Err(Reason::BadRequest),
+    }
+}
+
+/// A table and a key, and nothing else.
+fn decode_element<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<(TableName<'_>, &[u8]), Reason> {
+    let [table, key] = exactly(fields)?;
+    Ok((decode_table(table)?, decode_key(key)?))
+}
+
+fn decode_get_many<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Request<'_, F>, Reason> {
+    let [table, keys @ ..] = fields else {
+        return Err(Reason::BadRequest);
+    };
+    check_count(keys.len())?;
+    let table = decode_table(table)?;
+    for key in keys {
+        decode_key(key)?;
+    }
+    Ok(Request::GetMany { table, keys })
+}
+
+fn decode_update_many<F: Deref<Target = [u8]>>(fields: &[F], value_max: usize) -> Result<Request<'_, F>, Reason> {
+    let [table, ttl, rest @ ..] = fields else {
+        return Err(Reason::BadRequest);
+    };
+    let (pairs, []) = rest.as_chunks() else {
+        return Err(Reason::BadRequest);
+    };
+    check_count(pairs.len())?;
+    let table = decode_table(table)?;
+    let ttl = if ttl.is_empty() { None } else { Some(decode_ttl(ttl)?) };
+    for [key, value] in pairs {
+        decode_key(key)?;
+        decode_value(value, value_max)?;
+    }
+    Ok(Request::UpdateMany { table, ttl, pairs })
+}
+
+fn check_count(members: usize) -> Result<(), Reason> {
+    if (1..=MANY_MAX).contains(&members) { Ok(()) } else { Err(Reason::BadRequest) }
+}
+
+fn decode_table(frame: &[u8]) -> Result<TableName<'_>, Reason> {
+    let table = TableName::spelt(frame);
+    let name = table.name();
+    if name.is_empty() || name.len() > TABLE_NAME_BYTES_MAX || name.contains(&0) {
+        return Err(Reason::BadTableName);
+    }
+    Ok(table)
+}
+
+fn decode_key(frame: &[u8]) -> Result<&[u8], Reason> {
+    if frame.len() > KEY_BYTES_MAX {
+        return Err(Reason::KeyTooLong);
+    }
+    Ok(frame)
+}
+
+fn decode_value(frame: &[u8], value_max: usize) -> Result<&[u8], Reason> {
+    if frame.len() > value_max {
+        return Err(Reason::ValueTooLong);
+    }
+    Ok(frame)
+}
+
+fn decode_version(frame: &[u8]) -> Result<u64, Reason> {
+    number(frame).ok_or(Reason::BadRequest)
+}
+
+/// Below 2^32 one half is zero, and which half tells the byte order. Both halves zero is 0 in either.
+fn decode_ttl(frame: &[u8]) -> Result<u32, Reason> {
+    match *frame {
+        [0, 0, 0, 0, a, b, c, d] => Ok(u32::from_be_bytes([a, b, c, d])),
+        [a, b, c, d, 0, 0, 0, 0] => Ok(u32::from_le_bytes([a, b, c, d])),
+        _ => Err(Reason::BadTtl),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    const VALUE_MAX: usize = 1024;
+
+    fn reason(body: &[&[u8]]) -> Option<Reason> {
+        Request::decode(body, VALUE_MAX).err().map(|fault| fault.reason)
+    }
+
+    /// The TTL that TOUCH understands.
+    fn ttl(frame: &[u8]) -> Result<u32, Reason> {
+        match Request::decode(&[&[9][..], b"tab", b"key", frame], VALUE_MAX) {
+            Ok(Request::Touch { ttl, .. }) => Ok(ttl),
+            other => Err(other.unwrap_err().reason),
+        }
+    }
+
+    #[test]
+    fn the_command_frame_is_one_byte_and_known() {
+        assert_eq!(reason(&[]), Some(Reason::BadRequest));
+        assert_eq!(reason(&[b""]), Some(Reason::BadRequest));
+        assert_eq!(reason(&[b"\x05\x05"]), Some(Reason::BadRequest));
+        assert_eq!(reason(&[b"\x0e"]), Some(Reason::UnknownCommand));
+        assert_eq!(reason(&[b"\xff", b"", b""]), Some(Reason::UnknownCommand));
+        assert_eq!(reason(&[b"\x05"]), None);
+    }
+
+    #[test]
+    fn commands_without_arguments_take_none() {
+        for command in [[5], [12], [13]] {
+            assert_eq!(reason(&[&command]), None);
+            assert_eq!(reason(&[&command, b""]), Some(Reason::BadRequest));
+        }
+    }
+
+    #[test]
+    fn a_name_has_1_to_254_bytes_and_may_end_with_one_nul() {
+        let name = |table: &[u8]| reason(&[&[0], table]);
+        assert_eq!(name(b"tab"), None);
+        assert_eq!(name(b"tab\0"), None);
+        assert_eq!(name(&[b't'; 254]), None);
+        assert_eq!(name(&[&[b't'; 254][..], b"\0"].concat()), None);
+        assert_eq!(name(&[b't'; 255]), Some(Reason::BadTableName));
+        assert_eq!(name(&[&[b't'; 255][..], b"\0"].concat()), Some(Reason::BadTableName));
+        for bad in [&b""[..], b"\0", b"t\0b", b"\0tab", b"tab\0\0"] {
+            assert_eq!(name(bad), Some(Reason::BadTableName), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_told_from_its_spelling() {
+        let body = [&[0][..], b"tab\0"];
+        let Ok(Request::CreateTable { table }) = Request::decode(&body, VALUE_MAX) else {
+            panic!("no CREATE_TABLE");
+        };
+        assert_eq!((table.name(), table.spelling()), (&b"tab"[..], &b"tab\0"[..]));
+    }
+
+    #[test]
+    fn a_key_has_up_to_64_bytes_and_a_value_up_to_the_limit() {
+        assert_eq!(reason(&[&[4], b"tab", b""]), None);
+        assert_eq!(reason(&[&[4], b"tab", &[0; 64]]), None);
+        assert_eq!(reason(&[&[4], b"tab", &[0; 65]]), Some(Reason::KeyTooLong));
+        assert_eq!(reason(&[&[2], b"tab", b"key", b""]), None);
+        assert_eq!(reason(&[&[2], b"tab", b"key", &[0; VALUE_MAX]]), None);
+        assert_eq!(reason(&[&[2], b"tab", b"key", &[0; VALUE_MAX + 1]]), Some(Reason::ValueTooLong));
+    }
+
+    #[test]
+    fn a_ttl_is_read_in_either_byte_order() {
+        assert_eq!(ttl(&[0, 0, 0, 0, 0, 0, 0, 60]), Ok(60));
+        assert_eq!(ttl(&[60, 0, 0, 0, 0, 0, 0, 0]), Ok(60));
+        assert_eq!(ttl(&[0, 0, 0, 0, 1, 2, 3, 4]), Ok(0x0102_0304));
+        assert_eq!(ttl(&[4, 3, 2, 1, 0, 0, 0, 0]), Ok(0x0102_0304));
+        assert_eq!(ttl(&[0, 0, 0, 0, 255, 255, 255, 255]), Ok(u32::MAX));
+        assert_eq!(ttl(&[255, 255, 255, 255, 0, 0, 0, 0]), Ok(u32::MAX));
+        assert_eq!(ttl(&[0; 8]), Ok(0));
+    }
+
+    #[test]
+    fn a_ttl_of_2_to_the_32_or_of_other_than_8_bytes_is_bad() {
+        for bad in [&[0, 0, 0, 1, 0, 0, 0, 1][..], &[1, 0, 0, 0, 1, 0, 0, 0], &[255; 8], &[0; 7], &[0; 9], b""] {
+            assert_eq!(ttl(bad), Err(Reason::BadTtl), "{bad:?}");
+        }
+        // 2^32 in one order is 2^24 in the other, so no number of 2^32 and above that fits both halves is lost.
+        assert_eq!(ttl(&[0, 0, 0, 1, 0, 0, 0, 0]), Ok(1 << 24));
+    }
+
+    #[test]
+    fn an_empty_ttl_is_none_in_update_many_and_bad_elsewhere() {
+        let body: [&[u8]; 5] = [&[11], b"tab", b"", b"key", b"value"];
+        let many = Request::decode(&body, VALUE_MAX);
+        let pairs = [[&b"key"[..], b"value"]];
+        let table = TableName::spelt(b"tab");
+        assert_eq!(many, Ok(Request::UpdateMany { table, ttl: None, pairs: &pairs }));
+        assert_eq!(reason(&[&[2], b"tab", b"key", b"value", b""]), Some(Reason::BadTtl));
+        let swap: [&[u8]; 6] = [&[7], b"tab", b"key", &[0; 8], b"value", b""];
+        assert_eq!(reason(&swap), Some(Reason::BadTtl));
+        assert_eq!(reason(&[&[9], b"tab", b"key", b""]), Some(Reason::BadTtl));
+    }
+
+    #[test]
+    fn a_version_is_8_bytes_big_endian() {
+        let body: [&[u8]; 4] = [&[8], b"tab", b"key", &[0, 0, 0, 0, 0, 0, 1, 2]];
+        let table = TableName::spelt(b"tab");
+        let request = Request::CompareAndDelete { table, key: b"key", expected: 0x0102 };
+        assert_eq!(Request::decode(&body, VALUE_MAX), Ok(request));
+        assert_eq!(reason(&[&[8], b"tab", b"key", &[0; 7]]), Some(Reason::BadRequest));
+        assert_eq!(reason(&[&[8], b"tab", b"key", b""]), Some(Reason::BadRequest));
+    }
+
+    #[test]
+    fn get_many_takes_1_to_1024_keys() {
+        let many = |keys: usize| {
+            let mut body = vec![&[10][..], b"tab"];
+            body.resize(2 + keys, b"key");
+            reason(&body)
+        };
+        assert_eq!(many(0), Some(Reason::BadRequest));
+        assert_eq!(many(1), None);
+        assert_eq!(many(1024), None);
+        assert_eq!(many(1025), Some(Reason::BadRequest));
+    }
+
+    #[test]
+    fn update_many_takes_1_to_1024_whole_pairs() {
+        let many = |frames: usize| {
+            let mut body = vec![&[11][..], b"tab", b""];
+            body.resize(3 + frames, b"key or value");
+            reason(&body)
+        };
+        assert_eq!(many(0), Some(Reason::BadRequest));
+        assert_eq!(many(1), Some(Reason::BadRequest));
+        assert_eq!(many(2), None);
+        assert_eq!(many(3), Some(Reason::BadRequest));
+        assert_eq!(many(2048), None);
+        assert_eq!(many(2049), Some(Reason::BadRequest));
+        assert_eq!(many(2050), Some(Reason::BadRequest));
+    }
+
+    #[test]
+    fn the_first_fault_is_the_leftmost_after_the_number_of_frames() {
+        let long = [0; 65];
+        assert_eq!(reason(&[&[3], b"", &long, b""]), Some(Reason::BadRequest));
+        assert_eq!(reason(&[&[3], b"", &long]), Some(Reason::BadTableName));
+        assert_eq!(reason(&[&[9], b"tab", &long, b""]), Some(Reason::KeyTooLong));
+        let swap: [&[u8]; 6] = [&[7], b"tab", b"key", b"", &[0; VALUE_MAX + 1], b""];
+        assert_eq!(reason(&swap), Some(Reason::BadRequest));
+        let many: [&[u8]; 7] = [&[11], b"tab", b"bad ttl!", &long, b"", b"", b""];
+        assert_eq!(reason(&many), Some(Reason::BadTtl));
+    }
+
+    #[test]
+    fn a_fault_names_the_command_once_that_is_known() {
+        let fault = Request::decode(&[&[4][..], b"tab"], VALUE_MAX).unwrap_err();
+        assert_eq!(fault.command, Some(Command::Get));
+        let fault = Request::decode(&[&[14][..]], VALUE_MAX).unwrap_err();
+        assert_eq!(fault.command, None);
+    }
+}

@@ -1,0 +1,218 @@
+//! Any message whatever against decoding: nothing panics, everything gets an envelope and an answer, and the first
+//! fault is the one that a slow, plain reading of the specification finds.
+//!
+//! The slow reading is table-driven and shares no code with [`super::decode`]: each command has a list of fields, each
+//! field its own check, and the faults are collected and sorted by their place.
+
+use bolero::check;
+
+use super::{Command, Reason, Request, split};
+
+/// Values may have this many bytes here: few, so that limits are met often.
+const VALUE_MAX: usize = 3;
+
+/// What an encoder hands out, kept as the tests of this folder like to read it.
+#[derive(Default)]
+pub(super) struct Frames {
+    frames: Vec<Vec<u8>>,
+    complete: bool,
+}
+
+impl Frames {
+    /// A sink that checks that exactly the last frame says that it is the last.
+    pub(super) fn sink(&mut self) -> impl FnMut(&[u8], bool) {
+        |frame, more| {
+            assert!(!self.complete, "a frame after the last");
+            self.frames.push(frame.to_vec());
+            self.complete = !more;
+        }
+    }
+
+    pub(super) fn slices(&self) -> Vec<&[u8]> {
+        assert!(self.complete, "no last frame");
+        self.frames.iter().map(Vec::as_slice).collect()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Field {
+    Table,
+    Key,
+    Value,
+    Ttl,
+    TtlOrEmpty,
+    Version,
+}
+
+use Field::{Key, Table, Ttl, TtlOrEmpty, Value, Version};
+
+/// The rows of the specification: fields that come once, a field that may follow, fields that come 1–1024 times.
+fn row(command: Command) -> (&'static [Field], Option<Field>, &'static [Field]) {
+    match command {
+        Command::CreateTable | Command::DeleteTable => (&[Table], None, &[]),
+        Command::Update => (&[Table, Key, Value], Some(Ttl), &[]),
+        Command::Delete | Command::Get | Command::GetEntry => (&[Table, Key], None, &[]),
+        Command::Ping | Command::ListTables | Command::Stats => (&[], None, &[]),
+        Command::CompareAndSwap => (&[Table, Key, Version, Value], Some(Ttl), &[]),
+        Command::CompareAndDelete => (&[Table, Key, Version], None, &[]),
+        Command::Touch => (&[Table, Key, Ttl], None, &[]),
+        Command::GetMany => (&[Table], None, &[Key]),
+        Command::UpdateMany => (&[Table, TtlOrEmpty], None, &[Key, Value]),
+    }
+}
+
+/// The fields that so many frames are, if they can be a request of this command.
+fn fields_of(command: Command, frames: usize) -> Option<Vec<Field>> {
+    let (once, optional, repeated) = row(command);
+    let mut fields = once.to_vec();
+    if frames == once.len() + 1 {
+        fields.extend(optional);
+    }
+    if !repeated.is_empty() {
+        let times = frames.saturating_sub(once.len()) / repeated.len();
+        if times == 0 || times > 1024 {
+            return None;
+        }
+        fields.extend(repeated.repeat(times));
+    }
+    (fields.len() == frames).then_some(fields)
+}
+
+fn fault_of(field: Field, frame: &[u8]) -> Option<Reason> {
+    let bytes = frame.len();
+    match field {
+        Table => {
+            let nuls = frame.iter().filter(|byte| **byte == 0).count();
+            let ends = usize::from(frame.last() == Some(&0));
+            let good = nuls == ends && (1..=254).contains(&(bytes - ends));
+            (!good).then_some(Reason::BadTableName)
+        }
+        Key => (bytes > 64).then_some(Reason::KeyTooLong),
+        Value => (bytes > VALUE_MAX).then_some(Reason::ValueTooLong),
+        TtlOrEmpty if bytes == 0 => None,
+        Ttl | TtlOrEmpty => {
+            let big = frame.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte));
+            let little = frame.iter().rev().fold(0, |sum, byte| sum << 8 | u128::from(*byte));
+            let good = bytes == 8 && big.min(little) < 1 << 32;
+            (!good).then_some(Reason::BadTtl)
+        }
+        Version => (bytes != 8).then_some(Reason::BadRequest),
+    }
+}
+
+/// The first fault of a body by the specification.
+fn first_fault(body: &[Vec<u8>]) -> Option<Reason> {
+    let mut faults = Vec::new();
+    if body.first().is_none_or(|command| command.len() != 1) {
+        return Some(Reason::BadRequest);
+    }
+    let Some(command) = Command::ALL.into_iter().find(|command| body[0] == [*command as u8]) else {
+        return Some(Reason::UnknownCommand);
+    };
+    let Some(fields) = fields_of(command, body.len() - 1) else {
+        return Some(Reason::BadRequest);
+    };
+    for (place, (field, frame)) in fields.into_iter().zip(&body[1..]).enumerate() {
+        faults.extend(fault_of(field, frame).map(|reason| (place, reason)));
+    }
+    faults.into_iter().min_by_key(|(place, _)| *place).map(|(_, reason)| reason)
+}
+
+/// How many frames the envelope has by the specification; `None` if there is neither envelope nor body.
+fn envelope_frames(message: &[Vec<u8>]) -> Option<usize> {
+    let bytes: Vec<usize> = message.iter().map(Vec::len).collect();
+    let bare = bytes.first() == Some(&1) && bytes.get(1) != Some(&0);
+    let delimiter = bytes.iter().position(|bytes| *bytes == 0);
+    if bare { Some(0) } else { delimiter.map(|place| place + 1) }
+}
+
+/// One frame out of one byte of the fuzzer: what is at a limit, past it, or just right.
+fn frame(choice: u8) -> Vec<u8> {
+    match choice {
+        0..=63 => vec![choice % 16],
+        64..=95 => Vec::new(),
+        96..=119 => b"tab".to_vec(),
+        120..=127 => b"tab\0".to_vec(),
+        128..=151 => vec![0, 0, 0, 0, choice, 2, 3, 4],
+        152..=167 => vec![choice, 2, 3, 4, 0, 0, 0, 0],
+        168..=175 => vec![0; 8],
+        176..=183 => vec![0, 0, 0, 1, 0, 0, 0, 0],
+        184..=187 => vec![1, 0, 0, 1, 0, 0, 0, 1],
+        188..=191 => vec![0; 7],
+        192..=195 => vec![0; 9],
+        196..=207 => vec![b'k'; 64],
+        208..=215 => vec![b'k'; 65],
+        216..=223 => vec![b'v'; VALUE_MAX],
+        224..=231 => vec![b'v'; VALUE_MAX + 1],
+        232..=235 => vec![b't'; 254],
+        236..=239 => vec![b't'; 255],
+        240..=243 => [vec![b't'; 254], vec![0]].concat(),
+        244..=247 => b"t\0b".to_vec(),
+        248..=251 => b"t\0\0".to_vec(),
+        _ => vec![0],
+    }
+}
+
+/// Compares both readings of one message.
+fn compare(message: &[Vec<u8>]) {
+    let parts = split(message);
+    let envelope = envelope_frames(message);
+    assert_eq!(parts.envelope.len(), envelope.unwrap_or(0), "{message:?}");
+    let body = envelope.map_or(&[][..], |frames| &message[frames..]);
+    assert_eq!(parts.body, body);
+    match Request::decode(parts.body, VALUE_MAX) {
+        Ok(request) => {
+            assert_eq!(first_fault(body), None, "{body:?}");
+            assert_eq!(request.command().code(), body[0][0]);
+            decodes_again(&request);
+        }
+        Err(fault) => assert_eq!(first_fault(body), Some(fault.reason), "{body:?}"),
+    }
+}
+
+/// What was decoded and is encoded again is the same request, though its TTL may have changed its byte order.
+fn decodes_again(request: &Request<'_, Vec<u8>>) {
+    let mut frames = Frames::default();
+    request.encode(frames.sink());
+    let again = Request::decode(&frames.frames, VALUE_MAX);
+    assert_eq!(again.as_ref(), Ok(request));
+}
+
+#[test]
+fn any_message_is_answered_as_the_specification_says() {
+    check!().with_iterations(50_000).for_each(|bytes: &[u8]| {
+        let message: Vec<Vec<u8>> = bytes.iter().copied().map(frame).collect();
+        compare(&message);
+    });
+}
+
+#[test]
+fn a_request_with_one_frame_replaced_is_answered_as_the_specification_says() {
+    let good = |field| match field {
+        Table => b"tab".to_vec(),
+        Key => b"key".to_vec(),
+        Value => b"val".to_vec(),
+        TtlOrEmpty => Vec::new(),
+        Ttl | Version => vec![0, 0, 0, 0, 0, 0, 0, 1],
+    };
+    for command in Command::ALL {
+        for length in 0..8 {
+            let fields = fields_of(command, length).unwrap_or_else(|| vec![Key; length]);
+            let body = [vec![command.code()]].into_iter().chain(fields.into_iter().map(good));
+            let body: Vec<Vec<u8>> = body.collect();
+            compare(&body);
+            for place in 0..body.len() {
+                for choice in 0..=255 {
+                    let mut body = body.clone();
+                    body[place] = frame(choice);
+                    compare(&body);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn raw_frames_of_any_content_are_answered_as_the_specification_says() {
+    check!().with_iterations(20_000).with_type::<Vec<Vec<u8>>>().for_each(|message| compare(message));
+}

@@ -1,0 +1,342 @@
+//! The body of a reply: encoded by the server, decoded by the client, who knows what was asked.
+//!
+//! ```text
+//! CREATE_TABLE, DELETE_TABLE, UPDATE, PING, TOUCH, UPDATE_MANY    1
+//! DELETE, GET, COMPARE_AND_DELETE                                 1 │ value
+//! GET_ENTRY                                                       1 │ value │ version (8) │ milliseconds (8), ff…ff = none
+//! COMPARE_AND_SWAP                                                1 │ version (8)
+//! GET_MANY                                                        1 │ per key: status (1) │ value, empty if absent
+//! LIST_TABLES                                                     1 │ per table: name │ elements (8)
+//! STATS                                                           1 │ JSON
+//! refused                                                         0 │ reason │ VERSION MISMATCH: current version (8)
+//! ```
+
+use std::ops::Deref;
+
+use super::{Command, ERROR, Malformed, OK, Reason, number};
+
+/// What stands for "no TTL" where milliseconds are expected.
+const FOR_EVER: u64 = u64::MAX;
+
+/// What a server answers. Values are borrowed: from the tables on one side, from the frames on the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply<'b> {
+    /// It was done; there is nothing more to say.
+    Done,
+    /// The value read or deleted.
+    Value(&'b [u8]),
+    /// GET_ENTRY
+    Entry {
+        /// The value.
+        value: &'b [u8],
+        /// Its version.
+        version: u64,
+        /// What is left of its time to live, in milliseconds; `None` is for ever.
+        remaining_millis: Option<u64>,
+    },
+    /// The new version.
+    Version(u64),
+    /// GET_MANY: for each key its value, in order.
+    Values(Vec<Option<&'b [u8]>>),
+    /// LIST_TABLES
+    Tables(Vec<TableLine>),
+    /// STATS, as JSON.
+    Stats(String),
+    /// Nothing was changed.
+    Refused(Reason),
+}
+
+/// A table as LIST_TABLES shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableLine {
+    /// Exactly as CREATE_TABLE gave it.
+    pub name: Box<[u8]>,
+    /// How many elements it has.
+    pub elements: u64,
+}
+
+impl<'b> Reply<'b> {
+    /// Hands the frames to `sink`.
+    ///
+    /// ```
+    /// use spindle::protocols::kv::wire::{Reason, Reply};
+    ///
+    /// let mut frames = Vec::new();
+    /// Reply::Refused(Reason::KeyNotFound).encode(|frame, more| frames.push((frame.to_vec(), more)));
+    /// assert_eq!(frames, [(vec![0], true), (b"KEY NOT FOUND".to_vec(), false)]);
+    /// ```
+    #[inline]
+    pub fn encode(&self, mut sink: impl FnMut(&[u8], bool)) {
+        match self {
+            Self::Done => sink(&[OK], false),
+            Self::Value(value) => {
+                sink(&[OK], true);
+                sink(value, false);
+            }
+            Self::Entry { value, version, remaining_millis } => {
+                sink(&[OK], true);
+                sink(value, true);
+                sink(&version.to_be_bytes(), true);
+                sink(&remaining_millis.unwrap_or(FOR_EVER).to_be_bytes(), false);
+            }
+            Self::Version(version) => {
+                sink(&[OK], true);
+                sink(&version.to_be_bytes(), false);
+            }
+            Self::Values(values) => encode_values(&mut sink, values),
+            Self::Tables(tables) => encode_tables(&mut sink, tables),
+            Self::Stats(json) => {
+                sink(&[OK], true);
+                sink(json.as_bytes(), false);
+            }
+            Self::Refused(reason) => encode_refusal(&mut sink, *reason),
+        }
+    }
+
+    /// Reads the reply to a request of this command, without its envelope.
+    ///
+    /// # Errors
+    /// [`Malformed`] if no server of this protocol would answer so.
+    pub fn decode<F: Deref<Target = [u8]>>(command: Command, frames: &'b [F]) -> Result<Self, Malformed> {
+        let (status, fields) = frames.split_first().ok_or(malformed("a reply has a status", 0))?;
+        if !decode_status(status)? {
+            return decode_reason(fields).map(Self::Refused);
+        }
+        match command {
+            Command::CreateTable
+            | Command::DeleteTable
+            | Command::Update
+            | Command::Ping
+            | Command::Touch
+            | Command::UpdateMany => exactly::<F, 0>(fields).map(|_| Self::Done),
+            Command::Delete | Command::Get | Command::CompareAndDelete => {
+                let [value] = exactly(fields)?;
+                Ok(Self::Value(value))
+            }
+            Command::GetEntry => {
+                let [value, version, millis] = exactly(fields)?;
+                let millis = decode_number(millis)?;
+                Ok(Self::Entry {
+                    value,
+                    version: decode_number(version)?,
+                    remaining_millis: (millis != FOR_EVER).then_some(millis),
+                })
+            }
+            Command::CompareAndSwap => {
+                let [version] = exactly(fields)?;
+                decode_number(version).map(Self::Version)
+            }
+            Command::GetMany => decode_values(fields).map(Self::Values),
+            Command::ListTables => decode_tables(fields).map(Self::Tables),
+            Command::Stats => {
+                let [json] = exactly(fields)?;
+                decode_json(json).map(Self::Stats)
+            }
+        }
+    }
+}
+
+fn encode_values(sink: &mut impl FnMut(&[u8], bool), values: &[Option<&[u8]>]) {
+    sink(&[OK], !values.is_empty());
+    let mut left = values.len();
+    for value in values {
+        left -= 1;
+        sink(&[if value.is_some() { OK } else { ERROR }], true);
+        sink(value.unwrap_or_default(), left > 0);
+    }
+}
+
+fn encode_tables(sink: &mut impl FnMut(&[u8], bool), tables: &[TableLine]) {
+    sink(&[OK], !tables.is_empty());
+    let mut left = tables.len();
+    for table in tables {
+        left -= 1;
+        sink(&table.name, true);
+        sink(&table.elements.to_be_bytes(), left > 0);
+    }
+}
+
+fn encode_refusal(sink: &mut impl FnMut(&[u8], bool), reason: Reason) {
+    sink(&[ERROR], true);
+    let text = reason.text().as_bytes();
+    match reason {
+        Reason::VersionMismatch { current } => {
+            sink(text, true);
+            sink(&current.to_be_bytes(), false);
+        }
+        _ => sink(text, false),
+    }
+}
+
+const fn malformed(rule: &'static str, given: usize) -> Malformed {
+    Malformed { rule, given }
+}
+
+fn exactly<F, const N: usize>(fields: &[F]) -> Result<&[F; N], Malformed> {
+    fields.try_into().map_err(|_| {
+        let rule = match N {
+            0 => "this reply has only a status and 0 frames",
+            1 => "this reply has a status and 1 frame",
+            _ => "this reply has a status and 3 frames",
+        };
+        malformed(rule, fields.len())
+    })
+}
+
+/// Whether a status grants.
+fn decode_status(frame: &[u8]) -> Result<bool, Malformed> {
+    match *frame {
+        [OK] => Ok(true),
+        [ERROR] => Ok(false),
+        [other] => Err(malformed("a status is 0 or 1", usize::from(other))),
+        _ => Err(malformed("a status has 1 byte", frame.len())),
+    }
+}
+
+fn decode_number(frame: &[u8]) -> Result<u64, Malformed> {
+    number(frame).ok_or(malformed("a number has 8 bytes", frame.len()))
+}
+
+fn decode_reason<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Reason, Malformed> {
+    let [text, rest @ ..] = fields else {
+        return Err(malformed("an error has a reason and 1 frame at least", 0));
+    };
+    let reason = Reason::ALL
+        .into_iter()
+        .find(|reason| reason.text().as_bytes() == &**text)
+        .ok_or(malformed("a reason is one of the protocol", text.len()))?;
+    match (reason, rest) {
+        (Reason::VersionMismatch { .. }, [current]) => {
+            let current = decode_number(current)?;
+            Ok(Reason::VersionMismatch { current })
+        }
+        (Reason::VersionMismatch { .. }, _) => Err(malformed("a mismatch has 1 version", rest.len())),
+        (_, []) => Ok(reason),
+        _ => Err(malformed("after a reason come 0 frames", rest.len())),
+    }
+}
+
+fn decode_values<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Vec<Option<&[u8]>>, Malformed> {
+    let (values, []) = fields.as_chunks() else {
+        return Err(malformed("each key has 2 frames", fields.len()));
+    };
+    values.iter().map(|[status, value]| Ok(decode_status(status)?.then_some(&**value))).collect()
+}
+
+fn decode_tables<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Vec<TableLine>, Malformed> {
+    let (tables, []) = fields.as_chunks() else {
+        return Err(malformed("each table has 2 frames", fields.len()));
+    };
+    tables
+        .iter()
+        .map(|[name, elements]| Ok(TableLine { name: Box::from(&**name), elements: decode_number(elements)? }))
+        .collect()
+}
+
+fn decode_json(frame: &[u8]) -> Result<String, Malformed> {
+    String::from_utf8(frame.to_vec()).map_err(|_| malformed("JSON is UTF-8", frame.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocols::kv::wire::fuzz::Frames;
+
+    fn encoded(reply: &Reply<'_>) -> Frames {
+        let mut frames = Frames::default();
+        reply.encode(frames.sink());
+        frames
+    }
+
+    fn comes_back(command: Command, reply: &Reply<'_>) {
+        let frames = encoded(reply);
+        assert_eq!(Reply::decode(command, &frames.slices()).as_ref(), Ok(reply));
+    }
+
+    #[test]
+    fn the_frames_are_those_of_the_specification() {
+        assert_eq!(encoded(&Reply::Done).slices(), [&[1]]);
+        let entry = Reply::Entry { value: b"v", version: 258, remaining_millis: None };
+        let frames: [&[u8]; 4] = [&[1], b"v", &[0, 0, 0, 0, 0, 0, 1, 2], &[255; 8]];
+        assert_eq!(encoded(&entry).slices(), frames);
+        let values = Reply::Values(vec![Some(b"v"), None, Some(b"")]);
+        let frames: [&[u8]; 7] = [&[1], &[1], b"v", &[0], b"", &[1], b""];
+        assert_eq!(encoded(&values).slices(), frames);
+        assert_eq!(encoded(&Reply::Tables(Vec::new())).slices(), [&[1]]);
+    }
+
+    #[test]
+    fn every_reason_comes_back_as_it_was_sent() {
+        for reason in Reason::ALL {
+            for command in Command::ALL {
+                comes_back(command, &Reply::Refused(reason));
+            }
+        }
+        let mismatch = Reply::Refused(Reason::VersionMismatch { current: 7 });
+        let frames: [&[u8]; 3] = [&[0], b"VERSION MISMATCH", &[0, 0, 0, 0, 0, 0, 0, 7]];
+        assert_eq!(encoded(&mismatch).slices(), frames);
+        comes_back(Command::CompareAndSwap, &mismatch);
+    }
+
+    #[test]
+    fn what_no_server_would_say_is_malformed() {
+        let nonsense: [(Command, &[&[u8]]); 14] = [
+            (Command::Ping, &[]),
+            (Command::Ping, &[b""]),
+            (Command::Ping, &[b"\x02"]),
+            (Command::Ping, &[b"\x01\x01"]),
+            (Command::Ping, &[b"\x01", b""]),
+            (Command::Get, &[b"\x01"]),
+            (Command::GetEntry, &[b"\x01", b"v", b"", b""]),
+            (Command::CompareAndSwap, &[b"\x01", b"four"]),
+            (Command::GetMany, &[b"\x01", b"\x01"]),
+            (Command::GetMany, &[b"\x01", b"?", b"v"]),
+            (Command::ListTables, &[b"\x01", b"tab", b"1"]),
+            (Command::Stats, &[b"\x01", b"\xff"]),
+            (Command::Get, &[b"\x00", b"NO REASON"]),
+            (Command::Get, &[b"\x00", b"VERSION MISMATCH", b"old"]),
+        ];
+        for (command, frames) in nonsense {
+            assert!(Reply::decode(command, frames).is_err(), "{command:?} {frames:?}");
+        }
+        let frames: [&[u8]; 3] = [&[1], b"v", b"w"];
+        let malformed = Reply::decode(Command::Get, &frames).unwrap_err();
+        assert_eq!(malformed.to_string(), "this reply has a status and 1 frame, not 2");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(
+            values in vec(option::of(vec(any::<u8>(), 0..=64)), 0..20),
+            version: u64,
+            millis in option::of(0..u64::MAX),
+            json: String,
+        ) {
+            let slices: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
+            let value = slices.iter().find_map(|value| *value).unwrap_or_default();
+            let line = |value: &&[u8]| TableLine { name: Box::from(*value), elements: version };
+            let tables = slices.iter().flatten().map(line).collect();
+            comes_back(Command::UpdateMany, &Reply::Done);
+            comes_back(Command::Get, &Reply::Value(value));
+            comes_back(Command::GetEntry, &Reply::Entry { value, version, remaining_millis: millis });
+            comes_back(Command::CompareAndSwap, &Reply::Version(version));
+            comes_back(Command::GetMany, &Reply::Values(slices.clone()));
+            comes_back(Command::ListTables, &Reply::Tables(tables));
+            comes_back(Command::Stats, &Reply::Stats(json));
+        }
+
+        #[test]
+        fn nothing_that_a_server_says_panics(code in 0u8..14, frames: Vec<Vec<u8>>) {
+            let command = Command::by_code(code).unwrap();
+            let _any = Reply::decode(command, &frames);
+            let granted: Vec<Vec<u8>> = [vec![OK]].into_iter().chain(frames).collect();
+            let _any = Reply::decode(command, &granted);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The body of a request: what a client asks, and how it is sent. [`super::decode`] is the way back.
+//!
+//! ```text
+//!  0 │ table                              7 │ table │ key │ version │ value │ [ttl]
+//!  1 │ table                              8 │ table │ key │ version
+//!  2 │ table │ key │ value │ [ttl]        9 │ table │ key │ ttl
+//!  3 │ table │ key                       10 │ table │ key …               1–1024 keys
+//!  4 │ table │ key                       11 │ table │ ttl or empty │ key │ value …    1–1024 pairs
+//!  5 │                                   12 │
+//!  6 │ table │ key                       13 │
+//! ```
+
+use std::ops::Deref;
+
+use super::Command;
+
+/// The name of a table and the way in which it was spelt: `tab` and `tab\0` are one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableName<'m> {
+    spelling: &'m [u8],
+}
+
+impl<'m> TableName<'m> {
+    /// A name as a client means it. Whether the name is good is for the server to say.
+    #[must_use]
+    pub const fn spelt(spelling: &'m [u8]) -> Self {
+        Self { spelling }
+    }
+
+    /// Exactly as the client gave it: what notifications and LIST_TABLES show.
+    #[must_use]
+    pub const fn spelling(self) -> &'m [u8] {
+        self.spelling
+    }
+
+    /// Without the NUL that may end it: what tells tables apart.
+    #[must_use]
+    pub fn name(self) -> &'m [u8] {
+        self.spelling.strip_suffix(b"\0").unwrap_or(self.spelling)
+    }
+}
+
+/// What a client asks. `F` is a frame: a message of libzmq, or a slice.
+///
+/// Out of [`Request::decode`] every field is within its limits, and a list has 1–1024 members.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Request<'m, F = &'m [u8]> {
+    /// CREATE_TABLE
+    CreateTable {
+        /// The table to make.
+        table: TableName<'m>,
+    },
+    /// DELETE_TABLE
+    DeleteTable {
+        /// The table to remove.
+        table: TableName<'m>,
+    },
+    /// UPDATE
+    Update {
+        /// The table.
+        table: TableName<'m>,
+        /// The element.
+        key: &'m [u8],
+        /// Its new value.
+        value: &'m [u8],
+        /// Seconds; `None` keeps the deadline, 0 takes it away.
+        ttl: Option<u32>,
+    },
+    /// DELETE
+    Delete {
+        /// The table.
+        table: TableName<'m>,
+        /// The element.
+        key: &'m [u8],
+    },
+    /// GET
+    Get {
+        /// The table.
+        table: TableName<'m>,
+        /// The element.
+        key: &'m [u8],
+    },
+    /// PING
+    Ping,
+    /// GET_ENTRY
+    GetEntry {
+        /// The table.
+        table: TableName<'m>,
+        /// The element.
+        key: &'m [u8],
+    },
+    /// COMPARE_AND_SWAP
+    CompareAndSwap {
+        /// The table.
+        table: TableName<'m>,
+        /// The element.
+        key: &'m [u8],
+        /// The version that it must have; 0 if it must be absent.
+        expected: u64,
+        /// Its new value.
+        value: &'m [u8],
+        /// Seconds; `None` keeps the deadline, 0 takes it away.
+        ttl: Option<u32>,
+    },
+    /// COMPARE_AND_DELETE
+    CompareAndDelete {
+        /// The table.
+        table: TableName<'m>,
+        /// The element.
+        key: &'m [u8],
+        /// The version that it must have.
+        expected: u64,
+    },
+    /// TOUCH
+    Touch {
+        /// The table.
+        table: TableName<'m>,
+        /// The element.
+        key: &'m [u8],
+        /// Seconds; 0 takes the deadline away.
+        ttl: u32,
+    },
+    /// GET_MANY
+    GetMany {
+        /// The table.
+        table: TableName<'m>,
+        /// The elements.
+        keys: &'m [F],
+    },
+    /// UPDATE_MANY
+    UpdateMany {
+        /// The table.
+        table: TableName<'m>,
+        /// Seconds, for each of them; `None` keeps the deadlines, 0 takes them away.
+        ttl: Option<u32>,
+        /// Keys, each with its new value.
+        pairs: &'m [[F; 2]],
+    },
+    /// LIST_TABLES
+    ListTables,
+    /// STATS
+    Stats,
+}
+
+impl<F: Deref<Target = [u8]>> Request<'_, F> {
+    /// What is asked.
+    #[must_use]
+    pub const fn command(&self) -> Command {
+        match self {
+            Self::CreateTable { .. } => Command::CreateTable,
+            Self::DeleteTable { .. } => Command::DeleteTable,
+            Self::Update { .. } => Command::Update,
+            Self::Delete { .. } => Command::Delete,
+            Self::Get { .. } => Command::Get,
+            Self::Ping => Command::Ping,
+            Self::GetEntry { .. } => Command::GetEntry,
+            Self::CompareAndSwap { .. } => Command::CompareAndSwap,
+            Self::CompareAndDelete { .. } => Command::CompareAndDelete,
+            Self::Touch { .. } => Command::Touch,
+            Self::GetMany { .. } => Command::GetMany,
+            Self::UpdateMany { .. } => Command::UpdateMany,
+            Self::ListTables => Command::ListTables,
+            Self::Stats => Command::Stats,
+        }
+    }
+
+    /// Whether the body must follow a delimiter: its command before an empty table would be taken for an envelope.
+    #[must_use]
+    pub const fn needs_delimiter(&self) -> bool {
+        match self {
+            Self::CreateTable { table }
+            | Self::DeleteTable { table }
+            | Self::Update { table, .. }
+            | Self::Delete { table, .. }
+            | Self::Get { table, .. }
+            | Self::GetEntry { table, .. }
+            | Self::CompareAndSwap { table, .. }
+            | Self::CompareAndDelete { table, .. }
+            | Self::Touch { table, .. }
+            | Self::GetMany { table, .. }
+            | Self::UpdateMany { table, .. } => table.spelling.is_empty(),
+            Self::Ping | Self::ListTables | Self::Stats => false,
+        }
+    }
+
+    /// Hands the frames of the body to `sink`. Nothing is checked: a client may send what a server will refuse.
+    pub fn encode(&self, mut sink: impl FnMut(&[u8], bool)) {
+        let command = [self.command().code()];
+        match *self {
+            Self::CreateTable { table } | Self::DeleteTable { table } => {
+                send(&mut sink, &[&command, table.spelling]);
+            }
+            Self::Delete { table, key } | Self::Get { table, key } | Self::GetEntry { table, key } => {
+                send(&mut sink, &[&command, table.spelling, key]);
+            }
+            Self::Update { table, key, value, ttl } => {
+                let fields = [&command, table.spelling, key, value];
+                send_with_ttl(&mut sink, &fields, ttl);
+            }
+            Self::CompareAndSwap { table, key, expected, value, ttl } => {
+                let fields = [&command, table.spelling, key, &expected.to_be_bytes(), value];
+                send_with_ttl(&mut sink, &fields, ttl);
+            }
+            Self::CompareAndDelete { table, key, expected } => {
+                send(&mut sink, &[&command, table.spelling, key, &expected.to_be_bytes()]);
+            }
+            Self::Touch { table, key, ttl } => {
+                send(&mut sink, &[&command, table.spelling, key, &ttl_frame(ttl)]);
+            }
+            Self::GetMany { table, keys } => {
+                sink(&command, true);
+                sink(table.spelling, !keys.is_empty());
+                send_all(&mut sink, keys);
+            }
+            Self::UpdateMany { table, ttl, pairs } => {
+                let ttl = ttl.map(ttl_frame);
+                sink(&command, true);
+                sink(table.spelling, true);
+                sink(ttl.as_ref().map_or(&[], |frame| frame), !pairs.is_empty());
+                send_all(&mut sink, pairs.as_flattened());
+            }
+            Self::Ping | Self::ListTables | Self::Stats => sink(&command, false),
+        }
+    }
+}
+
+/// Sends frames, the last of them as the last of the message.
+fn send_all<F: Deref<Target = [u8]>>(sink: &mut impl FnMut(&[u8], bool), frames: &[F]) {
+    if let Some((last, others)) = frames.split_last() {
+        others.iter().for_each(|frame| sink(frame, true));
+        sink(last, false);
+    }
+}
+
+fn send(sink: &mut impl FnMut(&[u8], bool), frames: &[&[u8]]) {
+    send_all(sink, frames);
+}
+
+fn send_with_ttl(sink: &mut impl FnMut(&[u8], bool), frames: &[&[u8]], ttl: Option<u32>) {
+    match ttl {
+        None => send_all(sink, frames),
+        Some(seconds) => {
+            frames.iter().for_each(|frame| sink(frame, true));
+            sink(&ttl_frame(seconds), false);
+        }
+    }
+}
+
+fn ttl_frame(seconds: u32) -> [u8; 8] {
+    u64::from(seconds).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocols::kv::wire::fuzz::Frames;
+
+    fn encoded(request: &Request<'_>) -> Frames {
+        let mut frames = Frames::default();
+        request.encode(frames.sink());
+        frames
+    }
+
+    #[test]
+    fn the_frames_are_those_of_the_specification() {
+        let table = TableName::spelt(b"tab\0");
+        let frames =
+            encoded(&Request::CompareAndSwap { table, key: b"key", expected: 258, value: b"value", ttl: Some(60) });
+        let version = [0, 0, 0, 0, 0, 0, 1, 2];
+        let ttl = [0, 0, 0, 0, 0, 0, 0, 60];
+        let expected: [&[u8]; 6] = [&[7], b"tab\0", b"key", &version, b"value", &ttl];
+        assert_eq!(frames.slices(), expected);
+        assert_eq!(encoded(&Request::Ping).slices(), [&[5]]);
+    }
+
+    #[test]
+    fn a_client_may_send_what_a_server_refuses() {
+        let table = TableName::spelt(b"");
+        let empty: [&[u8]; 2] = [&[10], b""];
+        assert_eq!(encoded(&Request::GetMany { table, keys: &[] }).slices(), empty);
+        let empty: [&[u8]; 3] = [&[11], b"", b""];
+        let request = Request::UpdateMany { table, ttl: None, pairs: &[] };
+        assert_eq!(encoded(&request).slices(), empty);
+    }
+
+    fn comes_back(request: &Request<'_>) {
+        let frames = encoded(request);
+        assert_eq!(Request::decode(&frames.slices(), 1024).as_ref(), Ok(request));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(
+            table in vec(1u8.., 1..=254),
+            keys in vec(vec(any::<u8>(), 0..=64), 1..20),
+            value in vec(any::<u8>(), 0..=1024),
+            ttl in option::of(any::<u32>()),
+            expected: u64,
+            seconds: u32,
+        ) {
+            let table = TableName::spelt(&table);
+            let (key, value) = (&*keys[0], &*value);
+            let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let pairs: Vec<[&[u8]; 2]> = slices.iter().map(|key| [*key, value]).collect();
+            comes_back(&Request::CreateTable { table });
+            comes_back(&Request::DeleteTable { table });
+            comes_back(&Request::Update { table, key, value, ttl });
+            comes_back(&Request::Delete { table, key });
+            comes_back(&Request::Get { table, key });
+            comes_back(&Request::Ping);
+            comes_back(&Request::GetEntry { table, key });
+            comes_back(&Request::CompareAndSwap { table, key, expected, value, ttl });
+            comes_back(&Request::CompareAndDelete { table, key, expected });
+            comes_back(&Request::Touch { table, key, ttl: seconds });
+            comes_back(&Request::GetMany { table, keys: &slices });
+            comes_back(&Request::UpdateMany { table, ttl, pairs: &pairs });
+            comes_back(&Request::ListTables);
+            comes_back(&Request::Stats);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A worker: takes what waits, up to a batch, and answers it under one guard and one reading of the clock.
+//!
+//! ```text
+//! wait for a message ─► take what else is there (bounded) ─► read the clock ─► batch ─► handle, encode, send … ─► wait
+//!                                                               ▲                         │
+//!                                                               └── wait for credits ◄────┘ Busy: the same request again
+//! ```
+//! The clock is read after the last receive: an older reading could show an element that another worker has already
+//! called expired. The guard is let go whenever the thread waits. Sending never waits: the pipe to the queue has no
+//! bound of its own, and the queue lets only so much of each client come here.
+//!
+//! **Each message that comes is answered by exactly one**, in the same order: the queue knows by that whose it is.
+//!
+//! What is not here: whom a request is from, and which requests come next.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::handle::{Busy, Context, handle};
+use super::report::{Report, WorkerTally};
+use super::wire::{Reply, Request, split};
+use crate::clock::Clock;
+use crate::limits::{BATCH_FRAMES_MAX, BATCH_MAX};
+use crate::protocols::sockets::{Frame, Socket};
+use crate::stats::Sampler;
+use crate::tables::{Batch, Session};
+
+/// One of so many requests is timed.
+const TIMED_ONE_OF: u32 = 32;
+/// Frames for which an inbox keeps its memory.
+const INBOX_KEEPS: usize = 512;
+/// Bytes that a frame of an inbox may keep.
+const FRAME_KEEPS: usize = 2048;
+
+/// A worker, ready to run.
+pub struct Worker {
+    pub(super) socket: Socket,
+    pub(super) session: Session,
+    pub(super) clock: Clock,
+    pub(super) value_max: usize,
+    /// Set by the queue before it sends the last frame.
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) tally: Arc<WorkerTally>,
+    pub(super) report: Arc<Report>,
+}
+
+impl Worker {
+    /// The loop of the thread. Returns when the queue says that nothing more will come.
+    pub fn run(mut self) {
+        let report = Arc::clone(&self.report);
+        let context = Context { stats: &|| report.render() };
+        let mut inbox = Inbox::new();
+        let mut sampler = Sampler::new(TIMED_ONE_OF);
+        while inbox.fill(&self.socket, &self.stop) {
+            self.answer_all(&inbox, &context, &mut sampler);
+            inbox.clear();
+        }
+    }
+
+    /// Answers each message of the inbox, in as many batches as it takes.
+    fn answer_all(&mut self, inbox: &Inbox, context: &Context<'_>, sampler: &mut Sampler) {
+        let mut next = 0;
+        loop {
+            let now = self.clock.now();
+            self.tally.busy.begin(now.nanos());
+            let mut batch = self.session.batch(now);
+            let desk = Desk {
+                socket: &self.socket,
+                clock: self.clock,
+                value_max: self.value_max,
+                tally: &self.tally,
+                context,
+            };
+            next = desk.answer_from(next, inbox, &mut batch, sampler);
+            drop(batch);
+            self.tally.busy.end(self.clock.now().nanos());
+            if next == inbox.len() {
+                return;
+            }
+            self.session.wait();
+        }
+    }
+}
+
+/// What one batch is answered with.
+struct Desk<'w> {
+    socket: &'w Socket,
+    clock: Clock,
+    value_max: usize,
+    tally: &'w WorkerTally,
+    context: &'w Context<'w>,
+}
+
+impl Desk<'_> {
+    /// Answers the messages from this one on. Which comes next: the one after the last, or the one that is [`Busy`].
+    fn answer_from(&self, first: usize, inbox: &Inbox, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
+        for number in first..inbox.len() {
+            let timed = sampler.picks().then(|| self.clock.now().nanos());
+            if self.answer(inbox.message(number), batch, timed) == Err(Busy) {
+                return number;
+            }
+        }
+        inbox.len()
+    }
+
+    /// Answers one message: its envelope, and the reply.
+    fn answer(&self, message: &[Frame], batch: &mut Batch<'_>, timed: Option<u64>) -> Result<(), Busy> {
+        let parts = split(message);
+        let (command, reply) = match Request::decode(parts.body, self.value_max) {
+            Ok(request) => (Some(request.command()), handle(&request, batch, self.context)?),
+            Err(fault) => (fault.command, Reply::Refused(fault.reason)),
+        };
+        for frame in parts.envelope {
+            self.socket.send_bytes(frame, true);
+        }
+        reply.encode(|bytes, more| self.socket.send_bytes(bytes, more));
+        let reason = match reply {
+            Reply::Refused(reason) => Some(reason),
+            _ => None,
+        };
+        self.tally.count(command, reason);
+        if let (Some(command), Some(start)) = (command, timed) {
+            let nanos = self.clock.now().nanos() - start;
+            self.tally.latencies(command).record(nanos);
+        }
+        Ok(())
+    }
+}
+
+/// The messages of a batch, one behind the other.
+struct Inbox {
+    /// Frames to receive into. The first ones, up to the last end, hold the messages.
+    frames: Vec<Frame>,
+    /// Where each message ends in `frames`.
+    ends: Vec<usize>,
+}
+
+impl Inbox {
+    fn new() -> Self {
+        Self { frames: Vec::with_capacity(INBOX_KEEPS), ends: Vec::with_capacity(BATCH_MAX) }
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn frames_used(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn message(&self, number: usize) -> &[Frame] {
+        let start = number.checked_sub(1).and_then(|before| self.ends.get(before));
+        let end = self.ends.get(number);
+        end.and_then(|&end| self.frames.get(start.copied().unwrap_or(0)..end)).expect("the number is below the length")
+    }
+
+    /// Waits for a message and takes what else is there. Whether there is anything to do: not when told to stop.
+    fn fill(&mut self, socket: &Socket, stop: &AtomicBool) -> bool {
+        socket.receive_waiting(self.place(0));
+        // Acquire: pairs with the Release of the queue, which sets it before it sends a last frame.
+        if stop.load(Ordering::Acquire) {
+            return false;
+        }
+        self.take_rest(socket);
+        while self.len() < BATCH_MAX && self.frames_used() < BATCH_FRAMES_MAX {
+            let next = self.frames_used();
+            if !socket.receive(self.place(next)) {
+                break;
+            }
+            self.take_rest(socket);
+        }
+        true
+    }
+
+    /// Takes the rest of the message of which the first frame has been received into the next place.
+    fn take_rest(&mut self, socket: &Socket) {
+        let mut last = self.frames_used();
+        while self.place(last).more() {
+            last += 1;
+            socket.receive_rest(self.place(last));
+        }
+        self.ends.push(last + 1);
+    }
+
+    /// The frame at this place, at most one behind those that there are.
+    fn place(&mut self, number: usize) -> &mut Frame {
+        if number == self.frames.len() {
+            self.frames.push(Frame::new());
+        }
+        self.frames.get_mut(number).expect("places are taken one after the other")
+    }
+
+    /// Makes room for the next batch. A worker that waits keeps nothing large of its last one.
+    fn clear(&mut self) {
+        self.frames.truncate(INBOX_KEEPS);
+        self.frames.shrink_to(INBOX_KEEPS);
+        for frame in self.frames.iter_mut().filter(|frame| frame.len() > FRAME_KEEPS) {
+            *frame = Frame::new();
+        }
+        self.ends.clear();
+    }
+}

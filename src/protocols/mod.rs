@@ -1,0 +1,4 @@
+//! The four protocols: bytes on one side, verbs on the other. The only sockets of the crate are in here.
+
+pub mod kv;
+pub mod sockets;

@@ -1,0 +1,388 @@
+//! What the protocols need of libzmq, in words of their own: sockets, where they listen, who is at the other end.
+//!
+//! - Receiving and sending here never fail halfway. "Nothing there", "its pipe is full" and "nobody of that name" are
+//!   results; anything else is a mistake of this program, and panics.
+//! - Errors are read from errno as they are: the binding panics at one that it does not list. It is used for what is
+//!   done once (contexts, options), and libzmq itself for what is done for each frame.
+//! - A socket's descriptor is edge-triggered: it becomes readable when a command for the socket comes, and *any* call on
+//!   the socket may take that command away. So a socket is *quiet* when its last call was a receive that found nothing,
+//!   until [`wait`] sees its descriptor readable. A quiet socket is not asked again, and [`wait`] sleeps only if all are
+//!   quiet.
+//!
+//! What is not here: any byte of a protocol, threads, and what to do when a pipe is full.
+
+mod endpoint;
+mod frame;
+mod link;
+mod wait;
+
+use std::cell::Cell;
+use std::ffi::{CString, c_void};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use zmq_sys::{zmq_bind, zmq_errno, zmq_msg_recv, zmq_msg_send, zmq_send};
+
+pub use endpoint::BindError;
+pub use frame::Frame;
+pub use link::{Link, Mark, Progress};
+pub use wait::{Bell, wait};
+
+use crate::limits::FRAME_BYTES_MAX;
+use endpoint::{bind_error, somebody_answers_at};
+
+/// How many connections may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
+const ACCEPT_BACKLOG: i32 = 4096;
+
+/// The sockets of this process, and the threads in which libzmq reads and writes for them.
+#[derive(Clone)]
+pub struct Context(zmq::Context);
+
+impl Context {
+    /// A context of its own, with this many I/O threads.
+    #[must_use]
+    pub fn new(io_threads: i32) -> Self {
+        let context = zmq::Context::new();
+        must(context.set_io_threads(io_threads.max(1)));
+        Self(context)
+    }
+
+    /// For clients that have routing ids: it says so when it cannot send, and lets a connection take over an id. The pipe
+    /// to each client holds so many messages.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn router(&self, messages_in_pipe: i32) -> io::Result<Socket> {
+        let socket = self.socket(zmq::ROUTER)?;
+        must(socket.options.set_router_mandatory(true));
+        must(socket.options.set_router_handover(true));
+        must(socket.options.set_sndhwm(messages_in_pipe));
+        Ok(socket)
+    }
+
+    /// For subscribers, each of whom may fall so many messages behind.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn publisher(&self, messages_in_pipe: i32) -> io::Result<Socket> {
+        let socket = self.socket(zmq::XPUB)?;
+        must(socket.options.set_sndhwm(messages_in_pipe));
+        Ok(socket)
+    }
+
+    /// For one end of a pipe within this process, without a bound in either direction.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn dealer(&self) -> io::Result<Socket> {
+        let socket = self.socket(zmq::DEALER)?;
+        must(socket.options.set_sndhwm(0));
+        must(socket.options.set_rcvhwm(0));
+        Ok(socket)
+    }
+
+    /// A socket with the settings that all sockets here share.
+    fn socket(&self, kind: zmq::SocketType) -> io::Result<Socket> {
+        let mut socket = self.0.socket(kind).map_err(|error| match error {
+            zmq::Error::EMFILE => io::Error::from_raw_os_error(libc::EMFILE),
+            other => io::Error::other(other),
+        })?;
+        // As long as the server runs: what a connection that is gone has not read goes with it, not seconds later.
+        must(socket.set_linger(0));
+        must(socket.set_maxmsgsize(FRAME_BYTES_MAX as i64));
+        must(socket.set_backlog(ACCEPT_BACKLOG));
+        Ok(Socket {
+            raw: socket.as_mut_ptr(),
+            descriptor: must(socket.get_fd()),
+            quiet: Cell::new(false),
+            options: socket,
+        })
+    }
+}
+
+/// What libzmq promises for these arguments.
+fn must<T>(result: zmq::Result<T>) -> T {
+    result.unwrap_or_else(|error| panic!("libzmq refused a valid call: {error}"))
+}
+
+/// Whether a message to a peer may follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Addressed {
+    /// The frames that follow go to it; none of them is refused.
+    Ready,
+    /// Its pipe is full. Nothing was begun.
+    Full,
+    /// There is no such peer (any more). Nothing was begun.
+    Unknown,
+}
+
+/// A socket of libzmq. One thread uses it at a time.
+pub struct Socket {
+    /// What libzmq knows it by; `options` closes it.
+    raw: *mut c_void,
+    /// Readable when a command has come.
+    descriptor: i32,
+    /// Nothing can have come since a receive found nothing.
+    quiet: Cell<bool>,
+    /// The binding's handle, for options.
+    options: zmq::Socket,
+}
+
+// SAFETY: libzmq lets a socket be used by another thread after a full fence, which handing it over is; the pointer is
+// the socket's own, and nothing else has a copy that outlives it. It is not Sync: `raw` and `quiet` see to that.
+#[expect(unsafe_code, reason = "a pointer is not Send by itself")]
+unsafe impl Send for Socket {}
+
+impl Socket {
+    /// Listens at an endpoint, and gives it back with the port that the system chose if it was `*` or 0.
+    ///
+    /// A stale socket in the file system is replaced; one at which somebody still answers is in use.
+    ///
+    /// # Errors
+    /// [`BindError`] if nothing can listen there.
+    #[expect(unsafe_code, reason = "the binding panics at an errno that it does not list")]
+    pub fn bind(&mut self, endpoint: &str) -> Result<String, BindError> {
+        let given = || endpoint.to_owned();
+        if somebody_answers_at(endpoint) {
+            return Err(BindError::InUse { endpoint: given() });
+        }
+        let text = CString::new(endpoint).map_err(|_| BindError::NotAnEndpoint { endpoint: given() })?;
+        // SAFETY: the socket is open as long as `self` is, and `text` is a live string that ends with NUL.
+        let status = unsafe { zmq_bind(self.raw, text.as_ptr()) };
+        if status == -1 {
+            return Err(bind_error(endpoint, errno()));
+        }
+        Ok(must(self.options.get_last_endpoint()).unwrap_or_else(|_| given()))
+    }
+
+    /// Connects to an endpoint within this process.
+    pub fn connect_within(&self, endpoint: &str) {
+        must(self.options.connect(endpoint));
+    }
+
+    /// Receives a frame if one is there. The later frames of a message always are, once its first is.
+    ///
+    /// # Panics
+    /// If the socket cannot receive at all.
+    #[inline]
+    pub fn receive(&self, frame: &mut Frame) -> bool {
+        !self.quiet.get() && self.receive_with(frame, zmq_sys::ZMQ_DONTWAIT)
+    }
+
+    /// Whether a receive has found nothing, and nothing can have come since as far as is known.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.quiet.get()
+    }
+
+    /// Receives the next frame of a message of which one has been received.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline]
+    pub fn receive_rest(&self, frame: &mut Frame) {
+        let received = self.receive(frame);
+        assert!(received, "libzmq gives messages whole");
+    }
+
+    /// Waits for a frame.
+    ///
+    /// # Panics
+    /// If the socket cannot receive at all.
+    pub fn receive_waiting(&self, frame: &mut Frame) {
+        while !self.receive_with(frame, 0) {}
+        self.quiet.set(false);
+    }
+
+    #[inline]
+    #[expect(unsafe_code, reason = "frames are received into again")]
+    fn receive_with(&self, frame: &mut Frame, flags: u32) -> bool {
+        // SAFETY: the socket is open as long as `self` is, and the frame is initialised, which the call leaves it.
+        let status = unsafe { zmq_msg_recv(frame.as_raw(), self.raw, flags.cast_signed()) };
+        if status >= 0 {
+            return true;
+        }
+        match errno() {
+            libc::EAGAIN => self.quiet.set(true),
+            libc::EINTR => {}
+            error => panic!("receiving: errno {error}"),
+        }
+        false
+    }
+
+    /// Sends a frame and leaves it empty; `more` of the same message follow. For sockets that refuse nothing: pipes
+    /// without a bound, publishers, and a router that has just said [`Addressed::Ready`].
+    ///
+    /// # Panics
+    /// If the socket refuses all the same.
+    #[inline]
+    #[expect(unsafe_code, reason = "frames are used again")]
+    pub fn send(&self, frame: &mut Frame, more: bool) {
+        self.quiet.set(false);
+        // SAFETY: the socket is open as long as `self` is, and the frame is initialised, which the call leaves it.
+        let status = unsafe { zmq_msg_send(frame.as_raw(), self.raw, flags(more)) };
+        assert!(status >= 0, "sending: errno {}", errno());
+    }
+
+    /// As [`Socket::send`], of a copy.
+    ///
+    /// # Panics
+    /// If the socket refuses.
+    #[inline]
+    pub fn send_bytes(&self, bytes: &[u8], more: bool) {
+        let sent = self.try_send_bytes(bytes, more);
+        assert!(sent, "sending: errno {}", errno());
+    }
+
+    /// Begins a message of a router to the peer with this routing id.
+    ///
+    /// # Panics
+    /// If the socket is no router.
+    #[inline]
+    pub fn address(&self, id: &[u8]) -> Addressed {
+        if self.try_send_bytes(id, true) {
+            return Addressed::Ready;
+        }
+        match errno() {
+            libc::EAGAIN | libc::EINTR => Addressed::Full,
+            libc::EHOSTUNREACH => Addressed::Unknown,
+            error => panic!("sending: errno {error}"),
+        }
+    }
+
+    #[inline]
+    #[expect(unsafe_code, reason = "the binding makes a frame of it first")]
+    fn try_send_bytes(&self, bytes: &[u8], more: bool) -> bool {
+        self.quiet.set(false);
+        // SAFETY: the socket is open as long as `self` is; the call copies the bytes before it returns.
+        unsafe { zmq_send(self.raw, bytes.as_ptr().cast(), bytes.len(), flags(more)) >= 0 }
+    }
+
+    /// How long the socket goes on sending after it is dropped, to those who are connected then. Not at all, unless this
+    /// says so.
+    pub fn set_linger(&self, linger: Duration) {
+        must(self.options.set_linger(i32::try_from(linger.as_millis()).unwrap_or(i32::MAX)));
+    }
+}
+
+impl AsFd for Socket {
+    #[expect(unsafe_code, reason = "libzmq gives the descriptor as a number")]
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: libzmq keeps the descriptor of the socket's mailbox open until the socket is closed, which only
+        // dropping it does; the borrow ends before.
+        unsafe { BorrowedFd::borrow_raw(self.descriptor) }
+    }
+}
+
+#[inline]
+fn flags(more: bool) -> i32 {
+    let flags = if more { zmq_sys::ZMQ_DONTWAIT | zmq_sys::ZMQ_SNDMORE } else { zmq_sys::ZMQ_DONTWAIT };
+    flags.cast_signed()
+}
+
+/// The error of this thread's last call of libzmq.
+#[expect(unsafe_code, reason = "the binding panics at an errno that it does not list")]
+fn errno() -> i32 {
+    // SAFETY: it reads a variable of the calling thread.
+    unsafe { zmq_errno() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    fn refusal(context: &Context, endpoint: &str) -> BindError {
+        context.dealer().unwrap().bind(endpoint).unwrap_err()
+    }
+
+    #[test]
+    fn an_endpoint_that_cannot_be_had_is_refused_with_its_reason() {
+        let context = Context::new(1);
+        let mut first = context.dealer().unwrap();
+        let taken = first.bind("tcp://127.0.0.1:*").unwrap();
+        assert!(!taken.ends_with('*'), "{taken}");
+        assert!(matches!(refusal(&context, &taken), BindError::InUse { endpoint } if endpoint == taken));
+        let long = format!("ipc:///tmp/{}", "long".repeat(40));
+        assert!(matches!(refusal(&context, &long), BindError::PathTooLong { .. }));
+        for nonsense in ["nonsense", "tcp://", "tcp://127.0.0.1", "udp://127.0.0.1:5555", "a\0b"] {
+            assert!(matches!(refusal(&context, nonsense), BindError::NotAnEndpoint { .. }), "{nonsense}");
+        }
+        assert!(matches!(refusal(&context, "tcp://192.0.2.1:5555"), BindError::NoSuchAddress { .. }));
+        let error = refusal(&context, "ipc:///nonexistent/socket");
+        assert!(error.to_string().contains("ipc:///nonexistent/socket"), "{error}");
+    }
+
+    /// A router and a dealer that are connected over TCP, and a first message with its id.
+    fn connected(context: &Context) -> (Socket, Socket, Frame, Frame) {
+        let mut router = context.router(2_000).unwrap();
+        let endpoint = router.bind("tcp://127.0.0.1:*").unwrap();
+        let dealer = context.dealer().unwrap();
+        dealer.connect_within(&endpoint);
+        dealer.send_bytes(b"hello", false);
+        let (mut id, mut frame) = (Frame::new(), Frame::new());
+        router.receive_waiting(&mut id);
+        router.receive_waiting(&mut frame);
+        (router, dealer, id, frame)
+    }
+
+    #[test]
+    fn a_router_says_who_is_there() {
+        let context = Context::new(1);
+        let (router, dealer, id, _) = connected(&context);
+        assert_eq!(router.address(&id), Addressed::Ready);
+        router.send_bytes(b"answer", false);
+        let mut frame = Frame::new();
+        dealer.receive_waiting(&mut frame);
+        assert_eq!(&*frame, b"answer");
+        assert_eq!(router.address(b"nobody"), Addressed::Unknown);
+    }
+
+    #[test]
+    fn a_link_tells_connections_apart_and_sees_the_end() {
+        let context = Context::new(1);
+        let (router, dealer, id, frame) = connected(&context);
+        let (_, _other, other_id, _) = connected(&context);
+        assert_eq!(Mark::of(&frame), Mark::of(&id));
+        assert_ne!(Mark::of(&frame), Mark::of(&other_id));
+        let link = Link::of(frame);
+        assert!(link.is_open());
+        assert!(matches!(link.progress(), Progress::Acknowledged(bytes) if bytes > 0), "the handshake at least");
+        drop(dealer);
+        let bell = Bell::new().unwrap();
+        while link.is_open() {
+            // libzmq finishes what is closed when the router is asked for more.
+            wait(&[&router], &bell, Some(Duration::from_millis(1)));
+            router.receive(&mut Frame::new());
+        }
+        assert_eq!(link.progress(), Progress::Nothing);
+    }
+
+    #[test]
+    fn a_bell_wakes_who_waits_next() {
+        let bell = Bell::new().unwrap();
+        bell.ring();
+        bell.clone().ring();
+        wait(&[], &bell, None);
+        wait(&[], &bell, Some(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_quiet_socket_is_woken_by_what_comes() {
+        let context = Context::new(1);
+        let bell = Bell::new().unwrap();
+        let (router, dealer, id, _) = connected(&context);
+        let mut frame = Frame::new();
+        for number in 0..1_000_u32 {
+            assert!(!dealer.receive(&mut frame));
+            assert_eq!(router.address(&id), Addressed::Ready);
+            router.send_bytes(&number.to_be_bytes(), false);
+            while !dealer.receive(&mut frame) {
+                wait(&[&dealer], &bell, None);
+            }
+            assert_eq!(*frame, number.to_be_bytes());
+        }
+    }
+}

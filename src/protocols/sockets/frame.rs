@@ -1,0 +1,144 @@
+//! One frame of a message, as libzmq keeps it.
+//!
+//! Why not the binding's own type: that one is made anew for each frame that is received and closed after each that is
+//! sent, which was a seventh of what the queue of `kv` spends on a request. This one is received into again and again.
+
+use std::ffi::CStr;
+use std::ops::Deref;
+use std::{fmt, slice};
+
+use zmq_sys::{
+    zmq_msg_close, zmq_msg_data, zmq_msg_gets, zmq_msg_init, zmq_msg_init_size, zmq_msg_more, zmq_msg_size, zmq_msg_t,
+};
+
+/// One frame. Up to 33 bytes lie in it, longer ones on the heap. Moving one copies neither, nor does sending.
+pub struct Frame(zmq_msg_t);
+
+impl Frame {
+    /// An empty frame.
+    #[must_use]
+    #[expect(unsafe_code, reason = "see the head of the file")]
+    pub fn new() -> Self {
+        let mut message = zmq_msg_t::default();
+        // SAFETY: `message` is a live local of the type that the call fills.
+        let status = unsafe { zmq_msg_init(&raw mut message) };
+        debug_assert_eq!(status, 0, "zmq_msg_init cannot fail");
+        Self(message)
+    }
+
+    /// Whether another frame of the same message follows. Of a frame that was received.
+    #[must_use]
+    #[inline]
+    #[expect(unsafe_code, reason = "see the head of the file")]
+    pub fn more(&self) -> bool {
+        // SAFETY: a frame is initialised as long as it lives, and the call only reads it.
+        unsafe { zmq_msg_more(&raw const self.0) != 0 }
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    #[inline]
+    #[expect(unsafe_code, reason = "see the head of the file")]
+    pub fn len(&self) -> usize {
+        // SAFETY: as in `more`.
+        unsafe { zmq_msg_size(&raw const self.0) }
+    }
+
+    /// Whether it has no bytes.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A property of the connection that it came from, if libzmq knows that.
+    #[expect(unsafe_code, reason = "see the head of the file")]
+    pub(super) fn property(&self, name: &CStr) -> Option<&CStr> {
+        // SAFETY: as in `more`; `name` ends with NUL. The text that is returned belongs to the properties of the
+        // connection, which the frame counts as its own until it is closed or received into: not while it is borrowed.
+        unsafe {
+            let text = zmq_msg_gets(&raw const self.0, name.as_ptr());
+            (!text.is_null()).then(|| CStr::from_ptr(text))
+        }
+    }
+
+    /// For calls that receive into it or send it: it must stay initialised.
+    #[inline]
+    pub(super) fn as_raw(&mut self) -> *mut zmq_msg_t {
+        &raw mut self.0
+    }
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl From<&[u8]> for Frame {
+    #[expect(unsafe_code, reason = "see the head of the file")]
+    fn from(bytes: &[u8]) -> Self {
+        let mut message = zmq_msg_t::default();
+        // SAFETY: `message` is a live local of the type that the call fills. If it has, the frame has room for as many
+        // bytes as are copied, and was not there before, so the two do not overlap.
+        unsafe {
+            let status = zmq_msg_init_size(&raw mut message, bytes.len());
+            assert_eq!(status, 0, "out of memory");
+            let place = zmq_msg_data(&raw mut message);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast(), bytes.len());
+        }
+        Self(message)
+    }
+}
+
+impl Deref for Frame {
+    type Target = [u8];
+
+    #[inline]
+    #[expect(unsafe_code, reason = "see the head of the file")]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: as in `more`; zmq_msg_data takes a pointer to what it could change, and changes nothing. The bytes
+        // are the frame's and stay where they are while it is borrowed, since only `as_raw` gives them away.
+        unsafe {
+            let message = &raw const self.0;
+            slice::from_raw_parts(zmq_msg_data(message.cast_mut()).cast(), zmq_msg_size(message))
+        }
+    }
+}
+
+impl Drop for Frame {
+    #[expect(unsafe_code, reason = "see the head of the file")]
+    fn drop(&mut self) {
+        // SAFETY: it was initialised when it was made, and this is the last that is done with it.
+        let status = unsafe { zmq_msg_close(&raw mut self.0) };
+        debug_assert_eq!(status, 0, "a frame that is initialised can be closed");
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_holds_what_it_was_made_of() {
+        for bytes in [vec![], vec![1], vec![7; 33], vec![9; 34], vec![3; 1 << 20]] {
+            let frame = Frame::from(&bytes[..]);
+            assert_eq!((&*frame, frame.len(), frame.is_empty()), (&bytes[..], bytes.len(), bytes.is_empty()));
+            let moved = Box::new(frame);
+            assert_eq!(**moved, bytes[..]);
+        }
+    }
+
+    #[test]
+    fn an_empty_frame_knows_nothing() {
+        let frame = Frame::new();
+        assert!(frame.is_empty() && !frame.more());
+        assert_eq!(frame.property(c"Peer-Address"), None);
+    }
+}

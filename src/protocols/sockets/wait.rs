@@ -1,0 +1,77 @@
+//! Sleeping until a socket has something or somebody rings.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::Socket;
+
+/// Wakes a thread that waits for sockets. Cheap to clone; clones are the same bell.
+#[derive(Clone, Debug)]
+pub struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    /// A bell that has not been rung.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn new() -> io::Result<Self> {
+        let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self(Arc::new(descriptor)))
+    }
+
+    /// Wakes the thread that waits, or that waits next.
+    #[expect(clippy::host_endian_bytes, reason = "eventfd(2) adds an integer of this host")]
+    pub fn ring(&self) {
+        // It fails only when it has been rung 2^64 − 2 times and not heard: then it rings already.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes back what has been rung.
+    fn silence(&self) {
+        // It fails when it had not been rung.
+        let _ = rustix::io::read(&*self.0, &mut [0_u8; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits until one of the sockets may have something to receive or the bell rings; without a timeout for as long as it
+/// takes. It does not sleep while one of the sockets is not quiet. After a sleep the bell is silent: look for what it was
+/// rung for.
+///
+/// # Panics
+/// If the system cannot wait for these.
+pub fn wait(sockets: &[&Socket], bell: &Bell, timeout: Option<Duration>) {
+    let quiet = sockets.iter().filter(|socket| socket.quiet.get()).count();
+    if quiet == 0 && !sockets.is_empty() {
+        return;
+    }
+    let timeout = if quiet == sockets.len() { timeout } else { Some(Duration::ZERO) };
+    let mut polled = Vec::with_capacity(sockets.len() + 1);
+    polled.push(PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN));
+    polled.extend(sockets.iter().map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)));
+    match poll(&mut polled, timeout.map(timespec).as_ref()) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => return,
+        Ok(_) => {}
+        Err(error) => panic!("waiting for sockets: {error}"),
+    }
+    let mut readable = polled.iter().map(|descriptor| !descriptor.revents().is_empty());
+    if readable.next() == Some(true) {
+        bell.silence();
+    }
+    for (socket, _) in sockets.iter().zip(readable).filter(|(_, readable)| *readable) {
+        socket.quiet.set(false);
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }
+}

@@ -1,0 +1,240 @@
+//! The composition root: every thread and channel of the server is made here, and ended here in reverse order.
+//!
+//! ```text
+//! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
+//!                              │ clock, tables, kv::serve::bind                                  │
+//!                              └ threads: expiry, reaper, publisher, kv-worker-i, kv-queue       │
+//!     kv-queue answers what was taken and ends the workers ◄─────────────────────────────────────┤
+//!     tables close: expiry and reaper end, the publisher when all is announced ◄─────────────────┤
+//!     sockets send what they still hold, up to 5 s ◄─────────────────────────────────────────────┘
+//! ```
+//! A second signal ends the process at once.
+//!
+//! What is not here: arguments (`cli` makes the [`Config`]), and anything that a thread does.
+
+mod cores;
+mod descriptors;
+mod signals;
+
+use std::io::{self, Write};
+use std::thread::JoinHandle;
+
+use thiserror::Error;
+
+pub use cores::{Pin, workers_default};
+
+use crate::allocator;
+use crate::clock::{Clock, wall_nanos};
+use crate::limits::CHANGES_PER_WRITER;
+use crate::protocols::kv::serve::{self, Kv, ServeError, Stopper};
+use crate::protocols::sockets::Context;
+use crate::tables::{Backstage, Settings, Tables};
+use crate::threads;
+
+/// What the server is told to be.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where requests come in; empty is off.
+    pub kv: Vec<String>,
+    /// Where notifications go out, if anywhere.
+    pub publish: Option<String>,
+    /// Notifications that a subscriber may fall behind.
+    pub publish_hwm: i32,
+    /// Longest value, in bytes.
+    pub max_value: usize,
+    /// What all elements together may take, in bytes.
+    pub max_memory: u64,
+    /// How many tables there may be at once.
+    pub max_tables: usize,
+    /// What a client may have outstanding, in bytes.
+    pub client_bytes_max: u64,
+    /// Elements that a new table is laid out for.
+    pub expected_keys: usize,
+    /// Threads that answer requests; 0 is [`workers_default`].
+    pub workers: usize,
+    /// Which cores these are tied to.
+    pub pin: Pin,
+    /// Threads in which libzmq reads and writes.
+    pub io_threads: i32,
+    /// The allocator that was asked for. It is in use since the process began, or it is not: nothing here changes it.
+    pub allocator: allocator::Choice,
+}
+
+/// Why the server does not run.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The frontend could not be made.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The system makes no more threads.
+    #[error("the system makes no more threads: {0}")]
+    Thread(#[source] io::Error),
+    /// The system does not tell about signals.
+    #[error("signals cannot be waited for: {0}")]
+    Signals(#[source] io::Error),
+    /// A core to pin to that this process may not use.
+    #[error("--pin names core {core}, but this process may use {usable:?}")]
+    NoSuchCore {
+        /// As given.
+        core: usize,
+        /// What there is.
+        usable: Vec<usize>,
+    },
+}
+
+/// Runs the server until SIGINT or SIGTERM, and ends it cleanly. Prints on standard output what listens where, one line
+/// each, then `ready`.
+///
+/// # Errors
+/// [`Error`] if it cannot start.
+pub fn run(config: Config) -> Result<(), Error> {
+    descriptors::raise();
+    warn_of_allocator(config.allocator);
+    let mut signals = signals::Watch::new().map_err(Error::Signals)?;
+    let running = start(config)?;
+    print_ready(&running);
+    signals.wait();
+    running.stop();
+    Ok(())
+}
+
+/// Says so when memory comes from elsewhere than was asked for.
+fn warn_of_allocator(asked: allocator::Choice) {
+    let in_use = allocator::in_use();
+    if in_use != asked {
+        tracing::warn!("the allocator is {in_use}, not {asked}: it is chosen before the program begins");
+    }
+}
+
+fn print_ready(running: &Running) {
+    let mut text = String::new();
+    for endpoint in running.kv() {
+        text.push_str(&format!("kv {endpoint}\n"));
+    }
+    if let Some(endpoint) = running.publish() {
+        text.push_str(&format!("publish {endpoint}\n"));
+    }
+    text.push_str("ready\n");
+    let mut out = io::stdout().lock();
+    // The server serves also when nobody reads what it prints.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// A server that runs in threads of this process. Dropping it stops it.
+pub struct Running {
+    kv: Vec<String>,
+    publish: Option<String>,
+    stopper: Stopper,
+    tables: Tables,
+    /// `kv-queue` and the workers: they end when the queue is told to stop.
+    frontend: Vec<JoinHandle<()>>,
+    /// `publisher`, `expiry` and `reaper`: they end when the tables are closed.
+    backstage: Vec<JoinHandle<()>>,
+    /// The last to go: that waits until the sockets have sent what they hold, or lingered long enough.
+    context: Option<Context>,
+}
+
+/// Starts a server in threads of this process.
+///
+/// # Errors
+/// [`Error`] if an endpoint cannot be had, or the system is out of threads or descriptors. Nothing is left running.
+pub fn start(config: Config) -> Result<Running, Error> {
+    let clock = Clock::start();
+    let worker_cores = cores::plan(&config.pin, config.workers, &threads::cores())?;
+    let (tables, backstage) = Tables::new(Settings {
+        expected_keys: config.expected_keys,
+        memory_max: config.max_memory,
+        tables_max: config.max_tables,
+        changes_per_writer: CHANGES_PER_WRITER,
+        version_base: wall_nanos(),
+    });
+    let context = Context::new(config.io_threads);
+    let settings = serve::Settings {
+        endpoints: config.kv,
+        publish: config.publish,
+        publish_hwm: config.publish_hwm,
+        value_max: config.max_value,
+        client_bytes_max: config.client_bytes_max,
+        worker_cores,
+    };
+    let Backstage { changes, expiry, reaper } = backstage;
+    let kv = serve::bind(&context, &settings, clock, &tables, changes)?;
+    let mut running = Running {
+        kv: kv.endpoints.clone(),
+        publish: kv.publish.clone(),
+        stopper: kv.stopper.clone(),
+        tables,
+        frontend: Vec::new(),
+        backstage: Vec::new(),
+        context: Some(context),
+    };
+    running.start_backstage("expiry", move || expiry.run(|| clock.now()))?;
+    running.start_backstage("reaper", move || reaper.run(|| clock.now()))?;
+    running.start_frontend(kv, &settings.worker_cores)?;
+    Ok(running)
+}
+
+impl Running {
+    /// Where requests come in, with the ports that the system chose.
+    #[must_use]
+    pub fn kv(&self) -> &[String] {
+        &self.kv
+    }
+
+    /// Where notifications go out.
+    #[must_use]
+    pub fn publish(&self) -> Option<&str> {
+        self.publish.as_deref()
+    }
+
+    /// Takes no more, answers what was taken, publishes what was committed, and returns when all threads have ended and
+    /// the sockets have sent what they held, or 5 s after that began.
+    pub fn stop(self) {
+        drop(self);
+    }
+
+    fn start_backstage(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let thread = threads::spawn(name, None, work).map_err(Error::Thread)?;
+        self.backstage.push(thread);
+        Ok(())
+    }
+
+    fn start_frontend(&mut self, kv: Kv, cores: &[Option<usize>]) -> Result<(), Error> {
+        self.start_backstage("publisher", || kv.publisher.run())?;
+        // The queue comes first: it tells the workers to end, those too that are all there are when one cannot be made.
+        self.start_one("kv-queue", None, || kv.queue.run())?;
+        for (number, (worker, core)) in kv.workers.into_iter().zip(cores).enumerate() {
+            self.start_one(&format!("kv-worker-{number}"), *core, || worker.run())?;
+        }
+        Ok(())
+    }
+
+    fn start_one(
+        &mut self,
+        name: &str,
+        core: Option<usize>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Error> {
+        let thread = threads::spawn(name, core, work).map_err(Error::Thread)?;
+        self.frontend.push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        join_in_reverse(&mut self.frontend);
+        // The workers' sessions are gone with their threads.
+        self.tables.close();
+        join_in_reverse(&mut self.backstage);
+        drop(self.context.take());
+    }
+}
+
+fn join_in_reverse(threads: &mut Vec<JoinHandle<()>>) {
+    while let Some(thread) = threads.pop() {
+        // A thread that panics has ended the process: there is no other error.
+        let _ = thread.join();
+    }
+}

@@ -1,0 +1,38 @@
+//! SIGINT and SIGTERM: the first asks the server to end, a second one ends it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag::register_conditional_shutdown;
+use signal_hook::iterator::Signals;
+
+/// Exit status of a process that a signal ended, as shells count it: this and the signal's number.
+const SIGNAL_STATUS: i32 = 128;
+
+/// Waits for the first signal.
+pub(super) struct Watch {
+    signals: Signals,
+    /// Set at the first signal; read by the handler of the second.
+    ending: Arc<AtomicBool>,
+}
+
+impl Watch {
+    /// From here on signals do not end the process by themselves.
+    pub(super) fn new() -> io::Result<Self> {
+        let ending = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            register_conditional_shutdown(signal, SIGNAL_STATUS + signal, Arc::clone(&ending))?;
+        }
+        Ok(Self { signals: Signals::new([SIGINT, SIGTERM])?, ending })
+    }
+
+    /// Returns at the first signal. Another one after that ends the process at once.
+    pub(super) fn wait(&mut self) {
+        let first = self.signals.forever().next();
+        debug_assert!(first.is_some(), "the stream of signals has no end");
+        // SeqCst: the handler reads it in a thread of the system's choosing; once for each signal, its cost is no matter.
+        self.ending.store(true, Ordering::SeqCst);
+    }
+}
