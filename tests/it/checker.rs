@@ -1,0 +1,369 @@
+//! Says whether a history of one element can have happened one operation after the other.
+//!
+//! The search is that of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993) with the memory of Lowe
+//! ("Testing for Linearizability", 2017): take an operation that may come first, apply it to a model of the element, go on
+//! with the rest, and never search twice from the same set of operations taken in the same state of the model.
+//!
+//! It looks at one element at a time, which is sound since linearizability is local. CREATE_TABLE and DELETE_TABLE belong to
+//! the history of every element of their table; what is not checked is that all elements see them at one moment. It knows
+//! nothing of sockets or tables: a history is recorded elsewhere.
+//!
+//! ```text
+//! operation   |── invoked ── the server reads its clock ── takes effect ── returned ──|
+//! deadline    that reading + TTL, so it lies in a window; each answer that depends on it makes the window narrower:
+//!             found at c: deadline > c        gone by c: deadline <= c        remaining r at c: deadline = c + r
+//! ```
+
+use std::collections::HashSet;
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+/// Nanoseconds in a millisecond, to which deadlines are rounded up and readings of the clock down.
+const MILLI: u64 = 1_000_000;
+
+/// A value, by a number that each write of a history has for its own.
+pub(crate) type Value = u64;
+
+/// What was asked. TTLs are seconds: `None` keeps the deadline, `Some(0)` removes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    CreateTable,
+    DeleteTable,
+    Update(Value, Option<u32>),
+    Delete,
+    Get,
+    GetEntry,
+    CompareAndSwap(u64, Value, Option<u32>),
+    CompareAndDelete(u64),
+    Touch(u32),
+}
+
+/// What was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Ok,
+    Value(Value),
+    /// Of GET_ENTRY: the remaining time is in milliseconds, `None` if the element has no deadline.
+    Entry(Value, u64, Option<u64>),
+    /// The new version.
+    Swapped(u64),
+    TableExists,
+    TableNotFound,
+    KeyNotFound,
+    /// The current version.
+    VersionMismatch(u64),
+}
+
+/// When an operation happened. `invoked` and `returned` are stamps that only order operations; the other three are
+/// nanoseconds of the clock that deadlines are measured with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) invoked: u64,
+    pub(crate) returned: u64,
+    /// The server read its clock not before this …
+    pub(crate) clock_min: u64,
+    /// … and not after this.
+    pub(crate) clock_max: u64,
+    /// What any clock can have shown when the operation returned; expiry by another thread happened not after this.
+    pub(crate) latest: u64,
+}
+
+/// One operation of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operation {
+    pub(crate) span: Span,
+    pub(crate) request: Request,
+    pub(crate) answer: Answer,
+}
+
+/// Where a deadline lies, in nanoseconds, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Window {
+    earliest: u64,
+    latest: u64,
+}
+
+impl Window {
+    fn of_write(span: &Span, seconds: u32) -> Self {
+        let ttl = u64::from(seconds) * SECOND;
+        Self { earliest: span.clock_min + ttl, latest: span.clock_max + ttl + MILLI }
+    }
+
+    /// What both windows allow.
+    fn meet(self, other: Self) -> Option<Self> {
+        let earliest = self.earliest.max(other.earliest);
+        let latest = self.latest.min(other.latest);
+        (earliest <= latest).then_some(Self { earliest, latest })
+    }
+}
+
+/// An element that is present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Element {
+    value: Value,
+    /// If an answer has told it; otherwise it is above the floor.
+    version: Option<u64>,
+    deadline: Option<Window>,
+}
+
+/// The model: a table that may exist, one element of it, and the versions that are used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Model {
+    table: bool,
+    element: Option<Element>,
+    /// All versions up to this one are used up; the present element's version is above it.
+    floor: u64,
+}
+
+impl Model {
+    /// Without a table, and with all versions to come.
+    const START: Self = Self { table: false, element: None, floor: 0 };
+
+    /// The highest version that is certainly used up, with that of the present element.
+    fn used(&self) -> u64 {
+        let present = self.element.map(|element| element.version.unwrap_or(self.floor + 1));
+        present.unwrap_or(self.floor)
+    }
+
+    /// With a new state of the element, whose version is known only if an answer tells it.
+    fn written(self, value: Value, version: Option<u64>, deadline: Option<Window>) -> Self {
+        Self { floor: self.used(), element: Some(Element { value, version, deadline }), ..self }
+    }
+
+    /// Without the element; that it went is a change with a version of its own.
+    fn gone(self) -> Self {
+        Self { floor: self.used() + 1, element: None, ..self }
+    }
+
+    /// The same, having learnt the version of the present element; `None` if it cannot be that.
+    fn learning(self, version: u64) -> Option<Self> {
+        let element = self.element?;
+        let fits = element.version.map_or(version > self.floor, |known| known == version);
+        let element = Some(Element { version: Some(version), ..element });
+        fits.then_some(Self { element, ..self })
+    }
+
+    /// The same, having learnt that the deadline of the present element lies in this window.
+    fn narrowed(self, window: Window) -> Option<Self> {
+        let element = self.element?;
+        let deadline = Some(element.deadline?.meet(window)?);
+        Some(Self { element: Some(Element { deadline, ..element }), ..self })
+    }
+
+    /// With a table, or without one and its elements.
+    fn with_table(self, table: bool) -> Self {
+        Self { table, element: None, floor: self.used() }
+    }
+
+    /// Whether a version that is new to the element can be this one.
+    fn can_give(&self, version: u64) -> bool {
+        version > self.used()
+    }
+}
+
+/// What the model may be after the operation; nothing if the answer cannot have come from it.
+///
+/// An element with a deadline was either still there when the server read its clock, or had expired by the time the
+/// answer came.
+fn successors(model: &Model, operation: &Operation) -> Vec<Model> {
+    let span = &operation.span;
+    let deadline = model.element.and_then(|element| element.deadline);
+    let about_the_table = matches!(operation.request, Request::CreateTable | Request::DeleteTable);
+    if about_the_table || deadline.is_none() {
+        return apply(model, operation).into_iter().collect();
+    }
+    let alive = model.narrowed(Window { earliest: span.clock_min + 1, latest: u64::MAX });
+    let expired = model.narrowed(Window { earliest: 0, latest: span.latest });
+    let both = [alive, expired.map(Model::gone)];
+    both.into_iter().flatten().filter_map(|model| apply(&model, operation)).collect()
+}
+
+/// The model after the operation, if it answers so; deadlines have been looked at.
+fn apply(model: &Model, operation: &Operation) -> Option<Model> {
+    match (operation.request, operation.answer) {
+        (Request::CreateTable, Answer::Ok) => (!model.table).then(|| model.with_table(true)),
+        (Request::CreateTable, Answer::TableExists) => model.table.then_some(*model),
+        (Request::DeleteTable, Answer::Ok) => model.table.then(|| model.with_table(false)),
+        (_, Answer::TableNotFound) => (!model.table).then_some(*model),
+        _ if !model.table => None,
+        _ if model.element.is_some() => apply_to_present(model, operation),
+        _ => apply_to_absent(model, operation),
+    }
+}
+
+fn apply_to_present(model: &Model, operation: &Operation) -> Option<Model> {
+    let element = model.element?;
+    let span = &operation.span;
+    let holds = |value: Value| (value == element.value).then_some(*model);
+    match (operation.request, operation.answer) {
+        (Request::Update(value, ttl), Answer::Ok) => {
+            Some(model.written(value, None, new_deadline(element.deadline, ttl, span)))
+        }
+        (Request::Delete, Answer::Value(value)) => Some(holds(value)?.gone()),
+        (Request::Get, Answer::Value(value)) => holds(value),
+        (Request::GetEntry, Answer::Entry(value, version, remaining)) => {
+            let model = holds(value)?.learning(version)?;
+            match remaining {
+                Some(millis) => model.narrowed(window_of_remaining(span, millis)),
+                None => element.deadline.is_none().then_some(model),
+            }
+        }
+        (Request::CompareAndSwap(expected, value, ttl), Answer::Swapped(version)) => {
+            let model = model.learning(expected)?;
+            let deadline = new_deadline(element.deadline, ttl, span);
+            let swapped = model.written(value, Some(version), deadline);
+            model.can_give(version).then_some(swapped)
+        }
+        (Request::CompareAndDelete(expected), Answer::Value(value)) => Some(holds(value)?.learning(expected)?.gone()),
+        (
+            Request::CompareAndSwap(expected, ..) | Request::CompareAndDelete(expected),
+            Answer::VersionMismatch(current),
+        ) if current != expected => model.learning(current),
+        (Request::Touch(seconds), Answer::Ok) => {
+            let deadline = new_deadline(element.deadline, Some(seconds), span);
+            Some(Model { element: Some(Element { deadline, ..element }), ..*model })
+        }
+        _ => None,
+    }
+}
+
+fn apply_to_absent(model: &Model, operation: &Operation) -> Option<Model> {
+    let span = &operation.span;
+    match (operation.request, operation.answer) {
+        (Request::Update(value, ttl), Answer::Ok) => Some(model.written(value, None, new_deadline(None, ttl, span))),
+        (Request::CompareAndSwap(0, value, ttl), Answer::Swapped(version)) => {
+            let created = model.written(value, Some(version), new_deadline(None, ttl, span));
+            model.can_give(version).then_some(created)
+        }
+        (Request::CompareAndSwap(expected, ..) | Request::CompareAndDelete(expected), Answer::VersionMismatch(0))
+            if expected != 0 =>
+        {
+            Some(*model)
+        }
+        (
+            Request::Delete | Request::Get | Request::GetEntry | Request::CompareAndDelete(0) | Request::Touch(_),
+            Answer::KeyNotFound,
+        ) => Some(*model),
+        _ => None,
+    }
+}
+
+/// The deadline after a write with this TTL.
+fn new_deadline(kept: Option<Window>, ttl: Option<u32>, span: &Span) -> Option<Window> {
+    match ttl {
+        None => kept,
+        Some(0) => None,
+        Some(seconds) => Some(Window::of_write(span, seconds)),
+    }
+}
+
+/// Where the deadline lies if this much was left of it; either of the two may have been rounded to a millisecond.
+fn window_of_remaining(span: &Span, millis: u64) -> Window {
+    let remaining = millis * MILLI;
+    Window { earliest: (span.clock_min + remaining).saturating_sub(MILLI), latest: span.clock_max + remaining + MILLI }
+}
+
+/// Whether the operations can have happened one after the other, each between its invocation and its return, starting
+/// without a table.
+pub(crate) fn is_linearizable(history: &[Operation]) -> bool {
+    Search::new(history).succeeds()
+}
+
+struct Search {
+    /// In the order of their invocations.
+    operations: Vec<Operation>,
+    /// What has been taken, with the model that it led to: nothing is searched twice.
+    visited: HashSet<(Taken, Model)>,
+}
+
+/// Some operations were taken in some order; these may come next.
+struct Node {
+    /// The last one taken; meaningless in the first node.
+    took: usize,
+    /// Operations that may come next, each with the model that it leads to; the best at the end.
+    choices: Vec<(usize, Model)>,
+}
+
+impl Search {
+    fn new(history: &[Operation]) -> Self {
+        let mut operations = history.to_vec();
+        operations.sort_by_key(|operation| operation.span.invoked);
+        Self { operations, visited: HashSet::new() }
+    }
+
+    /// Goes depth first; the path holds a node more than there are operations taken.
+    fn succeeds(mut self) -> bool {
+        let mut taken = Taken::nothing_of(self.operations.len());
+        let mut path = vec![Node { took: 0, choices: self.choices(&taken, &Model::START) }];
+        while let Some(node) = path.last_mut() {
+            let depth = self.operations.len();
+            if let Some((index, model)) = node.choices.pop() {
+                taken.add(index);
+                if path.len() == depth {
+                    return true;
+                }
+                if self.visited.insert((taken.clone(), model)) {
+                    let choices = self.choices(&taken, &model);
+                    path.push(Node { took: index, choices });
+                } else {
+                    taken.take_back(index);
+                }
+            } else {
+                taken.take_back(node.took);
+                path.pop();
+            }
+        }
+        self.operations.is_empty()
+    }
+
+    /// An operation may come next if it was invoked before any other that is left returned. Those that returned first
+    /// are the likeliest.
+    fn choices(&self, taken: &Taken, model: &Model) -> Vec<(usize, Model)> {
+        let mut horizon = u64::MAX;
+        let mut candidates = Vec::new();
+        for (index, operation) in self.operations.iter().enumerate().skip(taken.prefix()) {
+            if taken.has(index) {
+                continue;
+            }
+            if operation.span.invoked > horizon {
+                break;
+            }
+            horizon = horizon.min(operation.span.returned);
+            candidates.push((index, operation));
+        }
+        candidates.sort_by_key(|(_, operation)| std::cmp::Reverse(operation.span.returned));
+        candidates
+            .into_iter()
+            .flat_map(|(index, operation)| successors(model, operation).into_iter().map(move |next| (index, next)))
+            .collect()
+    }
+}
+
+/// A set of operations, by their indices.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Taken(Box<[u64]>);
+
+impl Taken {
+    fn nothing_of(operations: usize) -> Self {
+        Self(vec![0; operations.div_ceil(64)].into_boxed_slice())
+    }
+
+    fn has(&self, index: usize) -> bool {
+        self.0[index / 64] >> (index % 64) & 1 == 1
+    }
+
+    fn add(&mut self, index: usize) {
+        self.0[index / 64] |= 1 << (index % 64);
+    }
+
+    fn take_back(&mut self, index: usize) {
+        if let Some(word) = self.0.get_mut(index / 64) {
+            *word &= !(1 << (index % 64));
+        }
+    }
+
+    /// How many operations from the first on are all in the set, at least.
+    fn prefix(&self) -> usize {
+        64 * self.0.iter().take_while(|&&word| word == u64::MAX).count()
+    }
+}

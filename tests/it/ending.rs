@@ -1,0 +1,161 @@
+//! The end of a server: what was taken is answered, what was committed is published, and the process says that it is
+//! well.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use spindle::server::{self, Config, Pin};
+
+use crate::harness::Server;
+use crate::peer::Peer;
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A subscriber to everything that is known to hear, and how many notifications it has heard.
+struct Listener {
+    socket: zmq::Socket,
+    heard: usize,
+}
+
+impl Listener {
+    /// Subscribes, and makes changes until the first one is heard.
+    fn tune(context: &zmq::Context, server: &Server, peer: &Peer) -> Self {
+        let socket = context.socket(zmq::SUB).unwrap();
+        socket.set_rcvhwm(0).unwrap();
+        socket.set_linger(0).unwrap();
+        socket.set_subscribe(b"").unwrap();
+        socket.connect(server.publish()).unwrap();
+        let mut listener = Self { socket, heard: 0 };
+        let mut made = 0;
+        while listener.heard == 0 {
+            assert_eq!(peer.call(&[&[2], b"t", b"tune", b""]), [[1]]);
+            made += 1;
+            listener.listen(Duration::from_millis(1));
+        }
+        // Those that were made before the subscription are not heard; of the others all are, in order: a last one ends it.
+        assert_eq!(peer.call(&[&[2], b"t", b"end", b""]), [[1]]);
+        while listener.last_key(PATIENCE).as_deref() != Some(b"end") {}
+        assert!(listener.heard <= made + 1);
+        listener.heard = 0;
+        listener
+    }
+
+    fn last_key(&mut self, time: Duration) -> Option<Vec<u8>> {
+        let millis = i64::try_from(time.as_millis()).unwrap();
+        if self.socket.poll(zmq::POLLIN, millis).unwrap() == 0 {
+            return None;
+        }
+        let message = self.socket.recv_multipart(0).unwrap();
+        self.heard += 1;
+        Some(message[2].clone())
+    }
+
+    /// Hears what is there.
+    fn listen(&mut self, time: Duration) {
+        while self.last_key(time).is_some() {}
+    }
+}
+
+#[test]
+fn a_signal_under_load_leaves_nothing_unanswered_or_unpublished() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let server = Server::start(&["--workers", "2"]);
+        let context = zmq::Context::new();
+        let peer = Peer::connect(&context, server.kv());
+        assert_eq!(peer.call(&[&[0], b"t"]), [[1]]);
+        let mut listener = Listener::tune(&context, &server, &peer);
+        let loud = Peer::connect_with(&context, server.kv(), |socket| socket.set_rcvhwm(0).unwrap());
+        for number in 0..40_000_u32 {
+            loud.ask(&[&[2], b"t", &number.to_be_bytes(), b"value"]);
+            if number == 20_000 {
+                server.signal(signal);
+                break;
+            }
+        }
+        let (status, rest) = server.wait();
+        assert_eq!((status.code(), rest.as_str()), (Some(0), ""));
+        // All that the server sent is on this host; what is not equal by now is on its way to be.
+        let deadline = Instant::now() + PATIENCE;
+        let mut answered = 0;
+        loop {
+            while let Some(reply) = loud.answer_within(Duration::from_millis(20)) {
+                assert_eq!(reply, [[1]]);
+                answered += 1;
+            }
+            listener.listen(Duration::from_millis(20));
+            if answered == listener.heard && answered > 0 {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{answered} answered, {} published", listener.heard);
+        }
+    }
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let server = Server::start(&[]);
+    let context = zmq::Context::new();
+    let peer = Peer::connect(&context, server.kv());
+    assert_eq!(peer.call(&[&[0], b"t"]), [[1]]);
+    // Replies that nobody reads: the server would wait for this client, as long as sockets linger.
+    let deaf = Peer::connect_with(&context, server.kv(), |socket| {
+        socket.set_rcvhwm(1).unwrap();
+        socket.set_rcvbuf(4096).unwrap();
+    });
+    assert_eq!(peer.call(&[&[2], b"t", b"k", &[0; 1000]]), [[1]]);
+    for _ in 0..20_000 {
+        deaf.ask(&[&[4], b"t", b"k"]);
+    }
+    while peer.clients("outstanding_bytes") < 100_000 {}
+    // Whether the first was noticed already cannot be seen from outside; one of those that follow is the second.
+    let process = pidfd_open(server.pid(), PidfdFlags::empty()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| while pidfd_send_signal(&process, Signal::TERM).is_ok() {});
+        let (status, _) = server.wait();
+        assert_eq!(status.code(), Some(128 + 15), "{status}");
+    });
+}
+
+fn config() -> Config {
+    Config {
+        kv: vec!["tcp://127.0.0.1:*".to_owned()],
+        publish: Some("tcp://127.0.0.1:0".to_owned()),
+        publish_hwm: 1_000,
+        max_value: 1_024,
+        max_memory: 1 << 30,
+        max_tables: 10,
+        client_bytes_max: 1 << 20,
+        expected_keys: 0,
+        workers: 2,
+        pin: Pin::Off,
+        io_threads: 1,
+        allocator: spindle::allocator::in_use(),
+    }
+}
+
+#[test]
+fn a_server_within_the_process_gives_its_endpoints_back() {
+    let first = server::start(config()).unwrap();
+    let endpoints = (first.kv().to_vec(), first.publish().map(str::to_owned));
+    let context = zmq::Context::new();
+    let peer = Peer::connect(&context, &endpoints.0[0]);
+    assert_eq!(peer.call(&[&[5]]), [[1]]);
+    drop(peer);
+    first.stop();
+    let second = Config { kv: endpoints.0.clone(), publish: endpoints.1.clone(), ..config() };
+    let second = server::start(second).unwrap();
+    assert_eq!(second.kv(), endpoints.0);
+    let peer = Peer::connect(&context, &endpoints.0[0]);
+    assert_eq!(peer.call(&[&[5]]), [[1]]);
+}
+
+#[test]
+fn a_server_that_cannot_start_leaves_nothing_running() {
+    let running = server::start(config()).unwrap();
+    let taken = running.publish().map(str::to_owned);
+    for _ in 0..50 {
+        let error = server::start(Config { publish: taken.clone(), ..config() }).err().unwrap();
+        assert!(error.to_string().contains(taken.as_deref().unwrap()), "{error}");
+    }
+}

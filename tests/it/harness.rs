@@ -1,0 +1,157 @@
+//! The real server as a process, and the real peers that talk to it.
+//!
+//! A test gets a server of its own on ports that the system picks. Nothing here sleeps: a server is ready when it says
+//! so, and gone when it has been waited for.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+/// The program under test.
+const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
+/// Set by `tests/run`: a peer that is missing is then a failure and not a notice.
+const REAL_PEERS: &str = "SPINDLE_REAL_PEERS";
+/// The endpoint that makes the system pick a port.
+const ANY_PORT: &str = "tcp://127.0.0.1:*";
+
+/// How long a server may take to end: much longer than sockets linger.
+const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+
+/// A running `spindle serve`. Killed when dropped, by its own process id.
+pub(crate) struct Server {
+    child: Child,
+    /// Kept, so that the server can go on printing.
+    output: BufReader<ChildStdout>,
+    kv: Vec<String>,
+    publish: Option<String>,
+}
+
+impl Server {
+    /// Starts a server on ports of its own, with these further flags, and waits until it is ready.
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::start_as(&["--kv", ANY_PORT, "--publish", ANY_PORT], flags)
+    }
+
+    /// Starts a server with exactly these flags, and waits until it is ready.
+    pub(crate) fn start_exactly(flags: &[&str]) -> Self {
+        Self::start_as(&[], flags)
+    }
+
+    fn start_as(endpoints: &[&str], flags: &[&str]) -> Self {
+        let mut child = Command::new(SPINDLE)
+            .arg("serve")
+            .args(endpoints)
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
+        let output = BufReader::new(child.stdout.take().expect("its output is piped"));
+        let mut server = Self { child, output, kv: Vec::new(), publish: None };
+        server.read_until_ready();
+        server
+    }
+
+    /// Takes the endpoints from lines such as `kv tcp://127.0.0.1:5555` until the line `ready`.
+    fn read_until_ready(&mut self) {
+        loop {
+            let mut line = String::new();
+            let bytes = self.output.read_line(&mut line).expect("output is text");
+            assert!(bytes > 0, "the server ended before it was ready");
+            let line = line.trim();
+            if line == "ready" {
+                return;
+            }
+            let endpoint = line.split_whitespace().find(|word| word.contains("://"));
+            match (line.split_whitespace().next(), endpoint) {
+                (Some("kv"), Some(endpoint)) => self.kv.push(endpoint.to_owned()),
+                (Some("publish"), Some(endpoint)) => self.publish = Some(endpoint.to_owned()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Where requests go: the first endpoint of `--kv`.
+    pub(crate) fn kv(&self) -> &str {
+        self.kv.first().expect("the server serves kv")
+    }
+
+    /// Where requests go: all endpoints of `--kv`.
+    pub(crate) fn kv_all(&self) -> &[String] {
+        &self.kv
+    }
+
+    /// Where notifications come from.
+    pub(crate) fn publish(&self) -> &str {
+        self.publish.as_deref().expect("the server publishes")
+    }
+
+    /// The process.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// A signal to this server alone.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("the server is there");
+    }
+
+    /// Waits for the end, and gives the exit status and what was printed after "ready". A server that does not come to
+    /// its end is a failure.
+    pub(crate) fn wait(mut self) -> (ExitStatus, String) {
+        let process = pidfd_open(self.pid(), PidfdFlags::empty()).expect("the server can be watched");
+        let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&PATIENCE));
+        assert_eq!(ended, Ok(1), "the server is still there after {} s", PATIENCE.tv_sec);
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("output is text");
+        let status = self.child.wait().expect("the server can be waited for");
+        (status, rest)
+    }
+
+    /// Asks the server to end as a service manager would, and expects it to end well.
+    pub(crate) fn stop(self) {
+        self.signal(Signal::TERM);
+        let (status, _) = self.wait();
+        assert!(status.success(), "the server ended with {status}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail when the server has ended already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs `spindle` with these arguments to its end.
+pub(crate) fn spindle(arguments: &[&str]) -> Output {
+    Command::new(SPINDLE).args(arguments).stdin(Stdio::null()).output().expect("spindle runs")
+}
+
+/// Runs a script of this directory under the Python that has pyzmq, and expects it to end well.
+/// Without such a Python it says so and does nothing, unless real peers are demanded.
+pub(crate) fn run_python(script: &str, arguments: &[&str]) {
+    let Some(python) = python_with_pyzmq() else {
+        return;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(script);
+    let output =
+        Command::new(python).arg("-B").arg(&script).args(arguments).stdin(Stdio::null()).output().expect("Python runs");
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{} {arguments:?}: {}", script.display(), output.status);
+}
+
+fn python_with_pyzmq() -> Option<PathBuf> {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/venv/bin/python");
+    if python.exists() {
+        return Some(python);
+    }
+    assert!(std::env::var_os(REAL_PEERS).is_none(), "{REAL_PEERS} is set, and there is no {}", python.display());
+    eprintln!("skipped: {} is missing; tests/run makes it", python.display());
+    None
+}

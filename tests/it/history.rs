@@ -1,0 +1,233 @@
+//! Records what racing clients ask and are answered, and has every element's history checked.
+//!
+//! Clients and what they talk to are told apart: a [`Peer`] performs requests and says when it did so; the rest is the same
+//! for sockets and for tables in process.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use crate::chance::Chance;
+use crate::checker::{Answer, Operation, Request, Span, Value, is_linearizable};
+
+/// A request with the places of its table and key in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    pub(crate) table: usize,
+    pub(crate) key: usize,
+    pub(crate) request: Request,
+}
+
+impl Ask {
+    fn is_about_the_table(&self) -> bool {
+        matches!(self.request, Request::CreateTable | Request::DeleteTable)
+    }
+}
+
+/// What performs requests for one client.
+pub(crate) trait Peer {
+    /// Performs these in order, and says when each happened and what was answered.
+    fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Answer)>;
+}
+
+/// Who asks what in one round.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) tables: usize,
+    pub(crate) keys: usize,
+    /// Requests of each client, at least …
+    pub(crate) requests: usize,
+    /// … and how long it goes on sending them, at least.
+    pub(crate) lasting: Duration,
+    /// How many requests a client may send at once.
+    pub(crate) batch_max: usize,
+    /// One of so many requests creates or deletes a table.
+    pub(crate) table_request_every: usize,
+    /// TTLs that writes choose from.
+    pub(crate) ttls: &'static [Option<u32>],
+}
+
+pub(crate) type Record = (Ask, Operation);
+
+/// How often each kind of answer came, over all rounds: a race in which nothing is ever refused shows little.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally(BTreeMap<&'static str, usize>);
+
+impl Tally {
+    fn count(&mut self, answer: Answer) {
+        let kind = match answer {
+            Answer::Ok => "ok",
+            Answer::Value(_) => "value",
+            Answer::Entry(..) => "entry",
+            Answer::Swapped(_) => "swapped",
+            Answer::TableExists => "table exists",
+            Answer::TableNotFound => "table not found",
+            Answer::KeyNotFound => "key not found",
+            Answer::VersionMismatch(0) => "mismatch with an absent element",
+            Answer::VersionMismatch(_) => "mismatch with a present element",
+        };
+        *self.0.entry(kind).or_default() += 1;
+    }
+
+    /// Every kind of answer has come.
+    pub(crate) fn assert_all_kinds(&self) {
+        println!("{:?}", self.0);
+        assert_eq!(self.0.len(), 9, "some kind of answer never came: {self:?}");
+    }
+}
+
+/// Lets all peers work the plan at once, and expects the history of each element to be linearizable.
+pub(crate) fn check_round<P: Peer + Send>(plan: &Plan, seed: u64, peers: &mut [P], tally: &mut Tally) {
+    let records = record_round(plan, seed, peers);
+    for (_, operation) in &records {
+        tally.count(operation.answer);
+    }
+    if let Some(violation) = find_violation(plan, &records) {
+        panic!("seed {seed}, {violation}");
+    }
+}
+
+/// Lets all peers work the plan at once.
+pub(crate) fn record_round<P: Peer + Send>(plan: &Plan, seed: u64, peers: &mut [P]) -> Vec<Record> {
+    let barrier = Barrier::new(peers.len());
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = peers
+            .iter_mut()
+            .enumerate()
+            .map(|(number, peer)| {
+                let client = Client::new(plan, seed, number);
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    barrier.wait();
+                    client.work(peer)
+                })
+            })
+            .collect();
+        clients.into_iter().flat_map(|client| client.join().expect("a client does not panic")).collect()
+    })
+}
+
+/// An element whose history is not linearizable, with that history.
+pub(crate) fn find_violation(plan: &Plan, records: &[Record]) -> Option<String> {
+    let histories = histories(plan, records);
+    let ((table, key), history) = histories.into_iter().find(|(_, history)| !is_linearizable(history))?;
+    let lines: Vec<String> = history.iter().map(|operation| format!("{operation:?}")).collect();
+    Some(format!("table {table}, key {key}: not linearizable\n{}", lines.join("\n")))
+}
+
+/// What happened to each element, by its table and key, in the order of the invocations.
+fn histories(plan: &Plan, records: &[Record]) -> BTreeMap<(usize, usize), Vec<Operation>> {
+    let mut histories: BTreeMap<_, Vec<Operation>> = BTreeMap::new();
+    for (ask, operation) in records {
+        let keys = if ask.is_about_the_table() { 0..plan.keys } else { ask.key..ask.key + 1 };
+        for key in keys {
+            histories.entry((ask.table, key)).or_default().push(*operation);
+        }
+    }
+    for history in histories.values_mut() {
+        history.sort_by_key(|operation| operation.span.invoked);
+    }
+    histories
+}
+
+/// One client's part of a round.
+struct Client<'p> {
+    plan: &'p Plan,
+    chance: Chance,
+    /// The next value; no two writes of a round have the same.
+    next_value: Value,
+    /// The version that this client saw last of an element.
+    versions: HashMap<(usize, usize), u64>,
+}
+
+impl<'p> Client<'p> {
+    fn new(plan: &'p Plan, seed: u64, number: usize) -> Self {
+        Self {
+            plan,
+            chance: Chance::new(seed.wrapping_mul(1_000).wrapping_add(number as u64)),
+            next_value: number as u64 * 1_000_000,
+            versions: HashMap::new(),
+        }
+    }
+
+    fn work(mut self, peer: &mut impl Peer) -> Vec<Record> {
+        // Whoever comes first creates the table; the others are told that it exists.
+        let mut asks: Vec<Ask> = (0..self.plan.tables).map(|table| self.about(table, Request::CreateTable)).collect();
+        let mut records = Vec::new();
+        let start = Instant::now();
+        while records.len() < self.plan.requests || start.elapsed() < self.plan.lasting {
+            for (&ask, (span, answer)) in asks.iter().zip(peer.perform(&asks)) {
+                self.learn(&ask, answer);
+                let operation = Operation { span, request: ask.request, answer };
+                records.push((ask, operation));
+            }
+            let count = 1 + self.chance.below(self.plan.batch_max);
+            asks = (0..count).map(|_| self.next_ask()).collect();
+        }
+        records
+    }
+
+    fn about(&self, table: usize, request: Request) -> Ask {
+        Ask { table, key: 0, request }
+    }
+
+    fn next_ask(&mut self) -> Ask {
+        let table = self.chance.below(self.plan.tables);
+        if self.chance.below(self.plan.table_request_every) == 0 {
+            let request = self.chance.pick(&[
+                Request::CreateTable,
+                Request::CreateTable,
+                Request::CreateTable,
+                Request::DeleteTable,
+            ]);
+            return self.about(table, request);
+        }
+        let key = self.chance.below(self.plan.keys);
+        let request = self.next_request((table, key));
+        Ask { table, key, request }
+    }
+
+    fn next_request(&mut self, element: (usize, usize)) -> Request {
+        let ttl = self.chance.pick(self.plan.ttls);
+        let seen = self.versions.get(&element).copied().unwrap_or(0);
+        // Mostly what was seen last, at times a version that is long gone or that nobody has.
+        let expected = self.chance.pick(&[seen, seen, seen, 0, seen.saturating_sub(1)]);
+        match self.chance.below(100) {
+            0..25 => Request::Update(self.new_value(), ttl),
+            25..40 => Request::Get,
+            40..60 => Request::GetEntry,
+            60..70 => Request::Delete,
+            70..87 => Request::CompareAndSwap(expected, self.new_value(), ttl),
+            87..94 => Request::CompareAndDelete(expected),
+            _ => Request::Touch(ttl.unwrap_or(0)),
+        }
+    }
+
+    fn new_value(&mut self) -> Value {
+        self.next_value += 1;
+        self.next_value
+    }
+
+    fn learn(&mut self, ask: &Ask, answer: Answer) {
+        let version = match answer {
+            Answer::Entry(_, version, _) | Answer::Swapped(version) | Answer::VersionMismatch(version) => version,
+            _ => return,
+        };
+        self.versions.insert((ask.table, ask.key), version);
+    }
+}
+
+/// The bytes of a value: its number, and filling whose length depends on it.
+pub(crate) fn bytes_of(value: Value) -> Vec<u8> {
+    let mut bytes = value.to_be_bytes().to_vec();
+    bytes.resize(8 + usize::try_from(value % 50).expect("it is small"), 0xee);
+    bytes
+}
+
+/// The number of a value that was made by [`bytes_of`].
+pub(crate) fn value_of(bytes: &[u8]) -> Value {
+    let number = bytes.first_chunk().expect("a value begins with its number");
+    let value = Value::from_be_bytes(*number);
+    assert_eq!(bytes, bytes_of(value), "a value is torn");
+    value
+}

@@ -1,0 +1,151 @@
+//! How the server starts, what it says when it cannot, and how it ends.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+use spindle::protocols::kv::client::Client;
+use spindle::protocols::kv::wire::{Reply, Request, TableName};
+
+use crate::harness::{Server, spindle};
+
+/// The only line that a program which could not do its work has to say.
+#[track_caller]
+fn assert_one_line(arguments: &[&str], status: i32, about: &str) {
+    let output = spindle(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{arguments:?}: {said}");
+    assert!(said.contains(about), "{arguments:?} says nothing of {about}: {said}");
+}
+
+#[test]
+fn bad_usage_is_one_line_and_status_2() {
+    for (arguments, about) in [
+        (&["serve", "--nonsense"][..], "--nonsense"),
+        (&["serve", "--workers", "none"], "--workers"),
+        (&["serve", "--workers", "0"], "--workers"),
+        (&["serve", "--allocator", "tcmalloc"], "--allocator"),
+        (&["serve", "--max-memory", "110%"], "--max-memory"),
+        (&["serve", "--max-value", "99999999999"], "--max-value"),
+        (&["serve", "--pin", "x"], "--pin"),
+        (&["serve", "--kv", "nonsense"], "nonsense"),
+        (&["fly"], "fly"),
+        (&["get", "table"], "KEY"),
+        (&["touch", "table", "key", "--ttl", "soon"], "--ttl"),
+    ] {
+        assert_one_line(arguments, 2, about);
+    }
+}
+
+#[test]
+fn help_is_there_for_everything() {
+    let commands =
+        ["serve", "create-table", "delete-table", "tables", "set", "get", "delete", "touch", "watch", "stats"];
+    for command in commands.into_iter().chain(["ping"]) {
+        let output = spindle(&[command, "--help"]);
+        assert!(output.status.success() && !output.stdout.is_empty(), "{command} --help");
+    }
+}
+
+#[test]
+fn an_endpoint_in_use_is_one_line_and_status_1() {
+    let server = Server::start(&[]);
+    assert_one_line(&["serve", "--kv", server.kv(), "--publish", "off"], 1, server.kv());
+    assert_one_line(&["serve", "--kv", "tcp://127.0.0.1:*", "--publish", server.kv()], 1, server.kv());
+    server.stop();
+}
+
+#[test]
+fn a_server_that_is_not_there_is_one_line_and_status_1() {
+    assert_one_line(&["ping", "--connect", "ipc:///nonexistent/spindle"], 1, "ipc:///nonexistent/spindle");
+}
+
+#[test]
+fn both_signals_end_the_server_well() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let server = Server::start(&[]);
+        server.signal(signal);
+        let (status, _) = server.wait();
+        assert!(status.success(), "{signal:?}: {status}");
+    }
+}
+
+#[test]
+fn several_endpoints_serve_the_same_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let ipc = format!("ipc://{}/kv", folder.path().display());
+    let server = Server::start(&["--kv", &ipc]);
+    assert_eq!(server.kv_all().len(), 2, "{:?}", server.kv_all());
+    Client::connect(server.kv()).unwrap().create_table(b"t").unwrap();
+    let mut other = Client::connect(&ipc).unwrap();
+    assert_eq!(other.update(b"t", b"k", b"v", None), Ok(()));
+    server.stop();
+}
+
+#[test]
+fn a_server_without_notifications_serves() {
+    let server = Server::start_exactly(&["--kv", "tcp://127.0.0.1:*", "--publish", "off"]);
+    let mut client = Client::connect(server.kv()).unwrap();
+    client.create_table(b"t").unwrap();
+    for number in 0..200_u8 {
+        client.update(b"t", &[number], b"v", None).unwrap();
+    }
+    client.delete_table(b"t").unwrap();
+    server.stop();
+}
+
+#[test]
+fn what_was_answered_before_the_end_was_answered_in_order() {
+    let server = Server::start(&["--workers", "4"]);
+    let mut client = Client::connect(server.kv()).unwrap();
+    client.create_table(b"t").unwrap();
+    let (table, key) = (TableName::spelt(b"t"), &b"k"[..]);
+    for number in 0..20_000_u32 {
+        let value = &number.to_be_bytes();
+        let swap: Request<'_> = Request::CompareAndSwap { table, key, expected: 0, value, ttl: None };
+        client.send(&swap).unwrap();
+        let delete: Request<'_> = Request::Delete { table, key };
+        client.send(&delete).unwrap();
+    }
+    // The first answer has come, so the server is in the midst of it.
+    assert!(matches!(client.receive(), Ok(Reply::Version(_))));
+    server.signal(Signal::TERM);
+    let mut answered = 1;
+    while let Ok(reply) = client.receive() {
+        match (answered % 2, reply) {
+            (0, Reply::Version(_)) => {}
+            (_, Reply::Value(value)) => assert_eq!(value, u32::to_be_bytes(answered / 2)),
+            (_, reply) => panic!("answer {answered} is {reply:?}"),
+        }
+        answered += 1;
+        if client.in_flight() == 0 {
+            break;
+        }
+    }
+    let (status, _) = server.wait();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn libzmq_wakes_threads_through_eventfds() {
+    let server = Server::start(&[]);
+    let folder = format!("/proc/{}/fd", server.pid().as_raw_nonzero());
+    let links = std::fs::read_dir(Path::new(&folder)).unwrap();
+    let eventfds = links
+        .filter_map(|link| std::fs::read_link(link.unwrap().path()).ok())
+        .filter(|target| target.to_string_lossy().contains("[eventfd]"))
+        .count();
+    // The I/O thread, the reaper of sockets, and each of our sockets has one.
+    assert!(eventfds >= 5, "{eventfds} eventfds: libzmq was built without them");
+    server.stop();
+}
+
+#[test]
+fn the_allocator_is_chosen_at_run_time() {
+    for allocator in ["mimalloc", "jemalloc", "system"] {
+        let server = Server::start(&["--allocator", allocator]);
+        let report = Client::connect(server.kv()).unwrap().stats().unwrap();
+        assert!(report.contains(&format!("\"{allocator}\"")), "{report}");
+        server.stop();
+    }
+}

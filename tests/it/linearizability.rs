@@ -1,0 +1,300 @@
+//! Histories of racing clients, in process and over sockets, are linearizable.
+//!
+//! In process the clock runs much faster than the world's, so that TTLs of a second end in the midst of a race.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::Thread;
+use std::time::Duration;
+
+use spindle::clock::{Clock, Now};
+use spindle::protocols::kv::client::{Client, Error};
+use spindle::protocols::kv::wire::Reason;
+use spindle::tables::{Backstage, Batch, Refusal, Session, Settings, Tables};
+
+use crate::checker::{Answer, Request, Span};
+use crate::harness::Server;
+use crate::history::{Ask, Peer, Plan, Tally, bytes_of, check_round, value_of};
+
+/// Some writes keep the deadline, some set it, some remove it.
+const TTLS: &[Option<u32>] = &[None, None, Some(1), Some(1), Some(0)];
+
+/// Two elements that everybody fights for.
+const FIGHT: Plan = Plan {
+    tables: 1,
+    keys: 2,
+    requests: 100,
+    lasting: Duration::ZERO,
+    batch_max: 3,
+    table_request_every: 35,
+    ttls: TTLS,
+};
+
+/// A clock that runs faster than the world's, and stamps that order what the threads do.
+struct World {
+    clock: Clock,
+    /// How many of its seconds pass in one of the world's.
+    haste: u64,
+    stamps: AtomicU64,
+}
+
+impl World {
+    fn new(haste: u64) -> Self {
+        Self { clock: Clock::start(), haste, stamps: AtomicU64::new(0) }
+    }
+
+    fn now(&self) -> Now {
+        Now::from_nanos(self.clock.now().nanos() * self.haste)
+    }
+
+    fn stamp(&self) -> u64 {
+        // SeqCst: one order of all stamps, in which each thread's are where the thread was.
+        self.stamps.fetch_add(1, Ordering::SeqCst)
+    }
+}
+
+fn table_name(round: u64, table: usize) -> Vec<u8> {
+    format!("round {round} table {table}").into_bytes()
+}
+
+fn key_name(key: usize) -> Vec<u8> {
+    format!("key {key}").into_bytes()
+}
+
+/// A client that has a session on the tables.
+struct InProcess<'w> {
+    world: &'w World,
+    session: Session,
+    /// Sleeps by the world's clock, which is far too slow for it: woken after each batch.
+    expiry: Thread,
+    round: u64,
+}
+
+impl Peer for InProcess<'_> {
+    fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Answer)> {
+        let invoked: Vec<u64> = asks.iter().map(|_| self.world.stamp()).collect();
+        let mut performed = Vec::new();
+        while performed.len() < asks.len() {
+            // The clock is read after the requests have come, and anew after each wait, as a worker does it.
+            let now = self.world.now();
+            let mut batch = self.session.batch(now);
+            if invoked[0].is_multiple_of(8) {
+                // Others get on while this one holds its guard and its reading.
+                std::thread::yield_now();
+            }
+            for (ask, &invoked) in asks.iter().zip(&invoked).skip(performed.len()) {
+                let Some(answer) = answer_in_process(&mut batch, self.round, ask) else {
+                    break;
+                };
+                let span = Span {
+                    invoked,
+                    clock_min: now.nanos(),
+                    clock_max: now.nanos(),
+                    latest: self.world.now().nanos(),
+                    returned: self.world.stamp(),
+                };
+                performed.push((span, answer));
+            }
+            drop(batch);
+            self.expiry.unpark();
+            if performed.len() < asks.len() {
+                self.session.wait();
+            }
+        }
+        performed
+    }
+}
+
+/// `None` if the tables were too busy.
+fn answer_in_process(batch: &mut Batch<'_>, round: u64, ask: &Ask) -> Option<Answer> {
+    let table = table_name(round, ask.table);
+    let key = key_name(ask.key);
+    let done = |()| Answer::Ok;
+    let value = |bytes: &[u8]| Answer::Value(value_of(bytes));
+    let outcome = match ask.request {
+        Request::CreateTable => batch.create_table(&table, &table).map(done),
+        Request::DeleteTable => batch.delete_table(&table).map(done),
+        Request::Update(number, ttl) => batch.update(&table, &key, &bytes_of(number), ttl).map(done),
+        Request::Delete => batch.delete(&table, &key).map(value),
+        Request::Get => batch.get(&table, &key).map(value),
+        Request::GetEntry => batch
+            .get_entry(&table, &key)
+            .map(|entry| Answer::Entry(value_of(entry.value), entry.version, entry.remaining_millis)),
+        Request::CompareAndSwap(expected, number, ttl) => {
+            batch.compare_and_swap(&table, &key, expected, &bytes_of(number), ttl).map(Answer::Swapped)
+        }
+        Request::CompareAndDelete(expected) => batch.compare_and_delete(&table, &key, expected).map(value),
+        Request::Touch(ttl) => batch.touch(&table, &key, ttl).map(done),
+    };
+    match outcome {
+        Ok(answer) => Some(answer),
+        Err(Refusal::Busy) => None,
+        Err(refusal) => Some(answer_of(refusal)),
+    }
+}
+
+fn answer_of(refusal: Refusal) -> Answer {
+    match refusal {
+        Refusal::TableExists => Answer::TableExists,
+        Refusal::TableNotFound => Answer::TableNotFound,
+        Refusal::KeyNotFound => Answer::KeyNotFound,
+        Refusal::VersionMismatch { current } => Answer::VersionMismatch(current),
+        Refusal::OutOfMemory | Refusal::TooManyTables | Refusal::Busy => {
+            panic!("{refusal:?}: there is room enough")
+        }
+    }
+}
+
+/// Runs `work` on tables with all the threads behind them, and gives how many elements have expired.
+fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tables, &Thread)) -> u64 {
+    let settings = Settings {
+        expected_keys: 16,
+        memory_max: 1 << 30,
+        tables_max: 65_536,
+        changes_per_writer,
+        version_base: 1_000_000,
+    };
+    let (tables, backstage) = Tables::new(settings);
+    let Backstage { mut changes, expiry, reaper } = backstage;
+    std::thread::scope(|scope| {
+        let expiry = scope.spawn(|| expiry.run(|| world.now()));
+        scope.spawn(|| reaper.run(|| world.now()));
+        scope.spawn(move || {
+            let publisher = std::thread::current();
+            changes.set_waker(Box::new(move || publisher.unpark()));
+            while !changes.drain(1_000, &mut |_, _, _| {}).closed {
+                if changes.prepare_sleep(false) {
+                    std::thread::park();
+                }
+            }
+        });
+        work(&tables, expiry.thread());
+        tables.close();
+    });
+    tables.census().expired
+}
+
+/// Lets clients fight in many rounds, each with tables of its own.
+fn fight_in_process(plan: &Plan, haste: u64, changes_per_writer: usize, clients: usize, rounds: u64) {
+    let world = World::new(haste);
+    let mut tally = Tally::default();
+    let expired = with_tables(&world, changes_per_writer, |tables, expiry| {
+        let session = || InProcess { world: &world, session: tables.session(), expiry: expiry.clone(), round: 0 };
+        let mut peers: Vec<_> = (0..clients).map(|_| session()).collect();
+        for round in 0..rounds {
+            for peer in &mut peers {
+                peer.round = round;
+            }
+            check_round(plan, round, &mut peers, &mut tally);
+        }
+    });
+    assert!(expired > 0, "nothing has expired");
+    tally.assert_all_kinds();
+}
+
+#[test]
+fn racing_sessions_are_linearizable() {
+    fight_in_process(&FIGHT, 50_000, 1 << 16, 4, 800);
+}
+
+#[test]
+fn racing_sessions_that_run_out_of_credits_are_linearizable() {
+    fight_in_process(&FIGHT, 50_000, 16, 4, 800);
+}
+
+/// A client with a connection of its own.
+struct OverSockets<'w> {
+    clock: &'w Clock,
+    client: Client,
+    round: u64,
+}
+
+impl Peer for OverSockets<'_> {
+    fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Answer)> {
+        asks.iter().map(|ask| self.perform_one(ask)).collect()
+    }
+}
+
+impl OverSockets<'_> {
+    fn perform_one(&mut self, ask: &Ask) -> (Span, Answer) {
+        let invoked = self.clock.now().nanos();
+        let answer = answer_over_sockets(&mut self.client, self.round, ask);
+        let returned = self.clock.now().nanos();
+        let span = Span { invoked, returned, clock_min: invoked, clock_max: returned, latest: returned };
+        (span, answer)
+    }
+}
+
+fn answer_over_sockets(client: &mut Client, round: u64, ask: &Ask) -> Answer {
+    let table = table_name(round, ask.table);
+    let key = key_name(ask.key);
+    let done = |()| Answer::Ok;
+    let value = |bytes: Vec<u8>| Answer::Value(value_of(&bytes));
+    let outcome = match ask.request {
+        Request::CreateTable => client.create_table(&table).map(done),
+        Request::DeleteTable => client.delete_table(&table).map(done),
+        Request::Update(number, ttl) => client.update(&table, &key, &bytes_of(number), ttl).map(done),
+        Request::Delete => client.delete(&table, &key).map(value),
+        Request::Get => client.get(&table, &key).map(value),
+        Request::GetEntry => client
+            .get_entry(&table, &key)
+            .map(|entry| Answer::Entry(value_of(&entry.value), entry.version, entry.remaining_millis)),
+        Request::CompareAndSwap(expected, number, ttl) => {
+            client.compare_and_swap(&table, &key, expected, &bytes_of(number), ttl).map(Answer::Swapped)
+        }
+        Request::CompareAndDelete(expected) => client.compare_and_delete(&table, &key, expected).map(value),
+        Request::Touch(ttl) => client.touch(&table, &key, ttl).map(done),
+    };
+    match outcome {
+        Ok(answer) => answer,
+        Err(Error::Refused(reason)) => answer_of_reason(reason),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn answer_of_reason(reason: Reason) -> Answer {
+    match reason {
+        Reason::TableExists => Answer::TableExists,
+        Reason::TableNotFound => Answer::TableNotFound,
+        Reason::KeyNotFound => Answer::KeyNotFound,
+        Reason::VersionMismatch { current } => Answer::VersionMismatch(current),
+        other => panic!("{}: nothing here deserves that", other.text()),
+    }
+}
+
+/// Lets clients with connections of their own work the plan, in rounds with tables of their own.
+fn fight_over_sockets(plan: &Plan, clients: usize, rounds: u64) {
+    let server = Server::start(&["--workers", "4"]);
+    let clock = Clock::start();
+    let connect =
+        |_| OverSockets { clock: &clock, client: Client::connect(server.kv()).expect("the server is there"), round: 0 };
+    let mut peers: Vec<_> = (0..clients).map(connect).collect();
+    let mut tally = Tally::default();
+    for round in 0..rounds {
+        for peer in &mut peers {
+            peer.round = round;
+        }
+        check_round(plan, round, &mut peers, &mut tally);
+    }
+    tally.assert_all_kinds();
+    server.stop();
+}
+
+#[test]
+fn racing_clients_are_linearizable() {
+    fight_over_sockets(&FIGHT, 5, 100);
+}
+
+/// Many elements, so that each has a short history of the seconds in which its deadlines pass.
+#[test]
+fn racing_clients_are_linearizable_while_elements_expire() {
+    let plan = Plan {
+        tables: 40,
+        keys: 20,
+        requests: 1_000,
+        lasting: Duration::from_secs(3),
+        batch_max: 1,
+        table_request_every: 500,
+        ttls: TTLS,
+    };
+    fight_over_sockets(&plan, 5, 1);
+}

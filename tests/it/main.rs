@@ -1,0 +1,38 @@
+//! All integration tests in one program: each chapter is a module, each module line says what it shows.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+/// Chance that a seed decides, so that a failure can be had again.
+mod chance;
+/// Says whether a history of one element can have happened one operation after the other.
+mod checker;
+/// Broken histories are rejected and tricky ones accepted: the checker can be believed.
+mod checker_trial;
+/// Every command, error, limit and order of faults, with our own client.
+mod conformance;
+/// A server that ends answers what it took and publishes what it committed.
+mod ending;
+/// Starts the real server, stops it, runs scripts of real peers.
+mod harness;
+/// Records what racing clients ask and are answered, for the checker.
+mod history;
+/// Stores with a flaw are found out by recording and checking what they do.
+mod history_trial;
+/// How the server starts, what it says when it cannot, and how it ends.
+mod lifecycle;
+/// Histories of racing clients, in process and over sockets, are linearizable.
+mod linearizability;
+/// A subscriber that only listens knows what is in the tables.
+mod mirror;
+/// A client that does what a well-behaved one does not.
+mod peer;
+/// The same protocol as seen by pyzmq, from the specification alone.
+mod pyzmq;
+/// Order under pipelining, and no client that others could disturb: by not reading, vanishing, or being two thousand.
+mod serving;
+/// Rust source as the tidy rules see it: code without comments, and the paths that it names.
+mod source;
+/// A table of a million elements goes while others work.
+mod taking_down;
+/// The source text keeps the floors, the places of the dependencies and the house rules.
+mod tidy;

@@ -1,0 +1,71 @@
+//! A client of a few lines, for what a well-behaved one does not do: pipelines without reading, ids, half messages.
+
+use std::time::Duration;
+
+/// How long a test waits for what must come.
+const PATIENCE_MILLIS: i32 = 20_000;
+
+/// Frames of a request or a reply.
+pub(crate) type Frames = Vec<Vec<u8>>;
+
+/// A DEALER.
+pub(crate) struct Peer {
+    socket: zmq::Socket,
+}
+
+impl Peer {
+    /// With an id that the server chooses.
+    pub(crate) fn connect(context: &zmq::Context, endpoint: &str) -> Self {
+        Self::connect_with(context, endpoint, |_| {})
+    }
+
+    /// With an id of its own.
+    pub(crate) fn connect_as(context: &zmq::Context, endpoint: &str, id: &[u8]) -> Self {
+        Self::connect_with(context, endpoint, |socket| socket.set_identity(id).unwrap())
+    }
+
+    /// With options of the test's choice.
+    pub(crate) fn connect_with(context: &zmq::Context, endpoint: &str, options: impl FnOnce(&zmq::Socket)) -> Self {
+        let socket = context.socket(zmq::DEALER).unwrap();
+        socket.set_linger(0).unwrap();
+        socket.set_rcvtimeo(PATIENCE_MILLIS).unwrap();
+        socket.set_sndtimeo(PATIENCE_MILLIS).unwrap();
+        options(&socket);
+        socket.connect(endpoint).unwrap();
+        Self { socket }
+    }
+
+    /// Sends a request.
+    pub(crate) fn ask(&self, frames: &[&[u8]]) {
+        self.socket.send_multipart(frames, 0).expect("the server takes what is sent");
+    }
+
+    /// Receives a reply.
+    pub(crate) fn answer(&self) -> Frames {
+        self.socket.recv_multipart(0).expect("an answer comes")
+    }
+
+    /// Sends a request and receives its reply.
+    pub(crate) fn call(&self, frames: &[&[u8]]) -> Frames {
+        self.ask(frames);
+        self.answer()
+    }
+
+    /// The next reply if one comes within this time: for what must not come, and for the end of what comes.
+    pub(crate) fn answer_within(&self, time: Duration) -> Option<Frames> {
+        let millis = i64::try_from(time.as_millis()).unwrap();
+        let there = self.socket.poll(zmq::POLLIN, millis).unwrap() > 0;
+        there.then(|| self.answer())
+    }
+
+    /// STATS, read as JSON.
+    pub(crate) fn stats(&self) -> serde_json::Value {
+        let reply = self.call(&[&[13]]);
+        serde_json::from_slice(&reply[1]).expect("STATS is JSON")
+    }
+
+    /// A figure of the clients in STATS.
+    pub(crate) fn clients(&self, figure: &str) -> u64 {
+        self.stats()["clients"][figure].as_u64().expect("STATS has it")
+    }
+}

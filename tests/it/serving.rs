@@ -1,0 +1,333 @@
+//! Serving many clients: order under pipelining, and no client that another could disturb.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use crate::chance::Chance;
+use crate::harness::{Server, spindle};
+use crate::peer::{Frames, Peer};
+
+const OK: &[u8] = &[1];
+const ERROR: &[u8] = &[0];
+const PING: &[&[u8]] = &[&[5]];
+/// After this long without a reply there is none on its way.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// A server, and a client with a table `t` in it.
+fn serve(flags: &[&str]) -> (Server, zmq::Context, Peer) {
+    let server = Server::start(flags);
+    let context = zmq::Context::new();
+    let peer = Peer::connect(&context, server.kv());
+    assert_eq!(peer.call(&[&[0], b"t"]), [OK]);
+    (server, context, peer)
+}
+
+/// What the table holds if one request is executed after the other.
+#[derive(Default)]
+struct Sequential(HashMap<Vec<u8>, Vec<u8>>);
+
+impl Sequential {
+    /// A request drawn at random, and its reply without the versions.
+    fn step(&mut self, chance: &mut Chance, number: u32) -> (Frames, Frames) {
+        let key = vec![chance.pick(b"abcde")];
+        let value = number.to_be_bytes().to_vec();
+        let request = |code: u8, rest: &[&[u8]]| {
+            let head = [vec![code], b"t".to_vec(), key.clone()];
+            head.into_iter().chain(rest.iter().map(|frame| frame.to_vec())).collect()
+        };
+        let not_found = || vec![ERROR.to_vec(), b"KEY NOT FOUND".to_vec()];
+        let found = |value: Vec<u8>| vec![OK.to_vec(), value];
+        match chance.below(6) {
+            0 | 1 => {
+                self.0.insert(key.clone(), value.clone());
+                (request(2, &[&value]), vec![OK.to_vec()])
+            }
+            2 => {
+                let reply = self.0.remove(&key).map_or_else(not_found, found);
+                (request(3, &[]), reply)
+            }
+            3 if self.0.contains_key(&key) => {
+                (request(7, &[&[0; 8], &value]), vec![ERROR.to_vec(), b"VERSION MISMATCH".to_vec()])
+            }
+            3 => {
+                self.0.insert(key.clone(), value.clone());
+                (request(7, &[&[0; 8], &value]), vec![OK.to_vec()])
+            }
+            _ => {
+                let reply = self.0.get(&key).cloned().map_or_else(not_found, found);
+                (request(4, &[]), reply)
+            }
+        }
+    }
+}
+
+#[test]
+fn pipelined_requests_of_one_client_are_executed_and_answered_in_order() {
+    let (server, _context, peer) = serve(&["--workers", "4"]);
+    let mut chance = Chance::new(7);
+    let mut sequential = Sequential::default();
+    let steps: Vec<_> = (0..20_000).map(|number| sequential.step(&mut chance, number)).collect();
+    for (request, _) in &steps {
+        let frames: Vec<&[u8]> = request.iter().map(Vec::as_slice).collect();
+        peer.ask(&frames);
+    }
+    for (number, (request, expected)) in steps.iter().enumerate() {
+        let mut reply = peer.answer();
+        // What a version is depends on the clock; that there is one is for others to test.
+        if request[0] == [7] {
+            reply.pop();
+        }
+        assert_eq!(&reply, expected, "reply {number} to {request:?}");
+    }
+    server.stop();
+}
+
+/// Fills the table with a hundred long values, each of which names its key.
+fn fill(peer: &Peer) {
+    for key in 0..100_u8 {
+        assert_eq!(peer.call(&[&[2], b"t", &[key], &[key; 1000]]), [OK]);
+    }
+}
+
+/// Asks for the keys in turn, without reading, until the server has cut the client off. How many requests that took.
+fn ask_until_cut_off(deaf: &Peer, other: &Peer) -> usize {
+    let before = other.clients("cut_off");
+    for number in 0..200_000_usize {
+        deaf.ask(&[&[4], b"t", &[u8::try_from(number % 100).unwrap()]]);
+        if number % 1_000 == 999 && other.clients("cut_off") > before {
+            return number + 1;
+        }
+    }
+    panic!("a client that does not read was not cut off");
+}
+
+/// The replies that a client that was cut off finds when it begins to read: the first ones, and none of a later request.
+fn assert_first_replies(deaf: &Peer, asked: usize) {
+    let mut number = 0;
+    while let Some(reply) = deaf.answer_within(QUIET) {
+        let key = u8::try_from(number % 100).unwrap();
+        assert_eq!(reply, [OK.to_vec(), vec![key; 1000]], "reply {number}");
+        number += 1;
+    }
+    assert!(number < asked, "something was dropped");
+}
+
+fn small_buffers(socket: &zmq::Socket) {
+    socket.set_rcvhwm(1).unwrap();
+    socket.set_rcvbuf(4096).unwrap();
+}
+
+#[test]
+fn a_client_that_never_reads_is_cut_off_and_others_go_on() {
+    let (server, context, peer) = serve(&["--client-bytes-max", "1M", "--workers", "2"]);
+    fill(&peer);
+    let deaf = Peer::connect_with(&context, server.kv(), small_buffers);
+    let asked = ask_until_cut_off(&deaf, &peer);
+    // Nothing more of it is executed, and nothing answered.
+    let dropped = peer.clients("dropped_requests");
+    deaf.ask(&[&[2], b"t", b"late", b""]);
+    while peer.clients("dropped_requests") == dropped {}
+    assert_first_replies(&deaf, asked);
+    assert_eq!(peer.call(&[&[4], b"t", b"late"]), [ERROR, b"KEY NOT FOUND"]);
+    drop(deaf);
+    let again = Peer::connect(&context, server.kv());
+    assert_eq!(again.call(PING), [OK]);
+    server.stop();
+}
+
+#[test]
+fn a_client_with_its_own_id_is_served_again_when_it_reconnects() {
+    let (server, context, peer) = serve(&["--client-bytes-max", "1M", "--workers", "2"]);
+    fill(&peer);
+    for round in 0..3 {
+        let deaf = Peer::connect_with(&context, server.kv(), |socket| {
+            small_buffers(socket);
+            socket.set_identity(b"deaf").unwrap();
+        });
+        let first: &[u8] = &[round];
+        assert_eq!(deaf.call(&[&[4], b"t", first])[1][0], round, "its own answer, not one of before");
+        ask_until_cut_off(&deaf, &peer);
+    }
+    server.stop();
+}
+
+#[test]
+fn who_takes_over_an_id_does_not_get_the_answers_of_who_had_it() {
+    let (server, context, peer) = serve(&["--workers", "2"]);
+    fill(&peer);
+    for _ in 0..30 {
+        let first = Peer::connect_as(&context, server.kv(), b"same");
+        assert_eq!(first.call(PING), [OK]);
+        for key in 0..100 {
+            first.ask(&[&[4], b"t", &[key]]);
+        }
+        drop(first);
+        let second = Peer::connect_as(&context, server.kv(), b"same");
+        assert_eq!(second.call(PING), [OK]);
+    }
+    server.stop();
+}
+
+#[test]
+fn a_slow_reader_of_large_values_is_not_cut_off() {
+    let (server, context, peer) = serve(&["--max-value", "1M"]);
+    let value = vec![7; 1 << 20];
+    assert_eq!(peer.call(&[&[2], b"t", b"large", &value]), [OK]);
+    let slow = Peer::connect_with(&context, server.kv(), small_buffers);
+    for _ in 0..150 {
+        slow.ask(&[&[4], b"t", b"large"]);
+    }
+    for _ in 0..150 {
+        assert!(slow.answer() == [OK, &value]);
+    }
+    assert_eq!(peer.clients("cut_off"), 0);
+    server.stop();
+}
+
+#[test]
+fn a_client_that_reads_but_asks_too_fast_is_slowed_down_and_not_cut_off() {
+    let (server, _context, peer) = serve(&["--client-bytes-max", "100K", "--workers", "2"]);
+    let mut answered = 0;
+    for number in 0..30_000_u32 {
+        peer.ask(&[&[2], b"t", &(number % 10).to_be_bytes(), &[0; 1000]]);
+        while let Some(reply) = peer.answer_within(Duration::ZERO) {
+            assert_eq!(reply, [OK]);
+            answered += 1;
+        }
+    }
+    for _ in answered..30_000 {
+        assert_eq!(peer.answer(), [OK]);
+    }
+    assert_eq!(peer.clients("cut_off"), 0);
+    server.stop();
+}
+
+#[test]
+fn a_message_that_is_too_long_is_refused_in_its_turn() {
+    let (server, _context, peer) = serve(&[]);
+    let many = vec![&b"k"[..]; 4_000];
+    let large = vec![0; 8 << 20];
+    let mut too_many: Vec<&[u8]> = vec![b"cookie", b"", &[10], b"t"];
+    too_many.extend(&many);
+    for _ in 0..3 {
+        peer.ask(PING);
+        peer.ask(&too_many);
+        peer.ask(&[&[2], b"t", b"k", &large]);
+        peer.ask(&[&[2], b"t", b"k", b"v"]);
+    }
+    for _ in 0..3 {
+        assert_eq!(peer.answer(), [OK]);
+        assert_eq!(peer.answer(), [&b"cookie"[..], b"", ERROR, b"BAD REQUEST"]);
+        assert_eq!(peer.answer(), [ERROR, b"BAD REQUEST"]);
+        assert_eq!(peer.answer(), [OK]);
+    }
+    server.stop();
+}
+
+/// A connection after the handshake of a DEALER by ZMTP 3.0 (rfc.zeromq.org/spec/23): greetings, then READY both ways.
+fn shake_hands(address: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut greeting = [0; 64];
+    greeting[0] = 0xff;
+    greeting[9] = 0x7f;
+    greeting[10] = 3;
+    greeting[12..16].copy_from_slice(b"NULL");
+    let ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER";
+    stream.write_all(&greeting).unwrap();
+    stream.write_all(&[4, u8::try_from(ready.len()).unwrap()]).unwrap();
+    stream.write_all(ready).unwrap();
+    let mut theirs = [0; 64 + 2];
+    stream.read_exact(&mut theirs).unwrap();
+    let mut ready = vec![0; usize::from(theirs[65])];
+    stream.read_exact(&mut ready).unwrap();
+    stream
+}
+
+#[test]
+fn a_client_that_vanishes_in_the_middle_of_a_message_disturbs_nobody() {
+    let (server, _context, peer) = serve(&["--workers", "2"]);
+    let address = server.kv().strip_prefix("tcp://").unwrap();
+    for cut in 0..40 {
+        let mut stream = shake_hands(address);
+        stream.write_all(&[0, 1, 5]).unwrap();
+        let mut answer = [0; 3];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [0, 1, 1]);
+        // UPDATE of `half`, of which only a part is sent.
+        let update = b"\x01\x01\x02\x01\x01t\x01\x04half\x00\x20values of 32 bytes, of which";
+        stream.write_all(&update[..cut.min(update.len())]).unwrap();
+        drop(stream);
+        assert_eq!(peer.call(PING), [OK]);
+    }
+    assert_eq!(peer.call(&[&[4], b"t", b"half"]), [ERROR, b"KEY NOT FOUND"]);
+    server.stop();
+}
+
+#[test]
+fn two_thousand_clients_are_served_at_once() {
+    let (server, _context, peer) = serve(&["--workers", "2"]);
+    // libzmq gives a context 1,023 sockets.
+    let contexts: Vec<_> = (0..4).map(|_| zmq::Context::new()).collect();
+    let connect = |number: usize| Peer::connect(&contexts[number % 4], server.kv());
+    let peers: Vec<Peer> = (0..2_000).map(connect).collect();
+    for round in 0..2_u8 {
+        for (number, one) in peers.iter().enumerate() {
+            one.ask(&[&[2], b"t", &number.to_be_bytes(), &[round]]);
+            one.ask(&[&[4], b"t", &number.to_be_bytes()]);
+        }
+        for one in &peers {
+            assert_eq!(one.answer(), [OK]);
+            assert_eq!(one.answer(), [OK, &[round]]);
+        }
+    }
+    assert!(peer.clients("known") > 2_000);
+    server.stop();
+}
+
+#[test]
+fn a_socket_in_the_file_system_serves_like_any_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kv");
+    let endpoint = format!("ipc://{}", path.display());
+    // What a server that was killed leaves behind.
+    drop(UnixListener::bind(&path).unwrap());
+    let server = Server::start_exactly(&["--kv", &endpoint, "--kv", "tcp://127.0.0.1:*", "--publish", "off"]);
+    let context = zmq::Context::new();
+    for endpoint in server.kv_all() {
+        let peer = Peer::connect(&context, endpoint);
+        for number in 0..3_000_u32 {
+            peer.ask(&[b"cookie", &number.to_be_bytes(), b"", &[5]]);
+        }
+        for number in 0..3_000_u32 {
+            assert_eq!(peer.answer(), [&b"cookie"[..], &number.to_be_bytes(), b"", OK]);
+        }
+    }
+    let second = spindle(&["serve", "--kv", &endpoint, "--publish", "off"]);
+    assert_refuses(&second, &endpoint);
+    let peer = Peer::connect(&context, &endpoint);
+    assert_eq!(peer.call(PING), [OK], "the first goes on");
+    server.stop();
+}
+
+/// One line on standard error that names the endpoint, and status 1.
+fn assert_refuses(output: &std::process::Output, endpoint: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains(endpoint), "{said}");
+    assert!(output.stdout.is_empty(), "nothing is ready");
+}
+
+#[test]
+fn an_endpoint_that_cannot_be_had_is_named() {
+    let server = Server::start(&[]);
+    let taken = server.kv();
+    assert_refuses(&spindle(&["serve", "--kv", taken, "--publish", "off"]), taken);
+    assert_refuses(&spindle(&["serve", "--kv", "tcp://127.0.0.1:*", "--publish", taken]), taken);
+    let elsewhere = "tcp://192.0.2.1:5555";
+    assert_refuses(&spindle(&["serve", "--kv", elsewhere, "--publish", "off"]), elsewhere);
+    server.stop();
+}
