@@ -1,0 +1,124 @@
+//! The change queue: what it costs a writer to commit and push, and how fast the publisher orders and announces.
+//!
+//! ```text
+//! cargo bench --bench change
+//! ```
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "a bench that fails should say where")]
+
+use std::time::{Duration, Instant};
+
+use criterion::{BatchSize, Criterion, Throughput};
+use spindle::allocator::Switch;
+use spindle::clock::Now;
+use spindle::tables::{Backstage, Session, Settings, Tables};
+
+#[global_allocator]
+static ALLOCATOR: Switch = Switch;
+
+/// Changes of one round; below the credits of a writer.
+const ROUND: usize = 16_384;
+
+fn main() {
+    let mut criterion =
+        Criterion::default().configure_from_args().sample_size(20).measurement_time(Duration::from_secs(3));
+    for keys in [16, ROUND] {
+        one_writer(&mut criterion, keys);
+    }
+    two_writers(&mut criterion);
+    criterion.final_summary();
+}
+
+fn tables() -> (Tables, Backstage) {
+    let (tables, backstage) = Tables::new(Settings {
+        expected_keys: 0,
+        memory_max: 1 << 30,
+        tables_max: 1,
+        changes_per_writer: 1 << 16,
+        version_base: 1,
+    });
+    tables.session().batch(Now::from_nanos(0)).create_table(b"bench", b"bench").unwrap();
+    (tables, backstage)
+}
+
+fn commit_round(session: &mut Session, keys: usize) {
+    let mut batch = session.batch(Now::from_nanos(0));
+    for number in 0..ROUND {
+        batch.update(b"bench", &(number % keys).to_be_bytes(), &[7; 64], None).unwrap();
+    }
+}
+
+/// Updates by one writer, then the publisher's part alone.
+fn one_writer(criterion: &mut Criterion, keys: usize) {
+    let (tables, mut backstage) = tables();
+    let mut session = tables.session();
+    let mut group = criterion.benchmark_group(format!("{keys} keys"));
+    group.throughput(Throughput::Elements(ROUND as u64));
+    group.bench_function("commit and push", |bencher| {
+        bencher.iter_custom(|rounds| {
+            let mut total = Duration::ZERO;
+            for _ in 0..rounds {
+                let start = Instant::now();
+                commit_round(&mut session, keys);
+                total += start.elapsed();
+                while backstage.changes.drain(1 << 16, &mut |_, _, _| {}).taken > 0 {}
+            }
+            total
+        });
+    });
+    group.bench_function("order and announce", |bencher| {
+        let session = std::cell::RefCell::new(&mut session);
+        let changes = std::cell::RefCell::new(&mut backstage.changes);
+        bencher.iter_batched(
+            || commit_round(&mut session.borrow_mut(), keys),
+            |()| while changes.borrow_mut().drain(1 << 16, &mut |_, _, _| {}).taken > 0 {},
+            BatchSize::PerIteration,
+        );
+    });
+    group.finish();
+}
+
+/// Two threads change the same few keys while the publisher announces: the whole queue, with what comes out of order.
+fn two_writers(criterion: &mut Criterion) {
+    let (tables, mut backstage) = tables();
+    let mut group = criterion.benchmark_group("two writers of 16 keys, and the publisher");
+    group.throughput(Throughput::Elements(2 * ROUND as u64));
+    group.bench_function("through the queue", |bencher| {
+        bencher.iter_custom(|rounds| {
+            let start = Instant::now();
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    let mut session = tables.session();
+                    scope.spawn(move || {
+                        for _ in 0..rounds {
+                            write_waiting(&mut session);
+                        }
+                    });
+                }
+                let mut announced = 0;
+                while announced < 2 * rounds * ROUND as u64 {
+                    backstage.changes.drain(1 << 16, &mut |_, _, _| announced += 1);
+                }
+            });
+            start.elapsed()
+        });
+    });
+    group.finish();
+}
+
+/// One round, waiting for the publisher where it must.
+fn write_waiting(session: &mut Session) {
+    let mut number = 0_usize;
+    while number < ROUND {
+        let mut batch = session.batch(Now::from_nanos(0));
+        let end = ROUND.min(number + 64);
+        while number < end && batch.update(b"bench", &(number % 16).to_be_bytes(), &[7; 64], None).is_ok() {
+            number += 1;
+        }
+        let busy = number < end;
+        drop(batch);
+        if busy {
+            session.wait();
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The table engine in process: bytes per element beside Redis, and GET and UPDATE in nanoseconds.
+//!
+//! ```text
+//! cargo bench --bench engine
+//! ```
+//! Keys are 16 bytes, values 64. Publisher, expiry thread and reaper run as in the server, with nobody subscribed. On a
+//! machine with two cores the measuring threads share them with the publisher, as they do in the server.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "a bench that fails should say where")]
+
+#[path = "../field/mod.rs"]
+mod field;
+mod redis;
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion, Throughput};
+use spindle::allocator::Switch;
+
+use field::{Field, KEY_BYTES, VALUE_BYTES, keys, random, resident_bytes};
+
+#[global_allocator]
+static ALLOCATOR: Switch = Switch;
+
+/// Operations of one batch, as a busy worker has them.
+const BATCH: usize = 32;
+const SMALL: usize = 1_000;
+const LARGE: usize = 1_000_000;
+
+fn main() {
+    let mut criterion =
+        Criterion::default().configure_from_args().sample_size(10).measurement_time(Duration::from_secs(3));
+    bytes_per_element();
+    for count in [SMALL, LARGE] {
+        let field = Field::filled(count);
+        for threads in [1, 2] {
+            operations(&mut criterion, &field, count, threads);
+        }
+    }
+    dependent_loads(&mut criterion);
+    criterion.final_summary();
+}
+
+/// What a million elements take, all told: resident memory after less before.
+fn bytes_per_element() {
+    let before = resident_bytes();
+    let field = Field::filled(LARGE);
+    let ours = (resident_bytes() - before) as f64 / LARGE as f64;
+    let account = field.census().bytes as f64 / LARGE as f64;
+    let payload = KEY_BYTES + VALUE_BYTES;
+    println!("bytes per element, 1,000,000 of {KEY_BYTES} B keys and {VALUE_BYTES} B values ({payload} B of payload):");
+    println!("  spindle  {ours:>6.1}   (the account of --max-memory says {account:.1})");
+    match redis::bytes_per_element(LARGE) {
+        Some((version, bytes)) => println!("  redis    {bytes:>6.1}   ({version})"),
+        None => println!("  redis    not installed: skipped"),
+    }
+}
+
+/// GET and UPDATE of keys in random order, by one or two threads.
+fn operations(criterion: &mut Criterion, field: &Field, count: usize, threads: usize) {
+    let mut group = criterion.benchmark_group(format!("{count} keys"));
+    group.throughput(Throughput::Elements(threads as u64));
+    for (name, verb) in [("get", Verb::Get), ("update", Verb::Update)] {
+        group.bench_function(BenchmarkId::new(name, format!("{threads} threads")), |bencher| {
+            bencher.iter_custom(|rounds| run_threads(field, verb, count, threads, rounds));
+        });
+    }
+    group.finish();
+}
+
+#[derive(Clone, Copy)]
+enum Verb {
+    Get,
+    Update,
+}
+
+/// Every thread does `rounds` operations; the time until the last has done.
+fn run_threads(field: &Field, verb: Verb, count: usize, threads: usize, rounds: u64) -> Duration {
+    let barrier = std::sync::Barrier::new(threads + 1);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    let keys = keys(count, thread as u64 + 1);
+                    barrier.wait();
+                    work(field, verb, &keys, rounds);
+                })
+            })
+            .collect();
+        barrier.wait();
+        let start = Instant::now();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        start.elapsed()
+    })
+}
+
+fn work(field: &Field, verb: Verb, keys: &[[u8; KEY_BYTES]], rounds: u64) {
+    let mut session = field.session();
+    let mut done = 0_usize;
+    let rounds = usize::try_from(rounds).unwrap();
+    while done < rounds {
+        let batch_keys = (done..rounds.min(done + BATCH)).map(|at| &keys[at % keys.len()]);
+        match verb {
+            Verb::Get => {
+                let batch = session.batch(field.now());
+                for key in batch_keys {
+                    black_box(batch.get(b"bench", key).unwrap().first());
+                    done += 1;
+                }
+            }
+            Verb::Update => done += field.update(&mut session, batch_keys),
+        }
+    }
+}
+
+/// A chase through random cache lines over as much memory as a million elements take: what one dependent load costs.
+fn dependent_loads(criterion: &mut Criterion) {
+    let lines = 150 * LARGE / 64;
+    let mut next: Vec<[u32; 16]> = vec![[0; 16]; lines];
+    let order = shuffled(lines);
+    for pair in order.windows(2) {
+        next[pair[0] as usize][0] = pair[1];
+    }
+    next[order[lines - 1] as usize][0] = order[0];
+    criterion.bench_function("one dependent load over 150 MB", |bencher| {
+        let mut at = order[0];
+        bencher.iter(|| {
+            at = next[at as usize][0];
+            at
+        });
+    });
+}
+
+/// The numbers below `count` in a random order (Fisher and Yates).
+fn shuffled(count: usize) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..u32::try_from(count).unwrap()).collect();
+    let mut state = 0x2545_f491_4f6c_dd1d;
+    for last in (1..count).rev() {
+        order.swap(last, usize::try_from(random(&mut state)).unwrap() % (last + 1));
+    }
+    order
+}
