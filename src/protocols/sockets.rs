@@ -30,7 +30,7 @@ pub use link::{Link, Mark, Progress};
 pub use wait::{Bell, wait};
 
 use crate::limits::FRAME_BYTES_MAX;
-use endpoint::{bind_error, somebody_answers_at};
+use endpoint::{bind_error, occupied};
 
 /// How many connections may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
 const ACCEPT_BACKLOG: i32 = 4096;
@@ -144,8 +144,8 @@ impl Socket {
     #[expect(unsafe_code, reason = "the binding panics at an errno that it does not list")]
     pub fn bind(&mut self, endpoint: &str) -> Result<String, BindError> {
         let given = || endpoint.to_owned();
-        if somebody_answers_at(endpoint) {
-            return Err(BindError::InUse { endpoint: given() });
+        if let Some(error) = occupied(endpoint) {
+            return Err(error);
         }
         let text = CString::new(endpoint).map_err(|_| BindError::NotAnEndpoint { endpoint: given() })?;
         // SAFETY: the socket is open as long as `self` is, and `text` is a live string that ends with NUL.
@@ -311,6 +311,10 @@ mod tests {
             assert!(matches!(refusal(&context, nonsense), BindError::NotAnEndpoint { .. }), "{nonsense}");
         }
         assert!(matches!(refusal(&context, "tcp://192.0.2.1:5555"), BindError::NoSuchAddress { .. }));
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let endpoint = format!("ipc://{}", file.path().display());
+        assert!(matches!(refusal(&context, &endpoint), BindError::NoSocket { .. }));
+        assert!(file.path().exists());
         let error = refusal(&context, "ipc:///nonexistent/socket");
         assert!(error.to_string().contains("ipc:///nonexistent/socket"), "{error}");
     }

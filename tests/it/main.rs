@@ -10,6 +10,8 @@ mod checker;
 mod checker_trial;
 /// Every command, error, limit and order of faults, with our own client.
 mod conformance;
+/// A subscriber that never reads harms nobody.
+mod deaf;
 /// A server that ends answers what it took and publishes what it committed.
 mod ending;
 /// Starts the real server, stops it, runs scripts of real peers.

@@ -189,7 +189,7 @@ fn a_slow_reader_of_large_values_is_not_cut_off() {
 
 #[test]
 fn a_client_that_reads_but_asks_too_fast_is_slowed_down_and_not_cut_off() {
-    let (server, _context, peer) = serve(&["--client-bytes-max", "100K", "--workers", "2"]);
+    let (server, _context, peer) = serve(&["--client-bytes-max", "8M", "--workers", "2"]);
     let mut answered = 0;
     for number in 0..30_000_u32 {
         peer.ask(&[&[2], b"t", &(number % 10).to_be_bytes(), &[0; 1000]]);

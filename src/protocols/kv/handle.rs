@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_busy_request_has_not_been_looked_at() {
-        let mut session = session(4);
+        let mut session = session(16);
         let stats = String::new;
         let context = Context { stats: &stats };
         let mut batch = session.batch(NOW);

@@ -26,9 +26,9 @@
 //! encodes the reply into a sink; the frontend sends. [`client`] is the other end, for users, the command line and
 //! tests.
 //!
-//! The first frontend is libzmq's. [`serve`] puts it together out of the *queue* (between the clients and the workers, with
-//! an *account* of who has what outstanding), the *workers* (receive, decode, handle, encode, send), the *publisher* (a
-//! notification for each change) and the *report* (STATS).
+//! The frontend that there is speaks libzmq. [`serve`] puts it together out of the *queue* (between the clients and the
+//! workers, with an *account* of who has what outstanding), the *workers* (receive, decode, handle, encode, send), the
+//! *publisher* (a notification for each change) and the *report* (STATS).
 //!
 //! What is not here: [`wire`] knows no table and does no I/O; [`handle`] knows no socket and never sends.
 

@@ -1,6 +1,7 @@
 //! Why an endpoint cannot be had, in one line that says what to do.
 
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 
 use thiserror::Error;
@@ -15,7 +16,7 @@ pub enum BindError {
         endpoint: String,
     },
     /// No interface of this host has that address.
-    #[error("{endpoint}: this host has no such address")]
+    #[error("{endpoint}: this host has no such address; write one of its own as a number, or * for all")]
     NoSuchAddress {
         /// As it was given.
         endpoint: String,
@@ -23,6 +24,12 @@ pub enum BindError {
     /// A socket in the file system has a path of at most 107 bytes.
     #[error("{endpoint}: the path is too long for a socket, choose one of at most 107 bytes")]
     PathTooLong {
+        /// As it was given.
+        endpoint: String,
+    },
+    /// libzmq would delete what is there.
+    #[error("{endpoint}: there is a file of that name that is no socket")]
+    NoSocket {
         /// As it was given.
         endpoint: String,
     },
@@ -56,9 +63,14 @@ pub(super) fn bind_error(endpoint: &str, errno: i32) -> BindError {
     }
 }
 
-/// Whether an endpoint in the file system is alive. libzmq would take it from whoever listens there.
-pub(super) fn somebody_answers_at(endpoint: &str) -> bool {
-    let path = endpoint.strip_prefix("ipc://").unwrap_or_default();
-    let is_a_path = !path.is_empty() && !path.starts_with(['@', '*']);
-    is_a_path && UnixStream::connect(path).is_ok()
+/// Why libzmq must not be let bind: it deletes whatever has the name of a socket in the file system, also one at which
+/// somebody listens.
+pub(super) fn occupied(endpoint: &str) -> Option<BindError> {
+    let path = endpoint.strip_prefix("ipc://").filter(|path| !path.starts_with(['@', '*']))?;
+    let there = std::fs::symlink_metadata(path).ok()?;
+    let endpoint = endpoint.to_owned();
+    if !there.file_type().is_socket() {
+        return Some(BindError::NoSocket { endpoint });
+    }
+    UnixStream::connect(path).is_ok().then_some(BindError::InUse { endpoint })
 }
