@@ -27,10 +27,10 @@ impl Field {
         let field = Self { clock, tables, threads: behind(backstage, clock) };
         let mut session = field.session();
         session.batch(field.now()).create_table(b"bench", b"bench").unwrap();
-        let all: Vec<_> = (0..count).map(key).collect();
         let mut stored = 0;
         while stored < count {
-            stored += field.update(&mut session, all.iter().skip(stored).take(32));
+            let keys: Vec<_> = (stored..count).take(32).map(key).collect();
+            stored += field.update(&mut session, keys.iter());
         }
         drop(session);
         while field.census().changes_waiting > 0 {
