@@ -14,7 +14,7 @@ use super::table::{Founding, Lineage, Table};
 
 /// Tables of one name that may be on their way down before a further one has to wait.
 const CLOSING_PER_NAME_MAX: usize = 64;
-/// Tables of a publisher's or expiry thread's cache before settled ones are looked for at every miss.
+/// Tables that one thread's cache holds before it starts anew.
 const CACHE_MAX: usize = 1024;
 
 /// All tables that have a name.

@@ -300,7 +300,7 @@ impl Index {
         bucket.cells.iter().filter_map(|cell| cell.get(guard)).for_each(&mut slot);
     }
 
-    /// Empties bucket `number`; true if it was there.
+    /// Empties bucket `number`.
     pub(super) fn clear(&self, number: u32, guard: &Guard) {
         let map_guard = self.buckets.guard();
         let Some(bucket) = self.buckets.get(&number, &map_guard) else { return };

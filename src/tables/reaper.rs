@@ -205,18 +205,10 @@ impl Reaper {
         table.count_bytes(-cost);
         hand.tab.add(&self.shared.account, -cost);
         drop(batch);
-        self.part(slot);
+        part(&self.shared, slot);
         if table.release_unsettled() {
             self.emptying.push_back(Walk::over(Arc::clone(table)));
         }
-    }
-
-    /// A slot has left its index for good: its record goes as well.
-    fn part(&self, slot: SlotRef<'_>) {
-        if slot.is_armed() {
-            self.shared.expiry.send_cancel(slot.handle());
-        }
-        self.shared.reaper.reaped.add(1);
     }
 
     /// Seals a piece of one deleted table; they take turns, so that small ones do not wait for large ones. False: it is
@@ -268,10 +260,7 @@ impl Reaper {
                 let slot = handle.slot();
                 self.shared.catalog.raise_floor(slot.load(hand.guard).version());
                 hand.tab.add(&self.shared.account, -slot_bytes(slot.key().len()));
-                if slot.is_armed() {
-                    self.shared.expiry.send_cancel(slot.handle());
-                }
-                self.shared.reaper.reaped.add(1);
+                part(&self.shared, slot);
             }
             walk.table.index().clear(number, hand.guard);
         }
@@ -291,4 +280,12 @@ impl Reaper {
         self.shared.hub.nudge();
         self.leaving.push(table);
     }
+}
+
+/// A dead slot leaves its index for good: its record goes as well.
+fn part(shared: &Shared, slot: SlotRef<'_>) {
+    if slot.is_armed() {
+        shared.expiry.send_cancel(slot.handle());
+    }
+    shared.reaper.reaped.add(1);
 }

@@ -157,19 +157,26 @@ fn a_name_whose_older_tables_pile_up_makes_the_creator_wait() {
     stage.create("t").unwrap();
 }
 
+/// An element has a record, then the deadline is set to `second` (in seconds); while the record comes up, another writer
+/// sets it to 2 s at `point`. The stage is left when that deadline has passed.
+fn deadline_set_at(point: Point, second: u32) -> Stage {
+    let stage = Stage::new();
+    stage.set("a", "1", Some(1)).unwrap();
+    stage.expire();
+    stage.set("a", "2", Some(second)).unwrap();
+    let mut other = stage.another();
+    let now = stage.at(1_001).now();
+    hooks::at(point, move || set(&mut other, now, "a", "3", Some(2)).unwrap());
+    stage.expire();
+    assert!(!hooks::is_waiting());
+    stage.at(3_001).settle();
+    stage
+}
+
 #[test]
 fn a_deadline_that_is_set_while_the_timer_is_being_cleared_is_kept() {
     for point in [Point::BeforeRearm, Point::AfterRearm] {
-        let stage = Stage::new();
-        stage.set("a", "1", Some(1)).unwrap();
-        stage.expire();
-        stage.set("a", "2", Some(0)).unwrap();
-        let mut other = stage.another();
-        let now = stage.at(1_001).now();
-        hooks::at(point, move || set(&mut other, now, "a", "3", Some(2)).unwrap());
-        stage.expire();
-        assert!(!hooks::is_waiting());
-        stage.at(3_001).settle();
+        let stage = deadline_set_at(point, 0);
         assert_eq!(stage.census().expired, 1, "{point:?}");
         assert_eq!(stage.census().timers, 0, "{point:?}");
         assert_eq!(stage.heard(), ["a+", "a+", "a+", "a-"]);
@@ -179,16 +186,7 @@ fn a_deadline_that_is_set_while_the_timer_is_being_cleared_is_kept() {
 #[test]
 fn a_deadline_that_moves_nearer_while_the_record_is_filed_anew_is_met() {
     for point in [Point::BeforeRearm, Point::AfterRearm] {
-        let stage = Stage::new();
-        stage.set("a", "1", Some(1)).unwrap();
-        stage.expire();
-        stage.set("a", "2", Some(1_000)).unwrap();
-        let mut other = stage.another();
-        let now = stage.at(1_001).now();
-        hooks::at(point, move || set(&mut other, now, "a", "3", Some(2)).unwrap());
-        stage.expire();
-        assert!(!hooks::is_waiting());
-        stage.at(3_001).settle();
+        let stage = deadline_set_at(point, 1_000);
         assert_eq!((stage.census().expired, stage.get("a")), (1, None), "{point:?}");
     }
 }
