@@ -61,6 +61,10 @@ pub const REAPER_CHUNK: usize = 512;
 /// Requests that a worker handles under one guard and one reading of the clock.
 pub const BATCH_MAX: usize = 64;
 
+/// Requests whose elements are fetched together before the first of them is handled: enough for their cache misses to
+/// overlap, few enough to be in the nearest cache when their turn comes.
+pub const LOOK_AHEAD: usize = 16;
+
 /// How long the server goes on answering and sockets go on sending at shutdown (`ARCHITECTURE`).
 pub const LINGER: Duration = Duration::from_secs(5);
 

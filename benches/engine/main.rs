@@ -62,9 +62,12 @@ fn operations(criterion: &mut Criterion, field: &Field, count: usize, threads: u
     let mut group = criterion.benchmark_group(format!("{count} keys"));
     group.throughput(Throughput::Elements(threads as u64));
     for (name, verb) in [("get", Verb::Get), ("update", Verb::Update)] {
-        group.bench_function(BenchmarkId::new(name, format!("{threads} threads")), |bencher| {
-            bencher.iter_custom(|rounds| run_threads(field, verb, count, threads, rounds));
-        });
+        for (how, ahead) in [("one at a time", false), ("looking ahead", true)] {
+            let plan = Plan { verb, ahead, count, threads };
+            group.bench_function(BenchmarkId::new(format!("{name}, {how}"), format!("{threads} threads")), |bencher| {
+                bencher.iter_custom(|rounds| run_threads(field, plan, rounds));
+            });
+        }
     }
     group.finish();
 }
@@ -75,17 +78,27 @@ enum Verb {
     Update,
 }
 
+#[derive(Clone, Copy)]
+struct Plan {
+    verb: Verb,
+    /// Whether the keys of a batch are fetched together, as a worker does with the requests that wait.
+    ahead: bool,
+    /// Keys in the table.
+    count: usize,
+    threads: usize,
+}
+
 /// Every thread does `rounds` operations; the time until the last has done.
-fn run_threads(field: &Field, verb: Verb, count: usize, threads: usize, rounds: u64) -> Duration {
-    let barrier = std::sync::Barrier::new(threads + 1);
+fn run_threads(field: &Field, plan: Plan, rounds: u64) -> Duration {
+    let barrier = std::sync::Barrier::new(plan.threads + 1);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
+        let workers: Vec<_> = (0..plan.threads)
             .map(|thread| {
                 let barrier = &barrier;
                 scope.spawn(move || {
-                    let keys = keys(count, thread as u64 + 1);
+                    let keys = keys(plan.count, thread as u64 + 1);
                     barrier.wait();
-                    work(field, verb, &keys, rounds);
+                    work(field, plan, &keys, rounds);
                 })
             })
             .collect();
@@ -98,21 +111,24 @@ fn run_threads(field: &Field, verb: Verb, count: usize, threads: usize, rounds: 
     })
 }
 
-fn work(field: &Field, verb: Verb, keys: &[[u8; KEY_BYTES]], rounds: u64) {
+fn work(field: &Field, plan: Plan, keys: &[[u8; KEY_BYTES]], rounds: u64) {
     let mut session = field.session();
     let mut done = 0_usize;
     let rounds = usize::try_from(rounds).unwrap();
     while done < rounds {
-        let batch_keys = (done..rounds.min(done + BATCH)).map(|at| &keys[at % keys.len()]);
-        match verb {
+        // Under one guard and one reading of the clock, whether they are fetched together or not.
+        let group = (done..rounds.min(done + BATCH)).map(|at| &keys[at % keys.len()]);
+        let ahead = if plan.ahead { group.len() } else { 0 };
+        match plan.verb {
             Verb::Get => {
-                let batch = session.batch(field.now());
-                for key in batch_keys {
+                let mut batch = session.batch(field.now());
+                batch.foresee(group.clone().take(ahead).map(|key| (&b"bench"[..], &key[..])));
+                for key in group {
                     black_box(batch.get(b"bench", key).unwrap().first());
                     done += 1;
                 }
             }
-            Verb::Update => done += field.update(&mut session, batch_keys),
+            Verb::Update => done += field.update(&mut session, group, ahead),
         }
     }
 }

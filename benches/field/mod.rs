@@ -30,7 +30,7 @@ impl Field {
         let mut stored = 0;
         while stored < count {
             let keys: Vec<_> = (stored..count).take(32).map(key).collect();
-            stored += field.update(&mut session, keys.iter());
+            stored += field.update(&mut session, keys.iter(), 0);
         }
         drop(session);
         while field.census().changes_waiting > 0 {
@@ -51,11 +51,18 @@ impl Field {
         self.tables.census()
     }
 
-    /// Updates the keys in one batch; how many were done before the publisher had to catch up.
-    pub(crate) fn update<'k>(&self, session: &mut Session, keys: impl Iterator<Item = &'k [u8; KEY_BYTES]>) -> usize {
+    /// Updates the keys in one batch, the first ones of them fetched together; how many were done before the publisher
+    /// had to catch up.
+    pub(crate) fn update<'k>(
+        &self,
+        session: &mut Session,
+        keys: impl Iterator<Item = &'k [u8; KEY_BYTES]> + Clone,
+        ahead: usize,
+    ) -> usize {
         let mut done = 0;
         let mut busy = false;
         let mut batch = session.batch(self.now());
+        batch.foresee(keys.clone().take(ahead).map(|key| (&b"bench"[..], &key[..])));
         for key in keys {
             match batch.update(b"bench", key, &[7; VALUE_BYTES], None) {
                 Ok(()) => done += 1,

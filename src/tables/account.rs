@@ -4,18 +4,19 @@
 //! Memory that has been replaced but not given back yet (one batch per thread) is not in the account.
 //!
 //! ```text
-//! element = slot (header 32 + key) + entry (header 16 + value) + its share of the index + a wheel record if it has a TTL
+//! element = slot (header 32 + key) + entry (header 16 + value) + a wheel record if it has a TTL
+//! table   = its index, as large as it ever was: buckets stay when their elements go
 //! ```
+//! The index is charged as it grows, after the fact: an insert may go over the limit by one segment of it, 8 KiB.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crossbeam::utils::CachePadded;
 
-use super::index::INDEX_BYTES_PER_SLOT;
 use super::slot::{ENTRY_HEADER_BYTES, SLOT_HEADER_BYTES};
 use crate::allocator::size_class;
 
-/// What a table takes before it has elements: the structure, its first bucket, the smallest map, its names.
+/// What a table takes before it has elements, but for its index: the structure, the smallest map, its names.
 pub(super) const TABLE_BYTES: i64 = 4096;
 /// A record of the wheel, its share of half-filled chunks included.
 const TIMER_BYTES: i64 = 32;
@@ -26,7 +27,7 @@ const SLACK_BYTES_MAX: i64 = 64 << 10;
 
 /// What a slot with a key of this length costs, in bytes.
 pub(super) fn slot_bytes(key_bytes: usize) -> i64 {
-    signed(size_class(SLOT_HEADER_BYTES + key_bytes) + INDEX_BYTES_PER_SLOT)
+    signed(size_class(SLOT_HEADER_BYTES + key_bytes))
 }
 
 /// What an entry with a value of this length costs, in bytes.

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use crossbeam::epoch::{self, Guard};
 
 use super::account::{TABLE_BYTES, Tab};
+use super::ahead::{Ahead, Run};
+use super::catalog::canonical;
 use super::change::Writer;
 use super::hand::{CREDITS_PER_WRITE, Hand, find_live};
-use super::slot::{EntryRef, NEVER};
+use super::slot::NEVER;
 use super::table::Table;
 use super::{EntryView, Refusal, Shared, TableSummary};
 use crate::clock::Now;
@@ -36,7 +38,12 @@ impl Session {
 
     /// Pins this thread and gives the verbs. `now` was read after the requests of the batch had come.
     pub fn batch(&mut self, now: Now) -> Batch<'_> {
-        Batch { guard: epoch::pin(), session: self, now }
+        Batch { guard: epoch::pin(), session: self, now, at_hand: None }
+    }
+
+    fn hand<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Hand<'h> {
+        let Self { shared, writer, tab, garbage, wanted } = self;
+        Hand { shared, writer, tab, garbage, wanted, guard, now, admitted: false }
     }
 
     /// Waits until a request that was refused as `Busy` is worth another try. Holds no guard.
@@ -62,6 +69,14 @@ pub struct Batch<'s> {
     session: &'s mut Session,
     guard: Guard,
     now: Now,
+    at_hand: Option<AtHand>,
+}
+
+/// The table that a batch has used last: most requests are for the same one.
+struct AtHand {
+    table: Arc<Table>,
+    /// The catalog's edition, read before the name was looked up.
+    edition: u64,
 }
 
 impl Drop for Batch<'_> {
@@ -119,21 +134,24 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`.
-    pub fn get(&self, table: &[u8], key: &[u8]) -> Result<&[u8], Refusal> {
-        self.look(table, key).map(|entry| entry.value())
+    pub fn get(&mut self, table: &[u8], key: &[u8]) -> Result<&[u8], Refusal> {
+        self.on(table, |hand, table| find_live(table, key, hand.guard, hand.now).map(|entry| entry.value()))
     }
 
     /// The value, its version and what is left of its time to live.
     ///
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`.
-    pub fn get_entry(&self, table: &[u8], key: &[u8]) -> Result<EntryView<'_>, Refusal> {
-        let entry = self.look(table, key)?;
-        let deadline = entry.deadline();
-        Ok(EntryView {
-            value: entry.value(),
-            version: self.session.shared.outer_version(entry.version()),
-            remaining_millis: (deadline != NEVER).then(|| deadline - self.now.millis()),
+    pub fn get_entry(&mut self, table: &[u8], key: &[u8]) -> Result<EntryView<'_>, Refusal> {
+        let now = self.now;
+        self.on(table, |hand, table| {
+            let entry = find_live(table, key, hand.guard, now)?;
+            let deadline = entry.deadline();
+            Ok(EntryView {
+                value: entry.value(),
+                version: hand.shared.outer_version(entry.version()),
+                remaining_millis: (deadline != NEVER).then(|| deadline - now.millis()),
+            })
         })
     }
 
@@ -180,28 +198,43 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`; `values` may then have some of them.
     pub fn get_many<'b, 'k>(
-        &'b self,
+        &'b mut self,
         table: &[u8],
-        keys: impl Iterator<Item = &'k [u8]>,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
         values: &mut Vec<Option<&'b [u8]>>,
     ) -> Result<(), Refusal> {
-        let Session { shared, .. } = &*self.session;
-        let found = shared.catalog.with(table, |table| {
+        self.on(table, |hand, table| {
+            let mut ahead = Ahead::of(keys.clone());
             for key in keys {
-                match find_live(table, key, &self.guard, self.now) {
+                ahead.step(table, hand.guard);
+                match find_live(table, key, hand.guard, hand.now) {
                     Ok(entry) => values.push(Some(entry.value())),
                     Err(Refusal::KeyNotFound) => values.push(None),
                     Err(refusal) => return Err(refusal),
                 }
             }
             Ok(())
-        });
-        found.unwrap_or(Err(Refusal::TableNotFound))
+        })
+    }
+
+    /// Has the processor fetch what requests for these elements, each a table and a key, are going to read. To be called
+    /// for some that are handled next; it changes nothing, and says nothing.
+    pub fn foresee<'k>(&mut self, elements: impl Iterator<Item = (&'k [u8], &'k [u8])>) {
+        let mut elements = elements.peekable();
+        while let Some((table, _)) = elements.peek().copied() {
+            let mut of_table = std::iter::from_fn(|| elements.next_if(|(other, _)| *other == table));
+            let run = Run::of(&mut of_table.by_ref().map(|(_, key)| key));
+            if self.reach_for(table).is_ok()
+                && let Some(AtHand { table, .. }) = &self.at_hand
+            {
+                run.fetch(table, &self.guard);
+            }
+        }
     }
 
     /// Adds or replaces each pair, one by one and in order. `ttl` as in [`Batch::update`].
     ///
-    /// It may wait for the publisher between two pairs; it holds no guard then.
+    /// It may wait for the publisher between two pairs; it holds no guard then, and reads the clock, `now`, afterwards.
     ///
     /// # Errors
     /// `TableNotFound`: pairs that were applied before the table went stand. `OutOfMemory`: nothing was changed.
@@ -211,36 +244,36 @@ impl Batch<'_> {
         table: &[u8],
         ttl: Option<u32>,
         pairs: impl Iterator<Item = (&'p [u8], &'p [u8])> + Clone,
+        now: impl Fn() -> Now,
     ) -> Result<(), Refusal> {
-        let Some(table) = self.session.shared.catalog.with(table, Arc::clone) else {
-            return Err(Refusal::TableNotFound);
-        };
+        let table = Arc::clone(self.reach_for(table)?);
         let (needed, count) = self.hand().cost_of_pairs(&table, pairs.clone());
         if !self.session.tab.admits(&self.session.shared.account, needed) {
             return Err(Refusal::OutOfMemory);
         }
         let capacity = self.session.writer.capacity();
         self.hand().credits((CREDITS_PER_WRITE * count).min(capacity))?;
+        let mut ahead = Ahead::of(pairs.clone().map(|(key, _)| key));
         for (key, value) in pairs {
-            self.apply_pair(&table, key, value, ttl)?;
+            ahead.step(&table, &self.guard);
+            while let Err(refusal) = self.apply_pair(&table, key, value, ttl) {
+                if refusal != Refusal::Busy {
+                    return Err(refusal);
+                }
+                self.session.writer.tell();
+                let session = &mut *self.session;
+                self.guard.repin_after(|| session.wait());
+                self.now = now();
+            }
         }
         Ok(())
     }
 
     /// One pair of many, whose memory has been admitted with the others.
     fn apply_pair(&mut self, table: &Arc<Table>, key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Refusal> {
-        loop {
-            let mut hand = self.hand();
-            hand.admitted = true;
-            match hand.put(table, key, value, ttl, None) {
-                Err(Refusal::Busy) => {
-                    self.session.writer.tell();
-                    let session = &mut *self.session;
-                    self.guard.repin_after(|| session.wait());
-                }
-                applied => return applied.map(drop),
-            }
-        }
+        let mut hand = self.hand();
+        hand.admitted = true;
+        hand.put(table, key, value, ttl, None).map(drop)
     }
 
     /// All tables, in the order of their names.
@@ -249,15 +282,8 @@ impl Batch<'_> {
         self.session.shared.summaries()
     }
 
-    fn look(&self, table: &[u8], key: &[u8]) -> Result<EntryRef<'_>, Refusal> {
-        let Session { shared, .. } = &*self.session;
-        let found = shared.catalog.with(table, |table| find_live(table, key, &self.guard, self.now));
-        found.unwrap_or(Err(Refusal::TableNotFound))
-    }
-
     pub(super) fn hand(&mut self) -> Hand<'_> {
-        let Session { shared, writer, tab, garbage, wanted } = &mut *self.session;
-        Hand { shared, writer, tab, garbage, wanted, guard: &self.guard, now: self.now, admitted: false }
+        self.session.hand(&self.guard, self.now)
     }
 
     fn on<'b, R>(
@@ -265,8 +291,20 @@ impl Batch<'_> {
         table: &[u8],
         verb: impl FnOnce(&mut Hand<'b>, &Arc<Table>) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
-        let mut hand = self.hand();
-        let shared = hand.shared;
-        shared.catalog.with(table, |table| verb(&mut hand, table)).unwrap_or(Err(Refusal::TableNotFound))
+        self.reach_for(table)?;
+        let Self { session, guard, now, at_hand } = self;
+        let Some(AtHand { table, .. }) = at_hand else { return Err(Refusal::TableNotFound) };
+        verb(&mut session.hand(guard, *now), table)
+    }
+
+    /// Has the table of this name at hand.
+    fn reach_for(&mut self, name: &[u8]) -> Result<&Arc<Table>, Refusal> {
+        let catalog = &self.session.shared.catalog;
+        let edition = catalog.edition();
+        let is_it = |last: &mut AtHand| last.edition == edition && canonical(last.table.announced_name()) == name;
+        if self.at_hand.as_mut().is_none_or(|last| !is_it(last)) {
+            self.at_hand = catalog.find(name).map(|table| AtHand { table, edition });
+        }
+        self.at_hand.as_ref().map(|last| &last.table).ok_or(Refusal::TableNotFound)
     }
 }

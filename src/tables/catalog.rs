@@ -20,6 +20,9 @@ const CACHE_MAX: usize = 1024;
 /// All tables that have a name.
 pub(super) struct Catalog {
     names: Names<Table>,
+    /// How often the names have changed. Raised after each change and before it is answered; read by whoever keeps a
+    /// table at hand.
+    edition: AtomicU64,
     admission: Mutex<Admission>,
     registry: Arc<Registry>,
     hasher: RandomState,
@@ -43,6 +46,7 @@ impl Catalog {
     pub(super) fn new(tables_max: usize, expected_keys: usize) -> Self {
         Self {
             names: Names::new(),
+            edition: AtomicU64::new(0),
             admission: Mutex::new(Admission::default()),
             registry: Arc::new(Registry::default()),
             hasher: RandomState::new(),
@@ -66,9 +70,21 @@ impl Catalog {
         &self.registry
     }
 
-    /// Calls `look` with the table of this name.
-    pub(super) fn with<R>(&self, name: &[u8], look: impl FnOnce(&Arc<Table>) -> R) -> Option<R> {
-        self.names.with(name, look)
+    /// The table of this name.
+    pub(super) fn find(&self, name: &[u8]) -> Option<Arc<Table>> {
+        self.names.with(name, Arc::clone)
+    }
+
+    /// As long as this stays the same, a name that is looked up after reading it stands for the same table: what changes
+    /// meanwhile has not been answered yet.
+    pub(super) fn edition(&self) -> u64 {
+        // Acquire: pairs with the Release in `changed`.
+        self.edition.load(Ordering::Acquire)
+    }
+
+    fn changed(&self) {
+        // Release: pairs with the Acquire in `edition`: who sees it looks the name up, and finds it changed.
+        self.edition.fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn tables(&self) -> Vec<Arc<Table>> {
@@ -110,14 +126,16 @@ impl Catalog {
         let Some(table) = table else { return Err(Refusal::TooManyTables) };
         admission.lineages.insert(name.into(), lineage);
         self.names.insert(name, table);
+        self.changed();
         Ok(())
     }
 
     /// Unlinks and closes the table of this name. The caller hands it to the reaper.
     pub(super) fn delete(&self, name: &[u8]) -> Option<Arc<Table>> {
         let _admission = self.admission();
-        let table = self.names.with(name, Arc::clone)?;
+        let table = self.find(name)?;
         self.names.remove(name, self.threads.load(Ordering::Relaxed));
+        self.changed();
         table.close();
         Some(table)
     }
@@ -147,7 +165,7 @@ impl Catalog {
 }
 
 /// A name without the NUL that may end it.
-fn canonical(name: &[u8]) -> &[u8] {
+pub(super) fn canonical(name: &[u8]) -> &[u8] {
     name.strip_suffix(b"\0").unwrap_or(name)
 }
 

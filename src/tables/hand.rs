@@ -167,6 +167,7 @@ impl<'h> Hand<'h> {
             made = Some((slot.slot().handle(), version));
             Some(slot)
         });
+        self.charge(table, table.index().take_growth());
         match (entered, made, entry) {
             (Entered::Created, Some((handle, version)), _) => {
                 self.charge(table, cost);

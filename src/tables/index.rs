@@ -4,16 +4,22 @@
 //!
 //! # Layout
 //!
-//! A flurry entry costs about 130 bytes before anything is in it. So the map does not hold elements but **buckets** of
-//! up to 14 slots, which brings the index down to about 25 bytes for each element. Buckets grow by extendible hashing:
+//! A flurry entry costs about 130 bytes and two cache misses before anything is in it. So the map does not hold elements
+//! but **segments** of up to 64 **buckets** of up to 15 slots: a map so small that it stays in the nearest caches, never
+//! stalls the insert that makes it grow, and leaves about 25 bytes of index for each element. Buckets grow by extendible
+//! hashing:
 //!
 //! ```text
-//! flurry: bucket number ──► Bucket { lock, depth, cells: [hash bits | pointer to slot; 14] }
+//! flurry: segment number ──► [Bucket { lock, depth, cells: [hash bits | pointer to slot; 15] }]
+//!
+//! segment   0   1   2     3     4      5       6       7         8         …
+//! buckets   0   1   2–3   4–7   8–15   16–31   32–63   64–127    128–191   …
 //!
 //! a bucket of depth d holds the keys whose hash ends in the d bits of its number
 //! full:  bucket n, depth d   ──►   bucket n, depth d+1   and   bucket n + 2^d, depth d+1
 //! ```
 //! A look-up guesses the depth from the number of buckets, and walks towards the root while there is no such bucket.
+//! Places of a segment whose bucket has not been split off yet are *absent*.
 //!
 //! # Concurrency
 //!
@@ -21,51 +27,61 @@
 //! bucket, then raises the depth, then clears the old cells; so a reader that misses a slot sees the raised depth and
 //! looks again. Writers come to the new bucket only after that. Cells never move within a bucket.
 
+mod place;
+
 use std::borrow::Borrow;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering};
 
 use crossbeam::epoch::Guard;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::slot::{SlotCell, SlotHandle, SlotRef, State};
+use super::slot::{SlotCell, SlotHandle, SlotRef, State, prefetch};
+use crate::limits::LOOK_AHEAD;
+use place::{SEGMENT_LEN, birth, low_bits, parent, place, segment_len};
 
-/// Cells of a bucket: with flurry's header and the lock it fills 128 bytes.
-pub(super) const CELLS: usize = 14;
-/// A bucket's number is this many bits of the hash. 15 keys that share 32 bits do not happen by chance below 10^10.
+/// Cells of a bucket: with its lock and depth they fill two cache lines.
+pub(super) const CELLS: usize = 15;
+/// A bucket's number is this many bits of the hash. 16 keys that share 32 bits do not happen by chance below 10^10.
 const DEPTH_MAX: u8 = 32;
+/// Stands for the depth of a bucket that has not been split off yet.
+const ABSENT: u8 = u8::MAX;
 /// Elements of a bucket on average, between the splits: what `--expected-keys` is divided by.
-const LOAD: usize = 9;
+const LOAD: usize = 10;
+/// What flurry takes for an entry: a node, a bin and the value with its header.
+const ENTRY_BYTES: usize = 96 + 16 + 32;
 
-/// What the index takes for each element, in bytes: a flurry node (96), a bucket (128) and two bins (16), by the load.
-pub(super) const INDEX_BYTES_PER_SLOT: usize = (96 + 128 + 16) / LOAD;
+const _: () = assert!(size_of::<Bucket>() == 128);
 
+#[repr(align(64))]
 struct Bucket {
+    cells: [SlotCell; CELLS],
     lock: Mutex<()>,
     /// How many bits of the hash its keys share. Raised under the lock; read by everybody.
     depth: AtomicU8,
-    /// The depth that it was made with. Never changes.
-    birth: u8,
     /// Whether the bucket that it was split from has let go of its keys. Until then nobody writes here: the old cells
     /// still show what is in these. Set by the splitter; read by who has locked the bucket.
     ready: AtomicBool,
-    cells: [SlotCell; CELLS],
 }
 
 impl Bucket {
-    fn new(depth: u8, ready: bool) -> Self {
+    fn absent() -> Self {
         Self {
-            ready: AtomicBool::new(ready),
-            lock: Mutex::new(()),
-            depth: AtomicU8::new(depth),
-            birth: depth,
             cells: std::array::from_fn(|_| SlotCell::empty()),
+            lock: Mutex::new(()),
+            depth: AtomicU8::new(ABSENT),
+            ready: AtomicBool::new(false),
         }
     }
 
+    fn is_absent(&self) -> bool {
+        self.depth() == ABSENT
+    }
+
     fn depth(&self) -> u8 {
-        // Acquire: pairs with the Release in `split`: who sees the new depth finds the new bucket.
+        // Acquire: pairs with the Releases in `split`: who sees a bucket at all finds its keys, and who sees the new depth
+        // of the old one finds the new one.
         self.depth.load(Ordering::Acquire)
     }
 
@@ -74,7 +90,7 @@ impl Bucket {
     }
 }
 
-/// Bucket numbers are evenly spread already: they are their own hash.
+/// Segment numbers are evenly spread already: they are their own hash.
 #[derive(Default)]
 struct NumberHasher(u64);
 
@@ -84,7 +100,7 @@ impl Hasher for NumberHasher {
     }
 
     fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("bucket numbers hash through write_u32");
+        unreachable!("segment numbers hash through write_u32");
     }
 
     fn write_u32(&mut self, number: u32) {
@@ -92,7 +108,7 @@ impl Hasher for NumberHasher {
     }
 }
 
-type Buckets = flurry::HashMap<u32, Bucket, BuildHasherDefault<NumberHasher>>;
+type Segments = flurry::HashMap<u32, Box<[Bucket]>, BuildHasherDefault<NumberHasher>>;
 
 /// What came of letting a slot in.
 pub(super) enum Entered {
@@ -102,28 +118,72 @@ pub(super) enum Entered {
     Occupied,
     /// The caller's condition did not hold; nothing was done.
     Refused,
-    /// 15 keys agree in 32 bits of their hash.
+    /// 16 keys agree in 32 bits of their hash.
     Overfull,
 }
 
 /// From keys to slots. Hashes are the caller's, 64 well-mixed bits.
 pub(super) struct Index {
-    buckets: Buckets,
+    segments: Segments,
     /// How many buckets there are, for the guess of the depth. Written after a split; any value is safe.
     count: AtomicU32,
+    /// Bytes that it has grown by and that nobody has charged yet. Written by splitters, taken by whoever charges.
+    growth: AtomicI64,
 }
 
-fn low_bits(hash: u64, depth: u8) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "at most 32 bits are kept")]
-    let number = (hash & ((1_u64 << depth) - 1)) as u32;
-    number
+/// What a segment of so many buckets takes, flurry's entry included.
+fn segment_bytes(buckets: usize) -> i64 {
+    i64::try_from(buckets * size_of::<Bucket>() + ENTRY_BYTES).unwrap_or(i64::MAX)
 }
 
 impl Index {
     pub(super) fn new(expected_keys: usize) -> Self {
-        let buckets = Buckets::with_capacity_and_hasher(expected_keys / LOAD, BuildHasherDefault::default());
-        buckets.insert(0, Bucket::new(0, true), &buckets.guard());
-        Self { buckets, count: AtomicU32::new(1) }
+        let capacity = expected_keys / LOAD / SEGMENT_LEN as usize;
+        let index = Self {
+            segments: Segments::with_capacity_and_hasher(capacity, BuildHasherDefault::default()),
+            count: AtomicU32::new(1),
+            growth: AtomicI64::new(0),
+        };
+        let guard = index.segments.guard();
+        let root = index.room_for(0, &guard);
+        root.ready.store(true, Ordering::Relaxed);
+        root.depth.store(0, Ordering::Relaxed);
+        drop(guard);
+        index
+    }
+
+    /// Bytes that it has grown by since the last call, and that the caller charges now.
+    pub(super) fn take_growth(&self) -> i64 {
+        // Relaxed: a sum; each byte is taken once.
+        if self.growth.load(Ordering::Relaxed) == 0 { 0 } else { self.growth.swap(0, Ordering::Relaxed) }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> i64 {
+        let guard = self.segments.guard();
+        self.segments.values(&guard).map(|segment| segment_bytes(segment.len())).sum()
+    }
+
+    /// The bucket of this number, absent or not, if its segment is there.
+    fn bucket_at<'m>(&'m self, number: u32, guard: &'m flurry::Guard<'_>) -> Option<&'m Bucket> {
+        let (segment, place) = place(number);
+        self.segments.get(&segment, guard).and_then(|segment| segment.get(place))
+    }
+
+    /// The bucket of this number, absent or not, with a segment made for it if need be.
+    fn room_for<'m>(&'m self, number: u32, guard: &'m flurry::Guard<'_>) -> &'m Bucket {
+        loop {
+            if let Some(bucket) = self.bucket_at(number, guard) {
+                return bucket;
+            }
+            let (segment, _) = place(number);
+            let length = segment_len(segment) as usize;
+            let buckets = std::iter::repeat_with(Bucket::absent).take(length).collect();
+            if self.segments.try_insert(segment, buckets, guard).is_ok() {
+                // Relaxed: as in `take_growth`.
+                self.growth.fetch_add(segment_bytes(length), Ordering::Relaxed);
+            }
+        }
     }
 
     /// The depth at which most buckets are.
@@ -150,17 +210,17 @@ impl Index {
     /// Bucket `number`, or the one that it would be split from.
     fn nearest<'m>(&'m self, mut number: u32, guard: &'m flurry::Guard<'_>) -> (u32, &'m Bucket) {
         loop {
-            if let Some(bucket) = self.buckets.get(&number, guard) {
+            if let Some(bucket) = self.bucket_at(number, guard).filter(|bucket| !bucket.is_absent()) {
                 return (number, bucket);
             }
             assert!(number != 0, "bucket 0 is made with the index and stays");
-            number &= !(1 << number.ilog2());
+            number = parent(number);
         }
     }
 
     /// The slot of `key`, dead or alive.
     pub(super) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
-        let map_guard = self.buckets.guard();
+        let map_guard = self.segments.guard();
         loop {
             let (number, bucket) = self.bucket(hash, &map_guard);
             if let Some(slot) = bucket.find(hash, key, guard) {
@@ -170,6 +230,31 @@ impl Index {
                 return None;
             }
         }
+    }
+
+    /// Has the processor fetch what looking up these hashes is going to read, one level for all of them before the next,
+    /// so that their cache misses overlap. A hint: it says nothing, and what has moved meanwhile is looked up all the same.
+    pub(super) fn foresee(&self, hashes: &[u64], guard: &Guard) {
+        let map_guard = self.segments.guard();
+        let depth = self.likely_depth();
+        let complete = self.count.load(Ordering::Relaxed) >> depth > 0;
+        let mut buckets = [None; LOOK_AHEAD];
+        for (bucket, hash) in buckets.iter_mut().zip(hashes) {
+            let number = low_bits(*hash, depth);
+            *bucket = self.bucket_at(number, &map_guard);
+            bucket.iter().copied().for_each(prefetch);
+            if !complete && birth(number) == depth {
+                self.bucket_at(parent(number), &map_guard).into_iter().for_each(prefetch);
+            }
+        }
+        let mut slots = [None; LOOK_AHEAD];
+        for ((slot, bucket), hash) in slots.iter_mut().zip(buckets).zip(hashes) {
+            let bucket = bucket.filter(|bucket| bucket.depth() == depth);
+            let bucket = bucket.unwrap_or_else(|| self.bucket(*hash, &map_guard).1);
+            *slot = bucket.cells.iter().find_map(|cell| cell.candidate(*hash, guard));
+            slot.iter().for_each(SlotRef::prefetch);
+        }
+        slots.iter().flatten().for_each(|slot| slot.prefetch_entry(guard));
     }
 
     /// The bucket of `hash`, locked.
@@ -189,7 +274,7 @@ impl Index {
 
     /// The slot of `key`, after everybody who was letting one in has finished.
     pub(super) fn find_settled<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
-        let map_guard = self.buckets.guard();
+        let map_guard = self.segments.guard();
         let (_, bucket, _locked) = self.lock(hash, &map_guard);
         bucket.find(hash, key, guard)
     }
@@ -206,7 +291,7 @@ impl Index {
         rehash: &dyn Fn(&[u8]) -> u64,
         make: &mut dyn FnMut(Option<u64>) -> Option<SlotHandle>,
     ) -> Entered {
-        let map_guard = self.buckets.guard();
+        let map_guard = self.segments.guard();
         loop {
             let (number, bucket, _locked) = self.lock(hash, &map_guard);
             if let Some(cell) = bucket.cells.iter().find(|cell| cell.find(hash, key, guard).is_some()) {
@@ -249,7 +334,8 @@ impl Index {
         if depth >= DEPTH_MAX {
             return false;
         }
-        let child = Bucket::new(depth + 1, false);
+        let child = self.room_for(number | 1 << depth, map_guard);
+        debug_assert!(child.is_absent(), "a bucket is split off once, under the lock of the one that it comes from");
         let mut places = child.cells.iter();
         let moved: Vec<&SlotCell> = bucket
             .cells
@@ -259,23 +345,21 @@ impl Index {
         for (cell, place) in moved.iter().zip(&mut places) {
             cell.copy_to(place);
         }
-        self.buckets.insert(number | 1 << depth, child, map_guard);
-        // Release: pairs with the Acquire of `depth`.
+        // Release: pairs with the Acquire of `depth`: first the new bucket, then the old one.
+        child.depth.store(depth + 1, Ordering::Release);
         bucket.depth.store(depth + 1, Ordering::Release);
         for cell in moved {
             cell.hand_over();
         }
-        if let Some(child) = self.buckets.get(&(number | 1 << depth), map_guard) {
-            // Release: pairs with the Acquire in `lock`. The old bucket's lock is held until after this.
-            child.ready.store(true, Ordering::Release);
-        }
+        // Release: pairs with the Acquire in `lock`. The old bucket's lock is held until after this.
+        child.ready.store(true, Ordering::Release);
         self.count.fetch_add(1, Ordering::Relaxed);
         true
     }
 
     /// Takes `slot` out, if it still is where its key leads to.
     pub(super) fn leave(&self, hash: u64, slot: SlotRef<'_>, guard: &Guard) {
-        let map_guard = self.buckets.guard();
+        let map_guard = self.segments.guard();
         let (_, bucket, _locked) = self.lock(hash, &map_guard);
         let place =
             bucket.cells.iter().find(|cell| cell.get(guard).is_some_and(|here| here.address() == slot.address()));
@@ -293,17 +377,17 @@ impl Index {
         children: &mut Vec<u32>,
         mut slot: impl FnMut(SlotRef<'g>),
     ) {
-        let map_guard = self.buckets.guard();
-        let Some(bucket) = self.buckets.get(&number, &map_guard) else { return };
+        let map_guard = self.segments.guard();
+        let Some(bucket) = self.bucket_at(number, &map_guard) else { return };
         let _locked = bucket.lock.lock();
-        children.extend((bucket.birth..bucket.depth()).map(|depth| number | 1 << depth));
+        children.extend((birth(number)..bucket.depth()).map(|depth| number | 1 << depth));
         bucket.cells.iter().filter_map(|cell| cell.get(guard)).for_each(&mut slot);
     }
 
     /// Empties bucket `number`.
     pub(super) fn clear(&self, number: u32, guard: &Guard) {
-        let map_guard = self.buckets.guard();
-        let Some(bucket) = self.buckets.get(&number, &map_guard) else { return };
+        let map_guard = self.segments.guard();
+        let Some(bucket) = self.bucket_at(number, &map_guard) else { return };
         let _locked = bucket.lock.lock();
         bucket.cells.iter().filter(|cell| !cell.is_empty()).for_each(|cell| cell.clear(guard));
     }

@@ -28,6 +28,7 @@
 //! listens, and nothing here knows frames.
 
 mod account;
+mod ahead;
 mod announce;
 mod batch;
 mod catalog;
@@ -64,7 +65,7 @@ pub struct Settings {
     pub memory_max: u64,
     /// How many tables there may be at once.
     pub tables_max: usize,
-    /// Changes that one writing thread may have on the way to the publisher; at least 14.
+    /// Changes that one writing thread may have on the way to the publisher; at least 15.
     pub changes_per_writer: usize,
     /// Added to every version that leaves the tables: nanoseconds since 1970 at the start of the server, so that
     /// versions do not repeat across restarts.
@@ -213,7 +214,7 @@ impl Tables {
     /// Makes empty tables, and the work of the three threads without which they do not get on.
     ///
     /// # Panics
-    /// If `changes_per_writer` is below 14.
+    /// If `changes_per_writer` is below 15.
     #[must_use]
     pub fn new(settings: Settings) -> (Self, Backstage) {
         let (reaper_link, inbox) = reaper::Link::new();

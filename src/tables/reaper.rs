@@ -274,7 +274,8 @@ impl Reaper {
         self.shared.catalog.forget(&table);
         let mut batch = self.session.batch(Now::from_nanos(0));
         let hand = batch.hand();
-        hand.tab.add(&self.shared.account, -TABLE_BYTES);
+        let index = table.index();
+        hand.tab.add(&self.shared.account, index.take_growth() - index.bytes() - TABLE_BYTES);
         hand.tab.settle(&self.shared.account);
         drop(batch);
         self.shared.hub.nudge();

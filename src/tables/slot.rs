@@ -170,6 +170,28 @@ fn numbered(version: u64, tag: usize) -> *mut Entry {
 
 const _: () = assert!(usize::BITS == 64 && VERSION_BITS + TAG_BITS <= 64);
 
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+
+/// Has the processor fetch the first `bytes` bytes from this address. A hint: it reads nothing, and cannot fail.
+#[inline]
+fn prefetch_bytes(address: *const u8, bytes: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for offset in (0..bytes).step_by(LINE_BYTES) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: prefetching never faults, whatever the address; nothing is read.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(offset).cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (address, bytes);
+}
+
+/// Has the processor fetch all of it.
+#[inline]
+pub(super) fn prefetch<T>(place: &T) {
+    prefetch_bytes(ptr::from_ref(place).cast(), size_of::<T>());
+}
+
 /// A slot seen under a guard, good while the guard lives.
 #[derive(Clone, Copy)]
 pub(super) struct SlotRef<'g> {
@@ -204,6 +226,20 @@ impl<'g> SlotRef<'g> {
     pub(super) fn load(&self, _guard: &'g Guard) -> Seen<'g> {
         // Acquire: pairs with the Release of `exchange`: the entry and its value are visible.
         Seen { raw: self.header().word.load(Ordering::Acquire), _guard: PhantomData }
+    }
+
+    /// Has the processor fetch the slot, as much of it as one with a short key has.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        prefetch_bytes(self.slot.as_ptr().cast(), 2 * SLOT_HEADER_BYTES);
+    }
+
+    /// Has the processor fetch the entry, its header and the beginning of its value.
+    #[inline]
+    pub(super) fn prefetch_entry(&self, guard: &'g Guard) {
+        if let Some(entry) = self.load(guard).entry() {
+            prefetch_bytes(entry.entry.as_ptr().cast(), 2 * LINE_BYTES);
+        }
     }
 
     fn exchange(&self, seen: Seen<'g>, next: *mut Entry) -> bool {

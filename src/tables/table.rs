@@ -20,6 +20,7 @@ use super::TableSummary;
 use super::announce::is_low_half;
 use super::index::{Entered, Index};
 use super::slot::{SlotHandle, SlotRef, State};
+use crate::limits::LOOK_AHEAD;
 
 /// A table of the catalog, or one that is being taken down.
 pub(super) struct Table {
@@ -146,6 +147,15 @@ impl Table {
 
     pub(super) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
         self.index.find(hash, key, guard)
+    }
+
+    /// Has the processor fetch what looking up these keys, at most [`LOOK_AHEAD`] of them, is going to read.
+    pub(super) fn foresee(&self, keys: &[&[u8]], guard: &Guard) {
+        let mut hashes = [0; LOOK_AHEAD];
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = self.hash(key);
+        }
+        self.index.foresee(hashes.get(..keys.len()).unwrap_or(&hashes), guard);
     }
 
     /// Lets a new slot in unless the table is closed. `make` gets the version of the dead slot that it replaces.

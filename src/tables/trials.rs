@@ -83,13 +83,13 @@ impl Stage {
 
     fn get(&self, key: &str) -> Option<String> {
         let mut session = self.0.session.borrow_mut();
-        let batch = session.batch(self.now());
+        let mut batch = session.batch(self.now());
         batch.get(b"t", key.as_bytes()).ok().map(|value| String::from_utf8_lossy(value).into_owned())
     }
 
     fn version(&self, key: &str) -> u64 {
         let mut session = self.0.session.borrow_mut();
-        let batch = session.batch(self.now());
+        let mut batch = session.batch(self.now());
         batch.get_entry(b"t", key.as_bytes()).map_or(0, |entry| entry.version)
     }
 

@@ -1,6 +1,6 @@
 //! One request against the tables: a decoded request goes in, a reply comes out.
 //!
-//! Nothing here receives or sends, knows a socket or a frame, reads the clock or waits, so any frontend may use it: it
+//! Nothing here receives or sends, or knows a socket or a frame, so any frontend may use it: it
 //! makes a batch, handles requests in it, and encodes each reply before it handles the next, since replies borrow from
 //! the batch. A request that is [`Busy`] has not been looked at: the frontend lets the batch go, waits, reads the clock
 //! and tries that request again.
@@ -8,12 +8,15 @@
 use std::ops::Deref;
 
 use super::wire::{Reason, Reply, Request, TableLine};
+use crate::clock::Now;
 use crate::tables::{Batch, Refusal};
 
 /// What handling needs besides the tables.
 pub struct Context<'c> {
     /// Renders STATS as JSON.
     pub stats: &'c dyn Fn() -> String,
+    /// Reads the clock, for a request that had to wait halfway.
+    pub now: &'c dyn Fn() -> Now,
 }
 
 /// Nothing was done, not even read: the changes that this thread may have on the way are used up.
@@ -65,7 +68,7 @@ fn answer<'b, F: Deref<Target = [u8]>>(
         }
         Request::UpdateMany { table, ttl, pairs } => {
             let pairs = pairs.iter().map(|[key, value]| (&**key, &**value));
-            batch.update_many(table.name(), ttl, pairs).map(done)
+            batch.update_many(table.name(), ttl, pairs, context.now).map(done)
         }
         Request::ListTables => Ok(Reply::Tables(lines(batch))),
         Request::Stats => Ok(Reply::Stats((context.stats)())),
@@ -99,7 +102,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use super::*;
-    use crate::clock::Now;
     use crate::protocols::kv::wire::TableName;
     use crate::tables::{Session, Settings, Tables};
 
@@ -124,7 +126,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = || "{}".to_owned();
-        let context = Context { stats: &stats };
+        let context = Context { stats: &stats, now: &|| NOW };
         requests.iter().map(|request| format!("{:?}", handle(request, &mut batch, &context).unwrap())).collect()
     }
 
@@ -162,7 +164,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = String::new;
-        let context = Context { stats: &stats };
+        let context = Context { stats: &stats, now: &|| NOW };
         let mut answer = |request: Request<'_>| match handle(&request, &mut batch, &context).unwrap() {
             Reply::Version(version) | Reply::Entry { version, .. } => version,
             Reply::Refused(Reason::VersionMismatch { current }) => current,
@@ -206,7 +208,7 @@ mod tests {
     fn a_deadline_that_has_passed_is_absent() {
         let mut session = session(64);
         let stats = String::new;
-        let context = Context { stats: &stats };
+        let context = Context { stats: &stats, now: &|| NOW };
         let mut at = |millis, request: Request<'_>| {
             let mut batch = session.batch(Now::from_millis(millis));
             text(&handle(&request, &mut batch, &context).unwrap())
@@ -222,7 +224,7 @@ mod tests {
     fn a_busy_request_has_not_been_looked_at() {
         let mut session = session(16);
         let stats = String::new;
-        let context = Context { stats: &stats };
+        let context = Context { stats: &stats, now: &|| NOW };
         let mut batch = session.batch(NOW);
         let create: Request<'_> = Request::CreateTable { table: T };
         handle(&create, &mut batch, &context).unwrap();

@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::handle::{Busy, Context, handle};
 use super::report::{Report, WorkerTally};
-use super::wire::{Reply, Request, split};
+use super::wire::{Fault, Reply, Request, split};
 use crate::clock::Clock;
-use crate::limits::{BATCH_FRAMES_MAX, BATCH_MAX};
+use crate::limits::{BATCH_FRAMES_MAX, BATCH_MAX, LOOK_AHEAD};
 use crate::protocols::sockets::{Frame, Socket};
 use crate::stats::Sampler;
 use crate::tables::{Batch, Session};
@@ -48,7 +48,8 @@ impl Worker {
     /// The loop of the thread. Returns when the queue says that nothing more will come.
     pub fn run(mut self) {
         let report = Arc::clone(&self.report);
-        let context = Context { stats: &|| report.render() };
+        let clock = self.clock;
+        let context = Context { stats: &|| report.render(), now: &|| clock.now() };
         let mut inbox = Inbox::new();
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         while inbox.fill(&self.socket, &self.stop) {
@@ -94,23 +95,50 @@ struct Desk<'w> {
 impl Desk<'_> {
     /// Answers the messages from this one on. Which comes next: the one after the last, or the one that is [`Busy`].
     fn answer_from(&self, first: usize, inbox: &Inbox, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
-        for number in first..inbox.len() {
-            let timed = sampler.picks().then(|| self.clock.now().nanos());
-            if self.answer(inbox.message(number), batch, timed) == Err(Busy) {
-                return number;
+        let mut next = first;
+        while next < inbox.len() {
+            let count = LOOK_AHEAD.min(inbox.len() - next);
+            let answered = self.answer_some(next, count, inbox, batch, sampler);
+            next += answered;
+            if answered < count {
+                break;
             }
         }
-        inbox.len()
+        next
+    }
+
+    /// Decodes so many messages, has their elements fetched together, and answers them. How many were answered.
+    fn answer_some(
+        &self,
+        first: usize,
+        count: usize,
+        inbox: &Inbox,
+        batch: &mut Batch<'_>,
+        sampler: &mut Sampler,
+    ) -> usize {
+        let mut letters: [Option<Letter<'_>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
+        for (letter, number) in letters.iter_mut().zip(first..first + count) {
+            let parts = split(inbox.message(number));
+            *letter = Some(Letter { envelope: parts.envelope, request: Request::decode(parts.body, self.value_max) });
+        }
+        let letters = || letters.iter().flatten();
+        batch.foresee(letters().filter_map(Letter::element));
+        for (answered, letter) in letters().enumerate() {
+            let timed = sampler.picks().then(|| self.clock.now().nanos());
+            if self.answer(letter, batch, timed) == Err(Busy) {
+                return answered;
+            }
+        }
+        count
     }
 
     /// Answers one message: its envelope, and the reply.
-    fn answer(&self, message: &[Frame], batch: &mut Batch<'_>, timed: Option<u64>) -> Result<(), Busy> {
-        let parts = split(message);
-        let (command, reply) = match Request::decode(parts.body, self.value_max) {
-            Ok(request) => (Some(request.command()), handle(&request, batch, self.context)?),
+    fn answer(&self, letter: &Letter<'_>, batch: &mut Batch<'_>, timed: Option<u64>) -> Result<(), Busy> {
+        let (command, reply) = match &letter.request {
+            Ok(request) => (Some(request.command()), handle(request, batch, self.context)?),
             Err(fault) => (fault.command, Reply::Refused(fault.reason)),
         };
-        for frame in parts.envelope {
+        for frame in letter.envelope {
             self.socket.send_bytes(frame, true);
         }
         reply.encode(|bytes, more| self.socket.send_bytes(bytes, more));
@@ -124,6 +152,19 @@ impl Desk<'_> {
             self.tally.latencies(command).record(nanos);
         }
         Ok(())
+    }
+}
+
+/// A message that has been read.
+struct Letter<'i> {
+    envelope: &'i [Frame],
+    request: Result<Request<'i, Frame>, Fault>,
+}
+
+impl<'i> Letter<'i> {
+    /// The table and the key of a request for one element.
+    fn element(&self) -> Option<(&'i [u8], &'i [u8])> {
+        self.request.as_ref().ok().and_then(Request::element)
     }
 }
 

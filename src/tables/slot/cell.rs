@@ -40,13 +40,18 @@ impl SlotCell {
         NonNull::new(slot).map(|slot| SlotRef { slot, _guard: PhantomData })
     }
 
-    /// The slot of `key`, if it is here.
-    pub(in crate::tables) fn find<'g>(&self, hash: u64, key: &[u8], _guard: &'g Guard) -> Option<SlotRef<'g>> {
+    /// The slot that is here, if its hash agrees with this one in the bits that a cell keeps.
+    #[inline]
+    pub(in crate::tables) fn candidate<'g>(&self, hash: u64, _guard: &'g Guard) -> Option<SlotRef<'g>> {
         let tagged = self.load();
-        if tagged.addr() >> CELL_HASH_SHIFT != Self::hash_bits(hash) >> CELL_HASH_SHIFT {
-            return None;
-        }
-        Self::reference(tagged).filter(|slot| slot.key() == key)
+        let agrees = tagged.addr() >> CELL_HASH_SHIFT == Self::hash_bits(hash) >> CELL_HASH_SHIFT;
+        if agrees { Self::reference(tagged) } else { None }
+    }
+
+    /// The slot of `key`, if it is here.
+    #[inline]
+    pub(in crate::tables) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
+        self.candidate(hash, guard).filter(|slot| slot.key() == key)
     }
 
     /// Whatever slot is here.

@@ -24,27 +24,44 @@ fn memory_is_refused_at_the_limit_and_comes_back_with_what_is_deleted() {
     let pairs = many.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()));
     let mut session = stage.another();
     let before = stage.census().tables[0].elements;
-    assert_eq!(session.batch(stage.now()).update_many(b"t", None, pairs), Err(Refusal::OutOfMemory));
+    assert_eq!(session.batch(stage.now()).update_many(b"t", None, pairs, || stage.now()), Err(Refusal::OutOfMemory));
     assert_eq!(stage.census().tables[0].elements, before, "nothing of it was stored");
 }
 
 #[test]
 fn the_account_is_back_at_nothing_when_all_is_gone() {
     let stage = Stage::new();
-    for key in 0..200 {
+    for key in 0..20_000 {
         stage.set(&key.to_string(), "value", Some(1 + key % 3)).unwrap();
         stage.publish();
     }
     stage.settle();
     stage.drop_table("t").unwrap();
     stage.at(10_000);
-    for _ in 0..20 {
+    for _ in 0..100 {
         stage.settle();
     }
     drop(stage.0.session.replace(stage.another()));
     let census = stage.census();
-    assert_eq!((census.timers, census.reaped, census.tables.len()), (0, 200, 0));
+    assert_eq!((census.timers, census.reaped, census.tables.len()), (0, 20_000, 0));
     assert!(census.bytes < 64 << 10, "what sessions keep back: {}", census.bytes);
+}
+
+#[test]
+fn the_index_is_in_the_account() {
+    let stage = Stage::new();
+    for key in 0..20_000 {
+        stage.set(&key.to_string(), "", None).unwrap();
+        stage.publish();
+    }
+    let slots_and_entries = 20_000 * (48 + 16);
+    let index = stage.census().tables[0].bytes - slots_and_entries;
+    assert!((8..40).contains(&(index / 20_000)), "{index}");
+    for key in 0..20_000 {
+        stage.delete(&key.to_string()).unwrap();
+        stage.settle();
+    }
+    assert_eq!(stage.census().tables[0].bytes, index, "the index stays");
 }
 
 #[test]
@@ -88,8 +105,8 @@ fn many_pairs_are_stored_in_order_and_many_keys_are_read() {
     let stage = Stage::new();
     let mut session = stage.another();
     let pairs = [(b"a".as_slice(), b"1".as_slice()), (b"b", b"2"), (b"a", b"3")];
-    session.batch(stage.now()).update_many(b"t", Some(5), pairs.into_iter()).unwrap();
-    let batch = session.batch(stage.now());
+    session.batch(stage.now()).update_many(b"t", Some(5), pairs.into_iter(), || stage.now()).unwrap();
+    let mut batch = session.batch(stage.now());
     let mut values = Vec::new();
     batch.get_many(b"t", [b"a".as_slice(), b"x", b"b"].into_iter(), &mut values).unwrap();
     assert_eq!(values, [Some(b"3".as_slice()), None, Some(b"2")]);

@@ -144,23 +144,62 @@ fn a_change_that_comes_before_its_predecessor_is_held_back() {
 }
 
 #[test]
+fn looking_ahead_changes_nothing() {
+    let stage = Stage::new();
+    let keys: Vec<String> = (0..100).map(|key| key.to_string()).collect();
+    for key in keys.iter().step_by(2) {
+        stage.set(key, "1", None).unwrap();
+        stage.publish();
+    }
+    let before = stage.census();
+    stage.heard();
+    let mut session = stage.another();
+    let mut batch = session.batch(stage.now());
+    let tables = [&b"t"[..], b"t", b"none", b"t"];
+    batch.foresee(keys.iter().enumerate().map(|(at, key)| (tables[at / 3 % 4], key.as_bytes())));
+    batch.foresee(std::iter::empty());
+    for (at, key) in keys.iter().enumerate() {
+        assert_eq!(batch.get(b"t", key.as_bytes()).is_ok(), at % 2 == 0, "{key}");
+    }
+    drop(batch);
+    stage.settle();
+    assert!(stage.heard().is_empty());
+    assert_eq!(stage.census().tables, before.tables);
+}
+
+#[test]
+fn a_batch_does_not_go_on_with_a_table_that_was_deleted_meanwhile() {
+    let stage = Stage::new();
+    stage.set("a", "1", None).unwrap();
+    let mut session = stage.another();
+    let mut batch = session.batch(stage.now());
+    assert_eq!(batch.get(b"t", b"a"), Ok(&b"1"[..]));
+    stage.drop_table("t").unwrap();
+    assert_eq!(batch.get(b"t", b"a"), Err(Refusal::TableNotFound));
+    stage.create("t").unwrap();
+    assert_eq!(batch.get(b"t", b"a"), Err(Refusal::KeyNotFound));
+    stage.set("a", "2", None).unwrap();
+    assert_eq!(batch.get(b"t", b"a"), Ok(&b"2"[..]));
+}
+
+#[test]
 fn a_writer_without_credits_is_refused_and_changes_nothing() {
-    let stage = Stage::with(Settings { changes_per_writer: 14, ..settings() });
-    for round in 0..14 {
+    let stage = Stage::with(Settings { changes_per_writer: 15, ..settings() });
+    for round in 0..15 {
         stage.set("a", &round.to_string(), None).unwrap();
     }
     assert_eq!(stage.set("a", "x", None), Err(Refusal::Busy));
     assert_eq!(stage.set("b", "x", None), Err(Refusal::Busy));
     assert_eq!(stage.delete("a"), Err(Refusal::Busy));
-    assert_eq!((stage.get("a").as_deref(), stage.get("b")), (Some("13"), None));
+    assert_eq!((stage.get("a").as_deref(), stage.get("b")), (Some("14"), None));
     stage.publish();
     stage.set("b", "x", None).unwrap();
-    assert_eq!(stage.heard().len(), 14);
+    assert_eq!(stage.heard().len(), 15);
 }
 
 #[test]
 fn expiry_waits_for_credits_and_loses_nothing() {
-    let stage = Stage::with(Settings { changes_per_writer: 14, ..settings() });
+    let stage = Stage::with(Settings { changes_per_writer: 15, ..settings() });
     for key in 0..20 {
         stage.set(&key.to_string(), "1", Some(1)).unwrap();
         stage.publish();
@@ -168,7 +207,7 @@ fn expiry_waits_for_credits_and_loses_nothing() {
     stage.expire();
     stage.at(1_001).expire();
     stage.expire();
-    assert_eq!(stage.census().expired, 14, "as many as there are credits");
+    assert_eq!(stage.census().expired, 15, "as many as there are credits");
     assert_eq!(stage.get("19"), None, "absent all the same");
     stage.settle();
     assert_eq!(stage.census().expired, 20);

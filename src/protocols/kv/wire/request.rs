@@ -142,6 +142,29 @@ pub enum Request<'m, F = &'m [u8]> {
     Stats,
 }
 
+impl<'m, F> Request<'m, F> {
+    /// The table's name and the key, if one element is meant.
+    #[must_use]
+    pub fn element(&self) -> Option<(&'m [u8], &'m [u8])> {
+        match *self {
+            Self::Update { table, key, .. }
+            | Self::Delete { table, key }
+            | Self::Get { table, key }
+            | Self::GetEntry { table, key }
+            | Self::CompareAndSwap { table, key, .. }
+            | Self::CompareAndDelete { table, key, .. }
+            | Self::Touch { table, key, .. } => Some((table.name(), key)),
+            Self::CreateTable { .. }
+            | Self::DeleteTable { .. }
+            | Self::Ping
+            | Self::GetMany { .. }
+            | Self::UpdateMany { .. }
+            | Self::ListTables
+            | Self::Stats => None,
+        }
+    }
+}
+
 impl<F: Deref<Target = [u8]>> Request<'_, F> {
     /// What is asked.
     #[must_use]

@@ -1,0 +1,63 @@
+//! The arithmetic of buckets: which one a hash belongs to, which one it was split from, and in which segment it is.
+//!
+//! It knows numbers only.
+
+/// Buckets of a segment, but for the first ones.
+pub(super) const SEGMENT_LEN: u32 = 1 << SEGMENT_BITS;
+const SEGMENT_BITS: u32 = 6;
+
+/// The number of the bucket of this depth that a hash belongs to.
+pub(super) fn low_bits(hash: u64, depth: u8) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "at most 32 bits are kept")]
+    let number = (hash & ((1_u64 << depth) - 1)) as u32;
+    number
+}
+
+/// Where a bucket is: the number of its segment, and its place there.
+pub(super) fn place(number: u32) -> (u32, usize) {
+    let segment = if number < SEGMENT_LEN { u32::from(birth(number)) } else { SEGMENT_BITS + number / SEGMENT_LEN };
+    (segment, (number % segment_len(segment)) as usize)
+}
+
+/// How many buckets a segment has. Its first bucket's number is a multiple of that.
+pub(super) fn segment_len(segment: u32) -> u32 {
+    1 << segment.saturating_sub(1).min(SEGMENT_BITS)
+}
+
+/// The depth of a bucket when it was split off.
+pub(super) fn birth(number: u32) -> u8 {
+    #[expect(clippy::cast_possible_truncation, reason = "at most 32")]
+    let birth = (u32::BITS - number.leading_zeros()) as u8;
+    birth
+}
+
+/// The bucket that this one is split off from; not for 0.
+pub(super) fn parent(number: u32) -> u32 {
+    number & !(1 << number.ilog2())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bucket_has_a_place_of_its_own() {
+        let mut taken = std::collections::HashSet::new();
+        for number in 0..1_000 {
+            let (segment, index) = place(number);
+            assert!(index < segment_len(segment) as usize, "{number}");
+            assert!(taken.insert((segment, index)), "{number}");
+        }
+        let (segments, places): (Vec<_>, Vec<_>) = [0, 1, 2, 3, 4, 63, 64, 127, 128].map(place).into_iter().unzip();
+        assert_eq!(segments, [0, 1, 2, 2, 3, 6, 7, 7, 8]);
+        assert_eq!(places, [0, 0, 0, 1, 0, 31, 0, 63, 0]);
+    }
+
+    #[test]
+    fn a_bucket_comes_from_the_one_without_its_highest_bit() {
+        for (number, depth, before) in [(1, 1, 0), (2, 2, 0), (3, 2, 1), (6, 3, 2), (0x8000_0001, 32, 1)] {
+            assert_eq!((birth(number), parent(number)), (depth, before));
+        }
+        assert_eq!(birth(0), 0);
+    }
+}
