@@ -38,7 +38,8 @@ pub const CLIENT_BYTES_DEFAULT: u64 = 64 << 20;
 /// How many notifications a subscriber may fall behind, unless `--publish-hwm` says otherwise (`spec`).
 pub const PUBLISH_HWM_DEFAULT: i32 = 1_000_000;
 
-/// Share of the memory of the host that tables may take, in percent, unless `--max-memory` says otherwise (`spec`).
+/// Share of the memory of the host, or of the control group around the server if that has less, that tables may take,
+/// in percent, unless `--max-memory` says otherwise (`spec`).
 pub const MEMORY_PERCENT_DEFAULT: u64 = 80;
 
 /// Changes that one writing thread may have on the way to the publisher. When they are out, the writer waits.

@@ -6,7 +6,7 @@ use clap::builder::TypedValueParser;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::Failure;
-use super::amount::{Amount, amount, bytes_within, host_bytes};
+use super::amount::{Amount, amount, bytes_within};
 use super::endpoint::{OFF, endpoint_or_off};
 use super::{KV_ENDPOINT, PUBLISH_ENDPOINT};
 use crate::allocator::{self, Choice, UnknownAllocator};
@@ -14,7 +14,7 @@ use crate::limits::{
     CLIENT_BYTES_DEFAULT, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT, VALUE_BYTES_DEFAULT,
     VALUE_BYTES_MAX,
 };
-use crate::server::{self, Config, Error, Pin};
+use crate::server::{self, Config, Error, Pin, available_bytes};
 
 /// Threads of libzmq, or workers: more than any host has use for.
 const THREADS_MAX: i64 = 1_024;
@@ -44,7 +44,7 @@ pub(super) struct Flags {
     #[arg(long, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = value_bytes())]
     max_value: usize,
 
-    /// What all tables together may take, in bytes (K, M, G) or as a share of the host's memory
+    /// What all tables together may take, in bytes (K, M, G) or as a share of the memory of the host or its control group
     #[arg(long, value_name = "BYTES|PERCENT", default_value_t = Amount::Percent(MEMORY_PERCENT_DEFAULT), value_parser = amount)]
     max_memory: Amount,
 
@@ -117,7 +117,7 @@ fn cores(typed: &str) -> Option<Vec<usize>> {
 /// [`Failure::Usage`] if the flags do not go together, [`Failure::Failed`] if the server cannot start.
 pub(super) fn run(flags: Flags) -> Result<(), Failure> {
     let asked = std::env::var(ALLOCATOR_VARIABLE).ok();
-    let config = flags.into_config(host_bytes(), asked.as_deref())?;
+    let config = flags.into_config(available_bytes(), asked.as_deref())?;
     log_to_standard_error();
     server::run(config).map_err(|error| match error {
         Error::NoSuchCore { .. } => Failure::Usage(error.to_string()),
@@ -126,8 +126,8 @@ pub(super) fn run(flags: Flags) -> Result<(), Failure> {
 }
 
 impl Flags {
-    /// What the server is to be, on a host with so much memory and with this allocator in its environment.
-    fn into_config(self, host_bytes: u64, environment: Option<&str>) -> Result<Config, Failure> {
+    /// What the server is to be, with so much memory to take and with this allocator in its environment.
+    fn into_config(self, available_bytes: u64, environment: Option<&str>) -> Result<Config, Failure> {
         let allocator = self
             .chosen_allocator(environment)
             .map_err(|unknown| Failure::Usage(format!("{ALLOCATOR_VARIABLE} in the environment: {unknown}")))?;
@@ -136,7 +136,7 @@ impl Flags {
             publish: Some(self.publish).filter(|endpoint| endpoint != OFF),
             publish_hwm: self.publish_hwm,
             max_value: self.max_value,
-            max_memory: self.max_memory.of_host(host_bytes),
+            max_memory: self.max_memory.of(available_bytes),
             max_tables: self.max_tables,
             client_bytes_max: self.client_bytes_max,
             expected_keys: self.expected_keys,

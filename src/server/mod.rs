@@ -14,6 +14,7 @@
 
 mod cores;
 mod descriptors;
+mod memory;
 mod signals;
 
 use std::io::{self, Write};
@@ -22,6 +23,7 @@ use std::thread::JoinHandle;
 use thiserror::Error;
 
 pub use cores::{Pin, workers_default};
+pub use memory::available_bytes;
 
 use crate::allocator;
 use crate::clock::{Clock, wall_nanos};

@@ -151,6 +151,9 @@ impl Table {
 
     /// Has the processor fetch what looking up these keys, at most [`LOOK_AHEAD`] of them, is going to read.
     pub(super) fn foresee(&self, keys: &[&[u8]], guard: &Guard) {
+        if self.index.is_near() {
+            return;
+        }
         let mut hashes = [0; LOOK_AHEAD];
         for (hash, key) in hashes.iter_mut().zip(keys) {
             *hash = self.hash(key);

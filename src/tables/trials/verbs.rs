@@ -146,7 +146,7 @@ fn a_change_that_comes_before_its_predecessor_is_held_back() {
 #[test]
 fn looking_ahead_changes_nothing() {
     let stage = Stage::new();
-    let keys: Vec<String> = (0..100).map(|key| key.to_string()).collect();
+    let keys: Vec<String> = (0..12_000).map(|key| key.to_string()).collect();
     for key in keys.iter().step_by(2) {
         stage.set(key, "1", None).unwrap();
         stage.publish();

@@ -1,0 +1,72 @@
+//! How much memory this process may take: that of the host, or less if a control group limits it.
+//!
+//! Limits are read as cgroups(7) and its two versions describe: `memory.max` of version 2, `memory.limit_in_bytes` of
+//! version 1, each for the group of the process and for those around it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Bytes that this process may take.
+#[must_use]
+pub fn available_bytes() -> u64 {
+    let host = rustix::system::sysinfo();
+    let host_bytes = host.totalram.saturating_mul(u64::from(host.mem_unit));
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = limit_files(&groups).into_iter().filter_map(|file| limit(&fs::read_to_string(file).ok()?));
+    limits.fold(host_bytes, u64::min)
+}
+
+/// The files that may limit a process whose groups are these, one line for each hierarchy: `number:controllers:path`.
+fn limit_files(groups: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let (root, name) = if controllers.is_empty() {
+            ("/sys/fs/cgroup", "memory.max")
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        let group = Path::new(root).join(path.trim_start_matches('/'));
+        let around = group.ancestors().take_while(|folder| folder.starts_with(root));
+        files.extend(around.map(|folder| folder.join(name)));
+    }
+    files
+}
+
+/// What such a file says: bytes, or `max`.
+fn limit(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(groups: &str) -> Vec<String> {
+        limit_files(groups).iter().map(|file| file.display().to_string()).collect()
+    }
+
+    #[test]
+    fn each_group_around_a_process_may_limit_it() {
+        let second = ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"];
+        assert_eq!(files("0::/a/b\n"), second);
+        let first = ["/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+        assert_eq!(files("5:cpu,cpuacct:/x\n4:memory:/a\n1:name=systemd:/\n"), first);
+        assert!(files("nonsense").is_empty());
+    }
+
+    #[test]
+    fn a_limit_is_a_number_or_there_is_none() {
+        assert_eq!(limit("1048576\n"), Some(1 << 20));
+        assert_eq!(limit("max\n"), None);
+    }
+
+    #[test]
+    fn there_is_memory() {
+        let host = rustix::system::sysinfo();
+        assert!((1..=host.totalram.saturating_mul(u64::from(host.mem_unit))).contains(&available_bytes()));
+    }
+}
