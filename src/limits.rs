@@ -17,6 +17,12 @@ pub const VALUE_BYTES_MAX: usize = FRAME_BYTES_MAX;
 /// Largest frame that is read at all, in bytes; a larger one closes its connection (`spec`).
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 
+/// Longest routing id that a peer may choose, in bytes (RFC 37).
+pub const IDENTITY_BYTES_MAX: usize = 255;
+
+/// Longest command of a handshake that is kept, in bytes: what libzmq sends takes less than 600.
+pub const HANDSHAKE_BYTES_MAX: u64 = 8 << 10;
+
 /// Keys of one GET_MANY and pairs of one UPDATE_MANY (`spec`).
 pub const MANY_MAX: usize = 1024;
 

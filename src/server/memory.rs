@@ -1,7 +1,8 @@
 //! How much memory this process may take: that of the host, or less if a control group limits it.
 //!
-//! Limits are read as cgroups(7) and its two versions describe: `memory.max` of version 2, `memory.limit_in_bytes` of
-//! version 1, each for the group of the process and for those around it.
+//! Limits are read as cgroups(7) and its two versions describe: `memory.max` of version 2, and `memory.high`, above which
+//! the system slows a process down; `memory.limit_in_bytes` of version 1; each for the group of the process and for those
+//! around it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,16 +23,16 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let (root, name) = if controllers.is_empty() {
-            ("/sys/fs/cgroup", "memory.max")
+        let (root, names): (_, &[_]) = if controllers.is_empty() {
+            ("/sys/fs/cgroup", &["memory.max", "memory.high"])
         } else if controllers.split(',').any(|controller| controller == "memory") {
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            ("/sys/fs/cgroup/memory", &["memory.limit_in_bytes"])
         } else {
             continue;
         };
         let group = Path::new(root).join(path.trim_start_matches('/'));
         let around = group.ancestors().take_while(|folder| folder.starts_with(root));
-        files.extend(around.map(|folder| folder.join(name)));
+        files.extend(around.flat_map(|folder| names.iter().map(|name| folder.join(name))));
     }
     files
 }
@@ -51,8 +52,9 @@ mod tests {
 
     #[test]
     fn each_group_around_a_process_may_limit_it() {
-        let second = ["/sys/fs/cgroup/a/b/memory.max", "/sys/fs/cgroup/a/memory.max", "/sys/fs/cgroup/memory.max"];
-        assert_eq!(files("0::/a/b\n"), second);
+        let second =
+            ["a/memory.max", "a/memory.high", "memory.max", "memory.high"].map(|file| format!("/sys/fs/cgroup/{file}"));
+        assert_eq!(files("0::/a\n"), second);
         let first = ["/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
         assert_eq!(files("5:cpu,cpuacct:/x\n4:memory:/a\n1:name=systemd:/\n"), first);
         assert!(files("nonsense").is_empty());

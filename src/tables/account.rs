@@ -7,7 +7,9 @@
 //! element = slot (header 32 + key) + entry (header 16 + value) + a wheel record if it has a TTL
 //! table   = its index, as large as it ever was: buckets stay when their elements go
 //! ```
-//! The index is charged as it grows, after the fact: an insert may go over the limit by one segment of it, 8 KiB.
+//! The index is charged as it grows, after the fact: an insert may go over the limit by the segments, of 8 KiB, that its
+//! splits need; the next one is refused. An UPDATE_MANY, which is admitted as a whole, by those of its inserts, and seldom
+//! by more than ten.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 

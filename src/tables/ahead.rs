@@ -25,10 +25,15 @@ impl<'k> Run<'k> {
         run
     }
 
-    /// Has them fetched. A key that is alone has nothing to overlap with.
+    /// A key that is alone has nothing to overlap with.
+    pub(super) fn is_alone(&self) -> bool {
+        self.length < 2
+    }
+
+    /// Has them fetched.
     pub(super) fn fetch(&self, table: &Table, guard: &Guard) {
-        if let Some(keys @ [_, _, ..]) = self.keys.get(..self.length) {
-            table.foresee(keys, guard);
+        if !self.is_alone() {
+            table.foresee(self.keys.get(..self.length).unwrap_or(&self.keys), guard);
         }
     }
 }

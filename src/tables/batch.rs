@@ -36,7 +36,8 @@ impl Session {
         Self { shared, writer, tab: Tab::default(), garbage: 0, wanted: 0 }
     }
 
-    /// Pins this thread and gives the verbs. `now` was read after the requests of the batch had come.
+    /// Pins this thread and gives the verbs. All requests of the batch have come before it is made, and before `now` was
+    /// read: a batch that took further ones could answer them from before they were sent.
     pub fn batch(&mut self, now: Now) -> Batch<'_> {
         Batch { guard: epoch::pin(), session: self, now, at_hand: None }
     }
@@ -98,8 +99,10 @@ impl Batch<'_> {
         let shared = &self.session.shared;
         let room = self.session.tab.admits(&shared.account, TABLE_BYTES);
         self.session.wanted = 0;
-        shared.catalog.create(name, announced_name, room)?;
-        self.session.tab.add(&shared.account, TABLE_BYTES);
+        let table = shared.catalog.create(name, announced_name, room)?;
+        let index = table.index().take_growth();
+        table.count_bytes(index);
+        self.session.tab.add(&shared.account, TABLE_BYTES + index);
         Ok(())
     }
 
@@ -224,7 +227,8 @@ impl Batch<'_> {
         while let Some((table, _)) = elements.peek().copied() {
             let mut of_table = std::iter::from_fn(|| elements.next_if(|(other, _)| *other == table));
             let run = Run::of(&mut of_table.by_ref().map(|(_, key)| key));
-            if self.reach_for(table).is_ok()
+            if !run.is_alone()
+                && self.reach_for(table).is_ok()
                 && let Some(AtHand { table, .. }) = &self.at_hand
             {
                 run.fetch(table, &self.guard);

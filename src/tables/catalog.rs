@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::{AHashMap, RandomState};
+use crossbeam::utils::CachePadded;
 
 use super::Refusal;
 use super::index::Names;
@@ -30,7 +31,7 @@ pub(super) struct Catalog {
     expected_keys: usize,
     /// The highest version of a slot that has left an index. A new slot starts above it. Raised by the reaper before
     /// the slot leaves; read under the bucket's lock, so whoever misses the slot sees the floor.
-    floor: AtomicU64,
+    floor: CachePadded<AtomicU64>,
     /// Sessions that were ever made: at least as many as the threads that look tables up.
     threads: AtomicUsize,
 }
@@ -52,7 +53,7 @@ impl Catalog {
             hasher: RandomState::new(),
             tables_max,
             expected_keys,
-            floor: AtomicU64::new(0),
+            floor: CachePadded::new(AtomicU64::new(0)),
             threads: AtomicUsize::new(0),
         }
     }
@@ -75,8 +76,9 @@ impl Catalog {
         self.names.with(name, Arc::clone)
     }
 
-    /// As long as this stays the same, a name that is looked up after reading it stands for the same table: what changes
-    /// meanwhile has not been answered yet.
+    /// As long as this stays the same, a name that is looked up after reading it stands for the same table: a change
+    /// meanwhile has not been answered yet. Another thread may have noticed that change all the same; so what is kept by
+    /// this is good for requests that had come before the name was looked up, and a batch has no others.
     pub(super) fn edition(&self) -> u64 {
         // Acquire: pairs with the Release in `changed`.
         self.edition.load(Ordering::Acquire)
@@ -96,7 +98,7 @@ impl Catalog {
     /// # Errors
     /// `TableExists`, `TooManyTables`, `OutOfMemory` if not `room`, and `Busy` while too many tables of the name are
     /// still being taken down.
-    pub(super) fn create(&self, name: &[u8], announced_name: &[u8], room: bool) -> Result<(), Refusal> {
+    pub(super) fn create(&self, name: &[u8], announced_name: &[u8], room: bool) -> Result<Arc<Table>, Refusal> {
         let mut admission = self.admission();
         if self.names.with(name, |_| ()).is_some() {
             return Err(Refusal::TableExists);
@@ -125,9 +127,9 @@ impl Catalog {
         });
         let Some(table) = table else { return Err(Refusal::TooManyTables) };
         admission.lineages.insert(name.into(), lineage);
-        self.names.insert(name, table);
+        self.names.insert(name, Arc::clone(&table));
         self.changed();
-        Ok(())
+        Ok(table)
     }
 
     /// Unlinks and closes the table of this name. The caller hands it to the reaper.

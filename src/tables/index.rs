@@ -5,8 +5,8 @@
 //! # Layout
 //!
 //! A flurry entry costs about 130 bytes and two cache misses before anything is in it. So the map does not hold elements
-//! but **segments** of up to 64 **buckets** of up to 15 slots: a map so small that it stays in the nearest caches, never
-//! stalls the insert that makes it grow, and leaves about 25 bytes of index for each element. Buckets grow by extendible
+//! but **segments** of up to 64 **buckets** of up to 15 slots: a map of one entry for about 600 elements, which stays in
+//! the caches, and grows in little time. That leaves about 22 bytes of index for each element. Buckets grow by extendible
 //! hashing:
 //!
 //! ```text
@@ -43,7 +43,7 @@ use place::{SEGMENT_LEN, birth, low_bits, parent, place, segment_len};
 
 /// Cells of a bucket: with its lock and depth they fill two cache lines.
 pub(super) const CELLS: usize = 15;
-/// A bucket's number is this many bits of the hash. 16 keys that share 32 bits do not happen by chance below 10^10.
+/// A bucket's number is this many bits of the hash. 16 keys that share 32 bits do not happen by chance below 5·10^9.
 const DEPTH_MAX: u8 = 32;
 /// Stands for the depth of a bucket that has not been split off yet.
 const ABSENT: u8 = u8::MAX;
@@ -53,6 +53,8 @@ const LOAD: usize = 10;
 const NEAR: u32 = 512;
 /// What flurry takes for an entry: a node, a bin and the value with its header.
 const ENTRY_BYTES: usize = 96 + 16 + 32;
+/// What flurry takes for a bin; it makes up to twice as many of them as it is told to expect entries.
+const BIN_BYTES: usize = 8;
 
 const _: () = assert!(size_of::<Bucket>() == 128);
 
@@ -60,7 +62,8 @@ const _: () = assert!(size_of::<Bucket>() == 128);
 struct Bucket {
     cells: [SlotCell; CELLS],
     lock: Mutex<()>,
-    /// How many bits of the hash its keys share. Raised under the lock; read by everybody.
+    /// How many bits of the hash its keys share. Set by the split that makes it, raised under its lock; read by
+    /// everybody.
     depth: AtomicU8,
     /// Whether the bucket that it was split from has let go of its keys. Until then nobody writes here: the old cells
     /// still show what is in these. Set by the splitter; read by who has locked the bucket.
@@ -129,8 +132,15 @@ pub(super) struct Index {
     segments: Segments,
     /// How many buckets there are, for the guess of the depth. Written after a split; any value is safe.
     count: AtomicU32,
-    /// Bytes that it has grown by and that nobody has charged yet. Written by splitters, taken by whoever charges.
+    /// Bytes that its segments take. Written by splitters.
+    bytes: AtomicI64,
+    /// As many of them as nobody has charged yet. Written by splitters, taken by whoever charges.
     growth: AtomicI64,
+}
+
+/// Segments that so many keys will need.
+fn segments_for(keys: usize) -> usize {
+    keys / LOAD / SEGMENT_LEN as usize
 }
 
 /// What a segment of so many buckets takes, flurry's entry included.
@@ -140,11 +150,13 @@ fn segment_bytes(buckets: usize) -> i64 {
 
 impl Index {
     pub(super) fn new(expected_keys: usize) -> Self {
-        let capacity = expected_keys / LOAD / SEGMENT_LEN as usize;
+        let capacity = segments_for(expected_keys);
+        let bins = i64::try_from(capacity.next_power_of_two() * 2 * BIN_BYTES).unwrap_or(i64::MAX);
         let index = Self {
             segments: Segments::with_capacity_and_hasher(capacity, BuildHasherDefault::default()),
             count: AtomicU32::new(1),
-            growth: AtomicI64::new(0),
+            bytes: AtomicI64::new(bins),
+            growth: AtomicI64::new(bins),
         };
         let guard = index.segments.guard();
         let root = index.room_for(0, &guard);
@@ -162,8 +174,7 @@ impl Index {
 
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> i64 {
-        let guard = self.segments.guard();
-        self.segments.values(&guard).map(|segment| segment_bytes(segment.len())).sum()
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// The bucket of this number, absent or not, if its segment is there.
@@ -182,7 +193,8 @@ impl Index {
             let length = segment_len(segment) as usize;
             let buckets = std::iter::repeat_with(Bucket::absent).take(length).collect();
             if self.segments.try_insert(segment, buckets, guard).is_ok() {
-                // Relaxed: as in `take_growth`.
+                // Relaxed: sums.
+                self.bytes.fetch_add(segment_bytes(length), Ordering::Relaxed);
                 self.growth.fetch_add(segment_bytes(length), Ordering::Relaxed);
             }
         }
@@ -196,7 +208,7 @@ impl Index {
         depth.min(DEPTH_MAX)
     }
 
-    /// The bucket of `hash`, and its number. Right at some moment of the call: the caller checks `covers` afterwards.
+    /// The bucket of `hash`, and its number. Right at some moment of the call: the caller compares its depth afterwards.
     fn bucket<'m>(&'m self, hash: u64, guard: &'m flurry::Guard<'_>) -> (u32, &'m Bucket) {
         let mut depth = self.likely_depth();
         loop {
@@ -286,7 +298,8 @@ impl Index {
         bucket.find(hash, key, guard)
     }
 
-    /// Lets a slot for `key` in, made by `make` under the bucket's lock.
+    /// Lets a slot for `key` in, made by `make` under the bucket's lock, if `is_open` says so under the same lock. Nothing
+    /// is split otherwise either: who visits a bucket after that finds all that was split from it.
     ///
     /// `make` is given the version of the dead slot that it takes the place of, if there is one; `None` from it refuses.
     /// A slot that it made is visible, and with it its value committed, before the lock is released.
@@ -296,11 +309,15 @@ impl Index {
         key: &[u8],
         guard: &Guard,
         rehash: &dyn Fn(&[u8]) -> u64,
+        is_open: &dyn Fn() -> bool,
         make: &mut dyn FnMut(Option<u64>) -> Option<SlotHandle>,
     ) -> Entered {
         let map_guard = self.segments.guard();
         loop {
             let (number, bucket, _locked) = self.lock(hash, &map_guard);
+            if !is_open() {
+                return Entered::Refused;
+            }
             if let Some(cell) = bucket.cells.iter().find(|cell| cell.find(hash, key, guard).is_some()) {
                 return Self::replace_dead(cell, hash, guard, make);
             }

@@ -173,13 +173,13 @@ const _: () = assert!(usize::BITS == 64 && VERSION_BITS + TAG_BITS <= 64);
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
 
-/// Has the processor fetch the first `bytes` bytes from this address. A hint: it reads nothing, and cannot fail.
+/// Has the processor fetch the lines of the first `bytes` bytes from this address. A hint: it reads nothing, and cannot fail.
 #[inline]
 fn prefetch_bytes(address: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
-    for offset in (0..bytes).step_by(LINE_BYTES) {
+    for offset in (0..address.addr() % LINE_BYTES + bytes).step_by(LINE_BYTES) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: prefetching never faults, whatever the address; nothing is read.
+        // SAFETY: prefetching never faults, whatever the address; nothing is read. Each step is within another line.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(address.wrapping_add(offset).cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -228,17 +228,17 @@ impl<'g> SlotRef<'g> {
         Seen { raw: self.header().word.load(Ordering::Acquire), _guard: PhantomData }
     }
 
-    /// Has the processor fetch the slot, as much of it as one with a short key has.
+    /// Has the processor fetch the slot, as much of it as one with a key of 16 bytes has.
     #[inline]
     pub(super) fn prefetch(&self) {
-        prefetch_bytes(self.slot.as_ptr().cast(), 2 * SLOT_HEADER_BYTES);
+        prefetch_bytes(self.slot.as_ptr().cast(), SLOT_HEADER_BYTES + 16);
     }
 
     /// Has the processor fetch the entry, its header and the beginning of its value.
     #[inline]
     pub(super) fn prefetch_entry(&self, guard: &'g Guard) {
         if let Some(entry) = self.load(guard).entry() {
-            prefetch_bytes(entry.entry.as_ptr().cast(), 2 * LINE_BYTES);
+            prefetch_bytes(entry.entry.as_ptr().cast(), ENTRY_HEADER_BYTES + LINE_BYTES);
         }
     }
 

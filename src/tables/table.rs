@@ -1,6 +1,6 @@
 //! A table: its index, whether it is open, and what its elements come to.
 //!
-//! It commits nothing by itself: the verbs are in `batch.rs`. It knows the older tables of its name that are still
+//! It commits nothing by itself: the verbs are in `hand.rs`. It knows the older tables of its name that are still
 //! being taken down, so that a key is settled there before anything of it happens here.
 //!
 //! ```text
@@ -131,7 +131,7 @@ impl Table {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        // SeqCst: pairs with `close`. An absence that was read before this load is judged by it: see `batch.rs`.
+        // SeqCst: pairs with `close`. An absence that was read before this load is judged by it: see `hand.rs`.
         self.closed.load(Ordering::SeqCst)
     }
 
@@ -163,7 +163,7 @@ impl Table {
 
     /// Lets a new slot in unless the table is closed. `make` gets the version of the dead slot that it replaces.
     ///
-    /// The bucket's lock orders this with the reaper: either the reaper finds the slot, or `make` sees the table closed.
+    /// The bucket's lock orders this with the reaper: either the reaper finds the slot, or the table is seen closed here.
     pub(super) fn enter(
         &self,
         hash: u64,
@@ -171,9 +171,7 @@ impl Table {
         guard: &Guard,
         make: &mut dyn FnMut(Option<u64>) -> Option<SlotHandle>,
     ) -> Entered {
-        self.index.enter(hash, key, guard, &|key| self.hash(key), &mut |dead| {
-            if self.is_closed() { None } else { make(dead) }
-        })
+        self.index.enter(hash, key, guard, &|key| self.hash(key), &|| !self.is_closed(), make)
     }
 
     /// Takes a dead slot out.

@@ -55,7 +55,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("loom", &["src/tables/"]),
     ("mimalloc", &["src/allocator.rs"]),
     ("parking_lot", &["src/tables/index.rs"]),
-    ("rustix", &["src/server/", "src/cli/amount.rs", "src/protocols/"]),
+    ("rustix", &["src/server/", "src/protocols/"]),
     ("seize", &["src/tables/"]),
     ("serde", &["src/cli/", "src/protocols/kv/report.rs"]),
     ("serde_json", &["src/cli/", "src/protocols/kv/report.rs"]),

@@ -2,7 +2,7 @@
 //!
 //! Nothing here receives or sends, or knows a socket or a frame, so any frontend may use it: it
 //! makes a batch, handles requests in it, and encodes each reply before it handles the next, since replies borrow from
-//! the batch. A request that is [`Busy`] has not been looked at: the frontend lets the batch go, waits, reads the clock
+//! the batch. A request that is [`Busy`] has not been carried out: the frontend lets the batch go, waits, reads the clock
 //! and tries that request again.
 
 use std::ops::Deref;
@@ -19,7 +19,8 @@ pub struct Context<'c> {
     pub now: &'c dyn Fn() -> Now,
 }
 
-/// Nothing was done, not even read: the changes that this thread may have on the way are used up.
+/// Nothing of the request was done: the changes that this thread may have on the way are used up. An element whose deadline
+/// has passed may have been taken away on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 

@@ -1,6 +1,7 @@
 //! What STATS says: what the threads of this protocol count, and how it is written as JSON.
 //!
-//! Each tally has one writer, its thread, and is read by the worker that renders a report; nothing waits for it.
+//! A latency is from a request's turn to its reply's being on the way; its decoding and fetching, done for several at once
+//! before, is not in it. Each tally has one writer, its thread, and is read by the worker that renders a report; nothing waits for it.
 //!
 //! ```text
 //! {"version", "uptime_seconds",
