@@ -20,10 +20,10 @@
 //! # Floors
 //!
 //! ```text
-//! 6  main, cli, server        arguments, and the composition root: every thread and channel is made there
+//! 6  main, cli, server, load  arguments, and the composition root: every thread and channel is made there; the load generator
 //! 5  protocols                bytes to verbs and back; the only sockets
 //! 4  tables                   no socket, no argument; told the time
-//! 2  threads                  the only place that spawns
+//! 2  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
 //! 1  wheel                    a pure data structure
 //! 0  limits, clock, stats, allocator
 //! ```
@@ -38,9 +38,11 @@ pub mod allocator;
 pub mod cli;
 pub mod clock;
 pub mod limits;
+pub mod load;
 pub mod protocols;
 pub mod server;
 pub mod stats;
 pub mod tables;
 pub mod threads;
 pub mod wheel;
+pub mod zmtp;

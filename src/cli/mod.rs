@@ -13,6 +13,7 @@
 mod amount;
 mod client;
 mod endpoint;
+mod load;
 mod operand;
 mod serve;
 mod show;
@@ -51,6 +52,8 @@ enum Command {
     Client(client::Command),
     /// Print changes as they come, until Ctrl-C
     Watch(watch::Arguments),
+    /// Put load on a server, and print its throughput and its latencies
+    Load(load::Flags),
 }
 
 /// Why a command has not been done.
@@ -82,6 +85,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve(flags) => serve::run(flags),
         Command::Client(command) => client::run(command, out),
         Command::Watch(arguments) => watch::run(&arguments, out),
+        Command::Load(flags) => load::run(flags, out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const LOW: u64 = 4096;
 
 /// Raises the limit of this process to what it is allowed, and warns on standard error when that is little.
-pub(super) fn raise() {
+pub fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {

@@ -23,6 +23,7 @@ use std::thread::JoinHandle;
 use thiserror::Error;
 
 pub use cores::{Pin, workers_default};
+pub use descriptors::raise as raise_descriptor_limit;
 pub use memory::available_bytes;
 
 use crate::allocator;

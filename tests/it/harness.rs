@@ -155,3 +155,14 @@ fn python_with_pyzmq() -> Option<PathBuf> {
     eprintln!("skipped: {} is missing; tests/run makes it", python.display());
     None
 }
+
+/// A program of another project. Without it this says so, and the caller does nothing, unless real peers are demanded.
+pub(crate) fn real_peer(program: &str) -> Option<PathBuf> {
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&places).map(|place| place.join(program)).find(|path| path.exists());
+    if found.is_none() {
+        assert!(std::env::var_os(REAL_PEERS).is_none(), "{REAL_PEERS} is set, and there is no {program}");
+        eprintln!("skipped: {program} is missing; tests/run installs it");
+    }
+    found
+}

@@ -24,6 +24,8 @@ mod history_trial;
 mod lifecycle;
 /// Histories of racing clients, in process and over sockets, are linearizable.
 mod linearizability;
+/// The load generator: what it counts, what it prints, and what it says when it cannot.
+mod load;
 /// A subscriber that only listens knows what is in the tables.
 mod mirror;
 /// A client that does what a well-behaved one does not.
@@ -38,3 +40,5 @@ mod source;
 mod taking_down;
 /// The source text keeps the floors, the places of the dependencies and the house rules.
 mod tidy;
+/// Our ZMTP and libzmq's understand each other.
+mod zmtp;

@@ -1,0 +1,360 @@
+//! `spindle load`: flags to a plan, and what is measured to lines, a table or JSON.
+//!
+//! The progress bar is on standard error and only for people; lines, table and JSON are on standard output.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use super::Failure;
+use super::endpoint::Connect;
+use super::operand::{Table, table};
+use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};
+use crate::load::{self, Distribution, Mix, Observer, Plan, Protocol, Report, Second, VerbReport, Work};
+use crate::server::raise_descriptor_limit;
+
+/// Keys at most: their numbers, and the versions that a CAS remembers, are in memory.
+const KEYS_MAX: u32 = 1_000_000_000;
+/// Connections at most: as many as ports of one address.
+const CONNECTIONS_MAX: usize = 60_000;
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Spoken {
+    /// Spindle's own
+    Kv,
+    /// RESP, for comparison
+    Redis,
+    /// The text protocol, for comparison
+    Memcached,
+}
+
+/// How much load, and of what kind.
+#[derive(Debug, Args)]
+pub(super) struct Flags {
+    #[command(flatten)]
+    server: Connect,
+    /// What the server speaks
+    #[arg(long, value_enum, default_value_t = Spoken::Kv)]
+    protocol: Spoken,
+    /// Table that is worked on; made if there is none
+    #[arg(long, value_name = "TABLE", default_value = "load", value_parser = table())]
+    table: Table,
+    /// Connections of all threads together
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = counts(1, CONNECTIONS_MAX))]
+    connections: usize,
+    /// Threads of the generator
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = counts(1, 256))]
+    threads: usize,
+    /// Requests that each connection has outstanding; 1 unless --rate is given, then at most this many, 1024 by default
+    #[arg(long, value_name = "N", value_parser = counts(1, 1 << 20))]
+    depth: Option<usize>,
+    /// Requests a second of all connections together: an open loop, whose latencies count from when a request was due;
+    /// several rates, with commas between them, are measured one after the other
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = rate)]
+    rate: Vec<f64>,
+    /// Verbs and their shares: get, set, delete, cas, many
+    #[arg(long, value_name = "VERB=SHARE,…", default_value = "get=90,set=10")]
+    mix: Mix,
+    /// How many keys there are
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(KEYS_MAX)))]
+    keys: u32,
+    /// Bytes of a key
+    #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = counts(1, KEY_BYTES_MAX))]
+    key_size: usize,
+    /// How often each key is chosen: uniform, zipf or zipf:EXPONENT
+    #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]
+    distribution: Distribution,
+    /// Bytes of a value, or a range such as 10-1000
+    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = sizes)]
+    value_size: Sizes,
+    /// Seconds to live of the writes that have a TTL
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    ttl: u32,
+    /// Share of the writes that have a TTL, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    ttl_share: u32,
+    /// Keys of one `many`
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = counts(1, MANY_MAX))]
+    many: usize,
+    /// Store every key before anything is measured
+    #[arg(long)]
+    prefill: bool,
+    /// Seconds that are not measured at the beginning of each phase
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds_or_none)]
+    warm_up: f64,
+    /// Seconds that each phase is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    seconds: f64,
+    /// Where chance begins: the same seed asks for the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write an interval log in HdrHistogram's format
+    #[arg(long, value_name = "FILE")]
+    hdr: Option<PathBuf>,
+    /// Draw percentiles, and the latency over time
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Print one JSON document at the end, and nothing else
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    least: usize,
+    most: usize,
+}
+
+/// Reads `64` or `10-1000`.
+fn sizes(typed: &str) -> Result<Sizes, String> {
+    let (least, most) = typed.split_once('-').unwrap_or((typed, typed));
+    match (least.parse(), most.parse()) {
+        (Ok(least), Ok(most)) if least <= most && most <= VALUE_BYTES_MAX => Ok(Sizes { least, most }),
+        _ => Err(format!("a size is a number up to {VALUE_BYTES_MAX}, or a range such as 10-1000")),
+    }
+}
+
+fn counts(least: usize, most: usize) -> impl Fn(&str) -> Result<usize, String> + Clone + Send + Sync + 'static {
+    move |typed| match typed.parse() {
+        Ok(count) if (least..=most).contains(&count) => Ok(count),
+        _ => Err(format!("{least} to {most}")),
+    }
+}
+
+fn rate(typed: &str) -> Result<f64, String> {
+    number(typed, 0.001, 1e9).ok_or_else(|| "a rate is requests a second, 0.001 to 1000000000".to_owned())
+}
+
+fn seconds(typed: &str) -> Result<f64, String> {
+    number(typed, 0.1, 1e6).ok_or_else(|| "0.1 to 1000000 seconds".to_owned())
+}
+
+fn seconds_or_none(typed: &str) -> Result<f64, String> {
+    number(typed, 0.0, 1e6).ok_or_else(|| "0 to 1000000 seconds".to_owned())
+}
+
+fn number(typed: &str, least: f64, most: f64) -> Option<f64> {
+    typed.parse().ok().filter(|number| (least..=most).contains(number))
+}
+
+impl Flags {
+    fn into_plan(self) -> Result<Plan, Failure> {
+        let address = self.server.connect.strip_prefix("tcp://").map(str::to_owned);
+        let address = address.ok_or_else(|| Failure::Usage("load goes over tcp:// only; see --help".to_owned()))?;
+        Ok(Plan {
+            address,
+            protocol: match self.protocol {
+                Spoken::Kv => Protocol::Kv,
+                Spoken::Redis => Protocol::Redis,
+                Spoken::Memcached => Protocol::Memcached,
+            },
+            table: self.table.0,
+            connections: self.connections,
+            threads: self.threads,
+            depth: self.depth.unwrap_or(if self.rate.is_empty() { 1 } else { 1024 }),
+            rates: self.rate,
+            work: Work {
+                mix: self.mix,
+                keys: self.keys,
+                key_bytes: self.key_size,
+                distribution: self.distribution,
+                value_bytes: self.value_size.least..=self.value_size.most,
+                ttl: self.ttl,
+                ttl_share: f64::from(self.ttl_share) / 100.0,
+                many: self.many,
+                seed: self.seed,
+            },
+            prefill: self.prefill,
+            warm_up: Duration::from_secs_f64(self.warm_up),
+            duration: Duration::from_secs_f64(self.seconds),
+            hdr: self.hdr,
+            plot: self.plot,
+        })
+    }
+}
+
+/// Puts load on the server.
+///
+/// # Errors
+/// [`Failure`].
+pub(super) fn run(flags: Flags, out: &mut dyn Write) -> Result<(), Failure> {
+    let json = flags.json;
+    let plan = flags.into_plan()?;
+    raise_descriptor_limit();
+    let mut screen = Screen { out, json, bar: ProgressBar::hidden(), broken: None };
+    let reports = load::run(&plan, &mut screen).map_err(|error| Failure::Failed(error.to_string()))?;
+    screen.bar.finish_and_clear();
+    if let Some(error) = screen.broken {
+        return Err(Failure::Output(error));
+    }
+    if json {
+        let phases: Vec<_> = reports.iter().map(in_json).collect();
+        writeln!(
+            out,
+            "{}",
+            json!({ "mix": plan.work.mix.to_string(), "connections": plan.connections, "phases": phases })
+        )?;
+    }
+    Ok(())
+}
+
+/// Where people see how it goes on.
+struct Screen<'o> {
+    out: &'o mut dyn Write,
+    json: bool,
+    bar: ProgressBar,
+    /// Standard output takes no more: told at the end.
+    broken: Option<std::io::Error>,
+}
+
+impl Screen<'_> {
+    fn print(&mut self, text: &str) {
+        if self.json {
+            return;
+        }
+        let written = self.bar.suspend(|| writeln!(self.out, "{text}").and_then(|()| self.out.flush()));
+        self.broken = self.broken.take().or(written.err());
+    }
+}
+
+impl Observer for Screen<'_> {
+    fn begins(&mut self, what: &str, steps: u64) {
+        self.print(what);
+        self.bar.finish_and_clear();
+        let style =
+            ProgressStyle::with_template("{bar:50} {percent} % {msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+        self.bar = ProgressBar::new(steps).with_style(style).with_message(what.to_owned());
+    }
+
+    fn reaches(&mut self, step: u64) {
+        self.bar.set_position(step);
+    }
+
+    fn second(&mut self, second: &Second) {
+        let Second { at, rate, p50, p99, max, refused } = second;
+        let [p50, p99, max] = [p50, p99, max].map(|nanos| time(*nanos));
+        let refused = if *refused > 0 { format!("  refused {refused}") } else { String::new() };
+        self.print(&format!("{at:>6.1} s  {rate:>10.0}/s  p50 {p50:>9}  p99 {p99:>9}  max {max:>9}{refused}"));
+    }
+
+    fn ends(&mut self, report: &Report) {
+        self.bar.finish_and_clear();
+        self.print(&in_words(report));
+    }
+}
+
+/// A length of time with the unit that suits it.
+fn time(nanos: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "three digits for people")]
+    let nanos = nanos as f64;
+    match nanos {
+        small if small < 1e6 => format!("{:.1} µs", small / 1e3),
+        middle if middle < 1e9 => format!("{:.2} ms", middle / 1e6),
+        large => format!("{:.2} s", large / 1e9),
+    }
+}
+
+fn in_words(report: &Report) -> String {
+    use std::fmt::Write as _;
+    let mut text = format!("{:<7} {:>11} {:>11}", "verb", "answers", "per second");
+    for name in VerbReport::percentile_names() {
+        _ = write!(text, " {name:>10}");
+    }
+    for VerbReport { verb, answers, rate, percentiles } in &report.verbs {
+        _ = write!(text, "\n{verb:<7} {answers:>11} {rate:>11.0}");
+        for nanos in percentiles {
+            _ = write!(text, " {:>10}", time(*nanos));
+        }
+    }
+    for (reason, count) in &report.refused {
+        _ = write!(text, "\n{reason}: {count}");
+    }
+    if report.asked.is_some() {
+        _ = write!(text, "\nlongest delay between due and sent: {}", time(report.behind));
+    }
+    text
+}
+
+fn in_json(report: &Report) -> serde_json::Value {
+    let verbs: serde_json::Map<_, _> = report
+        .verbs
+        .iter()
+        .map(|verb| {
+            let names = VerbReport::percentile_names().map(|name| format!("{name}_nanos"));
+            let mut value: serde_json::Map<_, _> = names.zip(verb.percentiles.map(|nanos| json!(nanos))).collect();
+            value.insert("answers".to_owned(), json!(verb.answers));
+            value.insert("per_second".to_owned(), json!(verb.rate));
+            (verb.verb.to_owned(), value.into())
+        })
+        .collect();
+    let refused: serde_json::Map<_, _> =
+        report.refused.iter().map(|(reason, count)| (reason.clone(), json!(count))).collect();
+    json!({
+        "asked_per_second": report.asked,
+        "seconds": report.seconds,
+        "verbs": verbs,
+        "refused": refused,
+        "behind_nanos": report.behind,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn plan(arguments: &[&str]) -> Plan {
+        let typed = Typed::try_parse_from([&["load"], arguments].concat()).unwrap();
+        typed.flags.into_plan().unwrap()
+    }
+
+    #[test]
+    fn flags_become_a_plan() {
+        let closed = plan(&[]);
+        assert_eq!((closed.address.as_str(), closed.depth, closed.rates.len()), ("127.0.0.1:5555", 1, 0));
+        let open = plan(&["--rate", "1000,2e3", "--value-size", "1-9", "--ttl-share", "25"]);
+        assert_eq!((open.depth, open.rates), (1024, vec![1_000.0, 2_000.0]));
+        assert_eq!((open.work.value_bytes, open.work.ttl_share), (1..=9, 0.25));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for arguments in [
+            ["--rate", "0"],
+            ["--rate", "nan"],
+            ["--depth", "0"],
+            ["--mix", "fetch=1"],
+            ["--keys", "0"],
+            ["--key-size", "65"],
+            ["--value-size", "9-1"],
+            ["--seconds", "0"],
+            ["--warm-up", "-1"],
+            ["--ttl-share", "101"],
+            ["--connections", "0"],
+            ["--distribution", "normal"],
+        ] {
+            assert!(Typed::try_parse_from([&["load"][..], &arguments].concat()).is_err(), "{arguments:?}");
+        }
+        let over_ipc = Typed::try_parse_from(["load", "--connect", "ipc:///tmp/x"]).unwrap();
+        assert!(matches!(over_ipc.flags.into_plan(), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn times_have_the_unit_that_suits_them() {
+        assert_eq!([950, 12_345, 1_234_567, 2_500_000_000].map(time), ["0.9 µs", "12.3 µs", "1.23 ms", "2.50 s"]);
+    }
+}

@@ -1,0 +1,217 @@
+//! One connection: bytes in and out, and which answers it waits for.
+//!
+//! It is set up waiting (connecting, the handshake), and does not wait from then on.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use super::dialect::{Dialect, Outcome, Protocol, Words, create_table};
+use super::source::{Ask, Verb};
+use super::{Error, Work};
+
+/// How long a server may take to accept a connection, and to answer in the handshake.
+const SET_UP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes that are read at once, at least.
+const READ_BYTES: usize = 64 << 10;
+
+/// A request without an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) verb: Verb,
+    pub(super) key: u32,
+    /// When it was due, or sent in a closed loop, in nanoseconds of the clock.
+    pub(super) due: u64,
+}
+
+/// A connection to the server.
+pub(super) struct Connection {
+    stream: TcpStream,
+    address: String,
+    dialect: Dialect,
+    /// What has come: `inbox[read..came]` is not used yet.
+    inbox: Vec<u8>,
+    read: usize,
+    came: usize,
+    /// What is to be sent: `outbox[sent..]`.
+    outbox: Vec<u8>,
+    sent: usize,
+    /// Oldest first.
+    waiting: VecDeque<Waiting>,
+}
+
+impl Connection {
+    /// Connects, and goes as far as the first request.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Lost`].
+    pub(super) fn open(address: &str, protocol: Protocol, table: &[u8]) -> Result<Self, Error> {
+        let unreachable = |error| Error::Unreachable { address: address.to_owned(), error };
+        let stream = connect(address).map_err(unreachable)?;
+        stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(SET_UP_TIMEOUT))).map_err(unreachable)?;
+        let mut outbox = Vec::new();
+        let dialect = Dialect::new(protocol, table, &mut outbox);
+        let mut connection = Self {
+            stream,
+            address: address.to_owned(),
+            dialect,
+            inbox: vec![0; READ_BYTES],
+            read: 0,
+            came: 0,
+            outbox,
+            sent: 0,
+            waiting: VecDeque::new(),
+        };
+        while !connection.dialect.is_ready() {
+            connection.flush()?;
+            connection.receive()?;
+            connection.shake()?;
+        }
+        connection.flush()?;
+        Ok(connection)
+    }
+
+    fn shake(&mut self) -> Result<(), Error> {
+        let bytes = self.inbox.get(self.read..self.came).unwrap_or_default();
+        let taken = self.dialect.shake(bytes, &mut self.outbox);
+        self.read += taken.map_err(|why| self.lost(why))?;
+        Ok(())
+    }
+
+    /// Makes the table that requests are about, if there is none. To be called before [`Connection::go`].
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub(super) fn create_table(&mut self, table: &[u8]) -> Result<(), Error> {
+        create_table(table, &mut self.outbox);
+        self.waiting.push_back(Waiting { verb: Verb::Set, key: 0, due: 0 });
+        self.flush()?;
+        let mut refused = None;
+        while !self.waiting.is_empty() {
+            self.receive()?;
+            self.answers(|_, outcome| {
+                if let Outcome::Refused(reason, _) = outcome {
+                    refused = (reason != b"TABLE EXISTS").then(|| reason.escape_ascii().to_string());
+                }
+            })?;
+        }
+        refused.map_or(Ok(()), |reason| Err(self.lost(format!("the table is refused: {reason}"))))
+    }
+
+    /// Does not wait from now on.
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub(super) fn go(&mut self) -> Result<(), Error> {
+        self.stream.set_nonblocking(true).map_err(|error| self.lost(error))
+    }
+
+    fn lost(&self, why: impl ToString) -> Error {
+        Error::Lost { address: self.address.clone(), why: why.to_string() }
+    }
+
+    /// Requests without an answer.
+    pub(super) fn outstanding(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Writes a request to be flushed; it counts from `due`.
+    pub(super) fn ask(&mut self, ask: Ask, due: u64, work: &Work, words: &mut Words, expected: u64) {
+        self.dialect.encode(ask, work, words, expected, &mut self.outbox);
+        self.waiting.push_back(Waiting { verb: ask.verb, key: ask.key, due });
+    }
+
+    /// Sends what it can. Whether all of it has gone.
+    ///
+    /// # Errors
+    /// [`Error::Lost`].
+    pub(super) fn flush(&mut self) -> Result<bool, Error> {
+        while let Some(rest) = self.outbox.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(0) => return Err(self.lost("it takes no more bytes")),
+                Ok(count) => self.sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.lost(error)),
+            }
+        }
+        self.outbox.clear();
+        self.sent = 0;
+        Ok(true)
+    }
+
+    /// Receives what is there, up to what the inbox has room for.
+    ///
+    /// # Errors
+    /// [`Error::Lost`], also when the server has closed the connection.
+    pub(super) fn receive(&mut self) -> Result<(), Error> {
+        self.make_room();
+        let room = self.inbox.get_mut(self.came..).unwrap_or_default();
+        match self.stream.read(room) {
+            Ok(0) => Err(self.lost("the server has closed it")),
+            Ok(count) => {
+                self.came += count;
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !self.dialect.is_ready() => {
+                Err(self.lost("no answer to the handshake within 5 s"))
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
+    /// Moves what is not used yet to the front, and grows for an answer that fills the inbox.
+    fn make_room(&mut self) {
+        if self.read > 0 {
+            self.inbox.copy_within(self.read..self.came, 0);
+            self.came -= self.read;
+            self.read = 0;
+        }
+        if self.inbox.len() - self.came < READ_BYTES / 2 {
+            self.inbox.resize(self.inbox.len() * 2, 0);
+        }
+    }
+
+    /// Hands each answer that has come whole to `each`, with the request that it answers.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the server says what its protocol does not have.
+    pub(super) fn answers(&mut self, mut each: impl FnMut(Waiting, Outcome<'_>)) -> Result<(), Error> {
+        while let Some(waiting) = self.waiting.front().copied() {
+            let bytes = self.inbox.get(self.read..self.came).unwrap_or_default();
+            match self.dialect.decode(waiting.verb, bytes, &mut self.outbox) {
+                Ok(None) => return Ok(()),
+                Ok(Some((taken, outcome))) => {
+                    self.read += taken;
+                    if outcome != Outcome::Nothing {
+                        self.waiting.pop_front();
+                        each(waiting, outcome);
+                    }
+                }
+                Err(why) => return Err(self.lost(why)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+/// Tries each address of the name.
+fn connect(address: &str) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, SET_UP_TIMEOUT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,228 @@
+//! What is spoken to the server: how a request is written, and what an answer says.
+//!
+//! One for each connection. It keeps no queue: answers come in the order of the requests, and the caller knows which is
+//! next.
+
+mod kv;
+mod memcached;
+mod resp;
+
+pub(super) use kv::create_table;
+
+use super::source::{Ask, Verb};
+use super::{Error, Work};
+
+/// A protocol of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Spindle's own, over ZMTP.
+    Kv,
+    /// RESP, of Redis.
+    Redis,
+    /// The text protocol of memcached.
+    Memcached,
+}
+
+impl Protocol {
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kv => "kv",
+            Self::Redis => "redis",
+            Self::Memcached => "memcached",
+        }
+    }
+
+    /// Whether it has what a mix asks.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchVerb`].
+    pub(super) fn knows(self, mut verbs: impl Iterator<Item = Verb>) -> Result<(), Error> {
+        match verbs.find(|verb| *verb == Verb::Cas && self != Self::Kv) {
+            Some(verb) => Err(Error::NoSuchVerb { protocol: self.name(), verb: verb.name() }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What an answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome<'b> {
+    /// Done, or found.
+    Done,
+    /// Done, and the element has this version now.
+    Version(u64),
+    /// No answer, but something that had to be read: go on.
+    Nothing,
+    /// Refused, for this reason; after a mismatch with the version that the element has.
+    Refused(&'b [u8], Option<u64>),
+}
+
+/// Something in what the server sends that its protocol does not have.
+pub(super) type Broken = String;
+
+/// One connection's protocol.
+pub(super) enum Dialect {
+    Kv(kv::Kv),
+    Redis,
+    Memcached,
+}
+
+impl Dialect {
+    /// Begins a connection: what has to be said first goes to `out`.
+    pub(super) fn new(protocol: Protocol, table: &[u8], out: &mut Vec<u8>) -> Self {
+        match protocol {
+            Protocol::Kv => Self::Kv(kv::Kv::new(table, out)),
+            Protocol::Redis => Self::Redis,
+            Protocol::Memcached => Self::Memcached,
+        }
+    }
+
+    /// Whether requests may be sent.
+    pub(super) fn is_ready(&self) -> bool {
+        match self {
+            Self::Kv(kv) => kv.is_ready(),
+            Self::Redis | Self::Memcached => true,
+        }
+    }
+
+    /// Goes on with what comes before the first answer; how many bytes that took.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn shake(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Broken> {
+        match self {
+            Self::Kv(kv) => kv.shake(bytes, out),
+            Self::Redis | Self::Memcached => Ok(0),
+        }
+    }
+
+    /// Writes a request. `expected` is the version that a CAS compares with.
+    pub(super) fn encode(&mut self, ask: Ask, work: &Work, words: &mut Words, expected: u64, out: &mut Vec<u8>) {
+        match self {
+            Self::Kv(kv) => kv.encode(ask, work, words, expected, out),
+            Self::Redis => resp::encode(ask, work, words, out),
+            Self::Memcached => memcached::encode(ask, work, words, out),
+        }
+    }
+
+    /// Reads the answer to the oldest request that has none; how many bytes it took, and what it says. `None` if not all of
+    /// it has come.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn decode<'b>(
+        &mut self,
+        verb: Verb,
+        bytes: &'b [u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<(usize, Outcome<'b>)>, Broken> {
+        match self {
+            Self::Kv(kv) => kv.decode(verb, bytes, out),
+            Self::Redis => resp::decode(bytes),
+            Self::Memcached => memcached::decode(verb, bytes),
+        }
+    }
+}
+
+/// The bytes of keys and values, made without allocating.
+pub(super) struct Words {
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Words {
+    pub(super) fn new(work: &Work) -> Self {
+        // Letters that change, so that nobody on the way gains by compressing or comparing.
+        let letters = (0..*work.value_bytes.end()).map(|at| b'a' + u8::try_from(at % 26).unwrap_or(0));
+        let digits = work.keys.saturating_sub(1).to_string().len();
+        Self { key: vec![b'0'; work.key_bytes.max(digits)], value: letters.collect() }
+    }
+
+    /// The key of this number: decimal, with zeros in front.
+    pub(super) fn key(&mut self, number: u32) -> &[u8] {
+        const DIGITS_MAX: usize = 10;
+        let mut rest = number;
+        for digit in self.key.iter_mut().rev().take(DIGITS_MAX) {
+            *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+            rest /= 10;
+        }
+        &self.key
+    }
+
+    pub(super) fn value(&self, bytes: usize) -> &[u8] {
+        self.value.get(..bytes).unwrap_or(&self.value)
+    }
+
+    /// The keys of a GET_MANY, each handed to `each`.
+    pub(super) fn keys(&mut self, first: u32, work: &Work, mut each: impl FnMut(&[u8])) {
+        for number in 0..work.many {
+            let number = u32::try_from(number).unwrap_or(0);
+            each(self.key((first + number) % work.keys));
+        }
+    }
+}
+
+/// The bytes before the first line end, and where the next line begins.
+fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
+    Some((bytes.get(..end)?, end + 2))
+}
+
+/// A number in ASCII.
+fn number(digits: &[u8]) -> Option<i64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Writes a number in ASCII.
+fn push_number(out: &mut Vec<u8>, number: usize) {
+    use std::io::Write as _;
+    write!(out, "{number}").expect("a vector takes every byte");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::{Distribution, Mix};
+
+    pub(super) fn work(key_bytes: usize) -> Work {
+        Work {
+            mix: Mix::only(Verb::Get),
+            keys: 100,
+            key_bytes,
+            distribution: Distribution::Uniform,
+            value_bytes: 0..=30,
+            ttl: 9,
+            ttl_share: 0.0,
+            many: 2,
+            seed: 0,
+        }
+    }
+
+    /// What a dialect writes for this request.
+    pub(super) fn written(dialect: &mut Dialect, verb: Verb, ttl: Option<u32>) -> String {
+        let work = work(3);
+        let mut out = Vec::new();
+        let ask = Ask { verb, key: 99, value_bytes: 4, ttl };
+        dialect.encode(ask, &work, &mut Words::new(&work), 7, &mut out);
+        out.escape_ascii().to_string()
+    }
+
+    #[test]
+    fn keys_have_their_length_or_more() {
+        let mut words = Words::new(&work(16));
+        assert_eq!(words.key(0), b"0000000000000000");
+        assert_eq!(words.key(u32::MAX), b"0000004294967295");
+        let mut short = Words::new(&Work { keys: 1_001, ..work(2) });
+        assert_eq!(short.key(1_000), b"1000");
+        assert_eq!(short.key(7), b"0007", "as long as the longest");
+        assert_eq!(short.value(28), b"abcdefghijklmnopqrstuvwxyzab");
+    }
+
+    #[test]
+    fn only_spindle_has_a_cas() {
+        assert!(Protocol::Kv.knows(Verb::ALL.into_iter()).is_ok());
+        assert!(Protocol::Redis.knows([Verb::Get, Verb::Cas].into_iter()).is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! Spindle's own protocol: ZMTP 3.1 frames from a DEALER without a delimiter, the cheapest form of a request.
+
+use super::super::Work;
+use super::super::source::{Ask, Verb};
+use super::{Broken, Outcome, Words};
+use crate::limits::FRAME_BYTES_MAX;
+use crate::protocols::kv::wire::{Command as Code, Request, TableName};
+use crate::zmtp::{Command, Handshake, Part, SocketType, Step, encode_frame, encode_pong};
+
+const OK: &[u8] = &[1];
+
+pub(in crate::load) struct Kv {
+    table: Vec<u8>,
+    handshake: Option<Handshake>,
+}
+
+impl Kv {
+    pub(super) fn new(table: &[u8], out: &mut Vec<u8>) -> Self {
+        Self { table: table.to_vec(), handshake: Some(Handshake::begin(SocketType::Dealer, out)) }
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.handshake.is_none()
+    }
+
+    pub(super) fn shake(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Broken> {
+        let Some(handshake) = &mut self.handshake else { return Ok(0) };
+        let (taken, step) = handshake.advance(bytes, out).map_err(|fault| fault.to_string())?;
+        if let Step::Done(_) = step {
+            self.handshake = None;
+        }
+        Ok(taken)
+    }
+
+    pub(super) fn encode(&self, ask: Ask, work: &Work, words: &mut Words, expected: u64, out: &mut Vec<u8>) {
+        let Ask { verb, key, value_bytes, ttl } = ask;
+        let code = match verb {
+            Verb::Get => Code::Get,
+            Verb::Set => Code::Update,
+            Verb::Delete => Code::Delete,
+            Verb::Cas => Code::CompareAndSwap,
+            Verb::Many => Code::GetMany,
+        };
+        encode_frame(out, &[code.code()], true);
+        encode_frame(out, &self.table, true);
+        match verb {
+            Verb::Get | Verb::Delete => encode_frame(out, words.key(key), false),
+            Verb::Set | Verb::Cas => {
+                encode_frame(out, words.key(key), true);
+                if verb == Verb::Cas {
+                    encode_frame(out, &expected.to_be_bytes(), true);
+                }
+                encode_frame(out, words.value(value_bytes), ttl.is_some());
+                if let Some(ttl) = ttl {
+                    encode_frame(out, &u64::from(ttl).to_be_bytes(), false);
+                }
+            }
+            Verb::Many => {
+                let mut left = work.many;
+                words.keys(key, work, |key| {
+                    left -= 1;
+                    encode_frame(out, key, left > 0);
+                });
+            }
+        }
+    }
+
+    pub(super) fn decode<'b>(
+        &mut self,
+        verb: Verb,
+        bytes: &'b [u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<(usize, Outcome<'b>)>, Broken> {
+        let mut reply = Frames::default();
+        let mut taken = 0;
+        loop {
+            let rest = bytes.get(taken..).unwrap_or_default();
+            let part = Part::decode(rest, FRAME_BYTES_MAX as u64).map_err(|fault| fault.to_string())?;
+            let Some((part, length)) = part else { return Ok(None) };
+            taken += length;
+            match part {
+                Part::Frame { body, more } => {
+                    reply.push(body);
+                    if !more {
+                        return reply.outcome(verb).map(|outcome| Some((taken, outcome)));
+                    }
+                }
+                // Commands stand between messages; one that is read again because a reply is not whole would be answered
+                // again, so nothing is taken before the reply that follows.
+                Part::Command(Command::Ping { context }) if reply.count == 0 => {
+                    encode_pong(out, context);
+                    return Ok(Some((taken, Outcome::Nothing)));
+                }
+                Part::Command(_) => {}
+            }
+        }
+    }
+}
+
+/// The first frames of a reply.
+#[derive(Default)]
+struct Frames<'b> {
+    frames: [&'b [u8]; 3],
+    count: usize,
+}
+
+impl<'b> Frames<'b> {
+    fn push(&mut self, frame: &'b [u8]) {
+        if let Some(place) = self.frames.get_mut(self.count) {
+            *place = frame;
+        }
+        self.count += 1;
+    }
+
+    fn outcome(&self, verb: Verb) -> Result<Outcome<'b>, Broken> {
+        let [status, first, second] = self.frames;
+        let version = |frame: &[u8]| frame.first_chunk().copied().map(u64::from_be_bytes);
+        match (status, verb) {
+            (OK, Verb::Cas) => version(first).map(Outcome::Version).ok_or_else(|| "a CAS without a version".to_owned()),
+            (OK, _) => Ok(Outcome::Done),
+            ([0], _) => Ok(Outcome::Refused(first, version(second))),
+            _ => Err("an answer without a status".to_owned()),
+        }
+    }
+}
+
+/// The request that makes the table.
+pub(in crate::load) fn create_table(table: &[u8], out: &mut Vec<u8>) {
+    let request: Request<'_> = Request::CreateTable { table: TableName::spelt(table) };
+    request.encode(|frame, more| encode_frame(out, frame, more));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::super::Dialect;
+    use super::super::tests::{work, written};
+    use super::*;
+
+    fn kv() -> Kv {
+        Kv { table: b"t".to_vec(), handshake: None }
+    }
+
+    #[test]
+    fn requests_are_those_of_the_specification() {
+        let wrote = |verb, ttl| written(&mut Dialect::Kv(kv()), verb, ttl);
+        assert_eq!(wrote(Verb::Get, None), r"\x01\x01\x04\x01\x01t\x00\x03099");
+        assert_eq!(wrote(Verb::Delete, None), r"\x01\x01\x03\x01\x01t\x00\x03099");
+        assert_eq!(wrote(Verb::Set, None), r"\x01\x01\x02\x01\x01t\x01\x03099\x00\x04abcd");
+        let ttl = r"\x00\x08\x00\x00\x00\x00\x00\x00\x00\t";
+        assert_eq!(wrote(Verb::Set, Some(9)), [r"\x01\x01\x02\x01\x01t\x01\x03099\x01\x04abcd", ttl].concat());
+        let cas = r"\x01\x01\x07\x01\x01t\x01\x03099\x01\x08\x00\x00\x00\x00\x00\x00\x00\x07\x00\x04abcd";
+        assert_eq!(wrote(Verb::Cas, None), cas);
+        assert_eq!(wrote(Verb::Many, None), r"\x01\x01\n\x01\x01t\x01\x03099\x00\x03000");
+    }
+
+    #[test]
+    fn requests_are_what_the_server_decodes() {
+        for verb in Verb::ALL {
+            let work = work(16);
+            let mut bytes = Vec::new();
+            let ask = Ask { verb, key: 3, value_bytes: 7, ttl: None };
+            kv().encode(ask, &work, &mut Words::new(&work), 7, &mut bytes);
+            let mut frames = Vec::new();
+            let mut rest = bytes.as_slice();
+            while let Some((Part::Frame { body, .. }, length)) = Part::decode(rest, 100).unwrap() {
+                frames.push(body);
+                rest = rest.get(length..).unwrap();
+            }
+            assert!(Request::decode(&frames, 100).is_ok(), "{verb:?}");
+        }
+    }
+
+    #[test]
+    fn answers_are_read_when_they_are_whole() {
+        let read = |verb, bytes: &'static [u8]| kv().decode(verb, bytes, &mut Vec::new());
+        assert_eq!(read(Verb::Get, b"\x01\x01\x01\x00\x02hi\x01"), Ok(Some((7, Outcome::Done))));
+        assert_eq!(read(Verb::Get, b"\x01\x01\x01\x00\x02h"), Ok(None));
+        let refused = b"\x01\x01\0\x00\x0dKEY NOT FOUND";
+        assert_eq!(read(Verb::Get, refused), Ok(Some((18, Outcome::Refused(b"KEY NOT FOUND", None)))));
+        let swapped = b"\x01\x01\x01\x00\x08\0\0\0\0\0\0\0\x05";
+        assert_eq!(read(Verb::Cas, swapped), Ok(Some((13, Outcome::Version(5)))));
+        let mismatch = b"\x01\x01\0\x01\x10VERSION MISMATCH\x00\x08\0\0\0\0\0\0\0\x06";
+        assert_eq!(read(Verb::Cas, mismatch), Ok(Some((31, Outcome::Refused(b"VERSION MISMATCH", Some(6))))));
+        assert!(read(Verb::Get, b"\x00\x01\x07").is_err());
+    }
+
+    #[test]
+    fn a_ping_between_answers_is_answered() {
+        let mut out = Vec::new();
+        let bytes = b"\x04\x09\x04PING\0\0ab\x00\x01\x01";
+        assert_eq!(kv().decode(Verb::Set, bytes, &mut out), Ok(Some((11, Outcome::Nothing))));
+        assert_eq!(out, b"\x04\x07\x04PONGab");
+    }
+}

@@ -1,0 +1,121 @@
+//! RESP, the protocol of Redis, as far as a comparison needs it (<https://redis.io/docs/latest/develop/reference/protocol-spec/>).
+//!
+//! ```text
+//! request   *N\r\n, then N times $LENGTH\r\n BYTES \r\n
+//! answer    +text\r\n │ -reason\r\n │ :number\r\n │ $LENGTH\r\n BYTES \r\n │ $-1\r\n │ *N\r\n answers
+//! ```
+
+use super::super::Work;
+use super::super::source::{Ask, Verb};
+use super::{Broken, Outcome, Words, line, number, push_number};
+
+/// Redis has no words for it: it says nothing, or zero.
+const ABSENT: &[u8] = b"KEY NOT FOUND";
+
+pub(super) fn encode(ask: Ask, work: &Work, words: &mut Words, out: &mut Vec<u8>) {
+    let Ask { verb, key, value_bytes, ttl } = ask;
+    match verb {
+        Verb::Get => {
+            begin(out, 2, b"GET");
+            bulk(out, words.key(key));
+        }
+        Verb::Delete => {
+            begin(out, 2, b"DEL");
+            bulk(out, words.key(key));
+        }
+        Verb::Set | Verb::Cas => {
+            begin(out, if ttl.is_some() { 5 } else { 3 }, b"SET");
+            bulk(out, words.key(key));
+            bulk(out, words.value(value_bytes));
+            if let Some(ttl) = ttl {
+                bulk(out, b"EX");
+                bulk(out, ttl.to_string().as_bytes());
+            }
+        }
+        Verb::Many => {
+            begin(out, work.many + 1, b"MGET");
+            words.keys(key, work, |key| bulk(out, key));
+        }
+    }
+}
+
+fn begin(out: &mut Vec<u8>, count: usize, name: &[u8]) {
+    out.push(b'*');
+    push_number(out, count);
+    out.extend_from_slice(b"\r\n");
+    bulk(out, name);
+}
+
+fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.push(b'$');
+    push_number(out, bytes.len());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(bytes);
+    out.extend_from_slice(b"\r\n");
+}
+
+pub(super) fn decode(bytes: &[u8]) -> Result<Option<(usize, Outcome<'_>)>, Broken> {
+    let Some((first, start)) = line(bytes) else { return Ok(None) };
+    let (kind, rest) = first.split_first().ok_or("an empty line")?;
+    let count = || number(rest).ok_or_else(|| "a length that is no number".to_owned());
+    match kind {
+        b'+' => Ok(Some((start, Outcome::Done))),
+        b'-' => Ok(Some((start, Outcome::Refused(rest, None)))),
+        b':' => Ok(Some((start, if rest == b"0" { Outcome::Refused(ABSENT, None) } else { Outcome::Done }))),
+        b'$' => {
+            let Ok(length) = usize::try_from(count()?) else {
+                return Ok(Some((start, Outcome::Refused(ABSENT, None))));
+            };
+            let end = start + length + 2;
+            Ok((bytes.len() >= end).then_some((end, Outcome::Done)))
+        }
+        b'*' => {
+            let mut end = start;
+            for _ in 0..count()? {
+                let Some((length, _)) = decode(bytes.get(end..).unwrap_or_default())? else { return Ok(None) };
+                end += length;
+            }
+            Ok(Some((end, Outcome::Done)))
+        }
+        _ => Err("an answer of no known kind".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Dialect;
+    use super::super::tests::written;
+    use super::*;
+
+    #[test]
+    fn requests_are_arrays_of_bulk_strings() {
+        let wrote = |verb, ttl| written(&mut Dialect::Redis, verb, ttl);
+        assert_eq!(wrote(Verb::Get, None), r"*2\r\n$3\r\nGET\r\n$3\r\n099\r\n");
+        assert_eq!(wrote(Verb::Delete, None), r"*2\r\n$3\r\nDEL\r\n$3\r\n099\r\n");
+        assert_eq!(wrote(Verb::Set, None), r"*3\r\n$3\r\nSET\r\n$3\r\n099\r\n$4\r\nabcd\r\n");
+        assert_eq!(wrote(Verb::Set, Some(9)), r"*5\r\n$3\r\nSET\r\n$3\r\n099\r\n$4\r\nabcd\r\n$2\r\nEX\r\n$1\r\n9\r\n");
+        assert_eq!(wrote(Verb::Many, None), r"*3\r\n$4\r\nMGET\r\n$3\r\n099\r\n$3\r\n000\r\n");
+    }
+
+    #[test]
+    fn answers_are_read_when_they_are_whole() {
+        let absent = Outcome::Refused(ABSENT, None);
+        for (bytes, outcome) in [
+            (&b"+OK\r\n"[..], Outcome::Done),
+            (b"$4\r\na\r\nb\r\n", Outcome::Done),
+            (b"$-1\r\n", absent),
+            (b":1\r\n", Outcome::Done),
+            (b":0\r\n", absent),
+            (b"-ERR no\r\n", Outcome::Refused(b"ERR no", None)),
+            (b"*2\r\n$1\r\na\r\n$-1\r\n", Outcome::Done),
+        ] {
+            assert_eq!(decode(&[bytes, b"+"].concat()), Ok(Some((bytes.len(), outcome))));
+            for end in 0..bytes.len() {
+                assert_eq!(decode(bytes.get(..end).unwrap_or_default()), Ok(None), "{bytes:?} {end}");
+            }
+        }
+        assert!(decode(b"what\r\n").is_err());
+        assert!(decode(b"$x\r\n").is_err());
+        assert!(decode(b"\r\n").is_err());
+    }
+}

@@ -1,0 +1,366 @@
+//! One thread's loop: asks, waits, reads answers, notes how long they took.
+//!
+//! ```text
+//! turn:  ask what is due ─► flush ─► sleep until an answer comes or something is due ─► read ─► note ─► (closed: ask again)
+//! ```
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+
+use super::connection::{Connection, Waiting};
+use super::dialect::{Outcome, Words};
+use super::record::{Recorder, Tally};
+use super::source::{Source, Verb};
+use super::{Error, Plan, Work};
+use crate::clock::Clock;
+
+/// How long a server may answer nothing at all.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Events that are taken at once.
+const EVENTS: usize = 256;
+/// The timer's number among the connections.
+const TIMER: u64 = u64::MAX;
+
+/// When requests are sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pace {
+    /// As soon as there is room.
+    Closed,
+    /// One each so many nanoseconds.
+    Open {
+        /// Nanoseconds between two.
+        interval: f64,
+        /// When the first one is due, in nanoseconds after the start.
+        first: f64,
+    },
+}
+
+/// How long requests are sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Time {
+    /// Not noted.
+    pub(super) warm_up: Duration,
+    /// Noted, after that; until the source ends if it is not said.
+    pub(super) measured: Option<Duration>,
+}
+
+/// The connections of one thread, and all that it needs to drive them.
+pub(super) struct Driver {
+    address: String,
+    work: Work,
+    depth: usize,
+    clock: Clock,
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    connections: Vec<Connection>,
+    /// Connections that wait until the system takes more of their bytes.
+    blocked: Vec<bool>,
+    words: Words,
+    /// By key, the version that was seen last; empty without a CAS in the mix.
+    versions: Vec<u64>,
+    recorder: Arc<Recorder>,
+    /// Where the open loop looks first for room.
+    next_connection: usize,
+    outstanding: usize,
+}
+
+fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+    move |error| Error::System { what, error: io::Error::from(error) }
+}
+
+impl Driver {
+    /// Takes connections over.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there are no descriptors left.
+    pub(super) fn new(
+        plan: &Plan,
+        clock: Clock,
+        connections: Vec<Connection>,
+        recorder: Arc<Recorder>,
+    ) -> Result<Self, Error> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
+            .map_err(system("a timer"))?;
+        epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN).map_err(system("epoll"))?;
+        for (number, connection) in (0..).zip(&connections) {
+            epoll::add(&epoll, connection, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
+                .map_err(system("epoll"))?;
+        }
+        let swaps = plan.work.mix.verbs().any(|verb| verb == Verb::Cas);
+        Ok(Self {
+            address: plan.address.clone(),
+            work: plan.work.clone(),
+            depth: plan.depth,
+            clock,
+            epoll,
+            timer,
+            blocked: vec![false; connections.len()],
+            connections,
+            words: Words::new(&plan.work),
+            versions: vec![0; if swaps { plan.work.keys as usize } else { 0 }],
+            recorder,
+            next_connection: 0,
+            outstanding: 0,
+        })
+    }
+
+    /// Requests that each connection may have outstanding from now on.
+    pub(super) fn set_depth(&mut self, depth: usize) {
+        self.depth = depth;
+    }
+
+    /// Asks what the source says until it ends or the time is over, and waits for the answers. What is due in the warm-up
+    /// is not noted.
+    ///
+    /// # Errors
+    /// [`Error::Lost`], [`Error::Silent`].
+    pub(super) fn run(&mut self, mut source: Source, pace: Pace, time: Time) -> Result<(), Error> {
+        let start = self.clock.now().nanos();
+        let warm = start + nanos(time.warm_up);
+        let end = time.measured.map_or(u64::MAX, |measured| warm + nanos(measured));
+        let mut schedule = Schedule::new(pace, start);
+        let mut heard = start;
+        let mut ready = Vec::with_capacity(EVENTS);
+        let mut dry = false;
+        loop {
+            let now = self.clock.now().nanos();
+            let asking = now < end && !dry;
+            if asking {
+                dry = !self.ask(&mut source, &mut schedule, now, warm)?;
+            } else if self.outstanding == 0 {
+                return Ok(());
+            }
+            if self.outstanding > 0 && now - heard > nanos(PATIENCE) {
+                return Err(Error::Silent { address: self.address.clone(), seconds: PATIENCE.as_secs() });
+            }
+            let wake = if asking { schedule.wake(end, self.has_room()) } else { now + nanos(PATIENCE) };
+            if self.sleep(&mut ready, now, wake.min(now + nanos(Duration::from_secs(1))))? || self.outstanding == 0 {
+                heard = self.clock.now().nanos();
+            }
+            self.hear(&ready, warm..end)?;
+        }
+    }
+
+    /// Sends what is due. False: the source has no more.
+    fn ask(&mut self, source: &mut Source, schedule: &mut Schedule, now: u64, warm: u64) -> Result<bool, Error> {
+        let mut asked = VecDeque::new();
+        let mut behind = 0;
+        let more = loop {
+            let Some(due) = schedule.due(now) else { break true };
+            let Some(number) = self.roomy() else { break true };
+            let Some(ask) = source.next() else { break false };
+            behind = behind.max(now - due);
+            let expected = self.versions.get(ask.key as usize).copied().unwrap_or(0);
+            if let Some(connection) = self.connections.get_mut(number) {
+                connection.ask(ask, due, &self.work, &mut self.words, expected);
+            }
+            self.outstanding += 1;
+            schedule.sent();
+            if asked.back() != Some(&number) {
+                asked.push_back(number);
+            }
+        };
+        for number in asked {
+            self.flush(number)?;
+        }
+        if behind > 0 && now >= warm {
+            self.recorder.lock().sent_behind(behind);
+        }
+        Ok(more)
+    }
+
+    fn has_room(&self) -> bool {
+        self.outstanding < self.depth * self.connections.len()
+    }
+
+    /// A connection with room for a request; they take turns, and a closed loop fills one after the other.
+    fn roomy(&mut self) -> Option<usize> {
+        let count = self.connections.len();
+        let turn = (self.next_connection..count).chain(0..self.next_connection);
+        let mut candidates = turn.take(if self.has_room() { count } else { 0 });
+        let connections = &self.connections;
+        let found =
+            candidates.find(|number| connections.get(*number).is_some_and(|one| one.outstanding() < self.depth))?;
+        self.next_connection = (found + 1) % count;
+        Some(found)
+    }
+
+    fn flush(&mut self, number: usize) -> Result<(), Error> {
+        let (Some(connection), Some(blocked)) = (self.connections.get_mut(number), self.blocked.get_mut(number)) else {
+            return Ok(());
+        };
+        let stuck = !connection.flush()?;
+        if stuck != *blocked {
+            *blocked = stuck;
+            let wanted = if stuck { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+            let data = epoll::EventData::new_u64(number as u64);
+            epoll::modify(&self.epoll, &*connection, data, wanted).map_err(system("epoll"))?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until something comes, or until `wake`. Whether something came.
+    fn sleep(&mut self, ready: &mut Vec<usize>, now: u64, wake: u64) -> Result<bool, Error> {
+        ready.clear();
+        let wait = wake.saturating_sub(now);
+        if wait > 0 {
+            let value = timespec(wait);
+            let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).map_err(system("a timer"))?;
+        }
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS];
+        match epoll::wait(&self.epoll, &mut events, (wait == 0).then_some(&zero)) {
+            Ok((events, _)) => ready.extend(
+                events
+                    .iter()
+                    .filter(|event| event.data.u64() != TIMER)
+                    .filter_map(|event| usize::try_from(event.data.u64()).ok()),
+            ),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(system("epoll")(error)),
+        }
+        Ok(!ready.is_empty())
+    }
+
+    /// Reads what has come, notes it, and sends what was written meanwhile.
+    fn hear(&mut self, ready: &[usize], measured: Range<u64>) -> Result<(), Error> {
+        if ready.is_empty() {
+            return Ok(());
+        }
+        for number in ready {
+            if let Some(connection) = self.connections.get_mut(*number) {
+                connection.receive()?;
+            }
+        }
+        let now = self.clock.now().nanos();
+        let recorder = Arc::clone(&self.recorder);
+        let mut tally = recorder.lock();
+        for number in ready {
+            let Some(connection) = self.connections.get_mut(*number) else { continue };
+            let (outstanding, versions) = (&mut self.outstanding, &mut self.versions);
+            connection.answers(|waiting, outcome| {
+                *outstanding -= 1;
+                if waiting.due >= measured.start {
+                    note(&mut tally, waiting, outcome, now, now > measured.end);
+                }
+                learn(versions, waiting, outcome);
+            })?;
+        }
+        drop(tally);
+        for number in ready {
+            self.flush(*number)?;
+        }
+        Ok(())
+    }
+}
+
+fn note(tally: &mut Tally, waiting: Waiting, outcome: Outcome<'_>, now: u64, late: bool) {
+    tally.answered(waiting.verb, now.saturating_sub(waiting.due));
+    if late {
+        tally.came_late();
+    }
+    if let Outcome::Refused(reason, _) = outcome {
+        tally.refused(reason);
+    }
+}
+
+/// Remembers the version that a key has now.
+fn learn(versions: &mut [u64], waiting: Waiting, outcome: Outcome<'_>) {
+    let (Outcome::Version(version) | Outcome::Refused(_, Some(version))) = outcome else { return };
+    if let Some(place) = versions.get_mut(waiting.key as usize) {
+        *place = version;
+    }
+}
+
+/// When the next request is due.
+struct Schedule {
+    pace: Pace,
+    start: u64,
+    sent: u64,
+}
+
+impl Schedule {
+    fn new(pace: Pace, start: u64) -> Self {
+        Self { pace, start, sent: 0 }
+    }
+
+    /// When the next one is, or was, due.
+    fn next(&self, now: u64) -> u64 {
+        match self.pace {
+            Pace::Closed => now,
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                clippy::cast_precision_loss,
+                reason = "nanoseconds of hours keep 53 bits"
+            )]
+            Pace::Open { interval, first } => self.start + (first + interval * self.sent as f64) as u64,
+        }
+    }
+
+    /// When the next one was due, if it was.
+    fn due(&self, now: u64) -> Option<u64> {
+        Some(self.next(now)).filter(|due| *due <= now)
+    }
+
+    fn sent(&mut self) {
+        self.sent += 1;
+    }
+
+    /// When to wake up though nothing comes.
+    fn wake(&self, end: u64, has_room: bool) -> u64 {
+        match self.pace {
+            Pace::Open { .. } if has_room => self.next(0).min(end),
+            _ => end,
+        }
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn timespec(nanos: u64) -> Timespec {
+    const NANOS: u64 = 1_000_000_000;
+    Timespec {
+        tv_sec: i64::try_from(nanos / NANOS).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(nanos % NANOS).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_loop_keeps_its_times_however_late_it_is() {
+        let mut schedule = Schedule::new(Pace::Open { interval: 100.5, first: 10.0 }, 1_000);
+        assert_eq!(schedule.due(1_009), None);
+        let mut dues = Vec::new();
+        while let Some(due) = schedule.due(1_500) {
+            dues.push(due);
+            schedule.sent();
+        }
+        assert_eq!(dues, [1_010, 1_110, 1_211, 1_311, 1_412]);
+        assert_eq!(schedule.wake(u64::MAX, true), 1_512);
+        assert_eq!(schedule.wake(1_510, true), 1_510);
+        assert_eq!(schedule.wake(9_999, false), 9_999, "without room only an answer helps");
+    }
+
+    #[test]
+    fn a_closed_loop_is_always_due() {
+        let schedule = Schedule::new(Pace::Closed, 5);
+        assert_eq!(schedule.due(77), Some(77));
+        assert_eq!(schedule.wake(100, true), 100);
+    }
+}

@@ -1,0 +1,296 @@
+//! The course of a run: set up, store the keys, one phase after the other, and what is told meanwhile.
+//!
+//! Each phase has threads of its own, which take the connections over and give them back.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use super::connection::Connection;
+use super::dialect::Protocol;
+use super::driver::{Driver, Pace, Time};
+use super::log::Log;
+use super::plot::{Course, draw};
+use super::record::{Recorder, Report, Second, Tally};
+use super::source::{Mix, Source, Verb};
+use super::{Error, Plan};
+use crate::clock::{Clock, Now};
+use crate::threads;
+
+/// How often it is told how far it has come.
+const TICK: Duration = Duration::from_millis(100);
+/// Requests that a connection has outstanding while keys are stored.
+const FILLING_DEPTH: usize = 64;
+
+/// Hears how a run goes on.
+pub trait Observer {
+    /// Something begins; it is expected to take so many steps.
+    fn begins(&mut self, what: &str, steps: u64);
+    /// So many steps are done.
+    fn reaches(&mut self, step: u64);
+    /// One more second has been measured.
+    fn second(&mut self, second: &Second);
+    /// A phase is over.
+    fn ends(&mut self, report: &Report);
+}
+
+/// Does what the plan says. The reports of its phases, in their order.
+///
+/// # Errors
+/// [`Error`].
+pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Report>, Error> {
+    plan.protocol.knows(plan.work.mix.verbs())?;
+    let clock = Clock::start();
+    let mut crew = Crew::gather(plan, clock)?;
+    if plan.prefill {
+        crew = fill(plan, crew, clock, observer)?;
+    }
+    let mut log = plan.hdr.as_deref().map(Log::create).transpose()?;
+    let rates: Vec<Option<f64>> =
+        if plan.rates.is_empty() { vec![None] } else { plan.rates.iter().copied().map(Some).collect() };
+    let mut reports = Vec::new();
+    let mut courses = Vec::new();
+    for rate in rates {
+        let mut phase = Phase { plan, clock, rate, log: log.as_mut(), seconds: Vec::new(), total: Tally::new() };
+        crew = phase.run(crew, observer)?;
+        let report = Report::of(&phase.total, rate, plan.duration.as_secs_f64());
+        observer.ends(&report);
+        reports.push(report);
+        courses.push(Course { rate, seconds: phase.seconds, latencies: phase.total.together() });
+    }
+    if let Some(path) = &plan.plot {
+        draw(path, plan, &courses)?;
+    }
+    Ok(reports)
+}
+
+/// The threads' connections, and where they write.
+struct Crew {
+    drivers: Vec<Driver>,
+    recorders: Vec<Arc<Recorder>>,
+}
+
+impl Crew {
+    /// Opens the connections, spread evenly over the threads, and makes the table.
+    fn gather(plan: &Plan, clock: Clock) -> Result<Self, Error> {
+        let mut connections = Vec::with_capacity(plan.connections);
+        for _ in 0..plan.connections {
+            connections.push(Connection::open(&plan.address, plan.protocol, &plan.table)?);
+        }
+        if let (Protocol::Kv, Some(first)) = (plan.protocol, connections.first_mut()) {
+            first.create_table(&plan.table)?;
+        }
+        connections.iter_mut().try_for_each(Connection::go)?;
+        let mut crew = Self { drivers: Vec::new(), recorders: Vec::new() };
+        let threads = plan.threads.clamp(1, plan.connections.max(1));
+        for thread in (1..=threads).rev() {
+            let share = connections.split_off(connections.len() - connections.len() / thread);
+            let recorder = Arc::new(Recorder::new());
+            crew.drivers.push(Driver::new(plan, clock, share, Arc::clone(&recorder))?);
+            crew.recorders.push(recorder);
+        }
+        Ok(crew)
+    }
+
+    fn take(&self) -> Tally {
+        let mut all = Tally::new();
+        self.recorders.iter().for_each(|recorder| all.add(&recorder.take()));
+        all
+    }
+
+    /// Lets every driver run what `orders` says of it, in a thread of its own; calls `tick` meanwhile.
+    fn work(
+        mut self,
+        mut orders: impl FnMut(usize) -> Order,
+        mut tick: impl FnMut(&Self) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let (sender, receiver) = channel();
+        let count = self.drivers.len();
+        for (number, driver) in self.drivers.drain(..).enumerate() {
+            start(number, driver, orders(number), sender.clone())?;
+        }
+        drop(sender);
+        let mut drivers: Vec<(usize, Driver)> = Vec::with_capacity(count);
+        while drivers.len() < count {
+            if let Some((number, driver)) = returned(&receiver)? {
+                drivers.push((number, driver));
+            }
+            tick(&self)?;
+        }
+        drivers.sort_unstable_by_key(|(number, _)| *number);
+        self.drivers = drivers.into_iter().map(|(_, driver)| driver).collect();
+        Ok(self)
+    }
+}
+
+/// What one driver is to do.
+struct Order {
+    source: Source,
+    pace: Pace,
+    time: Time,
+    depth: usize,
+}
+
+type Outcome = Result<(usize, Driver), Error>;
+
+fn start(number: usize, mut driver: Driver, order: Order, sender: Sender<Outcome>) -> Result<(), Error> {
+    let work = move || {
+        driver.set_depth(order.depth);
+        let done = driver.run(order.source, order.pace, order.time);
+        // Nobody listens any more when another thread has failed.
+        let _unheard = sender.send(done.map(|()| (number, driver)));
+    };
+    let started = threads::spawn(&format!("load-{number}"), None, work);
+    started.map(drop).map_err(|error| Error::System { what: "a thread", error })
+}
+
+/// A driver that has come back, if one has within a tick.
+fn returned(receiver: &Receiver<Outcome>) -> Result<Option<(usize, Driver)>, Error> {
+    match receiver.recv_timeout(TICK) {
+        Ok(outcome) => outcome.map(Some),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => unreachable!("a thread that panics ends the process"),
+    }
+}
+
+/// Stores every key once.
+fn fill(plan: &Plan, crew: Crew, clock: Clock, observer: &mut dyn Observer) -> Result<Crew, Error> {
+    let threads = u32::try_from(crew.drivers.len()).unwrap_or(1);
+    observer.begins("storing keys", u64::from(plan.work.keys));
+    let mut work = plan.work.clone();
+    work.mix = Mix::only(Verb::Set);
+    let order = |number: usize| Order {
+        source: Source::filling(&work, share(work.keys, u32::try_from(number).unwrap_or(0), threads)),
+        pace: Pace::Closed,
+        time: Time { warm_up: Duration::ZERO, measured: None },
+        depth: FILLING_DEPTH,
+    };
+    let mut stored = Tally::new();
+    let started = clock.now();
+    let crew = crew.work(order, |crew| {
+        stored.add(&crew.take());
+        observer.reaches(stored.together().len());
+        Ok(())
+    })?;
+    stored.add(&crew.take());
+    let report = Report::of(&stored, None, seconds_between(started, clock.now()));
+    match report.refused.first() {
+        Some((reason, count)) => Err(Error::Lost {
+            address: plan.address.clone(),
+            why: format!("{count} of {} keys could not be stored: {reason}", plan.work.keys),
+        }),
+        None => Ok(crew),
+    }
+}
+
+/// The part of the keys that one of so many threads stores.
+fn share(keys: u32, number: u32, threads: u32) -> Range<u32> {
+    let edge = |number: u32| u32::try_from(u64::from(keys) * u64::from(number) / u64::from(threads)).unwrap_or(keys);
+    edge(number)..edge(number + 1)
+}
+
+fn seconds_between(first: Now, second: Now) -> f64 {
+    Duration::from_nanos(second.nanos() - first.nanos()).as_secs_f64()
+}
+
+/// A phase that goes on.
+struct Phase<'p> {
+    plan: &'p Plan,
+    clock: Clock,
+    rate: Option<f64>,
+    log: Option<&'p mut Log>,
+    seconds: Vec<Second>,
+    total: Tally,
+}
+
+impl Phase<'_> {
+    fn run(&mut self, crew: Crew, observer: &mut dyn Observer) -> Result<Crew, Error> {
+        let plan = self.plan;
+        let whole = plan.warm_up + plan.duration;
+        observer.begins(&title(self.rate, plan.depth), u64::try_from(whole.as_millis()).unwrap_or(u64::MAX));
+        let threads = crew.drivers.len();
+        let order = |number| Order {
+            source: Source::mixed(&plan.work, number),
+            pace: pace(self.rate, number, threads),
+            time: Time { warm_up: plan.warm_up, measured: Some(plan.duration) },
+            depth: plan.depth,
+        };
+        let start = self.clock.now();
+        let warm = Now::from_nanos(start.nanos() + u64::try_from(plan.warm_up.as_nanos()).unwrap_or(0));
+        let mut taken_until = warm;
+        let clock = self.clock;
+        let orders: Vec<Order> = (0..threads).map(order).collect();
+        let mut orders = orders.into_iter();
+        let crew = crew.work(
+            |_| orders.next().unwrap_or_else(|| unreachable!("one for each driver")),
+            |crew| {
+                let now = clock.now();
+                observer.reaches(now.nanos().saturating_sub(start.nanos()) / 1_000_000);
+                if seconds_between(taken_until, now.max(taken_until)) >= 1.0 {
+                    self.take(crew, warm, taken_until, now, observer)?;
+                    taken_until = now;
+                }
+                Ok(())
+            },
+        )?;
+        let end = self.clock.now();
+        self.take(&crew, warm, taken_until, end, observer)?;
+        Ok(crew)
+    }
+
+    /// Takes what was answered since `since`.
+    fn take(&mut self, crew: &Crew, warm: Now, since: Now, now: Now, observer: &mut dyn Observer) -> Result<(), Error> {
+        let tally = crew.take();
+        let length = seconds_between(since, now.max(since));
+        if let Some(log) = &mut self.log {
+            log.write(&tally, length)?;
+        }
+        self.total.add(&tally);
+        // What is left at the end is no second of its own.
+        if length >= 0.5 {
+            let second = Second::of(&tally, seconds_between(warm, now.max(warm)), length);
+            observer.second(&second);
+            self.seconds.push(second);
+        }
+        Ok(())
+    }
+}
+
+/// What a phase is called.
+fn title(rate: Option<f64>, depth: usize) -> String {
+    match rate {
+        None => format!("closed loop, depth {depth}"),
+        Some(rate) => format!("open loop, {rate} requests/s"),
+    }
+}
+
+/// Threads share the rate, and take turns in time.
+#[expect(clippy::cast_precision_loss, reason = "numbers of threads")]
+fn pace(rate: Option<f64>, number: usize, threads: usize) -> Pace {
+    match rate {
+        None => Pace::Closed,
+        Some(rate) => {
+            let interval = 1e9 * threads as f64 / rate;
+            Pace::Open { interval, first: interval * number as f64 / threads as f64 }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_the_keys_without_gaps() {
+        for (keys, threads) in [(10, 3), (1, 4), (u32::MAX, 7)] {
+            let mut next = 0;
+            for number in 0..threads {
+                let share = share(keys, number, threads);
+                assert_eq!(share.start, next);
+                next = share.end;
+            }
+            assert_eq!(next, keys);
+        }
+    }
+}

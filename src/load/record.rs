@@ -1,0 +1,269 @@
+//! What was measured: each thread's tally, and the reports that are made of them.
+//!
+//! A thread writes into its [`Recorder`] once a turn; the caller's thread takes what is there once a second, by exchanging
+//! it for an empty one, so that neither waits for the other for longer than that takes.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hdrhistogram::Histogram;
+
+use super::source::Verb;
+
+/// Digits that a latency is kept to.
+const DIGITS: u8 = 3;
+/// The longest latency that is told from longer ones, in nanoseconds: ten minutes.
+const NANOS_MAX: u64 = 600_000_000_000;
+
+/// Latencies in nanoseconds.
+pub(super) type Latencies = Histogram<u64>;
+
+fn empty() -> Latencies {
+    Histogram::new_with_max(NANOS_MAX, DIGITS).expect("three digits of ten minutes are within what it can do")
+}
+
+/// What happened in some time.
+pub(super) struct Tally {
+    /// By verb; made when the first answer comes.
+    latencies: [Option<Latencies>; Verb::COUNT],
+    /// By reason.
+    refused: BTreeMap<Vec<u8>, u64>,
+    /// Answers that came after the time that is measured, to requests of it.
+    late: u64,
+    /// The longest time by which a request was sent after it was due, in nanoseconds.
+    behind: u64,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self { latencies: [const { None }; Verb::COUNT], refused: BTreeMap::new(), late: 0, behind: 0 }
+    }
+
+    pub(super) fn answered(&mut self, verb: Verb, nanos: u64) {
+        if let Some(place) = self.latencies.get_mut(verb.number()) {
+            place.get_or_insert_with(empty).saturating_record(nanos.max(1));
+        }
+    }
+
+    pub(super) fn refused(&mut self, reason: &[u8]) {
+        match self.refused.get_mut(reason) {
+            Some(count) => *count += 1,
+            None => _ = self.refused.insert(reason.to_vec(), 1),
+        }
+    }
+
+    pub(super) fn came_late(&mut self) {
+        self.late += 1;
+    }
+
+    pub(super) fn sent_behind(&mut self, nanos: u64) {
+        self.behind = self.behind.max(nanos);
+    }
+
+    /// Adds what happened elsewhere.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (ours, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
+            if let Some(theirs) = theirs {
+                let added = ours.get_or_insert_with(empty).add(theirs);
+                debug_assert!(added.is_ok(), "both have the same bounds");
+            }
+        }
+        for (reason, count) in &other.refused {
+            *self.refused.entry(reason.clone()).or_default() += count;
+        }
+        self.late += other.late;
+        self.behind = self.behind.max(other.behind);
+    }
+
+    /// The verbs that were answered, with their latencies.
+    pub(super) fn verbs(&self) -> impl Iterator<Item = (Verb, &Latencies)> {
+        Verb::ALL.into_iter().zip(&self.latencies).filter_map(|(verb, latencies)| Some((verb, latencies.as_ref()?)))
+    }
+
+    /// All verbs together.
+    pub(super) fn together(&self) -> Latencies {
+        let mut all = empty();
+        for (_, latencies) in self.verbs() {
+            let added = all.add(latencies);
+            debug_assert!(added.is_ok(), "both have the same bounds");
+        }
+        all
+    }
+
+    fn answers(&self) -> u64 {
+        self.verbs().map(|(_, latencies)| latencies.len()).sum()
+    }
+
+    fn refusals(&self) -> u64 {
+        self.refused.values().sum()
+    }
+}
+
+/// Where one thread writes, and another takes.
+pub(super) struct Recorder(Mutex<Tally>);
+
+impl Recorder {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Tally::new()))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Tally> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was written since the last call.
+    pub(super) fn take(&self) -> Tally {
+        std::mem::replace(&mut *self.lock(), Tally::new())
+    }
+}
+
+/// One second of a phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Second {
+    /// Seconds of the phase that are over, warm-up not counted.
+    pub at: f64,
+    /// Answers a second.
+    pub rate: f64,
+    /// Latencies in nanoseconds.
+    pub p50: u64,
+    /// 99 % are not above this.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
+    /// Refusals in this second.
+    pub refused: u64,
+}
+
+impl Second {
+    pub(super) fn of(tally: &Tally, at: f64, seconds: f64) -> Self {
+        let all = tally.together();
+        Self {
+            at,
+            rate: rate(tally.answers(), seconds),
+            p50: all.value_at_quantile(0.5),
+            p99: all.value_at_quantile(0.99),
+            max: all.max(),
+            refused: tally.refusals(),
+        }
+    }
+}
+
+/// What is reported of a verb. Latencies are nanoseconds, to three digits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VerbReport {
+    /// Which one; `all` for all together.
+    pub verb: &'static str,
+    /// Answers, refusals among them.
+    pub answers: u64,
+    /// Answers a second.
+    pub rate: f64,
+    /// At 50, 90, 99, 99.9 and 99.99 %, and the longest.
+    pub percentiles: [u64; 6],
+}
+
+/// Names of what [`VerbReport::percentiles`] holds.
+pub(super) const PERCENTILES: [(&str, f64); 6] =
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("max", 1.0)];
+
+impl VerbReport {
+    fn of(verb: &'static str, latencies: &Latencies, late: u64, seconds: f64) -> Self {
+        let at = |quantile: f64| if quantile < 1.0 { latencies.value_at_quantile(quantile) } else { latencies.max() };
+        Self {
+            verb,
+            answers: latencies.len(),
+            rate: rate(latencies.len().saturating_sub(late), seconds),
+            percentiles: PERCENTILES.map(|(_, quantile)| at(quantile)),
+        }
+    }
+
+    /// The names of the percentiles, in their order.
+    pub fn percentile_names() -> impl Iterator<Item = &'static str> {
+        PERCENTILES.into_iter().map(|(name, _)| name)
+    }
+}
+
+/// What came of a phase.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Requests a second that were due; none in a closed loop.
+    pub asked: Option<f64>,
+    /// Seconds that were measured.
+    pub seconds: f64,
+    /// Each verb that was answered, and all together as the last.
+    pub verbs: Vec<VerbReport>,
+    /// How often each reason was given. KEY NOT FOUND is one of them.
+    pub refused: Vec<(String, u64)>,
+    /// The longest time by which a request was sent after it was due, in nanoseconds. If it is near the latencies, the
+    /// generator or `depth` was the limit.
+    pub behind: u64,
+}
+
+impl Report {
+    pub(super) fn of(tally: &Tally, asked: Option<f64>, seconds: f64) -> Self {
+        let all = tally.together();
+        let share = |latencies: &Latencies| {
+            // Late answers are not told apart by verb; they are few, and go by the verb's share.
+            (latencies.len() * tally.late).checked_div(all.len()).unwrap_or(0)
+        };
+        let one =
+            |(verb, latencies): (Verb, &Latencies)| VerbReport::of(verb.name(), latencies, share(latencies), seconds);
+        let mut verbs: Vec<_> = tally.verbs().map(one).collect();
+        verbs.push(VerbReport::of("all", &all, tally.late, seconds));
+        let refused = tally.refused.iter().map(|(reason, count)| (reason.escape_ascii().to_string(), *count)).collect();
+        Self { asked, seconds, verbs, refused, behind: tally.behind }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn rate(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    #[test]
+    fn a_report_is_of_all_threads_and_tells_verbs_apart() {
+        let recorders = [Recorder::new(), Recorder::new()];
+        for nanos in 1..=1_000 {
+            recorders[0].lock().answered(Verb::Get, nanos * 1_000);
+            recorders[1].lock().answered(Verb::Set, nanos * 2_000);
+        }
+        recorders[1].lock().refused(b"KEY NOT FOUND");
+        recorders[0].lock().refused(b"KEY NOT FOUND");
+        recorders[0].lock().sent_behind(77);
+        let mut tally = Tally::new();
+        recorders.iter().for_each(|recorder| tally.add(&recorder.take()));
+        let report = Report::of(&tally, None, 2.0);
+        let names: Vec<_> = report.verbs.iter().map(|verb| (verb.verb, verb.answers, verb.rate)).collect();
+        assert_eq!(names, [("get", 1_000, 500.0), ("set", 1_000, 500.0), ("all", 2_000, 1_000.0)]);
+        let [p50, p90, p99, _, _, max] = report.verbs[0].percentiles;
+        for (value, wanted) in [(p50, 500_000_u64), (p90, 900_000), (p99, 990_000), (max, 1_000_000)] {
+            assert!(value.abs_diff(wanted) <= wanted / 500, "{value} {wanted}");
+        }
+        assert_eq!((report.refused, report.behind), (vec![("KEY NOT FOUND".to_owned(), 2)], 77));
+        assert_eq!(recorders[0].take().answers(), 0, "what was taken is gone");
+    }
+
+    #[test]
+    fn answers_after_the_end_are_in_the_percentiles_and_not_in_the_rate() {
+        let mut tally = Tally::new();
+        for _ in 0..10 {
+            tally.answered(Verb::Get, 5);
+        }
+        tally.came_late();
+        tally.came_late();
+        let report = Report::of(&tally, Some(4.0), 2.0);
+        assert_eq!((report.verbs[0].answers, report.verbs[0].rate), (10, 4.0));
+    }
+
+    #[test]
+    fn nothing_at_all_is_a_report_too() {
+        let report = Report::of(&Tally::new(), None, 0.0);
+        assert_eq!(report.verbs.len(), 1);
+        assert_eq!(report.verbs[0].percentiles, [0; 6]);
+    }
+}

@@ -1,0 +1,329 @@
+//! What is asked next: a verb by the mix, a key by the distribution, a value. All of it by chance from one seed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use rand_distr::{Distribution as _, Zipf};
+
+use super::Work;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verb {
+    /// Reads a value.
+    Get,
+    /// Writes a value.
+    Set,
+    /// Deletes an element.
+    Delete,
+    /// Writes a value if the element has the version that was seen last.
+    Cas,
+    /// Reads several values.
+    Many,
+}
+
+impl Verb {
+    /// How many there are.
+    pub const COUNT: usize = 5;
+    /// All of them, by their number.
+    pub const ALL: [Self; Self::COUNT] = [Self::Get, Self::Set, Self::Delete, Self::Cas, Self::Many];
+
+    /// Its name in a mix and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Set => "set",
+            Self::Delete => "delete",
+            Self::Cas => "cas",
+            Self::Many => "many",
+        }
+    }
+
+    /// Its place in [`Verb::ALL`].
+    #[must_use]
+    pub const fn number(self) -> usize {
+        self as usize
+    }
+}
+
+/// How many requests of each verb there are, in proportion. Typed as `get=90,set=10`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mix([u32; Verb::COUNT]);
+
+impl Mix {
+    /// One verb alone.
+    #[must_use]
+    pub fn only(verb: Verb) -> Self {
+        Self(Verb::ALL.map(|other| u32::from(other == verb)))
+    }
+
+    /// Verbs of which there are any.
+    pub fn verbs(&self) -> impl Iterator<Item = Verb> {
+        Verb::ALL.into_iter().zip(self.0).filter(|(_, weight)| *weight > 0).map(|(verb, _)| verb)
+    }
+
+    fn total(&self) -> u32 {
+        self.0.iter().sum()
+    }
+
+    /// The verb at this place of all that there are, in their order.
+    fn at(&self, mut place: u32) -> Verb {
+        for (verb, weight) in Verb::ALL.into_iter().zip(self.0) {
+            if place < weight {
+                return verb;
+            }
+            place -= weight;
+        }
+        unreachable!("the place is below the total")
+    }
+}
+
+impl FromStr for Mix {
+    type Err = String;
+
+    fn from_str(typed: &str) -> Result<Self, String> {
+        const WANTED: &str =
+            "a mix is verbs with their shares, such as get=90,set=10; verbs are get, set, delete, cas and many";
+        let mut weights = [0; Verb::COUNT];
+        for part in typed.split(',') {
+            let (name, weight) = part.split_once('=').unwrap_or((part, "1"));
+            let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name).ok_or(WANTED)?;
+            let weight = weight.parse().ok().filter(|weight| *weight <= 1_000_000).ok_or(WANTED)?;
+            if let Some(place) = weights.get_mut(verb.number()) {
+                *place = weight;
+            }
+        }
+        if weights.iter().all(|weight| *weight == 0) {
+            return Err(WANTED.to_owned());
+        }
+        Ok(Self(weights))
+    }
+}
+
+impl fmt::Display for Mix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shares = Verb::ALL.into_iter().zip(self.0).filter(|(_, weight)| *weight > 0);
+        let parts: Vec<_> = shares.map(|(verb, weight)| format!("{}={weight}", verb.name())).collect();
+        f.write_str(&parts.join(","))
+    }
+}
+
+/// How often each key is chosen. Typed as `uniform`, `zipf` or `zipf:0.99`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    /// All keys alike.
+    Uniform,
+    /// The key of rank r in proportion to 1 / r^exponent. Ranks are spread over the keys, so that neighbours in rank are
+    /// not neighbours in number.
+    Zipf {
+        /// The exponent; YCSB takes 0.99.
+        exponent: f64,
+    },
+}
+
+impl FromStr for Distribution {
+    type Err = String;
+
+    fn from_str(typed: &str) -> Result<Self, String> {
+        const WANTED: &str = "a distribution is uniform, zipf, or zipf:EXPONENT with an exponent from 0.01 to 5";
+        match typed.split_once(':').unwrap_or((typed, "0.99")) {
+            ("uniform", _) if typed == "uniform" => Ok(Self::Uniform),
+            ("zipf", exponent) => match exponent.parse() {
+                Ok(exponent) if (0.01..=5.0).contains(&exponent) => Ok(Self::Zipf { exponent }),
+                _ => Err(WANTED.to_owned()),
+            },
+            _ => Err(WANTED.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf { exponent } => write!(f, "zipf:{exponent}"),
+        }
+    }
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ask {
+    pub(super) verb: Verb,
+    /// Number of the key; of a GET_MANY of the first one, the others follow it in number.
+    pub(super) key: u32,
+    /// Bytes of the value of a write.
+    pub(super) value_bytes: usize,
+    /// Seconds to live of a write, if it has any.
+    pub(super) ttl: Option<u32>,
+}
+
+/// Where requests come from. Endless, or each key once.
+pub(super) struct Source {
+    rng: SmallRng,
+    work: Work,
+    zipf: Option<Zipf<f64>>,
+    /// Keys that are still to be stored; none when what is asked is up to chance.
+    filling: Option<std::ops::Range<u32>>,
+}
+
+impl Source {
+    /// Requests by chance, different for each thread.
+    pub(super) fn mixed(work: &Work, thread: usize) -> Self {
+        let zipf = match work.distribution {
+            Distribution::Uniform => None,
+            Distribution::Zipf { exponent } => Zipf::new(f64::from(work.keys), exponent).ok(),
+        };
+        let rng = SmallRng::seed_from_u64(work.seed.wrapping_add((thread as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        Self { rng, work: work.clone(), zipf, filling: None }
+    }
+
+    /// Stores these keys once each.
+    pub(super) fn filling(work: &Work, keys: std::ops::Range<u32>) -> Self {
+        Self { filling: Some(keys), ..Self::mixed(work, 0) }
+    }
+
+    /// The next request; `None` when there is no more.
+    pub(super) fn next(&mut self) -> Option<Ask> {
+        let (verb, key) = match &mut self.filling {
+            Some(keys) => (Verb::Set, keys.next()?),
+            None => {
+                let verb = self.work.mix.at(self.rng.random_range(0..self.work.mix.total()));
+                (verb, self.key())
+            }
+        };
+        let writes = matches!(verb, Verb::Set | Verb::Cas);
+        let lives = writes && self.work.ttl_share > 0.0 && self.rng.random_bool(self.work.ttl_share.min(1.0));
+        let (least, most) = (*self.work.value_bytes.start(), *self.work.value_bytes.end());
+        let value_bytes = if writes && least < most { self.rng.random_range(least..=most) } else { least };
+        Some(Ask { verb, key, value_bytes, ttl: lives.then_some(self.work.ttl) })
+    }
+
+    fn key(&mut self) -> u32 {
+        let keys = self.work.keys;
+        let Some(zipf) = &self.zipf else { return self.rng.random_range(0..keys) };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a rank from 1 to the number of keys"
+        )]
+        let rank = zipf.sample(&mut self.rng) as u64 - 1;
+        spread(rank, keys)
+    }
+}
+
+/// The key of a rank: a fixed permutation, since the multiplier is prime and larger than any number of keys.
+fn spread(rank: u64, keys: u32) -> u32 {
+    const PRIME: u64 = 4_294_967_311;
+    u32::try_from(rank * PRIME % u64::from(keys)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn work() -> Work {
+        Work {
+            mix: Mix::only(Verb::Get),
+            keys: 1_000,
+            key_bytes: 16,
+            distribution: Distribution::Uniform,
+            value_bytes: 64..=64,
+            ttl: 10,
+            ttl_share: 0.0,
+            many: 16,
+            seed: 1,
+        }
+    }
+
+    fn counted<K: Ord>(source: &mut Source, what: impl Fn(Ask) -> K) -> std::collections::BTreeMap<K, usize> {
+        let mut counts = std::collections::BTreeMap::new();
+        for _ in 0..100_000 {
+            *counts.entry(what(source.next().unwrap())).or_default() += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn a_mix_is_kept() {
+        let mix = "get=80,set=15,many=5".parse::<Mix>().unwrap();
+        assert_eq!(mix.to_string(), "get=80,set=15,many=5");
+        let counts = counted(&mut Source::mixed(&Work { mix, ..work() }, 0), |ask| ask.verb);
+        assert_eq!(counts.len(), 3);
+        for (verb, share) in [(Verb::Get, 80_000), (Verb::Set, 15_000), (Verb::Many, 5_000)] {
+            assert!(counts[&verb].abs_diff(share) < 1_000, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for typed in ["", "get=", "get=0", "fetch=1", "get=-1", "get=1;set=1", "get=1,,set=1"] {
+            assert!(typed.parse::<Mix>().is_err(), "{typed}");
+        }
+        assert_eq!("get".parse::<Mix>(), Ok(Mix::only(Verb::Get)));
+        for typed in ["", "zipf:", "zipf:0", "zipf:nan", "uniform:1", "normal"] {
+            assert!(typed.parse::<Distribution>().is_err(), "{typed}");
+        }
+        assert_eq!("zipf:1.2".parse(), Ok(Distribution::Zipf { exponent: 1.2 }));
+    }
+
+    #[test]
+    fn uniform_keys_are_all_chosen_alike() {
+        let counts = counted(&mut Source::mixed(&work(), 0), |ask| ask.key);
+        assert_eq!(counts.len(), 1_000);
+        assert!(counts.values().all(|count| (40..180).contains(count)));
+    }
+
+    #[test]
+    fn zipf_keys_follow_their_law() {
+        let distribution = Distribution::Zipf { exponent: 1.0 };
+        let counts = counted(&mut Source::mixed(&Work { distribution, ..work() }, 0), |ask| ask.key);
+        // The sum of 1/r for 1,000 keys is 7.485: the first has 13.4 %, the second half of that.
+        assert!(counts[&spread(0, 1_000)].abs_diff(13_360) < 700, "{}", counts[&spread(0, 1_000)]);
+        assert!(counts[&spread(1, 1_000)].abs_diff(6_680) < 500);
+    }
+
+    #[test]
+    fn ranks_are_spread_over_all_keys() {
+        for keys in [1, 2, 1_000, 65_536] {
+            let spread_out: BTreeSet<_> = (0..u64::from(keys)).map(|rank| spread(rank, keys)).collect();
+            assert_eq!(spread_out.len(), keys as usize);
+        }
+    }
+
+    #[test]
+    fn writes_have_sizes_and_lives() {
+        let work = Work { mix: Mix::only(Verb::Set), value_bytes: 10..=20, ttl_share: 0.25, ..work() };
+        let mut source = Source::mixed(&work, 0);
+        assert_eq!(
+            counted(&mut source, |ask| ask.value_bytes).into_keys().collect::<Vec<_>>(),
+            (10..=20).collect::<Vec<_>>()
+        );
+        let lives = counted(&mut source, |ask| ask.ttl);
+        assert!(lives[&Some(10)].abs_diff(25_000) < 1_000);
+    }
+
+    #[test]
+    fn filling_stores_each_key_once_and_ends() {
+        let mut source = Source::filling(&work(), 3..7);
+        let keys: Vec<_> = std::iter::from_fn(|| source.next()).map(|ask| (ask.verb, ask.key)).collect();
+        assert_eq!(keys, [(Verb::Set, 3), (Verb::Set, 4), (Verb::Set, 5), (Verb::Set, 6)]);
+    }
+
+    #[test]
+    fn a_seed_asks_the_same_and_threads_ask_differently() {
+        let asked = |thread| {
+            let mut source = Source::mixed(&work(), thread);
+            std::iter::from_fn(move || source.next()).take(20).collect::<Vec<_>>()
+        };
+        assert_eq!(asked(1), asked(1));
+        assert_ne!(asked(1), asked(2));
+    }
+}

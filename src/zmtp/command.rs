@@ -1,0 +1,222 @@
+//! Commands: what peers say to each other beside messages.
+//!
+//! ```text
+//! command    name length (1) │ name │ data
+//! READY      properties       name length (1) │ name │ value length (4, big-endian) │ value    …
+//! ERROR      reason length (1) │ reason
+//! PING       time to live (2, big-endian, tenths of a second) │ context of 0–16 bytes
+//! PONG       the context of the PING
+//! SUBSCRIBE  the prefix            CANCEL  the prefix
+//! ```
+
+use super::Fault;
+use super::frame::encode_command_header;
+
+/// The longest context of a PING, in bytes.
+const CONTEXT_BYTES_MAX: usize = 16;
+
+/// A command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'b> {
+    /// The peer is ready.
+    Ready(Properties<'b>),
+    /// The peer ends the handshake, and says why.
+    Error {
+        /// In its own words.
+        reason: &'b [u8],
+    },
+    /// The peer asks for a PONG with this context.
+    Ping {
+        /// To be sent back.
+        context: &'b [u8],
+    },
+    /// An answer to a PING.
+    Pong,
+    /// The peer wants messages that begin so.
+    Subscribe(&'b [u8]),
+    /// The peer does not want them any more.
+    Cancel(&'b [u8]),
+    /// A command that is not known here; it may be passed over.
+    Other,
+}
+
+impl<'b> Command<'b> {
+    /// Reads the body of a command frame.
+    ///
+    /// # Errors
+    /// [`Fault::Command`].
+    pub(super) fn decode(body: &'b [u8]) -> Result<Self, Fault> {
+        let (name, data) = short(body).ok_or(Fault::Command { what: "its name is cut off" })?;
+        match name {
+            b"" => Err(Fault::Command { what: "it has no name" }),
+            b"READY" => Properties::decode(data).map(Self::Ready),
+            b"ERROR" => match short(data) {
+                Some((reason, _)) => Ok(Self::Error { reason }),
+                None => Err(Fault::Command { what: "the reason of an ERROR is cut off" }),
+            },
+            b"PING" => match data.split_first_chunk::<2>() {
+                Some((_, context)) if context.len() <= CONTEXT_BYTES_MAX => Ok(Self::Ping { context }),
+                Some(_) => Err(Fault::Command { what: "the context of a PING has more than 16 bytes" }),
+                None => Err(Fault::Command { what: "a PING has no time to live" }),
+            },
+            b"PONG" => Ok(Self::Pong),
+            b"SUBSCRIBE" => Ok(Self::Subscribe(data)),
+            b"CANCEL" => Ok(Self::Cancel(data)),
+            _ => Ok(Self::Other),
+        }
+    }
+}
+
+/// What a READY says of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Properties<'b>(&'b [u8]);
+
+impl<'b> Properties<'b> {
+    fn decode(data: &'b [u8]) -> Result<Self, Fault> {
+        let mut rest = data;
+        while !rest.is_empty() {
+            rest = property(rest).ok_or(Fault::Command { what: "the properties of a READY do not add up" })?.2;
+        }
+        Ok(Self(data))
+    }
+
+    /// The value of a property; case does not count in its name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'b [u8]> {
+        let mut rest = self.0;
+        while let Some((this, value, after)) = property(rest) {
+            if this.eq_ignore_ascii_case(name.as_bytes()) {
+                return Some(value);
+            }
+            rest = after;
+        }
+        None
+    }
+}
+
+/// The first property: name, value, and what follows.
+fn property(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (name, rest) = short(bytes).filter(|(name, _)| !name.is_empty())?;
+    let (length, rest) = rest.split_first_chunk::<4>()?;
+    let (value, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
+    Some((name, value, rest))
+}
+
+/// Bytes behind their length of one byte, and what follows.
+fn short(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first()?;
+    rest.split_at_checked(usize::from(*length))
+}
+
+/// What a peer says, as text for people.
+pub(super) fn text(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .take(255)
+        .map(|byte| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '?' })
+        .collect()
+}
+
+fn encode(out: &mut Vec<u8>, name: &str, data: &[&[u8]]) {
+    let size = 1 + name.len() + data.iter().map(|part| part.len()).sum::<usize>();
+    encode_command_header(out, size);
+    push_short(out, name.as_bytes());
+    data.iter().for_each(|part| out.extend_from_slice(part));
+}
+
+/// Writes bytes behind their length of one byte. Longer ones are cut.
+fn push_short(out: &mut Vec<u8>, bytes: &[u8]) {
+    let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
+    out.push(length);
+    out.extend_from_slice(bytes.get(..usize::from(length)).unwrap_or(bytes));
+}
+
+/// Writes READY with these properties.
+///
+/// # Panics
+/// If a value is longer than 4 GiB.
+pub(super) fn encode_ready(out: &mut Vec<u8>, properties: &[(&str, &[u8])]) {
+    let mut data = Vec::new();
+    for (name, value) in properties {
+        push_short(&mut data, name.as_bytes());
+        let length = u32::try_from(value.len()).expect("a property is a name or an identity");
+        data.extend_from_slice(&length.to_be_bytes());
+        data.extend_from_slice(value);
+    }
+    encode(out, "READY", &[&data]);
+}
+
+/// Writes ERROR: the handshake is over, for this reason. Of a long one the first 255 bytes are sent.
+pub fn encode_error(out: &mut Vec<u8>, reason: &str) {
+    let mut data = Vec::new();
+    push_short(&mut data, reason.as_bytes());
+    encode(out, "ERROR", &[&data]);
+}
+
+/// Writes PONG, the answer to a PING with this context.
+pub fn encode_pong(out: &mut Vec<u8>, context: &[u8]) {
+    encode(out, "PONG", &[context]);
+}
+
+/// Writes SUBSCRIBE for messages that begin so. A message of one byte `01` and the prefix says the same to peers of
+/// version 3.0.
+pub fn encode_subscribe(out: &mut Vec<u8>, prefix: &[u8]) {
+    encode(out, "SUBSCRIBE", &[prefix]);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+    use crate::zmtp::Part;
+
+    fn decoded(bytes: &[u8]) -> Command<'_> {
+        match Part::decode(bytes, 1 << 20).unwrap().unwrap() {
+            (Part::Command(command), length) if length == bytes.len() => command,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn ready_has_its_properties() {
+        let mut out = Vec::new();
+        encode_ready(&mut out, &[("Socket-Type", b"DEALER"), ("Identity", b"")]);
+        assert_eq!(out, b"\x04\x29\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0");
+        let Command::Ready(properties) = decoded(&out) else { panic!("{out:?}") };
+        assert_eq!(properties.get("socket-type"), Some(&b"DEALER"[..]));
+        assert_eq!(properties.get("Identity"), Some(&b""[..]));
+        assert_eq!(properties.get("Resource"), None);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let written = |write: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            write(&mut out);
+            out
+        };
+        let error = written(&|out| encode_error(out, "no"));
+        assert_eq!(decoded(&error), Command::Error { reason: b"no" });
+        assert_eq!(decoded(&written(&|out| encode_pong(out, b"context"))), Command::Pong);
+        let subscribe = written(&|out| encode_subscribe(out, b"birds"));
+        assert_eq!(decoded(&subscribe), Command::Subscribe(b"birds"));
+        let long = written(&|out| encode_error(out, &"x".repeat(300)));
+        assert_eq!(decoded(&long), Command::Error { reason: &[b'x'; 255] });
+    }
+
+    #[test]
+    fn commands_that_do_not_add_up_are_refused() {
+        for body in
+            [&b""[..], b"\0", b"\x05READ", b"\x05READY\x01", b"\x05READY\x01a\0\0\0\x02x", b"\x05READY\0\0\0\0\0"]
+        {
+            assert!(matches!(Command::decode(body), Err(Fault::Command { .. })), "{body:?}");
+        }
+        for body in [&b"\x05ERROR"[..], b"\x05ERROR\x02a", b"\x04PING\0", b"\x04PING\0\0aaaaaaaaaaaaaaaaa"] {
+            assert!(matches!(Command::decode(body), Err(Fault::Command { .. })), "{body:?}");
+        }
+        assert_eq!(Command::decode(b"\x03NEW..."), Ok(Command::Other));
+        assert_eq!(Command::decode(b"\x04PING\0\x0aabc"), Ok(Command::Ping { context: b"abc" }));
+        assert_eq!(Command::decode(b"\x06CANCELx"), Ok(Command::Cancel(b"x")));
+    }
+}

@@ -1,0 +1,137 @@
+//! Frames: how messages and commands are cut up on the wire.
+//!
+//! ```text
+//! flags  bit 0 MORE: further frames of the message follow
+//!        bit 1 LONG: the size has eight bytes
+//!        bit 2 COMMAND: not a part of a message; never with MORE
+//!
+//! short  flags │ size (1)            │ body of 0–255 bytes
+//! long   flags │ size (8, big-endian) │ body
+//! ```
+
+use super::{Command, Fault};
+
+const MORE: u8 = 0b001;
+const LONG: u8 = 0b010;
+const COMMAND: u8 = 0b100;
+/// The largest body with a size of one byte.
+const SHORT_BYTES_MAX: usize = 255;
+
+/// The next thing that a peer has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'b> {
+    /// A frame of a message.
+    Frame {
+        /// What is in it.
+        body: &'b [u8],
+        /// Whether further frames of the message follow.
+        more: bool,
+    },
+    /// A command.
+    Command(Command<'b>),
+}
+
+impl<'b> Part<'b> {
+    /// Reads the first part of these bytes, and says how many of them it took; `None` if not all of it has come. Bodies
+    /// have at most `most` bytes.
+    ///
+    /// # Errors
+    /// [`Fault::Flags`], [`Fault::TooLong`] as soon as its size has come, [`Fault::Command`].
+    ///
+    /// ```
+    /// use spindle::zmtp::Part;
+    ///
+    /// let bytes = b"\x01\x02hi\x00\x01!";
+    /// assert_eq!(Part::decode(bytes, 100), Ok(Some((Part::Frame { body: b"hi", more: true }, 4))));
+    /// assert_eq!(Part::decode(&bytes[..3], 100), Ok(None));
+    /// ```
+    #[inline]
+    pub fn decode(bytes: &'b [u8], most: u64) -> Result<Option<(Self, usize)>, Fault> {
+        let Some((flags, start, size)) = decode_header(bytes)? else { return Ok(None) };
+        if size > most {
+            return Err(Fault::TooLong { bytes: size, most });
+        }
+        let end = usize::try_from(size).ok().and_then(|size| start.checked_add(size));
+        let Some((end, body)) = end.and_then(|end| Some((end, bytes.get(start..end)?))) else { return Ok(None) };
+        let part = if flags & COMMAND == 0 {
+            Self::Frame { body, more: flags & MORE != 0 }
+        } else {
+            Self::Command(Command::decode(body)?)
+        };
+        Ok(Some((part, end)))
+    }
+}
+
+/// The flags, where the body starts, and its size.
+#[inline]
+fn decode_header(bytes: &[u8]) -> Result<Option<(u8, usize, u64)>, Fault> {
+    let Some((&flags, rest)) = bytes.split_first() else { return Ok(None) };
+    if flags > (MORE | LONG | COMMAND) || flags & (MORE | COMMAND) == (MORE | COMMAND) {
+        return Err(Fault::Flags { flags });
+    }
+    if flags & LONG == 0 {
+        return Ok(rest.first().map(|size| (flags, 2, u64::from(*size))));
+    }
+    Ok(rest.first_chunk().map(|size| (flags, 9, u64::from_be_bytes(*size))))
+}
+
+/// Writes a frame of a message; `more` of it follow.
+#[inline]
+pub fn encode_frame(out: &mut Vec<u8>, body: &[u8], more: bool) {
+    encode(out, if more { MORE } else { 0 }, body.len());
+    out.extend_from_slice(body);
+}
+
+/// Writes the header of a command; `size` bytes follow.
+pub(super) fn encode_command_header(out: &mut Vec<u8>, size: usize) {
+    encode(out, COMMAND, size);
+}
+
+#[inline]
+fn encode(out: &mut Vec<u8>, flags: u8, size: usize) {
+    match u8::try_from(size) {
+        Ok(short) => out.extend_from_slice(&[flags, short]),
+        Err(_) => {
+            out.push(flags | LONG);
+            out.extend_from_slice(&(size as u64).to_be_bytes());
+        }
+    }
+}
+
+const _: () = assert!(SHORT_BYTES_MAX == u8::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_come_back_as_they_were_whatever_their_length() {
+        for length in [0, 1, 254, 255, 256, 70_000] {
+            let body = vec![7; length];
+            let mut bytes = Vec::new();
+            encode_frame(&mut bytes, &body, length % 2 == 0);
+            let header = if length > SHORT_BYTES_MAX { 9 } else { 2 };
+            assert_eq!(bytes.len(), header + length);
+            for cut in [0, 1, header - 1, (header + length).saturating_sub(1)] {
+                assert_eq!(Part::decode(bytes.get(..cut).unwrap_or_default(), 1 << 20), Ok(None), "{length} {cut}");
+            }
+            let more = length % 2 == 0;
+            assert_eq!(Part::decode(&bytes, 1 << 20), Ok(Some((Part::Frame { body: &body, more }, bytes.len()))));
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_too_long_is_refused_before_it_comes() {
+        let header = b"\x02\xff\xff\xff\xff\xff\xff\xff\xff";
+        assert_eq!(Part::decode(header, 1 << 20), Err(Fault::TooLong { bytes: u64::MAX, most: 1 << 20 }));
+        assert_eq!(Part::decode(b"\x00\x05", 4), Err(Fault::TooLong { bytes: 5, most: 4 }));
+        assert_eq!(Part::decode(header, u64::MAX), Ok(None));
+    }
+
+    #[test]
+    fn flags_that_nobody_has_defined_are_refused() {
+        for flags in [0b1000, 0b101, 0b111, 0xff] {
+            assert_eq!(Part::decode(&[flags, 0], 10), Err(Fault::Flags { flags }));
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Any bytes whatever, from a peer that is broken or hostile: nothing panics, nothing is taken twice, and how the bytes
+//! were split does not matter.
+
+use bolero::check;
+
+use super::{Fault, Handshake, Part, SocketType, Step};
+
+const BYTES_MAX: u64 = 64;
+
+/// What a handshake makes of bytes that come in pieces of this size: the bytes that it took, the outcome, what it sent.
+fn shake(bytes: &[u8], size: usize) -> (usize, Result<Step, Fault>, Vec<u8>) {
+    let mut out = Vec::new();
+    let mut handshake = Handshake::begin(SocketType::Router, &mut out);
+    let (mut taken, mut came) = (0, 0);
+    loop {
+        came = (came + size).min(bytes.len());
+        match handshake.advance(bytes.get(taken..came).unwrap_or_default(), &mut out) {
+            Ok((more, step)) => {
+                taken += more;
+                assert!(taken <= came);
+                if came == bytes.len() || step != Step::More {
+                    return (taken, Ok(step), out);
+                }
+            }
+            Err(fault) => return (taken, Err(fault), out),
+        }
+    }
+}
+
+#[test]
+fn any_handshake_is_met_or_refused_however_it_is_split() {
+    check!().with_type().for_each(|(bytes, greeted, size): &(Vec<u8>, bool, u8)| {
+        let greeting = if *greeted { &super::greeting::GREETING[..] } else { &[] };
+        let bytes = [greeting, bytes].concat();
+        let (taken, whole, _) = shake(&bytes, bytes.len().max(1));
+        let (taken_in_pieces, in_pieces, _) = shake(&bytes, usize::from(*size).max(1));
+        match (whole, in_pieces) {
+            (Ok(whole), Ok(in_pieces)) => assert_eq!((taken, whole), (taken_in_pieces, in_pieces)),
+            (Err(_), Err(_)) => {}
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn any_bytes_are_parts_or_a_fault_and_a_longer_beginning_changes_nothing() {
+    check!().with_type().for_each(|bytes: &Vec<u8>| {
+        let whole = Part::decode(bytes, BYTES_MAX);
+        for end in 0..bytes.len() {
+            let beginning = Part::decode(bytes.get(..end).unwrap_or_default(), BYTES_MAX);
+            if let Ok(None) = beginning {
+                continue;
+            }
+            assert_eq!(beginning, whole, "{end}");
+        }
+        if let Ok(Some((_, length))) = whole {
+            assert!((2..=bytes.len()).contains(&length));
+        }
+    });
+}

@@ -1,0 +1,186 @@
+//! `spindle load` against the real server, and against real Redis and memcached: what it asks is answered, what it counts is
+//! what the server counted, and what goes wrong is one line.
+
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use spindle::protocols::kv::client::Client;
+
+use crate::harness::{Server, real_peer, spindle};
+
+/// Runs a short load with these further flags, and gives its JSON.
+fn load(endpoint: &str, flags: &[&str]) -> Value {
+    let fixed = ["load", "--connect", endpoint, "--json", "--warm-up", "0", "--seconds", "0.3", "--keys", "500"];
+    let output = spindle(&[&fixed[..], flags].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{flags:?}: {said}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn answers(phase: &Value, verb: &str) -> u64 {
+    phase["verbs"][verb]["answers"].as_u64().unwrap_or(0)
+}
+
+/// What the server counted of a command.
+fn counted(server: &Server, command: &str) -> u64 {
+    let mut client = Client::connect(server.kv()).unwrap();
+    let stats: Value = serde_json::from_str(&client.stats().unwrap()).unwrap();
+    stats["commands"][command]["requests"].as_u64().unwrap()
+}
+
+#[test]
+fn a_closed_loop_counts_what_the_server_counts() {
+    let server = Server::start(&[]);
+    let told = load(
+        server.kv(),
+        &["--prefill", "--depth", "16", "--connections", "5", "--threads", "2", "--mix", "get=3,set=1"],
+    );
+    let phase = &told["phases"][0];
+    assert!(answers(phase, "get") > 0 && answers(phase, "set") > 0, "{told}");
+    assert_eq!(answers(phase, "all"), answers(phase, "get") + answers(phase, "set"));
+    assert_eq!(phase["refused"], serde_json::json!({}), "every key was stored before");
+    assert_eq!(counted(&server, "GET"), answers(phase, "get"));
+    assert_eq!(counted(&server, "UPDATE"), answers(phase, "set") + 500);
+    assert_eq!(phase["asked_per_second"], Value::Null);
+    server.stop();
+}
+
+#[test]
+fn an_open_loop_asks_what_is_due_and_a_ramp_has_a_phase_for_each_rate() {
+    let server = Server::start(&[]);
+    let told = load(server.kv(), &["--rate", "1000,2000", "--mix", "get=1", "--threads", "3"]);
+    let phases = told["phases"].as_array().unwrap();
+    assert_eq!(phases.len(), 2);
+    for (phase, (rate, due)) in phases.iter().zip([(1_000.0, 300), (2_000.0, 600)]) {
+        assert_eq!(phase["asked_per_second"], rate);
+        // A request is due each millisecond, or half of it, for 0.3 s; what was due was sent, however late.
+        assert!(answers(phase, "all") <= due + 3, "{phase}");
+        assert!(answers(phase, "all") > 0, "{phase}");
+        assert_eq!(phase["refused"]["KEY NOT FOUND"].as_u64(), Some(answers(phase, "all")));
+    }
+    assert_eq!(counted(&server, "GET"), phases.iter().map(|phase| answers(phase, "all")).sum::<u64>());
+    server.stop();
+}
+
+#[test]
+fn every_verb_is_understood_by_the_server() {
+    let server = Server::start(&[]);
+    let mix = "get=1,set=1,delete=1,cas=1,many=1";
+    let flags = ["--mix", mix, "--distribution", "zipf", "--value-size", "0-100", "--ttl-share", "50", "--depth", "4"];
+    let told = load(server.kv(), &flags);
+    let phase = &told["phases"][0];
+    for verb in ["get", "set", "delete", "cas", "many"] {
+        assert!(answers(phase, verb) > 0, "{verb}: {told}");
+    }
+    let refused = phase["refused"].as_object().unwrap();
+    assert!(refused.keys().all(|reason| ["KEY NOT FOUND", "VERSION MISMATCH"].contains(&reason.as_str())), "{told}");
+    let swapped = counted(&server, "COMPARE_AND_SWAP");
+    let mismatched = phase["refused"]["VERSION MISMATCH"].as_u64().unwrap_or(0);
+    assert!(mismatched < swapped, "some versions were right: {told}");
+    server.stop();
+}
+
+#[test]
+fn people_get_lines_a_table_a_log_and_a_plot() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (hdr, plot) = (path("load.hdr"), path("load.svg"));
+    let flags = ["--warm-up", "0", "--seconds", "1.2", "--hdr", &hdr, "--plot", &plot];
+    let output = spindle(&[&["load", "--connect", server.kv()], &flags[..]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("p99.99") && text.contains("/s  p50"), "{text}");
+    let log = std::fs::read_to_string(hdr).unwrap();
+    assert!(log.contains("#[StartTime: ") && log.contains("Tag=get,") && log.contains("HISTFAA"), "{log}");
+    assert!(std::fs::read_to_string(plot).unwrap().starts_with("<svg"));
+    server.stop();
+}
+
+#[test]
+fn what_goes_wrong_is_one_line_and_status_1() {
+    let fails = |arguments: &[&str], about: &str| {
+        let output = spindle(&[&["load"], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.trim_end().lines().count() == 1 && said.contains(about), "{said}");
+    };
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    fails(&["--connect", &format!("tcp://{free}")], "is the server running there?");
+    fails(&["--connect", "tcp://127.0.0.1:1", "--protocol", "redis", "--mix", "cas=1"], "redis has no cas");
+    let server = Server::start(&[]);
+    fails(&["--connect", server.kv(), "--hdr", "/nonexistent/load.hdr"], "/nonexistent/load.hdr");
+    fails(&["--connect", server.publish()], "XPUB");
+    let small = Server::start(&["--max-value", "10"]);
+    fails(&["--connect", small.kv(), "--prefill", "--value-size", "11"], "VALUE TOO LONG");
+}
+
+#[test]
+fn a_server_that_is_killed_under_load_ends_the_load() {
+    let server = Server::start(&[]);
+    let mut load = Command::new(env!("CARGO_BIN_EXE_spindle"))
+        .args(["load", "--connect", server.kv(), "--seconds", "60", "--mix", "set=1"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while counted(&server, "UPDATE") == 0 {}
+    drop(server);
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut load.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(load.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("was lost"), "{said}");
+}
+
+/// Another server, killed when dropped.
+struct Other(Child);
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a program that listens on the port that takes the place of `PORT`, and waits until it does.
+fn start(program: &str, flags: &[&str]) -> Option<(Other, String)> {
+    let program = real_peer(program)?;
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let port = address.port().to_string();
+    let flags = flags.iter().map(|flag| if *flag == "PORT" { port.as_str() } else { flag });
+    let mut child = Command::new(program).args(flags).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while TcpStream::connect(address).is_err() {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+    }
+    Some((Other(child), format!("tcp://{address}")))
+}
+
+fn compare(protocol: &str, endpoint: &str) {
+    let told = load(endpoint, &["--protocol", protocol, "--prefill", "--depth", "8", "--mix", "get=4,set=4,many=1"]);
+    let phase = &told["phases"][0];
+    for verb in ["get", "set", "many"] {
+        assert!(answers(phase, verb) > 0, "{verb}: {told}");
+    }
+    assert_eq!(phase["refused"], serde_json::json!({}), "every key was stored before");
+    let told = load(endpoint, &["--protocol", protocol, "--mix", "get=1,delete=1,set=1", "--ttl-share", "100"]);
+    let refused = told["phases"][0]["refused"].as_object().unwrap();
+    assert!(refused.keys().eq(["KEY NOT FOUND"]), "{told}");
+}
+
+#[test]
+fn redis_is_asked_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().display().to_string();
+    let flags = ["--port", "PORT", "--bind", "127.0.0.1", "--save", "", "--dir", &folder];
+    if let Some((_redis, endpoint)) = start("redis-server", &flags) {
+        compare("redis", &endpoint);
+    }
+}
+
+#[test]
+fn memcached_is_asked_the_same() {
+    let flags = ["-l", "127.0.0.1", "-p", "PORT", "-U", "0", "-u", "root"];
+    if let Some((_memcached, endpoint)) = start("memcached", &flags) {
+        compare("memcached", &endpoint);
+    }
+}

@@ -1,0 +1,194 @@
+//! Our ZMTP against libzmq itself, in both roles: what libzmq sends is understood, and what we send it understands.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use spindle::zmtp::{
+    Command, Fault, Handshake, Part, Peer, SocketType, Step, encode_frame, encode_pong, encode_subscribe,
+};
+
+const BYTES_MAX: u64 = 1 << 24;
+
+/// One side of a connection, with our ZMTP over a plain socket.
+struct Plain {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+    pings: usize,
+}
+
+impl Plain {
+    /// Meets the peer at the other end, or finds out why not.
+    fn meet(stream: TcpStream, ours: SocketType) -> Result<(Self, Peer), Fault> {
+        let mut plain = Self { stream, bytes: Vec::new(), pings: 0 };
+        let mut out = Vec::new();
+        let mut handshake = Handshake::begin(ours, &mut out);
+        loop {
+            plain.stream.write_all(&std::mem::take(&mut out)).unwrap();
+            plain.read();
+            let (taken, step) = match handshake.advance(&plain.bytes, &mut out) {
+                Ok(went_on) => went_on,
+                Err(fault) => {
+                    let _closed = plain.stream.write_all(&out);
+                    return Err(fault);
+                }
+            };
+            plain.bytes.drain(..taken);
+            if let Step::Done(peer) = step {
+                plain.stream.write_all(&out).unwrap();
+                return Ok((plain, peer));
+            }
+        }
+    }
+
+    fn read(&mut self) {
+        let mut some = [0; 4096];
+        let count = self.stream.read(&mut some).unwrap();
+        assert!(count > 0, "the peer has closed the connection");
+        self.bytes.extend_from_slice(&some[..count]);
+    }
+
+    fn send(&mut self, frames: &[&[u8]]) {
+        let mut out = Vec::new();
+        for (number, frame) in frames.iter().enumerate() {
+            encode_frame(&mut out, frame, number + 1 < frames.len());
+        }
+        self.stream.write_all(&out).unwrap();
+    }
+
+    /// The next message; pings before it are answered.
+    fn receive(&mut self) -> Vec<Vec<u8>> {
+        let mut message = Vec::new();
+        loop {
+            let Some((part, length)) = Part::decode(&self.bytes, BYTES_MAX).unwrap() else {
+                self.read();
+                continue;
+            };
+            let mut last = false;
+            match part {
+                Part::Frame { body, more } => {
+                    message.push(body.to_vec());
+                    last = !more;
+                }
+                Part::Command(Command::Ping { context }) => {
+                    let mut out = Vec::new();
+                    encode_pong(&mut out, context);
+                    self.stream.write_all(&out).unwrap();
+                    self.pings += 1;
+                }
+                Part::Command(_) => {}
+            }
+            self.bytes.drain(..length);
+            if last {
+                return message;
+            }
+        }
+    }
+}
+
+/// A socket of libzmq that does not wait for anybody when it goes.
+fn socket(context: &zmq::Context, kind: zmq::SocketType) -> zmq::Socket {
+    let socket = context.socket(kind).unwrap();
+    socket.set_linger(0).unwrap();
+    socket
+}
+
+fn bound(socket: &zmq::Socket) -> TcpStream {
+    socket.bind("tcp://127.0.0.1:*").unwrap();
+    let endpoint = socket.get_last_endpoint().unwrap().unwrap();
+    TcpStream::connect(endpoint.strip_prefix("tcp://").unwrap()).unwrap()
+}
+
+/// A socket of libzmq that connects to us, and our end of the connection.
+fn accepted(socket: &zmq::Socket) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.connect(&format!("tcp://{}", listener.local_addr().unwrap())).unwrap();
+    listener.accept().unwrap().0
+}
+
+/// Lengths about the edges of frames.
+const LENGTHS: [usize; 6] = [0, 1, 255, 256, 8_192, 1_000_000];
+
+#[test]
+fn as_a_dealer_we_talk_to_a_router_of_libzmq() {
+    let context = zmq::Context::new();
+    let router = socket(&context, zmq::ROUTER);
+    let (mut plain, peer) = Plain::meet(bound(&router), SocketType::Dealer).unwrap();
+    assert_eq!(peer.socket_type, SocketType::Router);
+    for length in LENGTHS {
+        let body = vec![7; length];
+        plain.send(&[b"", &body]);
+        let mut message = router.recv_multipart(0).unwrap();
+        assert_eq!(message[1..], [Vec::new(), body.clone()], "{length}");
+        message[2].push(8);
+        router.send_multipart(message, 0).unwrap();
+        assert_eq!(plain.receive(), [Vec::new(), [&body[..], &[8]].concat()], "{length}");
+    }
+}
+
+#[test]
+fn as_a_router_we_talk_to_clients_of_libzmq() {
+    let context = zmq::Context::new();
+    for (kind, expected) in
+        [(zmq::REQ, SocketType::Req), (zmq::DEALER, SocketType::Dealer), (zmq::ROUTER, SocketType::Router)]
+    {
+        let client = socket(&context, kind);
+        client.set_identity(b"its own id").unwrap();
+        let (mut plain, peer) = Plain::meet(accepted(&client), SocketType::Router).unwrap();
+        assert_eq!((peer.socket_type, peer.identity.as_slice()), (expected, &b"its own id"[..]));
+        // A router needs a name for us, which it makes up when it hears of us.
+        let us = (kind == zmq::ROUTER).then(|| {
+            plain.send(&[b"hello"]);
+            client.recv_multipart(0).unwrap().swap_remove(0)
+        });
+        for length in LENGTHS {
+            let body = vec![9; length];
+            let message: Vec<&[u8]> = us.iter().map(Vec::as_slice).chain([&body[..]]).collect();
+            client.send_multipart(message, 0).unwrap();
+            let heard = plain.receive();
+            let expected = if kind == zmq::REQ { vec![Vec::new(), body.clone()] } else { vec![body.clone()] };
+            assert_eq!(heard, expected, "{kind:?} {length}");
+            let frames: Vec<&[u8]> = heard.iter().map(Vec::as_slice).collect();
+            plain.send(&frames);
+            assert_eq!(client.recv_multipart(0).unwrap().last(), Some(&body), "{kind:?} {length}");
+        }
+    }
+}
+
+#[test]
+fn as_a_subscriber_we_hear_what_we_asked_for() {
+    let context = zmq::Context::new();
+    let publisher = socket(&context, zmq::XPUB);
+    let (mut plain, peer) = Plain::meet(bound(&publisher), SocketType::Sub).unwrap();
+    assert_eq!(peer.socket_type, SocketType::XPub);
+    let mut out = Vec::new();
+    encode_subscribe(&mut out, b"birds");
+    plain.stream.write_all(&out).unwrap();
+    assert_eq!(publisher.recv_bytes(0).unwrap(), b"\x01birds");
+    publisher.send_multipart([&b"fish"[..], b"carp"], 0).unwrap();
+    publisher.send_multipart([&b"birds"[..], b"heron"], 0).unwrap();
+    assert_eq!(plain.receive(), [&b"birds"[..], b"heron"]);
+}
+
+#[test]
+fn a_libzmq_that_pings_is_answered_and_stays() {
+    let context = zmq::Context::new();
+    let client = socket(&context, zmq::DEALER);
+    client.set_heartbeat_ivl(20).unwrap();
+    client.set_heartbeat_timeout(10_000).unwrap();
+    let (mut plain, _) = Plain::meet(accepted(&client), SocketType::Router).unwrap();
+    while plain.pings < 3 {
+        client.send("hello", 0).unwrap();
+        assert_eq!(plain.receive(), [b"hello"]);
+    }
+}
+
+#[test]
+fn sockets_that_do_not_fit_are_refused_by_both() {
+    let context = zmq::Context::new();
+    let publisher = socket(&context, zmq::PUB);
+    let refused = Plain::meet(accepted(&publisher), SocketType::Router).map(|(_, peer)| peer);
+    assert_eq!(refused, Err(Fault::SocketType { theirs: "PUB".to_owned(), ours: SocketType::Router }));
+    let pull = socket(&context, zmq::PULL);
+    let refused = Plain::meet(bound(&pull), SocketType::Dealer).map(|(_, peer)| peer);
+    assert!(matches!(refused, Err(Fault::SocketType { .. } | Fault::Refused { .. })), "{refused:?}");
+}
