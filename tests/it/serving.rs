@@ -159,12 +159,14 @@ fn who_takes_over_an_id_does_not_get_the_answers_of_who_had_it() {
     let (server, context, peer) = serve(&["--workers", "2"]);
     fill(&peer);
     for _ in 0..30 {
-        let first = Peer::connect_as(&context, server.kv(), b"same");
+        // The end of a context waits until its connections are closed: the second does not begin before the first has ended.
+        let of_first = zmq::Context::new();
+        let first = Peer::connect_as(&of_first, server.kv(), b"same");
         assert_eq!(first.call(PING), [OK]);
         for key in 0..100 {
             first.ask(&[&[4], b"t", &[key]]);
         }
-        drop(first);
+        drop((first, of_first));
         let second = Peer::connect_as(&context, server.kv(), b"same");
         assert_eq!(second.call(PING), [OK]);
     }

@@ -10,7 +10,8 @@
 use std::io::Write;
 use std::thread;
 
-use super::VALUE_BYTES;
+/// Bytes of the value that a GET is answered with.
+const VALUE_BYTES: usize = 64;
 
 const INSIDE: &str = "inproc://echo";
 const OK: &[u8] = b"\x01";

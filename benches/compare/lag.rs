@@ -1,0 +1,126 @@
+//! Expiry lag: a thousand probes that share a deadline, among many other keys with long TTLs; how long after the deadline
+//! their notifications arrive.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use spindle::protocols::kv::client::Client;
+
+use crate::Plan;
+use crate::listen::Listener;
+use crate::notify::wait_for_mark;
+use crate::report::{Report, percentile};
+use crate::side::{Side, words};
+use crate::write::{TABLE, store, writer};
+
+const PROBES: usize = 1_000;
+/// Seconds that the probes live.
+const TTL: u64 = 2;
+/// Seconds that the others live.
+const LONG_TTL: u32 = 36_000;
+/// A notification that comes later than this does not count.
+const PATIENCE: Duration = Duration::from_secs(180);
+const OTHERS: [usize; 5] = [0, 10_000, 100_000, 1_000_000, 5_000_000];
+/// Above this Redis is not asked.
+const OTHERS_OF_REDIS_MAX: usize = 1_000_000;
+
+pub(crate) fn measure(_plan: &Plan, report: &mut Report) {
+    report.write(
+        "## Expiry lag\n\n1,000 keys with a TTL of 2 s, stored at once, among others that live for ten hours. The lag is from the moment at which the \
+         request was *sent*, plus 2 s, to the arrival of the notification, so it includes the way there and the way back. Redis: \
+         `notify-keyspace-events Ex`, defaults otherwise. Milliseconds; *arrived* within 180 s.",
+    );
+    let mut rows = vec![["", "p50", "p99", "max", "arrived"].map(str::to_owned).to_vec()];
+    for others in OTHERS {
+        rows.push(row(report, "spindle", others, &spindle(others)));
+    }
+    for others in OTHERS.into_iter().filter(|others| *others <= OTHERS_OF_REDIS_MAX) {
+        if let Some(lags) = redis(others) {
+            rows.push(row(report, "redis", others, &lags));
+        }
+    }
+    report.table(&rows);
+}
+
+fn row(report: &mut Report, side: &str, others: usize, lags: &[f64]) -> Vec<String> {
+    let at = |percent| percentile(lags, percent);
+    report.raw(&serde_json::json!({ "what": "lag", "side": side, "others": others, "millis": lags }));
+    let figures = [at(50.0), at(99.0), at(100.0)].map(|millis| format!("{millis:.2}"));
+    let mut row = vec![format!("{side}, {others} others")];
+    row.extend(figures);
+    row.push(format!("{} of {PROBES}", lags.len()));
+    row
+}
+
+/// Lags in milliseconds of the probes whose notification arrived.
+fn spindle(others: usize) -> Vec<f64> {
+    let side = Side::spindle(&["--publish", "tcp://127.0.0.1:*"]);
+    let mut client = writer(&side.endpoint);
+    store(&mut client, "key-", others, || Some(LONG_TTL));
+    let mut listener = Listener::subscribe(side.publish.strip_prefix("tcp://").unwrap());
+    wait_for_mark(&mut client, &mut listener);
+    let keys: Vec<String> = (0..PROBES).map(|number| format!("probe-{number:010}")).collect();
+    let sent = Instant::now();
+    store_probes(&mut client, &keys);
+    listener.set_patience(PATIENCE);
+    let mut arrived = HashMap::new();
+    while arrived.len() < PROBES && sent.elapsed() < PATIENCE {
+        let mut now = None;
+        listener.hear(|told| {
+            if told.deleted {
+                let now = *now.get_or_insert_with(Instant::now);
+                arrived.insert(told.key.to_vec(), now);
+            }
+        });
+    }
+    arrived.into_values().map(|arrival| lag(sent, arrival)).collect()
+}
+
+fn store_probes(client: &mut Client, keys: &[String]) {
+    let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [key.as_bytes(), &b"probe"[..]]).collect();
+    client.update_many(TABLE, Some(TTL as u32), &pairs).unwrap();
+}
+
+fn lag(sent: Instant, arrival: Instant) -> f64 {
+    (arrival - sent).as_secs_f64() * 1e3 - TTL as f64 * 1e3
+}
+
+fn redis(others: usize) -> Option<Vec<f64>> {
+    let side = Side::redis()?;
+    if others > 0 {
+        let flags = format!("--prefill --keys {others} --ttl {LONG_TTL} --ttl-share 100 --seconds 0.1 --mix get=1");
+        side.load(&words(&flags));
+    }
+    let connect = || TcpStream::connect(side.address()).unwrap();
+    let (mut asking, hearing) = (connect(), connect());
+    let mut replies = BufReader::new(asking.try_clone().unwrap());
+    ask(&mut asking, &mut replies, "CONFIG SET notify-keyspace-events Ex\r\n");
+    let mut events = BufReader::new(hearing.try_clone().unwrap());
+    (&hearing).write_all(b"PSUBSCRIBE __keyevent@0__:expired\r\n").unwrap();
+    (0..6).for_each(|_| drop(line(&mut events)));
+    let sets: String = (0..PROBES).map(|number| format!("SET probe-{number:010} probe EX {TTL}\r\n")).collect();
+    let sent = Instant::now();
+    asking.write_all(sets.as_bytes()).unwrap();
+    (0..PROBES).for_each(|_| drop(line(&mut replies)));
+    hearing.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut lags = Vec::new();
+    while lags.len() < PROBES && sent.elapsed() < PATIENCE {
+        // An event is an array of four strings, of which the last is the key.
+        if line(&mut events).is_some_and(|line| line.starts_with("probe-")) {
+            lags.push(lag(sent, Instant::now()));
+        }
+    }
+    Some(lags)
+}
+
+fn ask(stream: &mut TcpStream, replies: &mut impl BufRead, command: &str) {
+    stream.write_all(command.as_bytes()).unwrap();
+    assert_eq!(line(replies).unwrap().trim_end(), "+OK");
+}
+
+fn line(reader: &mut impl BufRead) -> Option<String> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|count| *count > 0).map(|_| line)
+}

@@ -1,0 +1,90 @@
+//! A subscriber that takes little: our ZMTP on a plain socket.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use spindle::zmtp::{Handshake, Part, SocketType, Step, encode_subscribe};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+pub(crate) struct Listener {
+    stream: TcpStream,
+    bytes: Vec<u8>,
+    read: usize,
+    came: usize,
+}
+
+/// What was heard of a key.
+pub(crate) struct Heard<'b> {
+    pub(crate) deleted: bool,
+    pub(crate) key: &'b [u8],
+}
+
+impl Listener {
+    /// Subscribes to everything.
+    pub(crate) fn subscribe(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        let mut listener = Self { stream, bytes: vec![0; 2 * READ_BYTES], read: 0, came: 0 };
+        let mut out = Vec::new();
+        let mut handshake = Handshake::begin(SocketType::Sub, &mut out);
+        loop {
+            listener.stream.write_all(&std::mem::take(&mut out)).unwrap();
+            assert!(listener.receive(), "the publisher is there");
+            let (taken, step) = handshake.advance(&listener.bytes[listener.read..listener.came], &mut out).unwrap();
+            listener.read += taken;
+            if let Step::Done(_) = step {
+                encode_subscribe(&mut out, b"");
+                listener.stream.write_all(&out).unwrap();
+                return listener;
+            }
+        }
+    }
+
+    /// How long [`Listener::hear`] waits for anything.
+    pub(crate) fn set_patience(&mut self, patience: Duration) {
+        self.stream.set_read_timeout(Some(patience)).unwrap();
+    }
+
+    /// Waits for notifications and hands over all that have come. False: none has.
+    pub(crate) fn hear(&mut self, mut each: impl FnMut(Heard<'_>)) -> bool {
+        if !self.receive() {
+            return false;
+        }
+        while let Some((frames, length)) = self.message() {
+            let [_, kind, key] = frames;
+            each(Heard { deleted: kind == [1], key });
+            self.read += length;
+        }
+        true
+    }
+
+    /// The first message: table, kind, key; and its length.
+    fn message(&self) -> Option<([&[u8]; 3], usize)> {
+        let mut frames: [&[u8]; 3] = [&[]; 3];
+        let mut taken = self.read;
+        for place in &mut frames {
+            let (part, length) = Part::decode(&self.bytes[taken..self.came], 1 << 20).unwrap()?;
+            taken += length;
+            let Part::Frame { body, .. } = part else { panic!("a publisher sends no commands: {part:?}") };
+            *place = body;
+        }
+        Some((frames, taken - self.read))
+    }
+
+    fn receive(&mut self) -> bool {
+        if self.read > 0 {
+            self.bytes.copy_within(self.read..self.came, 0);
+            self.came -= self.read;
+            self.read = 0;
+        }
+        match self.stream.read(&mut self.bytes[self.came..]) {
+            Ok(count) => {
+                self.came += count;
+                count > 0
+            }
+            Err(_) => false,
+        }
+    }
+}

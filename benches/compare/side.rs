@@ -1,0 +1,226 @@
+//! A side of a comparison, as a process of its own; the load on it; and what both cost.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::CONNECTIONS;
+
+const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
+
+/// A process that answers requests. It is killed when this is dropped.
+pub(crate) struct Side {
+    pub(crate) name: &'static str,
+    /// What `spindle load` is to speak to it.
+    pub(crate) protocol: &'static str,
+    child: Child,
+    pub(crate) endpoint: String,
+    pub(crate) publish: String,
+    _folder: tempfile::TempDir,
+}
+
+impl Side {
+    /// A server of ours, with these further flags.
+    pub(crate) fn spindle(flags: &[&str]) -> Self {
+        let mut command = Command::new(SPINDLE);
+        command.args(["serve", "--kv", "tcp://127.0.0.1:*"]).args(flags);
+        Self::that_says_ready("spindle", command)
+    }
+
+    /// An echo of this bench: `zmq_proxy` with so many threads behind it, or one ROUTER if there are none.
+    pub(crate) fn echo(workers: usize) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["echo", &workers.to_string()]);
+        Self::that_says_ready(if workers == 0 { "one ROUTER" } else { "zmq_proxy" }, command)
+    }
+
+    fn that_says_ready(name: &'static str, mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let empty = String::new();
+        let mut side = Self { name, protocol: "kv", child, endpoint: empty.clone(), publish: empty, _folder: folder };
+        for line in output.lines() {
+            let line = line.unwrap();
+            match line.split_once(' ') {
+                Some(("kv", endpoint)) => endpoint.clone_into(&mut side.endpoint),
+                Some(("publish", endpoint)) => endpoint.clone_into(&mut side.publish),
+                _ if line == "ready" => return side,
+                _ => {}
+            }
+        }
+        panic!("{name} ended before it was ready");
+    }
+
+    /// Redis without its disk, if it is installed.
+    pub(crate) fn redis() -> Option<Self> {
+        Self::that_listens("redis", "redis-server", |port, folder| {
+            ["--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder]
+                .map(str::to_owned)
+                .to_vec()
+        })
+    }
+
+    /// memcached with as much memory as it likes, if it is installed.
+    pub(crate) fn memcached() -> Option<Self> {
+        Self::that_listens("memcached", "memcached", |port, _| {
+            ["-l", "127.0.0.1", "-p", port, "-U", "0", "-u", "root", "-m", "8192"].map(str::to_owned).to_vec()
+        })
+    }
+
+    fn that_listens(name: &'static str, program: &str, flags: impl Fn(&str, &str) -> Vec<String>) -> Option<Self> {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let flags = flags(&address.port().to_string(), &folder.path().display().to_string());
+        let mut child = Command::new(program).args(flags).stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+        while TcpStream::connect(address).is_err() {
+            assert!(child.try_wait().unwrap().is_none(), "{name} has ended");
+        }
+        let endpoint = format!("tcp://{address}");
+        Some(Self { name, protocol: name, child, endpoint, publish: String::new(), _folder: folder })
+    }
+
+    /// `HOST:PORT`.
+    pub(crate) fn address(&self) -> &str {
+        self.endpoint.strip_prefix("tcp://").unwrap()
+    }
+
+    /// Bytes of memory that it occupies.
+    pub(crate) fn resident_bytes(&self) -> f64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0
+    }
+
+    /// Runs `spindle load` against it, and gives what that printed.
+    pub(crate) fn load(&self, flags: &[String]) -> Value {
+        let connections = CONNECTIONS.to_string();
+        let fixed = ["load", "--json", "--protocol", self.protocol, "--connect", &self.endpoint];
+        let output =
+            Command::new(SPINDLE).args(fixed).args(["--connections", &connections]).args(flags).output().unwrap();
+        assert!(output.status.success(), "{}: {}", self.name, String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Stores so many keys with values of this size.
+    pub(crate) fn fill(&self, keys: u32, value_bytes: usize) {
+        let flags = format!("--prefill --keys {keys} --value-size {value_bytes} --seconds 0.1 --warm-up 0 --mix get=1");
+        self.load(&words(&flags));
+    }
+
+    /// As [`Side::load`], with what a request cost.
+    pub(crate) fn measure(&self, flags: &str) -> Round {
+        let before = (self.usage(), children_nanos());
+        let told = self.load(&words(flags));
+        let mut usage = Usage::default();
+        usage.add(&before.0, &self.usage());
+        let phase = &told["phases"][0];
+        let all = &phase["verbs"]["all"];
+        // The load also sends what it does not count, in its warm-up: the server's own time is counted by what it answered.
+        Round {
+            rate: all["per_second"].as_f64().unwrap(),
+            answers: all["answers"].as_u64().unwrap(),
+            load_nanos: children_nanos() - before.1,
+            usage,
+            phase: phase.clone(),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::of(&self.child.id().to_string())
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// The words of some flags.
+pub(crate) fn words(flags: &str) -> Vec<String> {
+    flags.split_whitespace().map(str::to_owned).collect()
+}
+
+/// One measurement.
+pub(crate) struct Round {
+    pub(crate) rate: f64,
+    answers: u64,
+    load_nanos: u64,
+    usage: Usage,
+    /// What the load said of its only phase.
+    pub(crate) phase: Value,
+}
+
+impl Round {
+    /// Nanoseconds of the processor for a request, in server and load; without a warm-up, or that is counted in.
+    pub(crate) fn cost(&self) -> f64 {
+        (self.usage.total() + self.load_nanos) as f64 / self.answers as f64
+    }
+
+    /// Of the load alone.
+    pub(crate) fn load_cost(&self) -> f64 {
+        self.load_nanos as f64 / self.answers as f64
+    }
+
+    /// For a request, of each thread that took at least a hundredth of all.
+    pub(crate) fn threads(&self) -> String {
+        self.usage.per_request(self.answers)
+    }
+
+    pub(crate) fn raw(&self, what: &str, side: &str) -> Value {
+        json!({ "what": what, "side": side, "phase": self.phase, "load_nanos": self.load_nanos, "threads": self.threads() })
+    }
+}
+
+/// Nanoseconds that threads have run, by their name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Usage(BTreeMap<String, u64>);
+
+impl Usage {
+    /// Of the process with this number. Its first thread goes by the name `main`.
+    fn of(process: &str) -> Self {
+        let mut usage = BTreeMap::new();
+        for task in fs::read_dir(format!("/proc/{process}/task")).unwrap() {
+            let task = task.unwrap().path();
+            let is_first = task.file_name().unwrap() == process;
+            let name = if is_first { "main".to_owned() } else { fs::read_to_string(task.join("comm")).unwrap() };
+            let schedstat = fs::read_to_string(task.join("schedstat")).unwrap();
+            let nanos: u64 = schedstat.split_whitespace().next().unwrap().parse().unwrap();
+            *usage.entry(name.trim().to_owned()).or_default() += nanos;
+        }
+        Self(usage)
+    }
+
+    /// Adds what was used between two looks.
+    fn add(&mut self, before: &Self, after: &Self) {
+        for (name, nanos) in &after.0 {
+            *self.0.entry(name.clone()).or_default() += nanos - before.0.get(name).unwrap_or(&0);
+        }
+    }
+
+    fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    fn per_request(&self, requests: u64) -> String {
+        let least = self.total() / 100;
+        let threads = self.0.iter().filter(|(_, nanos)| **nanos >= least);
+        let threads: Vec<_> = threads.map(|(name, nanos)| format!("{name} {}", nanos / requests)).collect();
+        threads.join(" + ")
+    }
+}
+
+/// Nanoseconds that children of this process have run that have been waited for, in hundredths of a second (proc_pid_stat(5),
+/// cutime and cstime).
+fn children_nanos() -> u64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split_whitespace().collect();
+    let ticks = |place: usize| fields[place].parse::<u64>().unwrap();
+    (ticks(13) + ticks(14)) * 10_000_000
+}
