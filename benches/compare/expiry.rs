@@ -8,7 +8,7 @@ use spindle::protocols::kv::client::Client;
 use crate::Plan;
 use crate::report::Report;
 use crate::side::{Side, words};
-use crate::write::{store, writer};
+use crate::write::{client, store};
 
 const CROWDS: [usize; 2] = [1_000_000, 3_000_000];
 /// Time to store them in.
@@ -36,10 +36,10 @@ fn one(crowd: usize, report: &mut Report) -> Vec<String> {
     let side = Side::spindle(&["--publish", "off"]);
     side.fill(1_000, 64);
     let before = side.load(&words(&format!("{OTHERS} 3")));
-    let mut client = writer(&side.endpoint);
+    let mut client = client(&side.endpoint);
     let end = Instant::now() + LEAD;
     // Each request's deadline falls into the second after `end`.
-    store(&mut client, "key-", crowd, || Some(end.saturating_duration_since(Instant::now()).as_secs() as u32 + 1));
+    store(&side.endpoint, "key-", crowd, || Some(end.saturating_duration_since(Instant::now()).as_secs() as u32 + 1));
     let (during, spread) = std::thread::scope(|scope| {
         let others = scope.spawn(|| {
             std::thread::sleep(end.saturating_duration_since(Instant::now()));

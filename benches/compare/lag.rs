@@ -13,7 +13,7 @@ use crate::listen::Listener;
 use crate::notify::wait_for_mark;
 use crate::report::{Report, percentile};
 use crate::side::{Side, words};
-use crate::write::{TABLE, store, writer};
+use crate::write::{TABLE, client, store};
 
 const PROBES: usize = 1_000;
 /// Seconds that the probes live.
@@ -57,8 +57,8 @@ fn row(report: &mut Report, side: &str, others: usize, lags: &[f64]) -> Vec<Stri
 /// Lags in milliseconds of the probes whose notification arrived.
 fn spindle(others: usize) -> Vec<f64> {
     let side = Side::spindle(&["--publish", "tcp://127.0.0.1:*"]);
-    let mut client = writer(&side.endpoint);
-    store(&mut client, "key-", others, || Some(LONG_TTL));
+    let mut client = client(&side.endpoint);
+    store(&side.endpoint, "key-", others, || Some(LONG_TTL));
     let mut listener = Listener::subscribe(side.publish.strip_prefix("tcp://").unwrap());
     wait_for_mark(&mut client, &mut listener);
     let keys: Vec<String> = (0..PROBES).map(|number| format!("probe-{number:010}")).collect();

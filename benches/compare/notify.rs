@@ -7,7 +7,7 @@ use crate::Plan;
 use crate::listen::Listener;
 use crate::report::{Report, median};
 use crate::side::Side;
-use crate::write::{store, writer};
+use crate::write::{client, store};
 
 /// Updates of one measurement.
 const UPDATES: usize = 2_000_000;
@@ -49,14 +49,14 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
 fn round(updates: usize, subscribers: usize) -> (f64, usize) {
     let side = Side::spindle(&["--publish", "tcp://127.0.0.1:*"]);
     let address = side.publish.strip_prefix("tcp://").unwrap().to_owned();
-    let mut client = writer(&side.endpoint);
+    let mut client = client(&side.endpoint);
     let mut listeners: Vec<Listener> = (0..subscribers).map(|_| Listener::subscribe(&address)).collect();
     for listener in &mut listeners {
         wait_for_mark(&mut client, listener);
     }
     let threads: Vec<_> =
         listeners.into_iter().map(|listener| thread::spawn(move || count(listener, updates))).collect();
-    store(&mut client, "key-", updates, || None);
+    store(&side.endpoint, "key-", updates, || None);
     let counts: Vec<(usize, Duration)> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     let lost = counts.iter().map(|(heard, _)| updates - heard).sum();
     let slowest = counts.iter().map(|(_, time)| *time).max().unwrap();

@@ -1,7 +1,11 @@
-//! A writer that stores many elements with few requests: pipelined UPDATE_MANY.
+//! A writer that stores many elements and takes little: pipelined UPDATE_MANY by our ZMTP on a plain socket.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use spindle::protocols::kv::client::Client;
-use spindle::protocols::kv::wire::{Reply, Request, TableName};
+use spindle::protocols::kv::wire::{Request, TableName};
+use spindle::zmtp::{Handshake, Part, SocketType, Step, encode_frame};
 
 pub(crate) const TABLE: &[u8] = b"load";
 /// Pairs of one request.
@@ -9,30 +13,83 @@ const PAIRS: usize = 256;
 /// Requests that are outstanding.
 const PIPELINE: usize = 32;
 
-/// Makes the table, if need be.
-pub(crate) fn writer(endpoint: &str) -> Client {
+/// A client for what is asked one at a time; makes the table, if need be.
+pub(crate) fn client(endpoint: &str) -> Client {
     let mut client = Client::connect(endpoint).unwrap();
     let _there_already = client.create_table(TABLE);
     client
 }
 
 /// Stores the keys `prefix` and a number, below `count`, with values of 64 bytes; `ttl` is asked before each request.
-pub(crate) fn store(client: &mut Client, prefix: &str, count: usize, mut ttl: impl FnMut() -> Option<u32>) {
+pub(crate) fn store(endpoint: &str, prefix: &str, count: usize, mut ttl: impl FnMut() -> Option<u32>) {
+    let mut writer = Writer::connect(endpoint.strip_prefix("tcp://").unwrap());
     let value = [b'v'; 64];
     for start in (0..count).step_by(PAIRS) {
         let keys: Vec<String> =
             (start..count.min(start + PAIRS)).map(|number| format!("{prefix}{number:012}")).collect();
         let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [key.as_bytes(), &value[..]]).collect();
-        if client.in_flight() >= PIPELINE {
-            answered(client);
+        while writer.outstanding >= PIPELINE {
+            writer.receive();
         }
-        client.send(&Request::UpdateMany { table: TableName::spelt(TABLE), ttl: ttl(), pairs: &pairs }).unwrap();
+        writer.send(&Request::UpdateMany { table: TableName::spelt(TABLE), ttl: ttl(), pairs: &pairs });
     }
-    while client.in_flight() > 0 {
-        answered(client);
+    while writer.outstanding > 0 {
+        writer.receive();
     }
 }
 
-fn answered(client: &mut Client) {
-    assert_eq!(client.receive().unwrap(), Reply::Done);
+struct Writer {
+    stream: TcpStream,
+    out: Vec<u8>,
+    bytes: Vec<u8>,
+    outstanding: usize,
+}
+
+impl Writer {
+    fn connect(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut writer = Self { stream, out: Vec::new(), bytes: Vec::new(), outstanding: 0 };
+        let mut handshake = Handshake::begin(SocketType::Dealer, &mut writer.out);
+        loop {
+            writer.flush();
+            writer.read();
+            let (taken, step) = handshake.advance(&writer.bytes, &mut writer.out).unwrap();
+            writer.bytes.drain(..taken);
+            if let Step::Done(_) = step {
+                writer.flush();
+                return writer;
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.stream.write_all(&self.out).unwrap();
+        self.out.clear();
+    }
+
+    fn read(&mut self) {
+        let mut some = [0; 4096];
+        let count = self.stream.read(&mut some).unwrap();
+        assert!(count > 0, "the server is there");
+        self.bytes.extend_from_slice(&some[..count]);
+    }
+
+    fn send(&mut self, request: &Request<'_>) {
+        request.encode(|frame, more| encode_frame(&mut self.out, frame, more));
+        self.outstanding += 1;
+        self.flush();
+    }
+
+    /// Waits for answers and takes all that have come.
+    fn receive(&mut self) {
+        self.read();
+        let mut taken = 0;
+        while let Some((part, length)) = Part::decode(&self.bytes[taken..], 1 << 20).unwrap() {
+            assert_eq!(part, Part::Frame { body: &[1], more: false });
+            self.outstanding -= 1;
+            taken += length;
+        }
+        self.bytes.drain(..taken);
+    }
 }
