@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::account::{Account, Answered, Bounds, Connection, Fate, Id, Parcel, Place, Taken};
+use super::packet::Packer;
 use super::report::QueueTally;
 use crate::clock::{Clock, Now};
 use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST};
@@ -81,6 +82,7 @@ pub struct Queue {
     /// The routing id of the message that is being read, and the message.
     id: Frame,
     message: Message,
+    packer: Packer,
     /// The frame of a reply that is being passed on.
     frame: Frame,
     /// The last client with an own id whose connection was found standing in this burst of replies.
@@ -104,6 +106,7 @@ impl Queue {
             message_bytes_max: message_bytes_max(value_max),
             id: Frame::new(),
             message: Message::new(),
+            packer: Packer::default(),
             frame: Frame::new(),
             found_open: None,
             patience: PATIENCE[0],
@@ -143,7 +146,10 @@ impl Queue {
         let place = self.place();
         self.parts.tally.requests.add(1);
         match self.account.take(place, parcel) {
-            Taken::Forward(worker) => self.message.send(backend(&self.parts.backends, worker)),
+            Taken::Forward(worker) => {
+                self.packer.send(backend(&self.parts.backends, worker), self.message.frames());
+                self.message.forget();
+            }
             Taken::Hold => self.account.hold_request(place, parcel, self.message.take()),
             Taken::Drop => {
                 self.message.clear();
@@ -207,7 +213,8 @@ impl Queue {
     /// Sends the client's held requests that may go to its worker now.
     fn go_on(&mut self, place: Place) {
         while let Some((worker, frames)) = self.account.next_request(place) {
-            send_all(backend(&self.parts.backends, worker), frames);
+            let mut frames: Vec<Frame> = frames.collect();
+            self.packer.send(backend(&self.parts.backends, worker), &mut frames);
         }
     }
 

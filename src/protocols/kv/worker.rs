@@ -13,10 +13,12 @@
 //!
 //! What is not here: whom a request is from, and which requests come next.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::handle::{Busy, Context, handle};
+use super::packet::{PACKED_MAX, unpack};
 use super::report::{Report, WorkerTally};
 use super::wire::{Fault, Reply, Request, split};
 use crate::clock::Clock;
@@ -116,16 +118,20 @@ impl Desk<'_> {
         batch: &mut Batch<'_>,
         sampler: &mut Sampler,
     ) -> usize {
+        let mut places = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
         let mut letters: [Option<Letter<'_>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
-        for (letter, number) in letters.iter_mut().zip(first..first + count) {
-            let parts = split(inbox.message(number));
-            *letter = Some(Letter { envelope: parts.envelope, request: Request::decode(parts.body, self.value_max) });
+        for ((letter, places), number) in letters.iter_mut().zip(&mut places).zip(first..first + count) {
+            *letter = Some(Letter::read(inbox.message(number), places, self.value_max));
         }
         let letters = || letters.iter().flatten();
         batch.foresee(letters().filter_map(Letter::element));
         for (answered, letter) in letters().enumerate() {
             let timed = sampler.picks().then(|| self.clock.now().nanos());
-            if self.answer(letter, batch, timed) == Err(Busy) {
+            let done = match letter {
+                Letter::Packed(parts) => self.answer(parts, batch, timed),
+                Letter::AsItCame(parts) => self.answer(parts, batch, timed),
+            };
+            if done == Err(Busy) {
                 return answered;
             }
         }
@@ -133,12 +139,15 @@ impl Desk<'_> {
     }
 
     /// Answers one message: its envelope, and the reply.
-    fn answer(&self, letter: &Letter<'_>, batch: &mut Batch<'_>, timed: Option<u64>) -> Result<(), Busy> {
-        let (command, reply) = match &letter.request {
+    fn answer<F>(&self, parts: &Parts<'_, F>, batch: &mut Batch<'_>, timed: Option<u64>) -> Result<(), Busy>
+    where
+        F: Deref<Target = [u8]>,
+    {
+        let (command, reply) = match &parts.request {
             Ok(request) => (Some(request.command()), handle(request, batch, self.context)?),
             Err(fault) => (fault.command, Reply::Refused(fault.reason)),
         };
-        for frame in letter.envelope {
+        for frame in parts.envelope {
             self.socket.send_bytes(frame, true);
         }
         reply.encode(|bytes, more| self.socket.send_bytes(bytes, more));
@@ -155,16 +164,44 @@ impl Desk<'_> {
     }
 }
 
-/// A message that has been read.
-struct Letter<'i> {
-    envelope: &'i [Frame],
-    request: Result<Request<'i, Frame>, Fault>,
+/// A message that has been read, from the frames that the queue sent it in.
+enum Letter<'i> {
+    Packed(Parts<'i, &'i [u8]>),
+    AsItCame(Parts<'i, Frame>),
 }
 
-impl<'i> Letter<'i> {
+/// The envelope of a message, and what it asks.
+struct Parts<'i, F> {
+    envelope: &'i [F],
+    request: Result<Request<'i, F>, Fault>,
+}
+
+impl<'i, F: Deref<Target = [u8]>> Parts<'i, F> {
+    fn read(frames: &'i [F], value_max: usize) -> Self {
+        let parts = split(frames);
+        Self { envelope: parts.envelope, request: Request::decode(parts.body, value_max) }
+    }
+
     /// The table and the key of a request for one element.
     fn element(&self) -> Option<(&'i [u8], &'i [u8])> {
         self.request.as_ref().ok().and_then(Request::element)
+    }
+}
+
+impl<'i> Letter<'i> {
+    fn read(message: &'i [Frame], places: &'i mut [&'i [u8]; PACKED_MAX], value_max: usize) -> Self {
+        match message {
+            [packet] => Self::Packed(Parts::read(unpack(packet, places), value_max)),
+            [_, frames @ ..] => Self::AsItCame(Parts::read(frames, value_max)),
+            [] => unreachable!("a message has a frame"),
+        }
+    }
+
+    fn element(&self) -> Option<(&'i [u8], &'i [u8])> {
+        match self {
+            Self::Packed(parts) => parts.element(),
+            Self::AsItCame(parts) => parts.element(),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::limits::{
 };
 use crate::protocols::kv::account::Parcel;
 use crate::protocols::kv::wire;
-use crate::protocols::sockets::{Frame, Socket};
+use crate::protocols::sockets::Frame;
 
 /// A body that is neither an envelope nor a command.
 const SENSELESS: &[u8] = b"??";
@@ -36,13 +36,14 @@ impl Message {
         self.frames.get_mut(self.used - 1).expect("there are as many frames as are used")
     }
 
-    /// Sends the message, and leaves an empty one.
-    pub(super) fn send(&mut self, socket: &Socket) {
-        let mut left = std::mem::take(&mut self.used);
-        for frame in self.frames.iter_mut().take(left) {
-            left -= 1;
-            socket.send(frame, left > 0);
-        }
+    /// The frames of the message.
+    pub(super) fn frames(&mut self) -> &mut [Frame] {
+        self.frames.get_mut(..self.used).expect("there are as many frames as are used")
+    }
+
+    /// The message has been sent: the next one begins. Frames of it that are still there are received into again.
+    pub(super) fn forget(&mut self) {
+        self.used = 0;
     }
 
     /// Takes the frames out, and leaves an empty message.
