@@ -15,6 +15,7 @@ use super::change::{ASLEEP, AWAKE, Change, Committed, Hub, LAZY, Ring, lock};
 use super::slot::{SlotHandle, State};
 use super::table::Table;
 use super::{ChangeKind, Drained};
+use crate::limits::LOOK_AHEAD;
 
 /// Tells subscribers: the table's name as it was created, what happened, the key.
 type Announce<'a> = dyn FnMut(&[u8], ChangeKind, &[u8]) + 'a;
@@ -106,9 +107,11 @@ impl Changes {
         let Some(ring) = self.lanes.get(&number).map(|lane| Arc::clone(&lane.ring)) else { return 0 };
         let mut taken = 0;
         while taken < share {
-            let Some(change) = ring.queue.pop() else { break };
-            taken += 1;
-            self.work.push_back(Held { change, lane: number });
+            let count = self.take(&ring, number, LOOK_AHEAD.min(share - taken));
+            if count == 0 {
+                break;
+            }
+            taken += count;
             self.run(announce);
         }
         if let Some(lane) = self.lanes.get_mut(&number) {
@@ -116,6 +119,16 @@ impl Changes {
         }
         self.give_back();
         taken
+    }
+
+    /// Takes a few changes from a ring, and has the processor fetch their slots, so that the cache misses overlap.
+    fn take(&mut self, ring: &Ring, number: u64, count: usize) -> usize {
+        let before = self.work.len();
+        for change in std::iter::from_fn(|| ring.queue.pop()).take(count) {
+            change.slot.slot().prefetch();
+            self.work.push_back(Held { change, lane: number });
+        }
+        self.work.len() - before
     }
 
     /// Announces what can be announced of the work at hand, and what that sets free.
