@@ -25,7 +25,7 @@ use std::time::Duration;
 use zmq_sys::{zmq_bind, zmq_errno, zmq_msg_recv, zmq_msg_send, zmq_send};
 
 pub use endpoint::BindError;
-pub use frame::Frame;
+pub use frame::{Frame, INLINE_BYTES_MAX};
 pub use link::{Link, Mark, Progress};
 pub use wait::{Bell, wait};
 

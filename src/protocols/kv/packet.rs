@@ -1,18 +1,22 @@
-//! How a message goes from the queue to a worker: a small one packed into one frame, since each frame between two threads
-//! costs both of them as much as a look-up of an element that is in the cache.
+//! How a message goes from the queue to a worker: in as few frames as it can, since each frame between two threads costs
+//! both of them as much as a look-up of an element that is in the cache.
 //!
 //! ```text
-//! packed       one frame:     length (1) │ bytes │ length (1) │ bytes │ …      up to 8 frames of up to 255 bytes each
+//! packed       one frame of up to 33 bytes:   length (1) │ bytes │ length (1) │ bytes │ 255 │ …      up to 8 frames
+//!              then each frame for which 255 stands
 //! as it came   empty frame │ frame │ frame …
 //! ```
+//! libzmq keeps up to 33 bytes in the message itself; what is longer would be allocated by one thread and freed by another.
+//! Longer frames are moved as they are, without copying.
+//!
 //! Nothing else knows of it: a client's frames go in, and the same frames come out.
 
-use crate::protocols::sockets::{Frame, Socket};
+use crate::protocols::sockets::{Frame, INLINE_BYTES_MAX, Socket};
 
 /// Frames that are packed at most: an UPDATE with a TTL, and an envelope of three.
 pub(super) const PACKED_MAX: usize = 8;
-/// Bytes of a frame that is packed, at most.
-const BYTES_MAX: usize = u8::MAX as usize;
+/// Stands for a frame that comes by itself.
+const APART: u8 = 255;
 
 /// Packs messages and sends them.
 #[derive(Default)]
@@ -24,44 +28,68 @@ pub(super) struct Packer {
 impl Packer {
     /// Sends a message.
     pub(super) fn send(&mut self, socket: &Socket, frames: &mut [Frame]) {
-        if self.pack(frames) {
-            return socket.send_bytes(&self.packet, false);
+        if frames.len() > PACKED_MAX {
+            socket.send_bytes(&[], true);
+            let count = frames.len();
+            return send_all(socket, frames.iter_mut(), count);
         }
-        socket.send_bytes(&[], true);
-        let mut left = frames.len();
-        for frame in frames {
-            left -= 1;
-            socket.send(frame, left > 0);
-        }
+        let apart = self.pack(frames);
+        socket.send_bytes(&self.packet, apart.count_ones() > 0);
+        let those =
+            frames.iter_mut().enumerate().filter(|(number, _)| apart >> number & 1 == 1).map(|(_, frame)| frame);
+        send_all(socket, those, apart.count_ones() as usize);
     }
 
-    /// Packs a message, if it is small.
-    fn pack(&mut self, frames: &[Frame]) -> bool {
+    /// Packs what fits; a bit for each frame that does not.
+    fn pack(&mut self, frames: &[Frame]) -> u32 {
         self.packet.clear();
-        if frames.len() > PACKED_MAX {
-            return false;
+        let mut apart = 0;
+        for (number, frame) in frames.iter().enumerate() {
+            // Each frame that follows takes a byte at least.
+            let room = INLINE_BYTES_MAX.saturating_sub(self.packet.len() + frames.len() - number);
+            match u8::try_from(frame.len()) {
+                Ok(length) if frame.len() <= room => {
+                    self.packet.push(length);
+                    self.packet.extend_from_slice(frame);
+                }
+                _ => {
+                    self.packet.push(APART);
+                    apart |= 1 << number;
+                }
+            }
         }
-        for frame in frames {
-            let Ok(length) = u8::try_from(frame.len()) else { return false };
-            self.packet.push(length);
-            self.packet.extend_from_slice(frame);
-        }
-        true
+        apart
     }
 }
 
-/// The frames of a packed message, which are put into `places`.
-pub(super) fn unpack<'p, 'b>(mut packet: &'b [u8], places: &'p mut [&'b [u8]; PACKED_MAX]) -> &'p [&'b [u8]] {
+fn send_all<'f>(socket: &Socket, frames: impl Iterator<Item = &'f mut Frame>, mut left: usize) {
+    for frame in frames {
+        left -= 1;
+        socket.send(frame, left > 0);
+    }
+}
+
+/// The frames of a packed message, which are put into `places`; `apart` are those that came by themselves.
+pub(super) fn unpack<'p, 'b>(
+    mut packet: &'b [u8],
+    apart: &'b [Frame],
+    places: &'p mut [&'b [u8]; PACKED_MAX],
+) -> &'p [&'b [u8]] {
+    let mut apart = apart.iter();
     let mut count = 0;
     for place in places.iter_mut() {
         let Some((length, rest)) = packet.split_first() else { break };
-        (*place, packet) = rest.split_at_checked(usize::from(*length)).expect("the queue packs whole frames");
+        (*place, packet) = if *length == APART {
+            (&**apart.next().expect("the queue sends what it leaves out"), rest)
+        } else {
+            rest.split_at_checked(usize::from(*length)).expect("the queue packs whole frames")
+        };
         count += 1;
     }
     places.get(..count).unwrap_or_default()
 }
 
-const _: () = assert!(BYTES_MAX == 255);
+const _: () = assert!(INLINE_BYTES_MAX < APART as usize);
 
 #[cfg(test)]
 mod tests {
@@ -86,25 +114,29 @@ mod tests {
             worker.receive_rest(came.last_mut().unwrap());
         }
         let mut places = [&[][..]; PACKED_MAX];
-        let heard = match came.as_slice() {
-            [packet] => unpack(packet, &mut places).iter().map(|frame| frame.to_vec()).collect(),
-            [_, frames @ ..] => frames.iter().map(|frame| frame.to_vec()).collect(),
-            [] => unreachable!(),
+        let (first, rest) = came.split_first().unwrap();
+        let heard = if first.is_empty() && !rest.is_empty() {
+            rest.iter().map(|frame| frame.to_vec()).collect()
+        } else {
+            unpack(first, rest, &mut places).iter().map(|frame| frame.to_vec()).collect()
         };
         (came.len(), heard)
     }
 
     #[test]
     fn a_message_comes_out_as_it_went_in() {
-        let long = [7; 255];
-        let too_long = [7; 256];
+        let [key, value, long] = [&[7; 16][..], &[8; 64], &[9; 1_000]];
         for (frames, between) in [
             (vec![&b"\x05"[..]], 1),
-            (vec![b"", b"\x04", b"t", b""], 1),
-            (vec![&long; 8], 1),
-            (vec![&long; 9], 10),
-            (vec![&too_long], 2),
-            (vec![b"\x02", b"t", b"k", &too_long], 5),
+            (vec![b"", b"\x04", b"table", key], 1),
+            (vec![b"\x02", b"table", key, value], 2),
+            (vec![b"\x02", b"table", key, value, &[0; 8]], 3),
+            (vec![&[1; 32]], 1),
+            (vec![&[1; 33]], 2),
+            (vec![long; 8], 9),
+            (vec![&b"x"[..]; 8], 1),
+            (vec![&b"x"[..]; 9], 10),
+            (vec![b""; 8], 1),
             (vec![b""], 1),
         ] {
             assert_eq!(through(&frames), (between, frames.iter().map(|frame| frame.to_vec()).collect()));

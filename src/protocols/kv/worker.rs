@@ -190,11 +190,11 @@ impl<'i, F: Deref<Target = [u8]>> Parts<'i, F> {
 
 impl<'i> Letter<'i> {
     fn read(message: &'i [Frame], places: &'i mut [&'i [u8]; PACKED_MAX], value_max: usize) -> Self {
-        match message {
-            [packet] => Self::Packed(Parts::read(unpack(packet, places), value_max)),
-            [_, frames @ ..] => Self::AsItCame(Parts::read(frames, value_max)),
-            [] => unreachable!("a message has a frame"),
+        let (first, rest) = message.split_first().expect("a message has a frame");
+        if first.is_empty() {
+            return Self::AsItCame(Parts::read(rest, value_max));
         }
+        Self::Packed(Parts::read(unpack(first, rest, places), value_max))
     }
 
     fn element(&self) -> Option<(&'i [u8], &'i [u8])> {

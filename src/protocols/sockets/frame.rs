@@ -11,6 +11,9 @@ use zmq_sys::{
     zmq_msg_close, zmq_msg_data, zmq_msg_gets, zmq_msg_init, zmq_msg_init_size, zmq_msg_more, zmq_msg_size, zmq_msg_t,
 };
 
+/// Bytes that lie in a frame itself (`max_vsm_size` of libzmq).
+pub const INLINE_BYTES_MAX: usize = 33;
+
 /// One frame. Up to 33 bytes lie in it, longer ones on the heap. Moving one copies neither, nor does sending.
 pub struct Frame(zmq_msg_t);
 
