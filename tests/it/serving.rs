@@ -333,3 +333,24 @@ fn an_endpoint_that_cannot_be_had_is_named() {
     assert_refuses(&spindle(&["serve", "--kv", elsewhere, "--publish", "off"]), elsewhere);
     server.stop();
 }
+
+#[test]
+fn frames_of_every_size_come_back_as_they_were_sent_in_every_envelope() {
+    let (server, _context, peer) = serve(&[]);
+    let bytes: Vec<u8> = (0..=255).cycle().take(1024).collect();
+    let (cookie, long, ttl) = (&bytes[..3], &bytes[..300], 60_u64.to_be_bytes());
+    let envelopes: [&[&[u8]]; 4] = [&[], &[b""], &[cookie, b""], &[long, cookie, cookie, b""]];
+    for envelope in envelopes {
+        for key in [0, 1, 15, 16, 17, 31, 32, 33, 64].map(|length| &bytes[..length]) {
+            for value in [0, 1, 5, 6, 7, 8, 31, 32, 33, 34, 64, 254, 255, 256, 1024].map(|length| &bytes[..length]) {
+                let told: Frames = envelope.iter().map(|frame| frame.to_vec()).collect();
+                let update = [envelope, &[&[2], b"t", key, value, &ttl]].concat();
+                assert_eq!(peer.call(&update), [&told[..], &[OK.to_vec()]].concat(), "{} {}", key.len(), value.len());
+                let get = [envelope, &[&[4], b"t", key]].concat();
+                let expected = [&told[..], &[OK.to_vec(), value.to_vec()]].concat();
+                assert_eq!(peer.call(&get), expected, "{} {}", key.len(), value.len());
+            }
+        }
+    }
+    server.stop();
+}
