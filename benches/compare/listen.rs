@@ -4,7 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use spindle::zmtp::{Handshake, Part, SocketType, Step, encode_subscribe};
+use spindle::zmtp::{Part, SocketType, encode_subscribe};
+
+use crate::meet::meet;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
@@ -25,21 +27,13 @@ pub(crate) struct Heard<'b> {
 impl Listener {
     /// Subscribes to everything.
     pub(crate) fn subscribe(address: &str) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        let mut listener = Self { stream, bytes: vec![0; 2 * READ_BYTES], read: 0, came: 0 };
+        let (mut stream, mut bytes) = meet(address, SocketType::Sub);
         let mut out = Vec::new();
-        let mut handshake = Handshake::begin(SocketType::Sub, &mut out);
-        loop {
-            listener.stream.write_all(&std::mem::take(&mut out)).unwrap();
-            assert!(listener.receive(), "the publisher is there");
-            let (taken, step) = handshake.advance(&listener.bytes[listener.read..listener.came], &mut out).unwrap();
-            listener.read += taken;
-            if let Step::Done(_) = step {
-                encode_subscribe(&mut out, b"");
-                listener.stream.write_all(&out).unwrap();
-                return listener;
-            }
-        }
+        encode_subscribe(&mut out, b"");
+        stream.write_all(&out).unwrap();
+        let came = bytes.len();
+        bytes.resize(2 * READ_BYTES, 0);
+        Self { stream, bytes, read: 0, came }
     }
 
     /// How long [`Listener::hear`] waits for anything.

@@ -22,6 +22,7 @@ mod echo;
 mod expiry;
 mod lag;
 mod listen;
+mod meet;
 mod notify;
 mod report;
 mod rivals;

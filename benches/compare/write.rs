@@ -5,7 +5,9 @@ use std::net::TcpStream;
 
 use spindle::protocols::kv::client::Client;
 use spindle::protocols::kv::wire::{Request, TableName};
-use spindle::zmtp::{Handshake, Part, SocketType, Step, encode_frame};
+use spindle::zmtp::{Part, SocketType, encode_frame};
+
+use crate::meet::meet;
 
 pub(crate) const TABLE: &[u8] = b"load";
 /// Pairs of one request.
@@ -47,43 +49,23 @@ struct Writer {
 
 impl Writer {
     fn connect(address: &str) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        let mut writer = Self { stream, out: Vec::new(), bytes: Vec::new(), outstanding: 0 };
-        let mut handshake = Handshake::begin(SocketType::Dealer, &mut writer.out);
-        loop {
-            writer.flush();
-            writer.read();
-            let (taken, step) = handshake.advance(&writer.bytes, &mut writer.out).unwrap();
-            writer.bytes.drain(..taken);
-            if let Step::Done(_) = step {
-                writer.flush();
-                return writer;
-            }
-        }
-    }
-
-    fn flush(&mut self) {
-        self.stream.write_all(&self.out).unwrap();
-        self.out.clear();
-    }
-
-    fn read(&mut self) {
-        let mut some = [0; 4096];
-        let count = self.stream.read(&mut some).unwrap();
-        assert!(count > 0, "the server is there");
-        self.bytes.extend_from_slice(&some[..count]);
+        let (stream, bytes) = meet(address, SocketType::Dealer);
+        Self { stream, out: Vec::new(), bytes, outstanding: 0 }
     }
 
     fn send(&mut self, request: &Request<'_>) {
         request.encode(|frame, more| encode_frame(&mut self.out, frame, more));
+        self.stream.write_all(&self.out).unwrap();
+        self.out.clear();
         self.outstanding += 1;
-        self.flush();
     }
 
     /// Waits for answers and takes all that have come.
     fn receive(&mut self) {
-        self.read();
+        let mut some = [0; 4096];
+        let count = self.stream.read(&mut some).unwrap();
+        assert!(count > 0, "the server is there");
+        self.bytes.extend_from_slice(&some[..count]);
         let mut taken = 0;
         while let Some((part, length)) = Part::decode(&self.bytes[taken..], 1 << 20).unwrap() {
             assert_eq!(part, Part::Frame { body: &[1], more: false });

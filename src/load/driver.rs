@@ -4,7 +4,6 @@
 //! turn:  ask what is due ─► flush ─► sleep until an answer comes or something is due ─► read ─► note ─► (closed: ask again)
 //! ```
 
-use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -52,10 +51,20 @@ pub(super) struct Time {
     pub(super) measured: Option<Duration>,
 }
 
+/// What a driver is to do.
+pub(super) struct Order {
+    pub(super) source: Source,
+    pub(super) pace: Pace,
+    pub(super) time: Time,
+    /// Requests that each connection has outstanding at most.
+    pub(super) depth: usize,
+}
+
 /// The connections of one thread, and all that it needs to drive them.
 pub(super) struct Driver {
     address: String,
     work: Work,
+    /// Requests that each connection may have outstanding, by the order that is carried out.
     depth: usize,
     clock: Clock,
     epoll: OwnedFd,
@@ -99,7 +108,7 @@ impl Driver {
         Ok(Self {
             address: plan.address.clone(),
             work: plan.work.clone(),
-            depth: plan.depth,
+            depth: 0,
             clock,
             epoll,
             timer,
@@ -113,17 +122,14 @@ impl Driver {
         })
     }
 
-    /// Requests that each connection may have outstanding from now on.
-    pub(super) fn set_depth(&mut self, depth: usize) {
-        self.depth = depth;
-    }
-
     /// Asks what the source says until it ends or the time is over, and waits for the answers. What is due in the warm-up
     /// is not noted.
     ///
     /// # Errors
     /// [`Error::Lost`], [`Error::Silent`].
-    pub(super) fn run(&mut self, mut source: Source, pace: Pace, time: Time) -> Result<(), Error> {
+    pub(super) fn run(&mut self, order: Order) -> Result<(), Error> {
+        let Order { mut source, pace, time, depth } = order;
+        self.depth = depth;
         let start = self.clock.now().nanos();
         let warm = start + nanos(time.warm_up);
         let end = time.measured.map_or(u64::MAX, |measured| warm + nanos(measured));
@@ -152,7 +158,7 @@ impl Driver {
 
     /// Sends what is due. False: the source has no more.
     fn ask(&mut self, source: &mut Source, schedule: &mut Schedule, now: u64, warm: u64) -> Result<bool, Error> {
-        let mut asked = VecDeque::new();
+        let mut asked = Vec::new();
         let mut behind = 0;
         let more = loop {
             let Some(due) = schedule.due(now) else { break true };
@@ -165,8 +171,8 @@ impl Driver {
             }
             self.outstanding += 1;
             schedule.sent();
-            if asked.back() != Some(&number) {
-                asked.push_back(number);
+            if asked.last() != Some(&number) {
+                asked.push(number);
             }
         };
         for number in asked {

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::dialect::Protocol;
-use super::driver::{Driver, Pace, Time};
+use super::driver::{Driver, Order, Pace, Time};
 use super::log::Log;
 use super::plot::{Course, draw};
 use super::record::{Recorder, Report, Second, Tally};
-use super::source::{Mix, Source, Verb};
+use super::source::Source;
 use super::{Error, Plan};
 use crate::clock::{Clock, Now};
 use crate::threads;
@@ -44,7 +44,7 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Report>, Erro
     let clock = Clock::start();
     let mut crew = Crew::gather(plan, clock)?;
     if plan.prefill {
-        crew = fill(plan, crew, clock, observer)?;
+        crew = fill(plan, crew, observer)?;
     }
     let mut log = plan.hdr.as_deref().map(Log::create).transpose()?;
     let rates: Vec<Option<f64>> =
@@ -102,7 +102,7 @@ impl Crew {
     /// Lets every driver run what `orders` says of it, in a thread of its own; calls `tick` meanwhile.
     fn work(
         mut self,
-        mut orders: impl FnMut(usize) -> Order,
+        orders: impl Fn(usize) -> Order,
         mut tick: impl FnMut(&Self) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let (sender, receiver) = channel();
@@ -124,20 +124,11 @@ impl Crew {
     }
 }
 
-/// What one driver is to do.
-struct Order {
-    source: Source,
-    pace: Pace,
-    time: Time,
-    depth: usize,
-}
-
 type Outcome = Result<(usize, Driver), Error>;
 
 fn start(number: usize, mut driver: Driver, order: Order, sender: Sender<Outcome>) -> Result<(), Error> {
     let work = move || {
-        driver.set_depth(order.depth);
-        let done = driver.run(order.source, order.pace, order.time);
+        let done = driver.run(order);
         // Nobody listens any more when another thread has failed.
         let _unheard = sender.send(done.map(|()| (number, driver)));
     };
@@ -155,30 +146,27 @@ fn returned(receiver: &Receiver<Outcome>) -> Result<Option<(usize, Driver)>, Err
 }
 
 /// Stores every key once.
-fn fill(plan: &Plan, crew: Crew, clock: Clock, observer: &mut dyn Observer) -> Result<Crew, Error> {
+fn fill(plan: &Plan, crew: Crew, observer: &mut dyn Observer) -> Result<Crew, Error> {
     let threads = u32::try_from(crew.drivers.len()).unwrap_or(1);
     observer.begins("storing keys", u64::from(plan.work.keys));
-    let mut work = plan.work.clone();
-    work.mix = Mix::only(Verb::Set);
+    let keys = plan.work.keys;
     let order = |number: usize| Order {
-        source: Source::filling(&work, share(work.keys, u32::try_from(number).unwrap_or(0), threads)),
+        source: Source::filling(&plan.work, share(keys, u32::try_from(number).unwrap_or(0), threads)),
         pace: Pace::Closed,
         time: Time { warm_up: Duration::ZERO, measured: None },
         depth: FILLING_DEPTH,
     };
     let mut stored = Tally::new();
-    let started = clock.now();
     let crew = crew.work(order, |crew| {
         stored.add(&crew.take());
-        observer.reaches(stored.together().len());
+        observer.reaches(stored.answers());
         Ok(())
     })?;
     stored.add(&crew.take());
-    let report = Report::of(&stored, None, seconds_between(started, clock.now()));
-    match report.refused.first() {
+    match stored.reasons().first() {
         Some((reason, count)) => Err(Error::Lost {
             address: plan.address.clone(),
-            why: format!("{count} of {} keys could not be stored: {reason}", plan.work.keys),
+            why: format!("{count} of {keys} keys could not be stored: {reason}"),
         }),
         None => Ok(crew),
     }
@@ -206,36 +194,29 @@ struct Phase<'p> {
 
 impl Phase<'_> {
     fn run(&mut self, crew: Crew, observer: &mut dyn Observer) -> Result<Crew, Error> {
-        let plan = self.plan;
+        let (plan, rate, clock) = (self.plan, self.rate, self.clock);
         let whole = plan.warm_up + plan.duration;
-        observer.begins(&title(self.rate, plan.depth), u64::try_from(whole.as_millis()).unwrap_or(u64::MAX));
+        observer.begins(&title(rate, plan.depth), u64::try_from(whole.as_millis()).unwrap_or(u64::MAX));
         let threads = crew.drivers.len();
         let order = |number| Order {
             source: Source::mixed(&plan.work, number),
-            pace: pace(self.rate, number, threads),
+            pace: pace(rate, number, threads),
             time: Time { warm_up: plan.warm_up, measured: Some(plan.duration) },
             depth: plan.depth,
         };
-        let start = self.clock.now();
+        let start = clock.now();
         let warm = Now::from_nanos(start.nanos() + u64::try_from(plan.warm_up.as_nanos()).unwrap_or(0));
         let mut taken_until = warm;
-        let clock = self.clock;
-        let orders: Vec<Order> = (0..threads).map(order).collect();
-        let mut orders = orders.into_iter();
-        let crew = crew.work(
-            |_| orders.next().unwrap_or_else(|| unreachable!("one for each driver")),
-            |crew| {
-                let now = clock.now();
-                observer.reaches(now.nanos().saturating_sub(start.nanos()) / 1_000_000);
-                if seconds_between(taken_until, now.max(taken_until)) >= 1.0 {
-                    self.take(crew, warm, taken_until, now, observer)?;
-                    taken_until = now;
-                }
-                Ok(())
-            },
-        )?;
-        let end = self.clock.now();
-        self.take(&crew, warm, taken_until, end, observer)?;
+        let crew = crew.work(order, |crew| {
+            let now = clock.now();
+            observer.reaches(now.nanos().saturating_sub(start.nanos()) / 1_000_000);
+            if seconds_between(taken_until, now.max(taken_until)) >= 1.0 {
+                self.take(crew, warm, taken_until, now, observer)?;
+                taken_until = now;
+            }
+            Ok(())
+        })?;
+        self.take(&crew, warm, taken_until, clock.now(), observer)?;
         Ok(crew)
     }
 

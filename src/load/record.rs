@@ -90,8 +90,13 @@ impl Tally {
         all
     }
 
-    fn answers(&self) -> u64 {
+    pub(super) fn answers(&self) -> u64 {
         self.verbs().map(|(_, latencies)| latencies.len()).sum()
+    }
+
+    /// How often each reason was given.
+    pub(super) fn reasons(&self) -> Vec<(String, u64)> {
+        self.refused.iter().map(|(reason, count)| (reason.escape_ascii().to_string(), *count)).collect()
     }
 
     fn refusals(&self) -> u64 {
@@ -209,8 +214,7 @@ impl Report {
             |(verb, latencies): (Verb, &Latencies)| VerbReport::of(verb.name(), latencies, share(latencies), seconds);
         let mut verbs: Vec<_> = tally.verbs().map(one).collect();
         verbs.push(VerbReport::of("all", &all, tally.late, seconds));
-        let refused = tally.refused.iter().map(|(reason, count)| (reason.escape_ascii().to_string(), *count)).collect();
-        Self { asked, seconds, verbs, refused, behind: tally.behind }
+        Self { asked, seconds, verbs, refused: tally.reasons(), behind: tally.behind }
     }
 }
 

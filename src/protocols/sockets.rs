@@ -16,6 +16,7 @@ mod frame;
 mod link;
 mod wait;
 
+use std::borrow::BorrowMut;
 use std::cell::Cell;
 use std::ffi::{CString, c_void};
 use std::io;
@@ -223,6 +224,18 @@ impl Socket {
         // SAFETY: the socket is open as long as `self` is, and the frame is initialised, which the call leaves it.
         let status = unsafe { zmq_msg_send(frame.as_raw(), self.raw, flags(more)) };
         assert!(status >= 0, "sending: errno {}", errno());
+    }
+
+    /// Sends these frames, as the last ones of a message, and leaves them empty. As [`Socket::send`].
+    ///
+    /// # Panics
+    /// If the socket refuses.
+    #[inline]
+    pub fn send_all(&self, frames: impl Iterator<Item = impl BorrowMut<Frame>>) {
+        let mut frames = frames.peekable();
+        while let Some(mut frame) = frames.next() {
+            self.send(frame.borrow_mut(), frames.peek().is_some());
+        }
     }
 
     /// As [`Socket::send`], of a copy.

@@ -32,9 +32,7 @@ impl<'k> Run<'k> {
 
     /// Has them fetched.
     pub(super) fn fetch(&self, table: &Table, guard: &Guard) {
-        if !self.is_alone() {
-            table.foresee(self.keys.get(..self.length).unwrap_or(&self.keys), guard);
-        }
+        table.foresee(self.keys.get(..self.length).unwrap_or(&self.keys), guard);
     }
 }
 
@@ -55,7 +53,9 @@ impl<'k, I: Iterator<Item = &'k [u8]>> Ahead<I> {
     pub(super) fn step(&mut self, table: &Table, guard: &Guard) {
         if self.left == 0 {
             let run = Run::of(&mut self.keys);
-            run.fetch(table, guard);
+            if !run.is_alone() {
+                run.fetch(table, guard);
+            }
             self.left = run.length;
         }
         self.left = self.left.saturating_sub(1);

@@ -8,7 +8,7 @@ use crossbeam::epoch::{self, Guard};
 
 use super::account::{TABLE_BYTES, Tab};
 use super::ahead::{Ahead, Run};
-use super::catalog::canonical;
+use super::catalog::{Catalog, canonical};
 use super::change::Writer;
 use super::hand::{CREDITS_PER_WRITE, Hand, find_live};
 use super::slot::NEVER;
@@ -78,6 +78,18 @@ struct AtHand {
     table: Arc<Table>,
     /// The catalog's edition, read before the name was looked up.
     edition: u64,
+}
+
+impl AtHand {
+    /// The table of this name, which is at hand from then on.
+    fn reach<'h>(at_hand: &'h mut Option<Self>, catalog: &Catalog, name: &[u8]) -> Result<&'h Arc<Table>, Refusal> {
+        let edition = catalog.edition();
+        let is_it = |last: &Self| last.edition == edition && canonical(last.table.announced_name()) == name;
+        if !at_hand.as_ref().is_some_and(is_it) {
+            *at_hand = catalog.find(name).map(|table| Self { table, edition });
+        }
+        at_hand.as_ref().map(|last| &last.table).ok_or(Refusal::TableNotFound)
+    }
 }
 
 impl Drop for Batch<'_> {
@@ -227,10 +239,10 @@ impl Batch<'_> {
         while let Some((table, _)) = elements.peek().copied() {
             let mut of_table = std::iter::from_fn(|| elements.next_if(|(other, _)| *other == table));
             let run = Run::of(&mut of_table.by_ref().map(|(_, key)| key));
-            if !run.is_alone()
-                && self.reach_for(table).is_ok()
-                && let Some(AtHand { table, .. }) = &self.at_hand
-            {
+            if run.is_alone() {
+                continue;
+            }
+            if let Ok(table) = AtHand::reach(&mut self.at_hand, &self.session.shared.catalog, table) {
                 run.fetch(table, &self.guard);
             }
         }
@@ -250,7 +262,7 @@ impl Batch<'_> {
         pairs: impl Iterator<Item = (&'p [u8], &'p [u8])> + Clone,
         now: impl Fn() -> Now,
     ) -> Result<(), Refusal> {
-        let table = Arc::clone(self.reach_for(table)?);
+        let table = Arc::clone(AtHand::reach(&mut self.at_hand, &self.session.shared.catalog, table)?);
         let (needed, count) = self.hand().cost_of_pairs(&table, pairs.clone());
         if !self.session.tab.admits(&self.session.shared.account, needed) {
             return Err(Refusal::OutOfMemory);
@@ -295,20 +307,8 @@ impl Batch<'_> {
         table: &[u8],
         verb: impl FnOnce(&mut Hand<'b>, &Arc<Table>) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
-        self.reach_for(table)?;
         let Self { session, guard, now, at_hand } = self;
-        let Some(AtHand { table, .. }) = at_hand else { return Err(Refusal::TableNotFound) };
+        let table = AtHand::reach(at_hand, &session.shared.catalog, table)?;
         verb(&mut session.hand(guard, *now), table)
-    }
-
-    /// Has the table of this name at hand.
-    fn reach_for(&mut self, name: &[u8]) -> Result<&Arc<Table>, Refusal> {
-        let catalog = &self.session.shared.catalog;
-        let edition = catalog.edition();
-        let is_it = |last: &mut AtHand| last.edition == edition && canonical(last.table.announced_name()) == name;
-        if self.at_hand.as_mut().is_none_or(|last| !is_it(last)) {
-            self.at_hand = catalog.find(name).map(|table| AtHand { table, edition });
-        }
-        self.at_hand.as_ref().map(|last| &last.table).ok_or(Refusal::TableNotFound)
     }
 }

@@ -1,9 +1,9 @@
 //! One request against the tables: a decoded request goes in, a reply comes out.
 //!
-//! Nothing here receives or sends, or knows a socket or a frame, so any frontend may use it: it
-//! makes a batch, handles requests in it, and encodes each reply before it handles the next, since replies borrow from
-//! the batch. A request that is [`Busy`] has not been carried out: the frontend lets the batch go, waits, reads the clock
-//! and tries that request again.
+//! Nothing here receives or sends, or knows a socket or a frame, so any frontend may use it: it makes a batch, handles
+//! requests in it, and encodes each reply before it handles the next, since replies borrow from the batch. A request that
+//! is [`Busy`] has not been carried out: the frontend lets the batch go, waits, reads the clock and tries that request
+//! again.
 
 use std::ops::Deref;
 

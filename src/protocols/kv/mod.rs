@@ -28,8 +28,7 @@
 //!
 //! The frontend that there is speaks libzmq. [`serve`] puts it together out of the *queue* (between the clients and the
 //! workers, with an *account* of who has what outstanding, and small messages as one *packet*), the *workers* (receive,
-//! decode, handle, encode, send), the
-//! *publisher* (a notification for each change) and the *report* (STATS).
+//! decode, handle, encode, send), the *publisher* (a notification for each change) and the *report* (STATS).
 //!
 //! What is not here: [`wire`] knows no table and does no I/O; [`handle`] knows no socket and never sends.
 

@@ -30,14 +30,12 @@ impl Packer {
     pub(super) fn send(&mut self, socket: &Socket, frames: &mut [Frame]) {
         if frames.len() > PACKED_MAX {
             socket.send_bytes(&[], true);
-            let count = frames.len();
-            return send_all(socket, frames.iter_mut(), count);
+            return socket.send_all(frames.iter_mut());
         }
         let apart = self.pack(frames);
-        socket.send_bytes(&self.packet, apart.count_ones() > 0);
-        let those =
-            frames.iter_mut().enumerate().filter(|(number, _)| apart >> number & 1 == 1).map(|(_, frame)| frame);
-        send_all(socket, those, apart.count_ones() as usize);
+        socket.send_bytes(&self.packet, apart != 0);
+        let those = frames.iter_mut().enumerate().filter(|(number, _)| apart >> number & 1 == 1);
+        socket.send_all(those.map(|(_, frame)| frame));
     }
 
     /// Packs what fits; a bit for each frame that does not.
@@ -59,13 +57,6 @@ impl Packer {
             }
         }
         apart
-    }
-}
-
-fn send_all<'f>(socket: &Socket, frames: impl Iterator<Item = &'f mut Frame>, mut left: usize) {
-    for frame in frames {
-        left -= 1;
-        socket.send(frame, left > 0);
     }
 }
 

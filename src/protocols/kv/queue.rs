@@ -342,7 +342,7 @@ impl Queue {
         let mut moved = false;
         while self.account.has_backlog(place) && self.address(place) == Fate::Send {
             if let Some(frames) = self.account.next_reply(place) {
-                send_all(&self.parts.router, frames);
+                self.parts.router.send_all(frames);
             }
             moved = true;
         }
@@ -418,13 +418,4 @@ fn later(now: Now, by: Duration) -> Now {
 
 fn backend(backends: &[Socket], worker: usize) -> &Socket {
     backends.get(worker).expect("the account knows how many workers there are")
-}
-
-/// Sends the frames of one message.
-fn send_all(socket: &Socket, frames: impl ExactSizeIterator<Item = Frame>) {
-    let mut left = frames.len();
-    for mut frame in frames {
-        left -= 1;
-        socket.send(&mut frame, left > 0);
-    }
 }
