@@ -43,24 +43,37 @@ struct Plan {
 }
 
 impl Plan {
-    /// From the command line; what is not understood (cargo says `--bench`) is passed over.
-    fn from(arguments: &[String]) -> Self {
-        let given = |name: &str, otherwise: &str| {
-            let at = arguments.iter().position(|argument| argument == name);
-            at.and_then(|at| arguments.get(at + 1)).map_or(otherwise, String::as_str).to_owned()
+    /// From the command line. `None`: it is not understood, or help is asked for.
+    fn from(arguments: &[String]) -> Option<Self> {
+        let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let mut plan = Self {
+            workers: list("1,2"),
+            allocators: list("mimalloc,jemalloc,system"),
+            depths: list("1,16,64"),
+            rates: list("20000,100000"),
+            rounds: 3,
+            seconds: "1".to_owned(),
+            keys: "100000".to_owned(),
+            mix: "get=90,set=10".to_owned(),
+            out: "target/latency".into(),
         };
-        let list = |name: &str, otherwise: &str| given(name, otherwise).split(',').map(str::to_owned).collect();
-        Self {
-            workers: list("--workers", "1,2"),
-            allocators: list("--allocators", "mimalloc,jemalloc,system"),
-            depths: list("--depths", "1,16,64"),
-            rates: list("--rates", "20000,100000"),
-            rounds: given("--rounds", "3").parse().unwrap(),
-            seconds: given("--seconds", "1"),
-            keys: given("--keys", "100000"),
-            mix: given("--mix", "get=90,set=10"),
-            out: given("--out", "target/latency").into(),
+        let mut arguments = arguments.iter().filter(|argument| *argument != "--bench");
+        while let Some(name) = arguments.next() {
+            let value = arguments.next()?;
+            match name.as_str() {
+                "--workers" => plan.workers = list(value),
+                "--allocators" => plan.allocators = list(value),
+                "--depths" => plan.depths = list(value),
+                "--rates" => plan.rates = list(value),
+                "--rounds" => plan.rounds = value.parse().ok()?,
+                "--seconds" => plan.seconds.clone_from(value),
+                "--keys" => plan.keys.clone_from(value),
+                "--mix" => plan.mix.clone_from(value),
+                "--out" => plan.out = value.into(),
+                _ => return None,
+            }
         }
+        Some(plan)
     }
 
     /// What the load is told for each loop, and what the loop is called.
@@ -132,7 +145,13 @@ fn rate(round: &Value) -> f64 {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let plan = Plan::from(&arguments);
+    let Some(plan) = Plan::from(&arguments) else {
+        eprintln!(
+            "usage: [--workers 1,2] [--allocators mimalloc,jemalloc,system] [--depths 1,16,64] [--rates 20000,100000] \
+             [--rounds 3] [--seconds 1] [--keys 100000] [--mix get=90,set=10] [--out DIR]"
+        );
+        std::process::exit(2);
+    };
     std::fs::create_dir_all(&plan.out).unwrap();
     let mut servers = Vec::new();
     for allocator in &plan.allocators {

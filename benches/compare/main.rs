@@ -39,6 +39,19 @@ const CONNECTIONS: usize = 8;
 /// Requests that each connection has outstanding.
 const DEPTHS: [usize; 3] = [1, 16, 64];
 
+/// Measures something and reports it.
+type Section = fn(&Plan, &mut Report);
+
+/// What there is to measure.
+const SECTIONS: [(&str, Section); 6] = [
+    ("echo", shape::measure),
+    ("rivals", rivals::throughput),
+    ("memory", rivals::memory),
+    ("lag", lag::measure),
+    ("expiry", expiry::measure),
+    ("notify", notify::measure),
+];
+
 /// What is to be measured.
 struct Plan {
     out: PathBuf,
@@ -49,20 +62,26 @@ struct Plan {
 }
 
 impl Plan {
-    /// From the command line; what is not understood (cargo says `--bench`) is passed over.
-    fn from(arguments: &[&str]) -> Self {
-        let given = |name: &str| {
-            let at = arguments.iter().position(|argument| *argument == name)?;
-            arguments.get(at + 1).copied()
-        };
+    /// From the command line. `None`: it is not understood, or help is asked for.
+    fn from(arguments: &[&str]) -> Option<Self> {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
-        Self {
-            out: given("--out").unwrap_or("target/compare").into(),
-            only: given("--only").map(list),
-            rounds: given("--rounds").map_or(5, |text| text.parse().unwrap()),
-            seconds: given("--seconds").map_or(1.0, |text| text.parse().unwrap()),
-            workers: list(given("--workers").unwrap_or("1,2")).iter().map(|text| text.parse().unwrap()).collect(),
+        let mut plan = Self { out: "target/compare".into(), only: None, rounds: 5, seconds: 1.0, workers: vec![1, 2] };
+        let mut arguments = arguments.iter().filter(|argument| **argument != "--bench");
+        while let Some(name) = arguments.next() {
+            let value = arguments.next()?;
+            match *name {
+                "--out" => plan.out = value.into(),
+                "--only" => plan.only = Some(list(value)),
+                "--rounds" => plan.rounds = value.parse().ok()?,
+                "--seconds" => plan.seconds = value.parse().ok()?,
+                "--workers" => {
+                    plan.workers = list(value).iter().map(|text| text.parse().ok()).collect::<Option<_>>()?
+                }
+                _ => return None,
+            }
         }
+        let known = |name: &String| SECTIONS.iter().any(|(section, _)| section == name);
+        plan.only.iter().flatten().all(known).then_some(plan)
     }
 
     fn wants(&self, section: &str) -> bool {
@@ -76,19 +95,14 @@ fn main() {
     if let ["echo", workers] = arguments[..] {
         return echo::run(workers.parse().unwrap());
     }
-    let plan = Plan::from(&arguments);
+    let Some(plan) = Plan::from(&arguments) else {
+        let sections = SECTIONS.map(|(name, _)| name).join(",");
+        eprintln!("usage: [--out DIR] [--only {sections}] [--rounds 5] [--seconds 1.0] [--workers 1,2]");
+        std::process::exit(2);
+    };
     std::fs::create_dir_all(&plan.out).unwrap();
     let mut report = Report::begin(&plan.out);
-    type Section = fn(&Plan, &mut Report);
-    let sections: [(&str, Section); 6] = [
-        ("echo", shape::measure),
-        ("rivals", rivals::throughput),
-        ("memory", rivals::memory),
-        ("lag", lag::measure),
-        ("expiry", expiry::measure),
-        ("notify", notify::measure),
-    ];
-    for (name, section) in sections {
+    for (name, section) in SECTIONS {
         if plan.wants(name) {
             eprintln!("{name} …");
             section(&plan, &mut report);

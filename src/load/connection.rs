@@ -83,7 +83,7 @@ impl Connection {
     /// Makes the table that requests are about, if there is none. To be called before [`Connection::go`].
     ///
     /// # Errors
-    /// [`Error::Lost`].
+    /// [`Error::Refused`], [`Error::Lost`].
     pub(super) fn create_table(&mut self, table: &[u8]) -> Result<(), Error> {
         create_table(table, &mut self.outbox);
         self.waiting.push_back(Waiting { verb: Verb::Set, key: 0, due: 0 });
@@ -97,7 +97,8 @@ impl Connection {
                 }
             })?;
         }
-        refused.map_or(Ok(()), |reason| Err(self.lost(format!("the table is refused: {reason}"))))
+        let refusal = |why| Err(Error::Refused { address: self.address.clone(), why: format!("the table: {why}") });
+        refused.map_or(Ok(()), refusal)
     }
 
     /// Does not wait from now on.

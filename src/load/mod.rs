@@ -105,6 +105,14 @@ pub enum Error {
         /// What happened.
         why: String,
     },
+    /// The server does not do what the run needs.
+    #[error("{address} refuses: {why}")]
+    Refused {
+        /// Where the server is.
+        address: String,
+        /// What it refuses, and its reason.
+        why: String,
+    },
     /// The server does not answer.
     #[error("{address} has not answered for {seconds} s")]
     Silent {

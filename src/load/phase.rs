@@ -164,7 +164,7 @@ fn fill(plan: &Plan, crew: Crew, observer: &mut dyn Observer) -> Result<Crew, Er
     })?;
     stored.add(&crew.take());
     match stored.reasons().first() {
-        Some((reason, count)) => Err(Error::Lost {
+        Some((reason, count)) => Err(Error::Refused {
             address: plan.address.clone(),
             why: format!("{count} of {keys} keys could not be stored: {reason}"),
         }),

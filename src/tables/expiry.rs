@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use crossbeam::epoch::Guard;
 use crossbeam::queue::ArrayQueue;
 use crossbeam::utils::{Backoff, CachePadded};
 
@@ -30,7 +31,7 @@ use super::hand::Hand;
 use super::pause::{Point, reach};
 use super::slot::{NEVER, SlotHandle, SlotRef, State};
 use crate::clock::Now;
-use crate::limits::{DUES_MAX, EXPIRY_BUDGET};
+use crate::limits::{DUES_MAX, EXPIRY_BUDGET, LOOK_AHEAD};
 use crate::stats::{Latencies, Percentiles, SharedCounter};
 use crate::wheel::{Progress, TimerId, Wheel};
 
@@ -191,9 +192,14 @@ impl Expiry {
         }
         let fired = &mut self.fired;
         let progress = self.wheel.advance(now.millis(), budget, |_, _, slot| fired.push(slot));
-        for slot in self.fired.drain(..) {
-            come_up(&mut hand, &mut self.wheel, &mut self.tables, slot);
+        let mut fired = self.fired.drain(..);
+        while let Some(run) = fired.as_slice().chunks(LOOK_AHEAD).next() {
+            fetch(run, hand.guard);
+            for slot in fired.by_ref().take(LOOK_AHEAD) {
+                come_up(&mut hand, &mut self.wheel, &mut self.tables, slot);
+            }
         }
+        drop(fired);
         self.shared.account.set_timers(self.wheel.len() as u64);
         match progress {
             Progress::More => Rest::More,
@@ -246,6 +252,12 @@ fn file(wheel: &mut Wheel<SlotHandle>, handle: SlotHandle, deadline: u64) {
     let again = handle.slot().handle();
     let timer = wheel.arm(deadline, handle);
     again.slot().set_timer(Some(timer.number()));
+}
+
+/// Has the processor fetch slots and their entries, so that the cache misses overlap.
+fn fetch(slots: &[SlotHandle], guard: &Guard) {
+    slots.iter().for_each(|handle| handle.slot().prefetch());
+    slots.iter().for_each(|handle| handle.slot().prefetch_entry(guard));
 }
 
 /// A record has come up, and is out of the wheel: expires the element, files the record anew, or lets it go.

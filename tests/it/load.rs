@@ -112,7 +112,13 @@ fn what_goes_wrong_is_one_line_and_status_1() {
     fails(&["--connect", server.kv(), "--hdr", "/nonexistent/load.hdr"], "/nonexistent/load.hdr");
     fails(&["--connect", server.publish()], "XPUB");
     let small = Server::start(&["--max-value", "10"]);
-    fails(&["--connect", small.kv(), "--prefill", "--value-size", "11"], "VALUE TOO LONG");
+    fails(
+        &["--connect", small.kv(), "--prefill", "--value-size", "11"],
+        "refuses: 100000 of 100000 keys could not be stored: VALUE TOO LONG",
+    );
+    let full = Server::start(&["--max-tables", "1"]);
+    assert!(spindle(&["create-table", "other", "--connect", full.kv()]).status.success());
+    fails(&["--connect", full.kv()], "refuses: the table: TOO MANY TABLES");
 }
 
 #[test]
