@@ -1,7 +1,7 @@
 //! The only reader of the clock.
 //!
-//! Everything else is told the time. Two clocks are read here: the monotonic one, for deadlines, and the wall clock,
-//! once, for the base of the versions. Nothing here sleeps.
+//! Everything else is told the time. Two clocks are read here: the monotonic one, for the deadlines of elements, and the wall
+//! clock, once for the base of the versions, and for the deadlines of leases, which outlive the process. Nothing here sleeps.
 //!
 //! ```text
 //! nanoseconds since the server started:   0 ............ now ............ deadline
@@ -41,6 +41,12 @@ impl Clock {
 #[must_use]
 pub fn wall_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Milliseconds since 1970 by the wall clock, 0 if the clock stands before that.
+#[must_use]
+pub fn wall_millis() -> u64 {
+    wall_nanos() / NANOS_PER_MILLI
 }
 
 /// One reading of the clock: nanoseconds since it started.

@@ -17,12 +17,19 @@
 //! [`tables::Changes`], which puts the changes of each key in order, and sends them to who subscribes. An earlier
 //! deadline goes to the expiry thread, which keeps it in the [`wheel`] and swaps the element out when it comes up.
 //!
+//! # One task
+//!
+//! A request about tasks comes in at the ROUTER of `protocols::spiderq::serve`, which decodes its last frame and hands it, with others that
+//! came with it, to the committer of [`tasks`]. The committer applies what waits to the queues, which are in memory, writes the effects as
+//! one batch to the [`store`], syncs it, and then delivers the answers; `serve` reads values that are not fresh and sends the replies.
+//!
 //! # Floors
 //!
 //! ```text
 //! 6  main, cli, server, load  arguments, and the composition root: every thread and channel is made there; the load generator
 //! 5  protocols                bytes to verbs and back; the only sockets
-//! 4  tables                   no socket, no argument; told the time
+//! 4  tables, tasks            no socket, no argument; told the time
+//! 3  store                    durable batches; the only files
 //! 2  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
 //! 1  wheel                    a pure data structure
 //! 0  limits, clock, stats, allocator
@@ -31,8 +38,8 @@
 //!
 //! # What is not here
 //!
-//! The wheel does not know the clock. The tables do not know frames, and the wire does not know tables. Nothing is
-//! stored on disk: a server that starts has no tables.
+//! The wheel does not know the clock. The tables do not know frames, and the wire does not know tables. Tables are not
+//! stored on disk: a server that starts has none. Tasks do not know tables.
 
 pub mod allocator;
 pub mod cli;
@@ -42,7 +49,9 @@ pub mod load;
 pub mod protocols;
 pub mod server;
 pub mod stats;
+pub mod store;
 pub mod tables;
+pub mod tasks;
 pub mod threads;
 pub mod wheel;
 pub mod zmtp;

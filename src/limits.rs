@@ -112,3 +112,45 @@ pub const REPLIES_IN_PIPE: i32 = 1_000;
 const _: () = assert!(CHANGES_PER_WRITER >= 4 * MANY_MAX);
 const _: () = assert!(CHANGES_PER_WRITER.is_power_of_two());
 const _: () = assert!(VALUE_BYTES_DEFAULT <= VALUE_BYTES_MAX);
+
+/// Longest key of a task, in bytes (`spec`).
+pub const TASK_KEY_BYTES_MAX: usize = 32 << 10;
+
+/// Longest value of a task, in bytes (`spec`).
+pub const TASK_VALUE_BYTES_MAX: usize = 16 << 20;
+
+/// Largest frame of a request about tasks, in bytes: the longest value and the longest key fit, and somewhat longer ones, so that
+/// they can be answered. A larger one closes its connection.
+pub const TASK_FRAME_BYTES_MAX: usize = TASK_VALUE_BYTES_MAX + (1 << 20);
+
+/// Requests about tasks that may be unanswered at once: those that wait for a task, and as many others.
+pub const TASK_REQUESTS_MAX: usize = 2 * WAITERS_MAX;
+
+/// Requests that wait for a task in one queue; a further one is answered that there is none (`spec`).
+pub const WAITERS_MAX: usize = 100_000;
+
+/// Bursts of requests that may wait for the committer. When they are more, who asks waits.
+pub const ASKED_MAX: usize = 1 << 10;
+
+/// Requests that a face hands to the committer at once.
+pub const ASK_BURST: usize = 256;
+
+/// Bytes of requests that may wait for the committer, about: a face that sees more asks no further until some are answered.
+pub const ASKED_BYTES_MAX: u64 = 256 << 20;
+
+/// Requests of one batch: enough that all that gathers during a sync goes with the next, few enough that the first answer does
+/// not wait for a burst.
+pub const TASKS_PER_BATCH: usize = 1 << 12;
+
+const _: () = assert!(TASKS_PER_BATCH / 2 >= ASK_BURST);
+
+/// Leases that end in one batch because their time is up.
+pub const RUN_OUT_BUDGET: usize = 1 << 13;
+
+/// Tokens that are reserved at once: one more sync for half a million leases. What is left of them when the server ends is not
+/// used; there are enough for 17 million million starts.
+pub const TOKENS_RESERVED: u64 = 1 << 20;
+
+// The tokens that are left when more are reserved suffice for the leases of one batch: each takes a task that was ready, came
+// back, or was brought by a request.
+const _: () = assert!(TOKENS_RESERVED / 2 > (2 * TASKS_PER_BATCH + RUN_OUT_BUDGET) as u64);

@@ -98,12 +98,18 @@ fn stop_the_process_on_panic() {
     });
 }
 
+/// Says what happened and ends the process with this status, at once and without destructors: for a thread that can answer
+/// nobody any more.
+pub fn give_up(why: &str, status: i32) -> ! {
+    eprintln!("spindle: {why}");
+    signal_hook::low_level::exit(status)
+}
+
 /// Says what happened and ends the process, without destructors: they might wait for the thread that is lost.
 fn stop(panic: &PanicHookInfo<'_>) -> ! {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("unnamed");
-    eprintln!("spindle: thread {name} failed, the server stops: {panic}");
-    signal_hook::low_level::exit(PANIC_STATUS)
+    give_up(&format!("thread {name} failed, the server stops: {panic}"), PANIC_STATUS)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::endpoint::Connect;
 use super::operand::{Operand, Table, name, operand, shown_in_json, table};
 use super::show::{self, Format};
 use crate::clock::Clock;
-use crate::protocols::kv::client::{Client, Error};
+use crate::protocols::kv::client::{Client, Disconnected, Error};
 use crate::protocols::kv::wire::{Reason, TableLine};
 
 /// What can be asked.
@@ -145,8 +145,11 @@ impl OfServer {
     }
 }
 
-/// Standard input can be only one of both.
-fn read_both(key: Operand, value: Operand) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+/// Key and value. Standard input can be only one of both.
+///
+/// # Errors
+/// [`Failure`] if it is both, or cannot be read.
+pub(super) fn read_both(key: Operand, value: Operand) -> Result<(Vec<u8>, Vec<u8>), Failure> {
     if key == Operand::StandardInput && value == Operand::StandardInput {
         let both = "only one of KEY and VALUE can be -, standard input".to_owned();
         return Err(Failure::Usage(both));
@@ -200,7 +203,7 @@ pub(super) fn failure(error: Error) -> Failure {
             let what = reason.text().to_lowercase();
             Failure::Failed(format!("{what}: {}", advice(reason)))
         }
-        Error::Endpoint { .. } => Failure::Usage(error.to_string()),
+        Error::Disconnected(Disconnected::Endpoint { .. }) => Failure::Usage(error.to_string()),
         _ => Failure::Failed(error.to_string()),
     }
 }
@@ -240,8 +243,8 @@ mod tests {
 
     #[test]
     fn an_endpoint_that_libzmq_does_not_take_is_bad_usage() {
-        let error = Error::Endpoint { endpoint: "tcp://*:*".to_owned(), problem: "no".to_owned() };
-        assert!(matches!(failure(error), Failure::Usage(_)));
+        let error = Disconnected::Endpoint { endpoint: "tcp://*:*".to_owned(), problem: "no".to_owned() };
+        assert!(matches!(failure(error.into()), Failure::Usage(_)));
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod load;
 mod operand;
 mod serve;
 mod show;
+mod task;
 mod watch;
 
 use std::ffi::OsString;
@@ -36,7 +37,10 @@ const KV_ENDPOINT: &str = "tcp://127.0.0.1:5555";
 /// Where the server announces changes unless it is told otherwise (`spec`).
 const PUBLISH_ENDPOINT: &str = "tcp://127.0.0.1:5556";
 
-/// Tables with time to live, served over ZeroMQ, and the commands that talk to them.
+/// Where the server answers requests about tasks unless it is told otherwise (`spec`).
+const TASKS_ENDPOINT: &str = "tcp://127.0.0.1:5557";
+
+/// Tables with time to live and durable tasks, served over ZeroMQ, and the commands that talk to them.
 #[derive(Debug, Parser)]
 #[command(name = "spindle", version, arg_required_else_help = false)]
 struct Arguments {
@@ -52,6 +56,9 @@ enum Command {
     Client(client::Command),
     /// Print changes as they come, until Ctrl-C
     Watch(watch::Arguments),
+    /// Work with durable tasks
+    #[command(subcommand)]
+    Task(task::Command),
     /// Put load on a server, and print its throughput and its latencies
     Load(load::Flags),
 }
@@ -85,6 +92,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Serve(flags) => serve::run(flags),
         Command::Client(command) => client::run(command, out),
         Command::Watch(arguments) => watch::run(&arguments, out),
+        Command::Task(command) => task::run(command, out),
         Command::Load(flags) => load::run(flags, out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
@@ -165,7 +173,9 @@ mod tests {
 
     #[test]
     fn every_flag_and_operand_is_explained() {
-        for command in Arguments::command().get_subcommands() {
+        let arguments = Arguments::command();
+        let nested = arguments.get_subcommands().flat_map(clap::Command::get_subcommands);
+        for command in arguments.get_subcommands().chain(nested) {
             for argument in command.get_arguments() {
                 let id = argument.get_id();
                 assert!(argument.get_help().is_some(), "{} {id}", command.get_name());

@@ -1,20 +1,24 @@
 //! `spindle serve`: flags as they are typed, and the [`Config`] that comes of them.
 
 use std::io;
+use std::path::PathBuf;
 
+use clap::ArgAction;
 use clap::builder::TypedValueParser;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::Failure;
 use super::amount::{Amount, amount, bytes_within};
 use super::endpoint::{OFF, endpoint_or_off};
-use super::{KV_ENDPOINT, PUBLISH_ENDPOINT};
+use super::{KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
 use crate::allocator::{self, Choice, UnknownAllocator};
 use crate::limits::{
     CLIENT_BYTES_DEFAULT, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT, VALUE_BYTES_DEFAULT,
     VALUE_BYTES_MAX,
 };
-use crate::server::{self, Config, Error, Pin, available_bytes};
+use crate::protocols::spiderq::serve::{Settings, Version};
+use crate::server::{self, Config, Error, Pin, TasksConfig, available_bytes};
+use crate::tasks::Policy;
 
 /// Threads of libzmq, or workers: more than any host has use for.
 const THREADS_MAX: i64 = 1_024;
@@ -72,9 +76,57 @@ pub(super) struct Flags {
     #[arg(long, value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=THREADS_MAX))]
     io_threads: i32,
 
+    /// Serve durable tasks, here if an endpoint is given; off for not
+    #[arg(long, value_name = "ENDPOINT|off", num_args = 0..=1, default_value = OFF, default_missing_value = TASKS_ENDPOINT, value_parser = endpoint_or_off)]
+    tasks: String,
+
+    /// Which version of its protocol the Stats of tasks are answered in
+    #[arg(long, value_name = "1.3|1.4", default_value = "1.3", value_parser = version)]
+    spiderq_version: Version,
+
+    /// Whether clients of the tasks may end the server
+    #[arg(long, value_name = "allow|deny", default_value = "allow", action = ArgAction::Set, value_parser = allowed)]
+    terminate: bool,
+
+    /// Where tasks are kept, made when first needed
+    #[arg(long, value_name = "DIR", default_value = "./spindle-data")]
+    data: PathBuf,
+
+    /// When changes of tasks are on disk: always before they are answered, a time later, or never but when the system sees fit
+    #[arg(long, value_name = "always|never|MILLISECONDS", default_value = "always", value_parser = policy)]
+    sync: Policy,
+
     /// Where memory comes from: mimalloc, jemalloc or system [default: mimalloc]
     #[arg(long, value_name = "NAME")]
     allocator: Option<Choice>,
+}
+
+fn version(typed: &str) -> Result<Version, String> {
+    match typed {
+        "1.3" => Ok(Version::V1_3),
+        "1.4" => Ok(Version::V1_4),
+        _ => Err("there are 1.3 and 1.4".to_owned()),
+    }
+}
+
+fn allowed(typed: &str) -> Result<bool, String> {
+    match typed {
+        "allow" => Ok(true),
+        "deny" => Ok(false),
+        _ => Err("it is allow or deny".to_owned()),
+    }
+}
+
+fn policy(typed: &str) -> Result<Policy, String> {
+    match typed {
+        "always" => Ok(Policy::Always),
+        "never" => Ok(Policy::Never),
+        millis => match millis.parse() {
+            Ok(0) => Ok(Policy::Always),
+            Ok(millis) => Ok(Policy::Within(millis)),
+            Err(_) => Err("it is always, never, or a number of milliseconds".to_owned()),
+        },
+    }
 }
 
 fn threads() -> impl TypedValueParser<Value = usize> {
@@ -144,6 +196,11 @@ impl Flags {
             pin: self.pin,
             io_threads: self.io_threads,
             allocator,
+            tasks: Some(self.tasks).filter(|endpoint| endpoint != OFF).map(|endpoint| TasksConfig {
+                spiderq: Settings { endpoint, version: self.spiderq_version, terminate: self.terminate },
+                data: self.data,
+                sync: self.sync,
+            }),
         })
     }
 

@@ -15,7 +15,7 @@ use super::client::failure;
 use super::endpoint::Subscribe;
 use super::operand::{Table, name, shown, shown_in_json, table};
 use super::show::Format;
-use crate::protocols::kv::client::{Error, Subscriber};
+use crate::protocols::kv::client::{Disconnected, Error, Subscriber};
 use crate::protocols::kv::wire::{Kind, Notification};
 
 /// How long until a Ctrl-C is noticed while nothing changes.
@@ -75,7 +75,7 @@ fn print(change: &Notification<'_>, format: Format, out: &mut impl Write) -> Res
 /// What to do when the changes stop coming.
 fn lost(error: Error) -> Failure {
     match error {
-        Error::Lost { endpoint, .. } => Failure::Failed(format!(
+        Error::Disconnected(Disconnected::Lost { endpoint, .. }) => Failure::Failed(format!(
             "lost the connection to {endpoint}: watch again, and read what you watch, for changes went unheard"
         )),
         other => failure(other),

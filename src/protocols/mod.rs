@@ -1,4 +1,6 @@
 //! The four protocols: bytes on one side, verbs on the other. The only sockets of the crate are in here.
 
+mod connection;
 pub mod kv;
 pub mod sockets;
+pub mod spiderq;

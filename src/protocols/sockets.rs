@@ -55,7 +55,16 @@ impl Context {
     /// # Errors
     /// If the process has no descriptor left.
     pub fn router(&self, messages_in_pipe: i32) -> io::Result<Socket> {
+        self.router_for(messages_in_pipe, FRAME_BYTES_MAX)
+    }
+
+    /// The same, for frames of up to so many bytes; a larger one closes its connection.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn router_for(&self, messages_in_pipe: i32, frame_bytes: usize) -> io::Result<Socket> {
         let socket = self.socket(zmq::ROUTER)?;
+        must(socket.options.set_maxmsgsize(i64::try_from(frame_bytes).unwrap_or(i64::MAX)));
         must(socket.options.set_router_mandatory(true));
         must(socket.options.set_router_handover(true));
         must(socket.options.set_sndhwm(messages_in_pipe));

@@ -3,7 +3,9 @@
 //! ```text
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, kv::serve::bind                                  │
-//!                              └ threads: expiry, reaper, publisher, kv-worker-i, kv-queue       │
+//!                              │ threads: expiry, reaper, publisher, kv-worker-i, kv-queue       │
+//!                              └ if tasks are on: the store, threads: committer, spiderq         │
+//!     spiderq answers what was taken, then the committer has all on disk ◄───────────────────────┤
 //!     kv-queue answers what was taken and ends the workers ◄─────────────────────────────────────┤
 //!     tables close: expiry and reaper end, the publisher when all is announced ◄─────────────────┤
 //!     sockets send what they still hold, up to 5 s ◄─────────────────────────────────────────────┘
@@ -16,8 +18,10 @@ mod cores;
 mod descriptors;
 mod memory;
 mod signals;
+mod tasks;
 
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use thiserror::Error;
@@ -25,12 +29,15 @@ use thiserror::Error;
 pub use cores::{Pin, workers_default};
 pub use descriptors::raise as raise_descriptor_limit;
 pub use memory::available_bytes;
+pub use tasks::TasksConfig;
 
 use crate::allocator;
-use crate::clock::{Clock, wall_nanos};
+use crate::clock::{Clock, wall_millis, wall_nanos};
 use crate::limits::CHANGES_PER_WRITER;
 use crate::protocols::kv::serve::{self, Kv, ServeError, Stopper};
 use crate::protocols::sockets::Context;
+use crate::protocols::spiderq;
+use crate::store;
 use crate::tables::{Backstage, Settings, Tables};
 use crate::threads;
 
@@ -61,6 +68,8 @@ pub struct Config {
     pub io_threads: i32,
     /// The allocator that was asked for. It is in use since the process began, or it is not: nothing here changes it.
     pub allocator: allocator::Choice,
+    /// Durable tasks, if they are on.
+    pub tasks: Option<TasksConfig>,
 }
 
 /// Why the server does not run.
@@ -69,6 +78,12 @@ pub enum Error {
     /// The frontend could not be made.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The face of the tasks could not be made.
+    #[error(transparent)]
+    ServeTasks(#[from] spiderq::serve::ServeError),
+    /// The store could not be opened.
+    #[error(transparent)]
+    Store(#[from] store::Error),
     /// The system makes no more threads.
     #[error("the system makes no more threads: {0}")]
     Thread(#[source] io::Error),
@@ -117,6 +132,9 @@ fn print_ready(running: &Running) {
     if let Some(endpoint) = running.publish() {
         text.push_str(&format!("publish {endpoint}\n"));
     }
+    if let Some(endpoint) = running.tasks() {
+        text.push_str(&format!("tasks {endpoint}\n"));
+    }
     text.push_str("ready\n");
     let mut out = io::stdout().lock();
     // The server serves also when nobody reads what it prints.
@@ -127,7 +145,9 @@ fn print_ready(running: &Running) {
 pub struct Running {
     kv: Vec<String>,
     publish: Option<String>,
+    tasks: Option<String>,
     stopper: Stopper,
+    tasks_stopper: Option<spiderq::serve::Stopper>,
     tables: Tables,
     /// `kv-queue` and the workers: they end when the queue is told to stop.
     frontend: Vec<JoinHandle<()>>,
@@ -161,11 +181,15 @@ pub fn start(config: Config) -> Result<Running, Error> {
         worker_cores,
     };
     let Backstage { changes, expiry, reaper } = backstage;
-    let kv = serve::bind(&context, &settings, clock, &tables, changes)?;
+    let tasks = config.tasks.map(|config| tasks::open(&context, &config)).transpose()?;
+    let figures = tasks.as_ref().map(|tasks| Arc::clone(&tasks.figures));
+    let kv = serve::bind(&context, &settings, clock, (&tables, changes), figures)?;
     let mut running = Running {
         kv: kv.endpoints.clone(),
         publish: kv.publish.clone(),
+        tasks: tasks.as_ref().map(|tasks| tasks.spiderq.endpoint.clone()),
         stopper: kv.stopper.clone(),
+        tasks_stopper: tasks.as_ref().map(|tasks| tasks.spiderq.stopper.clone()),
         tables,
         frontend: Vec::new(),
         backstage: Vec::new(),
@@ -174,6 +198,9 @@ pub fn start(config: Config) -> Result<Running, Error> {
     running.start_backstage("expiry", move || expiry.run(|| clock.now()))?;
     running.start_backstage("reaper", move || reaper.run(|| clock.now()))?;
     running.start_frontend(kv, &settings.worker_cores)?;
+    if let Some(tasks) = tasks {
+        running.start_tasks(tasks)?;
+    }
     Ok(running)
 }
 
@@ -188,6 +215,12 @@ impl Running {
     #[must_use]
     pub fn publish(&self) -> Option<&str> {
         self.publish.as_deref()
+    }
+
+    /// Where tasks are asked for.
+    #[must_use]
+    pub fn tasks(&self) -> Option<&str> {
+        self.tasks.as_deref()
     }
 
     /// Takes no more, answers what was taken, publishes what was committed, and returns when all threads have ended and
@@ -212,6 +245,12 @@ impl Running {
         Ok(())
     }
 
+    fn start_tasks(&mut self, tasks: tasks::Opened) -> Result<(), Error> {
+        let tasks::Opened { committer, spiderq, .. } = tasks;
+        self.start_backstage("committer", || tasks::or_give_up(committer.run(wall_millis)))?;
+        self.start_one("spiderq", None, || tasks::or_give_up(spiderq.front.run()))
+    }
+
     fn start_one(
         &mut self,
         name: &str,
@@ -227,6 +266,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stopper.stop();
+        self.tasks_stopper.iter().for_each(spiderq::serve::Stopper::stop);
         join_in_reverse(&mut self.frontend);
         // The workers' sessions are gone with their threads.
         self.tables.close();

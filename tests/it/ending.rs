@@ -131,6 +131,7 @@ fn config() -> Config {
         pin: Pin::Off,
         io_threads: 1,
         allocator: spindle::allocator::in_use(),
+        tasks: None,
     }
 }
 

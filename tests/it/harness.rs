@@ -27,12 +27,19 @@ pub(crate) struct Server {
     output: BufReader<ChildStdout>,
     kv: Vec<String>,
     publish: Option<String>,
+    tasks: Option<String>,
 }
 
 impl Server {
     /// Starts a server on ports of its own, with these further flags, and waits until it is ready.
     pub(crate) fn start(flags: &[&str]) -> Self {
         Self::start_as(&["--kv", ANY_PORT, "--publish", ANY_PORT], flags)
+    }
+
+    /// Starts a server that serves only tasks, on a port of its own, with these further flags.
+    pub(crate) fn start_tasks(data: &Path, flags: &[&str]) -> Self {
+        let data = data.to_str().expect("the folder has a name");
+        Self::start_as(&["--kv", "off", "--publish", "off", "--tasks", ANY_PORT, "--data", data], flags)
     }
 
     /// Starts a server with exactly these flags, and waits until it is ready.
@@ -50,7 +57,7 @@ impl Server {
             .spawn()
             .expect("the server starts");
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
-        let mut server = Self { child, output, kv: Vec::new(), publish: None };
+        let mut server = Self { child, output, kv: Vec::new(), publish: None, tasks: None };
         server.read_until_ready();
         server
     }
@@ -69,6 +76,7 @@ impl Server {
             match (line.split_whitespace().next(), endpoint) {
                 (Some("kv"), Some(endpoint)) => self.kv.push(endpoint.to_owned()),
                 (Some("publish"), Some(endpoint)) => self.publish = Some(endpoint.to_owned()),
+                (Some("tasks"), Some(endpoint)) => self.tasks = Some(endpoint.to_owned()),
                 _ => {}
             }
         }
@@ -87,6 +95,11 @@ impl Server {
     /// Where notifications come from.
     pub(crate) fn publish(&self) -> &str {
         self.publish.as_deref().expect("the server publishes")
+    }
+
+    /// Where tasks are asked for.
+    pub(crate) fn tasks(&self) -> &str {
+        self.tasks.as_deref().expect("the server serves tasks")
     }
 
     /// The process.

@@ -38,6 +38,12 @@ mod serving;
 mod source;
 /// A table of a million elements goes while others work.
 mod taking_down;
+/// Durable tasks: the protocol, leases, the command line, and what is there after the end.
+mod tasks;
+/// Tasks after a server was killed, again and again, under load.
+mod tasks_crash;
+/// Tasks on a disk that is full, damaged or in use, and the sync before each answer.
+mod tasks_disk;
 /// The source text keeps the floors, the places of the dependencies and the house rules.
 mod tidy;
 /// Our ZMTP and libzmq's understand each other.

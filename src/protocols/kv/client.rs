@@ -11,7 +11,6 @@
 //!                  lost or late: the connection goes, in_flight = 0, and the error says what was unanswered
 //! ```
 
-mod connection;
 mod error;
 mod subscriber;
 
@@ -23,11 +22,12 @@ use std::time::Duration;
 
 use zmq::{Context, Message};
 
+pub use crate::protocols::connection::Disconnected;
 pub use error::Error;
 pub use subscriber::Subscriber;
 
 use super::wire::{Command, Malformed, Reply, Request, TableLine, TableName};
-use connection::{Connection, Target, Trouble};
+use crate::protocols::connection::{Connection, Target, Trouble};
 
 /// How long a client waits for a connection, and for each answer, unless it is told otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -101,7 +101,7 @@ impl Client {
     /// Connects, waiting up to [`TIMEOUT_DEFAULT`] for a server to be there.
     ///
     /// # Errors
-    /// [`Error::Endpoint`], [`Error::NoAnswer`], [`Error::Socket`]
+    /// [`Error::Disconnected`]
     pub fn connect(endpoint: &str) -> Result<Self, Error> {
         Self::connect_in(&Context::new(), endpoint, TIMEOUT_DEFAULT)
     }
@@ -111,7 +111,7 @@ impl Client {
     /// `timeout` bounds the connecting, and from then on the waiting for each answer.
     ///
     /// # Errors
-    /// [`Error::Endpoint`], [`Error::NoAnswer`], [`Error::Socket`]
+    /// [`Error::Disconnected`]
     pub fn connect_in(context: &Context, endpoint: &str, timeout: Duration) -> Result<Self, Error> {
         let mut client = Self {
             target: Target::requests(context, endpoint),
@@ -183,7 +183,7 @@ impl Client {
             Err(malformed) => {
                 self.connection = None;
                 self.in_flight.clear();
-                Err(self.target.malformed(malformed))
+                Err(Error::malformed(&self.target, malformed))
             }
         }
     }
@@ -367,7 +367,7 @@ impl Client {
             let made = Connection::open(&self.target, self.timeout);
             self.connection = Some(made.map_err(|trouble| self.give_up(trouble))?);
         }
-        self.connection.as_mut().ok_or_else(|| self.target.error(Trouble::Lost, 0, self.timeout))
+        self.connection.as_mut().ok_or_else(|| self.target.error(Trouble::Lost, 0, self.timeout).into())
     }
 
     /// Lets the connection go with all that is unanswered on it.
@@ -375,13 +375,14 @@ impl Client {
         self.connection = None;
         let unanswered = self.in_flight.len();
         self.in_flight.clear();
-        self.target.error(trouble, unanswered, self.timeout)
+        self.target.error(trouble, unanswered, self.timeout).into()
     }
 
     /// The server answered another question than the one that was asked.
     fn wrong_shape(&mut self) -> Error {
         self.connection = None;
-        self.target.malformed(Malformed { rule: "a reply has the frames of its command", given: self.frames.len() })
+        let given = self.frames.len();
+        Error::malformed(&self.target, Malformed { rule: "a reply has the frames of its command", given })
     }
 }
 

@@ -239,7 +239,7 @@ mod tests {
             }
             last = value;
         }
-        assert!(last.len() == 1 && last < &[255], "nobody announces, so the changes are used up");
+        assert!(last.len() == 1 && last < &[255][..], "nobody announces, so the changes are used up");
         let get: Request<'_> = Request::Get { table: T, key: K };
         assert_eq!(handle(&get, &mut batch, &context), Ok(Reply::Value(last)));
     }

@@ -12,7 +12,9 @@
 //!  "expiry": {"pending", "expired", "lag_micros": {…}},
 //!  "changes": {"waiting", "writer_waits", "published", "topics"},
 //!  "clients": {"known", "outstanding_bytes", "cut_off", "requests", "dropped_requests", "undeliverable_replies", …},
-//!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "resident_bytes"}}
+//!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "resident_bytes"},
+//!  "tasks": {"commits", "syncs",                                                null if there are none
+//!            "queues": [{"name", "ready", "leased", "dropped", "ran_out", "waiting", "oldest_ready_seconds"}]}}
 //! ```
 //! A table's name is text, or `0x…` where it is not.
 
@@ -24,9 +26,10 @@ use serde::Serialize;
 
 use super::wire::{Command, Reason};
 use crate::allocator;
-use crate::clock::{Clock, Now};
+use crate::clock::{Clock, Now, wall_millis};
 use crate::stats::{BusyMeter, Counter, Gauge, Latencies, Percentiles};
 use crate::tables::{Census, TableSummary, Tables};
+use crate::tasks::{Figures, QueueFigures};
 
 /// Nanoseconds in a microsecond.
 const NANOS_PER_MICRO: u64 = 1_000;
@@ -122,6 +125,7 @@ pub(super) struct Report {
     pub(super) workers: Vec<Arc<WorkerTally>>,
     pub(super) queue: Arc<QueueTally>,
     pub(super) publish: Arc<PublishTally>,
+    pub(super) tasks: Option<Arc<Figures>>,
 }
 
 impl Report {
@@ -140,6 +144,7 @@ impl Report {
             changes: self.changes(&census),
             clients: self.clients(),
             memory: MemoryLine::of(&census),
+            tasks: self.tasks.as_deref().map(|figures| TasksSection::of(figures, wall_millis())),
         };
         serde_json::to_string(&sheet).expect("numbers and text can be written as JSON")
     }
@@ -204,6 +209,7 @@ struct Sheet {
     changes: ChangesLine,
     clients: ClientsLine,
     memory: MemoryLine,
+    tasks: Option<TasksSection>,
 }
 
 #[derive(Serialize)]
@@ -274,6 +280,43 @@ fn printable(name: &[u8]) -> String {
         })
     };
     String::from_utf8(name.to_vec()).unwrap_or_else(hexadecimal)
+}
+
+#[derive(Serialize)]
+struct TasksSection {
+    commits: u64,
+    syncs: u64,
+    queues: Vec<TaskQueueLine>,
+}
+
+#[derive(Serialize)]
+struct TaskQueueLine {
+    name: String,
+    ready: u64,
+    leased: u64,
+    dropped: u64,
+    ran_out: u64,
+    waiting: u64,
+    oldest_ready_seconds: Option<f64>,
+}
+
+impl TasksSection {
+    /// As of `now`, in milliseconds of the wall clock.
+    fn of(figures: &Figures, now: u64) -> Self {
+        let line = |queue: &Arc<QueueFigures>| {
+            let counts = queue.counts();
+            TaskQueueLine {
+                name: printable(queue.name()),
+                ready: counts.ready,
+                leased: counts.leased,
+                dropped: counts.dropped,
+                ran_out: counts.ran_out,
+                waiting: queue.waiting(),
+                oldest_ready_seconds: queue.oldest().map(|since| now.saturating_sub(since) as f64 / 1e3),
+            }
+        };
+        Self { commits: figures.commits(), syncs: figures.syncs(), queues: figures.queues().iter().map(line).collect() }
+    }
 }
 
 #[derive(Serialize)]

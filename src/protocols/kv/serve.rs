@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::limits::REPLIES_IN_PIPE;
 use crate::protocols::sockets::{Bell, BindError, Context, Socket};
 use crate::tables::{Changes, Tables};
+use crate::tasks::Figures;
 
 /// What the frontend is told to be.
 #[derive(Clone, Debug)]
@@ -88,7 +89,7 @@ impl Stopper {
     }
 }
 
-/// Listens at all endpoints. Requests wait in the sockets until the parts run.
+/// Listens at all endpoints; STATS also tell of `tasks`. Requests wait in the sockets until the parts run.
 ///
 /// # Errors
 /// [`ServeError`] if an endpoint cannot be had, or the system has no descriptor left.
@@ -96,13 +97,13 @@ pub fn bind(
     context: &Context,
     settings: &Settings,
     clock: Clock,
-    tables: &Tables,
-    changes: Changes,
+    (tables, changes): (&Tables, Changes),
+    tasks: Option<Arc<Figures>>,
 ) -> Result<Kv, ServeError> {
     let stopper = Stopper::new()?;
     let (router, endpoints) = router(context, settings)?;
     let (xpub, publish) = publisher_socket(context, settings)?;
-    let report = Arc::new(report(settings, clock, tables));
+    let report = Arc::new(report(settings, clock, tables, tasks));
     let workers_stop = Arc::new(AtomicBool::new(false));
     let (backends, sockets) = pipes(context, settings.worker_cores.len())?;
     let workers = sockets.into_iter().zip(&report.workers).map(|(socket, tally)| Worker {
@@ -168,7 +169,7 @@ fn pipes(context: &Context, workers: usize) -> Result<(Vec<Socket>, Vec<Socket>)
     Ok((backends, sockets))
 }
 
-fn report(settings: &Settings, clock: Clock, tables: &Tables) -> Report {
+fn report(settings: &Settings, clock: Clock, tables: &Tables, tasks: Option<Arc<Figures>>) -> Report {
     let now = clock.now();
     let tally = |core: &Option<usize>| Arc::new(WorkerTally::new(now, *core));
     Report {
@@ -177,5 +178,6 @@ fn report(settings: &Settings, clock: Clock, tables: &Tables) -> Report {
         workers: settings.worker_cores.iter().map(tally).collect(),
         queue: Arc::new(QueueTally::default()),
         publish: Arc::new(PublishTally::default()),
+        tasks,
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use zmq::{Context, Message};
 
-use super::connection::{Connection, Target, Trouble};
 use super::{Error, TIMEOUT_DEFAULT};
+use crate::protocols::connection::{Connection, Target, Trouble};
 use crate::protocols::kv::wire::Notification;
 
 /// Hears the changes of tables.
@@ -27,7 +27,7 @@ use crate::protocols::kv::wire::Notification;
 /// ```
 ///
 /// A subscriber that hears the last change of a key knows its state, as long as it missed none. It misses what happens
-/// while it is not connected, which [`Error::Lost`] tells, and what goes past `--publish-hwm`, which nothing tells.
+/// while it is not connected, which [`super::Disconnected::Lost`] tells, and what goes past `--publish-hwm`, which nothing tells.
 pub struct Subscriber {
     target: Target,
     /// `None` after an error.
@@ -41,7 +41,7 @@ impl Subscriber {
     /// of their names. Changes are heard from a moment after it returns.
     ///
     /// # Errors
-    /// [`Error::Endpoint`], [`Error::NoAnswer`], [`Error::Socket`]
+    /// [`Error::Disconnected`]
     pub fn connect(endpoint: &str, prefixes: &[&[u8]]) -> Result<Self, Error> {
         Self::connect_in(&Context::new(), endpoint, prefixes, TIMEOUT_DEFAULT)
     }
@@ -49,7 +49,7 @@ impl Subscriber {
     /// Connects within a context that is shared with others. A subscriber takes three of the context's sockets.
     ///
     /// # Errors
-    /// [`Error::Endpoint`], [`Error::NoAnswer`], [`Error::Socket`]
+    /// [`Error::Disconnected`]
     pub fn connect_in(context: &Context, endpoint: &str, prefixes: &[&[u8]], timeout: Duration) -> Result<Self, Error> {
         let target = Target::notifications(context, endpoint, prefixes);
         let connection = Connection::open(&target, timeout).map_err(|trouble| target.error(trouble, 0, timeout))?;
@@ -61,7 +61,7 @@ impl Subscriber {
     /// After an error it connects anew. What changed in between went unheard: read the tables again.
     ///
     /// # Errors
-    /// [`Error::Lost`], [`Error::Malformed`], [`Error::Socket`]; after one of them also [`Error::NoAnswer`]
+    /// [`Error::Disconnected`], [`Error::Malformed`]
     pub fn receive(&mut self, timeout: Duration) -> Result<Option<Notification<'_>>, Error> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
@@ -76,14 +76,14 @@ impl Subscriber {
             Err(Trouble::Late) => return Ok(None),
             Err(trouble) => {
                 self.connection = None;
-                return Err(self.target.error(trouble, 0, timeout));
+                return Err(self.target.error(trouble, 0, timeout).into());
             }
         }
         match Notification::decode(&self.frames) {
             Ok(notification) => Ok(Some(notification)),
             Err(malformed) => {
                 self.connection = None;
-                Err(self.target.malformed(malformed))
+                Err(Error::malformed(&self.target, malformed))
             }
         }
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use zmq::{Context, SNDMORE, Socket};
 
 use super::{Client, Error, Subscriber};
+use crate::protocols::connection::Disconnected;
 use crate::protocols::kv::wire::{Kind, Reason, Reply, Request, TableName};
 
 /// Long enough for anything that shall come.
@@ -133,7 +134,7 @@ fn an_empty_table_is_not_taken_for_an_envelope() {
 fn an_endpoint_that_is_none_is_named() {
     for endpoint in ["here", "tcp://", "tcp://127.0.0.1:port", "carrier-pigeon://a", "ipc://a\0b"] {
         let refused = Client::connect(endpoint).err();
-        assert!(matches!(refused, Some(Error::Endpoint { .. })), "{endpoint}: {refused:?}");
+        assert!(matches!(refused, Some(Error::Disconnected(Disconnected::Endpoint { .. }))), "{endpoint}: {refused:?}");
     }
 }
 
@@ -143,7 +144,7 @@ fn a_server_that_is_not_there_is_waited_for_and_then_named() {
     let directory = tempfile::tempdir().unwrap();
     let endpoint = format!("ipc://{}/nobody", directory.path().display());
     let error = Client::connect_in(&context, &endpoint, MOMENT).err().unwrap();
-    assert_eq!(error, Error::NoAnswer { endpoint, timeout: MOMENT });
+    assert_eq!(error, Error::Disconnected(Disconnected::NoAnswer { endpoint, timeout: MOMENT }));
 }
 
 #[test]
@@ -169,7 +170,7 @@ fn a_late_answer_is_never_taken_for_the_next() {
     let (_, slow) = next_request(&server);
     client.set_timeout(MOMENT);
     let late = client.receive().unwrap_err();
-    assert!(matches!(late, Error::NoAnswer { .. }));
+    assert!(matches!(late, Error::Disconnected(Disconnected::NoAnswer { .. })));
     assert_eq!(client.in_flight(), 0);
     answer(&server, &id, &[b"\x01", b"slow"]);
 
@@ -196,7 +197,7 @@ fn what_came_before_a_loss_is_read_before_the_loss_is_told() {
     assert_eq!(client.receive(), Ok(Reply::Done));
     assert_eq!(client.receive(), Ok(Reply::Done));
     let lost = client.receive().unwrap_err();
-    assert!(matches!(lost, Error::Lost { unanswered: 1, .. }), "{lost}");
+    assert!(matches!(lost, Error::Disconnected(Disconnected::Lost { unanswered: 1, .. })), "{lost}");
 }
 
 #[test]
@@ -247,5 +248,5 @@ fn a_subscriber_hears_what_it_asked_for_and_is_told_of_a_loss() {
     assert_eq!(subscriber.receive(MOMENT), Ok(None));
     drop(publisher);
     let error = subscriber.receive(PATIENCE).unwrap_err();
-    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert!(matches!(error, Error::Disconnected(Disconnected::Lost { .. })), "{error}");
 }

@@ -7,15 +7,15 @@
 //!           connect ──► CONNECT_RETRIED: nobody there     ──► another socket, until the time is up
 //!                   └─► HANDSHAKE_SUCCEEDED: usable ──► DISCONNECTED: read what has come, then Lost
 //! ```
+//! What is not here: any byte of a protocol, and what is to be done when a connection is gone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use thiserror::Error;
 use zmq::{Context, DONTWAIT, Message, PollEvents, SNDMORE, Socket, SocketEvent, SocketType};
 
-use super::Error;
 use crate::clock::Clock;
-use crate::protocols::kv::wire::Malformed;
 
 /// How long libzmq shall wait before it reconnects by itself, in milliseconds: for ever. (A negative number would make
 /// it throw away what has come and is not read yet.)
@@ -30,6 +30,39 @@ const NOTIFICATIONS_MAX: i32 = crate::limits::PUBLISH_HWM_DEFAULT;
 
 /// Gives each monitor in the process a name of its own.
 static MONITORS: AtomicU64 = AtomicU64::new(0);
+
+/// Why there is no connection, by what the caller can do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Disconnected {
+    /// Nothing can be connected to this endpoint: correct it.
+    #[error("cannot use endpoint {endpoint} ({problem}): it should look like tcp://HOST:PORT or ipc://PATH")]
+    Endpoint {
+        /// The endpoint as it was given.
+        endpoint: String,
+        /// What libzmq says about it.
+        problem: String,
+    },
+    /// Nobody connected or answered in time: start the server, or wait longer. Whether what was asked has been done is
+    /// unknown.
+    #[error("no answer from {endpoint} within {} s: is a server running there?", timeout.as_secs_f64())]
+    NoAnswer {
+        /// Where the server should be.
+        endpoint: String,
+        /// How long it was waited for.
+        timeout: Duration,
+    },
+    /// The connection is gone: ask again. Whether what was unanswered has been done is unknown.
+    #[error("lost the connection to {endpoint} with {unanswered} requests unanswered: ask again")]
+    Lost {
+        /// Where the server was.
+        endpoint: String,
+        /// Requests that were sent and not answered.
+        unanswered: usize,
+    },
+    /// libzmq itself failed: it is out of sockets, descriptors or memory.
+    #[error("libzmq failed ({0}): raise the limits of open files or of sockets in its context")]
+    Socket(String),
+}
 
 /// Where to connect to, and as what.
 pub(super) struct Target {
@@ -78,19 +111,20 @@ impl Target {
         }
     }
 
-    /// What a user is told.
-    pub(super) fn error(&self, trouble: Trouble, unanswered: usize, timeout: Duration) -> Error {
-        let endpoint = self.endpoint.clone();
-        match trouble {
-            Trouble::Late => Error::NoAnswer { endpoint, timeout },
-            Trouble::Lost => Error::Lost { endpoint, unanswered },
-            Trouble::Endpoint(error) => Error::Endpoint { endpoint, problem: error.message().to_owned() },
-            Trouble::Socket(error) => Error::Socket(error.message().to_owned()),
-        }
+    /// Where it is.
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
     }
 
-    pub(super) fn malformed(&self, malformed: Malformed) -> Error {
-        Error::Malformed { endpoint: self.endpoint.clone(), malformed }
+    /// What a user is told.
+    pub(super) fn error(&self, trouble: Trouble, unanswered: usize, timeout: Duration) -> Disconnected {
+        let endpoint = self.endpoint.clone();
+        match trouble {
+            Trouble::Late => Disconnected::NoAnswer { endpoint, timeout },
+            Trouble::Lost => Disconnected::Lost { endpoint, unanswered },
+            Trouble::Endpoint(error) => Disconnected::Endpoint { endpoint, problem: error.message().to_owned() },
+            Trouble::Socket(error) => Disconnected::Socket(error.message().to_owned()),
+        }
     }
 
     /// A socket that knows all it needs before it connects.
@@ -238,7 +272,7 @@ fn watch(context: &Context, socket: &Socket, events: i32) -> zmq::Result<Socket>
 fn monitor_name() -> String {
     // Relaxed: the number only has to be unique.
     let number = MONITORS.fetch_add(1, Ordering::Relaxed);
-    format!("inproc://spindle-kv-client-{number}")
+    format!("inproc://spindle-client-{number}")
 }
 
 /// The next event that the monitor has: two bytes and a value in the byte order of this machine, then a frame with the

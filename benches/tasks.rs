@@ -1,0 +1,380 @@
+//! Durable tasks beside beanstalkd and Redis: each Add, Lend and Repay is on disk before it is answered.
+//!
+//! ```text
+//! cargo bench --bench tasks
+//! cargo bench --bench tasks -- --clients 1,8,64 --rounds 5 --seconds 1 --only spindle
+//! ```
+//! beanstalkd with `-f0`, Redis with `appendfsync always`, Spindle with `--sync always`; all on the same disk, in folders of their
+//! own. The clients are threads of this process that wait for each answer on a plain socket, the same for all sides; sides take
+//! turns in each round, and a figure is the median of the rounds. Payloads have 200 bytes. *Add*: `put`, `RPUSH`, Add. *Lend and Repay*:
+//! `reserve` and `delete`, `LMOVE` to a list of what is held and `LREM` from it, Lend and Repay with Drop; the two count as one.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    missing_docs,
+    reason = "a bench that fails should say where"
+)]
+
+#[path = "compare/meet.rs"]
+mod meet;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use meet::meet;
+use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
+use spindle::zmtp::{Part, SocketType, encode_frame};
+
+const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
+const PAYLOAD: [u8; 200] = [b'p'; 200];
+/// How long a lease is, in milliseconds: longer than a run.
+const LEASE: u64 = 600_000;
+
+fn main() {
+    let Some(plan) = Plan::from(&std::env::args().skip(1).collect::<Vec<_>>()) else {
+        eprintln!("usage: [--clients 1,8,64] [--rounds 5] [--seconds 1] [--only spindle,beanstalkd,redis]");
+        std::process::exit(2);
+    };
+    let sides: Vec<Side> = [Side::spindle(), Side::beanstalkd(), Side::redis()].into_iter().flatten().collect();
+    let sides: Vec<Side> = sides.into_iter().filter(|side| plan.wants(side.name)).collect();
+    println!("| | clients | {} |", sides.iter().map(|side| side.name).collect::<Vec<_>>().join(" | "));
+    println!("|---|---:|{}", "---:|".repeat(sides.len()));
+    for clients in &plan.clients {
+        let mut figures: Vec<[Figures; 2]> = sides.iter().map(|_| Default::default()).collect();
+        for _ in 0..plan.rounds {
+            for (side, figures) in sides.iter().zip(&mut figures) {
+                figures[0].add(&side.run(*clients, plan.seconds, Work::Add));
+                figures[1].add(&side.run(*clients, plan.seconds, Work::LendAndRepay));
+            }
+        }
+        for (work, name) in ["Add", "Lend and Repay"].into_iter().enumerate() {
+            let cells: Vec<String> = figures.iter().map(|figures| figures[work].cell()).collect();
+            println!("| {name} | {clients} | {} |", cells.join(" | "));
+        }
+    }
+    println!("\nThousands a second / p50 / p99 in µs, {} rounds of {} s", plan.rounds, plan.seconds);
+}
+
+struct Plan {
+    clients: Vec<usize>,
+    rounds: usize,
+    seconds: f64,
+    only: Option<Vec<String>>,
+}
+
+impl Plan {
+    fn from(arguments: &[String]) -> Option<Self> {
+        let mut plan = Self { clients: vec![1, 8, 64], rounds: 5, seconds: 1.0, only: None };
+        let mut arguments = arguments.iter().filter(|argument| *argument != "--bench");
+        while let Some(name) = arguments.next() {
+            let value = arguments.next()?;
+            match name.as_str() {
+                "--clients" => plan.clients = value.split(',').map(|text| text.parse().ok()).collect::<Option<_>>()?,
+                "--rounds" => plan.rounds = value.parse().ok()?,
+                "--seconds" => plan.seconds = value.parse().ok()?,
+                "--only" => plan.only = Some(value.split(',').map(str::to_owned).collect()),
+                _ => return None,
+            }
+        }
+        Some(plan)
+    }
+
+    fn wants(&self, side: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only.iter().any(|name| name == side))
+    }
+}
+
+/// What was measured of one side, round by round.
+#[derive(Default)]
+struct Figures {
+    rates: Vec<f64>,
+    latencies: Option<Histogram<u64>>,
+}
+
+impl Figures {
+    fn add(&mut self, (rate, latencies): &(f64, Histogram<u64>)) {
+        self.rates.push(*rate);
+        match &mut self.latencies {
+            Some(all) => all.add(latencies).unwrap(),
+            None => self.latencies = Some(latencies.clone()),
+        }
+    }
+
+    fn cell(&self) -> String {
+        let mut rates = self.rates.clone();
+        rates.sort_by(f64::total_cmp);
+        let all = self.latencies.as_ref().unwrap();
+        let micros = |quantile| all.value_at_quantile(quantile) / 1_000;
+        format!("{:.1} / {} / {}", rates[rates.len() / 2] / 1e3, micros(0.5), micros(0.99))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Add,
+    LendAndRepay,
+}
+
+#[derive(Clone, Copy)]
+enum Protocol {
+    Spiderq,
+    Beanstalk,
+    Resp,
+}
+
+/// A server, killed when dropped.
+struct Side {
+    name: &'static str,
+    protocol: Protocol,
+    address: String,
+    child: Child,
+    /// Keys that were given to tasks.
+    keys: AtomicU64,
+    _folder: tempfile::TempDir,
+}
+
+impl Side {
+    fn spindle() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = Command::new(SPINDLE)
+            .args(["serve", "--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*", "--data"])
+            .arg(folder.path().join("data"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let address = lines
+            .take_while(|line| line != "ready")
+            .find_map(|line| line.strip_prefix("tasks tcp://").map(str::to_owned))
+            .unwrap();
+        Some(Self::of("spindle", Protocol::Spiderq, address, child, folder))
+    }
+
+    fn beanstalkd() -> Option<Self> {
+        Self::that_listens("beanstalkd", Protocol::Beanstalk, |port, folder| {
+            ["beanstalkd", "-l", "127.0.0.1", "-p", port, "-b", folder, "-f0"].map(str::to_owned).to_vec()
+        })
+    }
+
+    fn redis() -> Option<Self> {
+        Self::that_listens("redis", Protocol::Resp, |port, folder| {
+            let flags = "--bind 127.0.0.1 --save '' --appendonly yes --appendfsync always --port";
+            let mut words = vec!["redis-server".to_owned()];
+            words.extend(flags.split(' ').map(|word| word.replace('\'', "")));
+            words.extend([port.to_owned(), "--dir".to_owned(), folder.to_owned()]);
+            words
+        })
+    }
+
+    fn that_listens(
+        name: &'static str,
+        protocol: Protocol,
+        command: impl Fn(&str, &str) -> Vec<String>,
+    ) -> Option<Self> {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let words = command(&address.port().to_string(), folder.path().to_str().unwrap());
+        let started = Command::new(&words[0]).args(&words[1..]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let Ok(mut child) = started else {
+            eprintln!("{name} is not installed and is left out");
+            return None;
+        };
+        while TcpStream::connect(address).is_err() {
+            assert!(child.try_wait().unwrap().is_none(), "{name} has ended");
+        }
+        Some(Self::of(name, protocol, address.to_string(), child, folder))
+    }
+
+    fn of(name: &'static str, protocol: Protocol, address: String, child: Child, folder: tempfile::TempDir) -> Self {
+        Self { name, protocol, address, child, keys: AtomicU64::new(0), _folder: folder }
+    }
+
+    /// Rate, and latencies in nanoseconds.
+    fn run(&self, clients: usize, seconds: f64, work: Work) -> (f64, Histogram<u64>) {
+        let over = AtomicBool::new(false);
+        let connections: Vec<Connection> = (0..clients).map(|_| Connection::open(self)).collect();
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = connections
+                .into_iter()
+                .map(|connection| scope.spawn(|| drive(connection, self, work, &over)))
+                .collect();
+            std::thread::sleep(Duration::from_secs_f64(seconds));
+            over.store(true, Ordering::Relaxed);
+            let mut all = Histogram::new(3).unwrap();
+            threads.into_iter().for_each(|thread| all.add(thread.join().unwrap()).unwrap());
+            (all.len() as f64 / start.elapsed().as_secs_f64(), all)
+        })
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+fn drive(mut connection: Connection, side: &Side, work: Work, over: &AtomicBool) -> Histogram<u64> {
+    let mut latencies = Histogram::new(3).unwrap();
+    while !over.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        let done = match work {
+            Work::Add => connection.add(side.keys.fetch_add(1, Ordering::Relaxed)),
+            Work::LendAndRepay => connection.lend_and_repay(),
+        };
+        if !done {
+            break;
+        }
+        latencies.record(start.elapsed().as_nanos() as u64).unwrap();
+    }
+    latencies
+}
+
+struct Connection {
+    protocol: Protocol,
+    stream: TcpStream,
+    /// `inbox[read..]` has come and is not used.
+    inbox: Vec<u8>,
+    read: usize,
+    out: Vec<u8>,
+}
+
+impl Connection {
+    fn open(side: &Side) -> Self {
+        let (stream, inbox) = match side.protocol {
+            Protocol::Spiderq => meet(&side.address, SocketType::Dealer),
+            Protocol::Beanstalk | Protocol::Resp => {
+                let stream = TcpStream::connect(&side.address).unwrap();
+                stream.set_nodelay(true).unwrap();
+                (stream, Vec::new())
+            }
+        };
+        Self { protocol: side.protocol, stream, inbox, read: 0, out: Vec::new() }
+    }
+
+    fn add(&mut self, number: u64) -> bool {
+        match self.protocol {
+            Protocol::Spiderq => {
+                let key = format!("{number:016}");
+                let request = Request::Add { key: key.as_bytes(), value: &PAYLOAD, mode: AddMode::Tail };
+                self.ask(&request, |reply| assert_eq!(reply, Reply::Added));
+            }
+            Protocol::Beanstalk => {
+                self.say(&[b"put 0 0 600 200\r\n", &PAYLOAD, b"\r\n"]);
+                assert!(self.line().starts_with(b"INSERTED"));
+            }
+            Protocol::Resp => {
+                let value = payload(number);
+                self.say(&[b"*3\r\n$5\r\nRPUSH\r\n$5\r\nready\r\n$200\r\n", &value, b"\r\n"]);
+                assert!(self.line().starts_with(b":"));
+            }
+        }
+        true
+    }
+
+    /// False: there was none.
+    fn lend_and_repay(&mut self) -> bool {
+        match self.protocol {
+            Protocol::Spiderq => {
+                let mut lent = None;
+                self.ask(&Request::Lend { timeout_ms: LEASE, mode: LendMode::Poll }, |reply| {
+                    if let Reply::Lent { lend_key, key, value } = reply {
+                        assert_eq!(value, PAYLOAD);
+                        lent = Some((lend_key, key.to_vec()));
+                    }
+                });
+                let Some((lend_key, key)) = lent else { return false };
+                let repay = Request::Repay { lend_key, key: &key, value: b"done", status: RepayStatus::Drop };
+                self.ask(&repay, |reply| assert_eq!(reply, Reply::Repaid));
+            }
+            Protocol::Beanstalk => {
+                self.say(&[b"reserve-with-timeout 0\r\n"]);
+                let line = String::from_utf8(self.line()).unwrap();
+                let Some(rest) = line.strip_prefix("RESERVED ") else { return false };
+                let id = rest.split(' ').next().unwrap().to_owned();
+                self.bytes(202);
+                self.say(&[b"delete ", id.as_bytes(), b"\r\n"]);
+                assert!(self.line().starts_with(b"DELETED"));
+            }
+            Protocol::Resp => {
+                self.say(&[b"*5\r\n$5\r\nLMOVE\r\n$5\r\nready\r\n$4\r\nheld\r\n$4\r\nLEFT\r\n$5\r\nRIGHT\r\n"]);
+                if !self.line().starts_with(b"$200") {
+                    return false;
+                }
+                let value = self.bytes(202);
+                self.say(&[b"*4\r\n$4\r\nLREM\r\n$4\r\nheld\r\n$1\r\n1\r\n$200\r\n", &value[..200], b"\r\n"]);
+                assert!(self.line().starts_with(b":1"));
+            }
+        }
+        true
+    }
+
+    fn ask(&mut self, request: &Request<'_>, read: impl FnOnce(Reply<'_>)) {
+        let mut body = Vec::with_capacity(256);
+        request.encode(&mut body);
+        self.out.clear();
+        encode_frame(&mut self.out, &body, false);
+        self.stream.write_all(&self.out).unwrap();
+        loop {
+            let decoded = Part::decode(&self.inbox[self.read..], 1 << 20).unwrap();
+            if let Some((Part::Frame { body, .. }, length)) = decoded {
+                read(Reply::decode(body).unwrap());
+                self.read += length;
+                return;
+            }
+            self.receive();
+        }
+    }
+
+    fn say(&mut self, parts: &[&[u8]]) {
+        self.out.clear();
+        parts.iter().for_each(|part| self.out.extend_from_slice(part));
+        self.stream.write_all(&self.out).unwrap();
+    }
+
+    fn line(&mut self) -> Vec<u8> {
+        loop {
+            let bytes = &self.inbox[self.read..];
+            if let Some(end) = bytes.windows(2).position(|two| two == b"\r\n") {
+                let line = bytes[..end].to_vec();
+                self.read += end + 2;
+                return line;
+            }
+            self.receive();
+        }
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        while self.inbox.len() - self.read < count {
+            self.receive();
+        }
+        let bytes = self.inbox[self.read..self.read + count].to_vec();
+        self.read += count;
+        bytes
+    }
+
+    fn receive(&mut self) {
+        self.inbox.drain(..self.read);
+        self.read = 0;
+        let mut some = [0; 4096];
+        let count = self.stream.read(&mut some).unwrap();
+        assert!(count > 0, "the server is there");
+        self.inbox.extend_from_slice(&some[..count]);
+    }
+}
+
+/// Redis tells what is held by its value: each has its own.
+fn payload(number: u64) -> Vec<u8> {
+    let mut value = PAYLOAD.to_vec();
+    value[..16].copy_from_slice(format!("{number:016}").as_bytes());
+    value
+}

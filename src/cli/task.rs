@@ -1,0 +1,254 @@
+//! `spindle task`: durable tasks, for people.
+
+use std::io::{self, Write};
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
+
+use super::client::read_both;
+use super::endpoint::endpoint;
+use super::operand::{Operand, operand, shown, shown_in_json};
+use super::show::{self, Format};
+use super::{Failure, TASKS_ENDPOINT};
+use crate::protocols::spiderq::client::{Client, Disconnected, Error};
+use crate::protocols::spiderq::wire::{AddMode, Counters, LendMode, RepayStatus};
+
+/// What Stats list, in the older version and in the newer one.
+const NAMES_1_3: [&str; 8] = ["count", "add", "update", "lookup", "lend", "repay", "heartbeat", "stats"];
+const NAMES_1_4: [&str; 10] =
+    ["ping", "count", "add", "update", "lookup", "remove", "lend", "repay", "heartbeat", "stats"];
+
+/// What can be asked.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Print how many tasks are ready to be lent
+    Count(OfServer),
+    /// Add a task
+    Add(Add),
+    /// Replace the value of a task, whatever its state
+    Update(Update),
+    /// Take the next task for a time, and print it
+    Lend(Lend),
+    /// Give a task back with a value
+    Repay(Repay),
+    /// Keep a task for more or less time
+    Heartbeat(Heartbeat),
+    /// Print how many requests of each kind the server has answered
+    Stats(OfServer),
+    /// Print the value of a task, whatever its state
+    Lookup(OfTask),
+    /// Have everything on disk
+    Flush(OfServer),
+    /// Remove a task, whatever its state
+    Remove(OfTask),
+}
+
+/// Where to ask, and how to print the answer.
+#[derive(Debug, Args)]
+pub(super) struct OfServer {
+    /// Where the server answers requests about tasks
+    #[arg(long, value_name = "ENDPOINT", default_value = TASKS_ENDPOINT, value_parser = endpoint)]
+    connect: String,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct OfTask {
+    /// Key of the task: text, 0x… for bytes, or - for standard input
+    #[arg(value_parser = operand())]
+    key: Operand,
+    #[command(flatten)]
+    of: OfServer,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Add {
+    /// Key of the task: text, 0x… for bytes, or - for standard input
+    #[arg(value_parser = operand())]
+    key: Operand,
+    /// Its value: text, 0x… for bytes, or - for standard input
+    #[arg(value_parser = operand())]
+    value: Operand,
+    /// Put it before all others
+    #[arg(long)]
+    head: bool,
+    #[command(flatten)]
+    of: OfServer,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Update {
+    /// Key of the task: text, 0x… for bytes, or - for standard input
+    #[arg(value_parser = operand())]
+    key: Operand,
+    /// Its new value: text, 0x… for bytes, or - for standard input
+    #[arg(value_parser = operand())]
+    value: Operand,
+    #[command(flatten)]
+    of: OfServer,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Lend {
+    /// How long, in milliseconds
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000)]
+    timeout: u64,
+    /// Wait until there is a task
+    #[arg(long)]
+    wait: bool,
+    #[command(flatten)]
+    of: OfServer,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Repay {
+    /// What the task was lent with
+    lend_key: u64,
+    /// Key of the task: text, 0x… for bytes, or - for standard input
+    #[arg(value_parser = operand())]
+    key: Operand,
+    /// Its new value: text, 0x… for bytes, or - for standard input
+    #[arg(value_parser = operand())]
+    value: Operand,
+    /// What becomes of it
+    #[arg(long, value_enum)]
+    status: Status,
+    #[command(flatten)]
+    of: OfServer,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Heartbeat {
+    /// What the task was lent with
+    lend_key: u64,
+    /// Key of the task: text, 0x… for bytes, or - for standard input
+    #[arg(value_parser = operand())]
+    key: Operand,
+    /// How long from now, in milliseconds; 0 gives it back
+    #[arg(long, value_name = "MILLISECONDS")]
+    timeout: u64,
+    #[command(flatten)]
+    of: OfServer,
+}
+
+/// What becomes of a task that is repaid.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Status {
+    /// Back, twice as far from the front
+    Penalty,
+    /// Back, half as far from the front
+    Reward,
+    /// Back to the front
+    Front,
+    /// Out of the queue for good; key and value stay
+    Drop,
+}
+
+impl From<Status> for RepayStatus {
+    fn from(status: Status) -> Self {
+        match status {
+            Status::Penalty => Self::Penalty,
+            Status::Reward => Self::Reward,
+            Status::Front => Self::Front,
+            Status::Drop => Self::Drop,
+        }
+    }
+}
+
+/// Asks, and prints the answer.
+///
+/// # Errors
+/// [`Failure`] if it could not be asked, was refused, or could not be printed.
+pub(super) fn run(command: Command, out: &mut impl Write) -> Result<(), Failure> {
+    match command {
+        Command::Count(of) => {
+            let count = of.connect()?.count().map_err(failure)?;
+            of.format.print(out, &format!("{count}\n"), &json!({ "count": count }))
+        }
+        Command::Add(Add { key, value, head, of }) => {
+            let (key, value) = read_both(key, value)?;
+            let mode = if head { AddMode::Head } else { AddMode::Tail };
+            let added = of.connect()?.add(&key, &value, mode).map_err(failure)?;
+            of.done(added, "there is a task of this key: see `spindle task lookup`, or change it with `update`", out)
+        }
+        Command::Update(Update { key, value, of }) => {
+            let (key, value) = read_both(key, value)?;
+            let updated = of.connect()?.update(&key, &value).map_err(failure)?;
+            of.done(updated, NO_TASK, out)
+        }
+        Command::Lend(lend) => self::lend(&lend, out),
+        Command::Repay(Repay { lend_key, key, value, status, of }) => {
+            let (key, value) = read_both(key, value)?;
+            let repaid = of.connect()?.repay(lend_key, &key, &value, status.into()).map_err(failure)?;
+            of.done(repaid, NO_LEASE, out)
+        }
+        Command::Heartbeat(Heartbeat { lend_key, key, timeout, of }) => {
+            let key = key.read(io::stdin())?;
+            let kept = of.connect()?.heartbeat(lend_key, &key, timeout).map_err(failure)?;
+            of.done(kept, NO_LEASE, out)
+        }
+        Command::Stats(of) => stats(&of, out),
+        Command::Lookup(OfTask { key, of }) => {
+            let key = key.read(io::stdin())?;
+            let found = of.connect()?.lookup(&key).map_err(failure)?;
+            let value = found.ok_or_else(|| Failure::Failed(NO_TASK.to_owned()))?;
+            of.format.print(out, &show::value(&value), &json!({ "value": shown_in_json(&value) }))
+        }
+        Command::Flush(of) => {
+            of.connect()?.flush().map_err(failure)?;
+            of.format.done(out)
+        }
+        Command::Remove(OfTask { key, of }) => {
+            let key = key.read(io::stdin())?;
+            let removed = of.connect()?.remove(&key).map_err(failure)?;
+            of.done(removed, NO_TASK, out)
+        }
+    }
+}
+
+const NO_TASK: &str = "there is no task of this key: add it with `spindle task add`";
+const NO_LEASE: &str = "it is not lent with this key: its time was up, or it was given back; nothing was changed";
+
+impl OfServer {
+    fn connect(&self) -> Result<Client, Failure> {
+        Client::connect(&self.connect).map_err(failure)
+    }
+
+    fn done(&self, done: bool, otherwise: &str, out: &mut impl Write) -> Result<(), Failure> {
+        if done { self.format.done(out) } else { Err(Failure::Failed(otherwise.to_owned())) }
+    }
+}
+
+fn lend(lend: &Lend, out: &mut impl Write) -> Result<(), Failure> {
+    let mode = if lend.wait { LendMode::Block } else { LendMode::Poll };
+    let lent = lend.of.connect()?.lend(lend.timeout, mode).map_err(failure)?;
+    let lent = lent.ok_or_else(|| Failure::Failed("no task is ready: wait for one with --wait".to_owned()))?;
+    let text = format!("{} {}\n{}", lent.lend_key, shown(&lent.key), show::value(&lent.value));
+    let json = json!({
+        "lend_key": lent.lend_key,
+        "key": shown_in_json(&lent.key),
+        "value": shown_in_json(&lent.value),
+    });
+    lend.of.format.print(out, &text, &json)
+}
+
+fn stats(of: &OfServer, out: &mut impl Write) -> Result<(), Failure> {
+    let counters: serde_json::Map<_, _> = match of.connect()?.stats().map_err(failure)? {
+        Counters::Eight(counters) => NAMES_1_3.iter().zip(counters).map(named).collect(),
+        Counters::Ten(counters) => NAMES_1_4.iter().zip(counters).map(named).collect(),
+    };
+    let json = serde_json::Value::Object(counters);
+    of.format.print(out, &show::outline(&json), &json)
+}
+
+fn named((name, count): (&&str, u64)) -> (String, serde_json::Value) {
+    ((*name).to_owned(), json!(count))
+}
+
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Disconnected(Disconnected::Endpoint { .. }) => Failure::Usage(error.to_string()),
+        _ => Failure::Failed(error.to_string()),
+    }
+}

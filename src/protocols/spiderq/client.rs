@@ -1,0 +1,337 @@
+//! A blocking client: one method for each request, and a pipeline for those in a hurry.
+//!
+//! It is a DEALER that sends its request alone, the cheapest form that the protocol has. Answers are told apart by their order
+//! alone, so a connection is used only as long as none can be missing: after a timeout, a loss or nonsense it is dropped, and
+//! made anew for the next request. Nothing is ever sent twice. What was lent to a connection that is dropped before it has heard of
+//! it goes back.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use thiserror::Error;
+use zmq::{Context, Message};
+
+use super::wire::{AddMode, Counters, Fault, LendMode, Malformed, RepayStatus, Reply, Request};
+use crate::protocols::connection::{Connection, Target, Trouble};
+
+pub use crate::protocols::connection::Disconnected;
+
+/// How long a client waits for a connection, and for each answer, unless it is told otherwise.
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
+
+/// How long a Lend that blocks waits: 20 days, near to the longest time that libzmq can poll for.
+const BLOCKED: Duration = Duration::from_secs(20 * 86_400);
+
+/// Why there is no good answer, by what the caller can do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Error {
+    /// There is no connection, or no answer.
+    #[error(transparent)]
+    Disconnected(#[from] Disconnected),
+    /// The server does not understand the request: key or value are too long, or it does not allow that.
+    #[error("the server refuses this request: {0}")]
+    Refused(Fault),
+    /// What answers is no server of this protocol: look at the endpoint.
+    #[error("{endpoint} does not speak this protocol ({malformed}): is it the right endpoint?")]
+    Malformed {
+        /// Who answered.
+        endpoint: String,
+        /// What was wrong with the answer.
+        malformed: Malformed,
+    },
+}
+
+/// A task that was lent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lent {
+    /// What to repay it with.
+    pub lend_key: u64,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+/// One connection to a server.
+///
+/// ```no_run
+/// use spindle::protocols::spiderq::client::{Client, Error};
+/// use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
+///
+/// # fn main() -> Result<(), Error> {
+/// let mut client = Client::connect("tcp://127.0.0.1:5557")?;
+/// client.add(b"page-1", b"https://example.com", AddMode::Tail)?;
+/// if let Some(task) = client.lend(60_000, LendMode::Poll)? {
+///     client.repay(task.lend_key, &task.key, b"done", RepayStatus::Drop)?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The methods of the requests wait for their own answer, so they are for a client that has nothing in flight; they panic
+/// otherwise.
+pub struct Client {
+    target: Target,
+    timeout: Duration,
+    /// `None` before the first request after an error.
+    connection: Option<Connection>,
+    /// Tags of what was asked and not answered yet, the oldest first.
+    in_flight: VecDeque<u8>,
+    /// The last message received; replies borrow from it.
+    frames: Vec<Message>,
+    /// A request that is being written.
+    bytes: Vec<u8>,
+}
+
+impl Client {
+    /// Connects, waiting up to [`TIMEOUT_DEFAULT`] for a server to be there.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`]
+    pub fn connect(endpoint: &str) -> Result<Self, Error> {
+        Self::connect_in(&Context::new(), endpoint, TIMEOUT_DEFAULT)
+    }
+
+    /// Connects within a context that is shared with others. A client takes three of the context's sockets.
+    ///
+    /// `timeout` bounds the connecting, and from then on the waiting for each answer.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`]
+    pub fn connect_in(context: &Context, endpoint: &str, timeout: Duration) -> Result<Self, Error> {
+        let mut client = Self {
+            target: Target::requests(context, endpoint),
+            timeout,
+            connection: None,
+            in_flight: VecDeque::new(),
+            frames: Vec::new(),
+            bytes: Vec::new(),
+        };
+        client.connection()?;
+        Ok(client)
+    }
+
+    /// From now on, how long a new connection and each answer may take.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Requests sent and not answered yet.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Sends a request without waiting for its answer. Answers come in the order of the requests, but for those to Lends that
+    /// block: do not mix these with others.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`]; nothing is in flight after one.
+    pub fn send(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        let timeout = self.timeout;
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        request.encode(&mut bytes);
+        let sent = self.connection()?.send(&bytes, false, timeout);
+        self.bytes = bytes;
+        self.in_flight.push_back(request.tag());
+        sent.map_err(|trouble| self.give_up(trouble))
+    }
+
+    /// Waits for the answer to the oldest request in flight. An error of the protocol is an answer.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`], [`Error::Malformed`]; nothing is in flight after one.
+    ///
+    /// # Panics
+    /// If nothing is in flight.
+    pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
+        self.receive_within(self.timeout)
+    }
+
+    fn receive_within(&mut self, timeout: Duration) -> Result<Reply<'_>, Error> {
+        assert!(!self.in_flight.is_empty(), "receive is for what was asked");
+        let Some(connection) = self.connection.as_mut() else {
+            return Err(self.give_up(Trouble::Lost));
+        };
+        if let Err(trouble) = connection.receive(&mut self.frames, timeout) {
+            return Err(self.give_up(trouble));
+        }
+        let frame = self.frames.last().map_or(&[][..], |frame| frame);
+        match Reply::decode(frame) {
+            Ok(reply) => {
+                self.in_flight.pop_front();
+                Ok(reply)
+            }
+            Err(malformed) => {
+                self.connection = None;
+                self.in_flight.clear();
+                Err(Error::Malformed { endpoint: self.target.endpoint().to_owned(), malformed })
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------------- requests
+
+    /// Whether anybody is there.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn ping(&mut self) -> Result<(), Error> {
+        self.call(&Request::Ping, |reply| (reply == Reply::Pong).then_some(()))
+    }
+
+    /// How many tasks are ready to be lent.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn count(&mut self) -> Result<u32, Error> {
+        self.call(&Request::Count, |reply| match reply {
+            Reply::Counted(total) => Some(total),
+            _ => None,
+        })
+    }
+
+    /// Adds a task. False: the key is known, and nothing has changed.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn add(&mut self, key: &[u8], value: &[u8], mode: AddMode) -> Result<bool, Error> {
+        self.call(&Request::Add { key, value, mode }, |reply| either(reply, Reply::Added, Reply::Kept))
+    }
+
+    /// Replaces a value. False: there is no such task.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        self.call(&Request::Update { key, value }, |reply| either(reply, Reply::Updated, Reply::NotFound))
+    }
+
+    /// Takes the next task for so many milliseconds; with [`LendMode::Block`] it waits for one, up to 20 days. None: there
+    /// is no task, or the server ends.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn lend(&mut self, timeout_ms: u64, mode: LendMode) -> Result<Option<Lent>, Error> {
+        let patience = if mode == LendMode::Block { BLOCKED } else { self.timeout };
+        self.call_within(patience, &Request::Lend { timeout_ms, mode }, |reply| match reply {
+            Reply::Lent { lend_key, key, value } => {
+                Some(Some(Lent { lend_key, key: key.to_vec(), value: value.to_vec() }))
+            }
+            Reply::QueueEmpty => Some(None),
+            _ => None,
+        })
+    }
+
+    /// Gives a task back. False: it is not lent with this key, and nothing has changed.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn repay(&mut self, lend_key: u64, key: &[u8], value: &[u8], status: RepayStatus) -> Result<bool, Error> {
+        let request = Request::Repay { lend_key, key, value, status };
+        self.call(&request, |reply| either(reply, Reply::Repaid, Reply::NotFound))
+    }
+
+    /// Keeps a task for so many milliseconds from now. False: it is not lent with this key, and nothing has changed.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn heartbeat(&mut self, lend_key: u64, key: &[u8], timeout_ms: u64) -> Result<bool, Error> {
+        let request = Request::Heartbeat { lend_key, key, timeout_ms };
+        self.call(&request, |reply| either(reply, Reply::Heartbeaten, Reply::Skipped))
+    }
+
+    /// How many requests of each kind were answered.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn stats(&mut self) -> Result<Counters, Error> {
+        self.call(&Request::Stats, |reply| match reply {
+            Reply::StatsGot(counters) => Some(counters),
+            _ => None,
+        })
+    }
+
+    /// Ends the server, once everything acknowledged is on disk.
+    ///
+    /// # Errors
+    /// [`Error`]; [`Error::Refused`] if the server does not allow it.
+    pub fn terminate(&mut self) -> Result<(), Error> {
+        self.call(&Request::Terminate, |reply| (reply == Reply::Terminated).then_some(()))
+    }
+
+    /// The value of a task, whatever its state; none if there is no such task.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn lookup(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.call(&Request::Lookup { key }, |reply| match reply {
+            Reply::ValueFound(value) => Some(Some(value.to_vec())),
+            Reply::ValueNotFound => Some(None),
+            _ => None,
+        })
+    }
+
+    /// Has everything on disk before it returns.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn flush(&mut self) -> Result<(), Error> {
+        self.call(&Request::Flush, |reply| (reply == Reply::Flushed).then_some(()))
+    }
+
+    /// Removes a task, whatever its state. False: there is none.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn remove(&mut self, key: &[u8]) -> Result<bool, Error> {
+        self.call(&Request::Remove { key }, |reply| either(reply, Reply::Removed, Reply::NotRemoved))
+    }
+
+    // --------------------------------------------------------------------------------------------------------- pieces
+
+    fn call<T>(&mut self, request: &Request<'_>, read: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
+        self.call_within(self.timeout, request, read)
+    }
+
+    /// Sends one request and waits for its answer; `read` makes something of it, unless it is an answer to another question.
+    fn call_within<T>(
+        &mut self,
+        patience: Duration,
+        request: &Request<'_>,
+        read: impl FnOnce(Reply<'_>) -> Option<T>,
+    ) -> Result<T, Error> {
+        assert!(self.in_flight.is_empty(), "receive what is in flight first");
+        self.send(request)?;
+        let read = match self.receive_within(patience)? {
+            Reply::Error(fault) => return Err(Error::Refused(fault)),
+            reply => read(reply),
+        };
+        read.ok_or_else(|| {
+            self.connection = None;
+            Error::Malformed { endpoint: self.target.endpoint().to_owned(), malformed: Malformed::Tag }
+        })
+    }
+
+    /// The connection, made anew if the last one is gone.
+    fn connection(&mut self) -> Result<&mut Connection, Error> {
+        if self.connection.is_none() {
+            let made = Connection::open(&self.target, self.timeout);
+            self.connection = Some(made.map_err(|trouble| self.give_up(trouble))?);
+        }
+        self.connection.as_mut().ok_or_else(|| self.target.error(Trouble::Lost, 0, self.timeout).into())
+    }
+
+    /// Lets the connection go with all that is unanswered on it.
+    fn give_up(&mut self, trouble: Trouble) -> Error {
+        self.connection = None;
+        let unanswered = self.in_flight.len();
+        self.in_flight.clear();
+        self.target.error(trouble, unanswered, self.timeout).into()
+    }
+}
+
+fn either(reply: Reply<'_>, yes: Reply<'_>, no: Reply<'_>) -> Option<bool> {
+    if reply == yes { Some(true) } else { (reply == no).then_some(false) }
+}

@@ -1,0 +1,369 @@
+//! The loop between the clients and the queue: it receives, decodes, asks, and sends what is answered.
+//!
+//! ```text
+//! ROUTER ─► split, decode ─► Tasks::ask, a burst at a time ═► committer
+//!   ▲                          │ pending: envelope, kind              │
+//!   └── post ◄── encode ◄── reply ◄── read the value ◄═ deliveries ◄══╝
+//! ```
+//! Everything takes its turn in the queue, also what is not understood: so a client that does not wait for answers gets them
+//! in the order of its requests, but for Lends that block. The thread sleeps on the socket and a bell, which the committer
+//! rings; while the committer has too much to do it does not receive, and what clients send waits in their connections.
+//!
+//! What is not here: the bytes (`wire`), what requests mean (`handle`, `tasks`), and clients that do not read (`post`).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, Sender, unbounded};
+use slab::Slab;
+use thiserror::Error;
+
+use super::handle::{asked, reply};
+use super::post::{Address, Lease, Letter, Post};
+use super::wire::{Counters, Fault, Field, Reply, Request};
+use crate::limits::{
+    ASK_BURST, CLIENT_BYTES_DEFAULT, LINGER, MESSAGE_FRAMES_MAX, REPLIES_IN_PIPE, TASK_FRAME_BYTES_MAX,
+    TASK_REQUESTS_MAX,
+};
+use crate::protocols::sockets::{Bell, BindError, Context, Frame, wait};
+use crate::store;
+use crate::tasks::{self, Ask, Committer, Delivery, Face, Outcome, Payload, QueueId, Tasks, Ticket};
+
+/// How often replies are tried again that could not be sent.
+const RETRY: Duration = Duration::from_millis(5);
+/// Kinds of requests, by their tags.
+const TAGS: usize = 13;
+/// The tag of a request that ends the server.
+const TERMINATE: u8 = 0x08;
+/// What StatsGot lists, as tags of requests.
+const LISTED_1_3: [usize; 8] = [0x01, 0x02, 0x03, 0x09, 0x04, 0x05, 0x06, 0x07];
+/// The same of the later version.
+const LISTED_1_4: [usize; 10] = [0x0B, 0x01, 0x02, 0x03, 0x09, 0x0C, 0x04, 0x05, 0x06, 0x07];
+
+/// Which version of the protocol StatsGot is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// Eight counters.
+    V1_3,
+    /// Ten.
+    V1_4,
+}
+
+/// What the face is told to be.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where requests come in.
+    pub endpoint: String,
+    /// How Stats are answered.
+    pub version: Version,
+    /// Whether clients may end the server.
+    pub terminate: bool,
+}
+
+/// Why the face could not be made.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// Nothing listens at the endpoint.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The system gives no more sockets.
+    #[error("the system gives no more sockets: {0}")]
+    Socket(#[from] io::Error),
+}
+
+/// What runs, and where it listens.
+pub struct Spiderq {
+    /// For the thread `spiderq`.
+    pub front: Front,
+    /// Tells it to take no more.
+    pub stopper: Stopper,
+    /// Where requests come in, with the port that the system chose.
+    pub endpoint: String,
+}
+
+/// Tells the face to take no more requests, answer those that were taken, and end.
+#[derive(Clone, Debug)]
+pub struct Stopper {
+    stop: Arc<AtomicBool>,
+    bell: Bell,
+}
+
+impl Stopper {
+    /// Does that. May be called from any thread, and more than once.
+    pub fn stop(&self) {
+        // Release: pairs with the Acquire in the loop; the bell comes after it.
+        self.stop.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+}
+
+/// Listens, and has the committer deliver answers about `queue` here. `terminated` is called when a client has ended the server.
+///
+/// # Errors
+/// [`ServeError`] if the endpoint cannot be had, or the system has no descriptor left.
+pub fn bind(
+    context: &Context,
+    settings: &Settings,
+    (committer, tasks, queue): (&mut Committer, Tasks, QueueId),
+    terminated: Box<dyn Fn() + Send>,
+) -> Result<Spiderq, ServeError> {
+    let mut router = context.router_for(REPLIES_IN_PIPE, TASK_FRAME_BYTES_MAX)?;
+    let endpoint = router.bind(&settings.endpoint)?;
+    let stopper = Stopper { stop: Arc::new(AtomicBool::new(false)), bell: Bell::new()? };
+    let (sender, deliveries) = unbounded();
+    let face = committer.face(Box::new(Mailbox { sender, bell: stopper.bell.clone() }));
+    let front = Front {
+        post: Post::new(router, CLIENT_BYTES_DEFAULT),
+        stopper: stopper.clone(),
+        deliveries,
+        tasks,
+        queue,
+        face,
+        version: settings.version,
+        terminate: settings.terminate,
+        terminated,
+        pending: Slab::new(),
+        burst: Vec::with_capacity(ASK_BURST),
+        answered: [0; TAGS],
+        lost: Vec::new(),
+    };
+    Ok(Spiderq { front, stopper, endpoint })
+}
+
+/// The committer's end. There are never more answers in it than requests are pending.
+struct Mailbox {
+    sender: Sender<Delivery>,
+    bell: Bell,
+}
+
+impl Face for Mailbox {
+    fn deliver(&self, delivery: Delivery) {
+        // The face outlives the committer; if it has failed, the process is about to end.
+        let _failed = self.sender.send(delivery);
+        self.bell.ring();
+    }
+}
+
+/// A request that is not answered yet.
+enum Pending {
+    /// Of this tag, from there.
+    Asked(u8, Address),
+    /// Not understood.
+    Faulty(Fault, Address),
+    /// A lease that comes back; nobody hears of it.
+    Undo,
+}
+
+/// The face, ready to run.
+pub struct Front {
+    post: Post,
+    stopper: Stopper,
+    deliveries: Receiver<Delivery>,
+    tasks: Tasks,
+    queue: QueueId,
+    face: usize,
+    version: Version,
+    terminate: bool,
+    terminated: Box<dyn Fn() + Send>,
+    /// By the number of the ticket.
+    pending: Slab<Pending>,
+    /// What is to be asked next.
+    burst: Vec<Ask>,
+    /// By the tag.
+    answered: [u64; TAGS],
+    /// Leases that have reached nobody.
+    lost: Vec<Lease>,
+}
+
+impl Front {
+    /// The loop of the thread. Returns when it was told to stop and everything that was taken is answered.
+    ///
+    /// # Errors
+    /// [`store::Error`] if a value cannot be read.
+    pub fn run(mut self) -> Result<(), store::Error> {
+        // Acquire: pairs with the Release in `Stopper::stop`.
+        while !self.stopper.stop.load(Ordering::Acquire) {
+            self.rest();
+            self.answer()?;
+            if self.has_room() {
+                self.take();
+            }
+        }
+        self.tasks.dismiss();
+        while !self.pending.is_empty() {
+            self.wait_for_answers();
+            self.answer()?;
+        }
+        self.post.router().set_linger(LINGER);
+        Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.pending.len() < TASK_REQUESTS_MAX && !self.tasks.is_full()
+    }
+
+    fn rest(&self) {
+        if self.has_room() {
+            wait(&[self.post.router()], &self.stopper.bell, self.post.holds().then_some(RETRY));
+        } else {
+            self.wait_for_answers();
+        }
+    }
+
+    fn wait_for_answers(&self) {
+        wait(&[], &self.stopper.bell, Some(RETRY));
+    }
+
+    // ------------------------------------------------------------------------------------------------------- requests
+
+    /// Takes what clients have sent, a burst at most, and asks it.
+    fn take(&mut self) {
+        let mut id = Frame::new();
+        while self.burst.len() < ASK_BURST && self.post.router().receive(&mut id) {
+            self.take_one(std::mem::take(&mut id));
+        }
+        self.ask();
+    }
+
+    fn ask(&mut self) {
+        if !self.burst.is_empty() {
+            let burst = std::mem::replace(&mut self.burst, Vec::with_capacity(ASK_BURST));
+            self.tasks.ask(burst);
+        }
+    }
+
+    /// Takes the message of which the routing id has been received.
+    fn take_one(&mut self, id: Frame) {
+        let Some(mut envelope) = self.receive_rest(&id) else { return };
+        let Some(frame) = envelope.pop().filter(|_| !self.post.is_cut(&id)) else { return };
+        let decoded = Request::decode(&frame).and_then(|request| self.permitted(request));
+        let (pending, request) = match decoded {
+            Ok(request) => (Ok(request.tag()), asked(&request)),
+            Err(fault) => (Err(fault), tasks::Request::Nothing),
+        };
+        let address = Address::of(id, envelope, frame);
+        let pending = match pending {
+            Ok(tag) => Pending::Asked(tag, address),
+            Err(fault) => Pending::Faulty(fault, address),
+        };
+        self.put(pending, request);
+    }
+
+    /// The frames behind the routing id; none if there are more than anybody has use for.
+    fn receive_rest(&self, id: &Frame) -> Option<Vec<Frame>> {
+        let mut frames = Vec::with_capacity(2);
+        let mut more = id.more();
+        while more {
+            let mut frame = Frame::new();
+            self.post.router().receive_rest(&mut frame);
+            more = frame.more();
+            if frames.len() <= MESSAGE_FRAMES_MAX {
+                frames.push(frame);
+            }
+        }
+        (frames.len() <= MESSAGE_FRAMES_MAX).then_some(frames)
+    }
+
+    /// A request that the server is told to refuse is none.
+    fn permitted<'r>(&self, request: Request<'r>) -> Result<Request<'r>, Fault> {
+        match request {
+            Request::Terminate if !self.terminate => {
+                Err(Fault::Offending { field: Field::UnknownTag, offending: TERMINATE })
+            }
+            other => Ok(other),
+        }
+    }
+
+    fn put(&mut self, pending: Pending, request: tasks::Request) {
+        let number = self.pending.insert(pending) as u64;
+        let ticket = Ticket { face: self.face, number };
+        self.burst.push(Ask { queue: self.queue, ticket, request });
+    }
+
+    // -------------------------------------------------------------------------------------------------------- answers
+
+    /// Sends what has been answered.
+    fn answer(&mut self) -> Result<(), store::Error> {
+        while let Ok(delivery) = self.deliveries.try_recv() {
+            for (number, outcome) in &delivery.answers {
+                let number = usize::try_from(*number).expect("a ticket is a place in the slab");
+                let pending = self.pending.remove(number);
+                self.answer_one(pending, outcome, &delivery)?;
+            }
+        }
+        if self.post.holds() {
+            self.post.retry(&mut self.lost);
+        }
+        self.take_back();
+        Ok(())
+    }
+
+    fn answer_one(&mut self, pending: Pending, outcome: &Outcome, delivery: &Delivery) -> Result<(), store::Error> {
+        let mut bytes = Vec::with_capacity(64);
+        let mut lease = None;
+        let address = match pending {
+            Pending::Undo => return Ok(()),
+            Pending::Faulty(fault, address) => {
+                Reply::Error(fault).encode(&mut bytes);
+                address
+            }
+            Pending::Asked(tag, address) => {
+                self.count(tag);
+                let value = payload(outcome).map(|payload| delivery.read(payload)).transpose()?;
+                let value = value.as_deref().unwrap_or_default();
+                reply(outcome, value).unwrap_or_else(|| self.own(tag)).encode(&mut bytes);
+                if let Outcome::Leased { token, key, .. } = outcome {
+                    lease = Some(Lease { token: *token, key: key.clone() });
+                }
+                address
+            }
+        };
+        let ends = bytes == [0x0C];
+        self.post.send(Letter { address, reply: Frame::from(&*bytes), lease }, &mut self.lost);
+        if ends {
+            (self.terminated)();
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, tag: u8) {
+        if let Some(count) = self.answered.get_mut(usize::from(tag)) {
+            *count += 1;
+        }
+    }
+
+    /// The reply to a request that has only waited for its turn.
+    fn own(&self, tag: u8) -> Reply<'static> {
+        match tag {
+            0x07 => Reply::StatsGot(self.stats()),
+            TERMINATE => Reply::Terminated,
+            0x0A => Reply::Flushed,
+            _ => Reply::Pong,
+        }
+    }
+
+    fn stats(&self) -> Counters {
+        let count = |tag: usize| self.answered.get(tag).copied().unwrap_or_default();
+        match self.version {
+            Version::V1_3 => Counters::Eight(LISTED_1_3.map(count)),
+            Version::V1_4 => Counters::Ten(LISTED_1_4.map(count)),
+        }
+    }
+
+    /// Leases of which nobody has heard go back.
+    fn take_back(&mut self) {
+        for Lease { token, key } in std::mem::take(&mut self.lost) {
+            self.put(Pending::Undo, tasks::Request::Undo { token, key });
+        }
+        self.ask();
+    }
+}
+
+fn payload(outcome: &Outcome) -> Option<&Payload> {
+    match outcome {
+        Outcome::Leased { payload, .. } | Outcome::Found(payload) => Some(payload),
+        _ => None,
+    }
+}

@@ -1,0 +1,41 @@
+//! The bytes of the `spiderq` protocol. Nothing here does I/O or knows a queue; what is decoded borrows from its input.
+//!
+//! A request and its reply are one frame each, the last of their messages. Integers are big-endian; `bytes` are a length of
+//! four bytes and that many bytes.
+//!
+//! ```text
+//! tag  request     fields                                        replies (tag)
+//! 0B   Ping                                                      Pong 11
+//! 01   Count                                                     Counted 01 total:u32
+//! 02   Add         key:bytes value:bytes [mode:u8]               Added 02, Kept 03
+//! 03   Update      key:bytes value:bytes                         Updated 04, NotFound 05
+//! 04   Lend        timeout_ms:u64 mode:u8                        Lent 06 lend_key:u64 key:bytes value:bytes, QueueEmpty 10
+//! 05   Repay       lend_key:u64 key:bytes value:bytes status:u8  Repaid 07, NotFound 05
+//! 06   Heartbeat   lend_key:u64 key:bytes timeout_ms:u64         Heartbeaten 08, Skipped 09
+//! 07   Stats                                                     StatsGot 0A and 8 or 10 counters of 8 bytes
+//! 08   Terminate                                                 Terminated 0C
+//! 09   Lookup      key:bytes                                     ValueFound 0D value:bytes, ValueNotFound 0E
+//! 0A   Flush                                                     Flushed 0F
+//! 0C   Remove      key:bytes                                     Removed 12, NotRemoved 13
+//!      (what is not understood)                                  Error 0B field:u8, and required:u32 given:u32 or offending:u8
+//! ```
+//! ```
+//! use spindle::protocols::spiderq::wire::{AddMode, Reply, Request};
+//!
+//! let request = Request::Add { key: b"k", value: b"v", mode: AddMode::Tail };
+//! let mut bytes = Vec::new();
+//! request.encode(&mut bytes);
+//! assert_eq!(Request::decode(&bytes), Ok(request));
+//! assert_eq!(Reply::decode(&[0x02]), Ok(Reply::Added));
+//! ```
+
+mod fault;
+mod fields;
+mod reply;
+mod request;
+#[cfg(test)]
+mod tests;
+
+pub use fault::{Fault, Field};
+pub use reply::{Counters, Malformed, Reply};
+pub use request::{AddMode, LendMode, RepayStatus, Request};

@@ -1,0 +1,68 @@
+//! Fields, one after the other, of both requests and replies.
+
+use super::fault::{Fault, Field};
+use crate::limits::{TASK_KEY_BYTES_MAX, TASK_VALUE_BYTES_MAX};
+
+/// Bytes from which fields are taken.
+pub(super) struct Fields<'b>(pub(super) &'b [u8]);
+
+impl<'b> Fields<'b> {
+    /// The next byte, if there is one.
+    pub(super) fn optional(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
+    }
+
+    pub(super) fn byte(&mut self, field: Field) -> Result<u8, Fault> {
+        self.array::<1>(field).map(|[byte]| byte)
+    }
+
+    pub(super) fn long(&mut self, field: Field) -> Result<u64, Fault> {
+        self.array(field).map(u64::from_be_bytes)
+    }
+
+    /// A key: its length, and so many bytes.
+    pub(super) fn key(&mut self, length: Field, key: Field) -> Result<&'b [u8], Fault> {
+        self.run(length, key, TASK_KEY_BYTES_MAX)
+    }
+
+    /// A value: its length, and so many bytes.
+    pub(super) fn value(&mut self, length: Field, value: Field) -> Result<&'b [u8], Fault> {
+        self.run(length, value, TASK_VALUE_BYTES_MAX)
+    }
+
+    fn run(&mut self, length: Field, field: Field, most: usize) -> Result<&'b [u8], Fault> {
+        let required = self.array(length).map(u32::from_be_bytes)?;
+        if required as usize > most {
+            return Err(Fault::Truncated { field, required, given: count(most) });
+        }
+        let Some((run, rest)) = self.0.split_at_checked(required as usize) else {
+            return Err(Fault::Truncated { field, required, given: count(self.0.len()) });
+        };
+        self.0 = rest;
+        Ok(run)
+    }
+
+    fn array<const N: usize>(&mut self, field: Field) -> Result<[u8; N], Fault> {
+        let Some((array, rest)) = self.0.split_first_chunk() else {
+            return Err(Fault::Truncated { field, required: count(N), given: count(self.0.len()) });
+        };
+        self.0 = rest;
+        Ok(*array)
+    }
+}
+
+/// Appends a length and so many bytes.
+///
+/// # Panics
+/// If there are 4 GiB or more.
+pub(super) fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    let length = u32::try_from(bytes.len()).expect("keys and values are shorter than 4 GiB");
+    out.extend(length.to_be_bytes());
+    out.extend(bytes);
+}
+
+fn count(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}

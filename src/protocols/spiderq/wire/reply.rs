@@ -1,0 +1,224 @@
+//! Replies.
+
+use thiserror::Error;
+
+use super::fault::{Fault, Field};
+use super::fields::encode_bytes;
+
+const COUNTED: u8 = 0x01;
+const ADDED: u8 = 0x02;
+const KEPT: u8 = 0x03;
+const UPDATED: u8 = 0x04;
+const NOT_FOUND: u8 = 0x05;
+const LENT: u8 = 0x06;
+const REPAID: u8 = 0x07;
+const HEARTBEATEN: u8 = 0x08;
+const SKIPPED: u8 = 0x09;
+const STATS_GOT: u8 = 0x0A;
+const ERROR: u8 = 0x0B;
+const TERMINATED: u8 = 0x0C;
+const VALUE_FOUND: u8 = 0x0D;
+const VALUE_NOT_FOUND: u8 = 0x0E;
+const FLUSHED: u8 = 0x0F;
+const QUEUE_EMPTY: u8 = 0x10;
+const PONG: u8 = 0x11;
+const REMOVED: u8 = 0x12;
+const NOT_REMOVED: u8 = 0x13;
+
+/// How many requests of each kind were answered since the server started; the one that asks is among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counters {
+    /// Of version 1.3: count, add, update, lookup, lend, repay, heartbeat, stats.
+    Eight([u64; 8]),
+    /// Of version 1.4: ping, count, add, update, lookup, remove, lend, repay, heartbeat, stats.
+    Ten([u64; 10]),
+}
+
+/// What the server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply<'b> {
+    /// Here I am.
+    Pong,
+    /// So many tasks are ready to be lent.
+    Counted(u32),
+    /// The task is in the queue.
+    Added,
+    /// The key is known, and nothing has changed.
+    Kept,
+    /// The value is replaced.
+    Updated,
+    /// There is no such task, or no such lease, and nothing has changed.
+    NotFound,
+    /// The next task.
+    Lent {
+        /// What to repay it with.
+        lend_key: u64,
+        /// Its key.
+        key: &'b [u8],
+        /// Its value.
+        value: &'b [u8],
+    },
+    /// No task is ready.
+    QueueEmpty,
+    /// The task is back, and the value stored.
+    Repaid,
+    /// The lease has another deadline.
+    Heartbeaten,
+    /// There is no such lease, and nothing has changed.
+    Skipped,
+    /// What was answered.
+    StatsGot(Counters),
+    /// The server ends; everything is on disk.
+    Terminated,
+    /// The value of the task.
+    ValueFound(&'b [u8]),
+    /// There is no such task.
+    ValueNotFound,
+    /// Everything is on disk.
+    Flushed,
+    /// The task is gone.
+    Removed,
+    /// There was no such task.
+    NotRemoved,
+    /// The request was not understood, and nothing has changed.
+    Error(Fault),
+}
+
+/// A reply that no server of this protocol sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Malformed {
+    /// It is empty, or its first byte stands for nothing.
+    #[error("an answer of an unknown kind")]
+    Tag,
+    /// It ends too early, or goes on too long.
+    #[error("an answer of the wrong length")]
+    Length,
+    /// An error without a meaning.
+    #[error("an error of an unknown kind")]
+    Field,
+}
+
+impl<'b> Reply<'b> {
+    /// Appends the reply.
+    ///
+    /// # Panics
+    /// If key or value have 4 GiB or more.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.tag());
+        match *self {
+            Self::Counted(total) => out.extend(total.to_be_bytes()),
+            Self::Lent { lend_key, key, value } => {
+                out.extend(lend_key.to_be_bytes());
+                encode_bytes(key, out);
+                encode_bytes(value, out);
+            }
+            Self::StatsGot(Counters::Eight(counters)) => out.extend(counters.map(u64::to_be_bytes).as_flattened()),
+            Self::StatsGot(Counters::Ten(counters)) => out.extend(counters.map(u64::to_be_bytes).as_flattened()),
+            Self::ValueFound(value) => encode_bytes(value, out),
+            Self::Error(Fault::Truncated { field, required, given }) => {
+                out.push(field.number());
+                out.extend(required.to_be_bytes());
+                out.extend(given.to_be_bytes());
+            }
+            Self::Error(Fault::Offending { field, offending }) => out.extend([field.number(), offending]),
+            _ => {}
+        }
+    }
+
+    /// The first byte.
+    #[must_use]
+    pub fn tag(&self) -> u8 {
+        match self {
+            Self::Pong => PONG,
+            Self::Counted(_) => COUNTED,
+            Self::Added => ADDED,
+            Self::Kept => KEPT,
+            Self::Updated => UPDATED,
+            Self::NotFound => NOT_FOUND,
+            Self::Lent { .. } => LENT,
+            Self::QueueEmpty => QUEUE_EMPTY,
+            Self::Repaid => REPAID,
+            Self::Heartbeaten => HEARTBEATEN,
+            Self::Skipped => SKIPPED,
+            Self::StatsGot(_) => STATS_GOT,
+            Self::Terminated => TERMINATED,
+            Self::ValueFound(_) => VALUE_FOUND,
+            Self::ValueNotFound => VALUE_NOT_FOUND,
+            Self::Flushed => FLUSHED,
+            Self::Removed => REMOVED,
+            Self::NotRemoved => NOT_REMOVED,
+            Self::Error(_) => ERROR,
+        }
+    }
+
+    /// Reads a reply.
+    ///
+    /// # Errors
+    /// [`Malformed`] if it is none.
+    pub fn decode(bytes: &'b [u8]) -> Result<Self, Malformed> {
+        let (&tag, body) = bytes.split_first().ok_or(Malformed::Tag)?;
+        let plain = |reply| if body.is_empty() { Ok(reply) } else { Err(Malformed::Length) };
+        match tag {
+            PONG => plain(Self::Pong),
+            COUNTED => body.try_into().map(u32::from_be_bytes).map(Self::Counted).map_err(|_| Malformed::Length),
+            ADDED => plain(Self::Added),
+            KEPT => plain(Self::Kept),
+            UPDATED => plain(Self::Updated),
+            NOT_FOUND => plain(Self::NotFound),
+            LENT => lent(body).ok_or(Malformed::Length),
+            QUEUE_EMPTY => plain(Self::QueueEmpty),
+            REPAID => plain(Self::Repaid),
+            HEARTBEATEN => plain(Self::Heartbeaten),
+            SKIPPED => plain(Self::Skipped),
+            STATS_GOT => counters(body).map(Self::StatsGot).ok_or(Malformed::Length),
+            TERMINATED => plain(Self::Terminated),
+            VALUE_FOUND => match run(body).ok_or(Malformed::Length)? {
+                (value, []) => Ok(Self::ValueFound(value)),
+                _ => Err(Malformed::Length),
+            },
+            VALUE_NOT_FOUND => plain(Self::ValueNotFound),
+            FLUSHED => plain(Self::Flushed),
+            REMOVED => plain(Self::Removed),
+            NOT_REMOVED => plain(Self::NotRemoved),
+            ERROR => fault(body).map(Self::Error),
+            _ => Err(Malformed::Tag),
+        }
+    }
+}
+
+fn lent(body: &[u8]) -> Option<Reply<'_>> {
+    let (lend_key, rest) = body.split_first_chunk()?;
+    let (key, rest) = run(rest)?;
+    let (value, rest) = run(rest)?;
+    rest.is_empty().then_some(Reply::Lent { lend_key: u64::from_be_bytes(*lend_key), key, value })
+}
+
+/// A length, so many bytes, and what is behind them.
+fn run(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    rest.split_at_checked(u32::from_be_bytes(*length) as usize)
+}
+
+fn counters(body: &[u8]) -> Option<Counters> {
+    let (chunks, rest) = body.as_chunks::<8>();
+    if !rest.is_empty() {
+        return None;
+    }
+    if let Ok(eight) = <[[u8; 8]; 8]>::try_from(chunks) {
+        return Some(Counters::Eight(eight.map(u64::from_be_bytes)));
+    }
+    let ten = <[[u8; 8]; 10]>::try_from(chunks).ok()?;
+    Some(Counters::Ten(ten.map(u64::from_be_bytes)))
+}
+
+fn fault(body: &[u8]) -> Result<Fault, Malformed> {
+    let (&number, rest) = body.split_first().ok_or(Malformed::Length)?;
+    let field = Field::of(number).ok_or(Malformed::Field)?;
+    if field.is_offence() {
+        let &[offending] = rest else { return Err(Malformed::Length) };
+        return Ok(Fault::Offending { field, offending });
+    }
+    let (chunks, []) = rest.as_chunks::<4>() else { return Err(Malformed::Length) };
+    let &[required, given] = chunks else { return Err(Malformed::Length) };
+    Ok(Fault::Truncated { field, required: u32::from_be_bytes(required), given: u32::from_be_bytes(given) })
+}

@@ -1,0 +1,263 @@
+//! Requests.
+
+use super::fault::{Fault, Field};
+use super::fields::{Fields, encode_bytes};
+
+const COUNT: u8 = 0x01;
+const ADD: u8 = 0x02;
+const UPDATE: u8 = 0x03;
+const LEND: u8 = 0x04;
+const REPAY: u8 = 0x05;
+const HEARTBEAT: u8 = 0x06;
+const STATS: u8 = 0x07;
+const TERMINATE: u8 = 0x08;
+const LOOKUP: u8 = 0x09;
+const FLUSH: u8 = 0x0A;
+const PING: u8 = 0x0B;
+const REMOVE: u8 = 0x0C;
+
+/// At which end of the queue a task is added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddMode {
+    /// 1: before all others.
+    Head,
+    /// 2, and if nothing is said: behind all others.
+    Tail,
+}
+
+/// Whether to wait for a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LendMode {
+    /// 1: until there is one.
+    Block,
+    /// 2: not at all.
+    Poll,
+}
+
+/// What becomes of a task that is repaid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RepayStatus {
+    /// 1: back, twice as far from the front.
+    Penalty,
+    /// 2: back, half as far from the front.
+    Reward,
+    /// 3: back to the front.
+    Front,
+    /// 4: out of the queue for good.
+    Drop,
+}
+
+/// What a client asks. Times are in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'b> {
+    /// Is anybody there?
+    Ping,
+    /// How many tasks are ready to be lent?
+    Count,
+    /// A new task.
+    Add {
+        /// Its key, at most 32 KiB.
+        key: &'b [u8],
+        /// Its value, at most 16 MiB.
+        value: &'b [u8],
+        /// At which end.
+        mode: AddMode,
+    },
+    /// A new value for a task.
+    Update {
+        /// The key of the task.
+        key: &'b [u8],
+        /// The value.
+        value: &'b [u8],
+    },
+    /// The next task, for a time.
+    Lend {
+        /// How long.
+        timeout_ms: u64,
+        /// Whether to wait for one.
+        mode: LendMode,
+    },
+    /// A task back.
+    Repay {
+        /// What the lease was given with.
+        lend_key: u64,
+        /// The key of the task.
+        key: &'b [u8],
+        /// Its new value.
+        value: &'b [u8],
+        /// What becomes of it.
+        status: RepayStatus,
+    },
+    /// More or less time for a lease.
+    Heartbeat {
+        /// What the lease was given with.
+        lend_key: u64,
+        /// The key of the task.
+        key: &'b [u8],
+        /// How long from now.
+        timeout_ms: u64,
+    },
+    /// How many requests of each kind were answered?
+    Stats,
+    /// The end of the server.
+    Terminate,
+    /// The value of a task.
+    Lookup {
+        /// The key of the task.
+        key: &'b [u8],
+    },
+    /// Everything to disk.
+    Flush,
+    /// No such task any more.
+    Remove {
+        /// The key of the task.
+        key: &'b [u8],
+    },
+}
+
+impl<'b> Request<'b> {
+    /// Reads a request. Bytes behind it are ignored, but for the mode of an Add.
+    ///
+    /// # Errors
+    /// The first [`Fault`], from left to right.
+    pub fn decode(bytes: &'b [u8]) -> Result<Self, Fault> {
+        let fields = &mut Fields(bytes);
+        Ok(match fields.byte(Field::Tag)? {
+            PING => Self::Ping,
+            COUNT => Self::Count,
+            ADD => Self::Add {
+                key: fields.key(Field::AddKeyLength, Field::AddKey)?,
+                value: fields.value(Field::AddValueLength, Field::AddValue)?,
+                mode: fields.optional().map_or(Ok(AddMode::Tail), AddMode::decode)?,
+            },
+            UPDATE => Self::Update {
+                key: fields.key(Field::UpdateKeyLength, Field::UpdateKey)?,
+                value: fields.value(Field::UpdateValueLength, Field::UpdateValue)?,
+            },
+            LEND => Self::Lend {
+                timeout_ms: fields.long(Field::LendTimeout)?,
+                mode: fields.byte(Field::LendMode).and_then(LendMode::decode)?,
+            },
+            REPAY => Self::Repay {
+                lend_key: fields.long(Field::RepayLendKey)?,
+                key: fields.key(Field::RepayKeyLength, Field::RepayKey)?,
+                value: fields.value(Field::RepayValueLength, Field::RepayValue)?,
+                status: fields.byte(Field::RepayStatus).and_then(RepayStatus::decode)?,
+            },
+            HEARTBEAT => Self::Heartbeat {
+                lend_key: fields.long(Field::HeartbeatLendKey)?,
+                key: fields.key(Field::HeartbeatKeyLength, Field::HeartbeatKey)?,
+                timeout_ms: fields.long(Field::HeartbeatTimeout)?,
+            },
+            STATS => Self::Stats,
+            TERMINATE => Self::Terminate,
+            LOOKUP => Self::Lookup { key: fields.key(Field::LookupKeyLength, Field::LookupKey)? },
+            FLUSH => Self::Flush,
+            REMOVE => Self::Remove { key: fields.key(Field::RemoveKeyLength, Field::RemoveKey)? },
+            offending => return Err(Fault::Offending { field: Field::UnknownTag, offending }),
+        })
+    }
+
+    /// Appends the request. An Add at the tail is written without its mode, as every version understands it.
+    ///
+    /// # Panics
+    /// If key or value have 4 GiB or more.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(self.tag());
+        match *self {
+            Self::Ping | Self::Count | Self::Stats | Self::Terminate | Self::Flush => {}
+            Self::Add { key, value, mode } => {
+                encode_bytes(key, out);
+                encode_bytes(value, out);
+                out.extend((mode == AddMode::Head).then_some(1));
+            }
+            Self::Update { key, value } => {
+                encode_bytes(key, out);
+                encode_bytes(value, out);
+            }
+            Self::Lend { timeout_ms, mode } => {
+                out.extend(timeout_ms.to_be_bytes());
+                out.push(mode.encode());
+            }
+            Self::Repay { lend_key, key, value, status } => {
+                out.extend(lend_key.to_be_bytes());
+                encode_bytes(key, out);
+                encode_bytes(value, out);
+                out.push(status.encode());
+            }
+            Self::Heartbeat { lend_key, key, timeout_ms } => {
+                out.extend(lend_key.to_be_bytes());
+                encode_bytes(key, out);
+                out.extend(timeout_ms.to_be_bytes());
+            }
+            Self::Lookup { key } | Self::Remove { key } => encode_bytes(key, out),
+        }
+    }
+
+    /// The first byte.
+    #[must_use]
+    pub fn tag(&self) -> u8 {
+        match self {
+            Self::Ping => PING,
+            Self::Count => COUNT,
+            Self::Add { .. } => ADD,
+            Self::Update { .. } => UPDATE,
+            Self::Lend { .. } => LEND,
+            Self::Repay { .. } => REPAY,
+            Self::Heartbeat { .. } => HEARTBEAT,
+            Self::Stats => STATS,
+            Self::Terminate => TERMINATE,
+            Self::Lookup { .. } => LOOKUP,
+            Self::Flush => FLUSH,
+            Self::Remove { .. } => REMOVE,
+        }
+    }
+}
+
+impl AddMode {
+    fn decode(byte: u8) -> Result<Self, Fault> {
+        match byte {
+            1 => Ok(Self::Head),
+            2 => Ok(Self::Tail),
+            offending => Err(Fault::Offending { field: Field::BadAddMode, offending }),
+        }
+    }
+}
+
+impl LendMode {
+    fn decode(byte: u8) -> Result<Self, Fault> {
+        match byte {
+            1 => Ok(Self::Block),
+            2 => Ok(Self::Poll),
+            offending => Err(Fault::Offending { field: Field::BadLendMode, offending }),
+        }
+    }
+
+    fn encode(self) -> u8 {
+        match self {
+            Self::Block => 1,
+            Self::Poll => 2,
+        }
+    }
+}
+
+impl RepayStatus {
+    fn decode(byte: u8) -> Result<Self, Fault> {
+        match byte {
+            1 => Ok(Self::Penalty),
+            2 => Ok(Self::Reward),
+            3 => Ok(Self::Front),
+            4 => Ok(Self::Drop),
+            offending => Err(Fault::Offending { field: Field::BadRepayStatus, offending }),
+        }
+    }
+
+    fn encode(self) -> u8 {
+        match self {
+            Self::Penalty => 1,
+            Self::Reward => 2,
+            Self::Front => 3,
+            Self::Drop => 4,
+        }
+    }
+}

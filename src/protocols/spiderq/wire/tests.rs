@@ -1,0 +1,198 @@
+//! The tables of the specification, byte by byte.
+
+#![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+use super::*;
+use crate::limits::{TASK_KEY_BYTES_MAX, TASK_VALUE_BYTES_MAX};
+
+const TIMEOUT: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 7];
+const LEND_KEY: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 9];
+const KEY: [u8; 5] = [0, 0, 0, 1, b'k'];
+const VALUE: [u8; 6] = [0, 0, 0, 2, b'v', b'w'];
+
+/// Every request and its bytes.
+fn requests() -> Vec<(Request<'static>, Vec<u8>)> {
+    let repay = |status, byte: u8| {
+        let request = Request::Repay { lend_key: 9, key: b"k", value: b"vw", status };
+        (request, [&[5][..], &LEND_KEY, &KEY, &VALUE, &[byte]].concat())
+    };
+    vec![
+        (Request::Ping, vec![0x0B]),
+        (Request::Count, vec![0x01]),
+        (Request::Add { key: b"k", value: b"vw", mode: AddMode::Tail }, [&[2][..], &KEY, &VALUE].concat()),
+        (Request::Add { key: b"k", value: b"vw", mode: AddMode::Head }, [&[2][..], &KEY, &VALUE, &[1]].concat()),
+        (Request::Update { key: b"k", value: b"vw" }, [&[3][..], &KEY, &VALUE].concat()),
+        (Request::Lend { timeout_ms: 7, mode: LendMode::Block }, [&[4][..], &TIMEOUT, &[1]].concat()),
+        (Request::Lend { timeout_ms: 7, mode: LendMode::Poll }, [&[4][..], &TIMEOUT, &[2]].concat()),
+        repay(RepayStatus::Penalty, 1),
+        repay(RepayStatus::Reward, 2),
+        repay(RepayStatus::Front, 3),
+        repay(RepayStatus::Drop, 4),
+        (Request::Heartbeat { lend_key: 9, key: b"k", timeout_ms: 7 }, [&[6][..], &LEND_KEY, &KEY, &TIMEOUT].concat()),
+        (Request::Stats, vec![0x07]),
+        (Request::Terminate, vec![0x08]),
+        (Request::Lookup { key: b"k" }, [&[9][..], &KEY].concat()),
+        (Request::Flush, vec![0x0A]),
+        (Request::Remove { key: b"k" }, [&[0x0C][..], &KEY].concat()),
+    ]
+}
+
+/// Every reply and its bytes.
+fn replies() -> Vec<(Reply<'static>, Vec<u8>)> {
+    let numbers = |count: u64| (1..=count).flat_map(u64::to_be_bytes).collect::<Vec<_>>();
+    let truncated = Fault::Truncated { field: Field::AddKeyLength, required: 4, given: 1 };
+    vec![
+        (Reply::Pong, vec![0x11]),
+        (Reply::Counted(258), vec![0x01, 0, 0, 1, 2]),
+        (Reply::Added, vec![0x02]),
+        (Reply::Kept, vec![0x03]),
+        (Reply::Updated, vec![0x04]),
+        (Reply::NotFound, vec![0x05]),
+        (Reply::Lent { lend_key: 9, key: b"k", value: b"vw" }, [&[6][..], &LEND_KEY, &KEY, &VALUE].concat()),
+        (Reply::QueueEmpty, vec![0x10]),
+        (Reply::Repaid, vec![0x07]),
+        (Reply::Heartbeaten, vec![0x08]),
+        (Reply::Skipped, vec![0x09]),
+        (Reply::StatsGot(Counters::Eight([1, 2, 3, 4, 5, 6, 7, 8])), [vec![0x0A], numbers(8)].concat()),
+        (Reply::StatsGot(Counters::Ten([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])), [vec![0x0A], numbers(10)].concat()),
+        (Reply::Terminated, vec![0x0C]),
+        (Reply::ValueFound(b"vw"), [&[0x0D][..], &VALUE].concat()),
+        (Reply::ValueNotFound, vec![0x0E]),
+        (Reply::Flushed, vec![0x0F]),
+        (Reply::Removed, vec![0x12]),
+        (Reply::NotRemoved, vec![0x13]),
+        (Reply::Error(truncated), vec![0x0B, 3, 0, 0, 0, 4, 0, 0, 0, 1]),
+        (Reply::Error(Fault::Offending { field: Field::UnknownTag, offending: 0xFF }), vec![0x0B, 2, 0xFF]),
+    ]
+}
+
+fn fault(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    Reply::Error(Request::decode(bytes).expect_err("it is not whole")).encode(&mut out);
+    out
+}
+
+#[test]
+fn requests_are_written_and_read_as_specified() {
+    for (request, bytes) in requests() {
+        let mut out = Vec::new();
+        request.encode(&mut out);
+        assert_eq!(out, bytes, "{request:?}");
+        assert_eq!(Request::decode(&bytes), Ok(request));
+    }
+}
+
+#[test]
+fn replies_are_written_and_read_as_specified() {
+    for (reply, bytes) in replies() {
+        let mut out = Vec::new();
+        reply.encode(&mut out);
+        assert_eq!(out, bytes, "{reply:?}");
+        assert_eq!(Reply::decode(&bytes), Ok(reply));
+    }
+}
+
+#[test]
+fn bytes_behind_a_request_are_ignored_but_for_the_mode_of_an_add() {
+    for (request, bytes) in requests() {
+        let longer = [&bytes[..], &[0xEE]].concat();
+        match request {
+            Request::Add { mode: AddMode::Tail, .. } => {
+                assert_eq!(fault(&longer), [0x0B, 54, 0xEE]);
+                let said = [&bytes[..], &[2, 0xEE]].concat();
+                assert_eq!(Request::decode(&said), Ok(request), "what is behind the mode");
+            }
+            _ => assert_eq!(Request::decode(&longer), Ok(request)),
+        }
+    }
+}
+
+#[test]
+fn every_cut_is_answered_with_its_field_and_what_it_needs() {
+    // Of each request: where its fields begin, with their numbers; the last place is its end.
+    let key_and_value =
+        |first: u8, at: usize| vec![(at, first), (at + 4, first + 1), (at + 5, first + 2), (at + 9, first + 3)];
+    let fields: Vec<(u8, Vec<(usize, u8)>)> = vec![
+        (0x02, key_and_value(3, 1)),
+        (0x03, key_and_value(39, 1)),
+        (0x04, vec![(1, 7), (9, 51)]),
+        (0x05, [vec![(1, 8)], key_and_value(9, 9), vec![(20, 13)]].concat()),
+        (0x06, vec![(1, 43), (9, 44), (13, 45), (14, 46)]),
+        (0x09, vec![(1, 47), (5, 48)]),
+        (0x0C, vec![(1, 57), (5, 58)]),
+    ];
+    assert_eq!(fault(&[]), [0x0B, 1, 0, 0, 0, 1, 0, 0, 0, 0]);
+    for (tag, fields) in fields {
+        let (_, whole) = requests().into_iter().find(|(request, _)| request.tag() == tag).expect("it is there");
+        for cut in 1..whole.len() {
+            let (start, number) = *fields.iter().rfind(|(start, _)| *start <= cut).expect("fields begin at 1");
+            let end = fields.iter().map(|(next, _)| *next).find(|next| *next > start).unwrap_or(whole.len());
+            let lengths = [end - start, cut - start].map(|bytes| u32::try_from(bytes).expect("they are few"));
+            let expected = [&[0x0B, number][..], lengths.map(u32::to_be_bytes).as_flattened()].concat();
+            assert_eq!(fault(&whole[..cut]), expected, "tag {tag}, cut at {cut}");
+        }
+    }
+    assert_eq!(fault(&[2, 0]), [0x0B, 3, 0, 0, 0, 4, 0, 0, 0, 1], "the example of the specification");
+}
+
+#[test]
+fn bytes_that_stand_for_nothing_are_named() {
+    for tag in [0x00, 0x0D, 0x80, 0xFF] {
+        assert_eq!(fault(&[tag]), [0x0B, 2, tag]);
+    }
+    for mode in [0, 3, 0xFF] {
+        assert_eq!(fault(&[&[4][..], &TIMEOUT, &[mode]].concat()), [0x0B, 52, mode]);
+        assert_eq!(fault(&[&[2][..], &KEY, &VALUE, &[mode]].concat()), [0x0B, 54, mode]);
+    }
+    for status in [0, 5, 0xFF] {
+        assert_eq!(fault(&[&[5][..], &LEND_KEY, &KEY, &VALUE, &[status]].concat()), [0x0B, 14, status]);
+    }
+}
+
+#[test]
+fn what_is_too_long_is_answered_with_its_length_and_the_limit() {
+    let length = |bytes: usize| u32::try_from(bytes).expect("it is a length").to_be_bytes();
+    let answer = |field: u8, given: usize, limit: usize| [&[0x0B, field][..], &length(given), &length(limit)].concat();
+    let (key, value) = (TASK_KEY_BYTES_MAX, TASK_VALUE_BYTES_MAX);
+    for (tag, before, field) in
+        [(0x02, 0, 4), (0x03, 0, 40), (0x05, 8, 10), (0x06, 8, 45), (0x09, 0, 48), (0x0C, 0, 58)]
+    {
+        let request = [&[tag][..], &vec![0; before], &length(key + 1)].concat();
+        assert_eq!(fault(&request), answer(field, key + 1, key), "tag {tag}");
+    }
+    for (tag, before, field) in [(0x02, 0, 6), (0x03, 0, 42), (0x05, 8, 12)] {
+        let request = [&[tag][..], &vec![0; before], &KEY, &length(value + 1)].concat();
+        assert_eq!(fault(&request), answer(field, value + 1, value), "tag {tag}");
+    }
+    let longest = [&[0x09][..], &length(key), &vec![7; key]].concat();
+    assert_eq!(Request::decode(&longest), Ok(Request::Lookup { key: &vec![7; key] }));
+}
+
+#[test]
+fn answers_of_somebody_else_are_malformed() {
+    for (reply, bytes) in replies() {
+        assert_eq!(Reply::decode(&[&bytes[..], &[0]].concat()), Err(Malformed::Length), "{reply:?}");
+        // Ten counters that are cut may be eight.
+        for cut in (0..bytes.len()).filter(|cut| bytes[0] != 0x0A || *cut != 65) {
+            assert!(Reply::decode(&bytes[..cut]).is_err(), "{reply:?} cut at {cut}");
+        }
+    }
+    assert_eq!(Reply::decode(&[0x14]), Err(Malformed::Tag));
+    assert_eq!(Reply::decode(&[0x0B, 15, 0]), Err(Malformed::Field));
+}
+
+#[test]
+fn whatever_comes_is_read_or_refused() {
+    bolero::check!().for_each(|bytes: &[u8]| {
+        if let Ok(request) = Request::decode(bytes) {
+            let mut out = Vec::new();
+            request.encode(&mut out);
+            assert_eq!(Request::decode(&out), Ok(request));
+        }
+        if let Ok(reply) = Reply::decode(bytes) {
+            let mut out = Vec::new();
+            reply.encode(&mut out);
+            assert_eq!(out, bytes);
+        }
+    });
+}

@@ -1,0 +1,203 @@
+//! The store in a folder, kept by fjall: a journal that batches are appended to, and an LSM-tree for each space.
+//!
+//! Values of more than a few hundred bytes lie in files of their own beside the tree, so that moving small records about does not move
+//! them.
+//!
+//! What is not here: any thread of ours; fjall merges its trees in one of its own.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::ops::Deref;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fjall::{
+    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, Readable, Slice,
+    Snapshot,
+};
+
+use super::journal::{self, Trouble};
+use super::{Batch, Error, Moment, Space, Store};
+
+/// The file that fjall locks as long as it has the store open.
+const LOCK_FILE: &str = "lock";
+
+/// A run of bytes that is cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value(Slice);
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Self(Slice::from(bytes))
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// What all handles share: the spaces and where they are.
+#[derive(Clone)]
+struct Spaces {
+    folder: PathBuf,
+    keyspaces: [Keyspace; 3],
+}
+
+/// A store in a folder.
+pub struct Disk {
+    database: Database,
+    spaces: Arc<Spaces>,
+}
+
+impl Disk {
+    /// Opens the store in `folder`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot be made, is in use, or is damaged.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(folder).map_err(|error| explain_io(folder, &error))?;
+        mend(folder)?;
+        let opened = catch_unwind(|| Self::open_mended(folder));
+        opened.unwrap_or_else(|_| Err(damaged(folder, "it cannot be read")))
+    }
+
+    fn open_mended(folder: &Path) -> Result<Self, Error> {
+        let explain = |error: fjall::Error| explain(folder, &error);
+        let builder = Database::builder(folder).worker_threads(1).journal_compression(CompressionType::None);
+        let database = builder.open().map_err(explain)?;
+        let space = |space: Space| database.keyspace(name(space), || options(space));
+        let [meta, tasks, values] = Space::ALL.map(space);
+        let keyspaces = [meta.map_err(explain)?, tasks.map_err(explain)?, values.map_err(explain)?];
+        Ok(Self { database, spaces: Arc::new(Spaces { folder: folder.to_owned(), keyspaces }) })
+    }
+}
+
+/// Cuts off what a crash has left of a last batch, as long as nobody has the store open.
+fn mend(folder: &Path) -> Result<(), Error> {
+    let Ok(lock) = File::options().read(true).write(true).open(folder.join(LOCK_FILE)) else {
+        return Ok(()); // it is new
+    };
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(Error::InUse { folder: folder.to_owned() }),
+        Err(TryLockError::Error(error)) => return Err(explain_io(folder, &error)),
+    }
+    match journal::mend(folder) {
+        Ok(()) => Ok(()),
+        Err(Trouble::Io(error)) => Err(explain_io(folder, &error)),
+        Err(Trouble::Damaged { file, at }) => Err(damaged(folder, &format!("{} at byte {at}", file.display()))),
+    }
+}
+
+fn name(space: Space) -> &'static str {
+    match space {
+        Space::Meta => "meta",
+        Space::Tasks => "tasks",
+        Space::Values => "values",
+    }
+}
+
+fn options(space: Space) -> KeyspaceCreateOptions {
+    let options = KeyspaceCreateOptions::default();
+    match space {
+        Space::Values => options.with_kv_separation(Some(KvSeparationOptions::default())),
+        Space::Meta | Space::Tasks => options,
+    }
+}
+
+impl Spaces {
+    fn of(&self, space: Space) -> &Keyspace {
+        let [meta, tasks, values] = &self.keyspaces;
+        match space {
+            Space::Meta => meta,
+            Space::Tasks => tasks,
+            Space::Values => values,
+        }
+    }
+
+    fn damaged(&self, what: &str) -> Error {
+        damaged(&self.folder, what)
+    }
+}
+
+impl Store for Disk {
+    fn scan(&self, space: Space, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Error> {
+        for guard in self.spaces.of(space).iter() {
+            let (key, value) = guard.into_inner().map_err(|error| explain(&self.spaces.folder, &error))?;
+            each(&key, &value);
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, batch: Batch, sync: bool) -> Result<(), Error> {
+        let mode = if sync { PersistMode::SyncData } else { PersistMode::Buffer };
+        let mut write = self.database.batch().durability(Some(mode));
+        for item in batch {
+            let keyspace = self.spaces.of(item.space);
+            match item.value {
+                Some(value) => write.insert(keyspace, item.key.0, value.0),
+                None => write.remove(keyspace, item.key.0),
+            }
+        }
+        write.commit().map_err(|error| explain(&self.spaces.folder, &error))
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.database.persist(PersistMode::SyncData).map_err(|error| explain(&self.spaces.folder, &error))
+    }
+
+    fn moment(&self) -> Arc<dyn Moment> {
+        Arc::new(Past { snapshot: self.database.snapshot(), spaces: Arc::clone(&self.spaces) })
+    }
+
+    fn damaged(&self, what: &str) -> Error {
+        self.spaces.damaged(what)
+    }
+}
+
+/// The store as it was.
+struct Past {
+    snapshot: Snapshot,
+    spaces: Arc<Spaces>,
+}
+
+impl Moment for Past {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, Error> {
+        let found = self.snapshot.get(self.spaces.of(space), key);
+        found.map(|value| value.map(Value)).map_err(|error| explain(&self.spaces.folder, &error))
+    }
+
+    fn damaged(&self, what: &str) -> Error {
+        self.spaces.damaged(what)
+    }
+}
+
+fn damaged(folder: &Path, what: &str) -> Error {
+    Error::Damaged { folder: folder.to_owned(), what: what.to_owned() }
+}
+
+/// An error of fjall in our words.
+fn explain(folder: &Path, error: &fjall::Error) -> Error {
+    match error {
+        fjall::Error::Locked => Error::InUse { folder: folder.to_owned() },
+        fjall::Error::Io(error) => explain_io(folder, error),
+        fjall::Error::Poisoned => failed(folder, "an earlier write has failed"),
+        other => damaged(folder, &other.to_string()),
+    }
+}
+
+fn explain_io(folder: &Path, error: &io::Error) -> Error {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Full { folder: folder.to_owned() },
+        _ => failed(folder, &error.to_string()),
+    }
+}
+
+fn failed(folder: &Path, why: &str) -> Error {
+    Error::Failed { folder: folder.to_owned(), why: why.to_owned() }
+}

@@ -1,0 +1,241 @@
+//! A look at fjall's journals before fjall opens them: is the end torn, or is something in the middle damaged?
+//!
+//! When the power fails in the middle of a write, the last batch may be on disk in part, its parts in any order. It was never
+//! acknowledged, and is cut off here. But what is not the last batch was synced: if a whole batch comes after what cannot be read,
+//! the journal is damaged, and is left as it is. (fjall itself cuts off everything from the first unreadable entry on, and refuses a last
+//! batch of which the middle is missing.)
+//!
+//! ```text
+//! batch   start:  1 items:u32 seqno:u64
+//!         items:  2 type:u8 compression:u8 keyspace:u64 key:u16 value:u32 stored:u32, key, value as stored
+//!                 4 keyspace:u64
+//!         end:    3 checksum:u64 "FJL" 3                       XXH3 of all bytes of the items
+//! ```
+//! Integers are little-endian; sequence numbers grow from batch to batch. Behind the last batch a journal is empty: zeros, up to the length that it was laid out for. Source: fjall 3.1,
+//! `journal/entry.rs`; a store of another format is left to fjall.
+//!
+//! What is not here: what batches mean.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The file in which fjall says which format it has written.
+const VERSION_FILE: &str = "version";
+/// What is in it, and what each batch ends with.
+const FORMAT: [u8; 4] = *b"FJL\x03";
+/// How journals are called, behind their number.
+const EXTENSION: &str = "jnl";
+
+const START: u8 = 1;
+const ITEM: u8 = 2;
+const END: u8 = 3;
+const CLEAR: u8 = 4;
+
+/// What was found.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The system does not let it be read or cut off.
+    Io(io::Error),
+    /// Something in the middle cannot be read.
+    Damaged {
+        /// The journal.
+        file: PathBuf,
+        /// Where the first unreadable batch begins.
+        at: usize,
+    },
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Cuts off a torn end of the last journal. Nobody else may have the store open.
+pub(super) fn mend(folder: &Path) -> Result<(), Trouble> {
+    if fs::read(folder.join(VERSION_FILE)).is_ok_and(|version| version != FORMAT) {
+        return Ok(());
+    }
+    let journals = journals(folder)?;
+    let mut newest = None;
+    for (number, path) in journals.iter().enumerate() {
+        let bytes = fs::read(path)?;
+        let end = end_of_batches(&bytes, &mut newest);
+        let rest = bytes.get(end..).unwrap_or_default();
+        if rest.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let is_last = number + 1 == journals.len();
+        if !is_last || has_batch(rest) {
+            return Err(Trouble::Damaged { file: path.clone(), at: end });
+        }
+        let file = File::options().write(true).open(path)?;
+        file.set_len(end as u64)?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// The journals, the oldest first.
+fn journals(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut journals = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+        if let Some(number) = number.filter(|_| path.extension().is_some_and(|extension| extension == EXTENSION)) {
+            journals.push((number, path));
+        }
+    }
+    journals.sort();
+    Ok(journals.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Where the first batch begins that is not whole, or older than the one before it: `newest` is the sequence number of that.
+fn end_of_batches(bytes: &[u8], newest: &mut Option<u64>) -> usize {
+    let mut end = 0;
+    while let Some((length, number)) = bytes.get(end..).and_then(batch) {
+        if newest.is_some_and(|newest| newest >= number) {
+            break;
+        }
+        *newest = Some(number);
+        end += length;
+    }
+    end
+}
+
+/// Whether a whole batch begins anywhere.
+fn has_batch(bytes: &[u8]) -> bool {
+    (0..bytes.len()).any(|at| bytes.get(at..).is_some_and(|rest| batch(rest).is_some()))
+}
+
+/// The length and the sequence number of the batch that the bytes begin with, if it is whole.
+fn batch(bytes: &[u8]) -> Option<(usize, u64)> {
+    let mut fields = Fields { bytes, at: 0 };
+    if fields.byte()? != START {
+        return None;
+    }
+    let count = u32::from_le_bytes(fields.array()?);
+    let number = u64::from_le_bytes(fields.array()?);
+    let items = fields.at;
+    for _ in 0..count {
+        match fields.byte()? {
+            ITEM => {
+                fields.skip(2 + 8)?;
+                let key = u16::from_le_bytes(fields.array()?);
+                fields.skip(4)?;
+                let stored = u32::from_le_bytes(fields.array()?);
+                fields.skip(usize::from(key))?;
+                fields.skip(stored as usize)?;
+            }
+            CLEAR => fields.skip(8)?,
+            _ => return None,
+        }
+    }
+    let sum = xxh3_64(bytes.get(items..fields.at)?);
+    let whole = fields.byte()? == END && u64::from_le_bytes(fields.array()?) == sum && fields.array()? == FORMAT;
+    whole.then_some((fields.at, number))
+}
+
+/// Bytes that are read one field after the other.
+struct Fields<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl Fields<'_> {
+    fn skip(&mut self, count: usize) -> Option<()> {
+        let at = self.at.checked_add(count)?;
+        self.at = at;
+        (at <= self.bytes.len()).then_some(())
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let array = *self.bytes.get(self.at..)?.first_chunk()?;
+        self.at += N;
+        Some(array)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use super::*;
+    use crate::store::{Batch, Disk, Space, Store};
+
+    /// A folder in which so many batches have been committed, its journal, and where each batch ends.
+    fn written(batches: u8) -> (tempfile::TempDir, PathBuf, Vec<u8>, Vec<usize>) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut disk = Disk::open(folder.path()).unwrap();
+        for number in 0..batches {
+            let mut batch = Batch::new();
+            batch.put(Space::Tasks, &[number], &[number; 40]);
+            batch.delete(Space::Values, &[number]);
+            disk.commit(batch, true).unwrap();
+        }
+        drop(disk);
+        let journal = journals(folder.path()).unwrap().pop().unwrap();
+        let bytes = fs::read(&journal).unwrap();
+        let mut ends = vec![0];
+        while let Some((length, _)) = batch(&bytes[ends[ends.len() - 1]..]) {
+            ends.push(ends[ends.len() - 1] + length);
+        }
+        (folder, journal, bytes, ends)
+    }
+
+    fn keys(folder: &Path) -> usize {
+        let mut count = 0;
+        Disk::open(folder).unwrap().scan(Space::Tasks, &mut |_, _| count += 1).unwrap();
+        count
+    }
+
+    #[test]
+    fn what_fjall_writes_is_read_batch_by_batch() {
+        let (folder, _, bytes, ends) = written(5);
+        assert!(ends.len() > 5, "five batches of ours, and what fjall wrote for itself");
+        assert!(bytes[ends[ends.len() - 1]..].iter().all(|byte| *byte == 0));
+        mend(folder.path()).unwrap();
+        assert_eq!(keys(folder.path()), 5);
+    }
+
+    #[test]
+    fn a_last_batch_that_is_there_in_part_is_cut_off_whichever_part_is_missing() {
+        let (folder, journal, bytes, ends) = written(3);
+        let (from, to) = (ends[ends.len() - 2], ends[ends.len() - 1]);
+        for first in (from..to).step_by(7) {
+            for missing in [first..to, first..(first + 5).min(to), from..first + 1] {
+                let mut torn = bytes.clone();
+                torn[missing.clone()].fill(0);
+                if torn == bytes {
+                    continue; // it was empty there
+                }
+                fs::write(&journal, &torn).unwrap();
+                assert_eq!(keys(folder.path()), 2, "{missing:?} of {from}..{to}");
+                fs::write(&journal, &bytes).unwrap();
+            }
+        }
+        assert_eq!(keys(folder.path()), 3);
+    }
+
+    #[test]
+    fn damage_before_a_whole_batch_is_refused_and_nothing_changes() {
+        let (folder, journal, bytes, ends) = written(3);
+        for at in (0..ends[ends.len() - 2]).step_by(11) {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x10;
+            fs::write(&journal, &damaged).unwrap();
+            let found = mend(folder.path());
+            // A number that has grown is seen by the next batch, which seems older.
+            let next = ends.iter().find(|end| **end > at).unwrap();
+            assert!(matches!(found, Err(Trouble::Damaged { at: batch, .. }) if batch <= *next), "{at}: {found:?}");
+            assert!(fs::read(&journal).unwrap() == damaged);
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! All queues together: whose turn it is, which leases run out, what is answered and what is to be stored.
+//!
+//! ```text
+//! run_out(now) ─► apply(request) … ─► drain: a batch for the store, and the answers for when it is there
+//! ```
+//! Blocked leases are granted first come, first served, in the same step that makes a task ready; so there is never a
+//! waiter where there is a ready task. A value is answered from what the batch itself brings ([`Payload::Fresh`]), or as the
+//! place at which the store had it *before* the batch ([`Payload::Stored`]): either is the value at that point of the order.
+//!
+//! What is not here: the store, threads, and the clock.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::figures::{Figures, QueueFigures};
+use super::order::Order;
+use super::queue::{Due, Effect, Queue, Taken};
+use super::record::{
+    Damaged, FORMAT, FORMAT_KEY, QueueRecord, TOKENS_KEY, TaskRecord, queue_key, queue_of_key, task_key, task_of_key,
+};
+use super::{Outcome, Payload, Policy, QueueId, Request, Ticket};
+use crate::limits::{RUN_OUT_BUDGET, WAITERS_MAX};
+use crate::store::{Batch, Space};
+use crate::wheel::{Progress, Wheel};
+
+/// Who waits for a task.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    ticket: Ticket,
+    /// How long its lease is to be, in milliseconds.
+    timeout: u64,
+}
+
+/// A queue, and what is around it.
+#[derive(Debug)]
+struct Line {
+    queue: Queue,
+    name: Box<[u8]>,
+    policy: Policy,
+    /// First come, first served; empty while a task is ready.
+    waiters: VecDeque<Waiter>,
+    /// Serial and last number as they are stored; none if the queue is not.
+    stored: Option<(u64, u64)>,
+    /// Whether it is among the `marked`.
+    marked: bool,
+    figures: Arc<QueueFigures>,
+}
+
+/// All queues.
+#[derive(Debug)]
+pub(super) struct Engine {
+    lines: Vec<Line>,
+    wheel: Wheel<Due>,
+    /// Tokens that may be given out: their reservation is stored.
+    tokens: Range<u64>,
+    now: u64,
+    due: Vec<Due>,
+    /// Places of the queues in which something may have changed since the last [`Engine::drain`].
+    marked: Vec<usize>,
+    /// Whether all is to be synced with the next batch.
+    sync_asked: bool,
+    /// Nobody waits any more.
+    closing: bool,
+    answers: Vec<(Ticket, Outcome)>,
+    figures: Arc<Figures>,
+}
+
+/// When a batch has to be on disk; the sooner the less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Within {
+    /// Before anything is answered.
+    Now,
+    /// Within so many milliseconds.
+    Millis(u64),
+    /// When the system sees fit.
+    Whenever,
+}
+
+/// What a step has led to.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) batch: Batch,
+    pub(super) sync: Within,
+    pub(super) answers: Vec<(Ticket, Outcome)>,
+}
+
+impl Engine {
+    /// Without a queue; `now` in milliseconds of the wall clock, tokens from `tokens` on.
+    pub(super) fn new(now: u64, tokens: u64, figures: Arc<Figures>) -> Self {
+        Self {
+            lines: Vec::new(),
+            wheel: Wheel::new(now),
+            tokens: tokens..tokens,
+            now,
+            due: Vec::new(),
+            marked: Vec::new(),
+            sync_asked: false,
+            closing: false,
+            answers: Vec::new(),
+            figures,
+        }
+    }
+
+    /// Whether there is no queue.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    // ------------------------------------------------------------------------------------------------------ restoring
+
+    /// Brings a queue back as it was stored.
+    pub(super) fn restore_queue(&mut self, key: &[u8], record: &[u8]) -> Result<(), Damaged> {
+        let QueueRecord { order, serial, last, name } = QueueRecord::decode(record)?;
+        let number = queue_of_key(key).filter(|number| *number as usize == self.lines.len());
+        let number = number.ok_or(Damaged { what: "list of the queues" })?;
+        self.push(Queue::new(number, order, serial, last), name, Some((serial, last)));
+        Ok(())
+    }
+
+    /// Brings a task back as it was stored; its queue is there.
+    pub(super) fn restore_task(&mut self, key: &[u8], record: &[u8]) -> Result<(), Damaged> {
+        let (queue, number) = task_of_key(key)?;
+        let record = TaskRecord::decode(record)?;
+        let line = self.lines.get_mut(queue as usize).ok_or(Damaged { what: "list of the queues" })?;
+        let restored = line.queue.restore(number, &record, &mut self.wheel);
+        restored.then_some(()).ok_or(Damaged { what: "order of a queue" })
+    }
+
+    /// The queue of this name, which is made if there is none. None: there is one, of another order.
+    pub(super) fn open(&mut self, name: &[u8], order: Order, policy: Policy) -> Option<QueueId> {
+        let known = self.lines.iter().position(|line| *line.name == *name);
+        let place = known.unwrap_or_else(|| {
+            let number = number_of_line(self.lines.len());
+            self.push(Queue::new(number, order, 0, 0), name, None);
+            self.lines.len() - 1
+        });
+        self.mark(place);
+        let line = self.line_mut(place);
+        line.policy = policy;
+        (line.queue.order() == order).then_some(QueueId(place))
+    }
+
+    fn push(&mut self, queue: Queue, name: &[u8], stored: Option<(u64, u64)>) {
+        let figures = Arc::new(QueueFigures::new(name));
+        self.figures.add(Arc::clone(&figures));
+        self.lines.push(Line {
+            queue,
+            name: name.into(),
+            policy: Policy::Always,
+            waiters: VecDeque::new(),
+            stored,
+            marked: false,
+            figures,
+        });
+    }
+
+    // ---------------------------------------------------------------------------------------------------------- steps
+
+    /// Tells the time and ends the leases that have run out by it, earliest first, at most so many that a batch of them is no
+    /// burden. [`Progress::More`]: there are more, and no request must be applied before they have ended. (A lease of no time at
+    /// all that was granted here is one of them.)
+    pub(super) fn run_out(&mut self, now: u64) -> Progress {
+        self.now = self.now.max(now);
+        let mut due = std::mem::take(&mut self.due);
+        let progress = self.wheel.advance(self.now, RUN_OUT_BUDGET, |_, _, lease| due.push(lease));
+        due.sort_by_cached_key(|lease| self.line(lease.queue as usize).queue.lease_of(lease.spot));
+        for Due { queue, spot } in due.drain(..) {
+            let place = queue as usize;
+            self.mark(place);
+            self.line_mut(place).queue.run_out(spot);
+            self.grant(place);
+        }
+        self.due = due;
+        let again = self.wheel.next_wake().is_some_and(|wake| wake <= self.now);
+        if again { Progress::More } else { progress }
+    }
+
+    /// When the next lease may run out, in milliseconds of the wall clock.
+    pub(super) fn next_wake(&self) -> Option<u64> {
+        self.wheel.next_wake()
+    }
+
+    /// Does what is asked. The answer comes with the next [`Engine::drain`], or with a later one if the request waits.
+    pub(super) fn apply(&mut self, queue: QueueId, ticket: Ticket, request: Request) {
+        let QueueId(place) = queue;
+        self.mark(place);
+        let outcome = match request {
+            Request::Add { key, value, end } => match self.line_mut(place).queue.add(&key, value, end) {
+                Some(number) => Outcome::Added(number),
+                None => Outcome::Kept,
+            },
+            Request::Update { key, value } => found(self.line_mut(place).queue.update(&key, value), Outcome::Updated),
+            Request::Lease { timeout, wait } => match self.lease(place, timeout) {
+                Some(leased) => leased,
+                None if wait && !self.closing && self.line(place).waiters.len() < WAITERS_MAX => {
+                    self.line_mut(place).waiters.push_back(Waiter { ticket, timeout });
+                    return;
+                }
+                None => Outcome::Empty,
+            },
+            Request::Settle { token, key, value, how } => {
+                let (queue, wheel) = self.queue_and_wheel(place);
+                found(queue.settle((&key, token), value, how, wheel), Outcome::Settled)
+            }
+            Request::Extend { token, key, timeout } => self.extend(place, &key, token, timeout),
+            Request::Undo { token, key } => {
+                let (queue, wheel) = self.queue_and_wheel(place);
+                found(queue.undo((&key, token), wheel), Outcome::Undone)
+            }
+            Request::Nothing => Outcome::Nothing,
+            Request::Count => Outcome::Counted(self.line(place).queue.counts().ready),
+            Request::Look { key } => match self.line(place).queue.number(&key) {
+                Some(number) => Outcome::Found(self.payload(place, number)),
+                None => Outcome::Absent,
+            },
+            Request::Sync => {
+                self.sync_asked = true;
+                Outcome::Synced
+            }
+            Request::Remove { key } => {
+                let (queue, wheel) = self.queue_and_wheel(place);
+                if queue.remove(&key, wheel) { Outcome::Removed } else { Outcome::NotRemoved }
+            }
+        };
+        self.answers.push((ticket, outcome));
+        self.grant(place);
+    }
+
+    /// Answers all who wait that there is nothing, and from now on all who would.
+    pub(super) fn dismiss(&mut self) {
+        self.closing = true;
+        for place in 0..self.lines.len() {
+            self.mark(place);
+            let waiters = std::mem::take(&mut self.line_mut(place).waiters);
+            self.answers.extend(waiters.into_iter().map(|waiter| (waiter.ticket, Outcome::Empty)));
+        }
+    }
+
+    /// Hands over what is to be stored since the last time, and what is to be answered once it is.
+    pub(super) fn drain(&mut self) -> Step {
+        let answers = std::mem::take(&mut self.answers);
+        let sync = if std::mem::take(&mut self.sync_asked) { Within::Now } else { Within::Whenever };
+        let mut step = Step { batch: Batch::new(), sync, answers };
+        let mut marked = std::mem::take(&mut self.marked);
+        for place in marked.drain(..) {
+            let before = step.batch.len();
+            let line = self.line_mut(place);
+            line.drain(number_of_line(place), &mut step.batch);
+            if step.batch.len() > before {
+                step.sync = step.sync.min(line.policy.within());
+            }
+        }
+        self.marked = marked;
+        step
+    }
+
+    // --------------------------------------------------------------------------------------------------------- tokens
+
+    /// Leases that can be given out before tokens have to be reserved.
+    pub(super) fn tokens_left(&self) -> u64 {
+        self.tokens.end - self.tokens.start
+    }
+
+    /// What stores that so many more tokens may be given out.
+    pub(super) fn reservation(&self, tokens: u64) -> (Batch, u64) {
+        let end = self.tokens.end + tokens;
+        let mut batch = Batch::new();
+        batch.put(Space::Meta, TOKENS_KEY, &end.to_be_bytes());
+        batch.put(Space::Meta, FORMAT_KEY, &FORMAT.to_be_bytes());
+        (batch, end)
+    }
+
+    /// The reservation up to `end` is on disk.
+    pub(super) fn reserved(&mut self, end: u64) {
+        self.tokens.end = end;
+    }
+
+    // --------------------------------------------------------------------------------------------------------- pieces
+
+    fn line(&self, place: usize) -> &Line {
+        self.lines.get(place).expect("queues stay")
+    }
+
+    fn line_mut(&mut self, place: usize) -> &mut Line {
+        self.lines.get_mut(place).expect("queues stay")
+    }
+
+    /// Something may change in this queue, now.
+    fn mark(&mut self, place: usize) {
+        let now = self.now;
+        let line = self.line_mut(place);
+        line.queue.tell(now);
+        if !std::mem::replace(&mut line.marked, true) {
+            self.marked.push(place);
+        }
+    }
+
+    fn queue_and_wheel(&mut self, place: usize) -> (&mut Queue, &mut Wheel<Due>) {
+        let line = self.lines.get_mut(place).expect("queues stay");
+        (&mut line.queue, &mut self.wheel)
+    }
+
+    /// Leases the next task, if there is one.
+    fn lease(&mut self, place: usize, timeout: u64) -> Option<Outcome> {
+        let line = self.lines.get_mut(place).expect("queues stay");
+        if line.queue.counts().ready == 0 {
+            return None;
+        }
+        let token = self.tokens.next().expect("tokens are reserved before requests are applied");
+        let deadline = self.now.saturating_add(timeout);
+        let Taken { number, key } = line.queue.lease(token, deadline, &mut self.wheel)?;
+        let key = key.into();
+        Some(Outcome::Leased { token, key, payload: self.payload(place, number) })
+    }
+
+    /// Leases what is ready to who waits.
+    fn grant(&mut self, place: usize) {
+        while let Some(&Waiter { ticket, timeout }) = self.line(place).waiters.front() {
+            let Some(leased) = self.lease(place, timeout) else { return };
+            self.line_mut(place).waiters.pop_front();
+            self.answers.push((ticket, leased));
+        }
+    }
+
+    /// A lease that is extended by nothing ends at once.
+    fn extend(&mut self, place: usize, key: &[u8], token: u64, timeout: u64) -> Outcome {
+        let deadline = self.now.saturating_add(timeout);
+        let (queue, wheel) = self.queue_and_wheel(place);
+        let extended = match timeout {
+            0 => queue.cut_short((key, token), wheel),
+            _ => queue.extend((key, token), deadline, wheel),
+        };
+        if extended { Outcome::Extended } else { Outcome::Skipped }
+    }
+
+    fn payload(&self, place: usize, number: u64) -> Payload {
+        match self.line(place).queue.fresh(number) {
+            Some(value) => Payload::Fresh(value.clone()),
+            None => Payload::Stored(task_key(number_of_line(place), number)),
+        }
+    }
+}
+
+/// What the store knows the queue at this place by.
+fn number_of_line(place: usize) -> u32 {
+    u32::try_from(place).expect("there are fewer than 2^32 queues")
+}
+
+fn found(changed: bool, done: Outcome) -> Outcome {
+    if changed { done } else { Outcome::NotFound }
+}
+
+impl Policy {
+    fn within(self) -> Within {
+        match self {
+            Self::Always => Within::Now,
+            Self::Within(millis) => Within::Millis(millis),
+            Self::Never => Within::Whenever,
+        }
+    }
+}
+
+impl Line {
+    fn drain(&mut self, number: u32, batch: &mut Batch) {
+        self.marked = false;
+        self.figures.set(self.queue.counts(), self.waiters.len(), self.queue.oldest());
+        let state = (self.queue.serial(), self.queue.last());
+        if self.stored != Some(state) {
+            let (serial, last) = state;
+            let record = QueueRecord { order: self.queue.order(), serial, last, name: &self.name };
+            batch.put(Space::Meta, &queue_key(number), &record.encode());
+            self.stored = Some(state);
+        }
+        self.queue.drain(|effect| match effect {
+            Effect::Task(task, record) => batch.put(Space::Tasks, &task_key(number, task), &record.encode()),
+            Effect::Value(task, value) => batch.put_value(Space::Values, &task_key(number, task), value),
+            Effect::Gone(task) => {
+                batch.delete(Space::Tasks, &task_key(number, task));
+                batch.delete(Space::Values, &task_key(number, task));
+            }
+        });
+    }
+}

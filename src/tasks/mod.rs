@@ -1,0 +1,241 @@
+//! Durable queues of tasks with leases.
+//!
+//! A queue has a name and an order; a task has a key, unique in its queue, and a value. `queue.rs` draws the states that a task
+//! goes through, `order.rs` says who is next, `record.rs` what is stored. A request goes so:
+//!
+//! ```text
+//! face: Tasks::ask ─► inbox ─► committer: run out leases ─► apply … ─► one batch, one sync ─► answers ─► Face::deliver
+//! ```
+//! # What is promised
+//!
+//! - **One order.** The committer applies requests one after the other; all that is answered is as if there were no other
+//!   thread.
+//! - **Durable before the answer.** What changes a queue whose policy is [`Policy::Always`] is on disk before it is answered, and
+//!   no answer shows a state that is not. The faster policies say what they may lose.
+//! - **Effects are stored**: the position, the deadline by the wall clock, the token. Opened again, the same tasks are there in
+//!   the same order, and the same leases are held until the same deadlines.
+//! - **Tokens never repeat**, under any policy: they come from a block whose reservation was synced first.
+//! - **An error of the store is the end**: nothing more is answered, and the committer returns it.
+//!
+//! Keys, order and leases are in memory, about 150 bytes a task and its key; values are on disk. A value that is not fresh is
+//! read by the face, as it was at that point of the order, and not by the committer.
+//!
+//! What is not here: any byte of a protocol, and the files (`store`).
+
+mod committer;
+mod engine;
+mod figures;
+mod order;
+mod queue;
+mod record;
+#[cfg(test)]
+mod trials;
+
+use std::sync::Arc;
+
+pub use committer::{Ask, Committer, Tasks, open};
+pub use figures::{Figures, QueueFigures};
+pub use order::{End, Order, Settlement};
+pub use record::Damaged;
+
+use crate::store::{self, Moment, Space, Value};
+
+/// When the changes of a queue are on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Before they are answered.
+    Always,
+    /// At most so many milliseconds after they were answered: a crash of the system may lose as much.
+    Within(u64),
+    /// When the system sees fit: a crash of the system may lose what was answered in the last half minute or so.
+    Never,
+}
+
+/// A queue of the committer that gave it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct QueueId(usize);
+
+/// Whom an answer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// Which of the faces asks.
+    pub face: usize,
+    /// What the face knows the request by.
+    pub number: u64,
+}
+
+/// What is asked of a queue. Times are in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A new task: [`Outcome::Added`], or [`Outcome::Kept`] if the key is known.
+    Add {
+        /// Its key.
+        key: Box<[u8]>,
+        /// Its value.
+        value: Value,
+        /// At which end.
+        end: End,
+    },
+    /// Another value for a task in any state: [`Outcome::Updated`], [`Outcome::NotFound`].
+    Update {
+        /// The key of the task.
+        key: Box<[u8]>,
+        /// The value.
+        value: Value,
+    },
+    /// The next task for so long: [`Outcome::Leased`]; if there is none and `wait` is not set, or too many wait already,
+    /// [`Outcome::Empty`].
+    Lease {
+        /// How long, from when it is granted.
+        timeout: u64,
+        /// Whether to wait for a task.
+        wait: bool,
+    },
+    /// The end of a lease: [`Outcome::Settled`], or [`Outcome::NotFound`] if it is not held.
+    Settle {
+        /// The token of the lease.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+        /// A new value, if it has one.
+        value: Option<Value>,
+        /// Where the task goes.
+        how: Settlement,
+    },
+    /// Another deadline for a lease, so long from now: [`Outcome::Extended`], or [`Outcome::Skipped`] if it is not held.
+    Extend {
+        /// The token of the lease.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+        /// How long from now; 0 ends it as if it had run out.
+        timeout: u64,
+    },
+    /// The end of a lease of which its holder has not heard; the task is where it was: [`Outcome::Undone`],
+    /// [`Outcome::NotFound`].
+    Undo {
+        /// The token of the lease.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+    /// No more than an answer in its turn: [`Outcome::Nothing`].
+    Nothing,
+    /// How many tasks are ready: [`Outcome::Counted`].
+    Count,
+    /// The value of a task in any state: [`Outcome::Found`], [`Outcome::Absent`].
+    Look {
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+    /// Everything before it is on disk: [`Outcome::Synced`].
+    Sync,
+    /// No such task any more, whatever its state: [`Outcome::Removed`], [`Outcome::NotRemoved`].
+    Remove {
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+}
+
+impl Request {
+    /// What it takes in memory while it waits, about.
+    fn bytes(&self) -> u64 {
+        let (key, value) = match self {
+            Self::Add { key, value, .. } | Self::Update { key, value } => (key.len(), value.len()),
+            Self::Settle { key, value, .. } => (key.len(), value.as_ref().map_or(0, |value| value.len())),
+            Self::Extend { key, .. } | Self::Undo { key, .. } | Self::Look { key } | Self::Remove { key } => {
+                (key.len(), 0)
+            }
+            Self::Lease { .. } | Self::Nothing | Self::Count | Self::Sync => (0, 0),
+        };
+        (size_of::<Self>() + key + value) as u64
+    }
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The task is in the queue; its number grows by one with each that is added to the queue.
+    Added(u64),
+    /// There is a task of this key, and nothing has changed.
+    Kept,
+    /// The value is replaced.
+    Updated,
+    /// There is no such task, or no such lease, and nothing has changed.
+    NotFound,
+    /// The next task.
+    Leased {
+        /// Names this lease; larger than all before.
+        token: u64,
+        /// The key of the task.
+        key: Box<[u8]>,
+        /// Its value.
+        payload: Payload,
+    },
+    /// No task is ready.
+    Empty,
+    /// The lease has ended.
+    Settled,
+    /// The lease has a new deadline.
+    Extended,
+    /// No such lease is held, and nothing has changed.
+    Skipped,
+    /// The task is where it was before the lease.
+    Undone,
+    /// What was asked for.
+    Nothing,
+    /// So many tasks are ready.
+    Counted(u64),
+    /// The value of the task.
+    Found(Payload),
+    /// There is no such task.
+    Absent,
+    /// It is on disk.
+    Synced,
+    /// The task is gone.
+    Removed,
+    /// There was no such task.
+    NotRemoved,
+}
+
+/// A value, or where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// It came with the batch.
+    Fresh(Value),
+    /// It was in the store before the batch, under this key.
+    Stored([u8; 12]),
+}
+
+/// Answers of one batch, for one face.
+pub struct Delivery {
+    /// The number of the ticket, and what is answered.
+    pub answers: Vec<(u64, Outcome)>,
+    /// The store before the batch; there if an answer refers to it.
+    pub before: Option<Arc<dyn Moment>>,
+}
+
+impl Delivery {
+    /// The value of an answer. May read the disk.
+    ///
+    /// # Errors
+    /// [`store::Error`] if it cannot be read, or is not where it should be.
+    ///
+    /// # Panics
+    /// If the payload is of another delivery.
+    pub fn read(&self, payload: &Payload) -> Result<Value, store::Error> {
+        match payload {
+            Payload::Fresh(value) => Ok(value.clone()),
+            Payload::Stored(key) => {
+                let before = self.before.as_ref().expect("a delivery with stored values brings the store");
+                before.get(Space::Values, key)?.ok_or_else(|| before.damaged("the value of a task is missing"))
+            }
+        }
+    }
+}
+
+/// Who asks, and hears the answers. Called by the committer, which waits meanwhile: it must not take long.
+pub trait Face: Send {
+    /// Takes the answers of a batch.
+    fn deliver(&self, delivery: Delivery);
+}

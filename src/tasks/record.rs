@@ -1,0 +1,242 @@
+//! What is stored of queues and tasks, byte by byte. All integers are big-endian.
+//!
+//! ```text
+//! space   key                         value
+//! Meta    "format"                    version:u32
+//! Meta    "tokens"                    end:u64            tokens below it may have been given out
+//! Meta    "queue" queue:u32           order:u8 serial:u64 last:u64 name:…
+//! Tasks   queue:u32 number:u64        state:u8 boost:u8 priority:u64 entered:u64 since:u64 [token:u64 deadline:u64] key:…
+//! Values  queue:u32 number:u64        the value
+//! ```
+//! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped; `order` is 0 priority, 1 fifo. `since` (when the
+//! task entered the queue) and deadlines are milliseconds since 1970. Effects are stored and not requests: to read the records is to have the state.
+//!
+//! What is not here: the store, and what the fields mean.
+
+use thiserror::Error;
+
+use super::order::{Order, Position};
+
+/// The version of all that is described here.
+pub(super) const FORMAT: u32 = 1;
+/// The key of the format's version.
+pub(super) const FORMAT_KEY: &[u8] = b"format";
+/// The key of the end of the tokens.
+pub(super) const TOKENS_KEY: &[u8] = b"tokens";
+/// How keys of queues begin.
+const QUEUE_KEY: &[u8] = b"queue";
+
+const READY: u8 = 0;
+const LEASED: u8 = 1;
+const DROPPED: u8 = 2;
+
+/// A record that cannot have been written by this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the {what} is damaged")]
+pub struct Damaged {
+    /// Which record.
+    pub what: &'static str,
+}
+
+/// A lease as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LeaseRecord {
+    pub(super) token: u64,
+    pub(super) deadline: u64,
+}
+
+/// The state of a task as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StateRecord {
+    Ready,
+    Leased(LeaseRecord),
+    Dropped,
+}
+
+/// A task as it is stored, without its number and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TaskRecord<'b> {
+    pub(super) position: Position,
+    pub(super) boost: u8,
+    pub(super) since: u64,
+    pub(super) state: StateRecord,
+    pub(super) key: &'b [u8],
+}
+
+/// A queue as it is stored, without its number and its tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueueRecord<'b> {
+    pub(super) order: Order,
+    pub(super) serial: u64,
+    pub(super) last: u64,
+    pub(super) name: &'b [u8],
+}
+
+impl<'b> TaskRecord<'b> {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(42 + self.key.len());
+        let lease = match self.state {
+            StateRecord::Ready => (READY, None),
+            StateRecord::Leased(lease) => (LEASED, Some(lease)),
+            StateRecord::Dropped => (DROPPED, None),
+        };
+        bytes.extend([lease.0, self.boost]);
+        bytes.extend(self.position.priority.to_be_bytes());
+        bytes.extend(self.position.entered.to_be_bytes());
+        bytes.extend(self.since.to_be_bytes());
+        if let Some(LeaseRecord { token, deadline }) = lease.1 {
+            bytes.extend(token.to_be_bytes());
+            bytes.extend(deadline.to_be_bytes());
+        }
+        bytes.extend(self.key);
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &'b [u8]) -> Result<Self, Damaged> {
+        Self::take(&mut Fields(bytes)).ok_or(Damaged { what: "record of a task" })
+    }
+
+    fn take(fields: &mut Fields<'b>) -> Option<Self> {
+        let [state, boost] = fields.take()?;
+        let position = Position { priority: fields.number()?, entered: fields.number()? };
+        let since = fields.number()?;
+        let state = match state {
+            READY => StateRecord::Ready,
+            LEASED => StateRecord::Leased(LeaseRecord { token: fields.number()?, deadline: fields.number()? }),
+            DROPPED => StateRecord::Dropped,
+            _ => return None,
+        };
+        (boost < 64).then_some(Self { position, boost, since, state, key: fields.0 })
+    }
+}
+
+impl<'b> QueueRecord<'b> {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let order = match self.order {
+            Order::Priority => 0,
+            Order::Fifo => 1,
+        };
+        let mut bytes = vec![order];
+        bytes.extend(self.serial.to_be_bytes());
+        bytes.extend(self.last.to_be_bytes());
+        bytes.extend(self.name);
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &'b [u8]) -> Result<Self, Damaged> {
+        Self::take(&mut Fields(bytes)).ok_or(Damaged { what: "record of a queue" })
+    }
+
+    fn take(fields: &mut Fields<'b>) -> Option<Self> {
+        let order = match fields.take()? {
+            [0] => Order::Priority,
+            [1] => Order::Fifo,
+            _ => return None,
+        };
+        Some(Self { order, serial: fields.number()?, last: fields.number()?, name: fields.0 })
+    }
+}
+
+/// The key of a queue's record.
+pub(super) fn queue_key(queue: u32) -> Vec<u8> {
+    [QUEUE_KEY, &queue.to_be_bytes()].concat()
+}
+
+/// The queue of a record with this key, if it is one of a queue.
+pub(super) fn queue_of_key(key: &[u8]) -> Option<u32> {
+    key.strip_prefix(QUEUE_KEY)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// The key of a task's record, and of its value.
+pub(super) fn task_key(queue: u32, number: u64) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..4].copy_from_slice(&queue.to_be_bytes());
+    key[4..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// The queue and the number of the task with this key.
+pub(super) fn task_of_key(key: &[u8]) -> Result<(u32, u64), Damaged> {
+    let mut fields = Fields(key);
+    let named = fields.take().map(u32::from_be_bytes).zip(fields.number());
+    named.filter(|_| fields.0.is_empty()).ok_or(Damaged { what: "key of a task" })
+}
+
+/// A number that is stored alone.
+pub(super) fn number_of(bytes: &[u8], what: &'static str) -> Result<u64, Damaged> {
+    bytes.try_into().map(u64::from_be_bytes).map_err(|_| Damaged { what })
+}
+
+/// Bytes from which fields are taken.
+struct Fields<'b>(&'b [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    const POSITION: Position = Position { priority: 2, entered: 3 };
+
+    #[test]
+    fn a_task_is_stored_byte_by_byte_as_described() {
+        let state = StateRecord::Leased(LeaseRecord { token: 4, deadline: 5 });
+        let record = TaskRecord { position: POSITION, boost: 1, since: 9, state, key: b"key" };
+        let bytes = record.encode();
+        let numbers = [2_u64, 3, 9, 4, 5].map(u64::to_be_bytes).concat();
+        assert_eq!(bytes, [&[1, 1], &numbers[..], b"key"].concat());
+        assert_eq!(TaskRecord::decode(&bytes), Ok(record));
+    }
+
+    #[test]
+    fn every_state_comes_back() {
+        for state in [StateRecord::Ready, StateRecord::Dropped] {
+            let record = TaskRecord { position: POSITION, boost: 63, since: 9, state, key: b"" };
+            assert_eq!(TaskRecord::decode(&record.encode()), Ok(record));
+        }
+    }
+
+    #[test]
+    fn a_queue_is_stored_byte_by_byte_as_described() {
+        let record = QueueRecord { order: Order::Fifo, serial: 6, last: 7, name: b"jobs" };
+        let bytes = record.encode();
+        assert_eq!(bytes, [&[1], &[6_u64, 7].map(u64::to_be_bytes).concat()[..], b"jobs"].concat());
+        assert_eq!(QueueRecord::decode(&bytes), Ok(record));
+        assert_eq!(queue_of_key(&queue_key(9)), Some(9));
+        assert_eq!(queue_of_key(TOKENS_KEY), None);
+        assert_eq!(task_of_key(&task_key(1, 2)), Ok((1, 2)));
+    }
+
+    #[test]
+    fn what_cannot_have_been_written_is_damaged() {
+        let state = StateRecord::Leased(LeaseRecord { token: 4, deadline: 5 });
+        let bytes = TaskRecord { position: POSITION, boost: 1, since: 9, state, key: b"" }.encode();
+        for length in 0..bytes.len() {
+            assert!(TaskRecord::decode(&bytes[..length]).is_err(), "{length}");
+        }
+        for (place, byte) in [(0, 3), (1, 64)] {
+            let mut bytes = bytes.clone();
+            bytes[place] = byte;
+            assert!(TaskRecord::decode(&bytes).is_err(), "{place}");
+        }
+        let bytes = QueueRecord { order: Order::Priority, serial: 6, last: 7, name: b"" }.encode();
+        for length in 0..bytes.len() {
+            assert!(QueueRecord::decode(&bytes[..length]).is_err(), "{length}");
+        }
+        assert!(QueueRecord::decode(&[&[2], &bytes[1..]].concat()).is_err());
+        assert!(task_of_key(&[0; 11]).is_err() && task_of_key(&[0; 13]).is_err());
+        assert!(number_of(&[0; 7], "number").is_err());
+    }
+}

@@ -1,0 +1,215 @@
+//! The committer on a store that can be harmed: what it answers, what it has on disk by then, and what is left after a crash.
+//!
+//! `model.rs` compares it with a plain model; the cases here are those that have a name.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+mod model;
+
+use std::sync::{Arc, Mutex};
+
+use super::{
+    Ask, Committer, Delivery, End, Face, Order, Outcome, Policy, QueueId, Request, Settlement, Tasks, Ticket, open,
+};
+use crate::store::double::Double;
+use crate::store::{Error, Value};
+
+const QUEUE: &[u8] = b"queue";
+
+/// What a test is answered, with values read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Answer {
+    Plain(Outcome),
+    Leased { token: u64, key: Vec<u8>, value: Vec<u8> },
+    Found(Vec<u8>),
+}
+
+/// A face that keeps what it hears.
+#[derive(Clone, Default)]
+struct Ear(Arc<Mutex<Vec<(u64, Answer)>>>);
+
+impl Face for Ear {
+    fn deliver(&self, delivery: Delivery) {
+        let mut heard = self.0.lock().unwrap();
+        for (number, outcome) in &delivery.answers {
+            let answer = match outcome {
+                Outcome::Leased { token, key, payload } => {
+                    let value = delivery.read(payload).unwrap().to_vec();
+                    Answer::Leased { token: *token, key: key.to_vec(), value }
+                }
+                Outcome::Found(payload) => Answer::Found(delivery.read(payload).unwrap().to_vec()),
+                other => Answer::Plain(other.clone()),
+            };
+            heard.push((*number, answer));
+        }
+    }
+}
+
+/// The committer with a store that a test can harm.
+struct Real {
+    store: Double,
+    ear: Ear,
+    queue: QueueId,
+    committer: Committer,
+    /// Keeps the inbox open.
+    _tasks: Tasks,
+    asked: u64,
+}
+
+impl Real {
+    fn open(store: Double, order: Order, policy: Policy, now: u64) -> Self {
+        let (tasks, mut committer) = open(Box::new(store.clone()), now).unwrap();
+        let ear = Ear::default();
+        committer.face(Box::new(ear.clone()));
+        let queue = committer.queue(QUEUE, order, policy).unwrap();
+        Self { store, ear, queue, committer, _tasks: tasks, asked: 0 }
+    }
+
+    fn ask(&mut self, requests: Vec<Request>, now: u64) -> Result<Vec<(u64, Answer)>, Error> {
+        let mut asked = Vec::new();
+        for request in requests {
+            let ticket = Ticket { face: 0, number: self.asked };
+            self.asked += 1;
+            asked.push(Ask { queue: self.queue, ticket, request });
+        }
+        self.committer.batch(asked, now)?;
+        Ok(std::mem::take(&mut *self.ear.0.lock().unwrap()))
+    }
+
+    fn ask_one(&mut self, request: Request, now: u64) -> Answer {
+        self.ask(vec![request], now).unwrap().pop().unwrap().1
+    }
+}
+
+fn token_of(answer: &Answer) -> Option<u64> {
+    match answer {
+        Answer::Leased { token, .. } => Some(*token),
+        _ => None,
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------- cases
+
+fn add(key: &str) -> Request {
+    Request::Add { key: key.as_bytes().into(), value: Value::from(key.as_bytes()), end: End::Tail }
+}
+
+fn poll(timeout: u64) -> Request {
+    Request::Lease { timeout, wait: false }
+}
+
+fn leased(answer: Answer) -> (u64, Vec<u8>) {
+    let Answer::Leased { token, key, .. } = answer else { panic!("{answer:?}") };
+    (token, key)
+}
+
+#[test]
+fn leases_that_run_out_together_come_back_earliest_first() {
+    let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
+    real.ask(["a", "b", "c", "d"].map(add).to_vec(), 0).unwrap();
+    for timeout in [30, 10, 20] {
+        real.ask(vec![poll(timeout)], 0).unwrap();
+    }
+    let order: Vec<_> = (0..4).map(|_| leased(real.ask_one(poll(1_000), 50)).1).collect();
+    assert_eq!(order, [b"b", b"c", b"a", b"d"]);
+}
+
+#[test]
+fn the_first_who_waits_is_served_first_and_the_lease_begins_then() {
+    let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
+    let wait = |timeout| Request::Lease { timeout, wait: true };
+    assert_eq!(real.ask(vec![wait(10), wait(10), wait(10)], 0).unwrap(), []);
+    let heard = real.ask(vec![add("a"), add("b")], 100).unwrap();
+    let tickets: Vec<u64> = heard.iter().filter(|(_, answer)| token_of(answer).is_some()).map(|(at, _)| *at).collect();
+    assert_eq!(tickets, [0, 1]);
+    assert_eq!(real.ask(vec![], 109).unwrap(), [], "the leases are ten from when they were granted");
+    let heard = real.ask(vec![], 110).unwrap();
+    assert_eq!(heard.len(), 1, "one came back, and the third was waiting: {heard:?}");
+}
+
+#[test]
+fn what_is_not_synced_may_go_and_tokens_never_come_again() {
+    let store = Double::new();
+    let mut real = Real::open(store.clone(), Order::Priority, Policy::Never, 0);
+    real.ask(vec![add("a"), Request::Sync, add("b")], 0).unwrap();
+    real.ask(vec![add("c")], 0).unwrap();
+    let (first, _) = leased(real.ask_one(poll(1_000), 0));
+    assert!(store.unsynced() > 0);
+    store.crash(1);
+    let mut real = Real::open(store.clone(), Order::Priority, Policy::Never, 0);
+    assert_eq!(
+        real.ask_one(Request::Count, 0),
+        Answer::Plain(Outcome::Counted(3)),
+        "of the unsynced, one batch is left"
+    );
+    let (second, key) = leased(real.ask_one(poll(1_000), 0));
+    assert_eq!(key, b"a", "the lease was lost");
+    assert!(second > first);
+}
+
+#[test]
+fn a_queue_that_may_lag_is_synced_in_time() {
+    let store = Double::new();
+    let mut real = Real::open(store.clone(), Order::Priority, Policy::Within(50), 0);
+    let (_, syncs) = store.counts();
+    real.ask(vec![add("a")], 10).unwrap();
+    real.ask(vec![add("b")], 59).unwrap();
+    assert_eq!(store.counts().1, syncs);
+    real.ask(vec![], 60).unwrap();
+    assert_eq!((store.counts().1, store.unsynced()), (syncs + 1, 0));
+}
+
+#[test]
+fn nothing_is_answered_once_the_store_has_failed() {
+    for failing in 0..4 {
+        let store = Double::new();
+        let mut real = Real::open(store.clone(), Order::Priority, Policy::Always, 0);
+        store.fail_after(failing);
+        let mut answered = Vec::new();
+        for key in ["a", "b", "c", "d", "e"] {
+            match real.ask(vec![add(key), Request::Count], 0) {
+                Ok(heard) => answered.extend(heard),
+                Err(error) => {
+                    assert!(matches!(error, Error::Failed { .. }));
+                    break;
+                }
+            }
+        }
+        assert_eq!(answered.len(), 2 * failing, "each batch has two answers or none");
+        assert!(real.ear.0.lock().unwrap().is_empty());
+        store.crash(0);
+        let mut real = Real::open(store, Order::Priority, Policy::Always, 0);
+        assert_eq!(real.ask_one(Request::Count, 0), Answer::Plain(Outcome::Counted(failing as u64)));
+    }
+}
+
+#[test]
+fn a_refused_request_stores_nothing() {
+    let store = Double::new();
+    let mut real = Real::open(store.clone(), Order::Priority, Policy::Always, 0);
+    real.ask(vec![add("a")], 0).unwrap();
+    let (commits, _) = store.counts();
+    let key = || Box::from(&b"a"[..]);
+    let refused = vec![
+        add("a"),
+        Request::Settle { token: 1, key: key(), value: None, how: Settlement::Drop },
+        Request::Extend { token: 1, key: key(), timeout: 5 },
+        Request::Undo { token: 1, key: key() },
+        Request::Remove { key: Box::from(&b"b"[..]) },
+        Request::Update { key: Box::from(&b"b"[..]), value: Value::from(&b""[..]) },
+    ];
+    real.ask(refused, 0).unwrap();
+    assert_eq!(store.counts().0, commits);
+}
+
+#[test]
+fn numbers_of_tasks_have_no_gaps_also_after_a_crash() {
+    let store = Double::new();
+    let mut real = Real::open(store.clone(), Order::Fifo, Policy::Always, 0);
+    let added = |answer| matches!(answer, Answer::Plain(Outcome::Added(_))).then_some(answer);
+    assert_eq!(added(real.ask_one(add("a"), 0)), Some(Answer::Plain(Outcome::Added(1))));
+    real.ask(vec![Request::Remove { key: Box::from(&b"a"[..]) }], 0).unwrap();
+    store.crash(0);
+    let mut real = Real::open(store, Order::Fifo, Policy::Always, 0);
+    assert_eq!(real.ask_one(add("b"), 0), Answer::Plain(Outcome::Added(2)));
+}

@@ -1,0 +1,331 @@
+//! The committer beside a plain model of what the specification says: time, crashes and reopening among the operations.
+
+use std::collections::HashMap;
+
+use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
+use proptest::{collection::vec, sample::select};
+
+use super::{Answer, Real, token_of};
+use crate::store::Value;
+use crate::store::double::Double;
+use crate::tasks::{End, Order, Outcome, Policy, Request, Settlement};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum PlainState {
+    Ready,
+    Leased { token: u64, deadline: u64 },
+    Dropped,
+}
+
+#[derive(Clone, Debug)]
+struct PlainTask {
+    value: Vec<u8>,
+    priority: u64,
+    entered: u64,
+    boost: u32,
+    state: PlainState,
+}
+
+/// The queue as the specification tells it, without any thought of speed.
+struct Plain {
+    order: Order,
+    serial: u64,
+    tasks: HashMap<Vec<u8>, PlainTask>,
+    waiters: Vec<(u64, u64)>,
+    now: u64,
+}
+
+impl Plain {
+    fn next(&self) -> Option<Vec<u8>> {
+        let ready = self.tasks.iter().filter(|(_, task)| task.state == PlainState::Ready);
+        ready.min_by_key(|(_, task)| (task.priority, task.entered)).map(|(key, _)| key.clone())
+    }
+
+    fn holder(&mut self, key: &[u8], held: u64) -> Option<&mut PlainTask> {
+        let task = self.tasks.get_mut(key)?;
+        matches!(task.state, PlainState::Leased { token, .. } if token == held).then_some(task)
+    }
+
+    /// The token is what the real one has given.
+    fn lease(&mut self, timeout: u64, token: u64) -> Option<Answer> {
+        let key = self.next()?;
+        let deadline = self.now.saturating_add(timeout);
+        let task = self.tasks.get_mut(&key)?;
+        task.state = PlainState::Leased { token, deadline };
+        Some(Answer::Leased { token, key, value: task.value.clone() })
+    }
+
+    fn come_back(&mut self, key: &[u8]) {
+        self.serial += 1;
+        let (order, serial) = (self.order, self.serial);
+        let task = self.tasks.get_mut(key).unwrap();
+        task.state = PlainState::Ready;
+        if order == Order::Priority {
+            (task.priority, task.entered) = (0, serial);
+        }
+    }
+
+    fn run_out(&mut self, now: u64, expected: &mut Vec<(u64, Answer)>, tokens: &mut impl FnMut() -> u64) {
+        self.now = now;
+        loop {
+            let due = self.tasks.iter().filter_map(|(key, task)| match task.state {
+                PlainState::Leased { token, deadline } if deadline <= now => Some((deadline, token, key.clone())),
+                _ => None,
+            });
+            // All that are due at once run out before any that a waiter is granted meanwhile.
+            let mut due: Vec<_> = due.collect();
+            if due.is_empty() {
+                return;
+            }
+            due.sort();
+            for (_, _, key) in due {
+                self.come_back(&key);
+                self.grant(expected, tokens);
+            }
+        }
+    }
+
+    fn grant(&mut self, expected: &mut Vec<(u64, Answer)>, tokens: &mut impl FnMut() -> u64) {
+        while !self.waiters.is_empty() && self.next().is_some() {
+            let (ticket, timeout) = self.waiters.remove(0);
+            let leased = self.lease(timeout, tokens()).unwrap();
+            expected.push((ticket, leased));
+        }
+    }
+
+    fn settle(&mut self, key: &[u8], token: u64, value: Vec<u8>, how: Settlement) -> bool {
+        let front = self.next().and_then(|next| self.tasks.get(&next)).map_or(0, |task| task.priority);
+        let (order, serial) = (self.order, self.serial);
+        let Some(task) = self.holder(key, token) else { return false };
+        task.value = value;
+        if how == Settlement::Drop {
+            task.state = PlainState::Dropped;
+            return true;
+        }
+        task.state = PlainState::Ready;
+        if order == Order::Priority {
+            let region = serial + 1 - front;
+            match how {
+                Settlement::Penalty => task.boost = task.boost.saturating_sub(1),
+                Settlement::Reward if region >> (task.boost + 1) != 0 => task.boost += 1,
+                _ => {}
+            }
+            let serial = serial + 1;
+            task.priority = if how == Settlement::Front { 0 } else { serial - (region - (region >> task.boost)) };
+            task.entered = serial;
+        }
+        self.serial += 1;
+        true
+    }
+
+    /// What is answered at once; none if the request waits.
+    fn apply(&mut self, ticket: u64, request: &Request, tokens: &mut impl FnMut() -> u64) -> Option<Answer> {
+        let plain = |changed: bool, yes: Outcome, no: Outcome| Some(Answer::Plain(if changed { yes } else { no }));
+        match request {
+            Request::Add { key, value, end } => {
+                if self.tasks.contains_key(&**key) {
+                    return Some(Answer::Plain(Outcome::Kept));
+                }
+                self.serial += 1;
+                let priority = if self.order == Order::Priority && *end == End::Head { 0 } else { self.serial };
+                let task = PlainTask {
+                    value: value.to_vec(),
+                    priority,
+                    entered: self.serial,
+                    boost: 0,
+                    state: PlainState::Ready,
+                };
+                self.tasks.insert(key.to_vec(), task);
+                Some(Answer::Plain(Outcome::Added(0)))
+            }
+            Request::Update { key, value } => {
+                let task = self.tasks.get_mut(&**key);
+                plain(task.map(|task| task.value = value.to_vec()).is_some(), Outcome::Updated, Outcome::NotFound)
+            }
+            Request::Lease { timeout, wait } => {
+                if self.next().is_some() {
+                    return self.lease(*timeout, tokens());
+                }
+                if *wait {
+                    self.waiters.push((ticket, *timeout));
+                    return None;
+                }
+                Some(Answer::Plain(Outcome::Empty))
+            }
+            Request::Settle { token, key, value, how } => {
+                let value = value.as_ref().unwrap().to_vec();
+                plain(self.settle(key, *token, value, *how), Outcome::Settled, Outcome::NotFound)
+            }
+            Request::Extend { token, key, timeout } => {
+                let deadline = self.now.saturating_add(*timeout);
+                let held = self.holder(key, *token).map(|task| {
+                    task.state = PlainState::Leased { token: *token, deadline };
+                });
+                if held.is_some() && *timeout == 0 {
+                    self.come_back(key);
+                }
+                plain(held.is_some(), Outcome::Extended, Outcome::Skipped)
+            }
+            Request::Undo { token, key } => {
+                let undone = self.holder(key, *token).map(|task| task.state = PlainState::Ready);
+                plain(undone.is_some(), Outcome::Undone, Outcome::NotFound)
+            }
+            Request::Nothing => Some(Answer::Plain(Outcome::Nothing)),
+            Request::Count => {
+                let ready = self.tasks.values().filter(|task| task.state == PlainState::Ready).count();
+                Some(Answer::Plain(Outcome::Counted(ready as u64)))
+            }
+            Request::Look { key } => Some(match self.tasks.get(&**key) {
+                Some(task) => Answer::Found(task.value.clone()),
+                None => Answer::Plain(Outcome::Absent),
+            }),
+            Request::Sync => Some(Answer::Plain(Outcome::Synced)),
+            Request::Remove { key } => {
+                plain(self.tasks.remove(&**key).is_some(), Outcome::Removed, Outcome::NotRemoved)
+            }
+        }
+    }
+}
+
+// ----------------------------------------------------------------------------------------------------------- operations
+
+/// A request, of which leases are named by how long ago they were given.
+#[derive(Clone, Debug)]
+enum Wish {
+    Just(Request),
+    Settle(usize, Settlement, u8),
+    Extend(usize, u64),
+    Undo(usize),
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Ask(Vec<Wish>),
+    Wait(u64),
+    Crash,
+}
+
+fn key() -> impl Strategy<Value = Box<[u8]>> {
+    (0_u8..6).prop_map(|key| Box::from([b'k', key]))
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    any::<u8>().prop_map(|byte| Value::from(&[byte][..]))
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    let timeout = || select(vec![0_u64, 1, 5, 20, 20, 100, u64::MAX]);
+    let how =
+        select(vec![Settlement::Penalty, Settlement::Reward, Settlement::Reward, Settlement::Front, Settlement::Drop]);
+    let end = select(vec![End::Head, End::Tail, End::Tail]);
+    prop_oneof![
+        4 => (key(), value(), end).prop_map(|(key, value, end)| Wish::Just(Request::Add { key, value, end })),
+        1 => (key(), value()).prop_map(|(key, value)| Wish::Just(Request::Update { key, value })),
+        4 => (timeout(), any::<bool>()).prop_map(|(timeout, wait)| Wish::Just(Request::Lease { timeout, wait })),
+        3 => (0_usize..4, how, any::<u8>()).prop_map(|(lease, how, value)| Wish::Settle(lease, how, value)),
+        2 => (0_usize..4, timeout()).prop_map(|(lease, timeout)| Wish::Extend(lease, timeout)),
+        1 => (0_usize..4).prop_map(Wish::Undo),
+        1 => Just(Wish::Just(Request::Count)),
+        1 => key().prop_map(|key| Wish::Just(Request::Look { key })),
+        1 => Just(Wish::Just(Request::Sync)),
+        1 => key().prop_map(|key| Wish::Just(Request::Remove { key })),
+    ]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        8 => vec(wish(), 1..6).prop_map(Operation::Ask),
+        3 => (0_u64..40).prop_map(Operation::Wait),
+        1 => Just(Operation::Crash),
+    ]
+}
+
+/// The request that is meant: the last leases are known by token and key.
+fn meant(wish: &Wish, leases: &[(u64, Vec<u8>)]) -> Request {
+    let lease = |ago: usize| {
+        let at = leases.len().checked_sub(ago + 1);
+        at.map_or((7_777_777, Vec::new()), |at| leases[at].clone())
+    };
+    match wish {
+        Wish::Just(request) => request.clone(),
+        Wish::Settle(ago, how, value) => {
+            let (token, key) = lease(*ago);
+            Request::Settle { token, key: key.into(), value: Some(Value::from(&[*value][..])), how: *how }
+        }
+        Wish::Extend(ago, timeout) => {
+            let (token, key) = lease(*ago);
+            Request::Extend { token, key: key.into(), timeout: *timeout }
+        }
+        Wish::Undo(ago) => {
+            let (token, key) = lease(*ago);
+            Request::Undo { token, key: key.into() }
+        }
+    }
+}
+
+/// Numbers of tasks are checked elsewhere: the model has none.
+fn without_number(answer: Answer) -> Answer {
+    match answer {
+        Answer::Plain(Outcome::Added(_)) => Answer::Plain(Outcome::Added(0)),
+        other => other,
+    }
+}
+
+/// Runs both, and compares every answer.
+fn compare(order: Order, operations: &[Operation]) {
+    let mut now = 1_000_000;
+    let mut real = Real::open(Double::new(), order, Policy::Always, now);
+    let mut plain = Plain { order, serial: 0, tasks: HashMap::new(), waiters: Vec::new(), now };
+    let mut leases: Vec<(u64, Vec<u8>)> = Vec::new();
+    for operation in operations {
+        let wishes = match operation {
+            Operation::Ask(wishes) => &wishes[..],
+            Operation::Wait(millis) => {
+                now += millis;
+                &[]
+            }
+            Operation::Crash => {
+                real.store.crash(0);
+                real = Real::open(real.store, order, Policy::Always, now);
+                plain.waiters.clear();
+                &[]
+            }
+        };
+        let requests: Vec<Request> = wishes.iter().map(|wish| meant(wish, &leases)).collect();
+        let first = real.asked;
+        let heard = real.ask(requests.clone(), now).unwrap();
+        assert_eq!(real.store.unsynced(), 0, "answered before it was on disk");
+        let given: Vec<u64> = heard.iter().filter_map(|(_, answer)| token_of(answer)).collect();
+        let last = leases.last().map_or(0, |(token, _)| *token);
+        assert!(given.iter().is_sorted() && given.iter().all(|token| *token > last), "tokens grow: {given:?}");
+        let mut given = given.into_iter();
+        let mut tokens = || given.next().unwrap_or_default();
+        let mut expected = Vec::new();
+        plain.run_out(now, &mut expected, &mut tokens);
+        for (ticket, request) in (first..).zip(&requests) {
+            let answer = plain.apply(ticket, request, &mut tokens);
+            expected.extend(answer.map(|answer| (ticket, answer)));
+            plain.grant(&mut expected, &mut tokens);
+        }
+        let heard: Vec<_> = heard.into_iter().map(|(ticket, answer)| (ticket, without_number(answer))).collect();
+        assert_eq!(heard, expected, "{operation:?}");
+        leases.extend(heard.into_iter().filter_map(|(_, answer)| match answer {
+            Answer::Leased { token, key, .. } => Some((token, key)),
+            _ => None,
+        }));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_priority_queue_does_as_the_model_does(operations in vec(operation(), 1..40)) {
+        compare(Order::Priority, &operations);
+    }
+
+    #[test]
+    fn a_fifo_queue_does_as_the_model_does(operations in vec(operation(), 1..40)) {
+        compare(Order::Fifo, &operations);
+    }
+}

@@ -1,0 +1,267 @@
+//! Durable tasks: the protocol, leases, the command line, and what is there after the end.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use spindle::protocols::spiderq::client::{Client, Error, Lent};
+use spindle::protocols::spiderq::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
+
+use crate::harness::{Server, run_python, spindle};
+
+/// Longer than any test.
+const LONG: u64 = 600_000;
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn client(server: &Server) -> Client {
+    Client::connect(server.tasks()).unwrap()
+}
+
+fn poll(client: &mut Client) -> Option<Lent> {
+    client.lend(LONG, LendMode::Poll).unwrap()
+}
+
+/// The keys of all ready tasks, in the order in which they are lent.
+fn drain(client: &mut Client) -> Vec<String> {
+    std::iter::from_fn(|| poll(client)).map(|lent| String::from_utf8(lent.key).unwrap()).collect()
+}
+
+#[test]
+fn pyzmq_sees_what_is_specified() {
+    let folder = folder();
+    let server = Server::start_tasks(folder.path(), &[]);
+    run_python("tasks.py", &[server.tasks()]);
+    server.stop();
+}
+
+#[test]
+fn a_reward_moves_a_task_half_the_way_to_the_front() {
+    let folder = folder();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let mut client = client(&server);
+    for number in 0..16 {
+        assert!(client.add(format!("{number:02}").as_bytes(), b"", AddMode::Tail).unwrap());
+    }
+    let first = poll(&mut client).unwrap();
+    assert!(client.repay(first.lend_key, &first.key, b"", RepayStatus::Reward).unwrap());
+    let order = drain(&mut client);
+    assert_eq!(order.iter().position(|key| key == "00"), Some(8), "{order:?}");
+    server.stop();
+}
+
+#[test]
+fn both_versions_of_stats_count_what_was_answered() {
+    let (first, second) = (folder(), folder());
+    let work = |client: &mut Client| {
+        client.ping().unwrap();
+        client.add(b"k", b"v", AddMode::Tail).unwrap();
+        client.add(b"k", b"v", AddMode::Tail).unwrap();
+        client.update(b"k", b"w").unwrap();
+        client.lookup(b"k").unwrap();
+        let lent = poll(client).unwrap();
+        client.heartbeat(lent.lend_key, b"k", LONG).unwrap();
+        client.repay(lent.lend_key, b"k", b"x", RepayStatus::Drop).unwrap();
+        client.remove(b"k").unwrap();
+        client.count().unwrap();
+        client.stats().unwrap();
+        client.stats().unwrap()
+    };
+    let server = Server::start_tasks(first.path(), &[]);
+    assert_eq!(work(&mut client(&server)), Counters::Eight([1, 2, 1, 1, 1, 1, 1, 2]));
+    server.stop();
+    let server = Server::start_tasks(second.path(), &["--spiderq-version", "1.4"]);
+    assert_eq!(work(&mut client(&server)), Counters::Ten([1, 1, 2, 1, 1, 1, 1, 1, 1, 2]));
+    server.stop();
+}
+
+#[test]
+fn stats_of_the_tables_tell_of_the_tasks() {
+    let folder = folder();
+    let data = folder.path().to_str().unwrap();
+    let server = Server::start(&["--tasks", "tcp://127.0.0.1:*", "--data", data]);
+    let mut client = client(&server);
+    for key in [b"a", b"b", b"c", b"d"] {
+        client.add(key, b"", AddMode::Tail).unwrap();
+    }
+    let dropped = poll(&mut client).unwrap();
+    client.repay(dropped.lend_key, &dropped.key, b"", RepayStatus::Drop).unwrap();
+    poll(&mut client).unwrap();
+    client.lend(1, LendMode::Poll).unwrap().unwrap();
+    while client.count().unwrap() < 2 {}
+    let output = spindle(&["stats", "--json", "--connect", server.kv()]);
+    let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let queue = &stats["tasks"]["queues"][0];
+    let figure = |name: &str| queue[name].as_u64().unwrap();
+    assert_eq!(queue["name"], "spiderq");
+    assert_eq!(["ready", "leased", "dropped", "ran_out", "waiting"].map(figure), [2, 1, 1, 1, 0]);
+    assert!(queue["oldest_ready_seconds"].as_f64().unwrap() >= 0.0);
+    assert!(stats["tasks"]["syncs"].as_u64().unwrap() >= 8);
+    server.stop();
+    let server = Server::start(&[]);
+    let output = spindle(&["stats", "--json", "--connect", server.kv()]);
+    let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(stats["tasks"].is_null());
+    server.stop();
+}
+
+#[test]
+fn a_lease_that_runs_out_returns_the_task_and_its_holder_is_refused() {
+    let folder = folder();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let mut client = client(&server);
+    client.add(b"k", b"v", AddMode::Tail).unwrap();
+    let first = client.lend(1, LendMode::Poll).unwrap().unwrap();
+    let second = client.lend(LONG, LendMode::Block).unwrap().unwrap();
+    assert_eq!((&*second.key, &*second.value), (&b"k"[..], &b"v"[..]));
+    assert!(second.lend_key > first.lend_key);
+    assert!(!client.repay(first.lend_key, b"k", b"late", RepayStatus::Drop).unwrap());
+    assert!(!client.heartbeat(first.lend_key, b"k", LONG).unwrap());
+    assert_eq!(client.lookup(b"k").unwrap().as_deref(), Some(&b"v"[..]));
+    assert!(client.heartbeat(second.lend_key, b"k", u64::MAX).unwrap());
+    server.stop();
+}
+
+#[test]
+fn everything_is_there_after_the_end_however_it_ended() {
+    let folder = folder();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let mut first = client(&server);
+    for key in ["a", "b", "c", "d", "e"] {
+        first.add(key.as_bytes(), key.as_bytes(), AddMode::Tail).unwrap();
+    }
+    first.add(b"head", b"", AddMode::Head).unwrap();
+    let head = poll(&mut first).unwrap();
+    first.repay(head.lend_key, b"head", b"done", RepayStatus::Drop).unwrap();
+    let held = poll(&mut first).unwrap();
+    first.update(b"c", b"changed").unwrap();
+    first.remove(b"d").unwrap();
+    drop(server);
+    let mut last = held.lend_key;
+    for kill in [true, false, true] {
+        let server = if kill {
+            // SIGKILL: the process has no say in it.
+            Server::start_tasks(folder.path(), &[])
+        } else {
+            Server::start_tasks(folder.path(), &["--sync", "never"])
+        };
+        let mut client = client(&server);
+        assert_eq!(client.count().unwrap(), 3);
+        assert_eq!(client.lookup(b"head").unwrap().as_deref(), Some(&b"done"[..]));
+        assert_eq!(client.lookup(b"c").unwrap().as_deref(), Some(&b"changed"[..]));
+        assert_eq!(client.lookup(b"d").unwrap(), None);
+        assert!(!client.add(b"head", b"", AddMode::Tail).unwrap(), "what was dropped is kept");
+        assert!(client.heartbeat(held.lend_key, &held.key, LONG).unwrap(), "the lease is still held");
+        let next = poll(&mut client).unwrap();
+        assert_eq!((&*next.key, next.lend_key > last), (&b"b"[..], true));
+        last = next.lend_key;
+        assert!(client.repay(next.lend_key, b"b", b"b", RepayStatus::Front).unwrap());
+        if kill {
+            drop(server);
+        } else {
+            server.stop();
+        }
+    }
+    let server = Server::start_tasks(folder.path(), &[]);
+    assert_eq!(drain(&mut client(&server)), ["b", "c", "e"]);
+    drop(server);
+}
+
+#[test]
+fn terminate_ends_the_server_unless_it_is_denied() {
+    let folder = folder();
+    let server = Server::start_tasks(folder.path(), &["--terminate", "deny"]);
+    let refused = client(&server).terminate();
+    assert_eq!(refused, Err(Error::Refused(Fault::Offending { field: Field::UnknownTag, offending: 8 })));
+    client(&server).add(b"k", b"v", AddMode::Tail).unwrap();
+    server.stop();
+    let server = Server::start_tasks(folder.path(), &["--sync", "never"]);
+    client(&server).terminate().unwrap();
+    let (status, _) = server.wait();
+    assert!(status.success(), "{status}");
+    let server = Server::start_tasks(folder.path(), &[]);
+    assert_eq!(client(&server).count().unwrap(), 1);
+    server.stop();
+}
+
+#[test]
+fn who_waits_is_answered_when_the_server_ends() {
+    let folder = folder();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let mut waiting = client(&server);
+    waiting
+        .send(&spindle::protocols::spiderq::wire::Request::Lend { timeout_ms: LONG, mode: LendMode::Block })
+        .unwrap();
+    waiting.send(&spindle::protocols::spiderq::wire::Request::Ping).unwrap();
+    // The Ping is answered first: then the Lend waits.
+    assert_eq!(waiting.receive().unwrap(), spindle::protocols::spiderq::wire::Reply::Pong);
+    server.signal(Signal::TERM);
+    assert_eq!(waiting.receive().unwrap(), spindle::protocols::spiderq::wire::Reply::QueueEmpty);
+    assert!(server.wait().0.success());
+}
+
+// --------------------------------------------------------------------------------------------------------- command line
+
+fn task(server: &Server, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = spindle(&[&["task"], arguments, &["--connect", server.tasks()]].concat());
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn people_work_with_tasks_on_the_command_line() {
+    let folder = folder();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let good = |arguments: &[&str]| {
+        let (status, out, error) = task(&server, arguments);
+        assert_eq!(status, Some(0), "{arguments:?}: {error}");
+        out
+    };
+    let bad = |arguments: &[&str], about: &str| {
+        let (status, out, error) = task(&server, arguments);
+        assert_eq!((status, &*out), (Some(1), ""), "{arguments:?}");
+        assert!(error.trim_end().lines().count() == 1 && error.contains(about), "{arguments:?}: {error}");
+    };
+    bad(&["lend"], "--wait");
+    assert_eq!(good(&["add", "page-1", "one"]), "OK\n");
+    assert_eq!(good(&["add", "page-2", "two", "--head"]), "OK\n");
+    bad(&["add", "page-1", "again"], "there is a task of this key");
+    assert_eq!(good(&["count"]), "2\n");
+    assert_eq!(good(&["lookup", "page-1"]), "one\n");
+    bad(&["lookup", "page-9"], "no task of this key");
+    assert_eq!(good(&["update", "page-2", "zwei"]), "OK\n");
+    bad(&["update", "page-9", ""], "no task of this key");
+    let lent = good(&["lend", "--timeout", "60000"]);
+    let (line, value) = lent.split_once('\n').unwrap();
+    let (lend_key, key) = line.split_once(' ').unwrap();
+    assert_eq!((key, value), ("page-2", "zwei\n"));
+    assert_eq!(good(&["heartbeat", lend_key, key, "--timeout", "60000"]), "OK\n");
+    bad(&["heartbeat", "1234567", key, "--timeout", "60000"], "not lent with this key");
+    assert_eq!(good(&["repay", lend_key, key, "done", "--status", "drop"]), "OK\n");
+    bad(&["repay", lend_key, key, "done", "--status", "drop"], "not lent with this key");
+    assert_eq!(good(&["flush"]), "OK\n");
+    assert_eq!(good(&["remove", "page-2"]), "OK\n");
+    bad(&["remove", "page-2"], "no task of this key");
+    assert!(good(&["stats"]).contains("repay: 2"));
+    let json: serde_json::Value = serde_json::from_str(&good(&["lend", "--json"])).unwrap();
+    assert_eq!((json["key"].as_str(), json["value"].as_str()), (Some("page-1"), Some("one")));
+    server.stop();
+}
+
+#[test]
+fn a_task_is_read_from_standard_input() {
+    let folder = folder();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spindle"))
+        .args(["task", "add", "k", "-", "--connect", server.tasks()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"from afar").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(client(&server).lookup(b"k").unwrap().as_deref(), Some(&b"from afar"[..]));
+    server.stop();
+}
