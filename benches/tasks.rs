@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench tasks
-//! cargo bench --bench tasks -- --clients 1,8,64 --rounds 5 --seconds 1 --only spindle
+//! cargo bench --bench tasks -- --clients 1,8,64 --rounds 5 --seconds 1 --only spindle --many 2000000
 //! ```
 //! beanstalkd with `-f0`, Redis with `appendfsync always`, Spindle with `--sync always`; all on the same disk, in folders of their
 //! own. The clients are threads of this process that wait for each answer on a plain socket, the same for all sides; sides take
@@ -24,23 +24,28 @@ mod meet;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use meet::meet;
+use spindle::protocols::spiderq::client::Client;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 use spindle::zmtp::{Part, SocketType, encode_frame};
 
 const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
+const MIB: f64 = 1024.0 * 1024.0;
 const PAYLOAD: [u8; 200] = [b'p'; 200];
 /// How long a lease is, in milliseconds: longer than a run.
 const LEASE: u64 = 600_000;
 
 fn main() {
     let Some(plan) = Plan::from(&std::env::args().skip(1).collect::<Vec<_>>()) else {
-        eprintln!("usage: [--clients 1,8,64] [--rounds 5] [--seconds 1] [--only spindle,beanstalkd,redis]");
+        eprintln!(
+            "usage: [--clients 1,8,64] [--rounds 5] [--seconds 1] [--only spindle,beanstalkd,redis] [--many 2000000]"
+        );
         std::process::exit(2);
     };
     let sides: Vec<Side> = [Side::spindle(), Side::beanstalkd(), Side::redis()].into_iter().flatten().collect();
@@ -60,7 +65,48 @@ fn main() {
             println!("| {name} | {clients} | {} |", cells.join(" | "));
         }
     }
-    println!("\nThousands a second / p50 / p99 in µs, {} rounds of {} s", plan.rounds, plan.seconds);
+    println!("\nThousands a second / p50 / p99 in µs, {} rounds of {} s\n", plan.rounds, plan.seconds);
+    drop(sides);
+    if plan.many > 0 {
+        many(plan.many);
+    }
+}
+
+/// A long queue: what it takes to hold, to open and to work on.
+fn many(count: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let side = Side::spindle_in(tempfile::tempdir().unwrap(), folder.path());
+    let empty = side.resident_bytes();
+    let mut client = Client::connect(&format!("tcp://{}", side.address)).unwrap();
+    let start = Instant::now();
+    let mut sent = 0;
+    for done in 0..count {
+        while sent < count && sent - done < 1_024 {
+            let key = format!("{sent:016}");
+            let request = Request::Add { key: key.as_bytes(), value: &PAYLOAD, mode: AddMode::Tail };
+            client.send(&request).unwrap();
+            sent += 1;
+        }
+        assert_eq!(client.receive().unwrap(), Reply::Added);
+    }
+    let rate = count as f64 / start.elapsed().as_secs_f64();
+    let held = side.resident_bytes();
+    drop(side);
+    let start = Instant::now();
+    let side = Side::spindle_in(tempfile::tempdir().unwrap(), folder.path());
+    let opened = start.elapsed().as_secs_f64();
+    let reopened = side.resident_bytes();
+    println!(
+        "{count} tasks with keys of 16 and values of 200 bytes: added at {rate:.0}/s by one pipelining client; resident {:.0} MiB \
+         ({:.0} bytes a task), opened after kill -9 in {opened:.2} s, then resident {:.0} MiB ({:.0} bytes a task)",
+        held / MIB,
+        (held - empty) / count as f64,
+        reopened / MIB,
+        (reopened - empty) / count as f64,
+    );
+    let (rate, latencies) = side.run(1, 3.0, Work::LendAndRepay);
+    let micros = |quantile| latencies.value_at_quantile(quantile) / 1_000;
+    println!("Lend and Repay, one client: {rate:.0}/s, p50 {} µs, p99 {} µs", micros(0.5), micros(0.99));
 }
 
 struct Plan {
@@ -68,11 +114,13 @@ struct Plan {
     rounds: usize,
     seconds: f64,
     only: Option<Vec<String>>,
+    /// Tasks of the long queue; 0 for none.
+    many: u64,
 }
 
 impl Plan {
     fn from(arguments: &[String]) -> Option<Self> {
-        let mut plan = Self { clients: vec![1, 8, 64], rounds: 5, seconds: 1.0, only: None };
+        let mut plan = Self { clients: vec![1, 8, 64], rounds: 5, seconds: 1.0, only: None, many: 2_000_000 };
         let mut arguments = arguments.iter().filter(|argument| *argument != "--bench");
         while let Some(name) = arguments.next() {
             let value = arguments.next()?;
@@ -80,6 +128,7 @@ impl Plan {
                 "--clients" => plan.clients = value.split(',').map(|text| text.parse().ok()).collect::<Option<_>>()?,
                 "--rounds" => plan.rounds = value.parse().ok()?,
                 "--seconds" => plan.seconds = value.parse().ok()?,
+                "--many" => plan.many = value.parse().ok()?,
                 "--only" => plan.only = Some(value.split(',').map(str::to_owned).collect()),
                 _ => return None,
             }
@@ -144,9 +193,15 @@ struct Side {
 impl Side {
     fn spindle() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        Some(Self::spindle_in(folder, &data))
+    }
+
+    /// `folder` is kept as long as the side is.
+    fn spindle_in(folder: tempfile::TempDir, data: &Path) -> Self {
         let mut child = Command::new(SPINDLE)
             .args(["serve", "--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*", "--data"])
-            .arg(folder.path().join("data"))
+            .arg(data)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -155,7 +210,7 @@ impl Side {
             .take_while(|line| line != "ready")
             .find_map(|line| line.strip_prefix("tasks tcp://").map(str::to_owned))
             .unwrap();
-        Some(Self::of("spindle", Protocol::Spiderq, address, child, folder))
+        Self::of("spindle", Protocol::Spiderq, address, child, folder)
     }
 
     fn beanstalkd() -> Option<Self> {
@@ -195,6 +250,12 @@ impl Side {
 
     fn of(name: &'static str, protocol: Protocol, address: String, child: Child, folder: tempfile::TempDir) -> Self {
         Self { name, protocol, address, child, keys: AtomicU64::new(0), _folder: folder }
+    }
+
+    fn resident_bytes(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0
     }
 
     /// Rate, and latencies in nanoseconds.

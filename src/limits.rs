@@ -135,6 +135,9 @@ pub const ASKED_MAX: usize = 1 << 10;
 /// Requests that a face hands to the committer at once.
 pub const ASK_BURST: usize = 256;
 
+/// Bytes of requests after which it hands over what it has.
+pub const ASK_BURST_BYTES: usize = 16 << 20;
+
 /// Bytes of requests that may wait for the committer, about: a face that sees more asks no further until some are answered.
 pub const ASKED_BYTES_MAX: u64 = 256 << 20;
 

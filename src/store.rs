@@ -166,6 +166,12 @@ pub trait Store: Send {
     /// As [`Store::commit`].
     fn sync(&mut self) -> Result<(), Error>;
 
+    /// Says, and has on disk, whether there will be commits without a sync: what a crash leaves of them is judged by it.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    fn set_lazy(&mut self, lazy: bool) -> Result<(), Error>;
+
     /// The store as it is now, for other threads to read while it changes.
     fn moment(&self) -> Arc<dyn Moment>;
 

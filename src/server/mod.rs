@@ -109,9 +109,9 @@ pub fn run(config: Config) -> Result<(), Error> {
     descriptors::raise();
     warn_of_allocator(config.allocator);
     let mut signals = signals::Watch::new().map_err(Error::Signals)?;
-    let running = start(config)?;
+    let running = start_with(config, Box::new(signals.ender()))?;
     print_ready(&running);
-    signals.wait();
+    signals.wait().map_err(Error::Signals)?;
     running.stop();
     Ok(())
 }
@@ -157,11 +157,17 @@ pub struct Running {
     context: Option<Context>,
 }
 
-/// Starts a server in threads of this process.
+/// Starts a server in threads of this process. A client of the tasks that ends it is answered so, and nothing more: it ends
+/// when it is stopped here.
 ///
 /// # Errors
 /// [`Error`] if an endpoint cannot be had, or the system is out of threads or descriptors. Nothing is left running.
 pub fn start(config: Config) -> Result<Running, Error> {
+    start_with(config, Box::new(|| {}))
+}
+
+/// Starts a server; `terminated` is called when a client has ended it.
+fn start_with(config: Config, terminated: Box<dyn Fn() + Send>) -> Result<Running, Error> {
     let clock = Clock::start();
     let worker_cores = cores::plan(&config.pin, config.workers, &threads::cores())?;
     let (tables, backstage) = Tables::new(Settings {
@@ -181,7 +187,7 @@ pub fn start(config: Config) -> Result<Running, Error> {
         worker_cores,
     };
     let Backstage { changes, expiry, reaper } = backstage;
-    let tasks = config.tasks.map(|config| tasks::open(&context, &config)).transpose()?;
+    let tasks = config.tasks.map(|config| tasks::open(&context, &config, terminated)).transpose()?;
     let figures = tasks.as_ref().map(|tasks| Arc::clone(&tasks.figures));
     let kv = serve::bind(&context, &settings, clock, (&tables, changes), figures)?;
     let mut running = Running {

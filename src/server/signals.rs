@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag::register_conditional_shutdown;
+use signal_hook::flag::{register, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 
 /// Exit status of a process that a signal ended, as shells count it: this and the signal's number.
@@ -28,11 +28,27 @@ impl Watch {
         Ok(Self { signals: Signals::new([SIGINT, SIGTERM])?, ending })
     }
 
-    /// Returns at the first signal. Another one after that ends the process at once.
-    pub(super) fn wait(&mut self) {
-        let first = self.signals.forever().next();
-        debug_assert!(first.is_some(), "the stream of signals has no end");
-        // SeqCst: the handler reads it in a thread of the system's choosing; once for each signal, its cost is no matter.
-        self.ending.store(true, Ordering::SeqCst);
+    /// Ends the waiting as if a signal had come.
+    pub(super) fn ender(&self) -> impl Fn() + Send + 'static {
+        let handle = self.signals.handle();
+        move || handle.close()
+    }
+
+    /// Returns at the first signal, or when it is ended. The next signal but one, or the next after a signal, ends the
+    /// process at once.
+    ///
+    /// # Errors
+    /// If the system lets nobody hear of signals any more.
+    pub(super) fn wait(&mut self) -> io::Result<()> {
+        if self.signals.forever().next().is_some() {
+            // SeqCst: the handler reads it in a thread of the system's choosing; once for each signal, its cost is no matter.
+            self.ending.store(true, Ordering::SeqCst);
+            return Ok(());
+        }
+        // Ended by other means: one signal may still come, say from a service manager, and changes nothing.
+        for signal in [SIGINT, SIGTERM] {
+            register(signal, Arc::clone(&self.ending))?;
+        }
+        Ok(())
     }
 }

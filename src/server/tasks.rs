@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::process::{Signal, getpid, kill_process};
-
 use super::Error;
 use crate::clock::wall_millis;
 use crate::protocols::sockets::Context;
@@ -37,19 +35,13 @@ pub(super) struct Opened {
 }
 
 /// Opens the store and listens.
-pub(super) fn open(context: &Context, config: &TasksConfig) -> Result<Opened, Error> {
+pub(super) fn open(context: &Context, config: &TasksConfig, terminated: Box<dyn Fn() + Send>) -> Result<Opened, Error> {
     let store = Disk::open(&config.data)?;
     let (tasks, mut committer) = tasks::open(Box::new(store), wall_millis())?;
     let figures = Arc::clone(tasks.figures());
     let queue = committer.queue(QUEUE, Order::Priority, config.sync)?;
-    let spiderq = serve::bind(context, &config.spiderq, (&mut committer, tasks, queue), Box::new(terminate))?;
+    let spiderq = serve::bind(context, &config.spiderq, (&mut committer, tasks, queue), terminated)?;
     Ok(Opened { committer, spiderq, figures })
-}
-
-/// A client has ended the server: as if a service manager had.
-fn terminate() {
-    // It fails only if there is no such process.
-    let _sent = kill_process(getpid(), Signal::TERM);
 }
 
 /// After an error of the store nothing may be acknowledged: the process ends.

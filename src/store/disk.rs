@@ -20,6 +20,8 @@ use fjall::{
 use super::journal::{self, Trouble};
 use super::{Batch, Error, Moment, Space, Store};
 
+/// A file that is there while batches may be unsynced when later ones are written.
+const LAZY_FILE: &str = "lazy";
 /// The file that fjall locks as long as it has the store open.
 const LOCK_FILE: &str = "lock";
 
@@ -87,7 +89,7 @@ fn mend(folder: &Path) -> Result<(), Error> {
         Err(TryLockError::WouldBlock) => return Err(Error::InUse { folder: folder.to_owned() }),
         Err(TryLockError::Error(error)) => return Err(explain_io(folder, &error)),
     }
-    match journal::mend(folder) {
+    match journal::mend(folder, folder.join(LAZY_FILE).exists()) {
         Ok(()) => Ok(()),
         Err(Trouble::Io(error)) => Err(explain_io(folder, &error)),
         Err(Trouble::Damaged { file, at }) => Err(damaged(folder, &format!("{} at byte {at}", file.display()))),
@@ -153,6 +155,21 @@ impl Store for Disk {
 
     fn moment(&self) -> Arc<dyn Moment> {
         Arc::new(Past { snapshot: self.database.snapshot(), spaces: Arc::clone(&self.spaces) })
+    }
+
+    fn set_lazy(&mut self, lazy: bool) -> Result<(), Error> {
+        let folder = &self.spaces.folder;
+        let note = || {
+            let path = folder.join(LAZY_FILE);
+            if lazy {
+                File::create(&path)?.sync_all()?;
+            } else if path.exists() {
+                fs::remove_file(&path)?;
+            }
+            File::open(folder)?.sync_all()
+        };
+        self.database.persist(PersistMode::SyncAll).map_err(|error| explain(folder, &error))?;
+        note().map_err(|error| explain_io(folder, &error))
     }
 
     fn damaged(&self, what: &str) -> Error {

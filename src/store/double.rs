@@ -122,6 +122,10 @@ impl Store for Double {
         Ok(())
     }
 
+    fn set_lazy(&mut self, _lazy: bool) -> Result<(), Error> {
+        self.lock().try_once()
+    }
+
     fn moment(&self) -> Arc<dyn Moment> {
         Arc::new(Past(Arc::clone(&self.lock().now)))
     }

@@ -55,7 +55,10 @@ impl From<io::Error> for Trouble {
 }
 
 /// Cuts off a torn end of the last journal. Nobody else may have the store open.
-pub(super) fn mend(folder: &Path) -> Result<(), Trouble> {
+///
+/// `lazy`: not each batch was synced when the next was written, so that a hole in the last journal is no damage; everything from the
+/// first one on goes, and whatever was synced is before it. (A journal that is not the last was synced when the next was begun.)
+pub(super) fn mend(folder: &Path, lazy: bool) -> Result<(), Trouble> {
     if fs::read(folder.join(VERSION_FILE)).is_ok_and(|version| version != FORMAT) {
         return Ok(());
     }
@@ -69,7 +72,8 @@ pub(super) fn mend(folder: &Path) -> Result<(), Trouble> {
             continue;
         }
         let is_last = number + 1 == journals.len();
-        if !is_last || has_batch(rest) {
+        let is_disordered = batch(rest).is_some();
+        if !is_last || is_disordered || (!lazy && has_batch(rest, newest)) {
             return Err(Trouble::Damaged { file: path.clone(), at: end });
         }
         let file = File::options().write(true).open(path)?;
@@ -106,9 +110,10 @@ fn end_of_batches(bytes: &[u8], newest: &mut Option<u64>) -> usize {
     end
 }
 
-/// Whether a whole batch begins anywhere.
-fn has_batch(bytes: &[u8]) -> bool {
-    (0..bytes.len()).any(|at| bytes.get(at..).is_some_and(|rest| batch(rest).is_some()))
+/// Whether a whole batch that is newer begins anywhere.
+fn has_batch(bytes: &[u8], newest: Option<u64>) -> bool {
+    let is_newer = |number: u64| newest.is_none_or(|newest| number > newest);
+    (0..bytes.len()).any(|at| bytes.get(at..).and_then(batch).is_some_and(|(_, number)| is_newer(number)))
 }
 
 /// The length and the sequence number of the batch that the bytes begin with, if it is whole.
@@ -118,6 +123,9 @@ fn batch(bytes: &[u8]) -> Option<(usize, u64)> {
         return None;
     }
     let count = u32::from_le_bytes(fields.array()?);
+    if count == 0 {
+        return None;
+    }
     let number = u64::from_le_bytes(fields.array()?);
     let items = fields.at;
     for _ in 0..count {
@@ -201,7 +209,7 @@ mod tests {
         let (folder, _, bytes, ends) = written(5);
         assert!(ends.len() > 5, "five batches of ours, and what fjall wrote for itself");
         assert!(bytes[ends[ends.len() - 1]..].iter().all(|byte| *byte == 0));
-        mend(folder.path()).unwrap();
+        mend(folder.path(), false).unwrap();
         assert_eq!(keys(folder.path()), 5);
     }
 
@@ -231,11 +239,22 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
             fs::write(&journal, &damaged).unwrap();
-            let found = mend(folder.path());
+            let found = mend(folder.path(), false);
             // A number that has grown is seen by the next batch, which seems older.
             let next = ends.iter().find(|end| **end > at).unwrap();
             assert!(matches!(found, Err(Trouble::Damaged { at: batch, .. }) if batch <= *next), "{at}: {found:?}");
             assert!(fs::read(&journal).unwrap() == damaged);
         }
+    }
+
+    #[test]
+    fn where_syncs_were_late_everything_from_the_first_hole_on_goes() {
+        let (folder, journal, bytes, ends) = written(5);
+        let mut holed = bytes.clone();
+        holed[ends[ends.len() - 4] + 20..ends[ends.len() - 3]].fill(0);
+        fs::write(&journal, &holed).unwrap();
+        assert!(matches!(mend(folder.path(), false), Err(Trouble::Damaged { .. })));
+        mend(folder.path(), true).unwrap();
+        assert_eq!(keys(folder.path()), 2);
     }
 }

@@ -98,7 +98,7 @@ pub fn open(store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error
     let shared = Arc::new(Shared::default());
     let engine = restore(&*store, now, &shared.figures)?;
     let mut committer =
-        Committer { store, engine, inbox, shared: Arc::clone(&shared), faces: Vec::new(), unsynced_until: None };
+        Committer { store, engine, inbox, shared: Arc::clone(&shared), faces: Vec::new(), unsynced: None };
     committer.reserve()?;
     Ok((Tasks { sender, shared }, committer))
 }
@@ -138,8 +138,8 @@ pub struct Committer {
     shared: Arc<Shared>,
     /// By [`Ticket::face`].
     faces: Vec<Box<dyn Face>>,
-    /// When what is not synced has to be, in milliseconds of the wall clock.
-    unsynced_until: Option<u64>,
+    /// Since when something is not synced, and when it has to be, in milliseconds of the wall clock.
+    unsynced: Option<(u64, u64)>,
 }
 
 impl Committer {
@@ -165,6 +165,7 @@ impl Committer {
     /// # Errors
     /// [`Error`] if something cannot be stored: whatever was not answered then may or may not be stored.
     pub fn run(mut self, mut now: impl FnMut() -> u64) -> Result<(), Error> {
+        self.store.set_lazy(self.engine.is_lazy())?;
         while let Ok(first) = self.wait(now()) {
             self.step(first, now())?;
         }
@@ -188,7 +189,7 @@ impl Committer {
 
     /// Waits for a message, or until there is something to do without one.
     fn wait(&self, now: u64) -> Result<Option<Message>, RecvError> {
-        let wake = [self.engine.next_wake(), self.unsynced_until].into_iter().flatten().min();
+        let wake = [self.engine.next_wake(), self.unsynced.map(|(_, until)| until)].into_iter().flatten().min();
         let Some(wake) = wake else { return self.inbox.recv().map(Some) };
         let sleep = wake.saturating_sub(now).min(SLEEP_MAX);
         match self.inbox.recv_timeout(Duration::from_millis(sleep)) {
@@ -234,12 +235,15 @@ impl Committer {
     fn commit(&mut self, now: u64) -> Result<(), Error> {
         let Step { batch, sync, answers } = self.engine.drain();
         let before = answers.iter().any(|(_, outcome)| is_stored(outcome)).then(|| self.store.moment());
-        let sync_now = sync == Within::Now || self.unsynced_until.is_some_and(|until| until <= now);
+        // A clock that was set back says nothing of how much time has passed.
+        let overdue = |(since, until): (u64, u64)| until <= now || now < since;
+        let sync_now = sync == Within::Now || self.unsynced.is_some_and(overdue);
         match (batch.is_empty(), sync_now) {
             (false, _) => self.store.commit(batch, sync_now)?,
             (true, true) => self.store.sync()?,
             (true, false) => {}
         }
+        self.engine.stored();
         self.note(sync, sync_now, now);
         self.answer(answers, before.as_ref());
         self.reserve_more()
@@ -250,10 +254,11 @@ impl Committer {
         figures.commits.add(1);
         figures.syncs.add(u64::from(synced));
         if synced {
-            self.unsynced_until = None;
+            self.unsynced = None;
         } else if let Within::Millis(millis) = sync {
             let until = now.saturating_add(millis);
-            self.unsynced_until = Some(self.unsynced_until.map_or(until, |earlier| earlier.min(until)));
+            let (since, earlier) = self.unsynced.unwrap_or((now, until));
+            self.unsynced = Some((since, earlier.min(until)));
         }
     }
 

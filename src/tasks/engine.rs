@@ -58,6 +58,8 @@ pub(super) struct Engine {
     due: Vec<Due>,
     /// Places of the queues in which something may have changed since the last [`Engine::drain`].
     marked: Vec<usize>,
+    /// Those of the last [`Engine::drain`].
+    drained: Vec<usize>,
     /// Whether all is to be synced with the next batch.
     sync_asked: bool,
     /// Nobody waits any more.
@@ -95,11 +97,17 @@ impl Engine {
             now,
             due: Vec::new(),
             marked: Vec::new(),
+            drained: Vec::new(),
             sync_asked: false,
             closing: false,
             answers: Vec::new(),
             figures,
         }
+    }
+
+    /// Whether a queue may be synced later than it is answered.
+    pub(super) fn is_lazy(&self) -> bool {
+        self.lines.iter().any(|line| line.policy != Policy::Always)
     }
 
     /// Whether there is no queue.
@@ -157,14 +165,25 @@ impl Engine {
 
     // ---------------------------------------------------------------------------------------------------------- steps
 
-    /// Tells the time and ends the leases that have run out by it, earliest first, at most so many that a batch of them is no
+    /// Tells the time and ends the leases that have run out by it, earliest first, about so many that a batch of them is no
     /// burden. [`Progress::More`]: there are more, and no request must be applied before they have ended. (A lease of no time at
-    /// all that was granted here is one of them.)
+    /// all that is granted here is one of them.)
     pub(super) fn run_out(&mut self, now: u64) -> Progress {
         self.now = self.now.max(now);
+        let mut left = RUN_OUT_BUDGET;
+        while left > 0 && self.wheel.next_wake().is_some_and(|wake| wake <= self.now) {
+            left -= self.run_out_some(left).clamp(1, left);
+        }
+        let done = self.wheel.next_wake().is_none_or(|wake| wake > self.now);
+        if done { Progress::Done } else { Progress::More }
+    }
+
+    /// Ends at most so many leases; how many.
+    fn run_out_some(&mut self, budget: usize) -> usize {
         let mut due = std::mem::take(&mut self.due);
-        let progress = self.wheel.advance(self.now, RUN_OUT_BUDGET, |_, _, lease| due.push(lease));
+        let _again = self.wheel.advance(self.now, budget, |_, _, lease| due.push(lease));
         due.sort_by_cached_key(|lease| self.line(lease.queue as usize).queue.lease_of(lease.spot));
+        let count = due.len();
         for Due { queue, spot } in due.drain(..) {
             let place = queue as usize;
             self.mark(place);
@@ -172,8 +191,7 @@ impl Engine {
             self.grant(place);
         }
         self.due = due;
-        let again = self.wheel.next_wake().is_some_and(|wake| wake <= self.now);
-        if again { Progress::More } else { progress }
+        count
     }
 
     /// When the next lease may run out, in milliseconds of the wall clock.
@@ -243,6 +261,7 @@ impl Engine {
         let sync = if std::mem::take(&mut self.sync_asked) { Within::Now } else { Within::Whenever };
         let mut step = Step { batch: Batch::new(), sync, answers };
         let mut marked = std::mem::take(&mut self.marked);
+        self.drained.extend_from_slice(&marked);
         for place in marked.drain(..) {
             let before = step.batch.len();
             let line = self.line_mut(place);
@@ -253,6 +272,14 @@ impl Engine {
         }
         self.marked = marked;
         step
+    }
+
+    /// What was drained is stored: the figures may show it.
+    pub(super) fn stored(&mut self) {
+        for place in std::mem::take(&mut self.drained) {
+            let line = self.line(place);
+            line.figures.set(line.queue.counts(), line.waiters.len(), line.queue.oldest());
+        }
     }
 
     // --------------------------------------------------------------------------------------------------------- tokens
@@ -364,7 +391,6 @@ impl Policy {
 impl Line {
     fn drain(&mut self, number: u32, batch: &mut Batch) {
         self.marked = false;
-        self.figures.set(self.queue.counts(), self.waiters.len(), self.queue.oldest());
         let state = (self.queue.serial(), self.queue.last());
         if self.stored != Some(state) {
             let (serial, last) = state;

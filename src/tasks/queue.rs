@@ -162,7 +162,8 @@ impl Queue {
 
     /// Brings a task back as it was stored. False: that cannot be, another has its key or its position.
     pub(super) fn restore(&mut self, number: u64, record: &TaskRecord<'_>, wheel: &mut Wheel<Due>) -> bool {
-        if self.find(record.key).is_some() || number > self.last || record.position.entered > self.serial {
+        let Position { priority, entered } = record.position;
+        if self.find(record.key).is_some() || number > self.last || entered > self.serial || priority > self.serial {
             return false;
         }
         let spot = self.place(Task {

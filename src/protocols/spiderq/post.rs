@@ -29,18 +29,47 @@ pub(super) struct Lease {
 /// Where a reply goes.
 pub(super) struct Address {
     /// The routing id.
-    id: Frame,
+    id: Box<[u8]>,
     /// The frames that were between it and the request.
     envelope: Vec<Frame>,
-    /// The connection that asked, of a client with an id of its own: another connection may take that over.
-    link: Option<Link>,
+    origin: Origin,
+}
+
+/// Which connection asked.
+enum Origin {
+    /// That of a client whose id libzmq has made: no other connection ever has it. The frame knows the connection.
+    Only(Frame),
+    /// One of a client with an id of its own: another connection may take that over.
+    Own(Link),
 }
 
 impl Address {
-    /// Of a request that came from `id` in this envelope, and of which `frame` is a frame.
-    pub(super) fn of(id: Frame, envelope: Vec<Frame>, frame: Frame) -> Self {
-        let own = id.first() != Some(&MADE_BY_LIBZMQ);
-        Self { id, envelope, link: own.then(|| Link::of(frame)) }
+    /// Of a request that came from `id` in this envelope.
+    pub(super) fn of(id: Frame, envelope: Vec<Frame>) -> Self {
+        let made = id.first() == Some(&MADE_BY_LIBZMQ);
+        let text = (*id).into();
+        let origin = if made { Origin::Only(id) } else { Origin::Own(Link::of(id)) };
+        Self { id: text, envelope, origin }
+    }
+
+    /// What it takes in memory, about.
+    pub(super) fn bytes(&self) -> u64 {
+        let bytes: usize = self.envelope.iter().map(|frame| frame.len()).sum();
+        (self.envelope.len() as u64 + 2) * FRAME_OVERHEAD_BYTES + (self.id.len() + bytes) as u64
+    }
+
+    fn is_open(&self) -> bool {
+        match &self.origin {
+            Origin::Only(_) => true,
+            Origin::Own(link) => link.is_open(),
+        }
+    }
+
+    fn into_link(self) -> Link {
+        match self.origin {
+            Origin::Only(frame) => Link::of(frame),
+            Origin::Own(link) => link,
+        }
     }
 }
 
@@ -53,9 +82,7 @@ pub(super) struct Letter {
 
 impl Letter {
     fn bytes(&self) -> u64 {
-        let frames = self.address.envelope.len() as u64 + 1;
-        let bytes: usize = self.address.envelope.iter().map(|frame| frame.len()).sum();
-        frames * FRAME_OVERHEAD_BYTES + (bytes + self.reply.len()) as u64
+        self.address.bytes() + self.reply.len() as u64
     }
 }
 
@@ -63,9 +90,8 @@ impl Letter {
 struct Held {
     letters: VecDeque<Letter>,
     bytes: u64,
-    /// Its connection, when that began.
-    link: Link,
-    cut: bool,
+    /// The connection on which it was cut off, if it was.
+    cut: Option<Link>,
 }
 
 /// The socket, and what cannot be sent yet.
@@ -96,13 +122,21 @@ impl Post {
 
     /// Whether anything is to be tried again.
     pub(super) fn holds(&self) -> bool {
-        !self.held.is_empty()
+        self.bytes > 0
+    }
+
+    /// Lets go of all that is held: leases in it are added to `lost`.
+    pub(super) fn give_up(&mut self, lost: &mut Vec<Lease>) {
+        for (_, held) in self.held.drain() {
+            lost.extend(held.letters.into_iter().filter_map(|letter| letter.lease));
+        }
+        self.bytes = 0;
     }
 
     /// Whether the client of the message with this first frame is cut off.
     pub(super) fn is_cut(&mut self, id: &Frame) -> bool {
-        let Some(held) = self.held.get(&**id).filter(|held| held.cut) else { return false };
-        let same = held.link.mark() == Mark::of(id);
+        let Some(cut) = self.held.get(&**id).and_then(|held| held.cut.as_ref()) else { return false };
+        let same = cut.mark() == Mark::of(id);
         if !same {
             self.held.remove(&**id);
         }
@@ -110,21 +144,15 @@ impl Post {
     }
 
     /// Sends a letter, or holds it. Leases of what reaches nobody are added to `lost`.
-    pub(super) fn send(&mut self, mut letter: Letter, lost: &mut Vec<Lease>) {
-        if let Some(held) = self.held.get_mut(&*letter.address.id) {
-            if held.cut {
-                lost.extend(letter.lease);
-            } else {
-                let id = std::mem::take(&mut letter.address.id);
-                self.hold(id, letter, lost);
-            }
-            return;
-        }
-        let id = std::mem::take(&mut letter.address.id);
-        match self.try_send(&id, letter) {
-            Sent::Yes => {}
-            Sent::NotYet(letter) => self.hold(id, letter, lost),
-            Sent::Never(letter) => lost.extend(letter.lease),
+    pub(super) fn send(&mut self, letter: Letter, lost: &mut Vec<Lease>) {
+        match self.held.get(&letter.address.id).map(|held| held.cut.is_some()) {
+            Some(true) => lost.extend(letter.lease),
+            Some(false) => self.hold(letter, lost),
+            None => match self.try_send(letter) {
+                Sent::Yes => {}
+                Sent::NotYet(letter) => self.hold(letter, lost),
+                Sent::Never(letter) => lost.extend(letter.lease),
+            },
         }
     }
 
@@ -141,7 +169,7 @@ impl Post {
         self.bytes -= held.bytes;
         while let Some(letter) = held.letters.pop_front() {
             held.bytes -= letter.bytes();
-            match self.try_send(id, letter) {
+            match self.try_send(letter) {
                 Sent::Yes => {}
                 Sent::NotYet(letter) => {
                     held.bytes += letter.bytes();
@@ -151,17 +179,17 @@ impl Post {
                 Sent::Never(letter) => lost.extend(letter.lease),
             }
         }
-        if !held.letters.is_empty() || (held.cut && held.link.is_open()) {
+        if !held.letters.is_empty() || held.cut.as_ref().is_some_and(Link::is_open) {
             self.bytes += held.bytes;
             self.held.insert(id.into(), held);
         }
     }
 
-    fn try_send(&self, id: &[u8], mut letter: Letter) -> Sent {
-        if letter.address.link.as_ref().is_some_and(|link| !link.is_open()) {
+    fn try_send(&self, mut letter: Letter) -> Sent {
+        if !letter.address.is_open() {
             return Sent::Never(letter);
         }
-        match self.router.address(id) {
+        match self.router.address(&letter.address.id) {
             Addressed::Full => Sent::NotYet(letter),
             Addressed::Unknown => Sent::Never(letter),
             Addressed::Ready => {
@@ -171,23 +199,22 @@ impl Post {
         }
     }
 
-    fn hold(&mut self, id: Frame, letter: Letter, lost: &mut Vec<Lease>) {
+    /// Keeps a letter until its client reads; cuts off one for whom too much is kept.
+    fn hold(&mut self, letter: Letter, lost: &mut Vec<Lease>) {
         let bytes = letter.bytes();
         let full = self.bytes + bytes > HELD_BYTES_MAX;
-        let held = self.held.entry((*id).into()).or_insert_with(|| Held {
-            letters: VecDeque::new(),
-            bytes: 0,
-            link: Link::of(id),
-            cut: false,
-        });
+        let id = letter.address.id.clone();
+        let held = self.held.entry(id).or_insert_with(|| Held { letters: VecDeque::new(), bytes: 0, cut: None });
         held.bytes += bytes;
         held.letters.push_back(letter);
         self.bytes += bytes;
         if full || held.bytes > self.bytes_max {
-            held.cut = true;
             self.bytes -= held.bytes;
             held.bytes = 0;
-            lost.extend(held.letters.drain(..).filter_map(|letter| letter.lease));
+            for letter in held.letters.drain(..) {
+                lost.extend(letter.lease);
+                held.cut.get_or_insert_with(|| letter.address.into_link());
+            }
         }
     }
 }

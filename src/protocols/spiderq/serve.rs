@@ -23,9 +23,10 @@ use thiserror::Error;
 use super::handle::{asked, reply};
 use super::post::{Address, Lease, Letter, Post};
 use super::wire::{Counters, Fault, Field, Reply, Request};
+use crate::clock::Clock;
 use crate::limits::{
-    ASK_BURST, CLIENT_BYTES_DEFAULT, LINGER, MESSAGE_FRAMES_MAX, REPLIES_IN_PIPE, TASK_FRAME_BYTES_MAX,
-    TASK_REQUESTS_MAX,
+    ASK_BURST, ASK_BURST_BYTES, ASKED_BYTES_MAX, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER,
+    REPLIES_IN_PIPE, TASK_FRAME_BYTES_MAX, TASK_REQUESTS_MAX,
 };
 use crate::protocols::sockets::{Bell, BindError, Context, Frame, wait};
 use crate::store;
@@ -37,6 +38,8 @@ const RETRY: Duration = Duration::from_millis(5);
 const TAGS: usize = 13;
 /// The tag of a request that ends the server.
 const TERMINATE: u8 = 0x08;
+/// The tag of the reply to it.
+const TERMINATED: u8 = 0x0C;
 /// What StatsGot lists, as tags of requests.
 const LISTED_1_3: [usize; 8] = [0x01, 0x02, 0x03, 0x09, 0x04, 0x05, 0x06, 0x07];
 /// The same of the later version.
@@ -123,8 +126,9 @@ pub fn bind(
         face,
         version: settings.version,
         terminate: settings.terminate,
-        terminated,
+        terminated: Some(terminated),
         pending: Slab::new(),
+        pending_bytes: 0,
         burst: Vec::with_capacity(ASK_BURST),
         answered: [0; TAGS],
         lost: Vec::new(),
@@ -166,9 +170,12 @@ pub struct Front {
     face: usize,
     version: Version,
     terminate: bool,
-    terminated: Box<dyn Fn() + Send>,
+    /// To be called once.
+    terminated: Option<Box<dyn Fn() + Send>>,
     /// By the number of the ticket.
     pending: Slab<Pending>,
+    /// What their addresses take.
+    pending_bytes: u64,
     /// What is to be asked next.
     burst: Vec<Ask>,
     /// By the tag.
@@ -192,16 +199,22 @@ impl Front {
             }
         }
         self.tasks.dismiss();
-        while !self.pending.is_empty() {
+        let end = Clock::start();
+        let is_over = || Duration::from_nanos(end.now().nanos()) > LINGER;
+        while !self.pending.is_empty() || self.post.holds() {
             self.wait_for_answers();
             self.answer()?;
+            if is_over() {
+                self.post.give_up(&mut self.lost);
+                self.take_back();
+            }
         }
         self.post.router().set_linger(LINGER);
         Ok(())
     }
 
     fn has_room(&self) -> bool {
-        self.pending.len() < TASK_REQUESTS_MAX && !self.tasks.is_full()
+        self.pending.len() < TASK_REQUESTS_MAX && self.pending_bytes < ASKED_BYTES_MAX && !self.tasks.is_full()
     }
 
     fn rest(&self) {
@@ -220,9 +233,12 @@ impl Front {
 
     /// Takes what clients have sent, a burst at most, and asks it.
     fn take(&mut self) {
-        let mut id = Frame::new();
-        while self.burst.len() < ASK_BURST && self.post.router().receive(&mut id) {
-            self.take_one(std::mem::take(&mut id));
+        let (mut id, mut bytes) = (Frame::new(), 0);
+        for _ in 0..ASK_BURST {
+            if bytes > ASK_BURST_BYTES || !self.post.router().receive(&mut id) {
+                break;
+            }
+            bytes += self.take_one(std::mem::take(&mut id));
         }
         self.ask();
     }
@@ -234,36 +250,39 @@ impl Front {
         }
     }
 
-    /// Takes the message of which the routing id has been received.
-    fn take_one(&mut self, id: Frame) {
-        let Some(mut envelope) = self.receive_rest(&id) else { return };
-        let Some(frame) = envelope.pop().filter(|_| !self.post.is_cut(&id)) else { return };
+    /// Takes the message of which the routing id has been received. The bytes of its request.
+    fn take_one(&mut self, id: Frame) -> usize {
+        let Some(mut envelope) = self.receive_rest(&id) else { return 0 };
+        let Some(frame) = envelope.pop().filter(|_| !self.post.is_cut(&id)) else { return 0 };
         let decoded = Request::decode(&frame).and_then(|request| self.permitted(request));
         let (pending, request) = match decoded {
             Ok(request) => (Ok(request.tag()), asked(&request)),
             Err(fault) => (Err(fault), tasks::Request::Nothing),
         };
-        let address = Address::of(id, envelope, frame);
+        let address = Address::of(id, envelope);
+        self.pending_bytes += address.bytes();
         let pending = match pending {
             Ok(tag) => Pending::Asked(tag, address),
             Err(fault) => Pending::Faulty(fault, address),
         };
         self.put(pending, request);
+        frame.len()
     }
 
-    /// The frames behind the routing id; none if there are more than anybody has use for.
+    /// The frames behind the routing id; none if the envelope is longer than anybody has use for: such a message is not answered.
     fn receive_rest(&self, id: &Frame) -> Option<Vec<Frame>> {
         let mut frames = Vec::with_capacity(2);
-        let mut more = id.more();
+        let (mut more, mut bytes) = (id.more(), 0);
         while more {
             let mut frame = Frame::new();
             self.post.router().receive_rest(&mut frame);
             more = frame.more();
-            if frames.len() <= MESSAGE_FRAMES_MAX {
+            bytes += if more { frame.len() } else { 0 };
+            if frames.len() <= ENVELOPE_FRAMES_MAX && bytes <= ENVELOPE_BYTES_MAX {
                 frames.push(frame);
             }
         }
-        (frames.len() <= MESSAGE_FRAMES_MAX).then_some(frames)
+        (frames.len() <= ENVELOPE_FRAMES_MAX + 1 && bytes <= ENVELOPE_BYTES_MAX).then_some(frames)
     }
 
     /// A request that the server is told to refuse is none.
@@ -320,10 +339,11 @@ impl Front {
                 address
             }
         };
-        let ends = bytes == [0x0C];
+        let ends = bytes == [TERMINATED];
+        self.pending_bytes -= address.bytes();
         self.post.send(Letter { address, reply: Frame::from(&*bytes), lease }, &mut self.lost);
-        if ends {
-            (self.terminated)();
+        if let Some(terminated) = self.terminated.take_if(|_| ends) {
+            terminated();
         }
         Ok(())
     }
