@@ -10,7 +10,7 @@
 //! ```
 //! So an element never expires early, and `now.millis() >= deadline` means that the deadline has passed.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Milliseconds in a second.
 const MILLIS_PER_SECOND: u64 = 1_000;
@@ -78,6 +78,12 @@ impl Now {
     #[must_use]
     pub const fn millis(self) -> u64 {
         self.nanos / NANOS_PER_MILLI
+    }
+
+    /// What the clock will read so much later.
+    #[must_use]
+    pub fn after(self, time: Duration) -> Self {
+        Self { nanos: self.nanos.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) }
     }
 
     /// The deadline, in milliseconds since the start, of what lives `seconds` from now; rounded up, never early.

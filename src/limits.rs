@@ -123,6 +123,10 @@ pub const TASK_VALUE_BYTES_MAX: usize = 16 << 20;
 /// they can be answered. A larger one closes its connection.
 pub const TASK_FRAME_BYTES_MAX: usize = TASK_VALUE_BYTES_MAX + (1 << 20);
 
+/// Bytes from which on a reply is large: of a client that gets such replies it is counted how much is on its way. Those of others fit
+/// into pipes of a thousand.
+pub const LARGE_REPLY_BYTES: u64 = 64 << 10;
+
 /// Requests about tasks that may be unanswered at once: those that wait for a task, and as many others.
 pub const TASK_REQUESTS_MAX: usize = 2 * WAITERS_MAX;
 

@@ -9,7 +9,7 @@
 //!
 //! What is not here: the store, threads, and the clock.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -227,6 +227,10 @@ impl Engine {
                 found(queue.undo((&key, token), wheel), Outcome::Undone)
             }
             Request::Nothing => Outcome::Nothing,
+            Request::Withdraw { tickets } => {
+                self.withdraw(place, ticket.face, tickets.into_iter().collect());
+                Outcome::Nothing
+            }
             Request::Count => Outcome::Counted(self.line(place).queue.counts().ready),
             Request::Look { key } => match self.line(place).queue.number(&key) {
                 Some(number) => Outcome::Found(self.payload(place, number)),
@@ -339,6 +343,15 @@ impl Engine {
         let Taken { number, key } = line.queue.lease(token, deadline, &mut self.wheel)?;
         let key = key.into();
         Some(Outcome::Leased { token, key, payload: self.payload(place, number) })
+    }
+
+    /// Ends the waiting of some requests of a face.
+    fn withdraw(&mut self, place: usize, face: usize, numbers: HashSet<u64>) {
+        let waiters = std::mem::take(&mut self.line_mut(place).waiters);
+        let is_gone = |waiter: &Waiter| waiter.ticket.face == face && numbers.contains(&waiter.ticket.number);
+        let (gone, left) = waiters.into_iter().partition::<VecDeque<_>, _>(is_gone);
+        self.line_mut(place).waiters = left;
+        self.answers.extend(gone.into_iter().map(|waiter| (waiter.ticket, Outcome::Empty)));
     }
 
     /// Leases what is ready to who waits.

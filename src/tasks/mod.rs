@@ -121,6 +121,11 @@ pub enum Request {
     },
     /// No more than an answer in its turn: [`Outcome::Nothing`].
     Nothing,
+    /// The end of waiting for these requests of the same face: [`Outcome::Nothing`]; each that waits is answered [`Outcome::Empty`].
+    Withdraw {
+        /// Numbers of their tickets.
+        tickets: Vec<u64>,
+    },
     /// How many tasks are ready: [`Outcome::Counted`].
     Count,
     /// The value of a task in any state: [`Outcome::Found`], [`Outcome::Absent`].
@@ -146,6 +151,7 @@ impl Request {
             Self::Extend { key, .. } | Self::Undo { key, .. } | Self::Look { key } | Self::Remove { key } => {
                 (key.len(), 0)
             }
+            Self::Withdraw { tickets } => (tickets.len() * size_of::<u64>(), 0),
             Self::Lease { .. } | Self::Nothing | Self::Count | Self::Sync => (0, 0),
         };
         (size_of::<Self>() + key + value) as u64

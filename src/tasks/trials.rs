@@ -128,6 +128,18 @@ fn the_first_who_waits_is_served_first_and_the_lease_begins_then() {
 }
 
 #[test]
+fn who_waits_no_more_is_answered_and_takes_nothing() {
+    let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
+    let wait = || Request::Lease { timeout: 10, wait: true };
+    real.ask(vec![wait(), wait(), wait()], 0).unwrap();
+    let heard = real.ask(vec![Request::Withdraw { tickets: vec![0, 2, 77] }], 0).unwrap();
+    let plain = |number, outcome| (number, Answer::Plain(outcome));
+    assert_eq!(heard, [plain(0, Outcome::Empty), plain(2, Outcome::Empty), plain(3, Outcome::Nothing)]);
+    let heard = real.ask(vec![add("a")], 0).unwrap();
+    assert_eq!(heard.iter().find(|(_, answer)| token_of(answer).is_some()).map(|(number, _)| *number), Some(1));
+}
+
+#[test]
 fn what_is_not_synced_may_go_and_tokens_never_come_again() {
     let store = Double::new();
     let mut real = Real::open(store.clone(), Order::Priority, Policy::Never, 0);

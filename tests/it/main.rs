@@ -40,6 +40,8 @@ mod source;
 mod taking_down;
 /// Durable tasks: the protocol, leases, the command line, and what is there after the end.
 mod tasks;
+/// Clients of the tasks that do not behave: they do not read, vanish, or come back under the same name.
+mod tasks_clients;
 /// Tasks after a server was killed, again and again, under load.
 mod tasks_crash;
 /// Tasks on a disk that is full, damaged or in use, and the sync before each answer.

@@ -47,7 +47,7 @@ struct Known {
 #[derive(Default)]
 struct Book {
     tasks: HashMap<Vec<u8>, Known>,
-    /// Lends that were not answered: each may hold one ready task.
+    /// Lends that were not answered: each may hold one ready task. After a check exactly those that do.
     doubtful_lends: usize,
     /// The largest token that was ever seen.
     token: u64,
@@ -270,6 +270,7 @@ fn check(server: &Server, book: &Shared) {
     let counted = client.count().unwrap() as usize;
     book.faults.duplicated += usize::from(counted > ready);
     book.faults.lost += usize::from(counted + book.doubtful_lends < ready);
+    book.doubtful_lends = ready.saturating_sub(counted);
     let probe = client.lend(LEASE, LendMode::Poll).unwrap();
     if let Some(lent) = probe {
         book.faults.wrongly_leased += usize::from(lent.lend_key <= book.token);

@@ -13,8 +13,8 @@ use std::collections::{HashMap, VecDeque};
 
 use ahash::RandomState;
 
-use crate::limits::{FRAME_OVERHEAD_BYTES, HELD_BYTES_MAX};
-use crate::protocols::sockets::{Addressed, Frame, Link, Mark, Socket};
+use crate::limits::{FRAME_OVERHEAD_BYTES, HELD_BYTES_MAX, LARGE_REPLY_BYTES};
+use crate::protocols::sockets::{Addressed, Frame, Link, Mark, Progress, Socket};
 
 /// How routing ids that libzmq has made begin; nobody else's may.
 const MADE_BY_LIBZMQ: u8 = 0;
@@ -39,16 +39,17 @@ pub(super) struct Address {
 enum Origin {
     /// That of a client whose id libzmq has made: no other connection ever has it. The frame knows the connection.
     Only(Frame),
-    /// One of a client with an id of its own: another connection may take that over.
-    Own(Link),
+    /// One that is looked after: that of a client with an id of its own, which another connection may take over, or of one that
+    /// waits.
+    Watched(Link),
 }
 
 impl Address {
-    /// Of a request that came from `id` in this envelope.
-    pub(super) fn of(id: Frame, envelope: Vec<Frame>) -> Self {
+    /// Of a request that came from `id` in this envelope. `waits`: it may be long until it is answered.
+    pub(super) fn of(id: Frame, envelope: Vec<Frame>, waits: bool) -> Self {
         let made = id.first() == Some(&MADE_BY_LIBZMQ);
         let text = (*id).into();
-        let origin = if made { Origin::Only(id) } else { Origin::Own(Link::of(id)) };
+        let origin = if made && !waits { Origin::Only(id) } else { Origin::Watched(Link::of(id)) };
         Self { id: text, envelope, origin }
     }
 
@@ -58,17 +59,19 @@ impl Address {
         (self.envelope.len() as u64 + 2) * FRAME_OVERHEAD_BYTES + (self.id.len() + bytes) as u64
     }
 
-    fn is_open(&self) -> bool {
+    /// Whether the connection that asked stands, as far as it is known.
+    pub(super) fn is_open(&self) -> bool {
         match &self.origin {
             Origin::Only(_) => true,
-            Origin::Own(link) => link.is_open(),
+            Origin::Watched(link) => link.is_open(),
         }
     }
 
-    fn into_link(self) -> Link {
-        match self.origin {
+    /// Its connection. It is given away once: the address is then that of a client of which nothing more is known.
+    fn link(&mut self) -> Link {
+        match std::mem::replace(&mut self.origin, Origin::Only(Frame::new())) {
             Origin::Only(frame) => Link::of(frame),
-            Origin::Own(link) => link,
+            Origin::Watched(link) => link,
         }
     }
 }
@@ -94,9 +97,41 @@ struct Held {
     cut: Option<Link>,
 }
 
+/// What a client has been sent since it was first sent something large. Pipes of libzmq count messages and not their bytes.
+struct Flow {
+    link: Link,
+    /// Bytes sent, and how many the far end had acknowledged when that began.
+    sent: u64,
+    acknowledged: u64,
+}
+
+impl Flow {
+    fn new(link: Link) -> Self {
+        let acknowledged = match link.progress() {
+            Progress::Acknowledged(bytes) => bytes,
+            Progress::Nothing | Progress::Something => 0,
+        };
+        Self { link, sent: 0, acknowledged }
+    }
+
+    /// Bytes that may still be on their way.
+    fn outstanding(&mut self) -> u64 {
+        match self.link.progress() {
+            Progress::Acknowledged(bytes) => self.sent.saturating_sub(bytes.saturating_sub(self.acknowledged)),
+            Progress::Nothing => {
+                self.sent = 0;
+                0
+            }
+            Progress::Something => self.sent,
+        }
+    }
+}
+
 /// The socket, and what cannot be sent yet.
 pub(super) struct Post {
     router: Socket,
+    /// Of clients that were sent something large.
+    flows: HashMap<Box<[u8]>, Flow, RandomState>,
     held: HashMap<Box<[u8]>, Held, RandomState>,
     /// Of all that is held.
     bytes: u64,
@@ -113,7 +148,7 @@ enum Sent {
 
 impl Post {
     pub(super) fn new(router: Socket, bytes_max: u64) -> Self {
-        Self { router, held: HashMap::default(), bytes: 0, bytes_max }
+        Self { router, flows: HashMap::default(), held: HashMap::default(), bytes: 0, bytes_max }
     }
 
     pub(super) fn router(&self) -> &Socket {
@@ -156,6 +191,11 @@ impl Post {
         }
     }
 
+    /// Forgets connections that are gone.
+    pub(super) fn sweep(&mut self) {
+        self.flows.retain(|_, flow| flow.link.is_open());
+    }
+
     /// Sends what has become possible.
     pub(super) fn retry(&mut self, lost: &mut Vec<Lease>) {
         let ids: Vec<Box<[u8]>> = self.held.keys().cloned().collect();
@@ -185,14 +225,29 @@ impl Post {
         }
     }
 
-    fn try_send(&self, mut letter: Letter) -> Sent {
+    fn try_send(&mut self, mut letter: Letter) -> Sent {
         if !letter.address.is_open() {
             return Sent::Never(letter);
+        }
+        let bytes = letter.bytes();
+        if bytes >= LARGE_REPLY_BYTES && !self.flows.contains_key(&letter.address.id) {
+            let link = letter.address.link();
+            self.flows.insert(letter.address.id.clone(), Flow::new(link));
+        }
+        let mut flow = if self.flows.is_empty() { None } else { self.flows.get_mut(&letter.address.id) };
+        if bytes >= LARGE_REPLY_BYTES
+            && let Some(flow) = &mut flow
+            && flow.outstanding() > self.bytes_max
+        {
+            return Sent::NotYet(letter);
         }
         match self.router.address(&letter.address.id) {
             Addressed::Full => Sent::NotYet(letter),
             Addressed::Unknown => Sent::Never(letter),
             Addressed::Ready => {
+                if let Some(flow) = flow {
+                    flow.sent += bytes;
+                }
                 self.router.send_all(letter.address.envelope.iter_mut().chain([&mut letter.reply]));
                 Sent::Yes
             }
@@ -211,9 +266,9 @@ impl Post {
         if full || held.bytes > self.bytes_max {
             self.bytes -= held.bytes;
             held.bytes = 0;
-            for letter in held.letters.drain(..) {
-                lost.extend(letter.lease);
-                held.cut.get_or_insert_with(|| letter.address.into_link());
+            for mut letter in held.letters.drain(..) {
+                lost.extend(letter.lease.take());
+                held.cut.get_or_insert_with(|| letter.address.link());
             }
         }
     }

@@ -23,7 +23,7 @@ use thiserror::Error;
 use super::handle::{asked, reply};
 use super::post::{Address, Lease, Letter, Post};
 use super::wire::{Counters, Fault, Field, Reply, Request};
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
 use crate::limits::{
     ASK_BURST, ASK_BURST_BYTES, ASKED_BYTES_MAX, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER,
     REPLIES_IN_PIPE, TASK_FRAME_BYTES_MAX, TASK_REQUESTS_MAX,
@@ -34,8 +34,12 @@ use crate::tasks::{self, Ask, Committer, Delivery, Face, Outcome, Payload, Queue
 
 /// How often replies are tried again that could not be sent.
 const RETRY: Duration = Duration::from_millis(5);
+/// How often it is looked for those who wait and have gone.
+const SWEEP: Duration = Duration::from_secs(5);
 /// Kinds of requests, by their tags.
 const TAGS: usize = 13;
+/// The tag of a request for a task.
+const LEND: u8 = 0x04;
 /// The tag of a request that ends the server.
 const TERMINATE: u8 = 0x08;
 /// The tag of the reply to it.
@@ -116,6 +120,7 @@ pub fn bind(
     let endpoint = router.bind(&settings.endpoint)?;
     let stopper = Stopper { stop: Arc::new(AtomicBool::new(false)), bell: Bell::new()? };
     let (sender, deliveries) = unbounded();
+    let clock = Clock::start();
     let face = committer.face(Box::new(Mailbox { sender, bell: stopper.bell.clone() }));
     let front = Front {
         post: Post::new(router, CLIENT_BYTES_DEFAULT),
@@ -129,6 +134,8 @@ pub fn bind(
         terminated: Some(terminated),
         pending: Slab::new(),
         pending_bytes: 0,
+        clock,
+        sweep_at: clock.now().after(SWEEP),
         burst: Vec::with_capacity(ASK_BURST),
         answered: [0; TAGS],
         lost: Vec::new(),
@@ -156,7 +163,7 @@ enum Pending {
     Asked(u8, Address),
     /// Not understood.
     Faulty(Fault, Address),
-    /// A lease that comes back; nobody hears of it.
+    /// A lease or a wait that is taken back; nobody hears of it.
     Undo,
 }
 
@@ -176,6 +183,8 @@ pub struct Front {
     pending: Slab<Pending>,
     /// What their addresses take.
     pending_bytes: u64,
+    clock: Clock,
+    sweep_at: Now,
     /// What is to be asked next.
     burst: Vec<Ask>,
     /// By the tag.
@@ -194,17 +203,17 @@ impl Front {
         while !self.stopper.stop.load(Ordering::Acquire) {
             self.rest();
             self.answer()?;
+            self.sweep();
             if self.has_room() {
                 self.take();
             }
         }
         self.tasks.dismiss();
-        let end = Clock::start();
-        let is_over = || Duration::from_nanos(end.now().nanos()) > LINGER;
+        let end = self.clock.now().after(LINGER);
         while !self.pending.is_empty() || self.post.holds() {
             self.wait_for_answers();
             self.answer()?;
-            if is_over() {
+            if self.clock.now() >= end {
                 self.post.give_up(&mut self.lost);
                 self.take_back();
             }
@@ -219,7 +228,9 @@ impl Front {
 
     fn rest(&self) {
         if self.has_room() {
-            wait(&[self.post.router()], &self.stopper.bell, self.post.holds().then_some(RETRY));
+            let patience = if self.post.holds() { RETRY } else { SWEEP };
+            let idle = self.pending.is_empty() && !self.post.holds();
+            wait(&[self.post.router()], &self.stopper.bell, (!idle).then_some(patience));
         } else {
             self.wait_for_answers();
         }
@@ -259,7 +270,8 @@ impl Front {
             Ok(request) => (Ok(request.tag()), asked(&request)),
             Err(fault) => (Err(fault), tasks::Request::Nothing),
         };
-        let address = Address::of(id, envelope);
+        let waits = matches!(request, tasks::Request::Lease { wait: true, .. });
+        let address = Address::of(id, envelope, waits);
         self.pending_bytes += address.bytes();
         let pending = match pending {
             Ok(tag) => Pending::Asked(tag, address),
@@ -272,17 +284,18 @@ impl Front {
     /// The frames behind the routing id; none if the envelope is longer than anybody has use for: such a message is not answered.
     fn receive_rest(&self, id: &Frame) -> Option<Vec<Frame>> {
         let mut frames = Vec::with_capacity(2);
-        let (mut more, mut bytes) = (id.more(), 0);
+        let (mut more, mut bytes, mut good) = (id.more(), 0, true);
         while more {
             let mut frame = Frame::new();
             self.post.router().receive_rest(&mut frame);
             more = frame.more();
             bytes += if more { frame.len() } else { 0 };
-            if frames.len() <= ENVELOPE_FRAMES_MAX && bytes <= ENVELOPE_BYTES_MAX {
+            good &= frames.len() <= ENVELOPE_FRAMES_MAX && bytes <= ENVELOPE_BYTES_MAX;
+            if good {
                 frames.push(frame);
             }
         }
-        (frames.len() <= ENVELOPE_FRAMES_MAX + 1 && bytes <= ENVELOPE_BYTES_MAX).then_some(frames)
+        good.then_some(frames)
     }
 
     /// A request that the server is told to refuse is none.
@@ -369,6 +382,24 @@ impl Front {
         match self.version {
             Version::V1_3 => Counters::Eight(LISTED_1_3.map(count)),
             Version::V1_4 => Counters::Ten(LISTED_1_4.map(count)),
+        }
+    }
+
+    /// Those who wait for a task and have gone wait no more.
+    fn sweep(&mut self) {
+        if self.clock.now() < self.sweep_at {
+            return;
+        }
+        self.sweep_at = self.clock.now().after(SWEEP);
+        self.post.sweep();
+        let is_gone = |(number, pending): (usize, &Pending)| match pending {
+            Pending::Asked(LEND, address) if !address.is_open() => Some(number as u64),
+            _ => None,
+        };
+        let gone: Vec<u64> = self.pending.iter().filter_map(is_gone).collect();
+        if !gone.is_empty() {
+            self.put(Pending::Undo, tasks::Request::Withdraw { tickets: gone });
+            self.ask();
         }
     }
 

@@ -170,6 +170,7 @@ impl Plain {
                 let undone = self.holder(key, *token).map(|task| task.state = PlainState::Ready);
                 plain(undone.is_some(), Outcome::Undone, Outcome::NotFound)
             }
+            Request::Withdraw { .. } => unreachable!("no wish withdraws"),
             Request::Nothing => Some(Answer::Plain(Outcome::Nothing)),
             Request::Count => {
                 let ready = self.tasks.values().filter(|task| task.state == PlainState::Ready).count();

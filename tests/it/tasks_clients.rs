@@ -1,0 +1,158 @@
+//! Clients of the tasks that do not behave: they do not read, vanish, or come back under the same name.
+
+use spindle::protocols::spiderq::client::Client;
+use spindle::protocols::spiderq::wire::{AddMode, LendMode, Reply, Request};
+use zmq::{Context, DEALER, Socket};
+
+use crate::harness::{Server, spindle};
+
+const LONG: u64 = 600_000;
+
+fn client(server: &Server) -> Client {
+    Client::connect(server.tasks()).unwrap()
+}
+
+fn dealer(context: &Context, server: &Server, name: Option<&[u8]>) -> Socket {
+    let socket = context.socket(DEALER).unwrap();
+    socket.set_linger(0).unwrap();
+    socket.set_rcvtimeo(10_000).unwrap();
+    if let Some(name) = name {
+        socket.set_identity(name).unwrap();
+    }
+    socket.connect(server.tasks()).unwrap();
+    socket
+}
+
+fn send(socket: &Socket, request: &Request<'_>) {
+    let mut bytes = Vec::new();
+    request.encode(&mut bytes);
+    socket.send(bytes, 0).unwrap();
+}
+
+fn hears_pong(socket: &Socket) {
+    send(socket, &Request::Ping);
+    assert_eq!(Reply::decode(&socket.recv_bytes(0).unwrap()), Ok(Reply::Pong));
+}
+
+fn waiting(server: &Server) -> u64 {
+    let output = spindle(&["stats", "--json", "--connect", server.kv()]);
+    let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    stats["tasks"]["queues"][0]["waiting"].as_u64().unwrap()
+}
+
+#[test]
+fn what_was_lent_to_a_client_that_never_reads_goes_back_when_it_is_gone() {
+    const TASKS: u32 = 6_000;
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(folder.path(), &["--sync", "never"]);
+    let mut other = client(&server);
+    for number in 0..TASKS {
+        let key = number.to_be_bytes();
+        other.send(&Request::Add { key: &key, value: &[7; 10_000], mode: AddMode::Tail }).unwrap();
+        if other.in_flight() == 256 || number + 1 == TASKS {
+            (0..other.in_flight()).for_each(|_| assert_eq!(other.receive(), Ok(Reply::Added)));
+        }
+    }
+    let context = Context::new();
+    let deaf = context.socket(DEALER).unwrap();
+    deaf.set_linger(0).unwrap();
+    deaf.set_rcvhwm(1).unwrap();
+    deaf.set_rcvbuf(4_096).unwrap();
+    deaf.connect(server.tasks()).unwrap();
+    (0..TASKS).for_each(|_| send(&deaf, &Request::Lend { timeout_ms: u64::MAX, mode: LendMode::Poll }));
+    while other.count().unwrap() > 0 {}
+    drop(deaf);
+    // What libzmq had taken is lent to nobody now, until its time is up; what was held for the client is not.
+    while other.count().unwrap() < TASKS / 3 {}
+    server.stop();
+}
+
+#[test]
+fn large_replies_that_nobody_reads_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let mut other = client(&server);
+    other.add(b"large", &vec![7; 4 << 20], AddMode::Tail).unwrap();
+    let context = Context::new();
+    let deaf = context.socket(DEALER).unwrap();
+    deaf.set_linger(0).unwrap();
+    deaf.set_rcvhwm(1).unwrap();
+    deaf.set_rcvbuf(4_096).unwrap();
+    deaf.connect(server.tasks()).unwrap();
+    (0..300).for_each(|_| send(&deaf, &Request::Lookup { key: b"large" }));
+    // What was asked last is counted when everything before it has been answered, or the client is cut off.
+    for _ in 0..50 {
+        other.ping().unwrap();
+        assert_eq!(other.lookup(b"large").unwrap().map(|value| value.len()), Some(4 << 20));
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid().as_raw_nonzero())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(kib < 700 << 10, "1,200 MiB were asked for, and {} MiB taken", kib >> 10);
+    drop(deaf);
+    server.stop();
+}
+
+#[test]
+fn a_lease_for_a_connection_that_was_taken_over_goes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let context = Context::new();
+    let first = dealer(&context, &server, Some(b"me"));
+    send(&first, &Request::Lend { timeout_ms: LONG, mode: LendMode::Block });
+    hears_pong(&first);
+    drop(first);
+    let second = dealer(&context, &server, Some(b"me"));
+    hears_pong(&second);
+    let mut other = client(&server);
+    other.add(b"k", b"v", AddMode::Tail).unwrap();
+    let lent = other.lend(LONG, LendMode::Block).unwrap().unwrap();
+    assert_eq!(lent.key, b"k");
+    hears_pong(&second);
+    server.stop();
+}
+
+#[test]
+fn who_waits_and_goes_is_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let server = Server::start(&["--tasks", "tcp://127.0.0.1:*", "--data", data]);
+    let context = Context::new();
+    let gone: Vec<Socket> = (0..20).map(|_| dealer(&context, &server, None)).collect();
+    for socket in &gone {
+        send(socket, &Request::Lend { timeout_ms: LONG, mode: LendMode::Block });
+        hears_pong(socket);
+    }
+    assert_eq!(waiting(&server), 20);
+    drop(gone);
+    while waiting(&server) > 0 {}
+    server.stop();
+}
+
+#[test]
+fn two_who_terminate_end_the_server_once_and_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let context = Context::new();
+    let socket = dealer(&context, &server, None);
+    hears_pong(&socket);
+    send(&socket, &Request::Terminate);
+    send(&socket, &Request::Terminate);
+    for _ in 0..2 {
+        assert_eq!(Reply::decode(&socket.recv_bytes(0).unwrap()), Ok(Reply::Terminated));
+    }
+    assert!(server.wait().0.success());
+}
+
+#[test]
+fn an_envelope_beyond_all_use_is_not_answered_and_harms_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(folder.path(), &[]);
+    let context = Context::new();
+    let socket = dealer(&context, &server, None);
+    let long = vec![1; 100_000];
+    socket.send_multipart([&long[..], &[0x0B]], 0).unwrap();
+    socket.send_multipart(vec![&b"x"[..]; 100], 0).unwrap();
+    hears_pong(&socket);
+    server.stop();
+}
