@@ -146,6 +146,15 @@ pub trait Moment: Send + Sync {
     fn damaged(&self, what: &str) -> Error;
 }
 
+/// Looks after a store from another thread than the one that writes it.
+pub trait Watch: Send + Sync {
+    /// Whether what is being written can still come to an end.
+    ///
+    /// # Errors
+    /// [`Error`] if it cannot: who writes waits for ever.
+    fn check(&self) -> Result<(), Error>;
+}
+
 /// A store that one thread writes.
 pub trait Store: Send {
     /// Calls `each` with key and value of all records of a space, in the order of their keys.
@@ -171,6 +180,9 @@ pub trait Store: Send {
     /// # Errors
     /// As [`Store::commit`].
     fn set_lazy(&mut self, lazy: bool) -> Result<(), Error>;
+
+    /// For another thread to look after it.
+    fn watch(&self) -> Arc<dyn Watch>;
 
     /// The store as it is now, for other threads to read while it changes.
     fn moment(&self) -> Arc<dyn Moment>;

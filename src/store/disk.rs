@@ -11,15 +11,22 @@ use std::ops::Deref;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fjall::{
     CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, Readable, Slice,
     Snapshot,
 };
 
-use super::journal::{self, Trouble};
-use super::{Batch, Error, Moment, Space, Store};
+use rustix::fs::statvfs;
 
+use super::journal::{self, Trouble};
+use super::{Batch, Error, Moment, Space, Store, Watch};
+
+/// How fjall calls the thread that writes the trees.
+const TREE_WRITER: &str = "fjall:worker";
+/// Where less is left a write that failed did so for want of space: a file of a tree has up to 64 MiB.
+const FULL_BYTES: u64 = 64 << 20;
 /// A file that is there while batches may be unsynced when later ones are written.
 const LAZY_FILE: &str = "lazy";
 /// The file that fjall locks as long as it has the store open.
@@ -54,6 +61,7 @@ struct Spaces {
 pub struct Disk {
     database: Database,
     spaces: Arc<Spaces>,
+    writing: Arc<Writing>,
 }
 
 impl Disk {
@@ -75,7 +83,8 @@ impl Disk {
         let space = |space: Space| database.keyspace(name(space), || options(space));
         let [meta, tasks, values] = Space::ALL.map(space);
         let keyspaces = [meta.map_err(explain)?, tasks.map_err(explain)?, values.map_err(explain)?];
-        Ok(Self { database, spaces: Arc::new(Spaces { folder: folder.to_owned(), keyspaces }) })
+        let spaces = Arc::new(Spaces { folder: folder.to_owned(), keyspaces });
+        Ok(Self { database, spaces, writing: Arc::default() })
     }
 }
 
@@ -137,6 +146,7 @@ impl Store for Disk {
     }
 
     fn commit(&mut self, batch: Batch, sync: bool) -> Result<(), Error> {
+        let _writing = self.writing.begin();
         let mode = if sync { PersistMode::SyncData } else { PersistMode::Buffer };
         let mut write = self.database.batch().durability(Some(mode));
         for item in batch {
@@ -151,6 +161,10 @@ impl Store for Disk {
 
     fn sync(&mut self) -> Result<(), Error> {
         self.database.persist(PersistMode::SyncData).map_err(|error| explain(&self.spaces.folder, &error))
+    }
+
+    fn watch(&self) -> Arc<dyn Watch> {
+        Arc::new(Lookout { folder: self.spaces.folder.clone(), writing: Arc::clone(&self.writing) })
     }
 
     fn moment(&self) -> Arc<dyn Moment> {
@@ -177,6 +191,49 @@ impl Store for Disk {
     }
 }
 
+/// Whether a commit is under way. A commit waits while the trees are far behind the journal.
+#[derive(Debug, Default)]
+struct Writing(AtomicBool);
+
+impl Writing {
+    fn begin(&self) -> impl Drop + '_ {
+        struct End<'w>(&'w Writing);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                // Relaxed: it says that there is something to look for, and no more.
+                self.0.0.store(false, Ordering::Relaxed);
+            }
+        }
+        self.0.store(true, Ordering::Relaxed);
+        End(self)
+    }
+}
+
+/// Sees whether the thread that writes the trees has died while a commit waits for it.
+struct Lookout {
+    folder: PathBuf,
+    writing: Arc<Writing>,
+}
+
+impl Watch for Lookout {
+    fn check(&self) -> Result<(), Error> {
+        if !self.writing.0.load(Ordering::Relaxed) || has_thread(TREE_WRITER) {
+            return Ok(());
+        }
+        if is_full(&self.folder) {
+            return Err(Error::Full { folder: self.folder.clone() });
+        }
+        Err(failed(&self.folder, "the thread that writes the trees has failed; the next start makes up for it"))
+    }
+}
+
+/// Whether this process has a thread of this name. If that cannot be found out it has.
+fn has_thread(name: &str) -> bool {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return true };
+    let is_it = |comm: String| comm.trim_end() == name;
+    threads.flatten().any(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(is_it))
+}
+
 /// The store as it was.
 struct Past {
     snapshot: Snapshot,
@@ -194,6 +251,11 @@ impl Moment for Past {
     }
 }
 
+/// Whether so little is left that a write may have failed for it.
+fn is_full(folder: &Path) -> bool {
+    statvfs(folder).is_ok_and(|space| space.f_bavail * space.f_frsize < FULL_BYTES)
+}
+
 fn damaged(folder: &Path, what: &str) -> Error {
     Error::Damaged { folder: folder.to_owned(), what: what.to_owned() }
 }
@@ -203,6 +265,7 @@ fn explain(folder: &Path, error: &fjall::Error) -> Error {
     match error {
         fjall::Error::Locked => Error::InUse { folder: folder.to_owned() },
         fjall::Error::Io(error) => explain_io(folder, error),
+        fjall::Error::Poisoned if is_full(folder) => Error::Full { folder: folder.to_owned() },
         fjall::Error::Poisoned => failed(folder, "an earlier write has failed"),
         other => damaged(folder, &other.to_string()),
     }

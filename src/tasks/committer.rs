@@ -20,7 +20,7 @@ use super::order::Order;
 use super::record::{Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key};
 use super::{Delivery, Face, Outcome, Payload, Policy, QueueId, Request, Ticket};
 use crate::limits::{ASKED_BYTES_MAX, ASKED_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
-use crate::store::{Error, Moment, Space, Store};
+use crate::store::{Error, Moment, Space, Store, Watch};
 use crate::wheel::Progress;
 
 /// The longest sleep: a wall clock that was set is noticed after it.
@@ -46,11 +46,11 @@ pub struct Ask {
 }
 
 /// What all handles share with the committer.
-#[derive(Debug, Default)]
 struct Shared {
     /// Bytes of what was asked and is not stored yet. Added to by who asks; taken from by the committer.
     asked_bytes: AtomicU64,
     figures: Arc<Figures>,
+    watch: Arc<dyn Watch>,
 }
 
 /// A handle to ask with. Cheap to clone. The committer ends when there is none left.
@@ -77,6 +77,14 @@ impl Tasks {
         self.shared.asked_bytes.load(Ordering::Relaxed) > ASKED_BYTES_MAX || self.sender.len() > ASKED_MAX / 2
     }
 
+    /// Whether answers can still come. To be asked by a face that has been waiting for some.
+    ///
+    /// # Errors
+    /// [`Error`] if the store has failed in a way that the committer cannot see.
+    pub fn check(&self) -> Result<(), Error> {
+        self.shared.watch.check()
+    }
+
     /// Has all who wait for a task answered that there is none, and so all who will ask for one. For the end.
     pub fn dismiss(&self) {
         let _failed = self.sender.send(Message::Dismiss);
@@ -95,8 +103,9 @@ impl Tasks {
 /// [`Error`] if the store cannot be read, or does not hold what was stored.
 pub fn open(store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error> {
     let (sender, inbox) = bounded(ASKED_MAX);
-    let shared = Arc::new(Shared::default());
-    let engine = restore(&*store, now, &shared.figures)?;
+    let figures = Arc::default();
+    let engine = restore(&*store, now, &figures)?;
+    let shared = Arc::new(Shared { asked_bytes: AtomicU64::new(0), figures, watch: store.watch() });
     let mut committer =
         Committer { store, engine, inbox, shared: Arc::clone(&shared), faces: Vec::new(), unsynced: None };
     committer.reserve()?;

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use spindle::protocols::spiderq::client::{Client, Error, Lent};
 use spindle::protocols::spiderq::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
 
+use crate::chance::Chance;
 use crate::harness::{Server, run_python, spindle};
 
 /// Longer than any test.
@@ -263,5 +264,73 @@ fn a_task_is_read_from_standard_input() {
     child.stdin.take().unwrap().write_all(b"from afar").unwrap();
     assert!(child.wait().unwrap().success());
     assert_eq!(client(&server).lookup(b"k").unwrap().as_deref(), Some(&b"from afar"[..]));
+    server.stop();
+}
+
+// ---------------------------------------------------------------------------------------------------------------- order
+
+/// The order as the specification tells it.
+#[derive(Default)]
+struct Plain {
+    serial: u64,
+    /// Priority, when it entered, key, boost; ready ones only.
+    ready: Vec<(u64, u64, String, u32)>,
+}
+
+impl Plain {
+    fn add(&mut self, key: String, head: bool) {
+        self.serial += 1;
+        self.ready.push((if head { 0 } else { self.serial }, self.serial, key, 0));
+    }
+
+    fn lend(&mut self) -> (String, u32) {
+        self.ready.sort();
+        let (_, _, key, boost) = self.ready.remove(0);
+        (key, boost)
+    }
+
+    fn repay(&mut self, key: String, mut boost: u32, status: RepayStatus) {
+        self.ready.sort();
+        let front = self.ready.first().map_or(0, |(priority, ..)| *priority);
+        let region = self.serial + 1 - front;
+        match status {
+            RepayStatus::Penalty => boost = boost.saturating_sub(1),
+            RepayStatus::Reward if region >> (boost + 1) != 0 => boost += 1,
+            _ => {}
+        }
+        self.serial += 1;
+        let priority = if status == RepayStatus::Front { 0 } else { self.serial - (region - (region >> boost)) };
+        self.ready.push((priority, self.serial, key, boost));
+    }
+}
+
+#[test]
+fn order_and_boosts_are_those_of_the_formulas_also_after_kill_9() {
+    let folder = folder();
+    let mut chance = Chance::new(11);
+    let mut plain = Plain::default();
+    for round in 0..6 {
+        let server = Server::start_tasks(folder.path(), &[]);
+        let mut client = client(&server);
+        for number in 0..10 {
+            let (key, head) = (format!("{round}-{number}"), chance.below(5) == 0);
+            let mode = if head { AddMode::Head } else { AddMode::Tail };
+            assert!(client.add(key.as_bytes(), b"", mode).unwrap());
+            plain.add(key, head);
+        }
+        for step in 0..60 {
+            let lent = poll(&mut client).unwrap();
+            let (key, boost) = plain.lend();
+            assert_eq!(lent.key, key.as_bytes(), "round {round}, step {step}");
+            let status =
+                chance.pick(&[RepayStatus::Penalty, RepayStatus::Reward, RepayStatus::Reward, RepayStatus::Front]);
+            assert!(client.repay(lent.lend_key, &lent.key, b"", status).unwrap());
+            plain.repay(key, boost, status);
+        }
+        drop(server);
+    }
+    let server = Server::start_tasks(folder.path(), &[]);
+    let expected: Vec<String> = (0..60).map(|_| plain.lend().0).collect();
+    assert_eq!(drain(&mut client(&server)), expected);
     server.stop();
 }

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use spindle::protocols::spiderq::client::Client;
@@ -145,12 +146,12 @@ impl Drop for Guarded {
     }
 }
 
-#[test]
-fn a_full_disk_is_said_and_nothing_that_was_acknowledged_is_lost() {
-    let Some(small) = Small::mount("8m") else { return };
+/// Fills a disk of this size until the server ends; then gives it room, and looks for all that was acknowledged.
+fn fill(size: &str, sync: &str) {
+    let Some(small) = Small::mount(size) else { return };
     let data = small.0.path().join("data");
     let child = Command::new(env!("CARGO_BIN_EXE_spindle"))
-        .args(["serve", "--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*", "--data"])
+        .args(["serve", "--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*", "--sync", sync, "--data"])
         .arg(&data)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -161,26 +162,43 @@ fn a_full_disk_is_said_and_nothing_that_was_acknowledged_is_lost() {
     let endpoint =
         lines.take_while(|line| line != "ready").find_map(|line| line.strip_prefix("tasks ").map(str::to_owned));
     let mut client = Client::connect(&endpoint.unwrap()).unwrap();
+    client.set_timeout(Duration::from_secs(60));
     let mut chance = Chance::new(1);
     let value: Vec<u8> = std::iter::repeat_with(|| chance.next().to_le_bytes()).take(12_500).flatten().collect();
     let mut added = 0;
     while client.add(format!("{added:04}").as_bytes(), &value, AddMode::Tail).is_ok() {
         added += 1;
-        assert!(added < 1_000, "8 MiB are full by then");
+        assert!(added < 20_000, "{size} are full by then");
     }
     let status = child.0.wait().unwrap();
     let mut said = String::new();
     child.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("no space is left for") && said.contains("make room"), "{said}");
+    assert_eq!(status.code(), Some(1), "{size}: {said}");
+    assert!(said.contains("no space is left for") && said.contains("make room"), "{size}: {said}");
     assert!(added > 10, "{added}");
-    small.grow("64m");
+    small.grow("2g");
     let server = Server::start_tasks(&data, &[]);
     let mut client = self::client(&server);
     for number in 0..added {
-        assert_eq!(client.lookup(format!("{number:04}").as_bytes()).unwrap().as_ref(), Some(&value), "{number}");
+        assert_eq!(
+            client.lookup(format!("{number:04}").as_bytes()).unwrap().as_ref(),
+            Some(&value),
+            "{size}: {number}"
+        );
     }
     server.stop();
+}
+
+#[test]
+fn a_full_disk_is_said_and_nothing_that_was_acknowledged_is_lost() {
+    fill("8m", "always");
+}
+
+#[test]
+fn a_disk_that_is_full_when_trees_are_written_is_no_different() {
+    for size in ["100m", "150m", "250m"] {
+        fill(size, "never");
+    }
 }
 
 // -------------------------------------------------------------------------------------------------------------- damaged

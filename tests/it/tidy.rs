@@ -63,7 +63,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("plotters", &["src/load/plot.rs"]),
     ("rand", &["src/load/source.rs"]),
     ("rand_distr", &["src/load/source.rs"]),
-    ("rustix", &["src/server/", "src/protocols/", "src/load/driver.rs"]),
+    ("rustix", &["src/server/", "src/protocols/", "src/load/driver.rs", "src/store/disk.rs"]),
     ("seize", &["src/tables/"]),
     ("serde", &["src/cli/", "src/protocols/kv/report.rs"]),
     ("serde_json", &["src/cli/", "src/protocols/kv/report.rs"]),

@@ -203,7 +203,7 @@ impl Front {
         while !self.stopper.stop.load(Ordering::Acquire) {
             self.rest();
             self.answer()?;
-            self.sweep();
+            self.sweep()?;
             if self.has_room() {
                 self.take();
             }
@@ -213,6 +213,7 @@ impl Front {
         while !self.pending.is_empty() || self.post.holds() {
             self.wait_for_answers();
             self.answer()?;
+            self.sweep()?;
             if self.clock.now() >= end {
                 self.post.give_up(&mut self.lost);
                 self.take_back();
@@ -385,11 +386,12 @@ impl Front {
         }
     }
 
-    /// Those who wait for a task and have gone wait no more.
-    fn sweep(&mut self) {
+    /// Looks now and then whether answers can still come; and those who wait for a task and have gone wait no more.
+    fn sweep(&mut self) -> Result<(), store::Error> {
         if self.clock.now() < self.sweep_at {
-            return;
+            return Ok(());
         }
+        self.tasks.check()?;
         self.sweep_at = self.clock.now().after(SWEEP);
         self.post.sweep();
         let is_gone = |(number, pending): (usize, &Pending)| match pending {
@@ -401,6 +403,7 @@ impl Front {
             self.put(Pending::Undo, tasks::Request::Withdraw { tickets: gone });
             self.ask();
         }
+        Ok(())
     }
 
     /// Leases of which nobody has heard go back.
