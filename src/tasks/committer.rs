@@ -247,6 +247,7 @@ impl Committer {
         // A clock that was set back says nothing of how much time has passed.
         let overdue = |(since, until): (u64, u64)| until <= now || now < since;
         let sync_now = sync == Within::Now || self.unsynced.is_some_and(overdue);
+        self.shared.figures.commits.add(u64::from(!batch.is_empty()));
         match (batch.is_empty(), sync_now) {
             (false, _) => self.store.commit(batch, sync_now)?,
             (true, true) => self.store.sync()?,
@@ -259,9 +260,7 @@ impl Committer {
     }
 
     fn note(&mut self, sync: Within, synced: bool, now: u64) {
-        let figures = &self.shared.figures;
-        figures.commits.add(1);
-        figures.syncs.add(u64::from(synced));
+        self.shared.figures.syncs.add(u64::from(synced));
         if synced {
             self.unsynced = None;
         } else if let Within::Millis(millis) = sync {
