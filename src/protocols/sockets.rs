@@ -14,6 +14,7 @@
 mod endpoint;
 mod frame;
 mod link;
+mod stop;
 mod wait;
 
 use std::borrow::BorrowMut;
@@ -28,6 +29,7 @@ use zmq_sys::{zmq_bind, zmq_errno, zmq_msg_recv, zmq_msg_send, zmq_send};
 pub use endpoint::BindError;
 pub use frame::{Frame, INLINE_BYTES_MAX};
 pub use link::{Link, Mark, Progress};
+pub use stop::{ServeError, Stopper};
 pub use wait::{Bell, wait};
 
 use crate::limits::FRAME_BYTES_MAX;

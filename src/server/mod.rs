@@ -34,9 +34,8 @@ pub use tasks::TasksConfig;
 use crate::allocator;
 use crate::clock::{Clock, wall_millis, wall_nanos};
 use crate::limits::CHANGES_PER_WRITER;
-use crate::protocols::kv::serve::{self, Kv, ServeError, Stopper};
-use crate::protocols::sockets::Context;
-use crate::protocols::spiderq;
+use crate::protocols::kv::serve::{self, Kv};
+use crate::protocols::sockets::{Context, ServeError, Stopper};
 use crate::store;
 use crate::tables::{Backstage, Settings, Tables};
 use crate::threads;
@@ -78,9 +77,6 @@ pub enum Error {
     /// The frontend could not be made.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The face of the tasks could not be made.
-    #[error(transparent)]
-    ServeTasks(#[from] spiderq::serve::ServeError),
     /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] store::Error),
@@ -147,7 +143,7 @@ pub struct Running {
     publish: Option<String>,
     tasks: Option<String>,
     stopper: Stopper,
-    tasks_stopper: Option<spiderq::serve::Stopper>,
+    tasks_stopper: Option<Stopper>,
     tables: Tables,
     /// `kv-queue` and the workers: they end when the queue is told to stop.
     frontend: Vec<JoinHandle<()>>,
@@ -272,7 +268,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stopper.stop();
-        self.tasks_stopper.iter().for_each(spiderq::serve::Stopper::stop);
+        self.tasks_stopper.iter().for_each(Stopper::stop);
         join_in_reverse(&mut self.frontend);
         // The workers' sessions are gone with their threads.
         self.tables.close();

@@ -23,6 +23,16 @@ fn dealer(context: &Context, server: &Server, name: Option<&[u8]>) -> Socket {
     socket
 }
 
+/// A client that has room for next to nothing, and never reads.
+fn deaf(context: &Context, server: &Server) -> Socket {
+    let deaf = context.socket(DEALER).unwrap();
+    deaf.set_linger(0).unwrap();
+    deaf.set_rcvhwm(1).unwrap();
+    deaf.set_rcvbuf(4_096).unwrap();
+    deaf.connect(server.tasks()).unwrap();
+    deaf
+}
+
 fn send(socket: &Socket, request: &Request<'_>) {
     let mut bytes = Vec::new();
     request.encode(&mut bytes);
@@ -54,11 +64,7 @@ fn what_was_lent_to_a_client_that_never_reads_goes_back_when_it_is_gone() {
         }
     }
     let context = Context::new();
-    let deaf = context.socket(DEALER).unwrap();
-    deaf.set_linger(0).unwrap();
-    deaf.set_rcvhwm(1).unwrap();
-    deaf.set_rcvbuf(4_096).unwrap();
-    deaf.connect(server.tasks()).unwrap();
+    let deaf = deaf(&context, &server);
     (0..TASKS).for_each(|_| send(&deaf, &Request::Lend { timeout_ms: u64::MAX, mode: LendMode::Poll }));
     while other.count().unwrap() > 0 {}
     drop(deaf);
@@ -74,11 +80,7 @@ fn large_replies_that_nobody_reads_are_bounded() {
     let mut other = client(&server);
     other.add(b"large", &vec![7; 4 << 20], AddMode::Tail).unwrap();
     let context = Context::new();
-    let deaf = context.socket(DEALER).unwrap();
-    deaf.set_linger(0).unwrap();
-    deaf.set_rcvhwm(1).unwrap();
-    deaf.set_rcvbuf(4_096).unwrap();
-    deaf.connect(server.tasks()).unwrap();
+    let deaf = deaf(&context, &server);
     (0..300).for_each(|_| send(&deaf, &Request::Lookup { key: b"large" }));
     // What was asked last is counted when everything before it has been answered, or the client is cut off.
     for _ in 0..50 {

@@ -33,7 +33,7 @@ use super::packet::Packer;
 use super::report::QueueTally;
 use crate::clock::{Clock, Now};
 use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST};
-use crate::protocols::sockets::{Addressed, Bell, Frame, Link, Mark, Progress, Socket, wait};
+use crate::protocols::sockets::{Addressed, Frame, Link, Mark, Progress, Socket, Stopper, wait};
 use message::{Message, message_bytes_max};
 
 /// How long the thread waits at first before it tries again to send held replies, and at most: it doubles as long as
@@ -63,10 +63,8 @@ pub(super) struct Parts {
     pub(super) router: Socket,
     /// One for each worker.
     pub(super) backends: Vec<Socket>,
-    /// Rung when `stop` is set.
-    pub(super) bell: Bell,
-    /// Set from outside: take no more.
-    pub(super) stop: Arc<AtomicBool>,
+    /// From outside: take no more.
+    pub(super) stopper: Stopper,
     /// Set by the queue when nothing more will come to the workers.
     pub(super) workers_stop: Arc<AtomicBool>,
     pub(super) clock: Clock,
@@ -117,8 +115,7 @@ impl Queue {
 
     /// The loop of the thread. Returns when it was told to stop and what was taken is answered.
     pub fn run(mut self) {
-        // Acquire: pairs with the Release of who stops; the bell that follows it ends the sleep.
-        while !self.parts.stop.load(Ordering::Acquire) {
+        while !self.parts.stopper.is_told() {
             self.rest();
             self.return_replies();
             self.retry();
@@ -368,7 +365,7 @@ impl Queue {
         if for_requests {
             sockets.push(&parts.router);
         }
-        wait(&sockets, &parts.bell, timeout);
+        wait(&sockets, parts.stopper.bell(), timeout);
     }
 
     /// Now and then, and when the ROUTER has just been found empty, as the account asks.

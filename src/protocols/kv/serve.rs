@@ -9,11 +9,8 @@
 //!
 //! What is not here: threads, cores, and the two other threads behind the tables.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use thiserror::Error;
+use std::sync::atomic::AtomicBool;
 
 use super::publish::Publisher;
 use super::queue::{self, Queue};
@@ -21,7 +18,7 @@ use super::report::{PublishTally, QueueTally, Report, WorkerTally};
 use super::worker::Worker;
 use crate::clock::Clock;
 use crate::limits::REPLIES_IN_PIPE;
-use crate::protocols::sockets::{Bell, BindError, Context, Socket};
+use crate::protocols::sockets::{Bell, Context, ServeError, Socket, Stopper};
 use crate::tables::{Changes, Tables};
 use crate::tasks::Figures;
 
@@ -42,17 +39,6 @@ pub struct Settings {
     pub worker_cores: Vec<Option<usize>>,
 }
 
-/// Why the frontend could not be made.
-#[derive(Debug, Error)]
-pub enum ServeError {
-    /// Nothing listens at an endpoint.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The system gives no more sockets.
-    #[error("the system gives no more sockets: {0}")]
-    Socket(#[from] io::Error),
-}
-
 /// Everything that is to run, and where it listens.
 pub struct Kv {
     /// For the thread `kv-queue`.
@@ -67,26 +53,6 @@ pub struct Kv {
     pub endpoints: Vec<String>,
     /// Where notifications go out.
     pub publish: Option<String>,
-}
-
-/// Tells the queue to take no more requests, answer those that were taken, and end with all workers.
-#[derive(Clone, Debug)]
-pub struct Stopper {
-    stop: Arc<AtomicBool>,
-    bell: Bell,
-}
-
-impl Stopper {
-    fn new() -> io::Result<Self> {
-        Ok(Self { stop: Arc::new(AtomicBool::new(false)), bell: Bell::new()? })
-    }
-
-    /// Does that. May be called from any thread, and more than once.
-    pub fn stop(&self) {
-        // Release: pairs with the Acquire in the queue's loop; the bell comes after it.
-        self.stop.store(true, Ordering::Release);
-        self.bell.ring();
-    }
 }
 
 /// Listens at all endpoints; STATS also tell of `tasks`. Requests wait in the sockets until the parts run.
@@ -119,8 +85,7 @@ pub fn bind(
     let parts = queue::Parts {
         router,
         backends,
-        bell: stopper.bell.clone(),
-        stop: Arc::clone(&stopper.stop),
+        stopper: stopper.clone(),
         workers_stop,
         clock,
         tally: Arc::clone(&report.queue),

@@ -11,14 +11,10 @@
 //!
 //! What is not here: the bytes (`wire`), what requests mean (`handle`, `tasks`), and clients that do not read (`post`).
 
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use slab::Slab;
-use thiserror::Error;
 
 use super::handle::{asked, reply};
 use super::post::{Address, Lease, Letter, Post};
@@ -28,7 +24,7 @@ use crate::limits::{
     ASK_BURST, ASK_BURST_BYTES, ASKED_BYTES_MAX, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER,
     REPLIES_IN_PIPE, TASK_FRAME_BYTES_MAX, TASK_REQUESTS_MAX,
 };
-use crate::protocols::sockets::{Bell, BindError, Context, Frame, wait};
+use crate::protocols::sockets::{Bell, Context, Frame, ServeError, Stopper, wait};
 use crate::store;
 use crate::tasks::{self, Ask, Committer, Delivery, Face, Outcome, Payload, QueueId, Tasks, Ticket};
 
@@ -69,17 +65,6 @@ pub struct Settings {
     pub terminate: bool,
 }
 
-/// Why the face could not be made.
-#[derive(Debug, Error)]
-pub enum ServeError {
-    /// Nothing listens at the endpoint.
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    /// The system gives no more sockets.
-    #[error("the system gives no more sockets: {0}")]
-    Socket(#[from] io::Error),
-}
-
 /// What runs, and where it listens.
 pub struct Spiderq {
     /// For the thread `spiderq`.
@@ -88,22 +73,6 @@ pub struct Spiderq {
     pub stopper: Stopper,
     /// Where requests come in, with the port that the system chose.
     pub endpoint: String,
-}
-
-/// Tells the face to take no more requests, answer those that were taken, and end.
-#[derive(Clone, Debug)]
-pub struct Stopper {
-    stop: Arc<AtomicBool>,
-    bell: Bell,
-}
-
-impl Stopper {
-    /// Does that. May be called from any thread, and more than once.
-    pub fn stop(&self) {
-        // Release: pairs with the Acquire in the loop; the bell comes after it.
-        self.stop.store(true, Ordering::Release);
-        self.bell.ring();
-    }
 }
 
 /// Listens, and has the committer deliver answers about `queue` here. `terminated` is called when a client has ended the server.
@@ -118,10 +87,10 @@ pub fn bind(
 ) -> Result<Spiderq, ServeError> {
     let mut router = context.router_for(REPLIES_IN_PIPE, TASK_FRAME_BYTES_MAX)?;
     let endpoint = router.bind(&settings.endpoint)?;
-    let stopper = Stopper { stop: Arc::new(AtomicBool::new(false)), bell: Bell::new()? };
+    let stopper = Stopper::new()?;
     let (sender, deliveries) = unbounded();
     let clock = Clock::start();
-    let face = committer.face(Box::new(Mailbox { sender, bell: stopper.bell.clone() }));
+    let face = committer.face(Box::new(Mailbox { sender, bell: stopper.bell().clone() }));
     let front = Front {
         post: Post::new(router, CLIENT_BYTES_DEFAULT),
         stopper: stopper.clone(),
@@ -199,8 +168,7 @@ impl Front {
     /// # Errors
     /// [`store::Error`] if a value cannot be read.
     pub fn run(mut self) -> Result<(), store::Error> {
-        // Acquire: pairs with the Release in `Stopper::stop`.
-        while !self.stopper.stop.load(Ordering::Acquire) {
+        while !self.stopper.is_told() {
             self.rest();
             self.answer()?;
             self.sweep()?;
@@ -231,14 +199,14 @@ impl Front {
         if self.has_room() {
             let patience = if self.post.holds() { RETRY } else { SWEEP };
             let idle = self.pending.is_empty() && !self.post.holds();
-            wait(&[self.post.router()], &self.stopper.bell, (!idle).then_some(patience));
+            wait(&[self.post.router()], self.stopper.bell(), (!idle).then_some(patience));
         } else {
             self.wait_for_answers();
         }
     }
 
     fn wait_for_answers(&self) {
-        wait(&[], &self.stopper.bell, Some(RETRY));
+        wait(&[], self.stopper.bell(), Some(RETRY));
     }
 
     // ------------------------------------------------------------------------------------------------------- requests
