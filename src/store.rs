@@ -6,9 +6,8 @@
 //! A batch that was committed with a sync is there after any crash. One without is there after the death of the process, and
 //! may be lost when the system dies; then everything later is lost with it, never something in between.
 //!
-//! `disk` keeps them in a folder, by the embedded LSM-tree *fjall*; it is the only place that names it. `journal` looks at what a crash
-//! has left. `double` is for tests:
-//! it forgets what was not synced, and fails when it is told to.
+//! `disk` keeps them in a folder, by the embedded LSM-tree *fjall*; it is the only place that names it. `journal` looks at
+//! what a crash has left. `double` is for tests: it forgets what was not synced, and fails when it is told to.
 //!
 //! What is not here: what the records mean, and when to sync.
 

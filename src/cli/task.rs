@@ -13,11 +13,6 @@ use super::{Failure, TASKS_ENDPOINT};
 use crate::protocols::spiderq::client::{Client, Disconnected, Error};
 use crate::protocols::spiderq::wire::{AddMode, Counters, LendMode, RepayStatus};
 
-/// What Stats list, in the older version and in the newer one.
-const NAMES_1_3: [&str; 8] = ["count", "add", "update", "lookup", "lend", "repay", "heartbeat", "stats"];
-const NAMES_1_4: [&str; 10] =
-    ["ping", "count", "add", "update", "lookup", "remove", "lend", "repay", "heartbeat", "stats"];
-
 /// What can be asked.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
@@ -235,14 +230,14 @@ fn lend(lend: &Lend, out: &mut impl Write) -> Result<(), Failure> {
 
 fn stats(of: &OfServer, out: &mut impl Write) -> Result<(), Failure> {
     let counters: serde_json::Map<_, _> = match of.connect()?.stats().map_err(failure)? {
-        Counters::Eight(counters) => NAMES_1_3.iter().zip(counters).map(named).collect(),
-        Counters::Ten(counters) => NAMES_1_4.iter().zip(counters).map(named).collect(),
+        Counters::Eight(counters) => Counters::LISTED_1_3.iter().zip(counters).map(named).collect(),
+        Counters::Ten(counters) => Counters::LISTED_1_4.iter().zip(counters).map(named).collect(),
     };
     let json = serde_json::Value::Object(counters);
     of.format.print(out, &show::outline(&json), &json)
 }
 
-fn named((name, count): (&&str, u64)) -> (String, serde_json::Value) {
+fn named(((name, _), count): (&(&str, u8), u64)) -> (String, serde_json::Value) {
     ((*name).to_owned(), json!(count))
 }
 

@@ -205,7 +205,7 @@ impl Phase<'_> {
             depth: plan.depth,
         };
         let start = clock.now();
-        let warm = Now::from_nanos(start.nanos() + u64::try_from(plan.warm_up.as_nanos()).unwrap_or(0));
+        let warm = start.after(plan.warm_up);
         let mut taken_until = warm;
         let crew = crew.work(order, |crew| {
             let now = clock.now();

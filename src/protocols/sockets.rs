@@ -14,6 +14,8 @@
 mod endpoint;
 mod frame;
 mod link;
+mod meter;
+mod parcel;
 mod stop;
 mod wait;
 
@@ -29,6 +31,8 @@ use zmq_sys::{zmq_bind, zmq_errno, zmq_msg_recv, zmq_msg_send, zmq_send};
 pub use endpoint::BindError;
 pub use frame::{Frame, INLINE_BYTES_MAX};
 pub use link::{Link, Mark, Progress};
+pub use meter::Meter;
+pub use parcel::Parcel;
 pub use stop::{ServeError, Stopper};
 pub use wait::{Bell, wait};
 

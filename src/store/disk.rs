@@ -17,7 +17,6 @@ use fjall::{
     CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, Readable, Slice,
     Snapshot,
 };
-
 use rustix::fs::statvfs;
 
 use super::journal::{self, Trouble};
@@ -51,7 +50,6 @@ impl Deref for Value {
 }
 
 /// What all handles share: the spaces and where they are.
-#[derive(Clone)]
 struct Spaces {
     folder: PathBuf,
     keyspaces: [Keyspace; 3],
@@ -173,11 +171,14 @@ impl Store for Disk {
 
     fn set_lazy(&mut self, lazy: bool) -> Result<(), Error> {
         let folder = &self.spaces.folder;
+        let path = folder.join(LAZY_FILE);
+        if lazy == path.exists() {
+            return Ok(());
+        }
         let note = || {
-            let path = folder.join(LAZY_FILE);
             if lazy {
                 File::create(&path)?.sync_all()?;
-            } else if path.exists() {
+            } else {
                 fs::remove_file(&path)?;
             }
             File::open(folder)?.sync_all()

@@ -11,8 +11,8 @@
 //!                 4 keyspace:u64
 //!         end:    3 checksum:u64 "FJL" 3                       XXH3 of all bytes of the items
 //! ```
-//! Integers are little-endian; sequence numbers grow from batch to batch. Behind the last batch a journal is empty: zeros, up to the length that it was laid out for. Source: fjall 3.1,
-//! `journal/entry.rs`; a store of another format is left to fjall.
+//! Integers are little-endian; sequence numbers grow from batch to batch. Behind the last batch a journal is empty: zeros, up
+//! to the length that it was laid out for. Source: fjall 3.1, `journal/entry.rs`; a store of another format is left to fjall.
 //!
 //! What is not here: what batches mean.
 

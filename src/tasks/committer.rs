@@ -243,7 +243,8 @@ impl Committer {
     /// Stores what has changed, syncs if it has to be, and then answers.
     fn commit(&mut self, now: u64) -> Result<(), Error> {
         let Step { batch, sync, answers } = self.engine.drain();
-        let before = answers.iter().any(|(_, outcome)| is_stored(outcome)).then(|| self.store.moment());
+        let is_stored = |(_, outcome): &(Ticket, Outcome)| matches!(outcome.payload(), Some(Payload::Stored(_)));
+        let before = answers.iter().any(is_stored).then(|| self.store.moment());
         // A clock that was set back says nothing of how much time has passed.
         let overdue = |(since, until): (u64, u64)| until <= now || now < since;
         let sync_now = sync == Within::Now || self.unsynced.is_some_and(overdue);
@@ -295,8 +296,4 @@ impl Committer {
         self.engine.reserved(end);
         Ok(())
     }
-}
-
-fn is_stored(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Found(Payload::Stored(_)) | Outcome::Leased { payload: Payload::Stored(_), .. })
 }

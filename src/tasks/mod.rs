@@ -204,6 +204,17 @@ pub enum Outcome {
     NotRemoved,
 }
 
+impl Outcome {
+    /// The value that it brings, if it brings one.
+    #[must_use]
+    pub fn payload(&self) -> Option<&Payload> {
+        match self {
+            Self::Leased { payload, .. } | Self::Found(payload) => Some(payload),
+            _ => None,
+        }
+    }
+}
+
 /// A value, or where it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {

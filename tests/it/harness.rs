@@ -140,6 +140,17 @@ impl Drop for Server {
     }
 }
 
+/// A process that is killed when dropped, by its own process id.
+pub(crate) struct Guarded(pub(crate) Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // Both fail when it has ended already, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Runs `spindle` with these arguments to its end.
 pub(crate) fn spindle(arguments: &[&str]) -> Output {
     Command::new(SPINDLE).args(arguments).stdin(Stdio::null()).output().expect("spindle runs")

@@ -2,12 +2,12 @@
 //! what the server counted, and what goes wrong is one line.
 
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use spindle::protocols::kv::client::Client;
 
-use crate::harness::{Server, real_peer, spindle};
+use crate::harness::{Guarded, Server, real_peer, spindle};
 
 /// Runs a short load with these further flags, and gives its JSON.
 fn load(endpoint: &str, flags: &[&str]) -> Value {
@@ -138,18 +138,8 @@ fn a_server_that_is_killed_under_load_ends_the_load() {
     assert!(said.contains("was lost"), "{said}");
 }
 
-/// Another server, killed when dropped.
-struct Other(Child);
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Starts a program that listens on the port that takes the place of `PORT`, and waits until it does.
-fn start(program: &str, flags: &[&str]) -> Option<(Other, String)> {
+fn start(program: &str, flags: &[&str]) -> Option<(Guarded, String)> {
     let program = real_peer(program)?;
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let port = address.port().to_string();
@@ -158,7 +148,7 @@ fn start(program: &str, flags: &[&str]) -> Option<(Other, String)> {
     while TcpStream::connect(address).is_err() {
         assert!(child.try_wait().unwrap().is_none(), "it has ended");
     }
-    Some((Other(child), format!("tcp://{address}")))
+    Some((Guarded(child), format!("tcp://{address}")))
 }
 
 fn compare(protocol: &str, endpoint: &str) {

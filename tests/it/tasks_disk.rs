@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use spindle::store::{self, Disk, Space, Store};
 use spindle::tasks;
 
 use crate::chance::Chance;
-use crate::harness::{Server, real_peer, spindle};
+use crate::harness::{Guarded, Server, real_peer, spindle};
 
 fn client(server: &Server) -> Client {
     Client::connect(server.tasks()).unwrap()
@@ -133,16 +133,6 @@ impl Small {
 impl Drop for Small {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.0.path()).status();
-    }
-}
-
-/// A process that is killed when dropped.
-struct Guarded(Child);
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -27,10 +27,8 @@
 //!   is cut off, the client's epoch changes, and tickets of an older one are dropped when their replies come.
 
 mod client;
-mod meter;
 #[cfg(test)]
 mod model;
-mod parcel;
 mod parting;
 
 use std::collections::{HashMap, VecDeque, vec_deque};
@@ -39,11 +37,10 @@ use ahash::RandomState;
 
 pub(super) use client::Id;
 use client::{Class, Client, Standing};
-use meter::Meter;
-pub(super) use parcel::Parcel;
 
 use crate::limits::{HELD_BYTES_MAX, IDLE_CLIENTS_MAX};
-use crate::protocols::sockets::Progress;
+pub(super) use crate::protocols::sockets::Parcel;
+use crate::protocols::sockets::{Meter, Progress};
 
 /// A connection as the account sees it.
 pub(super) trait Connection {

@@ -332,7 +332,7 @@ impl Queue {
 
     fn try_again_in(&mut self, patience: Duration) {
         self.patience = patience;
-        self.retry_at = later(self.parts.clock.now(), patience);
+        self.retry_at = self.parts.clock.now().after(patience);
     }
 
     fn retry_client(&mut self, place: Place) -> bool {
@@ -376,7 +376,7 @@ impl Queue {
         let now = self.parts.clock.now();
         if now >= self.forget_at {
             self.account.forget_gone();
-            self.forget_at = later(now, FORGET_EVERY);
+            self.forget_at = now.after(FORGET_EVERY);
         }
     }
 
@@ -407,10 +407,6 @@ impl Queue {
             backend.send_bytes(&[], false);
         }
     }
-}
-
-fn later(now: Now, by: Duration) -> Now {
-    Now::from_nanos(now.nanos() + u64::try_from(by.as_nanos()).unwrap_or(u64::MAX / 2))
 }
 
 fn backend(backends: &[Socket], worker: usize) -> &Socket {

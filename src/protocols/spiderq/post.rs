@@ -10,11 +10,12 @@
 //! What is not here: what replies say, and what becomes of a lease.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use ahash::RandomState;
 
 use crate::limits::{FRAME_OVERHEAD_BYTES, HELD_BYTES_MAX, LARGE_REPLY_BYTES};
-use crate::protocols::sockets::{Addressed, Frame, Link, Mark, Progress, Socket};
+use crate::protocols::sockets::{Addressed, Frame, Link, Mark, Meter, Parcel, Socket};
 
 /// How routing ids that libzmq has made begin; nobody else's may.
 const MADE_BY_LIBZMQ: u8 = 0;
@@ -41,7 +42,7 @@ enum Origin {
     Only(Frame),
     /// One that is looked after: that of a client with an id of its own, which another connection may take over, or of one that
     /// waits.
-    Watched(Link),
+    Watched(Arc<Link>),
 }
 
 impl Address {
@@ -49,7 +50,7 @@ impl Address {
     pub(super) fn of(id: Frame, envelope: Vec<Frame>, waits: bool) -> Self {
         let made = id.first() == Some(&MADE_BY_LIBZMQ);
         let text = (*id).into();
-        let origin = if made && !waits { Origin::Only(id) } else { Origin::Watched(Link::of(id)) };
+        let origin = if made && !waits { Origin::Only(id) } else { Origin::Watched(Arc::new(Link::of(id))) };
         Self { id: text, envelope, origin }
     }
 
@@ -67,12 +68,14 @@ impl Address {
         }
     }
 
-    /// Its connection. It is given away once: the address is then that of a client of which nothing more is known.
-    fn link(&mut self) -> Link {
-        match std::mem::replace(&mut self.origin, Origin::Only(Frame::new())) {
-            Origin::Only(frame) => Link::of(frame),
-            Origin::Watched(link) => link,
-        }
+    /// Its connection, which is looked after from then on.
+    fn link(&mut self) -> Arc<Link> {
+        let link = match &mut self.origin {
+            Origin::Only(frame) => Arc::new(Link::of(std::mem::take(frame))),
+            Origin::Watched(link) => Arc::clone(link),
+        };
+        self.origin = Origin::Watched(Arc::clone(&link));
+        link
     }
 }
 
@@ -87,6 +90,12 @@ impl Letter {
     fn bytes(&self) -> u64 {
         self.address.bytes() + self.reply.len() as u64
     }
+
+    fn parcel(&self) -> Parcel {
+        let mut parcel = Parcel::default();
+        self.address.envelope.iter().chain([&self.reply]).for_each(|frame| parcel.count(frame.len()));
+        parcel
+    }
 }
 
 /// What waits for a client to read.
@@ -94,37 +103,13 @@ struct Held {
     letters: VecDeque<Letter>,
     bytes: u64,
     /// The connection on which it was cut off, if it was.
-    cut: Option<Link>,
+    cut: Option<Arc<Link>>,
 }
 
 /// What a client has been sent since it was first sent something large. Pipes of libzmq count messages and not their bytes.
 struct Flow {
-    link: Link,
-    /// Bytes sent, and how many the far end had acknowledged when that began.
-    sent: u64,
-    acknowledged: u64,
-}
-
-impl Flow {
-    fn new(link: Link) -> Self {
-        let acknowledged = match link.progress() {
-            Progress::Acknowledged(bytes) => bytes,
-            Progress::Nothing | Progress::Something => 0,
-        };
-        Self { link, sent: 0, acknowledged }
-    }
-
-    /// Bytes that may still be on their way.
-    fn outstanding(&mut self) -> u64 {
-        match self.link.progress() {
-            Progress::Acknowledged(bytes) => self.sent.saturating_sub(bytes.saturating_sub(self.acknowledged)),
-            Progress::Nothing => {
-                self.sent = 0;
-                0
-            }
-            Progress::Something => self.sent,
-        }
-    }
+    link: Arc<Link>,
+    meter: Meter,
 }
 
 /// The socket, and what cannot be sent yet.
@@ -194,6 +179,7 @@ impl Post {
     /// Forgets connections that are gone.
     pub(super) fn sweep(&mut self) {
         self.flows.retain(|_, flow| flow.link.is_open());
+        self.held.retain(|_, held| held.cut.as_ref().is_none_or(|link| link.is_open()));
     }
 
     /// Sends what has become possible.
@@ -219,7 +205,7 @@ impl Post {
                 Sent::Never(letter) => lost.extend(letter.lease),
             }
         }
-        if !held.letters.is_empty() || held.cut.as_ref().is_some_and(Link::is_open) {
+        if !held.letters.is_empty() || held.cut.is_some() {
             self.bytes += held.bytes;
             self.held.insert(id.into(), held);
         }
@@ -232,12 +218,12 @@ impl Post {
         let bytes = letter.bytes();
         if bytes >= LARGE_REPLY_BYTES && !self.flows.contains_key(&letter.address.id) {
             let link = letter.address.link();
-            self.flows.insert(letter.address.id.clone(), Flow::new(link));
+            self.flows.insert(letter.address.id.clone(), Flow { link, meter: Meter::new() });
         }
         let mut flow = if self.flows.is_empty() { None } else { self.flows.get_mut(&letter.address.id) };
         if bytes >= LARGE_REPLY_BYTES
-            && let Some(flow) = &mut flow
-            && flow.outstanding() > self.bytes_max
+            && let Some(Flow { link, meter }) = &mut flow
+            && !meter.has_room(self.bytes_max, || link.progress())
         {
             return Sent::NotYet(letter);
         }
@@ -246,7 +232,7 @@ impl Post {
             Addressed::Unknown => Sent::Never(letter),
             Addressed::Ready => {
                 if let Some(flow) = flow {
-                    flow.sent += bytes;
+                    flow.meter.sent(letter.parcel());
                 }
                 self.router.send_all(letter.address.envelope.iter_mut().chain([&mut letter.reply]));
                 Sent::Yes

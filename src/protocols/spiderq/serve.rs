@@ -18,7 +18,7 @@ use slab::Slab;
 
 use super::handle::{asked, reply};
 use super::post::{Address, Lease, Letter, Post};
-use super::wire::{Counters, Fault, Field, Reply, Request};
+use super::wire::{Counters, Fault, Field, Reply, Request, tag};
 use crate::clock::{Clock, Now};
 use crate::limits::{
     ASK_BURST, ASK_BURST_BYTES, ASKED_BYTES_MAX, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER,
@@ -26,7 +26,7 @@ use crate::limits::{
 };
 use crate::protocols::sockets::{Bell, Context, Frame, ServeError, Stopper, wait};
 use crate::store;
-use crate::tasks::{self, Ask, Committer, Delivery, Face, Outcome, Payload, QueueId, Tasks, Ticket};
+use crate::tasks::{self, Ask, Committer, Delivery, Face, Outcome, QueueId, Tasks, Ticket};
 
 /// How often replies are tried again that could not be sent.
 const RETRY: Duration = Duration::from_millis(5);
@@ -34,16 +34,6 @@ const RETRY: Duration = Duration::from_millis(5);
 const SWEEP: Duration = Duration::from_secs(5);
 /// Kinds of requests, by their tags.
 const TAGS: usize = 13;
-/// The tag of a request for a task.
-const LEND: u8 = 0x04;
-/// The tag of a request that ends the server.
-const TERMINATE: u8 = 0x08;
-/// The tag of the reply to it.
-const TERMINATED: u8 = 0x0C;
-/// What StatsGot lists, as tags of requests.
-const LISTED_1_3: [usize; 8] = [0x01, 0x02, 0x03, 0x09, 0x04, 0x05, 0x06, 0x07];
-/// The same of the later version.
-const LISTED_1_4: [usize; 10] = [0x0B, 0x01, 0x02, 0x03, 0x09, 0x0C, 0x04, 0x05, 0x06, 0x07];
 
 /// Which version of the protocol StatsGot is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,10 +118,8 @@ impl Face for Mailbox {
 
 /// A request that is not answered yet.
 enum Pending {
-    /// Of this tag, from there.
-    Asked(u8, Address),
-    /// Not understood.
-    Faulty(Fault, Address),
+    /// Of this tag, or not understood, from there.
+    Answer(Result<u8, Fault>, Address),
     /// A lease or a wait that is taken back; nobody hears of it.
     Undo,
 }
@@ -235,18 +223,11 @@ impl Front {
         let Some(mut envelope) = self.receive_rest(&id) else { return 0 };
         let Some(frame) = envelope.pop().filter(|_| !self.post.is_cut(&id)) else { return 0 };
         let decoded = Request::decode(&frame).and_then(|request| self.permitted(request));
-        let (pending, request) = match decoded {
-            Ok(request) => (Ok(request.tag()), asked(&request)),
-            Err(fault) => (Err(fault), tasks::Request::Nothing),
-        };
+        let request = decoded.as_ref().map_or(tasks::Request::Nothing, asked);
         let waits = matches!(request, tasks::Request::Lease { wait: true, .. });
         let address = Address::of(id, envelope, waits);
         self.pending_bytes += address.bytes();
-        let pending = match pending {
-            Ok(tag) => Pending::Asked(tag, address),
-            Err(fault) => Pending::Faulty(fault, address),
-        };
-        self.put(pending, request);
+        self.put(Pending::Answer(decoded.map(|request| request.tag()), address), request);
         frame.len()
     }
 
@@ -271,7 +252,7 @@ impl Front {
     fn permitted<'r>(&self, request: Request<'r>) -> Result<Request<'r>, Fault> {
         match request {
             Request::Terminate if !self.terminate => {
-                Err(Fault::Offending { field: Field::UnknownTag, offending: TERMINATE })
+                Err(Fault::Offending { field: Field::UnknownTag, offending: tag::TERMINATE })
             }
             other => Ok(other),
         }
@@ -302,26 +283,23 @@ impl Front {
     }
 
     fn answer_one(&mut self, pending: Pending, outcome: &Outcome, delivery: &Delivery) -> Result<(), store::Error> {
-        let mut bytes = Vec::with_capacity(64);
-        let mut lease = None;
-        let address = match pending {
-            Pending::Undo => return Ok(()),
-            Pending::Faulty(fault, address) => {
-                Reply::Error(fault).encode(&mut bytes);
-                address
-            }
-            Pending::Asked(tag, address) => {
+        let Pending::Answer(asked, address) = pending else { return Ok(()) };
+        let value = outcome.payload().map(|payload| delivery.read(payload)).transpose()?;
+        let value = value.as_deref().unwrap_or_default();
+        let reply = match asked {
+            Err(fault) => Reply::Error(fault),
+            Ok(tag) => {
                 self.count(tag);
-                let value = payload(outcome).map(|payload| delivery.read(payload)).transpose()?;
-                let value = value.as_deref().unwrap_or_default();
-                reply(outcome, value).unwrap_or_else(|| self.own(tag)).encode(&mut bytes);
-                if let Outcome::Leased { token, key, .. } = outcome {
-                    lease = Some(Lease { token: *token, key: key.clone() });
-                }
-                address
+                reply(outcome, value).unwrap_or_else(|| self.own(tag))
             }
         };
-        let ends = bytes == [TERMINATED];
+        let lease = match outcome {
+            Outcome::Leased { token, key, .. } => Some(Lease { token: *token, key: key.clone() }),
+            _ => None,
+        };
+        let ends = reply == Reply::Terminated;
+        let mut bytes = Vec::with_capacity(64);
+        reply.encode(&mut bytes);
         self.pending_bytes -= address.bytes();
         self.post.send(Letter { address, reply: Frame::from(&*bytes), lease }, &mut self.lost);
         if let Some(terminated) = self.terminated.take_if(|_| ends) {
@@ -337,20 +315,20 @@ impl Front {
     }
 
     /// The reply to a request that has only waited for its turn.
-    fn own(&self, tag: u8) -> Reply<'static> {
-        match tag {
-            0x07 => Reply::StatsGot(self.stats()),
-            TERMINATE => Reply::Terminated,
-            0x0A => Reply::Flushed,
+    fn own(&self, asked: u8) -> Reply<'static> {
+        match asked {
+            tag::STATS => Reply::StatsGot(self.stats()),
+            tag::TERMINATE => Reply::Terminated,
+            tag::FLUSH => Reply::Flushed,
             _ => Reply::Pong,
         }
     }
 
     fn stats(&self) -> Counters {
-        let count = |tag: usize| self.answered.get(tag).copied().unwrap_or_default();
+        let count = |(_, tag)| self.answered.get(usize::from(tag)).copied().unwrap_or_default();
         match self.version {
-            Version::V1_3 => Counters::Eight(LISTED_1_3.map(count)),
-            Version::V1_4 => Counters::Ten(LISTED_1_4.map(count)),
+            Version::V1_3 => Counters::Eight(Counters::LISTED_1_3.map(count)),
+            Version::V1_4 => Counters::Ten(Counters::LISTED_1_4.map(count)),
         }
     }
 
@@ -363,7 +341,7 @@ impl Front {
         self.sweep_at = self.clock.now().after(SWEEP);
         self.post.sweep();
         let is_gone = |(number, pending): (usize, &Pending)| match pending {
-            Pending::Asked(LEND, address) if !address.is_open() => Some(number as u64),
+            Pending::Answer(Ok(tag::LEND), address) if !address.is_open() => Some(number as u64),
             _ => None,
         };
         let gone: Vec<u64> = self.pending.iter().filter_map(is_gone).collect();
@@ -380,12 +358,5 @@ impl Front {
             self.put(Pending::Undo, tasks::Request::Undo { token, key });
         }
         self.ask();
-    }
-}
-
-fn payload(outcome: &Outcome) -> Option<&Payload> {
-    match outcome {
-        Outcome::Leased { payload, .. } | Outcome::Found(payload) => Some(payload),
-        _ => None,
     }
 }

@@ -38,4 +38,4 @@ mod tests;
 
 pub use fault::{Fault, Field};
 pub use reply::{Counters, Malformed, Reply};
-pub use request::{AddMode, LendMode, RepayStatus, Request};
+pub use request::{AddMode, LendMode, RepayStatus, Request, tag};

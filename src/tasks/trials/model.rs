@@ -318,7 +318,7 @@ fn compare(order: Order, operations: &[Operation]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_priority_queue_does_as_the_model_does(operations in vec(operation(), 1..40)) {

@@ -8,9 +8,9 @@
 
 use std::collections::{VecDeque, vec_deque};
 
-use super::meter::Meter;
 use super::{Bounds, Connection, Parcel};
 use crate::limits::WINDOW_FRAMES;
+use crate::protocols::sockets::Meter;
 
 /// Bytes of an id that the router chose: a zero and a big-endian integer that counts up.
 const CHOSEN_BYTES: usize = 5;

@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use super::fault::{Fault, Field};
 use super::fields::encode_bytes;
+use super::request::tag;
 
 const COUNTED: u8 = 0x01;
 const ADDED: u8 = 0x02;
@@ -28,10 +29,37 @@ const NOT_REMOVED: u8 = 0x13;
 /// How many requests of each kind were answered since the server started; the one that asks is among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counters {
-    /// Of version 1.3: count, add, update, lookup, lend, repay, heartbeat, stats.
+    /// Of version 1.3, as in [`Counters::LISTED_1_3`].
     Eight([u64; 8]),
-    /// Of version 1.4: ping, count, add, update, lookup, remove, lend, repay, heartbeat, stats.
+    /// Of version 1.4, as in [`Counters::LISTED_1_4`].
     Ten([u64; 10]),
+}
+
+impl Counters {
+    /// What is counted in version 1.3, in its order: a name, and the tag of the request.
+    pub const LISTED_1_3: [(&'static str, u8); 8] = [
+        ("count", tag::COUNT),
+        ("add", tag::ADD),
+        ("update", tag::UPDATE),
+        ("lookup", tag::LOOKUP),
+        ("lend", tag::LEND),
+        ("repay", tag::REPAY),
+        ("heartbeat", tag::HEARTBEAT),
+        ("stats", tag::STATS),
+    ];
+    /// The same of version 1.4.
+    pub const LISTED_1_4: [(&'static str, u8); 10] = [
+        ("ping", tag::PING),
+        ("count", tag::COUNT),
+        ("add", tag::ADD),
+        ("update", tag::UPDATE),
+        ("lookup", tag::LOOKUP),
+        ("remove", tag::REMOVE),
+        ("lend", tag::LEND),
+        ("repay", tag::REPAY),
+        ("heartbeat", tag::HEARTBEAT),
+        ("stats", tag::STATS),
+    ];
 }
 
 /// What the server answers.

@@ -3,18 +3,35 @@
 use super::fault::{Fault, Field};
 use super::fields::{Fields, encode_bytes};
 
-const COUNT: u8 = 0x01;
-const ADD: u8 = 0x02;
-const UPDATE: u8 = 0x03;
-const LEND: u8 = 0x04;
-const REPAY: u8 = 0x05;
-const HEARTBEAT: u8 = 0x06;
-const STATS: u8 = 0x07;
-const TERMINATE: u8 = 0x08;
-const LOOKUP: u8 = 0x09;
-const FLUSH: u8 = 0x0A;
-const PING: u8 = 0x0B;
-const REMOVE: u8 = 0x0C;
+/// First bytes of requests.
+pub mod tag {
+    /// Count.
+    pub const COUNT: u8 = 0x01;
+    /// Add.
+    pub const ADD: u8 = 0x02;
+    /// Update.
+    pub const UPDATE: u8 = 0x03;
+    /// Lend.
+    pub const LEND: u8 = 0x04;
+    /// Repay.
+    pub const REPAY: u8 = 0x05;
+    /// Heartbeat.
+    pub const HEARTBEAT: u8 = 0x06;
+    /// Stats.
+    pub const STATS: u8 = 0x07;
+    /// Terminate.
+    pub const TERMINATE: u8 = 0x08;
+    /// Lookup.
+    pub const LOOKUP: u8 = 0x09;
+    /// Flush.
+    pub const FLUSH: u8 = 0x0A;
+    /// Ping.
+    pub const PING: u8 = 0x0B;
+    /// Remove.
+    pub const REMOVE: u8 = 0x0C;
+}
+
+use tag::{ADD, COUNT, FLUSH, HEARTBEAT, LEND, LOOKUP, PING, REMOVE, REPAY, STATS, TERMINATE, UPDATE};
 
 /// At which end of the queue a task is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

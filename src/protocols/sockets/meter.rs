@@ -1,7 +1,7 @@
 //! How much of what was sent to a client may still lie in its pipe.
 //!
 //! libzmq bounds a pipe in messages, and a reply may be one frame of one byte or two thousand frames of a megabyte. So
-//! the account bounds it in bytes of memory too. Nobody tells what the I/O thread has taken out of a pipe, but the
+//! who sends bounds it in bytes of memory too. Nobody tells what the I/O thread has taken out of a pipe, but the
 //! system tells how many bytes a connection has had acknowledged, and what is sent goes through both in order:
 //!
 //! ```text
@@ -11,12 +11,11 @@
 //! In memory that is at most as many times more as the reply had that is the worst in this respect. The system is asked
 //! only when what was sent since it was asked last could fill the share of the pipe: once for many thousand replies.
 
-use super::Parcel;
-use crate::protocols::sockets::Progress;
+use super::{Parcel, Progress};
 
 /// Counts what is sent over one connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Meter {
+pub struct Meter {
     /// Bytes on the wire that may not have been acknowledged: never too few, as far as this meter has seen them sent.
     wire: u64,
     /// Bytes in memory of the same.
@@ -27,14 +26,22 @@ pub(super) struct Meter {
     acknowledged: Option<u64>,
 }
 
+impl Default for Meter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Meter {
-    pub(super) const fn new() -> Self {
+    /// Of a connection over which nothing is known to be sent.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { wire: 0, memory: 0, worst: 1, acknowledged: None }
     }
 
     /// Notes a message that is sent.
     #[inline]
-    pub(super) fn sent(&mut self, parcel: Parcel) {
+    pub fn sent(&mut self, parcel: Parcel) {
         self.wire += parcel.wire;
         self.memory += parcel.bytes;
         if parcel.bytes > parcel.wire * self.worst {
@@ -45,7 +52,7 @@ impl Meter {
     /// Whether the pipe may take one more message, so that what it held before is within `most` bytes of memory. Asks
     /// about the connection only if that is not clear.
     #[inline]
-    pub(super) fn has_room(&mut self, most: u64, progress: impl FnOnce() -> Progress) -> bool {
+    pub fn has_room(&mut self, most: u64, progress: impl FnOnce() -> Progress) -> bool {
         if self.memory <= most && self.acknowledged.is_some() {
             return true;
         }
@@ -54,7 +61,7 @@ impl Meter {
     }
 
     /// Whether the pipe is known to be empty.
-    pub(super) fn is_empty(&mut self, progress: impl FnOnce() -> Progress) -> bool {
+    pub fn is_empty(&mut self, progress: impl FnOnce() -> Progress) -> bool {
         if self.wire > 0 {
             self.learn(progress());
         }

@@ -1,22 +1,22 @@
-//! The size of a message, as the account and the pipes count it.
+//! The size of a message, as accounts and pipes count it.
 
 use crate::limits::FRAME_OVERHEAD_BYTES;
 
 /// The size of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::protocols::kv) struct Parcel {
+pub struct Parcel {
     /// How many frames.
-    pub(in crate::protocols::kv) frames: u32,
+    pub frames: u32,
     /// Bytes in memory, with the overhead of the frames.
-    pub(in crate::protocols::kv) bytes: u64,
+    pub bytes: u64,
     /// Bytes on the wire.
-    pub(in crate::protocols::kv) wire: u64,
+    pub wire: u64,
 }
 
 impl Parcel {
     /// Counts one frame in. On the wire it has a flag and its length in one byte, or in eight (ZMTP 3.1, "traffic").
     #[inline]
-    pub(in crate::protocols::kv) fn count(&mut self, bytes: usize) {
+    pub fn count(&mut self, bytes: usize) {
         let bytes = bytes as u64;
         self.frames += 1;
         self.bytes += bytes + FRAME_OVERHEAD_BYTES;
