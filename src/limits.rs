@@ -159,5 +159,11 @@ pub const RUN_OUT_BUDGET: usize = 1 << 13;
 pub const TOKENS_RESERVED: u64 = 1 << 20;
 
 // The tokens that are left when more are reserved suffice for the leases of one batch: each takes a task that was ready, came
-// back, or was brought by a request.
-const _: () = assert!(TOKENS_RESERVED / 2 > (2 * TASKS_PER_BATCH + RUN_OUT_BUDGET) as u64);
+// back, or was brought by a request; and for the numbers of the tasks that it brings.
+const _: () = assert!(TOKENS_RESERVED / 2 > (3 * TASKS_PER_BATCH + RUN_OUT_BUDGET) as u64);
+
+/// Queues of tasks at once: with a kilobyte for each, 16 GiB. A task for a further one is refused.
+pub const QUEUES_MAX: usize = 1 << 24;
+
+/// Queues of a family that STATS list one by one; all of them are in its totals.
+pub const QUEUES_LISTED: usize = 100;

@@ -18,7 +18,7 @@ use super::engine::{Engine, Step, Within};
 use super::figures::Figures;
 use super::order::Order;
 use super::record::{Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key};
-use super::{Delivery, Face, Outcome, Payload, Policy, QueueId, Request, Ticket};
+use super::{Delivery, Face, Family, Outcome, Payload, Policy, QueueId, QueueName, Request, Ticket};
 use crate::limits::{ASKED_BYTES_MAX, ASKED_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
 use crate::store::{Error, Moment, Space, Store, Watch};
 use crate::wheel::Progress;
@@ -30,15 +30,17 @@ const SLEEP_MAX: u64 = 1_000;
 enum Message {
     /// Requests of one face, in their order.
     Asked(Vec<Ask>),
+    /// The same, about queues of families.
+    AskedNamed(Vec<Ask<QueueName>>),
     /// Nobody is to wait for a task from now on.
     Dismiss,
 }
 
 /// A request, whose it is and what it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct Ask<Q = QueueId> {
     /// The queue.
-    pub queue: QueueId,
+    pub queue: Q,
     /// Whom to answer.
     pub ticket: Ticket,
     /// What to do.
@@ -64,10 +66,20 @@ impl Tasks {
     /// Asks; the faces of the tickets hear the answers, unless the store has failed. Waits while too much is waiting.
     pub fn ask(&self, asked: Vec<Ask>) {
         let bytes = asked.iter().map(|ask| ask.request.bytes()).sum();
+        self.send(bytes, Message::Asked(asked));
+    }
+
+    /// As [`Tasks::ask`], about queues of families.
+    pub fn ask_named(&self, asked: Vec<Ask<QueueName>>) {
+        let bytes = asked.iter().map(|ask| ask.request.bytes()).sum();
+        self.send(bytes, Message::AskedNamed(asked));
+    }
+
+    fn send(&self, bytes: u64, message: Message) {
         // Relaxed: a bound that is checked by who asks most; no data is published with it.
         self.shared.asked_bytes.fetch_add(bytes, Ordering::Relaxed);
         // A committer that has failed answers nobody.
-        let _failed = self.sender.send(Message::Asked(asked));
+        let _failed = self.sender.send(message);
     }
 
     /// Whether so much is waiting that who asks should wait for answers before it asks again.
@@ -162,6 +174,16 @@ impl Committer {
             .ok_or_else(|| self.store.damaged(&format!("the queue {} has another order", name.escape_ascii())))
     }
 
+    /// The family of all queues whose names begin with `prefix`, some of which may be in the store.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if one of these has another order.
+    pub fn family(&mut self, prefix: &[u8], order: Order, policy: Policy) -> Result<Family, Error> {
+        self.engine
+            .family(prefix, order, policy)
+            .ok_or_else(|| self.store.damaged(&format!("a queue {}… has another order", prefix.escape_ascii())))
+    }
+
     /// The number that tickets of this face have to bear.
     pub fn face(&mut self, face: Box<dyn Face>) -> usize {
         self.faces.push(face);
@@ -196,6 +218,12 @@ impl Committer {
         self.step(Some(Message::Asked(asked)), now)
     }
 
+    /// The same, of queues of families.
+    #[cfg(test)]
+    pub(super) fn batch_named(&mut self, asked: Vec<Ask<QueueName>>, now: u64) -> Result<(), Error> {
+        self.step(Some(Message::AskedNamed(asked)), now)
+    }
+
     /// Waits for a message, or until there is something to do without one.
     fn wait(&self, now: u64) -> Result<Option<Message>, RecvError> {
         let wake = [self.engine.next_wake(), self.unsynced.map(|(_, until)| until)].into_iter().flatten().min();
@@ -228,6 +256,13 @@ impl Committer {
                     for Ask { queue, ticket, request } in asked {
                         bytes += request.bytes();
                         self.engine.apply(queue, ticket, request);
+                    }
+                }
+                Message::AskedNamed(asked) => {
+                    count += asked.len();
+                    for Ask { queue, ticket, request } in asked {
+                        bytes += request.bytes();
+                        self.engine.apply_named(&queue, ticket, request);
                     }
                 }
             }

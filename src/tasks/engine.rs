@@ -13,44 +13,27 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::figures::{Figures, QueueFigures};
-use super::order::Order;
-use super::queue::{Due, Effect, Queue, Taken};
+use super::figures::Figures;
+use super::lines::{Line, Lines, Waiter, number_of};
+use super::order::{End, Order};
+use super::queue::{Due, Queue, Taken};
 use super::record::{
-    Damaged, FORMAT, FORMAT_KEY, QueueRecord, TOKENS_KEY, TaskRecord, queue_key, queue_of_key, task_key, task_of_key,
+    Damaged, FORMAT, FORMAT_KEY, QueueRecord, TOKENS_KEY, TaskRecord, queue_of_key, task_key, task_of_key,
 };
-use super::{Outcome, Payload, Policy, QueueId, Request, Ticket};
+use super::{Family, Outcome, Payload, Policy, QueueId, QueueName, Request, Ticket};
 use crate::limits::{RUN_OUT_BUDGET, WAITERS_MAX};
 use crate::store::{Batch, Space};
 use crate::wheel::{Progress, Wheel};
 
-/// Who waits for a task.
-#[derive(Clone, Copy, Debug)]
-struct Waiter {
-    ticket: Ticket,
-    /// How long its lease is to be, in milliseconds.
-    timeout: u64,
-}
-
-/// A queue, and what is around it.
-#[derive(Debug)]
-struct Line {
-    queue: Queue,
-    name: Box<[u8]>,
-    policy: Policy,
-    /// First come, first served; empty while a task is ready.
-    waiters: VecDeque<Waiter>,
-    /// Serial and last number as they are stored; none if the queue is not.
-    stored: Option<(u64, u64)>,
-    /// Whether it is among the `marked`.
-    marked: bool,
-    figures: Arc<QueueFigures>,
-}
+/// Why a place has a queue.
+const TAKEN: &str = "a queue stays while anything is said of it";
+/// Why there is a token.
+const RESERVED: &str = "tokens are reserved before requests are applied";
 
 /// All queues.
 #[derive(Debug)]
 pub(super) struct Engine {
-    lines: Vec<Line>,
+    lines: Lines,
     wheel: Wheel<Due>,
     /// Tokens that may be given out: their reservation is stored.
     tokens: Range<u64>,
@@ -65,7 +48,6 @@ pub(super) struct Engine {
     /// Nobody waits any more.
     closing: bool,
     answers: Vec<(Ticket, Outcome)>,
-    figures: Arc<Figures>,
 }
 
 /// When a batch has to be on disk; the sooner the less.
@@ -91,7 +73,7 @@ impl Engine {
     /// Without a queue; `now` in milliseconds of the wall clock, tokens from `tokens` on.
     pub(super) fn new(now: u64, tokens: u64, figures: Arc<Figures>) -> Self {
         Self {
-            lines: Vec::new(),
+            lines: Lines::new(figures),
             wheel: Wheel::new(now),
             tokens: tokens..tokens,
             now,
@@ -101,7 +83,6 @@ impl Engine {
             sync_asked: false,
             closing: false,
             answers: Vec::new(),
-            figures,
         }
     }
 
@@ -119,11 +100,9 @@ impl Engine {
 
     /// Brings a queue back as it was stored.
     pub(super) fn restore_queue(&mut self, key: &[u8], record: &[u8]) -> Result<(), Damaged> {
-        let QueueRecord { order, serial, last, name } = QueueRecord::decode(record)?;
-        let number = queue_of_key(key).filter(|number| *number as usize == self.lines.len());
-        let number = number.ok_or(Damaged { what: "list of the queues" })?;
-        self.push(Queue::new(number, order, serial, last), name, Some((serial, last)));
-        Ok(())
+        let record = QueueRecord::decode(record)?;
+        let restored = queue_of_key(key).is_some_and(|number| self.lines.restore(number, &record));
+        restored.then_some(()).ok_or(Damaged { what: "list of the queues" })
     }
 
     /// Brings a task back as it was stored; its queue is there.
@@ -137,30 +116,15 @@ impl Engine {
 
     /// The queue of this name, which is made if there is none. None: there is one, of another order.
     pub(super) fn open(&mut self, name: &[u8], order: Order, policy: Policy) -> Option<QueueId> {
-        let known = self.lines.iter().position(|line| *line.name == *name);
-        let place = known.unwrap_or_else(|| {
-            let number = number_of_line(self.lines.len());
-            self.push(Queue::new(number, order, 0, 0), name, None);
-            self.lines.len() - 1
-        });
+        let place = self.lines.open(name, order, policy)?;
         self.mark(place);
-        let line = self.line_mut(place);
-        line.policy = policy;
-        (line.queue.order() == order).then_some(QueueId(place))
+        (self.line(place).queue.order() == order).then_some(QueueId(place))
     }
 
-    fn push(&mut self, queue: Queue, name: &[u8], stored: Option<(u64, u64)>) {
-        let figures = Arc::new(QueueFigures::new(name));
-        self.figures.add(Arc::clone(&figures));
-        self.lines.push(Line {
-            queue,
-            name: name.into(),
-            policy: Policy::Always,
-            waiters: VecDeque::new(),
-            stored,
-            marked: false,
-            figures,
-        });
+    /// Makes a family of all queues whose names begin so. None: one of them has another order.
+    pub(super) fn family(&mut self, prefix: &[u8], order: Order, policy: Policy) -> Option<Family> {
+        let number = self.lines.family(prefix, order, policy)?;
+        Some(Family { number, prefix: prefix.into() })
     }
 
     // ---------------------------------------------------------------------------------------------------------- steps
@@ -199,6 +163,16 @@ impl Engine {
         self.wheel.next_wake()
     }
 
+    /// Does what is asked of a queue of a family: one that is not there is made for a new task, and for anything else is empty.
+    pub(super) fn apply_named(&mut self, queue: &QueueName, ticket: Ticket, request: Request) {
+        let adds = matches!(request, Request::Add { .. } | Request::Push { .. });
+        let place = if adds { self.lines.come(queue.family, &queue.name) } else { self.lines.find(&queue.name) };
+        match place {
+            Some(place) => self.apply(QueueId(place), ticket, request),
+            None => self.answers.push((ticket, of_no_queue(&request))),
+        }
+    }
+
     /// Does what is asked. The answer comes with the next [`Engine::drain`], or with a later one if the request waits.
     pub(super) fn apply(&mut self, queue: QueueId, ticket: Ticket, request: Request) {
         let QueueId(place) = queue;
@@ -208,6 +182,12 @@ impl Engine {
                 Some(number) => Outcome::Added(number),
                 None => Outcome::Kept,
             },
+            Request::Push { value } => {
+                let number = self.token();
+                let added = self.line_mut(place).queue.add(&number.to_be_bytes(), value, End::Tail);
+                debug_assert!(added.is_some(), "a token is given once");
+                Outcome::Pushed(number)
+            }
             Request::Update { key, value } => found(self.line_mut(place).queue.update(&key, value), Outcome::Updated),
             Request::Lease { timeout, wait } => match self.lease(place, timeout) {
                 Some(leased) => leased,
@@ -236,13 +216,21 @@ impl Engine {
                 Some(number) => Outcome::Found(self.payload(place, number)),
                 None => Outcome::Absent,
             },
+            Request::Has { key } => match self.line(place).queue.number(&key) {
+                Some(_) => Outcome::Present,
+                None => Outcome::Absent,
+            },
             Request::Sync => {
                 self.sync_asked = true;
                 Outcome::Synced
             }
             Request::Remove { key } => {
                 let (queue, wheel) = self.queue_and_wheel(place);
-                if queue.remove(&key, wheel) { Outcome::Removed } else { Outcome::NotRemoved }
+                removed(queue.remove(&key, wheel))
+            }
+            Request::Finish { key } => {
+                let (queue, wheel) = self.queue_and_wheel(place);
+                removed(queue.finish(&key, wheel))
             }
         };
         self.answers.push((ticket, outcome));
@@ -252,7 +240,7 @@ impl Engine {
     /// Answers all who wait that there is nothing, and from now on all who would.
     pub(super) fn dismiss(&mut self) {
         self.closing = true;
-        for place in 0..self.lines.len() {
+        for place in self.lines.taken() {
             self.mark(place);
             let waiters = std::mem::take(&mut self.line_mut(place).waiters);
             self.answers.extend(waiters.into_iter().map(|waiter| (waiter.ticket, Outcome::Empty)));
@@ -269,7 +257,7 @@ impl Engine {
         for place in marked.drain(..) {
             let before = step.batch.len();
             let line = self.line_mut(place);
-            line.drain(number_of_line(place), &mut step.batch);
+            line.drain(number_of(place), &mut step.batch);
             if step.batch.len() > before {
                 step.sync = step.sync.min(line.policy.within());
             }
@@ -281,8 +269,7 @@ impl Engine {
     /// What was drained is stored: the figures may show it.
     pub(super) fn stored(&mut self) {
         for place in std::mem::take(&mut self.drained) {
-            let line = self.line(place);
-            line.figures.set(line.queue.counts(), line.waiters.len(), line.queue.oldest());
+            self.lines.stored(place);
         }
     }
 
@@ -310,11 +297,11 @@ impl Engine {
     // --------------------------------------------------------------------------------------------------------- pieces
 
     fn line(&self, place: usize) -> &Line {
-        self.lines.get(place).expect("queues stay")
+        self.lines.get(place).expect(TAKEN)
     }
 
     fn line_mut(&mut self, place: usize) -> &mut Line {
-        self.lines.get_mut(place).expect("queues stay")
+        self.lines.get_mut(place).expect(TAKEN)
     }
 
     /// Something may change in this queue, now.
@@ -328,17 +315,21 @@ impl Engine {
     }
 
     fn queue_and_wheel(&mut self, place: usize) -> (&mut Queue, &mut Wheel<Due>) {
-        let line = self.lines.get_mut(place).expect("queues stay");
+        let line = self.lines.get_mut(place).expect(TAKEN);
         (&mut line.queue, &mut self.wheel)
+    }
+
+    fn token(&mut self) -> u64 {
+        self.tokens.next().expect(RESERVED)
     }
 
     /// Leases the next task, if there is one.
     fn lease(&mut self, place: usize, timeout: u64) -> Option<Outcome> {
-        let line = self.lines.get_mut(place).expect("queues stay");
+        let line = self.lines.get_mut(place).expect(TAKEN);
         if line.queue.counts().ready == 0 {
             return None;
         }
-        let token = self.tokens.next().expect("tokens are reserved before requests are applied");
+        let token = self.tokens.next().expect(RESERVED);
         let deadline = self.now.saturating_add(timeout);
         let Taken { number, key } = line.queue.lease(token, deadline, &mut self.wheel)?;
         let key = key.into();
@@ -377,18 +368,32 @@ impl Engine {
     fn payload(&self, place: usize, number: u64) -> Payload {
         match self.line(place).queue.fresh(number) {
             Some(value) => Payload::Fresh(value.clone()),
-            None => Payload::Stored(task_key(number_of_line(place), number)),
+            None => Payload::Stored(task_key(number_of(place), number)),
         }
     }
 }
 
-/// What the store knows the queue at this place by.
-fn number_of_line(place: usize) -> u32 {
-    u32::try_from(place).expect("there are fewer than 2^32 queues")
+/// What is answered about a queue that is not there.
+fn of_no_queue(request: &Request) -> Outcome {
+    match request {
+        Request::Add { .. } | Request::Push { .. } => Outcome::Refused,
+        Request::Update { .. } | Request::Settle { .. } | Request::Undo { .. } => Outcome::NotFound,
+        Request::Lease { .. } => Outcome::Empty,
+        Request::Extend { .. } => Outcome::Skipped,
+        Request::Nothing | Request::Withdraw { .. } => Outcome::Nothing,
+        Request::Count => Outcome::Counted(0),
+        Request::Look { .. } | Request::Has { .. } => Outcome::Absent,
+        Request::Sync => Outcome::Synced,
+        Request::Remove { .. } | Request::Finish { .. } => Outcome::NotRemoved,
+    }
 }
 
 fn found(changed: bool, done: Outcome) -> Outcome {
     if changed { done } else { Outcome::NotFound }
+}
+
+fn removed(removed: bool) -> Outcome {
+    if removed { Outcome::Removed } else { Outcome::NotRemoved }
 }
 
 impl Policy {
@@ -398,26 +403,5 @@ impl Policy {
             Self::Within(millis) => Within::Millis(millis),
             Self::Never => Within::Whenever,
         }
-    }
-}
-
-impl Line {
-    fn drain(&mut self, number: u32, batch: &mut Batch) {
-        self.marked = false;
-        let state = (self.queue.serial(), self.queue.last());
-        if self.stored != Some(state) {
-            let (serial, last) = state;
-            let record = QueueRecord { order: self.queue.order(), serial, last, name: &self.name };
-            batch.put(Space::Meta, &queue_key(number), &record.encode());
-            self.stored = Some(state);
-        }
-        self.queue.drain(|effect| match effect {
-            Effect::Task(task, record) => batch.put(Space::Tasks, &task_key(number, task), &record.encode()),
-            Effect::Value(task, value) => batch.put_value(Space::Values, &task_key(number, task), value),
-            Effect::Gone(task) => {
-                batch.delete(Space::Tasks, &task_key(number, task));
-                batch.delete(Space::Values, &task_key(number, task));
-            }
-        });
     }
 }

@@ -1,6 +1,6 @@
 //! What the committer tells of its queues, for any thread to read.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::queue::Counts;
 use crate::stats::{Counter, Gauge};
@@ -63,10 +63,55 @@ impl QueueFigures {
     }
 }
 
+/// Figures of all queues of a family together.
+#[derive(Debug)]
+pub struct FamilyFigures {
+    name: Box<[u8]>,
+    pub(super) queues: Gauge,
+    ready: Gauge,
+    leased: Gauge,
+    ran_out: Gauge,
+}
+
+impl FamilyFigures {
+    fn new(name: &[u8]) -> Self {
+        let [queues, ready, leased, ran_out] = std::array::from_fn(|_| Gauge::default());
+        Self { name: name.into(), queues, ready, leased, ran_out }
+    }
+
+    /// One of the queues counted so, and counts so now.
+    pub(super) fn recount(&self, before: Counts, now: Counts) {
+        let change = |gauge: &Gauge, before: u64, now: u64| gauge.set(gauge.get() + now - before);
+        change(&self.ready, before.ready, now.ready);
+        change(&self.leased, before.leased, now.leased);
+        change(&self.ran_out, before.ran_out, now.ran_out);
+    }
+
+    /// How the names of its queues begin.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// How many queues there are.
+    #[must_use]
+    pub fn queues(&self) -> u64 {
+        self.queues.get()
+    }
+
+    /// How many of their tasks are in which state; leases that have run out are also those of queues that are gone.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let Self { ready, leased, ran_out, .. } = self;
+        Counts { ready: ready.get(), leased: leased.get(), dropped: 0, ran_out: ran_out.get() }
+    }
+}
+
 /// Figures of all queues and of the committer.
 #[derive(Debug, Default)]
 pub struct Figures {
     queues: Mutex<Vec<Arc<QueueFigures>>>,
+    families: Mutex<Vec<Arc<FamilyFigures>>>,
     /// Batches that were stored.
     pub(super) commits: Counter,
     /// Batches and moments after which all was synced.
@@ -74,14 +119,35 @@ pub struct Figures {
 }
 
 impl Figures {
-    pub(super) fn add(&self, queue: Arc<QueueFigures>) {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
+    /// Lists a queue of this name.
+    pub(super) fn list(&self, name: &[u8]) -> Arc<QueueFigures> {
+        let queue = Arc::new(QueueFigures::new(name));
+        lock(&self.queues).push(Arc::clone(&queue));
+        queue
     }
 
-    /// Figures of each queue.
+    /// Lists a queue no more.
+    pub(super) fn strike(&self, queue: &Arc<QueueFigures>) {
+        lock(&self.queues).retain(|other| !Arc::ptr_eq(other, queue));
+    }
+
+    /// Lists a family.
+    pub(super) fn family(&self, name: &[u8]) -> Arc<FamilyFigures> {
+        let family = Arc::new(FamilyFigures::new(name));
+        lock(&self.families).push(Arc::clone(&family));
+        family
+    }
+
+    /// Figures of each queue that stands alone, and of a bounded number of each family.
     #[must_use]
     pub fn queues(&self) -> Vec<Arc<QueueFigures>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.queues).clone()
+    }
+
+    /// Figures of each family.
+    #[must_use]
+    pub fn families(&self) -> Vec<Arc<FamilyFigures>> {
+        lock(&self.families).clone()
     }
 
     /// How many batches were stored.
@@ -95,4 +161,8 @@ impl Figures {
     pub fn syncs(&self) -> u64 {
         self.syncs.get()
     }
+}
+
+fn lock<T>(listed: &Mutex<Vec<Arc<T>>>) -> MutexGuard<'_, Vec<Arc<T>>> {
+    listed.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -25,6 +25,7 @@
 mod committer;
 mod engine;
 mod figures;
+mod lines;
 mod order;
 mod queue;
 mod record;
@@ -34,7 +35,7 @@ mod trials;
 use std::sync::Arc;
 
 pub use committer::{Ask, Committer, Tasks, open};
-pub use figures::{Figures, QueueFigures};
+pub use figures::{FamilyFigures, Figures, QueueFigures};
 pub use order::{End, Order, Settlement};
 pub use record::Damaged;
 
@@ -54,6 +55,31 @@ pub enum Policy {
 /// A queue of the committer that gave it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueueId(usize);
+
+/// Queues of one kind, named at will: each is there as long as it has a task, and takes nothing when it has none.
+#[derive(Clone, Debug)]
+pub struct Family {
+    /// Its place among the families of the committer that gave it out.
+    number: usize,
+    /// How the names of its queues begin.
+    prefix: Arc<[u8]>,
+}
+
+impl Family {
+    /// The queue of this name.
+    #[must_use]
+    pub fn queue(&self, name: &[u8]) -> QueueName {
+        QueueName { family: self.number, name: [&self.prefix, name].concat().into() }
+    }
+}
+
+/// A queue of a family, which may not be there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct QueueName {
+    family: usize,
+    /// With the prefix of its family.
+    name: Box<[u8]>,
+}
 
 /// Whom an answer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +101,11 @@ pub enum Request {
         value: Value,
         /// At which end.
         end: End,
+    },
+    /// A new task at the tail, of which the key is a number that no other ever has, as 8 bytes big-endian: [`Outcome::Pushed`].
+    Push {
+        /// Its value.
+        value: Value,
     },
     /// Another value for a task in any state: [`Outcome::Updated`], [`Outcome::NotFound`].
     Update {
@@ -133,10 +164,20 @@ pub enum Request {
         /// The key of the task.
         key: Box<[u8]>,
     },
+    /// Whether there is a task of this key, in any state: [`Outcome::Present`], [`Outcome::Absent`].
+    Has {
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
     /// Everything before it is on disk: [`Outcome::Synced`].
     Sync,
     /// No such task any more, whatever its state: [`Outcome::Removed`], [`Outcome::NotRemoved`].
     Remove {
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+    /// No such task any more if it is leased, whoever holds it: [`Outcome::Removed`], [`Outcome::NotRemoved`].
+    Finish {
         /// The key of the task.
         key: Box<[u8]>,
     },
@@ -148,9 +189,13 @@ impl Request {
         let (key, value) = match self {
             Self::Add { key, value, .. } | Self::Update { key, value } => (key.len(), value.len()),
             Self::Settle { key, value, .. } => (key.len(), value.as_ref().map_or(0, |value| value.len())),
-            Self::Extend { key, .. } | Self::Undo { key, .. } | Self::Look { key } | Self::Remove { key } => {
-                (key.len(), 0)
-            }
+            Self::Push { value } => (0, value.len()),
+            Self::Extend { key, .. }
+            | Self::Undo { key, .. }
+            | Self::Look { key }
+            | Self::Has { key }
+            | Self::Remove { key }
+            | Self::Finish { key } => (key.len(), 0),
             Self::Withdraw { tickets } => (tickets.len() * size_of::<u64>(), 0),
             Self::Lease { .. } | Self::Nothing | Self::Count | Self::Sync => (0, 0),
         };
@@ -163,6 +208,10 @@ impl Request {
 pub enum Outcome {
     /// The task is in the queue; its number grows by one with each that is added to the queue.
     Added(u64),
+    /// The task is in the queue, under this number.
+    Pushed(u64),
+    /// There are too many queues, and nothing has changed.
+    Refused,
     /// There is a task of this key, and nothing has changed.
     Kept,
     /// The value is replaced.
@@ -194,6 +243,8 @@ pub enum Outcome {
     Counted(u64),
     /// The value of the task.
     Found(Payload),
+    /// There is such a task.
+    Present,
     /// There is no such task.
     Absent,
     /// It is on disk.
@@ -224,6 +275,25 @@ pub enum Payload {
     Stored([u8; 12]),
 }
 
+impl Payload {
+    /// The value. `before` is what came with it. May read the disk.
+    ///
+    /// # Errors
+    /// [`store::Error`] if it cannot be read, or is not where it should be.
+    ///
+    /// # Panics
+    /// If the store did not come with a payload that refers to it.
+    pub fn read(&self, before: Option<&dyn Moment>) -> Result<Value, store::Error> {
+        match self {
+            Self::Fresh(value) => Ok(value.clone()),
+            Self::Stored(key) => {
+                let before = before.expect("stored values bring the store");
+                before.get(Space::Values, key)?.ok_or_else(|| before.damaged("the value of a task is missing"))
+            }
+        }
+    }
+}
+
 /// Answers of one batch, for one face.
 pub struct Delivery {
     /// The number of the ticket, and what is answered.
@@ -241,13 +311,7 @@ impl Delivery {
     /// # Panics
     /// If the payload is of another delivery.
     pub fn read(&self, payload: &Payload) -> Result<Value, store::Error> {
-        match payload {
-            Payload::Fresh(value) => Ok(value.clone()),
-            Payload::Stored(key) => {
-                let before = self.before.as_ref().expect("a delivery with stored values brings the store");
-                before.get(Space::Values, key)?.ok_or_else(|| before.damaged("the value of a task is missing"))
-            }
-        }
+        payload.read(self.before.as_deref())
     }
 }
 

@@ -289,6 +289,17 @@ impl Queue {
         true
     }
 
+    /// Removes the task of this key if it is leased, whoever holds it. False: it is not.
+    pub(super) fn finish(&mut self, key: &[u8], wheel: &mut Wheel<Due>) -> bool {
+        let leased = self.find(key).is_some_and(|spot| self.lease_of(spot).is_some());
+        leased && self.remove(key, wheel)
+    }
+
+    /// Whether there is no task in any state.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
     /// The number of the task of this key.
     pub(super) fn number(&self, key: &[u8]) -> Option<u64> {
         self.find(key).map(|spot| self.task(spot).number)

@@ -10,6 +10,7 @@
 //! ```
 //! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped; `order` is 0 priority, 1 fifo. `since` (when the
 //! task entered the queue) and deadlines are milliseconds since 1970. Effects are stored and not requests: to read the records is to have the state.
+//! Numbers of queues may have gaps: a queue of a family goes with its last task. Tokens are also the numbers of tasks that were pushed.
 //!
 //! What is not here: the store, and what the fields mean.
 

@@ -14,6 +14,7 @@
 //!  "clients": {"known", "outstanding_bytes", "cut_off", "requests", "dropped_requests", "undeliverable_replies", …},
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "resident_bytes"},
 //!  "tasks": {"commits", "syncs",                                                null if there are none
+//!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],    queues that come and go, all together
 //!            "queues": [{"name", "ready", "leased", "dropped", "ran_out", "waiting", "oldest_ready_seconds"}]}}
 //! ```
 //! A table's name is text, or `0x…` where it is not.
@@ -29,7 +30,7 @@ use crate::allocator;
 use crate::clock::{Clock, Now, wall_millis};
 use crate::stats::{BusyMeter, Counter, Gauge, Latencies, Percentiles};
 use crate::tables::{Census, TableSummary, Tables};
-use crate::tasks::{Figures, QueueFigures};
+use crate::tasks::{FamilyFigures, Figures, QueueFigures};
 
 /// Nanoseconds in a microsecond.
 const NANOS_PER_MICRO: u64 = 1_000;
@@ -286,7 +287,30 @@ fn printable(name: &[u8]) -> String {
 struct TasksSection {
     commits: u64,
     syncs: u64,
+    families: Vec<TaskFamilyLine>,
     queues: Vec<TaskQueueLine>,
+}
+
+#[derive(Serialize)]
+struct TaskFamilyLine {
+    name: String,
+    queues: u64,
+    ready: u64,
+    leased: u64,
+    ran_out: u64,
+}
+
+impl TaskFamilyLine {
+    fn of(family: &Arc<FamilyFigures>) -> Self {
+        let counts = family.counts();
+        Self {
+            name: printable(family.name()),
+            queues: family.queues(),
+            ready: counts.ready,
+            leased: counts.leased,
+            ran_out: counts.ran_out,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -315,7 +339,12 @@ impl TasksSection {
                 oldest_ready_seconds: queue.oldest().map(|since| now.saturating_sub(since) as f64 / 1e3),
             }
         };
-        Self { commits: figures.commits(), syncs: figures.syncs(), queues: figures.queues().iter().map(line).collect() }
+        Self {
+            commits: figures.commits(),
+            syncs: figures.syncs(),
+            families: figures.families().iter().map(TaskFamilyLine::of).collect(),
+            queues: figures.queues().iter().map(line).collect(),
+        }
     }
 }
 

@@ -38,6 +38,7 @@ pub fn asked(request: &Request<'_>) -> tasks::Request {
 pub fn reply<'o>(outcome: &'o Outcome, value: &'o [u8]) -> Option<Reply<'o>> {
     Some(match outcome {
         Outcome::Nothing | Outcome::Synced | Outcome::Undone => return None,
+        Outcome::Pushed(_) | Outcome::Refused | Outcome::Present => return None,
         Outcome::Counted(total) => Reply::Counted(u32::try_from(*total).unwrap_or(u32::MAX)),
         Outcome::Added(_) => Reply::Added,
         Outcome::Kept => Reply::Kept,

@@ -170,7 +170,7 @@ impl Plain {
                 let undone = self.holder(key, *token).map(|task| task.state = PlainState::Ready);
                 plain(undone.is_some(), Outcome::Undone, Outcome::NotFound)
             }
-            Request::Withdraw { .. } => unreachable!("no wish withdraws"),
+            Request::Withdraw { .. } | Request::Push { .. } => unreachable!("no wish is one of these"),
             Request::Nothing => Some(Answer::Plain(Outcome::Nothing)),
             Request::Count => {
                 let ready = self.tasks.values().filter(|task| task.state == PlainState::Ready).count();
@@ -181,6 +181,12 @@ impl Plain {
                 None => Answer::Plain(Outcome::Absent),
             }),
             Request::Sync => Some(Answer::Plain(Outcome::Synced)),
+            Request::Has { key } => plain(self.tasks.contains_key(&**key), Outcome::Present, Outcome::Absent),
+            Request::Finish { key } => {
+                let leased = |task: &PlainTask| matches!(task.state, PlainState::Leased { .. });
+                let leased = self.tasks.get(&**key).is_some_and(leased);
+                plain(leased && self.tasks.remove(&**key).is_some(), Outcome::Removed, Outcome::NotRemoved)
+            }
             Request::Remove { key } => {
                 plain(self.tasks.remove(&**key).is_some(), Outcome::Removed, Outcome::NotRemoved)
             }
@@ -228,6 +234,8 @@ fn wish() -> impl Strategy<Value = Wish> {
         1 => (0_usize..4).prop_map(Wish::Undo),
         1 => Just(Wish::Just(Request::Count)),
         1 => key().prop_map(|key| Wish::Just(Request::Look { key })),
+        1 => key().prop_map(|key| Wish::Just(Request::Has { key })),
+        1 => key().prop_map(|key| Wish::Just(Request::Finish { key })),
         1 => Just(Wish::Just(Request::Sync)),
         1 => key().prop_map(|key| Wish::Just(Request::Remove { key })),
     ]
