@@ -113,6 +113,40 @@ const _: () = assert!(CHANGES_PER_WRITER >= 4 * MANY_MAX);
 const _: () = assert!(CHANGES_PER_WRITER.is_power_of_two());
 const _: () = assert!(VALUE_BYTES_DEFAULT <= VALUE_BYTES_MAX);
 
+/// How many connections may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
+pub const ACCEPT_BACKLOG: i32 = 4096;
+
+/// Connections that are accepted before others get their turn.
+pub const ACCEPT_BURST: usize = 64;
+
+/// Connections that one thread reads itself. Those beyond wait to be accepted.
+pub const CONNECTIONS_MAX: usize = 1 << 16;
+
+/// Connections of which the system tells at once that there is something to do.
+pub const READY_EVENTS: usize = 256;
+
+/// How long a peer may take for its handshake, and for reading what it was sent before it is parted with.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection may be silent before the system asks whether its host is still there.
+pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+
+/// How long the host has for an answer before it is asked again.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Questions without an answer after which the connection is gone.
+pub const KEEPALIVE_PROBES: u32 = 3;
+
+/// Bytes that are received at once: some hundred small requests.
+pub const RECEIVE_BYTES: usize = 64 << 10;
+
+/// What a connection keeps for what it receives and sends next, in bytes; after larger messages their room is given back.
+pub const BUFFER_KEPT_BYTES: usize = 64 << 10;
+
+/// Bytes that may lie in the outbox of a connection before no more requests are taken from its peer: thousands of small replies,
+/// and little enough for as many connections as there may be.
+pub const OUTBOX_BYTES_MAX: usize = 1 << 20;
+
 /// Longest key of a task, in bytes (`spec`).
 pub const TASK_KEY_BYTES_MAX: usize = 32 << 10;
 
@@ -123,9 +157,9 @@ pub const TASK_VALUE_BYTES_MAX: usize = 16 << 20;
 /// they can be answered. A larger one closes its connection.
 pub const TASK_FRAME_BYTES_MAX: usize = TASK_VALUE_BYTES_MAX + (1 << 20);
 
-/// Bytes from which on a reply is large: of a client that gets such replies it is counted how much is on its way. Those of others fit
-/// into pipes of a thousand.
-pub const LARGE_REPLY_BYTES: u64 = 64 << 10;
+/// How long an answer with a value may wait for its client to read what was sent before. The store keeps for so long what has
+/// changed since; then the connection is closed.
+pub const ANSWER_WAITS_MAX: Duration = Duration::from_secs(60);
 
 /// Requests about tasks that may be unanswered at once: those that wait for a task, and as many others.
 pub const TASK_REQUESTS_MAX: usize = 2 * WAITERS_MAX;
@@ -138,6 +172,10 @@ pub const ASKED_MAX: usize = 1 << 10;
 
 /// Requests that a face hands to the committer at once.
 pub const ASK_BURST: usize = 256;
+
+/// Requests that a face commits itself if nothing else is to do: with one client that spares a third of the time until its answer,
+/// with 64 it makes no difference. More of them are received, committed and answered side by side.
+pub const ASK_NOW_MAX: usize = 64;
 
 /// Bytes of requests after which it hands over what it has.
 pub const ASK_BURST_BYTES: usize = 16 << 20;

@@ -2,5 +2,6 @@
 
 mod connection;
 pub mod kv;
+pub mod native;
 pub mod sockets;
 pub mod spiderq;

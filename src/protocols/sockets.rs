@@ -36,11 +36,8 @@ pub use parcel::Parcel;
 pub use stop::{ServeError, Stopper};
 pub use wait::{Bell, wait};
 
-use crate::limits::FRAME_BYTES_MAX;
-use endpoint::{bind_error, occupied};
-
-/// How many connections may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
-const ACCEPT_BACKLOG: i32 = 4096;
+use crate::limits::{ACCEPT_BACKLOG, FRAME_BYTES_MAX};
+pub(crate) use endpoint::{bind_error, occupied};
 
 /// The sockets of this process, and the threads in which libzmq reads and writes for them.
 #[derive(Clone)]

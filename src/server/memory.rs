@@ -7,6 +7,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Has the system give memory in small pages only. A huge page is cleared when it is first touched, and in a virtual machine its
+/// memory may first have to be found on the host: 5 ms in which a commit, and all who wait for it, stands still. Small ones spread
+/// that out. Tables are better off with huge pages; so this is for servers with tasks.
+pub(super) fn avoid_huge_pages() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::warn!("huge pages stay in use ({error}): now and then an answer about tasks may take some ms longer");
+    }
+}
+
 /// Bytes that this process may take.
 #[must_use]
 pub fn available_bytes() -> u64 {

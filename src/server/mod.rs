@@ -104,6 +104,9 @@ pub enum Error {
 pub fn run(config: Config) -> Result<(), Error> {
     descriptors::raise();
     warn_of_allocator(config.allocator);
+    if config.tasks.is_some() {
+        memory::avoid_huge_pages();
+    }
     let mut signals = signals::Watch::new().map_err(Error::Signals)?;
     let running = start_with(config, Box::new(signals.ender()))?;
     print_ready(&running);
@@ -183,7 +186,7 @@ fn start_with(config: Config, terminated: Box<dyn Fn() + Send>) -> Result<Runnin
         worker_cores,
     };
     let Backstage { changes, expiry, reaper } = backstage;
-    let tasks = config.tasks.map(|config| tasks::open(&context, &config, terminated)).transpose()?;
+    let tasks = config.tasks.map(|config| tasks::open(&config, terminated)).transpose()?;
     let figures = tasks.as_ref().map(|tasks| Arc::clone(&tasks.figures));
     let kv = serve::bind(&context, &settings, clock, (&tables, changes), figures)?;
     let mut running = Running {

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::Error;
 use crate::clock::wall_millis;
-use crate::protocols::sockets::Context;
 use crate::protocols::spiderq::serve::{self, Settings, Spiderq};
 use crate::store::{self, Disk};
 use crate::tasks::{self, Committer, Figures, Order, Policy};
@@ -35,12 +34,12 @@ pub(super) struct Opened {
 }
 
 /// Opens the store and listens.
-pub(super) fn open(context: &Context, config: &TasksConfig, terminated: Box<dyn Fn() + Send>) -> Result<Opened, Error> {
+pub(super) fn open(config: &TasksConfig, terminated: Box<dyn Fn() + Send>) -> Result<Opened, Error> {
     let store = Disk::open(&config.data)?;
     let (tasks, mut committer) = tasks::open(Box::new(store), wall_millis())?;
     let figures = Arc::clone(tasks.figures());
     let queue = committer.queue(QUEUE, Order::Priority, config.sync)?;
-    let spiderq = serve::bind(context, &config.spiderq, (&mut committer, tasks, queue), terminated)?;
+    let spiderq = serve::bind(&config.spiderq, (&mut committer, tasks, queue), terminated)?;
     Ok(Opened { committer, spiderq, figures })
 }
 

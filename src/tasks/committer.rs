@@ -1,113 +1,32 @@
-//! The one thread that commits: it takes what waits, applies it, stores it, and answers.
+//! What commits: it takes what waits, applies it, stores it, and answers.
 //!
 //! ```text
-//! wait ─► run out leases ─► apply all that waits ─► commit: store, then answer ─► wait
+//! thread   wait ─► run out leases ─► apply all that waits ─► commit: store, then answer ─► wait
+//! a face          run out leases ─► apply what it asks     ─► commit: store, then answer          if nobody else does, nor waits
 //! ```
 //! While a batch is being synced the next one gathers in the inbox: the more clients, the larger the batches. There is no
-//! timer but that of leases, and of syncs that may wait.
+//! timer but that of leases, and of syncs that may wait. What commits has one lock, so there is one order; a face that asks
+//! little while nothing else is to do commits it itself, which spares two changes of threads before its answer.
 //!
 //! What is not here: what requests mean (`engine.rs`), and what faces do with their answers.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, RecvError, RecvTimeoutError, Sender, bounded};
+use crossbeam::channel::{Receiver, RecvError, RecvTimeoutError, bounded};
 
 use super::engine::{Engine, Step, Within};
 use super::figures::Figures;
+use super::inbox::{Ask, Message, Shared, Tasks};
 use super::order::Order;
 use super::record::{Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key};
-use super::{Delivery, Face, Family, Outcome, Payload, Policy, QueueId, QueueName, Request, Ticket};
+use super::{Delivery, Face, Family, Outcome, Payload, Policy, QueueId, Ticket};
 use crate::limits::{ASKED_BYTES_MAX, ASKED_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
-use crate::store::{Error, Moment, Space, Store, Watch};
+use crate::store::{Error, Moment, Space, Store};
 use crate::wheel::Progress;
 
 /// The longest sleep: a wall clock that was set is noticed after it.
 const SLEEP_MAX: u64 = 1_000;
-
-/// What comes in.
-enum Message {
-    /// Requests of one face, in their order.
-    Asked(Vec<Ask>),
-    /// The same, about queues of families.
-    AskedNamed(Vec<Ask<QueueName>>),
-    /// Nobody is to wait for a task from now on.
-    Dismiss,
-}
-
-/// A request, whose it is and what it is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask<Q = QueueId> {
-    /// The queue.
-    pub queue: Q,
-    /// Whom to answer.
-    pub ticket: Ticket,
-    /// What to do.
-    pub request: Request,
-}
-
-/// What all handles share with the committer.
-struct Shared {
-    /// Bytes of what was asked and is not stored yet. Added to by who asks; taken from by the committer.
-    asked_bytes: AtomicU64,
-    figures: Arc<Figures>,
-    watch: Arc<dyn Watch>,
-}
-
-/// A handle to ask with. Cheap to clone. The committer ends when there is none left.
-#[derive(Clone)]
-pub struct Tasks {
-    sender: Sender<Message>,
-    shared: Arc<Shared>,
-}
-
-impl Tasks {
-    /// Asks; the faces of the tickets hear the answers, unless the store has failed. Waits while too much is waiting.
-    pub fn ask(&self, asked: Vec<Ask>) {
-        let bytes = asked.iter().map(|ask| ask.request.bytes()).sum();
-        self.send(bytes, Message::Asked(asked));
-    }
-
-    /// As [`Tasks::ask`], about queues of families.
-    pub fn ask_named(&self, asked: Vec<Ask<QueueName>>) {
-        let bytes = asked.iter().map(|ask| ask.request.bytes()).sum();
-        self.send(bytes, Message::AskedNamed(asked));
-    }
-
-    fn send(&self, bytes: u64, message: Message) {
-        // Relaxed: a bound that is checked by who asks most; no data is published with it.
-        self.shared.asked_bytes.fetch_add(bytes, Ordering::Relaxed);
-        // A committer that has failed answers nobody.
-        let _failed = self.sender.send(message);
-    }
-
-    /// Whether so much is waiting that who asks should wait for answers before it asks again.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        // Relaxed: as in `ask`.
-        self.shared.asked_bytes.load(Ordering::Relaxed) > ASKED_BYTES_MAX || self.sender.len() > ASKED_MAX / 2
-    }
-
-    /// Whether answers can still come. To be asked by a face that has been waiting for some.
-    ///
-    /// # Errors
-    /// [`Error`] if the store has failed in a way that the committer cannot see.
-    pub fn check(&self) -> Result<(), Error> {
-        self.shared.watch.check()
-    }
-
-    /// Has all who wait for a task answered that there is none, and so all who will ask for one. For the end.
-    pub fn dismiss(&self) {
-        let _failed = self.sender.send(Message::Dismiss);
-    }
-
-    /// What there is to tell of the queues.
-    #[must_use]
-    pub fn figures(&self) -> &Arc<Figures> {
-        &self.shared.figures
-    }
-}
 
 /// Opens the queues of a store; `now` in milliseconds of the wall clock.
 ///
@@ -117,11 +36,12 @@ pub fn open(store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error
     let (sender, inbox) = bounded(ASKED_MAX);
     let figures = Arc::default();
     let engine = restore(&*store, now, &figures)?;
-    let shared = Arc::new(Shared { asked_bytes: AtomicU64::new(0), figures, watch: store.watch() });
-    let mut committer =
-        Committer { store, engine, inbox, shared: Arc::clone(&shared), faces: Vec::new(), unsynced: None };
-    committer.reserve()?;
-    Ok((Tasks { sender, shared }, committer))
+    let shared = Arc::new(Shared::new(Arc::clone(&figures), store.watch()));
+    let mut core = Core { store, engine, figures, faces: Vec::new(), unsynced: None, sleeps_until: 0, failed: false };
+    core.reserve()?;
+    let core = Arc::new(Mutex::new(core));
+    let tasks = Tasks::new(sender, Arc::clone(&shared), Arc::clone(&core));
+    Ok((tasks, Committer { core, inbox, shared }))
 }
 
 /// Reads all but the values.
@@ -151,16 +71,11 @@ fn restore(store: &dyn Store, now: u64, figures: &Arc<Figures>) -> Result<Engine
     Ok(engine)
 }
 
-/// The committer, ready to run.
+/// The thread that commits, ready to run.
 pub struct Committer {
-    store: Box<dyn Store>,
-    engine: Engine,
+    core: Arc<Mutex<Core>>,
     inbox: Receiver<Message>,
     shared: Arc<Shared>,
-    /// By [`Ticket::face`].
-    faces: Vec<Box<dyn Face>>,
-    /// Since when something is not synced, and when it has to be, in milliseconds of the wall clock.
-    unsynced: Option<(u64, u64)>,
 }
 
 impl Committer {
@@ -169,9 +84,9 @@ impl Committer {
     /// # Errors
     /// [`Error::Damaged`] if there is one of another order.
     pub fn queue(&mut self, name: &[u8], order: Order, policy: Policy) -> Result<QueueId, Error> {
-        self.engine
-            .open(name, order, policy)
-            .ok_or_else(|| self.store.damaged(&format!("the queue {} has another order", name.escape_ascii())))
+        let mut core = lock(&self.core);
+        let queue = core.engine.open(name, order, policy);
+        queue.ok_or_else(|| core.store.damaged(&format!("the queue {} has another order", name.escape_ascii())))
     }
 
     /// The family of all queues whose names begin with `prefix`, some of which may be in the store.
@@ -179,15 +94,16 @@ impl Committer {
     /// # Errors
     /// [`Error::Damaged`] if one of these has another order.
     pub fn family(&mut self, prefix: &[u8], order: Order, policy: Policy) -> Result<Family, Error> {
-        self.engine
-            .family(prefix, order, policy)
-            .ok_or_else(|| self.store.damaged(&format!("a queue {}… has another order", prefix.escape_ascii())))
+        let mut core = lock(&self.core);
+        let family = core.engine.family(prefix, order, policy);
+        family.ok_or_else(|| core.store.damaged(&format!("a queue {}… has another order", prefix.escape_ascii())))
     }
 
     /// The number that tickets of this face have to bear.
     pub fn face(&mut self, face: Box<dyn Face>) -> usize {
-        self.faces.push(face);
-        self.faces.len() - 1
+        let mut core = lock(&self.core);
+        core.faces.push(face);
+        core.faces.len() - 1
     }
 
     /// The loop of the thread. Returns when nobody is left who could ask, and everything is on disk and answered. `now` reads
@@ -195,21 +111,36 @@ impl Committer {
     ///
     /// # Errors
     /// [`Error`] if something cannot be stored: whatever was not answered then may or may not be stored.
-    pub fn run(mut self, mut now: impl FnMut() -> u64) -> Result<(), Error> {
-        self.store.set_lazy(self.engine.is_lazy())?;
+    pub fn run(self, mut now: impl FnMut() -> u64) -> Result<(), Error> {
+        {
+            let mut core = lock(&self.core);
+            let lazy = core.engine.is_lazy();
+            core.store.set_lazy(lazy)?;
+        }
         while let Ok(first) = self.wait(now()) {
             self.step(first, now())?;
         }
-        self.engine.dismiss();
-        self.commit(now())?;
-        self.store.sync()
+        let mut core = lock(&self.core);
+        if core.failed {
+            return Ok(());
+        }
+        core.engine.dismiss();
+        core.commit(now(), None)?;
+        core.store.sync()
     }
 
     /// One batch, with this message first.
-    fn step(&mut self, first: Option<Message>, now: u64) -> Result<(), Error> {
-        self.run_out(now)?;
-        self.apply(first);
-        self.commit(now)
+    fn step(&self, first: Option<Message>, now: u64) -> Result<(), Error> {
+        let mut core = lock(&self.core);
+        core.sleeps_until = 0;
+        let mut taken = Taken::default();
+        let done = core.guarded(|core| {
+            core.run_out(now)?;
+            taken = core.apply(first, || self.inbox.try_recv().ok());
+            core.commit(now, None)
+        });
+        self.shared.done(taken.messages, taken.bytes);
+        done.map(drop)
     }
 
     /// One batch of these requests.
@@ -220,14 +151,20 @@ impl Committer {
 
     /// The same, of queues of families.
     #[cfg(test)]
-    pub(super) fn batch_named(&mut self, asked: Vec<Ask<QueueName>>, now: u64) -> Result<(), Error> {
+    pub(super) fn batch_named(&mut self, asked: Vec<Ask<super::QueueName>>, now: u64) -> Result<(), Error> {
         self.step(Some(Message::AskedNamed(asked)), now)
     }
 
     /// Waits for a message, or until there is something to do without one.
     fn wait(&self, now: u64) -> Result<Option<Message>, RecvError> {
-        let wake = [self.engine.next_wake(), self.unsynced.map(|(_, until)| until)].into_iter().flatten().min();
-        let Some(wake) = wake else { return self.inbox.recv().map(Some) };
+        let wake = {
+            let mut core = lock(&self.core);
+            core.sleeps_until = core.wake();
+            core.sleeps_until
+        };
+        if wake == u64::MAX {
+            return self.inbox.recv().map(Some);
+        }
         let sleep = wake.saturating_sub(now).min(SLEEP_MAX);
         match self.inbox.recv_timeout(Duration::from_millis(sleep)) {
             Ok(message) => Ok(Some(message)),
@@ -235,55 +172,120 @@ impl Committer {
             Err(RecvTimeoutError::Disconnected) => Err(RecvError),
         }
     }
+}
+
+/// A thread that panics ends the process: nobody sees what it has left.
+fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
+    core.lock().expect("no thread panics while it commits")
+}
+
+/// What was taken into a batch.
+#[derive(Default)]
+struct Taken {
+    messages: u64,
+    bytes: u64,
+}
+
+/// The state of all queues, and where it is stored. One thread at a time has it.
+pub(super) struct Core {
+    store: Box<dyn Store>,
+    engine: Engine,
+    figures: Arc<Figures>,
+    /// By [`Ticket::face`].
+    faces: Vec<Box<dyn Face>>,
+    /// Since when something is not synced, and when it has to be, in milliseconds of the wall clock.
+    unsynced: Option<(u64, u64)>,
+    /// Until when the thread sleeps if nothing comes; 0 if it does not.
+    sleeps_until: u64,
+    /// The store has failed: nothing is answered any more, and whoever was told ends the process.
+    failed: bool,
+}
+
+impl Core {
+    /// One batch of what a face asks: what is answered to itself is given back, and whether the thread has to be woken, since
+    /// there is something to do before it wakes.
+    pub(super) fn commit_for(
+        &mut self,
+        face: usize,
+        asked: Message,
+        now: u64,
+    ) -> Result<(Option<Delivery>, bool), Error> {
+        let own = self.guarded(|core| {
+            core.run_out(now)?;
+            core.apply(Some(asked), || None);
+            core.commit(now, Some(face))
+        })?;
+        let wake = self.wake();
+        let early = wake < self.sleeps_until;
+        self.sleeps_until = self.sleeps_until.min(wake);
+        Ok((own, early))
+    }
+
+    /// Nothing follows an error.
+    fn guarded(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<Option<Delivery>, Error>,
+    ) -> Result<Option<Delivery>, Error> {
+        if self.failed {
+            return Ok(None);
+        }
+        work(self).inspect_err(|_| self.failed = true)
+    }
+
+    /// When there is something to do without a message, in milliseconds of the wall clock.
+    fn wake(&self) -> u64 {
+        let unsynced = self.unsynced.map(|(_, until)| until);
+        self.engine.next_wake().into_iter().chain(unsynced).min().unwrap_or(u64::MAX)
+    }
 
     /// Ends the leases that have run out. A great many are stored part by part.
     fn run_out(&mut self, now: u64) -> Result<(), Error> {
         while self.engine.run_out(now) == Progress::More {
-            self.commit(now)?;
+            self.commit(now, None)?;
         }
         Ok(())
     }
 
     /// Applies what waits, as far as one batch goes.
-    fn apply(&mut self, first: Option<Message>) {
-        let (mut count, mut bytes) = (0, 0);
-        let mut next = first.or_else(|| self.inbox.try_recv().ok());
-        while let Some(message) = next {
-            match message {
+    fn apply(&mut self, first: Option<Message>, mut next: impl FnMut() -> Option<Message>) -> Taken {
+        let (mut count, mut taken) = (0, Taken::default());
+        let mut message = first.or_else(&mut next);
+        while let Some(this) = message {
+            taken.messages += u64::from(!matches!(this, Message::Wake));
+            taken.bytes += this.bytes();
+            match this {
+                Message::Wake => {}
                 Message::Dismiss => self.engine.dismiss(),
                 Message::Asked(asked) => {
                     count += asked.len();
                     for Ask { queue, ticket, request } in asked {
-                        bytes += request.bytes();
                         self.engine.apply(queue, ticket, request);
                     }
                 }
                 Message::AskedNamed(asked) => {
                     count += asked.len();
                     for Ask { queue, ticket, request } in asked {
-                        bytes += request.bytes();
                         self.engine.apply_named(&queue, ticket, request);
                     }
                 }
             }
-            if count >= TASKS_PER_BATCH / 2 || bytes > ASKED_BYTES_MAX / 4 {
+            if count >= TASKS_PER_BATCH / 2 || taken.bytes > ASKED_BYTES_MAX / 4 {
                 break;
             }
-            next = self.inbox.try_recv().ok();
+            message = next();
         }
-        // Relaxed: as in `Tasks::ask`.
-        self.shared.asked_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        taken
     }
 
-    /// Stores what has changed, syncs if it has to be, and then answers.
-    fn commit(&mut self, now: u64) -> Result<(), Error> {
+    /// Stores what has changed, syncs if it has to be, and then answers; what is answered to the face `own` is given back.
+    fn commit(&mut self, now: u64, own: Option<usize>) -> Result<Option<Delivery>, Error> {
         let Step { batch, sync, answers } = self.engine.drain();
         let is_stored = |(_, outcome): &(Ticket, Outcome)| matches!(outcome.payload(), Some(Payload::Stored(_)));
         let before = answers.iter().any(is_stored).then(|| self.store.moment());
         // A clock that was set back says nothing of how much time has passed.
         let overdue = |(since, until): (u64, u64)| until <= now || now < since;
         let sync_now = sync == Within::Now || self.unsynced.is_some_and(overdue);
-        self.shared.figures.commits.add(u64::from(!batch.is_empty()));
+        self.figures.commits.add(u64::from(!batch.is_empty()));
         match (batch.is_empty(), sync_now) {
             (false, _) => self.store.commit(batch, sync_now)?,
             (true, true) => self.store.sync()?,
@@ -291,12 +293,13 @@ impl Committer {
         }
         self.engine.stored();
         self.note(sync, sync_now, now);
-        self.answer(answers, before.as_ref());
-        self.reserve_more()
+        let given_back = self.answer(answers, before.as_ref(), own);
+        self.reserve_more()?;
+        Ok(given_back)
     }
 
     fn note(&mut self, sync: Within, synced: bool, now: u64) {
-        self.shared.figures.syncs.add(u64::from(synced));
+        self.figures.syncs.add(u64::from(synced));
         if synced {
             self.unsynced = None;
         } else if let Within::Millis(millis) = sync {
@@ -306,17 +309,27 @@ impl Committer {
         }
     }
 
-    /// Each face gets its answers at once.
-    fn answer(&self, answers: Vec<(Ticket, Outcome)>, before: Option<&Arc<dyn Moment>>) {
+    /// Each face gets its answers at once, but for `own`.
+    fn answer(
+        &self,
+        answers: Vec<(Ticket, Outcome)>,
+        before: Option<&Arc<dyn Moment>>,
+        own: Option<usize>,
+    ) -> Option<Delivery> {
         let mut parts: Vec<Vec<(u64, Outcome)>> = self.faces.iter().map(|_| Vec::new()).collect();
         for (Ticket { face, number }, outcome) in answers {
             if let Some(part) = parts.get_mut(face) {
                 part.push((number, outcome));
             }
         }
-        for (face, answers) in self.faces.iter().zip(parts).filter(|(_, answers)| !answers.is_empty()) {
-            face.deliver(Delivery { answers, before: before.cloned() });
+        let mut given_back = None;
+        for (number, (face, answers)) in
+            self.faces.iter().zip(parts).enumerate().filter(|(_, (_, part))| !part.is_empty())
+        {
+            let delivery = Delivery { answers, before: before.cloned() };
+            if own == Some(number) { given_back = Some(delivery) } else { face.deliver(delivery) }
         }
+        given_back
     }
 
     /// Sees to it that the next batch cannot run out of tokens.

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! face: Tasks::ask ─► inbox ─► committer: run out leases ─► apply … ─► one batch, one sync ─► answers ─► Face::deliver
+//!       Tasks::ask_now, with nothing else to do ─► the same in its own thread ─────────────────────────► given back
 //! ```
 //! # What is promised
 //!
@@ -25,6 +26,7 @@
 mod committer;
 mod engine;
 mod figures;
+mod inbox;
 mod lines;
 mod order;
 mod queue;
@@ -34,8 +36,9 @@ mod trials;
 
 use std::sync::Arc;
 
-pub use committer::{Ask, Committer, Tasks, open};
+pub use committer::{Committer, open};
 pub use figures::{FamilyFigures, Figures, QueueFigures};
+pub use inbox::{Ask, Tasks};
 pub use order::{End, Order, Settlement};
 pub use record::Damaged;
 
@@ -315,7 +318,7 @@ impl Delivery {
     }
 }
 
-/// Who asks, and hears the answers. Called by the committer, which waits meanwhile: it must not take long.
+/// Who asks, and hears the answers. Called by who commits, and waits meanwhile: it must not take long.
 pub trait Face: Send {
     /// Takes the answers of a batch.
     fn deliver(&self, delivery: Delivery);

@@ -76,8 +76,14 @@ fn decode_header(bytes: &[u8]) -> Result<Option<(u8, usize, u64)>, Fault> {
 /// Writes a frame of a message; `more` of it follow.
 #[inline]
 pub fn encode_frame(out: &mut Vec<u8>, body: &[u8], more: bool) {
-    encode(out, if more { MORE } else { 0 }, body.len());
+    encode_frame_header(out, body.len(), more);
     out.extend_from_slice(body);
+}
+
+/// Writes the header of a frame of a message; `size` bytes follow, and then `more` frames.
+#[inline]
+pub fn encode_frame_header(out: &mut Vec<u8>, size: usize, more: bool) {
+    encode(out, if more { MORE } else { 0 }, size);
 }
 
 /// Writes the header of a command; `size` bytes follow.

@@ -8,8 +8,8 @@
 //! both      READY                  Socket-Type, Identity
 //! both      frames                 flags │ size │ body        and commands between messages: PING, PONG, SUBSCRIBE …
 //! ```
-//! [`Handshake`] goes as far as both READYs; then [`Part::decode`] reads, and [`encode_frame`] writes. What is read borrows
-//! from the bytes that came.
+//! [`Handshake`] goes as far as both READYs; then [`Part::decode`] reads frames and commands, [`Cutter`] whole messages, and
+//! [`encode_frame`] writes. What is read borrows from the bytes that came.
 //!
 //! What is not here: sockets, buffers of connections, what messages mean, mechanisms but NULL.
 
@@ -19,12 +19,14 @@ mod frame;
 mod fuzz;
 mod greeting;
 mod handshake;
+mod message;
 
 use thiserror::Error;
 
 pub use command::{Command, encode_error, encode_pong, encode_subscribe};
-pub use frame::{Part, encode_frame};
+pub use frame::{Part, encode_frame, encode_frame_header};
 pub use handshake::{Handshake, Peer, SocketType, Step};
+pub use message::{Bounds, Cutter, Left, Message, Messages};
 
 /// What a peer did that ends its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -10,7 +10,7 @@ use spindle::zmtp::{
 const BYTES_MAX: u64 = 1 << 24;
 
 /// One side of a connection, with our ZMTP over a plain socket.
-struct Plain {
+pub(crate) struct Plain {
     stream: TcpStream,
     bytes: Vec<u8>,
     pings: usize,
@@ -18,7 +18,7 @@ struct Plain {
 
 impl Plain {
     /// Meets the peer at the other end, or finds out why not.
-    fn meet(stream: TcpStream, ours: SocketType) -> Result<(Self, Peer), Fault> {
+    pub(crate) fn meet(stream: TcpStream, ours: SocketType) -> Result<(Self, Peer), Fault> {
         let mut plain = Self { stream, bytes: Vec::new(), pings: 0 };
         let mut out = Vec::new();
         let mut handshake = Handshake::begin(ours, &mut out);
@@ -48,15 +48,22 @@ impl Plain {
     }
 
     fn send(&mut self, frames: &[&[u8]]) {
+        self.send_all(&[frames]);
+    }
+
+    /// Sends messages together.
+    pub(crate) fn send_all(&mut self, messages: &[&[&[u8]]]) {
         let mut out = Vec::new();
-        for (number, frame) in frames.iter().enumerate() {
-            encode_frame(&mut out, frame, number + 1 < frames.len());
+        for frames in messages {
+            for (number, frame) in frames.iter().enumerate() {
+                encode_frame(&mut out, frame, number + 1 < frames.len());
+            }
         }
         self.stream.write_all(&out).unwrap();
     }
 
     /// The next message; pings before it are answered.
-    fn receive(&mut self) -> Vec<Vec<u8>> {
+    pub(crate) fn receive(&mut self) -> Vec<Vec<u8>> {
         let mut message = Vec::new();
         loop {
             let Some((part, length)) = Part::decode(&self.bytes, BYTES_MAX).unwrap() else {

@@ -50,7 +50,7 @@ pub enum BindError {
 }
 
 /// The reason for the errno that a bind has left.
-pub(super) fn bind_error(endpoint: &str, errno: i32) -> BindError {
+pub(crate) fn bind_error(endpoint: &str, errno: i32) -> BindError {
     let endpoint = endpoint.to_owned();
     match errno {
         libc::EADDRINUSE => BindError::InUse { endpoint },
@@ -65,7 +65,7 @@ pub(super) fn bind_error(endpoint: &str, errno: i32) -> BindError {
 
 /// Why libzmq must not be let bind: it deletes whatever has the name of a socket in the file system, also one at which
 /// somebody listens.
-pub(super) fn occupied(endpoint: &str) -> Option<BindError> {
+pub(crate) fn occupied(endpoint: &str) -> Option<BindError> {
     let path = endpoint.strip_prefix("ipc://").filter(|path| !path.starts_with(['@', '*']))?;
     let there = std::fs::symlink_metadata(path).ok()?;
     let endpoint = endpoint.to_owned();

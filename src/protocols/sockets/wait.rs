@@ -31,7 +31,7 @@ impl Bell {
     }
 
     /// Takes back what has been rung.
-    fn silence(&self) {
+    pub(crate) fn silence(&self) {
         // It fails when it had not been rung.
         let _ = rustix::io::read(&*self.0, &mut [0_u8; 8]);
     }

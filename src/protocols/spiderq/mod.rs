@@ -10,14 +10,18 @@
 //! Lend        the next task, for a time             Flush      everything to disk
 //! Repay       a task back, or out of the queue      Remove     no such task any more
 //! ```
-//! One request, file by file: [`serve`] receives it, [`wire`] decodes its last frame, [`handle`] says what the queue is asked;
-//! the committer of [`crate::tasks`] answers; [`handle`] and [`wire`] make a reply of that, and [`serve`] sends it.
+//! One request, file by file: [`serve`] receives it over a connection of [`native`], [`wire`] decodes its last frame, [`handle`]
+//! says what the queue is asked; the committer of [`crate::tasks`] answers; [`handle`] and [`wire`] make a reply of that, and
+//! [`serve`] sends it.
 //! [`client`] is the other end, for users, the command line and tests.
 //!
 //! What is not here: what the queue promises (`tasks`), and the store.
+//!
+//! [`native`]: crate::protocols::native
 
 pub mod client;
+mod desk;
 pub mod handle;
-mod post;
+mod seat;
 pub mod serve;
 pub mod wire;

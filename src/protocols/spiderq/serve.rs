@@ -1,39 +1,42 @@
 //! The loop between the clients and the queue: it receives, decodes, asks, and sends what is answered.
 //!
 //! ```text
-//! ROUTER ─► split, decode ─► Tasks::ask, a burst at a time ═► committer
-//!   ▲                          │ pending: envelope, kind              │
-//!   └── post ◄── encode ◄── reply ◄── read the value ◄═ deliveries ◄══╝
+//! connections ─► Peers ─► messages ─► Desk: decode ─► Tasks::ask, a burst at a time ═► committer
+//!      ▲                                 │ pending: peer, envelope, tag                   │
+//!      └── outboxes ◄── Seat: encode ◄── read the value ◄═════════ deliveries ◄═══════════╝
 //! ```
-//! Everything takes its turn in the queue, also what is not understood: so a client that does not wait for answers gets them
-//! in the order of its requests, but for Lends that block. The thread sleeps on the socket and a bell, which the committer
-//! rings; while the committer has too much to do it does not receive, and what clients send waits in their connections.
+//! The thread sleeps on its connections and a bell, which the committer rings; while the committer has too much to do it
+//! does not receive, and what clients send waits in their connections.
 //!
-//! What is not here: the bytes (`wire`), what requests mean (`handle`, `tasks`), and clients that do not read (`post`).
+//! What is not here: the bytes (`wire`), what requests mean (`handle`, `tasks`), and what is kept for each client (`seat`).
 
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
-use slab::Slab;
 
-use super::handle::{asked, reply};
-use super::post::{Address, Lease, Letter, Post};
-use super::wire::{Counters, Fault, Field, Reply, Request, tag};
-use crate::clock::{Clock, Now};
+use super::desk::{Desk, Manners, Pending};
+use super::seat::{Letter, Seat};
+use super::wire::tag;
+use crate::clock::{Clock, Now, wall_millis};
 use crate::limits::{
-    ASK_BURST, ASK_BURST_BYTES, ASKED_BYTES_MAX, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER,
-    REPLIES_IN_PIPE, TASK_FRAME_BYTES_MAX, TASK_REQUESTS_MAX,
+    ANSWER_WAITS_MAX, ASK_BURST, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, TASK_FRAME_BYTES_MAX,
 };
-use crate::protocols::sockets::{Bell, Context, Frame, ServeError, Stopper, wait};
+use crate::protocols::native::{Listener, PeerId, Peers};
+use crate::protocols::sockets::{Bell, ServeError, Stopper, wait};
 use crate::store;
-use crate::tasks::{self, Ask, Committer, Delivery, Face, Outcome, QueueId, Tasks, Ticket};
+use crate::tasks::{Committer, Delivery, Face, QueueId, Tasks};
+use crate::zmtp::Bounds;
 
-/// How often replies are tried again that could not be sent.
+/// How often it is looked whether answers were sent while no requests are taken.
 const RETRY: Duration = Duration::from_millis(5);
-/// How often it is looked for those who wait and have gone.
+/// How often it is looked whether answers can still come, and whether some wait for too long.
 const SWEEP: Duration = Duration::from_secs(5);
-/// Kinds of requests, by their tags.
-const TAGS: usize = 13;
+/// What is kept of a message: the longest request, and an envelope of which nobody needs more.
+const BOUNDS: Bounds = Bounds {
+    frame_bytes: TASK_FRAME_BYTES_MAX as u64,
+    frames: ENVELOPE_FRAMES_MAX + 1,
+    bytes: ENVELOPE_BYTES_MAX + TASK_FRAME_BYTES_MAX,
+};
 
 /// Which version of the protocol StatsGot is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,34 +73,27 @@ pub struct Spiderq {
 /// # Errors
 /// [`ServeError`] if the endpoint cannot be had, or the system has no descriptor left.
 pub fn bind(
-    context: &Context,
     settings: &Settings,
     (committer, tasks, queue): (&mut Committer, Tasks, QueueId),
     terminated: Box<dyn Fn() + Send>,
 ) -> Result<Spiderq, ServeError> {
-    let mut router = context.router_for(REPLIES_IN_PIPE, TASK_FRAME_BYTES_MAX)?;
-    let endpoint = router.bind(&settings.endpoint)?;
+    let listener = Listener::bind(&settings.endpoint)?;
+    let endpoint = listener.endpoint().to_owned();
     let stopper = Stopper::new()?;
+    let mut peers = Peers::new(stopper.bell(), BOUNDS).map_err(std::io::Error::from)?;
+    peers.listen(listener).map_err(std::io::Error::from)?;
     let (sender, deliveries) = unbounded();
     let clock = Clock::start();
     let face = committer.face(Box::new(Mailbox { sender, bell: stopper.bell().clone() }));
     let front = Front {
-        post: Post::new(router, CLIENT_BYTES_DEFAULT),
+        peers,
+        desk: Desk::new(tasks, queue, face, Manners::new(settings.version, settings.terminate)),
         stopper: stopper.clone(),
         deliveries,
-        tasks,
-        queue,
-        face,
-        version: settings.version,
-        terminate: settings.terminate,
         terminated: Some(terminated),
-        pending: Slab::new(),
-        pending_bytes: 0,
+        late: Vec::new(),
         clock,
         sweep_at: clock.now().after(SWEEP),
-        burst: Vec::with_capacity(ASK_BURST),
-        answered: [0; TAGS],
-        lost: Vec::new(),
     };
     Ok(Spiderq { front, stopper, endpoint })
 }
@@ -116,38 +112,18 @@ impl Face for Mailbox {
     }
 }
 
-/// A request that is not answered yet.
-enum Pending {
-    /// Of this tag, or not understood, from there.
-    Answer(Result<u8, Fault>, Address),
-    /// A lease or a wait that is taken back; nobody hears of it.
-    Undo,
-}
-
 /// The face, ready to run.
 pub struct Front {
-    post: Post,
+    peers: Peers<Seat>,
+    desk: Desk,
     stopper: Stopper,
     deliveries: Receiver<Delivery>,
-    tasks: Tasks,
-    queue: QueueId,
-    face: usize,
-    version: Version,
-    terminate: bool,
     /// To be called once.
     terminated: Option<Box<dyn Fn() + Send>>,
-    /// By the number of the ticket.
-    pending: Slab<Pending>,
-    /// What their addresses take.
-    pending_bytes: u64,
+    /// Clients who have letters that wait for them to read.
+    late: Vec<PeerId>,
     clock: Clock,
     sweep_at: Now,
-    /// What is to be asked next.
-    burst: Vec<Ask>,
-    /// By the tag.
-    answered: [u64; TAGS],
-    /// Leases that have reached nobody.
-    lost: Vec<Lease>,
 }
 
 impl Front {
@@ -160,203 +136,165 @@ impl Front {
             self.rest();
             self.answer()?;
             self.sweep()?;
-            if self.has_room() {
+            if self.desk.has_room() {
                 self.take();
             }
+            if let Some(own) = self.desk.ask_now(wall_millis)? {
+                // What was delivered before is older.
+                self.hear_deliveries()?;
+                self.hear(own)?;
+                self.send_all()?;
+            }
         }
-        self.tasks.dismiss();
+        self.end()
+    }
+
+    /// Answers everything that was taken, and parts with the clients.
+    fn end(&mut self) -> Result<(), store::Error> {
+        self.peers.stop_accepting();
+        self.desk.tasks().dismiss();
+        // What has come until now is taken.
+        self.peers.wait(Some(Duration::ZERO), self.clock.now());
+        self.take();
+        self.desk.ask();
         let end = self.clock.now().after(LINGER);
-        while !self.pending.is_empty() || self.post.holds() {
+        let mut parted = false;
+        while !self.desk.is_empty() || !(parted || self.peers.is_all_sent() && self.late.is_empty()) {
             self.wait_for_answers();
             self.answer()?;
             self.sweep()?;
-            if self.clock.now() >= end {
-                self.post.give_up(&mut self.lost);
-                self.take_back();
+            if self.clock.now() >= end && !parted {
+                // What they have not read goes back.
+                self.peers.part_all();
+                self.late.clear();
+                parted = true;
             }
+            self.settle();
+            self.desk.ask();
         }
-        self.post.router().set_linger(LINGER);
+        self.peers.part_all();
+        let end = self.clock.now().after(LINGER);
+        while !self.peers.is_empty() && self.clock.now() < end {
+            self.peers.wait(Some(SWEEP), self.clock.now());
+            while self.peers.receive(1, |_, _, _, _, _| {}).is_some() {}
+        }
         Ok(())
     }
 
-    fn has_room(&self) -> bool {
-        self.pending.len() < TASK_REQUESTS_MAX && self.pending_bytes < ASKED_BYTES_MAX && !self.tasks.is_full()
-    }
-
-    fn rest(&self) {
-        if self.has_room() {
-            let patience = if self.post.holds() { RETRY } else { SWEEP };
-            let idle = self.pending.is_empty() && !self.post.holds();
-            wait(&[self.post.router()], self.stopper.bell(), (!idle).then_some(patience));
+    fn rest(&mut self) {
+        if self.desk.has_room() {
+            let idle = self.desk.is_empty() && self.late.is_empty();
+            self.peers.wait((!idle).then_some(SWEEP), self.clock.now());
         } else {
             self.wait_for_answers();
         }
     }
 
-    fn wait_for_answers(&self) {
+    /// As long as nothing is taken, clients that have sent something must not wake the thread.
+    fn wait_for_answers(&mut self) {
         wait(&[], self.stopper.bell(), Some(RETRY));
+        self.peers.wait(Some(Duration::ZERO), self.clock.now());
     }
 
     // ------------------------------------------------------------------------------------------------------- requests
 
-    /// Takes what clients have sent, a burst at most, and asks it.
+    /// Takes what clients have sent, and asks it.
     fn take(&mut self) {
-        let (mut id, mut bytes) = (Frame::new(), 0);
-        for _ in 0..ASK_BURST {
-            if bytes > ASK_BURST_BYTES || !self.post.router().receive(&mut id) {
+        let Self { peers, desk, .. } = self;
+        while desk.has_room() {
+            let turn = peers.receive(ASK_BURST, |peer, seat, _, messages, bytes| {
+                messages.iter(bytes).for_each(|message| desk.take(peer, seat, &message));
+            });
+            if turn.is_none() {
                 break;
             }
-            bytes += self.take_one(std::mem::take(&mut id));
         }
-        self.ask();
+        self.settle();
     }
 
-    fn ask(&mut self) {
-        if !self.burst.is_empty() {
-            let burst = std::mem::replace(&mut self.burst, Vec::with_capacity(ASK_BURST));
-            self.tasks.ask(burst);
+    /// What clients who have left had goes back.
+    fn settle(&mut self) {
+        while let Some(gone) = self.peers.gone() {
+            self.desk.settle(gone.state.into_estate(gone.sent));
         }
-    }
-
-    /// Takes the message of which the routing id has been received. The bytes of its request.
-    fn take_one(&mut self, id: Frame) -> usize {
-        let Some(mut envelope) = self.receive_rest(&id) else { return 0 };
-        let Some(frame) = envelope.pop().filter(|_| !self.post.is_cut(&id)) else { return 0 };
-        let decoded = Request::decode(&frame).and_then(|request| self.permitted(request));
-        let request = decoded.as_ref().map_or(tasks::Request::Nothing, asked);
-        let waits = matches!(request, tasks::Request::Lease { wait: true, .. });
-        let address = Address::of(id, envelope, waits);
-        self.pending_bytes += address.bytes();
-        self.put(Pending::Answer(decoded.map(|request| request.tag()), address), request);
-        frame.len()
-    }
-
-    /// The frames behind the routing id; none if the envelope is longer than anybody has use for: such a message is not answered.
-    fn receive_rest(&self, id: &Frame) -> Option<Vec<Frame>> {
-        let mut frames = Vec::with_capacity(2);
-        let (mut more, mut bytes, mut good) = (id.more(), 0, true);
-        while more {
-            let mut frame = Frame::new();
-            self.post.router().receive_rest(&mut frame);
-            more = frame.more();
-            bytes += if more { frame.len() } else { 0 };
-            good &= frames.len() <= ENVELOPE_FRAMES_MAX && bytes <= ENVELOPE_BYTES_MAX;
-            if good {
-                frames.push(frame);
-            }
-        }
-        good.then_some(frames)
-    }
-
-    /// A request that the server is told to refuse is none.
-    fn permitted<'r>(&self, request: Request<'r>) -> Result<Request<'r>, Fault> {
-        match request {
-            Request::Terminate if !self.terminate => {
-                Err(Fault::Offending { field: Field::UnknownTag, offending: tag::TERMINATE })
-            }
-            other => Ok(other),
-        }
-    }
-
-    fn put(&mut self, pending: Pending, request: tasks::Request) {
-        let number = self.pending.insert(pending) as u64;
-        let ticket = Ticket { face: self.face, number };
-        self.burst.push(Ask { queue: self.queue, ticket, request });
     }
 
     // -------------------------------------------------------------------------------------------------------- answers
 
-    /// Sends what has been answered.
+    /// Sends what has been answered, and what there is room for now.
     fn answer(&mut self) -> Result<(), store::Error> {
+        self.hear_deliveries()?;
+        self.send_all()
+    }
+
+    fn hear_deliveries(&mut self) -> Result<(), store::Error> {
         while let Ok(delivery) = self.deliveries.try_recv() {
-            for (number, outcome) in &delivery.answers {
-                let number = usize::try_from(*number).expect("a ticket is a place in the slab");
-                let pending = self.pending.remove(number);
-                self.answer_one(pending, outcome, &delivery)?;
-            }
+            self.hear(delivery)?;
         }
-        if self.post.holds() {
-            self.post.retry(&mut self.lost);
-        }
-        self.take_back();
         Ok(())
     }
 
-    fn answer_one(&mut self, pending: Pending, outcome: &Outcome, delivery: &Delivery) -> Result<(), store::Error> {
-        let Pending::Answer(asked, address) = pending else { return Ok(()) };
-        let value = outcome.payload().map(|payload| delivery.read(payload)).transpose()?;
-        let value = value.as_deref().unwrap_or_default();
-        let reply = match asked {
-            Err(fault) => Reply::Error(fault),
-            Ok(tag) => {
-                self.count(tag);
-                reply(outcome, value).unwrap_or_else(|| self.own(tag))
+    fn hear(&mut self, Delivery { answers, before }: Delivery) -> Result<(), store::Error> {
+        let at = self.clock.now();
+        for (ticket, outcome) in answers {
+            if let Pending::Answer { peer, envelope, asked } = self.desk.answered(ticket) {
+                self.write(peer, ticket, Letter { envelope, asked, outcome, before: before.clone(), at })?;
             }
+        }
+        Ok(())
+    }
+
+    fn send_all(&mut self) -> Result<(), store::Error> {
+        self.peers.flush();
+        while let Some(peer) = self.peers.drained() {
+            if let Some((seat, outbox)) = self.peers.peer(peer) {
+                seat.write(outbox, |tag| self.desk.manners.own(tag))?;
+            }
+            self.peers.flush();
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn write(&mut self, peer: PeerId, ticket: u64, letter: Letter) -> Result<(), store::Error> {
+        let asked = letter.asked;
+        if let Ok(tag) = asked {
+            self.desk.manners.count(tag);
+        }
+        let Some((seat, outbox)) = self.peers.peer(peer) else {
+            letter.into_lease().into_iter().for_each(|lease| self.desk.take_back(lease));
+            return Ok(());
         };
-        let lease = match outcome {
-            Outcome::Leased { token, key, .. } => Some(Lease { token: *token, key: key.clone() }),
-            _ => None,
-        };
-        let ends = reply == Reply::Terminated;
-        let mut bytes = Vec::with_capacity(64);
-        reply.encode(&mut bytes);
-        self.pending_bytes -= address.bytes();
-        self.post.send(Letter { address, reply: Frame::from(&*bytes), lease }, &mut self.lost);
-        if let Some(terminated) = self.terminated.take_if(|_| ends) {
+        if asked == Ok(tag::LEND) {
+            seat.has_heard_of(ticket);
+        }
+        if seat.send(letter, outbox, |tag| self.desk.manners.own(tag))? && !self.late.contains(&peer) {
+            self.late.push(peer);
+        }
+        if asked == Ok(tag::TERMINATE)
+            && let Some(terminated) = self.terminated.take()
+        {
             terminated();
         }
         Ok(())
     }
 
-    fn count(&mut self, tag: u8) {
-        if let Some(count) = self.answered.get_mut(usize::from(tag)) {
-            *count += 1;
-        }
-    }
-
-    /// The reply to a request that has only waited for its turn.
-    fn own(&self, asked: u8) -> Reply<'static> {
-        match asked {
-            tag::STATS => Reply::StatsGot(self.stats()),
-            tag::TERMINATE => Reply::Terminated,
-            tag::FLUSH => Reply::Flushed,
-            _ => Reply::Pong,
-        }
-    }
-
-    fn stats(&self) -> Counters {
-        let count = |(_, tag)| self.answered.get(usize::from(tag)).copied().unwrap_or_default();
-        match self.version {
-            Version::V1_3 => Counters::Eight(Counters::LISTED_1_3.map(count)),
-            Version::V1_4 => Counters::Ten(Counters::LISTED_1_4.map(count)),
-        }
-    }
-
-    /// Looks now and then whether answers can still come; and those who wait for a task and have gone wait no more.
+    /// Looks now and then whether answers can still come; and closes the connections of those who have let them wait for too long.
     fn sweep(&mut self) -> Result<(), store::Error> {
-        if self.clock.now() < self.sweep_at {
+        let now = self.clock.now();
+        if now < self.sweep_at {
             return Ok(());
         }
-        self.tasks.check()?;
-        self.sweep_at = self.clock.now().after(SWEEP);
-        self.post.sweep();
-        let is_gone = |(number, pending): (usize, &Pending)| match pending {
-            Pending::Answer(Ok(tag::LEND), address) if !address.is_open() => Some(number as u64),
-            _ => None,
-        };
-        let gone: Vec<u64> = self.pending.iter().filter_map(is_gone).collect();
-        if !gone.is_empty() {
-            self.put(Pending::Undo, tasks::Request::Withdraw { tickets: gone });
-            self.ask();
+        self.sweep_at = now.after(SWEEP);
+        self.desk.tasks().check()?;
+        for peer in std::mem::take(&mut self.late) {
+            let since = self.peers.peer(peer).and_then(|(seat, _)| seat.waiting_since());
+            match since.map(|since| since.after(ANSWER_WAITS_MAX) <= now) {
+                Some(true) => self.peers.close(peer),
+                Some(false) => self.late.push(peer),
+                None => {}
+            }
         }
         Ok(())
-    }
-
-    /// Leases of which nobody has heard go back.
-    fn take_back(&mut self) {
-        for Lease { token, key } in std::mem::take(&mut self.lost) {
-            self.put(Pending::Undo, tasks::Request::Undo { token, key });
-        }
-        self.ask();
     }
 }

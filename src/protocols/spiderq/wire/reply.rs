@@ -153,6 +153,22 @@ impl<'b> Reply<'b> {
         }
     }
 
+    /// How many bytes [`Reply::encode`] appends.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        const LENGTH: usize = size_of::<u32>();
+        1 + match self {
+            Self::Counted(_) => size_of::<u32>(),
+            Self::Lent { key, value, .. } => size_of::<u64>() + 2 * LENGTH + key.len() + value.len(),
+            Self::StatsGot(Counters::Eight(counters)) => size_of_val(counters),
+            Self::StatsGot(Counters::Ten(counters)) => size_of_val(counters),
+            Self::ValueFound(value) => LENGTH + value.len(),
+            Self::Error(Fault::Truncated { .. }) => 1 + 2 * size_of::<u32>(),
+            Self::Error(Fault::Offending { .. }) => 2,
+            _ => 0,
+        }
+    }
+
     /// The first byte.
     #[must_use]
     pub fn tag(&self) -> u8 {

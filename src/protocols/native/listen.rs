@@ -1,0 +1,148 @@
+//! Where peers connect to: `tcp://ADDRESS:PORT` and `ipc://PATH`, as libzmq writes them.
+//!
+//! ```text
+//! tcp://127.0.0.1:5557    tcp://*:5557 (all of IPv4)    tcp://[::1]:5557    tcp://127.0.0.1:* (a port of the system's choice)
+//! ipc:///run/spindle      ipc://@name (without a file)
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname, listen, socket_with,
+    sockopt,
+};
+
+use crate::limits::{ACCEPT_BACKLOG, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+use crate::protocols::sockets::{BindError, bind_error, occupied};
+
+const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
+
+/// Something that listens. Dropped, it does not any more, and its file is gone.
+#[derive(Debug)]
+pub struct Listener {
+    descriptor: OwnedFd,
+    endpoint: String,
+    is_tcp: bool,
+    /// The file to be removed.
+    path: Option<PathBuf>,
+}
+
+impl Listener {
+    /// Listens at an endpoint. A stale socket in the file system is replaced; one at which somebody still answers is in use.
+    ///
+    /// # Errors
+    /// [`BindError`] if nothing can listen there.
+    pub fn bind(endpoint: &str) -> Result<Self, BindError> {
+        let not_one = || BindError::NotAnEndpoint { endpoint: endpoint.to_owned() };
+        if let Some(error) = occupied(endpoint) {
+            return Err(error);
+        }
+        let failed = |errno: Errno| bind_error(endpoint, errno.raw_os_error());
+        match endpoint.split_once("://").filter(|(_, rest)| !rest.contains('\0')) {
+            Some(("tcp", rest)) => {
+                let (host, port) = rest.rsplit_once(':').ok_or_else(not_one)?;
+                let port = if port == "*" { 0 } else { port.parse().map_err(|_| not_one())? };
+                let host = address(host).ok_or_else(|| failed(Errno::ADDRNOTAVAIL))?;
+                Self::tcp(SocketAddr::new(host, port)).map_err(failed)
+            }
+            Some(("ipc", name)) if !matches!(name, "" | "*" | "@") => Self::ipc(name).map_err(failed),
+            _ => Err(not_one()),
+        }
+    }
+
+    fn tcp(address: SocketAddr) -> Result<Self, Errno> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let descriptor = socket_with(family, SocketType::STREAM, FLAGS, None)?;
+        // A server that starts again binds while connections of the one before it are still winding up.
+        sockopt::set_socket_reuseaddr(&descriptor, true)?;
+        bind(&descriptor, &address)?;
+        listen(&descriptor, ACCEPT_BACKLOG)?;
+        let bound = SocketAddr::try_from(getsockname(&descriptor)?)?;
+        Ok(Self { descriptor, endpoint: format!("tcp://{bound}"), is_tcp: true, path: None })
+    }
+
+    fn ipc(name: &str) -> Result<Self, Errno> {
+        let (address, path) = match name.strip_prefix('@') {
+            Some(name) => (SocketAddrUnix::new_abstract_name(name.as_bytes())?, None),
+            None => (SocketAddrUnix::new(name)?, Some(PathBuf::from(name))),
+        };
+        if let Some(path) = &path {
+            remove_stale(path)?;
+        }
+        let descriptor = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+        bind(&descriptor, &address)?;
+        listen(&descriptor, ACCEPT_BACKLOG)?;
+        Ok(Self { descriptor, endpoint: format!("ipc://{name}"), is_tcp: false, path })
+    }
+
+    /// Where it listens, with the port that the system chose.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// A connection that does not block, if one has come.
+    ///
+    /// # Errors
+    /// What the system says: it is out of descriptors or memory.
+    pub fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
+        loop {
+            match accept_with(&self.descriptor, FLAGS) {
+                Ok(descriptor) => {
+                    if self.is_tcp {
+                        // An option that is not taken costs time, and no connection.
+                        let _slower = prepare(&descriptor);
+                    }
+                    return Ok(Some(descriptor));
+                }
+                Err(Errno::AGAIN) => return Ok(None),
+                // The connection was gone before it was accepted, or a signal came.
+                Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // Somebody else may have removed it.
+            let _gone = rustix::fs::unlink(path);
+        }
+    }
+}
+
+/// Answers go out as they are written, and a host that has vanished is noticed.
+fn prepare(descriptor: &OwnedFd) -> Result<(), Errno> {
+    sockopt::set_tcp_nodelay(descriptor, true)?;
+    sockopt::set_tcp_keepidle(descriptor, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(descriptor, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(descriptor, KEEPALIVE_PROBES)?;
+    sockopt::set_socket_keepalive(descriptor, true)
+}
+
+fn address(host: &str) -> Option<IpAddr> {
+    match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(host) => host.parse().ok().map(IpAddr::V6),
+        None if host == "*" => Some(Ipv4Addr::UNSPECIFIED.into()),
+        None => host.parse().ok().map(IpAddr::V4),
+    }
+}
+
+/// Removes the socket that a server which is no more has left there. Nobody answers at it: that was tried before.
+fn remove_stale(path: &Path) -> Result<(), Errno> {
+    match rustix::fs::unlink(path) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

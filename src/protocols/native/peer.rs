@@ -1,0 +1,213 @@
+//! One connection.
+//!
+//! ```text
+//! Shaking ──► Open ──► (the peer closes, or the connection breaks) gone
+//!    │          │ a fault, or the end of the server
+//!    └──────────┴──► Parting: what is left is sent, then our end is closed, and what still comes is thrown away ──► gone
+//! ```
+//! Parting, and not closing at once: the system would otherwise tell the peer that the connection was broken, and throw away
+//! what it has not read yet.
+
+use std::os::fd::OwnedFd;
+
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+
+use super::inbox::{Came, Inbox};
+use super::outbox::Outbox;
+use crate::limits::OUTBOX_BYTES_MAX;
+use crate::zmtp::{Bounds, Cutter, Fault, Handshake, Left, Messages, SocketType, Step};
+
+/// How far a connection is.
+#[derive(Debug)]
+enum Stage {
+    Shaking(Handshake),
+    Open,
+    /// `true`: our end is closed.
+    Parting(bool),
+}
+
+/// Why nothing more comes from a peer.
+#[derive(Debug)]
+pub(super) enum End {
+    /// It has closed the connection, or it broke.
+    Gone,
+    /// It did what it must not. What it sent before is good.
+    Fault(Fault),
+}
+
+impl From<Errno> for End {
+    fn from(_: Errno) -> Self {
+        Self::Gone
+    }
+}
+
+/// A connection, and what whoever serves keeps for it.
+#[derive(Debug)]
+pub(super) struct Peer<S> {
+    descriptor: OwnedFd,
+    stage: Stage,
+    inbox: Inbox,
+    cutter: Cutter,
+    pub(super) outbox: Outbox,
+    pub(super) state: S,
+    /// Tells it from others that have or had its place.
+    pub(super) generation: u32,
+    /// What the system has been asked to tell of.
+    pub(super) interest: EventFlags,
+    /// No more is received until it has read.
+    paused: bool,
+    /// It takes nothing any more. What it has sent before is still received.
+    broken: bool,
+    /// It is in the list of those whose outboxes are to be flushed.
+    pub(super) touched: bool,
+    /// It is in the list of those who have sent more than was taken.
+    pub(super) queued: bool,
+    /// What inbox and outbox counted when they were last added up, in bytes.
+    pub(super) counted: usize,
+}
+
+impl<S> Peer<S> {
+    /// Greets a peer that has just connected.
+    pub(super) fn greet(descriptor: OwnedFd, state: S, generation: u32) -> Self {
+        let mut outbox = Outbox::default();
+        let handshake = Handshake::begin(SocketType::Router, outbox.bytes_mut());
+        Self {
+            descriptor,
+            stage: Stage::Shaking(handshake),
+            inbox: Inbox::default(),
+            cutter: Cutter::default(),
+            outbox,
+            state,
+            generation,
+            interest: EventFlags::IN,
+            paused: false,
+            broken: false,
+            touched: false,
+            queued: false,
+            counted: 0,
+        }
+    }
+
+    pub(super) fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open)
+    }
+
+    pub(super) fn is_parting(&self) -> bool {
+        matches!(self.stage, Stage::Parting(_))
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// What it takes in memory, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.inbox.capacity() + self.outbox.len()
+    }
+
+    /// Receives what is there, if any is expected, and cuts it into at most `most` messages. What is left is to be kept with
+    /// [`Peer::keep`]; in case of an end there is nothing to keep, but the messages before it are good.
+    pub(super) fn take(
+        &mut self,
+        readable: bool,
+        (bounds, most): (&Bounds, usize),
+        shared: &mut Vec<u8>,
+        messages: &mut Messages,
+    ) -> Result<Left, End> {
+        messages.clear();
+        let end = if readable { self.inbox.receive(&self.descriptor, shared)? } else { Came::Bytes };
+        if !readable {
+            shared.clear();
+        }
+        match (&mut self.stage, end) {
+            (_, Came::End) => Err(End::Gone),
+            (Stage::Parting(_), Came::Bytes) => {
+                let rest = self.inbox.unused(shared).len();
+                Ok(Left { begun: rest..rest, rest })
+            }
+            (Stage::Open, Came::Bytes) => self.cut(0, (bounds, most), shared, messages),
+            (Stage::Shaking(handshake), Came::Bytes) => {
+                let bytes = self.inbox.unused(shared);
+                let (taken, step) = handshake.advance(bytes, self.outbox.bytes_mut()).map_err(End::Fault)?;
+                match step {
+                    Step::More => Ok(Left { begun: taken..taken, rest: taken }),
+                    Step::Done(_) => {
+                        self.stage = Stage::Open;
+                        self.cut(taken, (bounds, most), shared, messages)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Cuts what is not used, from `start` on.
+    fn cut(
+        &mut self,
+        start: usize,
+        (bounds, most): (&Bounds, usize),
+        shared: &[u8],
+        messages: &mut Messages,
+    ) -> Result<Left, End> {
+        let bytes = self.inbox.unused(shared).get(start..).unwrap_or_default();
+        let left = self.cutter.cut(bytes, bounds, most, messages, self.outbox.bytes_mut());
+        messages.shift(start);
+        let left = left.map_err(End::Fault)?;
+        Ok(Left { begun: left.begun.start + start..left.begun.end + start, rest: left.rest + start })
+    }
+
+    /// The bytes that messages were cut from, and what whoever serves needs to handle them.
+    pub(super) fn parts<'b>(&'b mut self, shared: &'b [u8]) -> (&'b [u8], &'b mut S, &'b mut Outbox) {
+        (self.inbox.unused(shared), &mut self.state, &mut self.outbox)
+    }
+
+    /// Keeps what was left. Whether anything is in the inbox that was not looked at.
+    pub(super) fn keep(&mut self, left: &Left, shared: &[u8]) -> bool {
+        let more = left.rest < self.inbox.unused(shared).len();
+        self.inbox.keep(left, shared);
+        more
+    }
+
+    /// Whether anything is in the inbox.
+    pub(super) fn holds_input(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// Has the system take what it takes of the outbox, and closes our end of a connection that is parting. True: the outbox was
+    /// too full and has room again.
+    pub(super) fn flush(&mut self) -> bool {
+        let was_full = self.paused || self.outbox.len() > OUTBOX_BYTES_MAX;
+        self.broken |= self.outbox.flush(&self.descriptor).is_err();
+        if self.broken {
+            self.outbox.discard();
+        }
+        self.paused = was_full && self.outbox.len() > OUTBOX_BYTES_MAX / 2;
+        if let Stage::Parting(closed @ false) = &mut self.stage
+            && self.outbox.is_empty()
+        {
+            *closed = true;
+            // It fails if the connection is gone, which is heard of otherwise.
+            let _gone = shutdown(&self.descriptor, Shutdown::Write);
+        }
+        was_full && !self.paused
+    }
+
+    /// What the system is to tell of.
+    pub(super) fn wanted(&self) -> EventFlags {
+        let reading = if self.paused { EventFlags::RDHUP } else { EventFlags::IN };
+        if self.outbox.is_empty() { reading } else { reading | EventFlags::OUT }
+    }
+
+    /// Takes no more requests.
+    pub(super) fn part(&mut self) {
+        if !self.is_parting() {
+            self.stage = Stage::Parting(false);
+            self.paused = false;
+        }
+    }
+}

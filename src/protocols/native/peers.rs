@@ -1,0 +1,476 @@
+//! The connections of one thread.
+//!
+//! ```text
+//! wait ─► drained: outboxes that have room again ─► receive: a turn of one peer, as often as there are turns
+//!      ─► outbox: answers ─► flush ─► gone: what peers that have left had with us
+//! ```
+//! The system tells of a descriptor as long as there is something to do, so nothing is forgotten if a turn is not taken; what
+//! was received and not taken is in a list of its own.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use slab::Slab;
+
+use super::listen::Listener;
+use super::outbox::Outbox;
+use super::peer::{End, Peer};
+use crate::clock::Now;
+use crate::limits::{ACCEPT_BURST, CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, READY_EVENTS, RECEIVE_BYTES};
+use crate::protocols::sockets::Bell;
+use crate::zmtp::{Bounds, Messages};
+
+/// How long nothing is accepted when the system has no room for it.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long it is not said again that there is no room.
+const WARNING_PAUSE: Duration = Duration::from_secs(10);
+/// How the system names the bell: no connection has this place.
+const BELL: u64 = u64::MAX;
+/// How the system names the listeners.
+const LISTENERS: u64 = u64::MAX - 1;
+
+/// A connection; none is ever called the same, as long as fewer than 4,000 million came since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeerId {
+    slot: u32,
+    generation: u32,
+}
+
+impl PeerId {
+    fn new(slot: usize, generation: u32) -> Self {
+        Self { slot: u32::try_from(slot).expect("connections are bounded"), generation }
+    }
+
+    fn data(self) -> epoll::EventData {
+        epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.slot))
+    }
+
+    fn of(data: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
+        Self { slot: data as u32, generation: (data >> 32) as u32 }
+    }
+}
+
+/// What a peer that has left had with whoever serves.
+#[derive(Debug)]
+pub struct Gone<S> {
+    /// Who it was.
+    pub id: PeerId,
+    /// What was kept for it.
+    pub state: S,
+    /// How many bytes that were sent to it the system had taken ([`Outbox::end`]).
+    pub sent: u64,
+}
+
+/// All connections of a thread, with `S` for each of them.
+pub struct Peers<S> {
+    epoll: OwnedFd,
+    bell: Bell,
+    bounds: Bounds,
+    listeners: Vec<Listener>,
+    /// Nothing is accepted until then.
+    accept_at: Option<Now>,
+    /// When it was last said that there is no room for a connection.
+    warned_at: Option<Now>,
+    /// What the clock read before the last wait.
+    now: Now,
+    peers: Slab<Peer<S>>,
+    generation: u32,
+    /// Who has to be through with the handshake, or gone, and when.
+    deadlines: VecDeque<(Now, PeerId)>,
+    /// From whom there is something to receive.
+    turns: VecDeque<PeerId>,
+    /// Who has sent more than was taken.
+    backlog: VecDeque<PeerId>,
+    /// How many of these get a turn before the next wait.
+    backlog_turns: usize,
+    /// Whose outboxes have something new.
+    touched: VecDeque<PeerId>,
+    drained: Vec<PeerId>,
+    gone: Vec<Gone<S>>,
+    /// What all inboxes and outboxes take, in bytes.
+    bytes: usize,
+    /// What came last, from whoever it was.
+    shared: Vec<u8>,
+    messages: Messages,
+}
+
+impl<S: Default> Peers<S> {
+    /// No connections yet. Waiting for them ends when the bell rings; messages have these bounds.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn new(bell: &Bell, bounds: Bounds) -> Result<Self, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        Ok(Self {
+            epoll,
+            bell: bell.clone(),
+            bounds,
+            listeners: Vec::new(),
+            accept_at: None,
+            warned_at: None,
+            now: Now::from_nanos(0),
+            peers: Slab::new(),
+            generation: 0,
+            deadlines: VecDeque::new(),
+            turns: VecDeque::new(),
+            backlog: VecDeque::new(),
+            backlog_turns: 0,
+            touched: VecDeque::new(),
+            drained: Vec::new(),
+            gone: Vec::new(),
+            bytes: 0,
+            shared: Vec::with_capacity(RECEIVE_BYTES),
+            messages: Messages::default(),
+        })
+    }
+
+    /// Accepts who connects there.
+    ///
+    /// # Errors
+    /// If the system has no memory left for it.
+    pub fn listen(&mut self, listener: Listener) -> Result<(), Errno> {
+        epoll::add(&self.epoll, &listener, epoll::EventData::new_u64(LISTENERS), epoll::EventFlags::IN)?;
+        self.listeners.push(listener);
+        Ok(())
+    }
+
+    /// Takes over a connection that was just accepted.
+    pub fn adopt(&mut self, descriptor: OwnedFd, now: Now) {
+        self.generation = self.generation.wrapping_add(1);
+        let peer = Peer::greet(descriptor, S::default(), self.generation);
+        let entry = self.peers.vacant_entry();
+        let id = PeerId::new(entry.key(), self.generation);
+        // Without it nothing would ever be heard of the connection: it is closed.
+        if epoll::add(&self.epoll, peer.descriptor(), id.data(), peer.interest).is_ok() {
+            entry.insert(peer);
+            self.deadlines.push_back((now.after(HANDSHAKE_TIMEOUT), id));
+            self.touch(id);
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
+    // ------------------------------------------------------------------------------------------------------- waiting
+
+    /// Waits until there is something to do, the bell rings, or the time is up; accepts who has come, and sends what can be sent.
+    /// Whether the bell has rung: it is silent then.
+    ///
+    /// # Panics
+    /// If the system cannot wait.
+    pub fn wait(&mut self, timeout: Option<Duration>, now: Now) -> bool {
+        self.now = now;
+        self.end_those_who_are_late(now);
+        self.flush();
+        let idle = self.backlog.is_empty() && self.drained.is_empty() && self.gone.is_empty();
+        let timeout = if idle { self.shortened(timeout, now) } else { Some(Duration::ZERO) };
+        self.turns.clear();
+        self.backlog_turns = self.backlog.len();
+        let mut room = [const { MaybeUninit::uninit() }; READY_EVENTS];
+        let events: &[epoll::Event] = match epoll::wait(&self.epoll, &mut room[..], timeout.map(timespec).as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => &[],
+            Err(error) => panic!("waiting for connections: {error}"),
+        };
+        let mut rung = false;
+        for event in events {
+            match event.data.u64() {
+                BELL => {
+                    self.bell.silence();
+                    rung = true;
+                }
+                LISTENERS => self.accept(now),
+                data => self.note(PeerId::of(data), event.flags),
+            }
+        }
+        rung
+    }
+
+    /// What an event says of a peer.
+    fn note(&mut self, id: PeerId, flags: epoll::EventFlags) {
+        let Some(peer) = get(&mut self.peers, id) else { return };
+        if peer.is_paused()
+            && flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+        {
+            self.forget(id);
+            return;
+        }
+        if flags.contains(epoll::EventFlags::OUT) {
+            self.touch(id);
+        }
+        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+            self.turns.push_back(id);
+        }
+    }
+
+    fn shortened(&self, timeout: Option<Duration>, now: Now) -> Option<Duration> {
+        let next = self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.accept_at).min();
+        let left = next.map(|next| Duration::from_nanos(next.nanos().saturating_sub(now.nanos())));
+        timeout.into_iter().chain(left).min()
+    }
+
+    fn end_those_who_are_late(&mut self, now: Now) {
+        while let Some((_, id)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
+            if get(&mut self.peers, id).is_some_and(|peer| !peer.is_open()) {
+                self.forget(id);
+            }
+        }
+        if self.accept_at.take_if(|at| *at <= now).is_some() {
+            self.set_accepting(true);
+        }
+    }
+
+    fn set_accepting(&mut self, accepting: bool) {
+        let flags = if accepting { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
+        for listener in &self.listeners {
+            let changed = epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(LISTENERS), flags);
+            changed.expect("the listener was added");
+        }
+    }
+
+    fn accept(&mut self, now: Now) {
+        for number in 0..self.listeners.len() {
+            for _ in 0..ACCEPT_BURST {
+                let Some(listener) = self.listeners.get(number) else { break };
+                let accepted = if self.peers.len() < CONNECTIONS_MAX { listener.accept() } else { Err(Errno::MFILE) };
+                match accepted {
+                    Ok(Some(descriptor)) => self.adopt(descriptor, now),
+                    Ok(None) => break,
+                    Err(error) => return self.pause_accepting(error, now),
+                }
+            }
+        }
+    }
+
+    /// Those who want to connect wait where the system keeps them.
+    fn pause_accepting(&mut self, error: Errno, now: Now) {
+        if self.warned_at.is_none_or(|at| at.after(WARNING_PAUSE) <= now) {
+            self.warned_at = Some(now);
+            let count = self.peers.len();
+            tracing::warn!(
+                "no further connection beside {count}: {error}; raise the limit of open files, or connect less"
+            );
+        }
+        self.accept_at = Some(now.after(ACCEPT_PAUSE));
+        self.set_accepting(false);
+    }
+
+    // ----------------------------------------------------------------------------------------------------- receiving
+
+    /// One turn of a peer: hands at most `most` of its messages to `handle`, with the bytes that they lie in. None: nobody has a
+    /// turn before the next wait.
+    ///
+    /// A peer whose outbox is too full has none.
+    pub fn receive(
+        &mut self,
+        most: usize,
+        handle: impl FnOnce(PeerId, &mut S, &mut Outbox, &Messages, &[u8]),
+    ) -> Option<()> {
+        let (id, readable) = self.next_turn()?;
+        let Self { peers, bounds, shared, messages, .. } = self;
+        let Some(peer) = get(peers, id).filter(|peer| !peer.is_paused()) else { return Some(()) };
+        let left = peer.take(readable, (bounds, most), shared, messages);
+        if !messages.is_empty() {
+            let (bytes, state, outbox) = peer.parts(shared);
+            handle(id, state, outbox, messages, bytes);
+        }
+        match left {
+            Ok(left) => {
+                let unseen = peer.keep(&left, shared);
+                let answered = !peer.outbox.is_empty();
+                if unseen && messages.len() == most {
+                    self.queue(id);
+                }
+                if answered {
+                    self.touch(id);
+                }
+                self.settle(id);
+            }
+            Err(End::Gone) => self.forget(id),
+            Err(End::Fault(fault)) => {
+                tracing::debug!("a connection ends: {fault}");
+                self.part(id);
+            }
+        }
+        Some(())
+    }
+
+    fn next_turn(&mut self) -> Option<(PeerId, bool)> {
+        if self.backlog_turns > 0 {
+            self.backlog_turns -= 1;
+            let id = self.backlog.pop_front()?;
+            if let Some(peer) = get(&mut self.peers, id) {
+                peer.queued = false;
+            }
+            return Some((id, false));
+        }
+        while let Some(id) = self.turns.pop_front() {
+            // What was received before comes first, also before an end.
+            if get(&mut self.peers, id).is_some_and(|peer| !peer.queued) {
+                return Some((id, true));
+            }
+        }
+        None
+    }
+
+    fn queue(&mut self, id: PeerId) {
+        if let Some(peer) = get(&mut self.peers, id).filter(|peer| !peer.queued) {
+            peer.queued = true;
+            self.backlog.push_back(id);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------------- sending
+
+    /// What is kept for a peer, and where answers to it go; they are sent with the next flush. None if it has left.
+    pub fn peer(&mut self, id: PeerId) -> Option<(&mut S, &mut Outbox)> {
+        let peer = get(&mut self.peers, id).filter(|peer| peer.is_open())?;
+        if !peer.touched {
+            peer.touched = true;
+            self.touched.push_back(id);
+        }
+        Some((&mut peer.state, &mut peer.outbox))
+    }
+
+    /// A peer of which the outbox was too full and has room again.
+    pub fn drained(&mut self) -> Option<PeerId> {
+        self.drained.pop()
+    }
+
+    /// Sends what can be sent of what is new.
+    pub fn flush(&mut self) {
+        // In the order in which they were touched: who was answered first hears first.
+        while let Some(id) = self.touched.pop_front() {
+            let Some(peer) = get(&mut self.peers, id) else { continue };
+            peer.touched = false;
+            if peer.flush() {
+                self.drained.push(id);
+                self.queue_what_is_held(id);
+            }
+            self.settle(id);
+        }
+        while self.bytes as u64 > HELD_BYTES_MAX && self.end_the_largest() {}
+    }
+
+    /// A peer that was paused may have sent whole messages that were not looked at.
+    fn queue_what_is_held(&mut self, id: PeerId) {
+        if get(&mut self.peers, id).is_some_and(|peer| peer.holds_input()) {
+            self.queue(id);
+        }
+    }
+
+    /// Whether the system has taken everything that goes to peers who have not left.
+    #[must_use]
+    pub fn is_all_sent(&self) -> bool {
+        self.peers.iter().all(|(_, peer)| !peer.is_open() || peer.outbox.is_empty())
+    }
+
+    fn touch(&mut self, id: PeerId) {
+        if let Some(peer) = get(&mut self.peers, id).filter(|peer| !peer.touched) {
+            peer.touched = true;
+            self.touched.push_back(id);
+        }
+    }
+
+    /// Counts what a peer holds, and asks the system to tell of what concerns it now.
+    fn settle(&mut self, id: PeerId) {
+        let Some(peer) = get(&mut self.peers, id) else { return };
+        self.bytes = self.bytes - peer.counted + peer.bytes();
+        peer.counted = peer.bytes();
+        let wanted = peer.wanted();
+        if wanted != peer.interest && !peer.touched {
+            peer.interest = wanted;
+            if epoll::modify(&self.epoll, peer.descriptor(), id.data(), wanted).is_err() {
+                self.forget(id);
+            }
+        }
+    }
+
+    // -------------------------------------------------------------------------------------------------------- leaving
+
+    /// What a peer that has left had with us.
+    pub fn gone(&mut self) -> Option<Gone<S>> {
+        self.gone.pop()
+    }
+
+    /// Closes a connection.
+    fn forget(&mut self, id: PeerId) {
+        if get(&mut self.peers, id).is_none() {
+            return;
+        }
+        let peer = self.peers.remove(id.slot as usize);
+        self.bytes -= peer.counted;
+        if !peer.is_parting() {
+            self.gone.push(Gone { id, state: peer.state, sent: peer.outbox.sent() });
+        }
+    }
+
+    /// Takes nothing more from a peer, and closes the connection when it has read what was sent before.
+    fn part(&mut self, id: PeerId) {
+        let Some(peer) = get(&mut self.peers, id) else { return };
+        if !peer.is_parting() {
+            peer.part();
+            self.gone.push(Gone { id, state: std::mem::take(&mut peer.state), sent: peer.outbox.sent() });
+            self.deadlines.push_back((self.now.after(HANDSHAKE_TIMEOUT), id));
+        }
+        self.touch(id);
+    }
+
+    /// Accepts nobody any more, and parts with all. They are gone when they have read what was sent before.
+    pub fn part_all(&mut self) {
+        self.stop_accepting();
+        let all: Vec<PeerId> = self.peers.iter().map(|(slot, peer)| PeerId::new(slot, peer.generation)).collect();
+        for id in all {
+            self.part(id);
+        }
+    }
+
+    /// Listens no more. Those who are connected are served.
+    pub fn stop_accepting(&mut self) {
+        self.listeners.clear();
+        self.accept_at = None;
+    }
+
+    /// Closes a connection at once.
+    pub fn close(&mut self, id: PeerId) {
+        self.forget(id);
+    }
+
+    fn end_the_largest(&mut self) -> bool {
+        let largest = self.peers.iter().max_by_key(|(_, peer)| peer.counted);
+        let Some((slot, peer)) = largest else { return false };
+        tracing::warn!(
+            "{} bytes lie in connections: the one with {} of them, of a peer that does not read or does not finish a message, \
+             is closed",
+            self.bytes,
+            peer.counted
+        );
+        let id = PeerId::new(slot, peer.generation);
+        self.forget(id);
+        true
+    }
+}
+
+/// The peer of this name, if it is there.
+fn get<S>(peers: &mut Slab<Peer<S>>, id: PeerId) -> Option<&mut Peer<S>> {
+    peers.get_mut(id.slot as usize).filter(|peer| peer.generation == id.generation)
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }
+}

@@ -1,0 +1,377 @@
+//! Peers over real sockets of this host, spoken to byte by byte.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+use super::{Gone, Listener, PeerId, Peers};
+use crate::clock::Now;
+use crate::limits::{HANDSHAKE_TIMEOUT, OUTBOX_BYTES_MAX};
+use crate::protocols::sockets::{Bell, BindError};
+use crate::zmtp::{Bounds, Command, Handshake, Part, SocketType, encode_error, encode_frame};
+
+const BOUNDS: Bounds = Bounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+
+/// A server that gives back every message, and counts those of each peer.
+struct Echo {
+    peers: Peers<u32>,
+    bell: Bell,
+    now: Now,
+    address: String,
+    /// Who has sent something, in the order of coming.
+    heard: Vec<PeerId>,
+    gone: Vec<Gone<u32>>,
+}
+
+impl Echo {
+    fn start() -> Self {
+        let bell = Bell::new().unwrap();
+        let mut peers = Peers::new(&bell, BOUNDS).unwrap();
+        let listener = Listener::bind("tcp://127.0.0.1:*").unwrap();
+        let address = listener.endpoint().strip_prefix("tcp://").unwrap().to_owned();
+        peers.listen(listener).unwrap();
+        Self { peers, bell, now: Now::from_millis(1), address, heard: Vec::new(), gone: Vec::new() }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// One pass of the loop.
+    fn pass(&mut self) -> bool {
+        let rung = self.peers.wait(PATIENCE, self.now);
+        let heard = &mut self.heard;
+        let echo = |id, count: &mut u32, outbox: &mut super::Outbox, messages: &crate::zmtp::Messages, bytes: &[u8]| {
+            for message in messages.iter(bytes) {
+                *count += 1;
+                heard.push(id);
+                let last = message.frames().len() - 1;
+                message.frames().enumerate().for_each(|(number, frame)| outbox.push(frame, number < last));
+            }
+        };
+        let mut echo = echo;
+        while self.peers.receive(4, &mut echo).is_some() {}
+        self.peers.flush();
+        while self.peers.drained().is_some() {}
+        while let Some(gone) = self.peers.gone() {
+            self.gone.push(gone);
+        }
+        rung
+    }
+
+    /// Passes until so many messages were heard.
+    fn hear(&mut self, count: usize) {
+        while self.heard.len() < count {
+            self.pass();
+        }
+    }
+}
+
+/// What a socket of this kind says until it is ready.
+fn introduction(kind: SocketType) -> Vec<u8> {
+    let (mut said, mut theirs) = (Vec::new(), Vec::new());
+    let mut handshake = Handshake::begin(kind, &mut said);
+    let _other = Handshake::begin(SocketType::Router, &mut theirs);
+    handshake.advance(&theirs, &mut said).unwrap();
+    said
+}
+
+fn message(frames: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frames.iter().enumerate().for_each(|(number, frame)| encode_frame(&mut bytes, frame, number + 1 < frames.len()));
+    bytes
+}
+
+/// What the server says until it is ready.
+fn introduced(stream: &mut TcpStream) {
+    let length = introduction(SocketType::Router).len();
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(bytes, introduction(SocketType::Router));
+}
+
+fn expect(stream: &mut TcpStream, bytes: &[u8]) {
+    let mut got = vec![0; bytes.len()];
+    stream.read_exact(&mut got).unwrap();
+    assert_eq!(got, bytes);
+}
+
+#[test]
+fn endpoints_that_cannot_be_had_are_refused_with_their_reason() {
+    let refusal = |endpoint: &str| Listener::bind(endpoint).unwrap_err();
+    let first = Listener::bind("tcp://127.0.0.1:*").unwrap();
+    assert!(matches!(refusal(first.endpoint()), BindError::InUse { .. }));
+    let long = format!("ipc:///tmp/{}", "long".repeat(40));
+    assert!(matches!(refusal(&long), BindError::PathTooLong { .. }));
+    let nonsense =
+        ["nonsense", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:70000", "udp://127.0.0.1:5", "ipc://", "ipc://a\0b"];
+    for nonsense in nonsense {
+        assert!(matches!(refusal(nonsense), BindError::NotAnEndpoint { .. }), "{nonsense}");
+    }
+    for elsewhere in ["tcp://192.0.2.1:5555", "tcp://localhost:5555", "tcp://::1:5555"] {
+        assert!(matches!(refusal(elsewhere), BindError::NoSuchAddress { .. }), "{elsewhere}");
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    assert!(matches!(refusal(&format!("ipc://{}", file.path().display())), BindError::NoSocket { .. }));
+    assert!(file.path().exists());
+    assert!(matches!(refusal("ipc:///nonexistent/socket"), BindError::System { .. }));
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let endpoint = format!("ipc://{}", path.display());
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "nobody has removed it");
+    let listener = Listener::bind(&endpoint).unwrap();
+    assert_eq!(listener.endpoint(), endpoint);
+    assert!(matches!(Listener::bind(&endpoint), Err(BindError::InUse { .. })));
+    UnixStream::connect(&path).unwrap();
+    assert!(listener.accept().unwrap().is_some());
+    drop(listener);
+    assert!(!path.exists());
+}
+
+#[test]
+fn it_does_not_matter_how_what_a_peer_sends_is_split() {
+    let mut echo = Echo::start();
+    let sent = [introduction(SocketType::Dealer), message(&[b"cookie", b"", &[7; 300]])].concat();
+    for size in [1, 2, 3, 7, 63, 64, 65, 100, sent.len()] {
+        let mut stream = echo.connect();
+        for part in sent.chunks(size) {
+            stream.write_all(part).unwrap();
+            echo.pass();
+        }
+        echo.hear(1);
+        introduced(&mut stream);
+        expect(&mut stream, &message(&[b"cookie", b"", &[7; 300]]));
+        echo.heard.clear();
+    }
+    while echo.gone.len() < 9 {
+        echo.pass();
+    }
+    assert!(echo.peers.is_empty());
+    assert!(echo.gone.iter().all(|gone| gone.state == 1));
+}
+
+#[test]
+fn requests_of_a_peer_that_closes_are_handled_before_it_is_gone() {
+    let mut echo = Echo::start();
+    let mut stream = echo.connect();
+    stream.write_all(&introduction(SocketType::Req)).unwrap();
+    stream.write_all(&message(&[b"", b"x"]).repeat(1_000)).unwrap();
+    introduced_while(&mut echo, &mut stream);
+    drop(stream);
+    while echo.gone.is_empty() {
+        echo.pass();
+    }
+    assert_eq!((echo.heard.len(), echo.gone[0].state), (1_000, 1_000));
+}
+
+/// Passes until the server has introduced itself.
+fn introduced_while(echo: &mut Echo, stream: &mut TcpStream) {
+    while echo.peers.is_empty() || echo.heard.is_empty() {
+        echo.pass();
+    }
+    introduced(stream);
+}
+
+#[test]
+fn who_is_no_such_peer_is_told_and_parted_with() {
+    let mut echo = Echo::start();
+    let mut stream = echo.connect();
+    stream.write_all(&introduction(SocketType::Sub)).unwrap();
+    while echo.gone.is_empty() {
+        echo.pass();
+    }
+    let mut said = Vec::new();
+    let mut reader = stream.try_clone().unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    reader.read_to_end(&mut said).unwrap();
+    let reason = "a SUB socket does not talk to a ROUTER socket";
+    let mut error = Vec::new();
+    encode_error(&mut error, reason);
+    assert!(said.ends_with(&error), "{:?}", said.escape_ascii().to_string());
+    while !echo.peers.is_empty() {
+        echo.pass();
+    }
+    for bytes in [&b"\x01\0"[..], b"\xff\0\0\0\0\0\0\0\x01\x7f\x01\x05", b"GET / HTTP/1.1\r\n\r\n"] {
+        let mut stream = echo.connect();
+        stream.write_all(bytes).unwrap();
+        let mut said = Vec::new();
+        echo.gone.clear();
+        while echo.gone.is_empty() {
+            echo.pass();
+        }
+        stream.read_to_end(&mut said).unwrap();
+        assert!(said.len() <= 64, "a greeting, and no more");
+    }
+}
+
+#[test]
+fn a_frame_that_is_too_long_ends_the_connection_and_what_came_before_is_answered() {
+    let mut echo = Echo::start();
+    let mut stream = echo.connect();
+    stream.write_all(&introduction(SocketType::Dealer)).unwrap();
+    stream.write_all(&message(&[b"good"])).unwrap();
+    stream.write_all(b"\x02\0\0\0\0\xff\0\0\0 and so on").unwrap();
+    while echo.gone.is_empty() {
+        echo.pass();
+    }
+    introduced(&mut stream);
+    expect(&mut stream, &message(&[b"good"]));
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty());
+    assert!(echo.peers.peer(echo.gone[0].id).is_none(), "nothing is sent to it any more");
+}
+
+#[test]
+fn a_ping_is_answered_also_in_the_middle_of_a_message() {
+    let mut echo = Echo::start();
+    let mut stream = echo.connect();
+    stream.write_all(&introduction(SocketType::Dealer)).unwrap();
+    stream.write_all(b"\x01\x01a\x04\x0a\x04PING\0\x00abc\x00\x01b").unwrap();
+    echo.hear(1);
+    introduced(&mut stream);
+    let mut bytes = [0; 16];
+    stream.read_exact(&mut bytes).unwrap();
+    let (part, length) = Part::decode(&bytes, 100).unwrap().unwrap();
+    assert_eq!(part, Part::Command(Command::Pong));
+    assert_eq!(bytes[length..], message(&[b"a", b"b"])[..]);
+}
+
+#[test]
+fn of_a_peer_that_does_not_read_no_more_is_taken_until_it_does() {
+    const MESSAGES: usize = 400;
+    let mut echo = Echo::start();
+    let mut stream = echo.connect();
+    let body = vec![7; 100_000];
+    let mut sent = [introduction(SocketType::Dealer), message(&[&body]).repeat(MESSAGES)].concat();
+    stream.set_nonblocking(true).unwrap();
+    // Until neither side moves any more: it has written what there is room for, and is not read from.
+    let mut stuck = 0;
+    while stuck < 20 && !sent.is_empty() {
+        match stream.write(&sent) {
+            Ok(count) => {
+                sent.drain(..count);
+                stuck = 0;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => stuck += 1,
+            Err(error) => panic!("{error}"),
+        }
+        echo.bell.ring();
+        echo.pass();
+    }
+    let heard = echo.heard.len();
+    assert!(heard < MESSAGES, "it went on taking");
+    let (_, outbox) = echo.peers.peer(echo.heard[0]).unwrap();
+    assert!(outbox.len() <= 2 * OUTBOX_BYTES_MAX, "{}", outbox.len());
+    // Another one is served meanwhile.
+    let mut other = echo.connect();
+    other.write_all(&[introduction(SocketType::Req), message(&[b"", b"other"])].concat()).unwrap();
+    while echo.heard.len() == heard {
+        echo.pass();
+    }
+    introduced(&mut other);
+    expect(&mut other, &message(&[b"", b"other"]));
+    // Now it reads, and gets everything.
+    let expected = introduction(SocketType::Router).len() + message(&[&body]).len() * MESSAGES;
+    let (mut got, mut some) = (0, vec![0; 1 << 20]);
+    while got < expected {
+        if let Ok(count) = stream.write(&sent) {
+            sent.drain(..count);
+        }
+        got += stream.read(&mut some).unwrap_or(0);
+        echo.bell.ring();
+        echo.pass();
+    }
+    assert_eq!(echo.heard.len(), MESSAGES + 1);
+}
+
+#[test]
+fn who_is_slow_with_the_handshake_is_closed() {
+    let mut echo = Echo::start();
+    let mut silent = echo.connect();
+    let mut trickling = echo.connect();
+    trickling.write_all(&introduction(SocketType::Req)[..70]).unwrap();
+    while echo.peers.len() < 2 {
+        echo.pass();
+    }
+    let mut good = echo.connect();
+    good.write_all(&[introduction(SocketType::Req), message(&[b"", b"x"])].concat()).unwrap();
+    echo.hear(1);
+    echo.now = echo.now.after(HANDSHAKE_TIMEOUT);
+    echo.bell.ring();
+    assert!(echo.pass());
+    assert_eq!((echo.gone.len(), echo.peers.len()), (2, 1));
+    for stream in [&mut silent, &mut trickling] {
+        // What it sent, and the end; or that it is broken, if something of ours had not been read.
+        let _ended = stream.read_to_end(&mut Vec::new());
+    }
+    good.write_all(&message(&[b"", b"y"])).unwrap();
+    echo.hear(2);
+}
+
+#[test]
+fn what_was_not_taken_by_the_system_is_told_when_a_peer_is_gone() {
+    let mut echo = Echo::start();
+    let mut stream = echo.connect();
+    stream.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
+    echo.hear(1);
+    let id = echo.heard[0];
+    let (count, outbox) = echo.peers.peer(id).unwrap();
+    *count = 77;
+    outbox.push(&vec![0; 64 << 20], false);
+    let end = outbox.end();
+    echo.peers.flush();
+    drop(stream);
+    while echo.gone.is_empty() {
+        echo.pass();
+    }
+    let gone = echo.gone.pop().unwrap();
+    assert_eq!((gone.id, gone.state), (id, 77));
+    assert!(gone.sent < end, "{} of {end}", gone.sent);
+    assert!(echo.peers.peer(id).is_none());
+    let mut next = echo.connect();
+    next.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
+    echo.hear(2);
+    assert_ne!(echo.heard[1], id, "its place is taken, its name is not");
+}
+
+#[test]
+fn all_are_parted_with_when_they_have_read_what_was_sent() {
+    let mut echo = Echo::start();
+    let mut streams: Vec<TcpStream> = (0..5).map(|_| echo.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(&[introduction(SocketType::Dealer), message(&[&[7; 100_000]])].concat()).unwrap();
+    }
+    echo.hear(5);
+    echo.peers.part_all();
+    // What comes now is thrown away, and does not break the connection.
+    streams.iter_mut().for_each(|stream| stream.write_all(&message(&[b"late"])).unwrap());
+    let readers: Vec<_> = streams
+        .into_iter()
+        .map(|mut stream| {
+            let mut all = Vec::new();
+            echo.pass();
+            stream.read_to_end(&mut all).unwrap();
+            all
+        })
+        .collect();
+    for all in readers {
+        assert_eq!(all, [introduction(SocketType::Router), message(&[&[7; 100_000]])].concat());
+    }
+    while !echo.peers.is_empty() {
+        echo.pass();
+    }
+    assert_eq!((echo.heard.len(), echo.gone.len()), (5, 5));
+    assert!(TcpStream::connect(&echo.address).is_err(), "nobody listens any more");
+}

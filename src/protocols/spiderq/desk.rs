@@ -1,0 +1,204 @@
+//! Between clients and the queue: requests that are not answered yet, and which answers belong to them.
+//!
+//! Everything takes its turn in the queue, also what is not understood: so a client that does not wait for answers gets them
+//! in the order of its requests, but for Lends that block.
+//!
+//! What is not here: sockets, and what requests mean (`handle`).
+
+use slab::Slab;
+
+use super::handle::asked;
+use super::seat::{Estate, Lease, Seat};
+use super::serve::Version;
+use super::wire::{Counters, Fault, Field, Reply, Request, tag};
+use crate::limits::{
+    ASK_BURST, ASK_BURST_BYTES, ASK_NOW_MAX, ASKED_BYTES_MAX, ENVELOPE_BYTES_MAX, FRAME_OVERHEAD_BYTES,
+    TASK_REQUESTS_MAX,
+};
+use crate::protocols::native::PeerId;
+use crate::store;
+use crate::tasks::{self, Ask, Delivery, QueueId, Tasks, Ticket};
+use crate::zmtp::{Message, encode_frame};
+
+/// Kinds of requests, by their tags.
+const TAGS: usize = 13;
+
+/// A request that is not answered yet.
+pub(super) enum Pending {
+    /// Of a client.
+    Answer {
+        peer: PeerId,
+        /// The frames before the request, as they came.
+        envelope: Box<[u8]>,
+        /// Its tag, or why it is none.
+        asked: Result<u8, Fault>,
+    },
+    /// A lease or a wait that is taken back; nobody hears of it.
+    Undo,
+}
+
+/// How replies are made that the queue has no outcome for.
+pub(super) struct Manners {
+    pub(super) version: Version,
+    pub(super) terminate: bool,
+    /// By the tag.
+    answered: [u64; TAGS],
+}
+
+impl Manners {
+    pub(super) fn new(version: Version, terminate: bool) -> Self {
+        Self { version, terminate, answered: [0; TAGS] }
+    }
+
+    /// A request that the server is told to refuse is none.
+    fn permitted<'r>(&self, request: Request<'r>) -> Result<Request<'r>, Fault> {
+        match request {
+            Request::Terminate if !self.terminate => {
+                Err(Fault::Offending { field: Field::UnknownTag, offending: tag::TERMINATE })
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// A request of this kind is answered.
+    pub(super) fn count(&mut self, tag: u8) {
+        if let Some(count) = self.answered.get_mut(usize::from(tag)) {
+            *count += 1;
+        }
+    }
+
+    /// The reply to a request that has only waited for its turn.
+    pub(super) fn own(&self, asked: u8) -> Reply<'static> {
+        match asked {
+            tag::STATS => Reply::StatsGot(self.stats()),
+            tag::TERMINATE => Reply::Terminated,
+            tag::FLUSH => Reply::Flushed,
+            _ => Reply::Pong,
+        }
+    }
+
+    fn stats(&self) -> Counters {
+        let count = |(_, tag)| self.answered.get(usize::from(tag)).copied().unwrap_or_default();
+        match self.version {
+            Version::V1_3 => Counters::Eight(Counters::LISTED_1_3.map(count)),
+            Version::V1_4 => Counters::Ten(Counters::LISTED_1_4.map(count)),
+        }
+    }
+}
+
+/// All requests that are not answered yet, and those that are to be asked next.
+pub(super) struct Desk {
+    tasks: Tasks,
+    queue: QueueId,
+    face: usize,
+    /// By the number of the ticket.
+    pending: Slab<Pending>,
+    /// What their envelopes take.
+    pending_bytes: u64,
+    burst: Vec<Ask>,
+    /// Bytes of the requests in it.
+    burst_bytes: usize,
+    pub(super) manners: Manners,
+}
+
+impl Desk {
+    pub(super) fn new(tasks: Tasks, queue: QueueId, face: usize, manners: Manners) -> Self {
+        let burst = Vec::with_capacity(ASK_BURST);
+        Self { tasks, queue, face, pending: Slab::new(), pending_bytes: 0, burst, burst_bytes: 0, manners }
+    }
+
+    pub(super) fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
+    /// Whether every request is answered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Whether further requests may be taken.
+    pub(super) fn has_room(&self) -> bool {
+        self.pending.len() < TASK_REQUESTS_MAX && self.pending_bytes < ASKED_BYTES_MAX && !self.tasks.is_full()
+    }
+
+    /// Takes a message of a client. One with an envelope longer than anybody has use for is not answered.
+    pub(super) fn take(&mut self, peer: PeerId, seat: &mut Seat, message: &Message<'_>) {
+        let mut frames = message.frames();
+        let Some(frame) = frames.next_back().filter(|_| message.is_whole()) else { return };
+        let mut envelope = Vec::new();
+        frames.for_each(|frame| encode_frame(&mut envelope, frame, true));
+        if envelope.len() > ENVELOPE_BYTES_MAX {
+            return;
+        }
+        let decoded = Request::decode(frame).and_then(|request| self.manners.permitted(request));
+        let request = decoded.as_ref().map_or(tasks::Request::Nothing, asked);
+        let waits = matches!(request, tasks::Request::Lease { wait: true, .. });
+        self.pending_bytes += taken_by(&envelope);
+        self.burst_bytes += frame.len();
+        let asked = decoded.map(|request| request.tag());
+        let ticket = self.put(Pending::Answer { peer, envelope: envelope.into(), asked }, request);
+        if waits {
+            seat.waits_for(ticket);
+        }
+        if self.burst.len() >= ASK_BURST || self.burst_bytes >= ASK_BURST_BYTES {
+            self.ask();
+        }
+    }
+
+    /// Hands over what is to be asked.
+    pub(super) fn ask(&mut self) {
+        if !self.burst.is_empty() {
+            let burst = self.take_burst();
+            self.tasks.ask(burst);
+        }
+    }
+
+    /// Asks what is to be asked; a little is committed at once if nothing else is to do, and its answers are given back.
+    pub(super) fn ask_now(&mut self, now: impl FnOnce() -> u64) -> Result<Option<Delivery>, store::Error> {
+        if self.burst.is_empty() || self.burst.len() > ASK_NOW_MAX {
+            self.ask();
+            return Ok(None);
+        }
+        let burst = self.take_burst();
+        self.tasks.ask_now(self.face, burst, now())
+    }
+
+    fn take_burst(&mut self) -> Vec<Ask> {
+        self.burst_bytes = 0;
+        std::mem::replace(&mut self.burst, Vec::with_capacity(ASK_BURST))
+    }
+
+    fn put(&mut self, pending: Pending, request: tasks::Request) -> u64 {
+        let number = self.pending.insert(pending) as u64;
+        let ticket = Ticket { face: self.face, number };
+        self.burst.push(Ask { queue: self.queue, ticket, request });
+        number
+    }
+
+    /// The request of a ticket, which is answered.
+    pub(super) fn answered(&mut self, ticket: u64) -> Pending {
+        let pending = self.pending.remove(usize::try_from(ticket).expect("a ticket is a place in the slab"));
+        if let Pending::Answer { envelope, .. } = &pending {
+            self.pending_bytes -= taken_by(envelope);
+        }
+        pending
+    }
+
+    /// What a client has left behind goes back.
+    pub(super) fn settle(&mut self, estate: Estate) {
+        if !estate.waits.is_empty() {
+            self.put(Pending::Undo, tasks::Request::Withdraw { tickets: estate.waits });
+        }
+        estate.leases.into_iter().for_each(|lease| self.take_back(lease));
+    }
+
+    /// A lease of which nobody has heard goes back.
+    pub(super) fn take_back(&mut self, Lease { token, key }: Lease) {
+        self.put(Pending::Undo, tasks::Request::Undo { token, key });
+    }
+}
+
+/// What a pending request takes in memory, about.
+fn taken_by(envelope: &[u8]) -> u64 {
+    envelope.len() as u64 + FRAME_OVERHEAD_BYTES
+}

@@ -1,0 +1,168 @@
+//! Asking: what faces hand to the committer, or commit themselves while it has nothing to do.
+//!
+//! ```text
+//! ask      ═► inbox ═► the committer's thread
+//! ask_now  ─► nothing is handed over, and nobody commits: commit here, the answers are given back
+//!         └─► otherwise as ask
+//! ```
+//! Requests of a face are committed in the order in which it asks them: it commits itself only when all that it has handed over
+//! is done, and has been delivered.
+//!
+//! What is not here: how a batch is committed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+
+use crossbeam::channel::Sender;
+
+use super::committer::Core;
+use super::figures::Figures;
+use super::{Delivery, QueueId, QueueName, Request, Ticket};
+use crate::limits::{ASKED_BYTES_MAX, ASKED_MAX};
+use crate::store::{Error, Watch};
+
+/// What comes in.
+pub(super) enum Message {
+    /// Requests of one face, in their order.
+    Asked(Vec<Ask>),
+    /// The same, about queues of families.
+    AskedNamed(Vec<Ask<QueueName>>),
+    /// Nobody is to wait for a task from now on.
+    Dismiss,
+    /// There is something to do before the thread would wake.
+    Wake,
+}
+
+impl Message {
+    /// What it takes in memory while it waits, about.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Asked(asked) => asked.iter().map(|ask| ask.request.bytes()).sum(),
+            Self::AskedNamed(asked) => asked.iter().map(|ask| ask.request.bytes()).sum(),
+            Self::Dismiss | Self::Wake => 0,
+        }
+    }
+}
+
+/// A request, whose it is and what it is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask<Q = QueueId> {
+    /// The queue.
+    pub queue: Q,
+    /// Whom to answer.
+    pub ticket: Ticket,
+    /// What to do.
+    pub request: Request,
+}
+
+/// What all handles share with the committer.
+pub(super) struct Shared {
+    /// Bytes of what was handed over and is not stored yet. Added to by who asks; taken from by the committer's thread.
+    asked_bytes: AtomicU64,
+    /// Messages that were handed over and are not answered. Written as `asked_bytes` is.
+    handed_over: AtomicU64,
+    figures: Arc<Figures>,
+    watch: Arc<dyn Watch>,
+}
+
+impl Shared {
+    pub(super) fn new(figures: Arc<Figures>, watch: Arc<dyn Watch>) -> Self {
+        Self { asked_bytes: AtomicU64::new(0), handed_over: AtomicU64::new(0), figures, watch }
+    }
+
+    /// So much of what was handed over is answered.
+    pub(super) fn done(&self, messages: u64, bytes: u64) {
+        // Relaxed: as in `send`.
+        self.asked_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `ask_now`, which then finds everything delivered.
+        self.handed_over.fetch_sub(messages, Ordering::Release);
+    }
+}
+
+/// A handle to ask with. Cheap to clone. The committer ends when there is none left.
+#[derive(Clone)]
+pub struct Tasks {
+    sender: Sender<Message>,
+    shared: Arc<Shared>,
+    core: Arc<Mutex<Core>>,
+}
+
+impl Tasks {
+    pub(super) fn new(sender: Sender<Message>, shared: Arc<Shared>, core: Arc<Mutex<Core>>) -> Self {
+        Self { sender, shared, core }
+    }
+
+    /// Asks; the faces of the tickets hear the answers, unless the store has failed. Waits while too much is waiting.
+    pub fn ask(&self, asked: Vec<Ask>) {
+        self.send(Message::Asked(asked));
+    }
+
+    /// As [`Tasks::ask`], about queues of families.
+    pub fn ask_named(&self, asked: Vec<Ask<QueueName>>) {
+        self.send(Message::AskedNamed(asked));
+    }
+
+    /// Asks, all for one face; if nothing else is to do, this thread commits it, and gives back what is answered to the face. What
+    /// was delivered to it before that is older. `now` in milliseconds of the wall clock.
+    ///
+    /// # Errors
+    /// [`Error`] if something cannot be stored: whatever was not answered then may or may not be stored, and nothing is answered
+    /// any more.
+    ///
+    /// # Panics
+    /// If another thread has panicked while it committed.
+    pub fn ask_now(&self, face: usize, asked: Vec<Ask>, now: u64) -> Result<Option<Delivery>, Error> {
+        // Acquire: pairs with the Release in `done`. What this thread has handed over itself it sees in any case.
+        if self.shared.handed_over.load(Ordering::Acquire) == 0 {
+            match self.core.try_lock() {
+                Ok(mut core) => {
+                    let (own, early) = core.commit_for(face, Message::Asked(asked), now)?;
+                    if early {
+                        // Full: then it is awake.
+                        let _awake = self.sender.try_send(Message::Wake);
+                    }
+                    return Ok(own);
+                }
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Poisoned(_)) => panic!("a thread has panicked while it committed"),
+            }
+        }
+        self.ask(asked);
+        Ok(None)
+    }
+
+    fn send(&self, message: Message) {
+        // Relaxed: a bound that is checked by who asks most; no data is published with it.
+        self.shared.asked_bytes.fetch_add(message.bytes(), Ordering::Relaxed);
+        // Relaxed: what it keeps from being overtaken is what this same thread asks next.
+        self.shared.handed_over.fetch_add(1, Ordering::Relaxed);
+        // A committer that has failed answers nobody.
+        let _failed = self.sender.send(message);
+    }
+
+    /// Whether so much is waiting that who asks should wait for answers before it asks again.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        // Relaxed: as in `send`.
+        self.shared.asked_bytes.load(Ordering::Relaxed) > ASKED_BYTES_MAX || self.sender.len() > ASKED_MAX / 2
+    }
+
+    /// Whether answers can still come. To be asked by a face that has been waiting for some.
+    ///
+    /// # Errors
+    /// [`Error`] if the store has failed in a way that the committer cannot see.
+    pub fn check(&self) -> Result<(), Error> {
+        self.shared.watch.check()
+    }
+
+    /// Has all who wait for a task answered that there is none, and so all who will ask for one. For the end.
+    pub fn dismiss(&self) {
+        self.send(Message::Dismiss);
+    }
+
+    /// What there is to tell of the queues.
+    #[must_use]
+    pub fn figures(&self) -> &Arc<Figures> {
+        &self.shared.figures
+    }
+}

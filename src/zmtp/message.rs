@@ -1,0 +1,277 @@
+//! Messages: frames until one after which none follows, cut out of bytes as they come.
+//!
+//! ```text
+//! bytes    │ frame, more │ frame, more │ PING │ frame │ frame, more │ fra…
+//!          └────────────── a message ─────────────┘    └─ begun: kept, gone on with when more has come
+//! ```
+//! Commands may stand between any two frames; a PING is answered, all others say nothing to who receives messages. Of a
+//! message that is longer than its bounds only the beginning is kept, and whoever gets it is told.
+
+use std::ops::Range;
+
+use super::{Command, Fault, Part, encode_pong};
+
+/// What is kept of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The largest frame, in bytes; one that is larger is a fault.
+    pub frame_bytes: u64,
+    /// Frames of a message. Those beyond are passed over.
+    pub frames: usize,
+    /// Bytes of a message, after which no further frame is kept, headers included.
+    pub bytes: usize,
+}
+
+/// Messages that have come whole. The bytes are kept by who received them.
+#[derive(Debug, Default)]
+pub struct Messages {
+    /// Where the bodies of all frames lie.
+    frames: Vec<Range<usize>>,
+    /// Behind which of these each message ends, and whether all of it is there.
+    ends: Vec<(usize, bool)>,
+}
+
+impl Messages {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// One after the other; `bytes` are those that they were cut from.
+    pub fn iter<'b>(&'b self, bytes: &'b [u8]) -> impl Iterator<Item = Message<'b>> {
+        let mut start = 0;
+        self.ends.iter().map(move |(end, whole)| {
+            let frames = self.frames.get(start..*end).unwrap_or_default();
+            start = *end;
+            Message { bytes, frames, whole: *whole }
+        })
+    }
+
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.frames.clear();
+        self.ends.clear();
+    }
+
+    /// Has them lie `by` bytes further back: they were cut from there on.
+    pub fn shift(&mut self, by: usize) {
+        if by > 0 {
+            self.frames.iter_mut().for_each(|frame| *frame = frame.start + by..frame.end + by);
+        }
+    }
+}
+
+/// A message. It has at least one frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'b> {
+    bytes: &'b [u8],
+    frames: &'b [Range<usize>],
+    whole: bool,
+}
+
+impl<'b> Message<'b> {
+    /// Its frames, or as many of them as are kept.
+    pub fn frames(&self) -> impl DoubleEndedIterator<Item = &'b [u8]> + ExactSizeIterator {
+        let bytes = self.bytes;
+        self.frames.iter().map(move |frame| bytes.get(frame.clone()).unwrap_or_default())
+    }
+
+    /// Whether all of it is there; if not, it was longer than its bounds.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+}
+
+/// What is left of the bytes: those at `begun`, and then those from `rest` on. They are to come first the next time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// What is kept of a message that has not come whole.
+    pub begun: Range<usize>,
+    /// What has not been looked at.
+    pub rest: usize,
+}
+
+/// A message that has not come whole.
+#[derive(Debug, Default)]
+pub struct Cutter {
+    /// Its frames, from the first byte that is left.
+    frames: Vec<Range<usize>>,
+    /// Bytes of it that were kept.
+    kept: usize,
+    /// Some of it was passed over.
+    excess: bool,
+}
+
+impl Cutter {
+    /// Cuts what is left of before, and what has come since, into at most `most` messages. What has to be said at once goes
+    /// to `out`.
+    ///
+    /// # Errors
+    /// [`Fault`] that ends the connection. The messages before it are good.
+    ///
+    /// ```
+    /// use spindle::zmtp::{Bounds, Cutter, Messages};
+    ///
+    /// let bounds = Bounds { frame_bytes: 100, frames: 10, bytes: 1_000 };
+    /// let (mut cutter, mut messages) = (Cutter::default(), Messages::default());
+    /// let bytes = b"\x01\x01a\x00\x02bc\x00\x05begun";
+    /// let left = cutter.cut(&bytes[..11], &bounds, 64, &mut messages, &mut Vec::new()).unwrap();
+    /// assert_eq!((left.begun, left.rest), (7..7, 7));
+    /// let message = messages.iter(bytes).next().unwrap();
+    /// assert!(message.is_whole() && message.frames().eq([&b"a"[..], b"bc"]));
+    /// ```
+    pub fn cut(
+        &mut self,
+        bytes: &[u8],
+        bounds: &Bounds,
+        most: usize,
+        messages: &mut Messages,
+        out: &mut Vec<u8>,
+    ) -> Result<Left, Fault> {
+        messages.clear();
+        messages.frames.append(&mut self.frames);
+        let (mut start, mut at) = (0, self.kept);
+        let (mut kept, mut excess) = (self.kept, self.excess);
+        let mut first = 0;
+        while messages.len() < most
+            && let Some((part, length)) = Part::decode(bytes.get(at..).unwrap_or_default(), bounds.frame_bytes)?
+        {
+            at += length;
+            match part {
+                Part::Command(Command::Ping { context }) => encode_pong(out, context),
+                Part::Command(_) => {}
+                Part::Frame { body, more } => {
+                    excess |= messages.frames.len() - first >= bounds.frames || at - start > bounds.bytes;
+                    // The first is kept in any case: there is no message without a frame.
+                    if !excess || messages.frames.len() == first {
+                        messages.frames.push(at - body.len()..at);
+                        kept = at;
+                    }
+                    if !more {
+                        messages.ends.push((messages.frames.len(), !excess));
+                        first = messages.frames.len();
+                        (start, kept, excess) = (at, at, false);
+                    }
+                }
+            }
+            // Commands that stand before a message belong to none.
+            if messages.frames.len() == first {
+                (start, kept) = (at, at);
+            }
+        }
+        self.frames.extend(messages.frames.drain(first..).map(|frame| frame.start - start..frame.end - start));
+        (self.kept, self.excess) = (kept - start, excess);
+        Ok(Left { begun: start..kept, rest: at })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::zmtp::encode_frame;
+
+    const BOUNDS: Bounds = Bounds { frame_bytes: 1_000, frames: 3, bytes: 600 };
+
+    /// A message's frames, and whether it was whole.
+    type Found = (Vec<Vec<u8>>, bool);
+
+    /// What comes of bytes that arrive in these portions: messages, and what was said.
+    fn cut(bytes: &[u8], sizes: &[usize], most: usize) -> (Vec<Found>, Vec<u8>) {
+        let (mut cutter, mut messages, mut said) = (Cutter::default(), Messages::default(), Vec::new());
+        let (mut held, mut came, mut found) = (Vec::new(), 0, Vec::new());
+        let mut sizes = sizes.iter().cycle();
+        loop {
+            let next = (came + sizes.next().unwrap()).min(bytes.len());
+            held.extend_from_slice(&bytes[came..next]);
+            came = next;
+            loop {
+                let left = cutter.cut(&held, &BOUNDS, most, &mut messages, &mut said).unwrap();
+                let whole = |message: &Message<'_>| message.is_whole();
+                let frames = |message: &Message<'_>| message.frames().map(<[u8]>::to_vec).collect();
+                found.extend(messages.iter(&held).map(|message| (frames(&message), whole(&message))));
+                held = [&held[left.begun], &held[left.rest..]].concat();
+                if messages.len() < most {
+                    break;
+                }
+            }
+            if came == bytes.len() {
+                return (found, said);
+            }
+        }
+    }
+
+    fn encoded(message: &[Vec<u8>]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (index, frame) in message.iter().enumerate() {
+            encode_frame(&mut out, frame, index + 1 < message.len());
+        }
+        out
+    }
+
+    #[test]
+    fn commands_may_stand_anywhere_and_a_ping_is_answered() {
+        let ping = b"\x04\x0a\x04PING\0\x00abc";
+        let bytes = [&ping[..], b"\x01\x01a", ping, b"\x04\x05\x04NEW.", b"\x00\x01b", ping].concat();
+        for size in 1..bytes.len() {
+            let (found, said) = cut(&bytes, &[size], 10);
+            assert_eq!(found, [(vec![b"a".to_vec(), b"b".to_vec()], true)], "{size}");
+            assert_eq!(said, b"\x04\x08\x04PONGabc".repeat(3), "{size}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_passed_over_and_told() {
+        let frames = |count: usize| (0..count).map(|_| b"f".to_vec()).collect::<Vec<_>>();
+        let bytes = [encoded(&frames(3)), encoded(&frames(9)), encoded(&frames(1))].concat();
+        for size in 1..bytes.len() {
+            let (found, _) = cut(&bytes, &[size], 1);
+            assert_eq!(found, [(frames(3), true), (frames(3), false), (frames(1), true)], "{size}");
+        }
+        let (found, _) = cut(&encoded(&[vec![1; 700], vec![2; 10]]), &[11], 4);
+        assert_eq!(found, [(vec![vec![1; 700]], false)], "more bytes than are kept, and still a frame");
+        let (found, _) = cut(&encoded(&[vec![1; 500], vec![2; 300], vec![3; 5]]), &[1_000], 4);
+        assert_eq!(found, [(vec![vec![1; 500]], false)], "no frame after one that was passed over");
+    }
+
+    #[test]
+    fn a_fault_ends_it() {
+        let mut messages = Messages::default();
+        let cut = Cutter::default().cut(b"\x00\x01a\xff\x00", &BOUNDS, 9, &mut messages, &mut Vec::new());
+        assert_eq!(cut, Err(Fault::Flags { flags: 0xff }));
+        assert_eq!(messages.len(), 1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn messages_come_out_as_they_went_in(
+            sent in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..6), 0..20),
+            sizes in prop::collection::vec(1_usize..400, 1..8),
+            most in 1_usize..5,
+        ) {
+            let bytes: Vec<u8> = sent.iter().flat_map(|message| encoded(message)).collect();
+            let (found, said) = cut(&bytes, &sizes, most);
+            prop_assert!(said.is_empty());
+            prop_assert_eq!(found.len(), sent.len());
+            for ((found, whole), sent) in found.iter().zip(&sent) {
+                prop_assert!(sent.starts_with(found));
+                prop_assert_eq!(*whole, found.len() == sent.len());
+                let fits = sent.len() <= BOUNDS.frames && encoded(sent).len() <= BOUNDS.bytes;
+                prop_assert_eq!(*whole, fits);
+            }
+        }
+    }
+}
