@@ -1,4 +1,4 @@
-//! Tables, timers and task queues over ZeroMQ for a multicore host.
+//! Tables, timers and task queues over ZeroMQ, and jobs over TCP, for a multicore host.
 //!
 //! This crate is the server `spindle`, and the library that it is made of. The protocol of the tables is for clients in
 //! [`protocols::kv`]; what the tables promise stands in [`tables`].
@@ -22,6 +22,12 @@
 //! A request about tasks comes in at the ROUTER of `protocols::spiderq::serve`, which decodes its last frame and hands it, with others that
 //! came with it, to the committer of [`tasks`]. The committer applies what waits to the queues, which are in memory, writes the effects as
 //! one batch to the [`store`], syncs it, and then delivers the answers; `serve` reads values that are not fresh and sends the replies.
+//!
+//! # One job
+//!
+//! A connection for jobs is accepted by `protocols::jobs::serve`, and a conversation reads it until its `wire` says that the request is
+//! whole. The same committer applies it, to a queue that is found by its name and there as long as it has a task; the conversation sends the answer,
+//! closes its end, and waits for the client to close the other.
 //!
 //! # Floors
 //!

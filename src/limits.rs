@@ -205,3 +205,42 @@ pub const QUEUES_MAX: usize = 1 << 24;
 
 /// Queues of a family that STATS list one by one; all of them are in its totals.
 pub const QUEUES_LISTED: usize = 100;
+
+/// Longest name of a queue of jobs, in bytes (`spec`).
+pub const JOB_QUEUE_BYTES_MAX: usize = 255;
+
+/// Most data of a job, in bytes (`spec`).
+pub const JOB_DATA_BYTES_MAX: usize = 1_000_000;
+
+/// Longest line of GET, ACK or IN, in bytes: a queue and an id of any length that somebody may have made up.
+pub const JOB_LINE_BYTES_MAX: usize = 1 << 10;
+
+/// What a connection for jobs may buffer without asking, in bytes: a line, and an ADD of little data.
+pub const JOB_BUFFER_BYTES: usize = 2 << 10;
+
+/// What requests for jobs that are larger than that may take together, in bytes, and answers that are as much again. When it is out,
+/// they wait their turn, requests until their time is up; small ones do not.
+pub const JOB_ROOM_BYTES: usize = 256 << 20;
+
+/// Connections for jobs at once, if the limit of open files allows twice as many. Above it they wait to be accepted.
+pub const JOB_CONNECTIONS_MAX: usize = 1 << 14;
+
+/// Connections for jobs that may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
+pub const JOB_BACKLOG: u32 = 4_096;
+
+/// How long nothing more comes after a GET, ACK or IN without an end until it is answered (`spec`).
+pub const JOB_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long a client for jobs may be silent in its request, not read its answer, or not close after it (`spec` for the first).
+pub const JOB_SILENCE: Duration = Duration::from_secs(5);
+
+/// How long a request for jobs may take to come, and its answer to be read (`spec` for the first).
+pub const JOB_TIME: Duration = Duration::from_secs(60);
+
+/// Bytes that a client may go on sending after its answer; of what comes later it hears by a reset. Longer than the longest request.
+pub const JOB_DRAINED_BYTES_MAX: usize = 64 << 20;
+
+/// How long a job is lent out, in seconds, unless `--lease` says otherwise (`spec`).
+pub const JOB_LEASE_SECONDS: u64 = 300;
+
+const _: () = assert!(JOB_LINE_BYTES_MAX < JOB_BUFFER_BYTES && JOB_DATA_BYTES_MAX < JOB_ROOM_BYTES);

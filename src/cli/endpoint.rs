@@ -1,4 +1,6 @@
-//! Endpoints as they are typed: `tcp://HOST:PORT` or `ipc://PATH`.
+//! Endpoints as they are typed: `tcp://HOST:PORT` or `ipc://PATH`; and addresses of plain TCP: `HOST:PORT` or `PORT`.
+
+use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::{KV_ENDPOINT, PUBLISH_ENDPOINT};
 
@@ -36,6 +38,35 @@ pub(super) fn endpoint_or_off(typed: &str) -> Result<String, String> {
     endpoint(typed).map_err(|wrong| format!("{wrong}, or {OFF}"))
 }
 
+/// Where jobs are served, if anywhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listening(pub(super) Option<SocketAddr>);
+
+/// An address to listen at, a port of this host alone, or `off`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn listening(typed: &str) -> Result<Listening, String> {
+    if typed == OFF {
+        return Ok(Listening(None));
+    }
+    let first = address(typed)?.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+    first.map(|first| Listening(Some(first))).ok_or_else(|| format!("this host knows no address for {typed}"))
+}
+
+/// `HOST:PORT`, or the port of a server on this host.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn address(typed: &str) -> Result<String, String> {
+    if typed.parse::<u16>().is_ok() {
+        return Ok(format!("127.0.0.1:{typed}"));
+    }
+    let parts = typed.rsplit_once(':');
+    let good = parts.is_some_and(|(host, port)| !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok());
+    if good { Ok(typed.to_owned()) } else { Err("an address is HOST:PORT or PORT".to_owned()) }
+}
+
 /// `*` is any port when a server binds.
 fn is_address(address: &str) -> bool {
     address
@@ -68,6 +99,18 @@ mod tests {
         for good in ["tcp://127.0.0.1:5555", "tcp://*:0", "tcp://[::1]:*", "tcp://eth0:1", "ipc:///tmp/s"] {
             assert_eq!(endpoint(good), Ok(good.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_port_alone_is_one_of_this_host() {
+        assert_eq!(address("8080"), Ok("127.0.0.1:8080".to_owned()));
+        assert_eq!(address("[::1]:80"), Ok("[::1]:80".to_owned()));
+        for bad in ["", ":80", "host", "h:65536", "65536", "tcp://h:1"] {
+            assert!(address(bad).is_err() && listening(bad).is_err(), "{bad}");
+        }
+        assert!(listening(OFF).is_ok_and(|Listening(address)| address.is_none()));
+        let listening = listening("0").map(|Listening(address)| address.map(|address| address.to_string()));
+        assert_eq!(listening, Ok(Some("127.0.0.1:0".to_owned())));
     }
 
     #[test]

@@ -13,6 +13,7 @@
 mod amount;
 mod client;
 mod endpoint;
+mod job;
 mod load;
 mod operand;
 mod serve;
@@ -40,6 +41,9 @@ const PUBLISH_ENDPOINT: &str = "tcp://127.0.0.1:5556";
 /// Where the server answers requests about tasks unless it is told otherwise (`spec`).
 const TASKS_ENDPOINT: &str = "tcp://127.0.0.1:5557";
 
+/// Where the server answers requests about jobs unless it is told otherwise (`spec`).
+const JOBS_ADDRESS: &str = "127.0.0.1:8080";
+
 /// Tables with time to live and durable tasks, served over ZeroMQ, and the commands that talk to them.
 #[derive(Debug, Parser)]
 #[command(name = "spindle", version, arg_required_else_help = false)]
@@ -59,6 +63,9 @@ enum Command {
     /// Work with durable tasks
     #[command(subcommand)]
     Task(task::Command),
+    /// Work with durable jobs
+    #[command(subcommand)]
+    Job(job::Command),
     /// Put load on a server, and print its throughput and its latencies
     Load(load::Flags),
 }
@@ -93,6 +100,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Client(command) => client::run(command, out),
         Command::Watch(arguments) => watch::run(&arguments, out),
         Command::Task(command) => task::run(command, out),
+        Command::Job(command) => job::run(command, out),
         Command::Load(flags) => load::run(flags, out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {

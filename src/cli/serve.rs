@@ -9,13 +9,15 @@ use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::Failure;
 use super::amount::{Amount, amount, bytes_within};
-use super::endpoint::{OFF, endpoint_or_off};
-use super::{KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
+use super::endpoint::{Listening, OFF, endpoint_or_off, listening};
+use super::{JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
 use crate::allocator::{self, Choice, UnknownAllocator};
 use crate::limits::{
-    CLIENT_BYTES_DEFAULT, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT, VALUE_BYTES_DEFAULT,
-    VALUE_BYTES_MAX,
+    CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT,
+    VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
 };
+use crate::protocols::jobs::serve as jobs;
+use crate::protocols::jobs::wire::AckWords;
 use crate::protocols::spiderq::serve::{Settings, Version};
 use crate::server::{self, Config, Error, Pin, TasksConfig, available_bytes};
 use crate::tasks::Policy;
@@ -25,6 +27,12 @@ const THREADS_MAX: i64 = 1_024;
 
 /// Cores of the largest host, and more.
 const CORES_MAX: usize = 1 << 16;
+
+/// The longest lease of a job: longer than anybody lives, and no deadline overflows.
+const LEASE_SECONDS_MAX: u64 = 10_000_000_000;
+
+/// Milliseconds in a second.
+const MILLIS_PER_SECOND: u64 = 1_000;
 
 /// The variable that names the allocator when no flag does.
 const ALLOCATOR_VARIABLE: &str = "SPINDLE_ALLOCATOR";
@@ -88,11 +96,23 @@ pub(super) struct Flags {
     #[arg(long, value_name = "allow|deny", default_value = "allow", action = ArgAction::Set, value_parser = allowed)]
     terminate: bool,
 
-    /// Where tasks are kept, made when first needed
+    /// Serve durable jobs over TCP, here if an address or a port is given; off for not
+    #[arg(long, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = JOBS_ADDRESS, value_parser = listening)]
+    jobs: Listening,
+
+    /// How long a job is lent out, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = JOB_LEASE_SECONDS, value_parser = clap::value_parser!(u64).range(1..=LEASE_SECONDS_MAX))]
+    lease: u64,
+
+    /// Whether ACK of a job is answered OK and NO, or YES and NO
+    #[arg(long, value_name = "ok|yes-no", default_value = "ok", value_parser = ack_words)]
+    jobs_ack: AckWords,
+
+    /// Where tasks and jobs are kept, made when first needed
     #[arg(long, value_name = "DIR", default_value = "./spindle-data")]
     data: PathBuf,
 
-    /// When changes of tasks are on disk: always before they are answered, a time later, or never but when the system sees fit
+    /// When changes of tasks (not of jobs) are on disk: always before they are answered, a time later, or never but when the system sees fit
     #[arg(long, value_name = "always|never|MILLISECONDS", default_value = "always", value_parser = policy)]
     sync: Policy,
 
@@ -106,6 +126,14 @@ fn version(typed: &str) -> Result<Version, String> {
         "1.3" => Ok(Version::V1_3),
         "1.4" => Ok(Version::V1_4),
         _ => Err("there are 1.3 and 1.4".to_owned()),
+    }
+}
+
+fn ack_words(typed: &str) -> Result<AckWords, String> {
+    match typed {
+        "ok" => Ok(AckWords::OkNo),
+        "yes-no" => Ok(AckWords::YesNo),
+        _ => Err("it is ok or yes-no".to_owned()),
     }
 }
 
@@ -183,9 +211,11 @@ impl Flags {
         let allocator = self
             .chosen_allocator(environment)
             .map_err(|unknown| Failure::Usage(format!("{ALLOCATOR_VARIABLE} in the environment: {unknown}")))?;
+        let kv = endpoints(self.kv.clone())?;
+        let publish = Some(self.publish.clone()).filter(|endpoint| endpoint != OFF);
         Ok(Config {
-            kv: endpoints(self.kv)?,
-            publish: Some(self.publish).filter(|endpoint| endpoint != OFF),
+            kv,
+            publish,
             publish_hwm: self.publish_hwm,
             max_value: self.max_value,
             max_memory: self.max_memory.of(available_bytes),
@@ -193,15 +223,25 @@ impl Flags {
             client_bytes_max: self.client_bytes_max,
             expected_keys: self.expected_keys,
             workers: self.workers,
-            pin: self.pin,
+            pin: self.pin.clone(),
             io_threads: self.io_threads,
             allocator,
-            tasks: Some(self.tasks).filter(|endpoint| endpoint != OFF).map(|endpoint| TasksConfig {
-                spiderq: Settings { endpoint, version: self.spiderq_version, terminate: self.terminate },
-                data: self.data,
-                sync: self.sync,
-            }),
+            tasks: self.durable(),
         })
+    }
+
+    /// Tasks, jobs or both.
+    fn durable(self) -> Option<TasksConfig> {
+        let tasks = Some(self.tasks).filter(|endpoint| endpoint != OFF);
+        let spiderq =
+            tasks.map(|endpoint| Settings { endpoint, version: self.spiderq_version, terminate: self.terminate });
+        let jobs = self.jobs.0.map(|address| jobs::Settings {
+            address,
+            lease: self.lease * MILLIS_PER_SECOND,
+            words: self.jobs_ack,
+        });
+        let is_on = spiderq.is_some() || jobs.is_some();
+        is_on.then_some(TasksConfig { spiderq, jobs, data: self.data, sync: self.sync })
     }
 
     /// The flag comes first, then the environment, then what serves anyhow.
@@ -319,6 +359,23 @@ mod tests {
     }
 
     #[test]
+    fn jobs_are_off_unless_asked_for_and_share_the_data_of_the_tasks() {
+        assert!(config(&[]).tasks.is_none());
+        let jobs = |flags: &[&str]| config(flags).tasks.unwrap().jobs.unwrap();
+        let plain = jobs(&["--jobs"]);
+        assert_eq!(
+            (plain.address.to_string(), plain.lease, plain.words),
+            ("127.0.0.1:8080".into(), 300_000, AckWords::OkNo)
+        );
+        let other = jobs(&["--jobs", "0.0.0.0:9", "--lease", "2", "--jobs-ack", "yes-no"]);
+        assert_eq!((other.address.to_string(), other.lease, other.words), ("0.0.0.0:9".into(), 2_000, AckWords::YesNo));
+        let both = config(&["--jobs", "81", "--tasks", "--data", "here"]).tasks.unwrap();
+        assert!(both.spiderq.is_some() && both.jobs.is_some_and(|jobs| jobs.address.to_string() == "127.0.0.1:81"));
+        assert_eq!(both.data, PathBuf::from("here"));
+        assert!(config(&["--tasks"]).tasks.unwrap().jobs.is_none());
+    }
+
+    #[test]
     fn values_out_of_range_are_bad_usage() {
         let bad = [
             ["--kv", "5555"],
@@ -338,6 +395,10 @@ mod tests {
             ["--pin", "0-99999999"],
             ["--io-threads", "0"],
             ["--allocator", "malloc"],
+            ["--jobs", "65536"],
+            ["--jobs", "tcp://127.0.0.1:8080"],
+            ["--lease", "0"],
+            ["--jobs-ack", "no"],
             ["--frontend", "proxy"],
         ];
         for flags in bad {

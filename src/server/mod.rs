@@ -4,8 +4,8 @@
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, kv::serve::bind                                  │
 //!                              │ threads: expiry, reaper, publisher, kv-worker-i, kv-queue       │
-//!                              └ if tasks are on: the store, threads: committer, spiderq         │
-//!     spiderq answers what was taken, then the committer has all on disk ◄───────────────────────┤
+//!                              └ if tasks or jobs are on: the store, threads: committer, spiderq, jobs-io
+//!     spiderq and jobs-io answer what was taken, then the committer has all on disk ◄───────────────────────┤
 //!     kv-queue answers what was taken and ends the workers ◄─────────────────────────────────────┤
 //!     tables close: expiry and reaper end, the publisher when all is announced ◄─────────────────┤
 //!     sockets send what they still hold, up to 5 s ◄─────────────────────────────────────────────┘
@@ -21,6 +21,7 @@ mod signals;
 mod tasks;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -34,6 +35,7 @@ pub use tasks::TasksConfig;
 use crate::allocator;
 use crate::clock::{Clock, wall_millis, wall_nanos};
 use crate::limits::CHANGES_PER_WRITER;
+use crate::protocols::jobs::serve as jobs;
 use crate::protocols::kv::serve::{self, Kv};
 use crate::protocols::sockets::{Context, ServeError, Stopper};
 use crate::store;
@@ -67,7 +69,7 @@ pub struct Config {
     pub io_threads: i32,
     /// The allocator that was asked for. It is in use since the process began, or it is not: nothing here changes it.
     pub allocator: allocator::Choice,
-    /// Durable tasks, if they are on.
+    /// Durable tasks and jobs, if they are on.
     pub tasks: Option<TasksConfig>,
 }
 
@@ -134,6 +136,9 @@ fn print_ready(running: &Running) {
     if let Some(endpoint) = running.tasks() {
         text.push_str(&format!("tasks {endpoint}\n"));
     }
+    if let Some(address) = running.jobs() {
+        text.push_str(&format!("jobs {address}\n"));
+    }
     text.push_str("ready\n");
     let mut out = io::stdout().lock();
     // The server serves also when nobody reads what it prints.
@@ -145,8 +150,10 @@ pub struct Running {
     kv: Vec<String>,
     publish: Option<String>,
     tasks: Option<String>,
-    stopper: Stopper,
-    tasks_stopper: Option<Stopper>,
+    jobs: Option<SocketAddr>,
+    /// Of `kv-queue` and `spiderq`.
+    stoppers: Vec<Stopper>,
+    jobs_stopper: Option<jobs::Stopper>,
     tables: Tables,
     /// `kv-queue` and the workers: they end when the queue is told to stop.
     frontend: Vec<JoinHandle<()>>,
@@ -192,9 +199,10 @@ fn start_with(config: Config, terminated: Box<dyn Fn() + Send>) -> Result<Runnin
     let mut running = Running {
         kv: kv.endpoints.clone(),
         publish: kv.publish.clone(),
-        tasks: tasks.as_ref().map(|tasks| tasks.spiderq.endpoint.clone()),
-        stopper: kv.stopper.clone(),
-        tasks_stopper: tasks.as_ref().map(|tasks| tasks.spiderq.stopper.clone()),
+        tasks: None,
+        jobs: None,
+        stoppers: vec![kv.stopper.clone()],
+        jobs_stopper: None,
         tables,
         frontend: Vec::new(),
         backstage: Vec::new(),
@@ -228,6 +236,12 @@ impl Running {
         self.tasks.as_deref()
     }
 
+    /// Where jobs are asked for.
+    #[must_use]
+    pub fn jobs(&self) -> Option<SocketAddr> {
+        self.jobs
+    }
+
     /// Takes no more, answers what was taken, publishes what was committed, and returns when all threads have ended and
     /// the sockets have sent what they held, or 5 s after that began.
     pub fn stop(self) {
@@ -251,9 +265,19 @@ impl Running {
     }
 
     fn start_tasks(&mut self, tasks: tasks::Opened) -> Result<(), Error> {
-        let tasks::Opened { committer, spiderq, .. } = tasks;
+        let tasks::Opened { committer, spiderq, jobs, .. } = tasks;
         self.start_backstage("committer", || tasks::or_give_up(committer.run(wall_millis)))?;
-        self.start_one("spiderq", None, || tasks::or_give_up(spiderq.front.run()))
+        if let Some(spiderq) = spiderq {
+            self.tasks = Some(spiderq.endpoint);
+            self.stoppers.push(spiderq.stopper);
+            self.start_one("spiderq", None, || tasks::or_give_up(spiderq.front.run()))?;
+        }
+        if let Some(jobs) = jobs {
+            self.jobs = Some(jobs.address);
+            self.jobs_stopper = Some(jobs.stopper);
+            self.start_one("jobs-io", None, || tasks::or_give_up(jobs.front.run()))?;
+        }
+        Ok(())
     }
 
     fn start_one(
@@ -270,8 +294,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.stopper.stop();
-        self.tasks_stopper.iter().for_each(Stopper::stop);
+        self.stoppers.iter().for_each(Stopper::stop);
+        self.jobs_stopper.iter().for_each(jobs::Stopper::stop);
         join_in_reverse(&mut self.frontend);
         // The workers' sessions are gone with their threads.
         self.tables.close();

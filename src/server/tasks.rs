@@ -1,10 +1,11 @@
-//! Durable tasks: the store, the committer and their face, put together.
+//! Durable tasks and jobs: the store, the committer and their faces, put together.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Error;
 use crate::clock::wall_millis;
+use crate::protocols::jobs::serve::{self as jobs, Jobs};
 use crate::protocols::spiderq::serve::{self, Settings, Spiderq};
 use crate::store::{self, Disk};
 use crate::tasks::{self, Committer, Figures, Order, Policy};
@@ -12,35 +13,47 @@ use crate::threads::give_up;
 
 /// The name of the queue that `--tasks` serves.
 const QUEUE: &[u8] = b"spiderq";
+/// How the names of the queues that `--jobs` serves begin.
+const JOBS: &[u8] = b"jobs/";
 /// Exit status when the store has failed.
 const STORE_FAILED: i32 = 1;
 
-/// What durable tasks are told to be.
+/// What durable tasks and jobs are told to be. One of the two is on at least.
 #[derive(Clone, Debug)]
 pub struct TasksConfig {
-    /// Where they are asked for, and how.
-    pub spiderq: Settings,
+    /// Where tasks are asked for, and how.
+    pub spiderq: Option<Settings>,
+    /// Where jobs are asked for, and how.
+    pub jobs: Option<jobs::Settings>,
     /// The folder of the store.
     pub data: PathBuf,
-    /// When changes are on disk.
+    /// When changes of tasks are on disk; those of jobs are before they are answered.
     pub sync: Policy,
 }
 
 /// What is to run.
 pub(super) struct Opened {
     pub(super) committer: Committer,
-    pub(super) spiderq: Spiderq,
+    pub(super) spiderq: Option<Spiderq>,
+    pub(super) jobs: Option<Jobs>,
     pub(super) figures: Arc<Figures>,
 }
 
 /// Opens the store and listens.
 pub(super) fn open(config: &TasksConfig, terminated: Box<dyn Fn() + Send>) -> Result<Opened, Error> {
     let store = Disk::open(&config.data)?;
-    let (tasks, mut committer) = tasks::open(Box::new(store), wall_millis())?;
+    let (tasks, committer) = tasks::open(Box::new(store), wall_millis())?;
     let figures = Arc::clone(tasks.figures());
-    let queue = committer.queue(QUEUE, Order::Priority, config.sync)?;
-    let spiderq = serve::bind(&config.spiderq, (&mut committer, tasks, queue), terminated)?;
-    Ok(Opened { committer, spiderq, figures })
+    let mut opened = Opened { committer, spiderq: None, jobs: None, figures };
+    if let Some(settings) = &config.jobs {
+        let family = opened.committer.family(JOBS, Order::Fifo, Policy::Always)?;
+        opened.jobs = Some(jobs::bind(settings, (&mut opened.committer, tasks.clone(), family))?);
+    }
+    if let Some(settings) = &config.spiderq {
+        let queue = opened.committer.queue(QUEUE, Order::Priority, config.sync)?;
+        opened.spiderq = Some(serve::bind(settings, (&mut opened.committer, tasks, queue), terminated)?);
+    }
+    Ok(opened)
 }
 
 /// After an error of the store nothing may be acknowledged: the process ends.

@@ -3,7 +3,7 @@
 //! A test gets a server of its own on ports that the system picks. Nothing here sleeps: a server is ready when it says
 //! so, and gone when it has been waited for.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
@@ -28,6 +28,7 @@ pub(crate) struct Server {
     kv: Vec<String>,
     publish: Option<String>,
     tasks: Option<String>,
+    jobs: Option<String>,
 }
 
 impl Server {
@@ -40,6 +41,12 @@ impl Server {
     pub(crate) fn start_tasks(data: &Path, flags: &[&str]) -> Self {
         let data = data.to_str().expect("the folder has a name");
         Self::start_as(&["--kv", "off", "--publish", "off", "--tasks", ANY_PORT, "--data", data], flags)
+    }
+
+    /// Starts a server that serves only jobs, on a port of its own, with these further flags.
+    pub(crate) fn start_jobs(data: &Path, flags: &[&str]) -> Self {
+        let data = data.to_str().expect("the folder has a name");
+        Self::start_as(&["--kv", "off", "--publish", "off", "--jobs", "0", "--data", data], flags)
     }
 
     /// Starts a server with exactly these flags, and waits until it is ready.
@@ -57,7 +64,7 @@ impl Server {
             .spawn()
             .expect("the server starts");
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
-        let mut server = Self { child, output, kv: Vec::new(), publish: None, tasks: None };
+        let mut server = Self { child, output, kv: Vec::new(), publish: None, tasks: None, jobs: None };
         server.read_until_ready();
         server
     }
@@ -72,11 +79,12 @@ impl Server {
             if line == "ready" {
                 return;
             }
-            let endpoint = line.split_whitespace().find(|word| word.contains("://"));
+            let endpoint = line.split_whitespace().nth(1);
             match (line.split_whitespace().next(), endpoint) {
                 (Some("kv"), Some(endpoint)) => self.kv.push(endpoint.to_owned()),
                 (Some("publish"), Some(endpoint)) => self.publish = Some(endpoint.to_owned()),
                 (Some("tasks"), Some(endpoint)) => self.tasks = Some(endpoint.to_owned()),
+                (Some("jobs"), Some(endpoint)) => self.jobs = Some(endpoint.to_owned()),
                 _ => {}
             }
         }
@@ -100,6 +108,17 @@ impl Server {
     /// Where tasks are asked for.
     pub(crate) fn tasks(&self) -> &str {
         self.tasks.as_deref().expect("the server serves tasks")
+    }
+
+    /// Where jobs are asked for.
+    pub(crate) fn jobs(&self) -> &str {
+        self.jobs.as_deref().expect("the server serves jobs")
+    }
+
+    /// What STATS tell.
+    pub(crate) fn stats(&self) -> serde_json::Value {
+        let output = spindle(&["stats", "--json", "--connect", self.kv()]);
+        serde_json::from_slice(&output.stdout).expect("STATS are JSON")
     }
 
     /// The process.
@@ -154,6 +173,16 @@ impl Drop for Guarded {
 /// Runs `spindle` with these arguments to its end.
 pub(crate) fn spindle(arguments: &[&str]) -> Output {
     Command::new(SPINDLE).args(arguments).stdin(Stdio::null()).output().expect("spindle runs")
+}
+
+/// Runs `spindle` with these arguments and this standard input to its end.
+pub(crate) fn spindle_reads(arguments: &[&str], input: &[u8]) -> ExitStatus {
+    let mut command = Command::new(SPINDLE);
+    let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("spindle runs");
+    let mut pipe = child.stdin.take().expect("its input is piped");
+    pipe.write_all(input).expect("it reads");
+    drop(pipe);
+    child.wait().expect("it can be waited for")
 }
 
 /// Runs a script of this directory under the Python that has pyzmq, and expects it to end well.

@@ -10,6 +10,8 @@ mod checker;
 mod checker_trial;
 /// Every command, error, limit and order of faults, with our own client.
 mod conformance;
+/// A server that is killed under load, and what may be wrong afterwards.
+mod crash;
 /// A subscriber that never reads harms nobody.
 mod deaf;
 /// A server that ends answers what it took and publishes what it committed.
@@ -20,6 +22,14 @@ mod harness;
 mod history;
 /// Stores with a flaw are found out by recording and checking what they do.
 mod history_trial;
+/// Durable jobs over TCP: what a job goes through, queues, leases, the end of the server, the command line.
+mod jobs;
+/// The bytes of the jobs, on raw sockets: every end of a request, every cut, any data, and what is no request.
+mod jobs_bytes;
+/// Clients of the jobs that are slow, silent, still sending, or gone, by the thousand.
+mod jobs_clients;
+/// Jobs after a server was killed, again and again, under load.
+mod jobs_crash;
 /// How the server starts, what it says when it cannot, and how it ends.
 mod lifecycle;
 /// Histories of racing clients, in process and over sockets, are linearizable.

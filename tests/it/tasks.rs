@@ -1,14 +1,11 @@
 //! Durable tasks: the protocol, leases, the command line, and what is there after the end.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use rustix::process::Signal;
 use spindle::protocols::spiderq::client::{Client, Error, Lent};
 use spindle::protocols::spiderq::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
 
 use crate::chance::Chance;
-use crate::harness::{Server, run_python, spindle};
+use crate::harness::{Server, run_python, spindle, spindle_reads};
 
 /// Longer than any test.
 const LONG: u64 = 600_000;
@@ -255,14 +252,7 @@ fn people_work_with_tasks_on_the_command_line() {
 fn a_task_is_read_from_standard_input() {
     let folder = folder();
     let server = Server::start_tasks(folder.path(), &[]);
-    let mut child = Command::new(env!("CARGO_BIN_EXE_spindle"))
-        .args(["task", "add", "k", "-", "--connect", server.tasks()])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(b"from afar").unwrap();
-    assert!(child.wait().unwrap().success());
+    assert!(spindle_reads(&["task", "add", "k", "-", "--connect", server.tasks()], b"from afar").success());
     assert_eq!(client(&server).lookup(b"k").unwrap().as_deref(), Some(&b"from afar"[..]));
     server.stop();
 }

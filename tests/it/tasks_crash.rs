@@ -4,24 +4,19 @@
 //! round: start ─► check what is there ─► clients add, lend, repay, extend ─► kill -9 at a random moment ─► next round
 //! ```
 //! Clients write down what they ask before they ask it, and what they are answered. What was answered must be so in the next
-//! round; what was not may be so or not. `SPINDLE_CRASH_ROUNDS` says how many rounds there are. (That what was answered was also on
+//! round; what was not may be so or not. (That what was answered was also on
 //! the disk is shown elsewhere: this kernel survives.)
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
 
 use spindle::protocols::spiderq::client::{Client, Error};
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 
 use crate::chance::Chance;
+use crate::crash::{CLIENTS, Faults, kill_under_load, lock, rounds};
 use crate::harness::Server;
 
-const CLIENTS: usize = 8;
-/// Rounds, unless the environment says otherwise.
-const ROUNDS: usize = 5;
-/// The longest that a server lives under load.
-const LIFE_MILLIS: usize = 250;
 /// Longer than any run: nothing runs out.
 const LEASE: u64 = 86_400_000;
 
@@ -54,40 +49,20 @@ struct Book {
     faults: Faults,
 }
 
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Faults {
-    lost: usize,
-    duplicated: usize,
-    resurrected: usize,
-    wrongly_leased: usize,
-}
-
 type Shared = Mutex<Book>;
-
-fn lock(book: &Shared) -> std::sync::MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 #[test]
 fn nothing_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
-    let rounds = std::env::var("SPINDLE_CRASH_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
+    let rounds = rounds();
     let folder = tempfile::tempdir().unwrap();
     let book = Shared::default();
     let mut chance = Chance::new(std::process::id().into());
     for round in 0..rounds {
         let server = Server::start_tasks(folder.path(), &[]);
         check(&server, &book);
-        let life = Duration::from_millis(chance.below(LIFE_MILLIS) as u64);
-        std::thread::scope(|scope| {
-            for client in 0..CLIENTS {
-                let (book, endpoint, seed) = (&book, server.tasks().to_owned(), chance.next());
-                scope.spawn(move || work(&endpoint, book, round * CLIENTS + client, Chance::new(seed)));
-            }
-            let end = Instant::now() + life;
-            while let Some(left) = end.checked_duration_since(Instant::now()) {
-                std::thread::park_timeout(left);
-            }
-            drop(server);
+        let endpoint = server.tasks().to_owned();
+        kill_under_load(server, &mut chance, |client, chance| {
+            work(&endpoint, &book, round * CLIENTS + client, chance);
         });
     }
     let server = Server::start_tasks(folder.path(), &[]);

@@ -44,7 +44,7 @@ fn a_folder_that_cannot_be_made_is_named() {
 // ----------------------------------------------------------------------------------------------------------------- sync
 
 /// Lines of strace about one process, as they came.
-fn traced(strace: &Path, server: &Server, work: impl FnOnce()) -> Vec<String> {
+pub(crate) fn traced(strace: &Path, server: &Server, work: impl FnOnce()) -> Vec<String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let pid = server.pid().as_raw_nonzero().to_string();
     let mut child = Command::new(strace)
@@ -71,7 +71,7 @@ fn traced(strace: &Path, server: &Server, work: impl FnOnce()) -> Vec<String> {
 }
 
 /// Whether between the arrival of what says `what` and the next answer everything was synced.
-fn synced_before_the_answer(trace: &[String], what: &str) -> bool {
+pub(crate) fn synced_before_the_answer(trace: &[String], what: &str) -> bool {
     let arrived = trace.iter().position(|line| line.contains("recvfrom") && line.contains(what)).expect("it came");
     let later = &trace[arrived + 1..];
     let answered = later.iter().position(|line| line.contains("sendto(")).expect("it was answered");

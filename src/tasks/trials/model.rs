@@ -118,6 +118,16 @@ impl Plain {
         true
     }
 
+    fn extend(&mut self, key: &[u8], token: u64, timeout: u64) -> bool {
+        let deadline = self.now.saturating_add(timeout);
+        let Some(task) = self.holder(key, token) else { return false };
+        task.state = PlainState::Leased { token, deadline };
+        if timeout == 0 {
+            self.come_back(key);
+        }
+        true
+    }
+
     /// What is answered at once; none if the request waits.
     fn apply(&mut self, ticket: u64, request: &Request, tokens: &mut impl FnMut() -> u64) -> Option<Answer> {
         let plain = |changed: bool, yes: Outcome, no: Outcome| Some(Answer::Plain(if changed { yes } else { no }));
@@ -157,14 +167,7 @@ impl Plain {
                 plain(self.settle(key, *token, value, *how), Outcome::Settled, Outcome::NotFound)
             }
             Request::Extend { token, key, timeout } => {
-                let deadline = self.now.saturating_add(*timeout);
-                let held = self.holder(key, *token).map(|task| {
-                    task.state = PlainState::Leased { token: *token, deadline };
-                });
-                if held.is_some() && *timeout == 0 {
-                    self.come_back(key);
-                }
-                plain(held.is_some(), Outcome::Extended, Outcome::Skipped)
+                plain(self.extend(key, *token, *timeout), Outcome::Extended, Outcome::Skipped)
             }
             Request::Undo { token, key } => {
                 let undone = self.holder(key, *token).map(|task| task.state = PlainState::Ready);

@@ -1,0 +1,145 @@
+//! `spindle job`: durable jobs, for people.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::endpoint::address;
+use super::operand::{Operand, operand, shown_in_json};
+use super::show::{self, Format};
+use super::{Failure, JOBS_ADDRESS};
+use crate::limits::JOB_DATA_BYTES_MAX;
+use crate::protocols::jobs::client::{Client, Error};
+use crate::protocols::jobs::wire::Id;
+
+/// What can be asked.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Add a job, and print its id
+    Add(Add),
+    /// Take the first job that is not handed out, and print its id and its data
+    Get(OfQueue),
+    /// Say that a job is done: it is gone for good
+    Ack(OfJob),
+    /// Print YES if a job is in the queue, handed out or not, and otherwise NO
+    In(OfJob),
+}
+
+/// Where to ask, and how to print the answer.
+#[derive(Debug, Args)]
+pub(super) struct OfServer {
+    /// Where the server answers requests about jobs
+    #[arg(long, value_name = "ADDR|PORT", default_value = JOBS_ADDRESS, value_parser = address)]
+    connect: String,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct OfQueue {
+    /// Name of the queue: text, or 0x… for bytes
+    #[arg(value_parser = operand())]
+    queue: Operand,
+    #[command(flatten)]
+    of: OfServer,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct OfJob {
+    /// Name of the queue: text, or 0x… for bytes
+    #[arg(value_parser = operand())]
+    queue: Operand,
+    /// Id of the job, as it was printed
+    #[arg(value_parser = id)]
+    id: Id,
+    #[command(flatten)]
+    of: OfServer,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Add {
+    /// Name of the queue: text, or 0x… for bytes
+    #[arg(value_parser = operand())]
+    queue: Operand,
+    /// What the job is about: text, 0x… for bytes, or - for standard input
+    #[arg(value_parser = operand(), required_unless_present = "file")]
+    data: Option<Operand>,
+    /// Read that from a file
+    #[arg(long, value_name = "PATH", conflicts_with = "data")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    of: OfServer,
+}
+
+/// Asks, and prints the answer.
+///
+/// # Errors
+/// [`Failure`] if it could not be asked, was refused, or could not be printed.
+pub(super) fn run(command: Command, out: &mut impl Write) -> Result<(), Failure> {
+    match command {
+        Command::Add(Add { queue, data, file, of }) => {
+            let queue = name(queue)?;
+            let data = match (data, file) {
+                (_, Some(path)) => read_file(&path)?,
+                (data, None) => data.map_or(Ok(Vec::new()), |data| data.read(io::stdin()))?,
+            };
+            let id = of.client().add(&queue, &data).map_err(failure)?;
+            of.format.print(out, &format!("{id}\n"), &json!({ "id": id.to_string() }))
+        }
+        Command::Get(OfQueue { queue, of }) => {
+            let job = of.client().get(&name(queue)?).map_err(failure)?;
+            let job = job.ok_or_else(|| Failure::Failed(NOTHING.to_owned()))?;
+            let json = json!({ "id": job.id.to_string(), "data": shown_in_json(&job.data) });
+            of.format.print(out, &format!("{}\n{}", job.id, show::value(&job.data)), &json)
+        }
+        Command::Ack(OfJob { queue, id, of }) => {
+            let done = of.client().ack(&name(queue)?, id).map_err(failure)?;
+            if done { of.format.done(out) } else { Err(Failure::Failed(NOT_HANDED_OUT.to_owned())) }
+        }
+        Command::In(OfJob { queue, id, of }) => {
+            let there = of.client().is_in(&name(queue)?, id).map_err(failure)?;
+            of.format.print(out, if there { "YES\n" } else { "NO\n" }, &json!({ "in": there }))
+        }
+    }
+}
+
+const NOTHING: &str =
+    "no job of this queue is to be handed out: add one with `spindle job add`, or wait until a lease ends";
+const NOT_HANDED_OUT: &str =
+    "it is not handed out: its time was up, it is done already, or it is of another queue; nothing was changed";
+
+impl OfServer {
+    fn client(&self) -> Client {
+        Client::new(&self.connect)
+    }
+}
+
+fn name(queue: Operand) -> Result<Vec<u8>, Failure> {
+    match queue {
+        Operand::StandardInput => Ok(b"-".to_vec()),
+        Operand::Given(name) => Ok(name),
+    }
+}
+
+fn id(typed: &str) -> Result<Id, String> {
+    Id::read(typed.as_bytes()).ok_or_else(|| "an id has 20 digits, as it was printed".to_owned())
+}
+
+/// All of a file, or so much that it is seen to be too much.
+fn read_file(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let most = JOB_DATA_BYTES_MAX as u64 + 1;
+    let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    read.map_err(|error| Failure::Failed(format!("cannot read {}: {error}", path.display())))?;
+    Ok(bytes)
+}
+
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Address { .. } | Error::Unwritable(_) => Failure::Usage(error.to_string()),
+        _ => Failure::Failed(error.to_string()),
+    }
+}

@@ -1,0 +1,103 @@
+//! Requests of the protocol as requests to the queues, and outcomes as replies. Nothing here sends, waits or reads a clock.
+
+use crate::protocols::jobs::wire::{Id, Reply, Request};
+use crate::store::Value;
+use crate::tasks::{self, Family, Outcome, QueueName};
+
+/// What the queues are asked; a job is lent out for `lease` milliseconds. The error is the reply of a request that need not ask: no
+/// job has such an id.
+///
+/// # Errors
+/// The reply.
+pub fn asked(
+    request: &Request<'_>,
+    family: &Family,
+    lease: u64,
+) -> Result<(QueueName, tasks::Request), Reply<'static>> {
+    let (queue, asked) = match *request {
+        Request::Add { queue, data } => (queue, tasks::Request::Push { value: Value::from(data) }),
+        Request::Get { queue } => (queue, tasks::Request::Lease { timeout: lease, wait: false }),
+        Request::Ack { queue, id } => (queue, tasks::Request::Finish { key: key(id).ok_or(Reply::Done(false))? }),
+        Request::In { queue, id } => (queue, tasks::Request::Has { key: key(id).ok_or(Reply::In(false))? }),
+    };
+    Ok((family.queue(queue), asked))
+}
+
+/// What an outcome is called; `value` is that of its job, if it has one. What no request of this protocol leads to is an error.
+#[must_use]
+pub fn reply<'o>(outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
+    match outcome {
+        Outcome::Pushed(number) => Reply::Added(Id(*number)),
+        Outcome::Leased { key, .. } => id(key).map_or(Reply::Error, |id| Reply::Job { id, data: value }),
+        Outcome::Empty => Reply::Nothing,
+        Outcome::Removed => Reply::Done(true),
+        Outcome::NotRemoved => Reply::Done(false),
+        Outcome::Present => Reply::In(true),
+        Outcome::Absent => Reply::In(false),
+        _ => Reply::Error,
+    }
+}
+
+/// What the queues know a job by.
+fn key(id: &[u8]) -> Option<Box<[u8]>> {
+    Id::read(id).map(|Id(number)| Box::from(number.to_be_bytes()))
+}
+
+fn id(key: &[u8]) -> Option<Id> {
+    key.try_into().ok().map(|number| Id(u64::from_be_bytes(number)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+    use crate::store::double::Double;
+    use crate::tasks::{Order, Payload, Policy};
+
+    const ID: &[u8] = b"00000000000000000007";
+    const QUEUE: &[u8] = b"q";
+
+    fn family() -> Family {
+        let (_tasks, mut committer) = tasks::open(Box::new(Double::new()), 0).unwrap();
+        committer.family(b"jobs/", Order::Fifo, Policy::Always).unwrap()
+    }
+
+    #[test]
+    fn every_request_asks_the_queue_of_its_name() {
+        let family = family();
+        let key = || Box::from(7_u64.to_be_bytes());
+        let rows = [
+            (Request::Add { queue: QUEUE, data: b"d" }, tasks::Request::Push { value: Value::from(&b"d"[..]) }),
+            (Request::Get { queue: QUEUE }, tasks::Request::Lease { timeout: 9, wait: false }),
+            (Request::Ack { queue: QUEUE, id: ID }, tasks::Request::Finish { key: key() }),
+            (Request::In { queue: QUEUE, id: ID }, tasks::Request::Has { key: key() }),
+        ];
+        for (request, expected) in rows {
+            assert_eq!(asked(&request, &family, 9), Ok((family.queue(QUEUE), expected)));
+        }
+    }
+
+    #[test]
+    fn an_id_that_no_job_has_is_answered_without_asking() {
+        let family = family();
+        for id in [&b"7"[..], b"NONE", b"0000000000000000000x"] {
+            assert_eq!(asked(&Request::Ack { queue: QUEUE, id }, &family, 9), Err(Reply::Done(false)));
+            assert_eq!(asked(&Request::In { queue: QUEUE, id }, &family, 9), Err(Reply::In(false)));
+        }
+    }
+
+    #[test]
+    fn every_outcome_has_its_name() {
+        let payload = Payload::Fresh(Value::from(&b"d"[..]));
+        let leased = Outcome::Leased { token: 8, key: Box::from(7_u64.to_be_bytes()), payload };
+        assert_eq!(reply(&leased, b"d"), Reply::Job { id: Id(7), data: b"d" });
+        assert_eq!(reply(&Outcome::Pushed(7), b""), Reply::Added(Id(7)));
+        assert_eq!(reply(&Outcome::Empty, b""), Reply::Nothing);
+        assert_eq!(reply(&Outcome::Removed, b""), Reply::Done(true));
+        assert_eq!(reply(&Outcome::NotRemoved, b""), Reply::Done(false));
+        assert_eq!(reply(&Outcome::Present, b""), Reply::In(true));
+        assert_eq!(reply(&Outcome::Absent, b""), Reply::In(false));
+        assert_eq!(reply(&Outcome::Refused, b""), Reply::Error, "there are too many queues");
+    }
+}

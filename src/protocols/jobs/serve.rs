@@ -1,0 +1,218 @@
+//! Accepts connections and lets each have its conversation, all in one thread.
+//!
+//! ```text
+//! listener ─► accept, up to a number at once ─► converse ◄─► desk ═► committer
+//! told to stop ─► accept no more ─► what has come of a request is all of it ─► the last answers ─► end
+//! ```
+//! The thread sleeps in the runtime: on its sockets, its timers, the committer's answers, and the word of the [`Stopper`].
+//!
+//! What is not here: what is said (`conversation`), and how the committer is asked (`desk`).
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{sleep, timeout};
+
+use super::conversation::{Ending, House, converse};
+use super::desk::{Desk, Mailbox};
+use super::wire::AckWords;
+use crate::clock::Clock;
+use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX, JOB_ROOM_BYTES, LINGER};
+use crate::protocols::sockets::{BindError, ServeError};
+use crate::store;
+use crate::tasks::{Committer, Delivery, Family, Tasks};
+
+/// How often it is looked whether answers can still come.
+const SWEEP: Duration = Duration::from_secs(5);
+/// How long nothing is accepted when the system has no descriptor left.
+const RETRY: Duration = Duration::from_millis(20);
+/// Bytes that are thrown away at once.
+const SCRAP_BYTES: usize = 64 << 10;
+
+/// What the face is told to be.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where connections come in.
+    pub address: SocketAddr,
+    /// How long a job is lent out, in milliseconds.
+    pub lease: u64,
+    /// How ACK is answered.
+    pub words: AckWords,
+}
+
+/// What runs, and where it listens.
+pub struct Jobs {
+    /// For the thread `jobs-io`.
+    pub front: Front,
+    /// Tells it to take no more.
+    pub stopper: Stopper,
+    /// Where connections come in, with the port that the system chose.
+    pub address: SocketAddr,
+}
+
+/// Tells the thread to take no more requests, answer those that were taken, and end.
+#[derive(Clone, Debug)]
+pub struct Stopper(UnboundedSender<Ending>);
+
+impl Stopper {
+    /// Tells it. May be called from any thread, and more than once.
+    pub fn stop(&self) {
+        // It fails when the thread has ended already.
+        let _ended = self.0.send(Ok(()));
+    }
+}
+
+/// Listens, and has the committer deliver answers about the queues of `family` here.
+///
+/// # Errors
+/// [`ServeError`] if the address cannot be had, or the system has no descriptor left.
+pub fn bind(
+    settings: &Settings,
+    (committer, tasks, family): (&mut Committer, Tasks, Family),
+) -> Result<Jobs, ServeError> {
+    let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+    let listener = listen(&runtime, settings.address)?;
+    let address = listener.local_addr()?;
+    let (ending, endings) = unbounded_channel();
+    let stopper = Stopper(ending.clone());
+    let (sender, deliveries) = unbounded_channel();
+    let face = committer.face(Box::new(Mailbox(sender)));
+    let settings = settings.clone();
+    let front = Front { runtime, listener, ending, endings, deliveries, tasks, face, family, settings };
+    Ok(Jobs { front, stopper, address })
+}
+
+/// Listens also where connections of a server that has just ended are still remembered.
+fn listen(runtime: &Runtime, address: SocketAddr) -> Result<TcpListener, BindError> {
+    let _entered = runtime.enter();
+    let bound = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(JOB_BACKLOG)
+    };
+    let endpoint = address.to_string();
+    bound().map_err(|source: io::Error| match source.kind() {
+        ErrorKind::AddrInUse => BindError::InUse { endpoint },
+        ErrorKind::AddrNotAvailable => BindError::NoSuchAddress { endpoint },
+        _ => BindError::System { endpoint, source },
+    })
+}
+
+/// The face, ready to run.
+pub struct Front {
+    runtime: Runtime,
+    listener: TcpListener,
+    ending: UnboundedSender<Ending>,
+    endings: UnboundedReceiver<Ending>,
+    deliveries: UnboundedReceiver<Delivery>,
+    tasks: Tasks,
+    face: usize,
+    family: Family,
+    settings: Settings,
+}
+
+impl Front {
+    /// The loop of the thread. Returns when it was told to stop and everything that was taken is answered.
+    ///
+    /// # Errors
+    /// [`store::Error`] if a value cannot be read, or no answer can come.
+    pub fn run(self) -> Result<(), store::Error> {
+        let Self { runtime, listener, ending, endings, deliveries, tasks, face, family, settings } = self;
+        let house = Rc::new(House {
+            desk: Desk::new(tasks, face),
+            family,
+            lease: settings.lease,
+            words: settings.words,
+            clock: Clock::start(),
+            coming: Semaphore::new(JOB_ROOM_BYTES),
+            going: Semaphore::new(JOB_ROOM_BYTES),
+            closing: Cell::new(false),
+            closed: Notify::new(),
+            ending,
+            scrap: RefCell::new(vec![0; SCRAP_BYTES]),
+        });
+        let served = serve(house, listener, deliveries, endings);
+        LocalSet::new().block_on(&runtime, served)
+    }
+}
+
+/// Serves until there is an ending, and lets conversations come to theirs.
+async fn serve(
+    house: Rc<House>,
+    listener: TcpListener,
+    deliveries: UnboundedReceiver<Delivery>,
+    mut endings: UnboundedReceiver<Ending>,
+) -> Ending {
+    let most = connections_max();
+    let places = Arc::new(Semaphore::new(most as usize));
+    let shared = || Rc::clone(&house);
+    spawn_local(hand_out(shared(), deliveries));
+    spawn_local(hand_over(shared()));
+    spawn_local(check(shared()));
+    let accepting = spawn_local(accept(shared(), listener, Arc::clone(&places)));
+    endings.recv().await.unwrap_or(Ok(()))?;
+    accepting.abort();
+    house.close();
+    // What is not answered by then is dropped with its connection.
+    let _late = timeout(LINGER, places.acquire_many(most)).await;
+    house.desk.hand_over_now();
+    endings.try_recv().unwrap_or(Ok(()))
+}
+
+async fn hand_out(house: Rc<House>, deliveries: UnboundedReceiver<Delivery>) {
+    house.desk.hand_out(deliveries).await;
+}
+
+async fn hand_over(house: Rc<House>) {
+    house.desk.hand_over().await;
+}
+
+/// Looks now and then whether answers can still come.
+async fn check(house: Rc<House>) {
+    loop {
+        sleep(SWEEP).await;
+        if let Err(error) = house.desk.tasks().check() {
+            house.end(Err(error));
+        }
+    }
+}
+
+/// Accepts connections as long as there are places for them.
+async fn accept(house: Rc<House>, listener: TcpListener, places: Arc<Semaphore>) {
+    let mut told = false;
+    // It is never closed.
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let conversation = converse(Rc::clone(&house), stream);
+                spawn_local(async move {
+                    conversation.await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!("no connection for jobs is accepted for now: {error}");
+                }
+                sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Connections at once: half of the descriptors are left to others.
+fn connections_max() -> u32 {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    u32::try_from((files / 2).clamp(1, JOB_CONNECTIONS_MAX as u64)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,110 @@
+//! Replies. What one means depends on what was asked, and on where the words come from: an id is never one of the words.
+
+use thiserror::Error;
+
+use super::request::{Id, Verb};
+
+const NONE: &[u8] = b"NONE";
+const YES: &[u8] = b"YES";
+const OK: &[u8] = b"OK";
+const NO: &[u8] = b"NO";
+const ERROR: &[u8] = b"ERROR";
+
+/// Which word says that a job is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckWords {
+    /// `OK`
+    OkNo,
+    /// `YES`, as some clients expect.
+    YesNo,
+}
+
+/// What the server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply<'b> {
+    /// The job is in the queue.
+    Added(Id),
+    /// The next job.
+    Job {
+        /// What to acknowledge it by.
+        id: Id,
+        /// What it is about.
+        data: &'b [u8],
+    },
+    /// There is nothing to hand out.
+    Nothing,
+    /// Whether the job was handed out, and is done and gone now.
+    Done(bool),
+    /// Whether the job is in the queue.
+    In(bool),
+    /// The request was not understood, and nothing has changed.
+    Error,
+}
+
+/// A reply that no server of this protocol sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Malformed {
+    /// It is no answer to this command.
+    #[error("an answer to something else")]
+    Words,
+    /// The connection was closed before all of it had come.
+    #[error("an answer that is cut off")]
+    Cut,
+}
+
+impl<'b> Reply<'b> {
+    /// Appends the reply.
+    pub fn encode(&self, words: AckWords, out: &mut Vec<u8>) {
+        self.encode_head(words, out);
+        if let Self::Job { data, .. } = self {
+            out.extend_from_slice(data);
+        }
+    }
+
+    /// Appends the reply without the data of a job, which is its end.
+    pub fn encode_head(&self, words: AckWords, out: &mut Vec<u8>) {
+        match self {
+            Self::Added(id) => out.extend(id.to_string().as_bytes()),
+            Self::Job { id, data } => out.extend(format!("{id} {} ", data.len()).as_bytes()),
+            Self::Nothing => out.extend(NONE),
+            Self::Done(true) if words == AckWords::OkNo => out.extend(OK),
+            Self::Done(true) | Self::In(true) => out.extend(YES),
+            Self::Done(false) | Self::In(false) => out.extend(NO),
+            Self::Error => out.extend(ERROR),
+        }
+    }
+
+    /// Reads the whole reply to a command; both words for a job that is done are understood.
+    ///
+    /// # Errors
+    /// [`Malformed`] if it is none.
+    pub fn decode(verb: Verb, bytes: &'b [u8]) -> Result<Self, Malformed> {
+        let reply = match (verb, bytes) {
+            (_, b"ERROR") => Some(Self::Error),
+            (_, b"") => return Err(Malformed::Cut),
+            (Verb::Add, id) => Id::read(id).map(Self::Added),
+            (Verb::Get, b"NONE") => Some(Self::Nothing),
+            (Verb::Get, job) => return Self::decode_job(job),
+            (Verb::Ack, b"OK" | b"YES") => Some(Self::Done(true)),
+            (Verb::Ack, b"NO") => Some(Self::Done(false)),
+            (Verb::In, b"YES") => Some(Self::In(true)),
+            (Verb::In, b"NO") => Some(Self::In(false)),
+            _ => None,
+        };
+        reply.ok_or(Malformed::Words)
+    }
+
+    fn decode_job(bytes: &'b [u8]) -> Result<Self, Malformed> {
+        let mut fields = bytes.splitn(3, |byte| *byte == b' ');
+        let id = fields.next().and_then(Id::read).ok_or(Malformed::Words)?;
+        let length = fields.next().ok_or(Malformed::Cut)?;
+        let length: usize =
+            std::str::from_utf8(length).ok().and_then(|text| text.parse().ok()).ok_or(Malformed::Words)?;
+        let data = fields.next().ok_or(Malformed::Cut)?;
+        match data.len() {
+            whole if whole == length => Ok(Self::Job { id, data }),
+            short if short < length => Err(Malformed::Cut),
+            _ => Err(Malformed::Words),
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Requests, and how far one has come.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::limits::{JOB_DATA_BYTES_MAX, JOB_LINE_BYTES_MAX, JOB_QUEUE_BYTES_MAX};
+
+/// Digits of an id, and of the largest `u64`.
+const ID_DIGITS: usize = 20;
+/// Digits of the longest length: zeros may stand before it.
+const LENGTH_DIGITS_MAX: usize = 20;
+
+/// What can be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// A new job.
+    Add,
+    /// The next job.
+    Get,
+    /// A job is done.
+    Ack,
+    /// Is this job in the queue?
+    In,
+}
+
+impl Verb {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Add, Self::Get, Self::Ack, Self::In];
+
+    /// The word that stands for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Get => "GET",
+            Self::Ack => "ACK",
+            Self::In => "IN",
+        }
+    }
+}
+
+/// The name of a job, unique in its server for ever. Written with 20 digits, so that no part of one is another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(pub u64);
+
+impl Id {
+    /// Reads an id. None: no job has it.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != ID_DIGITS || !bytes.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        std::str::from_utf8(bytes).ok()?.parse().ok().map(Self)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:020}", self.0)
+    }
+}
+
+/// What a client asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<'b> {
+    /// A new job.
+    Add {
+        /// Its queue: 1–255 bytes without white space.
+        queue: &'b [u8],
+        /// What it is about: at most 1,000,000 bytes.
+        data: &'b [u8],
+    },
+    /// The next job of a queue.
+    Get {
+        /// The queue.
+        queue: &'b [u8],
+    },
+    /// A job is done.
+    Ack {
+        /// Its queue.
+        queue: &'b [u8],
+        /// Its id, which may be anything without white space.
+        id: &'b [u8],
+    },
+    /// Is this job in the queue?
+    In {
+        /// The queue.
+        queue: &'b [u8],
+        /// The id, which may be anything without white space.
+        id: &'b [u8],
+    },
+}
+
+/// Why a request is not understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// The first word is no command.
+    #[error("there is no such command")]
+    Command,
+    /// There are too few fields or too many, or something stands behind the request.
+    #[error("the number of fields is wrong")]
+    Fields,
+    /// The name of the queue is empty, too long, or has white space.
+    #[error("a queue has 1 to {JOB_QUEUE_BYTES_MAX} bytes without white space")]
+    Queue,
+    /// The length is no number, or above the limit.
+    #[error("a length is a number up to {JOB_DATA_BYTES_MAX}")]
+    Length,
+    /// There are fewer bytes of data than the length says, or more.
+    #[error("there are not as many bytes of data as the length says")]
+    Data,
+}
+
+/// How far a request has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded<'b> {
+    /// It is whole, and can be answered at once.
+    Whole(Request<'b>),
+    /// It may be whole, or go on: it is to be decoded as over if nothing more comes for a moment.
+    Pausing,
+    /// It goes on, for `missing` bytes at least.
+    Short {
+        /// At least one.
+        missing: usize,
+    },
+    /// Whatever follows, it is none.
+    Wrong(Fault),
+}
+
+/// Reads a request as far as it has come. With `over`, nothing follows: it is whole or wrong.
+#[must_use]
+pub fn decode(bytes: &[u8], over: bool) -> Decoded<'_> {
+    let end = bytes.iter().position(|byte| matches!(byte, b' ' | b'\n'));
+    let (word, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+    let Some(verb) = Verb::ALL.into_iter().find(|verb| verb.word().as_bytes() == word) else {
+        let begins = end.is_none() && Verb::ALL.into_iter().any(|verb| verb.word().as_bytes().starts_with(word));
+        return if begins && !over { Decoded::Short { missing: 1 } } else { Decoded::Wrong(Fault::Command) };
+    };
+    let decoded = match (verb, rest) {
+        (Verb::Add, []) => Decoded::Short { missing: 1 },
+        (Verb::Add, [b' ', rest @ ..]) => add(rest),
+        (Verb::Add, _) => Decoded::Wrong(Fault::Fields),
+        (_, []) => Decoded::Pausing,
+        (_, [_, ..]) => return line(verb, rest, over),
+    };
+    match decoded {
+        Decoded::Pausing if over => Decoded::Wrong(Fault::Fields),
+        Decoded::Short { .. } if over => Decoded::Wrong(Fault::Data),
+        other => other,
+    }
+}
+
+/// What follows `ADD `.
+fn add(bytes: &[u8]) -> Decoded<'_> {
+    let short = Decoded::Short { missing: 1 };
+    let Some((queue, rest)) = field(bytes) else {
+        return if bytes.is_empty() || is_queue(bytes) { short } else { Decoded::Wrong(Fault::Queue) };
+    };
+    if !is_queue(queue) {
+        return Decoded::Wrong(Fault::Queue);
+    }
+    let Some((length, rest)) = field(rest) else {
+        return if is_length(rest) { short } else { Decoded::Wrong(Fault::Length) };
+    };
+    let length = std::str::from_utf8(length).ok().filter(|text| is_length(text.as_bytes()));
+    let Some(length) = length.and_then(|text| text.parse().ok()).filter(|length| *length <= JOB_DATA_BYTES_MAX) else {
+        return Decoded::Wrong(Fault::Length);
+    };
+    match rest.split_at_checked(length) {
+        None => Decoded::Short { missing: length - rest.len() },
+        // A CR alone is the first half of an end that was cut.
+        Some((data, b"" | b"\n" | b"\r\n" | b"\r")) => Decoded::Whole(Request::Add { queue, data }),
+        Some(_) => Decoded::Wrong(Fault::Data),
+    }
+}
+
+/// What follows the word of another command, the space included.
+fn line(verb: Verb, bytes: &[u8], over: bool) -> Decoded<'_> {
+    let end = bytes.iter().position(|byte| *byte == b'\n');
+    let (text, behind) = bytes.split_at(end.unwrap_or(bytes.len()));
+    let ended = over || !behind.is_empty();
+    if behind.len() > 1 {
+        return Decoded::Wrong(Fault::Fields);
+    }
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    let mut fields = text.split(|byte| *byte == b' ').skip(1);
+    let (queue, id, more) = (fields.next(), fields.next(), fields.next());
+    let most = if verb == Verb::Get { 1 } else { 2 };
+    if more.is_some() || (most == 1 && id.is_some()) || bytes.len() > JOB_LINE_BYTES_MAX {
+        return Decoded::Wrong(Fault::Fields);
+    }
+    // A field that is still empty may be filled.
+    let is_last_and_empty = |field: &[u8], last: bool| field.is_empty() && last && !ended;
+    if queue.is_some_and(|queue| !is_queue(queue) && !is_last_and_empty(queue, id.is_none())) {
+        return Decoded::Wrong(Fault::Queue);
+    }
+    if id.is_some_and(|id| has_white_space(id) || (id.is_empty() && ended)) {
+        return Decoded::Wrong(Fault::Fields);
+    }
+    if !ended {
+        return Decoded::Pausing;
+    }
+    match (verb, queue, id) {
+        (Verb::Get, Some(queue), None) => Decoded::Whole(Request::Get { queue }),
+        (Verb::Ack, Some(queue), Some(id)) => Decoded::Whole(Request::Ack { queue, id }),
+        (Verb::In, Some(queue), Some(id)) => Decoded::Whole(Request::In { queue, id }),
+        _ => Decoded::Wrong(Fault::Fields),
+    }
+}
+
+/// A field that a space ends, and what is behind that.
+fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().take(JOB_QUEUE_BYTES_MAX + 1).position(|byte| *byte == b' ')?;
+    let (field, rest) = bytes.split_at_checked(end)?;
+    Some((field, rest.get(1..)?))
+}
+
+/// Whether a queue may be called so.
+pub(super) fn is_queue(bytes: &[u8]) -> bool {
+    (1..=JOB_QUEUE_BYTES_MAX).contains(&bytes.len()) && !has_white_space(bytes)
+}
+
+fn has_white_space(bytes: &[u8]) -> bool {
+    bytes.iter().any(|byte| matches!(byte, b' ' | b'\t'..=b'\r'))
+}
+
+/// Whether a length may be written or begin so; the empty one may only begin.
+fn is_length(bytes: &[u8]) -> bool {
+    bytes.len() <= LENGTH_DIGITS_MAX && bytes.iter().all(u8::is_ascii_digit)
+}
+
+impl Request<'_> {
+    /// What is asked.
+    #[must_use]
+    pub fn verb(&self) -> Verb {
+        match self {
+            Self::Add { .. } => Verb::Add,
+            Self::Get { .. } => Verb::Get,
+            Self::Ack { .. } => Verb::Ack,
+            Self::In { .. } => Verb::In,
+        }
+    }
+
+    /// Appends the request, ended so that it is answered at once. Queue and id are written as they are.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.verb().word().as_bytes());
+        out.push(b' ');
+        match *self {
+            Self::Add { queue, data } => {
+                out.extend(queue);
+                out.extend(format!(" {} ", data.len()).as_bytes());
+                out.extend(data);
+                return;
+            }
+            Self::Get { queue } => out.extend(queue),
+            Self::Ack { queue, id } | Self::In { queue, id } => {
+                out.extend(queue);
+                out.push(b' ');
+                out.extend(id);
+            }
+        }
+        out.push(b'\n');
+    }
+}
+
+/// Whether a request is as the protocol has it: its queue and its id can be written.
+impl Request<'_> {
+    /// Checks what [`Request::encode`] would write.
+    ///
+    /// # Errors
+    /// The [`Fault`] that the server would find.
+    pub fn check(&self) -> Result<(), Fault> {
+        match *self {
+            Self::Add { queue, .. } | Self::Get { queue } | Self::Ack { queue, .. } | Self::In { queue, .. }
+                if !is_queue(queue) =>
+            {
+                Err(Fault::Queue)
+            }
+            Self::Add { data, .. } if data.len() > JOB_DATA_BYTES_MAX => Err(Fault::Length),
+            Self::Ack { id, .. } | Self::In { id, .. } if id.is_empty() || has_white_space(id) => Err(Fault::Fields),
+            _ => Ok(()),
+        }
+    }
+}

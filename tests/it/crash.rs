@@ -1,0 +1,51 @@
+//! A server that is killed under load, and what may be wrong afterwards.
+//!
+//! `SPINDLE_CRASH_ROUNDS` says how many rounds there are.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::chance::Chance;
+use crate::harness::Server;
+
+/// Clients at once.
+pub(crate) const CLIENTS: usize = 8;
+/// Rounds, unless the environment says otherwise.
+const ROUNDS: usize = 5;
+/// The longest that a server lives under load.
+const LIFE_MILLIS: usize = 250;
+
+/// What was found to be wrong. None of it may ever be.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Faults {
+    pub(crate) lost: usize,
+    pub(crate) duplicated: usize,
+    pub(crate) resurrected: usize,
+    pub(crate) wrongly_leased: usize,
+}
+
+/// How often to kill.
+pub(crate) fn rounds() -> usize {
+    std::env::var("SPINDLE_CRASH_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap())
+}
+
+/// Has clients work until the server is killed, at a moment that chance decides. Each is to end when its server does.
+pub(crate) fn kill_under_load(server: Server, chance: &mut Chance, work: impl Fn(usize, Chance) + Sync) {
+    let life = Duration::from_millis(chance.below(LIFE_MILLIS) as u64);
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (work, seed) = (&work, chance.next());
+            scope.spawn(move || work(client, Chance::new(seed)));
+        }
+        let end = Instant::now() + life;
+        while let Some(left) = end.checked_duration_since(Instant::now()) {
+            std::thread::park_timeout(left);
+        }
+        drop(server);
+    });
+}
+
+/// What clients write down together.
+pub(crate) fn lock<T>(book: &Mutex<T>) -> MutexGuard<'_, T> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,210 @@
+//! Jobs after a server was killed, again and again, under load.
+//!
+//! ```text
+//! round: start ─► check what is there ─► clients add, get, acknowledge, look ─► kill -9 at a random moment ─► next round
+//! ```
+//! A job is known by its data, which is never added twice, since the id of an ADD that was not answered is unknown. Clients write down
+//! what they ask before they ask it, and what they are answered. An ACK of a job that is not handed out is `NO` and changes nothing:
+//! with it each check finds out which of the ready jobs were taken by a GET whose answer nobody has heard.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
+
+use spindle::protocols::jobs::client::{Client, Error};
+use spindle::protocols::jobs::wire::Id;
+
+use crate::chance::Chance;
+use crate::crash::{CLIENTS, Faults, kill_under_load, lock, rounds};
+use crate::harness::Server;
+
+const QUEUES: [&[u8]; 3] = [b"red", b"green", b"blue"];
+/// In seconds, longer than any run: nothing runs out.
+const LEASE: &str = "86400";
+
+/// Where a job may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It was asked to be added, and that is all that is known.
+    Asked,
+    Ready,
+    Held,
+    /// It was acknowledged, but for the answer.
+    Finishing,
+    Done,
+    /// Done, and seen to be gone after a start.
+    Gone,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    queue: &'static [u8],
+    id: Option<Id>,
+    place: Place,
+}
+
+/// What all clients know together.
+#[derive(Default)]
+struct Book {
+    jobs: HashMap<Vec<u8>, Known>,
+    /// GETs that were not answered, by queue: each may hold one job that was ready.
+    doubtful: BTreeMap<&'static [u8], usize>,
+    faults: Faults,
+}
+
+fn start(folder: &tempfile::TempDir) -> (Server, Client) {
+    let server = Server::start_jobs(folder.path(), &["--lease", LEASE]);
+    let client = Client::new(server.jobs());
+    (server, client)
+}
+
+#[test]
+fn no_job_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
+    let rounds = rounds();
+    let folder = tempfile::tempdir().unwrap();
+    let book = Mutex::<Book>::default();
+    let mut chance = Chance::new(std::process::id().into());
+    for round in 0..rounds {
+        let (server, client) = start(&folder);
+        check(&client, &mut lock(&book), &mut chance);
+        kill_under_load(server, &mut chance, |number, chance| work(&client, &book, round * CLIENTS + number, chance));
+    }
+    let (server, client) = start(&folder);
+    check(&client, &mut lock(&book), &mut chance);
+    drain(&client, &mut lock(&book));
+    server.stop();
+    let book = lock(&book);
+    let doubtful: usize = book.doubtful.values().sum();
+    println!("{rounds} rounds, {} jobs, {doubtful} GETs in doubt: {:?}", book.jobs.len(), book.faults);
+    assert_eq!(book.faults, Faults::default());
+}
+
+// ----------------------------------------------------------------------------------------------------------------- load
+
+/// One client, until the server is gone.
+fn work(client: &Client, book: &Mutex<Book>, number: usize, mut chance: Chance) {
+    let mut held: Vec<(Vec<u8>, &'static [u8], Id)> = Vec::new();
+    for step in 0.. {
+        let queue = chance.pick(&QUEUES);
+        let done = match chance.below(10) {
+            0..4 => add(client, book, queue, format!("{number}-{step}").into_bytes()),
+            4..7 => get(client, book, queue).map(|job| held.extend(job)),
+            7..9 => acknowledge(client, book, held.pop()),
+            _ => look(client, book, held.last()),
+        };
+        if done.is_err() {
+            return;
+        }
+    }
+}
+
+fn add(client: &Client, book: &Mutex<Book>, queue: &'static [u8], data: Vec<u8>) -> Result<(), Error> {
+    lock(book).jobs.insert(data.clone(), Known { queue, id: None, place: Place::Asked });
+    let id = client.add(queue, &data)?;
+    let mut book = lock(book);
+    let known = book.jobs.get_mut(&data).unwrap();
+    // Somebody may hold it already, and have written that down.
+    let same = known.id.is_none_or(|other| other == id);
+    known.id = Some(id);
+    if known.place == Place::Asked {
+        known.place = Place::Ready;
+    }
+    book.faults.duplicated += usize::from(!same);
+    Ok(())
+}
+
+type Held = (Vec<u8>, &'static [u8], Id);
+
+fn get(client: &Client, book: &Mutex<Book>, queue: &'static [u8]) -> Result<Option<Held>, Error> {
+    *lock(book).doubtful.entry(queue).or_default() += 1;
+    let job = client.get(queue)?;
+    let mut book = lock(book);
+    *book.doubtful.entry(queue).or_default() -= 1;
+    let Some(job) = job else { return Ok(None) };
+    book.take(queue, job.id, &job.data);
+    Ok(Some((job.data, queue, job.id)))
+}
+
+impl Book {
+    /// A job was handed out: it must be one that may be ready.
+    fn take(&mut self, queue: &[u8], id: Id, data: &[u8]) {
+        let Some(known) = self.jobs.get_mut(data) else {
+            self.faults.lost += 1;
+            return;
+        };
+        match known.place {
+            Place::Asked | Place::Ready => {}
+            Place::Held | Place::Finishing => self.faults.wrongly_leased += 1,
+            Place::Done | Place::Gone => self.faults.resurrected += 1,
+        }
+        self.faults.duplicated += usize::from(known.id.is_some_and(|other| other != id));
+        self.faults.lost += usize::from(known.queue != queue);
+        (known.id, known.place) = (Some(id), Place::Held);
+    }
+}
+
+fn acknowledge(client: &Client, book: &Mutex<Book>, held: Option<Held>) -> Result<(), Error> {
+    let Some((data, queue, id)) = held else { return Ok(()) };
+    lock(book).jobs.get_mut(&data).unwrap().place = Place::Finishing;
+    let done = client.ack(queue, id)?;
+    let mut book = lock(book);
+    book.faults.wrongly_leased += usize::from(!done);
+    book.jobs.get_mut(&data).unwrap().place = Place::Done;
+    Ok(())
+}
+
+fn look(client: &Client, book: &Mutex<Book>, held: Option<&Held>) -> Result<(), Error> {
+    let Some((_, queue, id)) = held else { return Ok(()) };
+    let there = client.is_in(queue, *id)?;
+    lock(book).faults.lost += usize::from(!there);
+    Ok(())
+}
+
+// ---------------------------------------------------------------------------------------------------------------- check
+
+/// After a start: everything that was acknowledged is so.
+fn check(client: &Client, book: &mut Book, chance: &mut Chance) {
+    let Book { jobs, doubtful, faults } = book;
+    for known in jobs.values_mut() {
+        let Some(id) = known.id else { continue };
+        // They grow many: some of them are looked for each time, and all that came back are handed out at the end.
+        if known.place == Place::Gone && chance.below(20) > 0 {
+            continue;
+        }
+        let there = client.is_in(known.queue, id).unwrap();
+        match known.place {
+            Place::Done | Place::Gone => {
+                faults.resurrected += usize::from(there);
+                known.place = Place::Gone;
+            }
+            Place::Finishing => known.place = if there { Place::Held } else { Place::Done },
+            Place::Asked | Place::Ready | Place::Held => faults.lost += usize::from(!there),
+        }
+        match known.place {
+            Place::Ready if client.ack(known.queue, id).unwrap() => {
+                let doubtful = doubtful.entry(known.queue).or_default();
+                faults.wrongly_leased += usize::from(*doubtful == 0);
+                *doubtful = doubtful.saturating_sub(1);
+                known.place = Place::Done;
+            }
+            // Not all of them, so that some are held for many rounds.
+            Place::Held if chance.below(4) == 0 => {
+                faults.wrongly_leased += usize::from(!client.ack(known.queue, id).unwrap());
+                known.place = Place::Done;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// At the end: each job that is ready is handed out once, in the order of the ids, and no other.
+fn drain(client: &Client, book: &mut Book) {
+    for queue in QUEUES {
+        let mut last = Id(0);
+        while let Some(job) = client.get(queue).unwrap() {
+            assert!(job.id > last, "{} after {last}", job.id);
+            last = job.id;
+            book.take(queue, job.id, &job.data);
+        }
+    }
+    book.faults.lost += book.jobs.values().filter(|known| known.place == Place::Ready).count();
+}
