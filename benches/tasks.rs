@@ -19,16 +19,18 @@
     reason = "a bench that fails should say where"
 )]
 
+mod durable;
 #[path = "compare/meet.rs"]
 mod meet;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
+use durable::{Figures, Plan, crowd, repeat, start};
 use hdrhistogram::Histogram;
 use meet::meet;
 use spindle::protocols::spiderq::client::Client;
@@ -49,7 +51,7 @@ fn main() {
         std::process::exit(2);
     };
     let sides: Vec<Side> = [Side::spindle(), Side::beanstalkd(), Side::redis()].into_iter().flatten().collect();
-    let sides: Vec<Side> = sides.into_iter().filter(|side| plan.wants(side.name)).collect();
+    let sides: Vec<Side> = sides.into_iter().filter(|side| is_wanted(&plan, side.name)).collect();
     println!("| | clients | {} |", sides.iter().map(|side| side.name).collect::<Vec<_>>().join(" | "));
     println!("|---|---:|{}", "---:|".repeat(sides.len()));
     for clients in &plan.clients {
@@ -70,6 +72,10 @@ fn main() {
     if plan.many > 0 {
         many(plan.many);
     }
+}
+
+fn is_wanted(plan: &Plan, side: &str) -> bool {
+    plan.only.as_ref().is_none_or(|only| only.iter().any(|name| name == side))
 }
 
 /// A long queue: what it takes to hold, to open and to work on.
@@ -109,63 +115,6 @@ fn many(count: u64) {
     println!("Lend and Repay, one client: {rate:.0}/s, p50 {} µs, p99 {} µs", micros(0.5), micros(0.99));
 }
 
-struct Plan {
-    clients: Vec<usize>,
-    rounds: usize,
-    seconds: f64,
-    only: Option<Vec<String>>,
-    /// Tasks of the long queue; 0 for none.
-    many: u64,
-}
-
-impl Plan {
-    fn from(arguments: &[String]) -> Option<Self> {
-        let mut plan = Self { clients: vec![1, 8, 64], rounds: 5, seconds: 1.0, only: None, many: 2_000_000 };
-        let mut arguments = arguments.iter().filter(|argument| *argument != "--bench");
-        while let Some(name) = arguments.next() {
-            let value = arguments.next()?;
-            match name.as_str() {
-                "--clients" => plan.clients = value.split(',').map(|text| text.parse().ok()).collect::<Option<_>>()?,
-                "--rounds" => plan.rounds = value.parse().ok()?,
-                "--seconds" => plan.seconds = value.parse().ok()?,
-                "--many" => plan.many = value.parse().ok()?,
-                "--only" => plan.only = Some(value.split(',').map(str::to_owned).collect()),
-                _ => return None,
-            }
-        }
-        Some(plan)
-    }
-
-    fn wants(&self, side: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| only.iter().any(|name| name == side))
-    }
-}
-
-/// What was measured of one side, round by round.
-#[derive(Default)]
-struct Figures {
-    rates: Vec<f64>,
-    latencies: Option<Histogram<u64>>,
-}
-
-impl Figures {
-    fn add(&mut self, (rate, latencies): &(f64, Histogram<u64>)) {
-        self.rates.push(*rate);
-        match &mut self.latencies {
-            Some(all) => all.add(latencies).unwrap(),
-            None => self.latencies = Some(latencies.clone()),
-        }
-    }
-
-    fn cell(&self) -> String {
-        let mut rates = self.rates.clone();
-        rates.sort_by(f64::total_cmp);
-        let all = self.latencies.as_ref().unwrap();
-        let micros = |quantile| all.value_at_quantile(quantile) / 1_000;
-        format!("{:.1} / {} / {}", rates[rates.len() / 2] / 1e3, micros(0.5), micros(0.99))
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Add,
@@ -199,17 +148,9 @@ impl Side {
 
     /// `folder` is kept as long as the side is.
     fn spindle_in(folder: tempfile::TempDir, data: &Path) -> Self {
-        let mut child = Command::new(SPINDLE)
-            .args(["serve", "--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*", "--data"])
-            .arg(data)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-        let address = lines
-            .take_while(|line| line != "ready")
-            .find_map(|line| line.strip_prefix("tasks tcp://").map(str::to_owned))
-            .unwrap();
+        let mut command = Command::new(SPINDLE);
+        command.args(["serve", "--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*", "--data"]);
+        let (child, address) = start(command.arg(data), "tasks tcp://");
         Self::of("spindle", Protocol::Spiderq, address, child, folder)
     }
 
@@ -260,19 +201,12 @@ impl Side {
 
     /// Rate, and latencies in nanoseconds.
     fn run(&self, clients: usize, seconds: f64, work: Work) -> (f64, Histogram<u64>) {
-        let over = AtomicBool::new(false);
         let connections: Vec<Connection> = (0..clients).map(|_| Connection::open(self)).collect();
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = connections
-                .into_iter()
-                .map(|connection| scope.spawn(|| drive(connection, self, work, &over)))
-                .collect();
-            std::thread::sleep(Duration::from_secs_f64(seconds));
-            over.store(true, Ordering::Relaxed);
-            let mut all = Histogram::new(3).unwrap();
-            threads.into_iter().for_each(|thread| all.add(thread.join().unwrap()).unwrap());
-            (all.len() as f64 / start.elapsed().as_secs_f64(), all)
+        crowd(connections, seconds, |mut connection, over| {
+            repeat(over, || match work {
+                Work::Add => connection.add(self.keys.fetch_add(1, Ordering::Relaxed)),
+                Work::LendAndRepay => connection.lend_and_repay(),
+            })
         })
     }
 }
@@ -282,22 +216,6 @@ impl Drop for Side {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
-}
-
-fn drive(mut connection: Connection, side: &Side, work: Work, over: &AtomicBool) -> Histogram<u64> {
-    let mut latencies = Histogram::new(3).unwrap();
-    while !over.load(Ordering::Relaxed) {
-        let start = Instant::now();
-        let done = match work {
-            Work::Add => connection.add(side.keys.fetch_add(1, Ordering::Relaxed)),
-            Work::LendAndRepay => connection.lend_and_repay(),
-        };
-        if !done {
-            break;
-        }
-        latencies.record(start.elapsed().as_nanos() as u64).unwrap();
-    }
-    latencies
 }
 
 struct Connection {

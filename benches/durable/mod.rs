@@ -1,0 +1,111 @@
+//! What benches of durable queues share: their plan, servers that say where they listen, crowds of clients, and figures.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+/// What is to be measured.
+pub(crate) struct Plan {
+    pub(crate) clients: Vec<usize>,
+    pub(crate) rounds: usize,
+    pub(crate) seconds: f64,
+    pub(crate) only: Option<Vec<String>>,
+    /// Tasks of the long queue; 0 for none.
+    pub(crate) many: u64,
+}
+
+impl Plan {
+    pub(crate) fn from(arguments: &[String]) -> Option<Self> {
+        let mut plan = Self { clients: vec![1, 8, 64], rounds: 5, seconds: 1.0, only: None, many: 2_000_000 };
+        let mut arguments = arguments.iter().filter(|argument| *argument != "--bench");
+        while let Some(name) = arguments.next() {
+            let value = arguments.next()?;
+            match name.as_str() {
+                "--clients" => plan.clients = value.split(',').map(|text| text.parse().ok()).collect::<Option<_>>()?,
+                "--rounds" => plan.rounds = value.parse().ok()?,
+                "--seconds" => plan.seconds = value.parse().ok()?,
+                "--many" => plan.many = value.parse().ok()?,
+                "--only" => plan.only = Some(value.split(',').map(str::to_owned).collect()),
+                _ => return None,
+            }
+        }
+        Some(plan)
+    }
+}
+
+/// Starts a server, and reads what follows `name` in the lines that it prints until it is ready.
+pub(crate) fn start(command: &mut Command, name: &str) -> (Child, String) {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = lines.take_while(|line| line != "ready");
+    let address = lines.find_map(|line| line.strip_prefix(name).map(str::to_owned)).unwrap();
+    lines.for_each(drop);
+    (child, address)
+}
+
+/// Lets so many clients work for a time, each until it is told that this is over. Rate, and latencies in nanoseconds.
+pub(crate) fn crowd<C: Send>(
+    clients: Vec<C>,
+    seconds: f64,
+    work: impl Fn(C, &AtomicBool) -> Histogram<u64> + Sync,
+) -> (f64, Histogram<u64>) {
+    let over = AtomicBool::new(false);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = clients.into_iter().map(|client| scope.spawn(|| work(client, &over))).collect();
+        let end = start + Duration::from_secs_f64(seconds);
+        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        over.store(true, Ordering::Relaxed);
+        let mut all = Histogram::new(3).unwrap();
+        threads.into_iter().for_each(|thread| all.add(thread.join().unwrap()).unwrap());
+        (all.len() as f64 / start.elapsed().as_secs_f64(), all)
+    })
+}
+
+/// One client: does it again and again until it is over or there is nothing left to do. Latencies in nanoseconds.
+pub(crate) fn repeat(over: &AtomicBool, mut once: impl FnMut() -> bool) -> Histogram<u64> {
+    let mut latencies = Histogram::new(3).unwrap();
+    while !over.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        if !once() {
+            break;
+        }
+        latencies.record(start.elapsed().as_nanos() as u64).unwrap();
+    }
+    latencies
+}
+
+/// What was measured of one side, round by round.
+#[derive(Default)]
+pub(crate) struct Figures {
+    rates: Vec<f64>,
+    latencies: Option<Histogram<u64>>,
+}
+
+impl Figures {
+    pub(crate) fn add(&mut self, (rate, latencies): &(f64, Histogram<u64>)) {
+        self.rates.push(*rate);
+        match &mut self.latencies {
+            Some(all) => all.add(latencies).unwrap(),
+            None => self.latencies = Some(latencies.clone()),
+        }
+    }
+
+    /// The median of the rounds.
+    pub(crate) fn rate(&self) -> f64 {
+        let mut rates = self.rates.clone();
+        rates.sort_by(f64::total_cmp);
+        rates[rates.len() / 2]
+    }
+
+    pub(crate) fn cell(&self) -> String {
+        let all = self.latencies.as_ref().unwrap();
+        let micros = |quantile| all.value_at_quantile(quantile) / 1_000;
+        format!("{:.1} / {} / {}", self.rate() / 1e3, micros(0.5), micros(0.99))
+    }
+}
