@@ -112,11 +112,26 @@ impl Tasks {
     /// # Panics
     /// If another thread has panicked while it committed.
     pub fn ask_now(&self, face: usize, asked: Vec<Ask>, now: u64) -> Result<Option<Delivery>, Error> {
+        self.commit_or_send(face, Message::Asked(asked), now)
+    }
+
+    /// As [`Tasks::ask_now`], about queues of families.
+    ///
+    /// # Errors
+    /// As [`Tasks::ask_now`].
+    ///
+    /// # Panics
+    /// As [`Tasks::ask_now`].
+    pub fn ask_named_now(&self, face: usize, asked: Vec<Ask<QueueName>>, now: u64) -> Result<Option<Delivery>, Error> {
+        self.commit_or_send(face, Message::AskedNamed(asked), now)
+    }
+
+    fn commit_or_send(&self, face: usize, asked: Message, now: u64) -> Result<Option<Delivery>, Error> {
         // Acquire: pairs with the Release in `done`. What this thread has handed over itself it sees in any case.
         if self.shared.handed_over.load(Ordering::Acquire) == 0 {
             match self.core.try_lock() {
                 Ok(mut core) => {
-                    let (own, early) = core.commit_for(face, Message::Asked(asked), now)?;
+                    let (own, early) = core.commit_for(face, asked, now)?;
                     if early {
                         // Full: then it is awake.
                         let _awake = self.sender.try_send(Message::Wake);
@@ -127,7 +142,7 @@ impl Tasks {
                 Err(TryLockError::Poisoned(_)) => panic!("a thread has panicked while it committed"),
             }
         }
-        self.ask(asked);
+        self.send(asked);
         Ok(None)
     }
 

@@ -1,7 +1,8 @@
 //! Between the conversations and the committer: what they ask goes over together, what is answered comes back to who asked.
 //!
 //! ```text
-//! conversation: ask ─► burst ─► hand_over ═► committer ═► Mailbox ─► hand_out ─► the conversation that waits
+//! conversation: ask ─► burst ─► ask_bursts ═► committer ═► Mailbox ─► hand_out ─► the conversation that waits
+//!                                    └─ a small one, with nothing else to do: commit ─┘
 //! ```
 //! All that conversations ask before the runtime has been round is one burst. While the committer has too much to do nothing is handed
 //! over, and conversations wait with what they hold, which is bounded.
@@ -9,6 +10,7 @@
 //! What is not here: what is asked, and what becomes of an answer.
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +19,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
-use crate::limits::{ASK_BURST, ASK_BURST_BYTES};
-use crate::store::Moment;
+use crate::clock::wall_millis;
+use crate::limits::{ASK_BURST, ASK_BURST_BYTES, ASK_NOW_MAX};
+use crate::store::{self, Moment};
 use crate::tasks::{Ask, Delivery, Face, Outcome, QueueName, Request, Tasks, Ticket};
 
 /// The number of a ticket whose answer nobody hears.
@@ -92,14 +95,24 @@ impl Desk {
         burst.push(Ask { queue, ticket: Ticket { face: self.face, number }, request });
     }
 
-    /// Hands over each burst, for ever.
-    pub(super) async fn hand_over(&self) {
+    /// Asks each burst, until the store fails. A small one is committed at once if nothing else is to do.
+    pub(super) async fn ask_bursts(&self) -> Result<Infallible, store::Error> {
         loop {
             self.bell.notified().await;
             while self.tasks.is_full() {
                 sleep(RETRY).await;
             }
-            self.hand_over_now();
+            if self.burst.borrow().len() > ASK_NOW_MAX {
+                self.hand_over_now();
+                continue;
+            }
+            let burst = self.burst.take();
+            self.burst_bytes.set(0);
+            if !burst.is_empty()
+                && let Some(delivery) = self.tasks.ask_named_now(self.face, burst, wall_millis())?
+            {
+                self.hear(delivery);
+            }
         }
     }
 
@@ -118,14 +131,18 @@ impl Desk {
 
     /// Hands out answers, until nobody is left to give any.
     pub(super) async fn hand_out(&self, mut deliveries: UnboundedReceiver<Delivery>) {
-        while let Some(Delivery { answers, before }) = deliveries.recv().await {
-            let mut waiting = self.waiting.borrow_mut();
-            for (number, outcome) in answers.into_iter().filter(|(number, _)| *number != NOBODY) {
-                let number = usize::try_from(number).expect("a ticket is a place in the slab");
-                let before = outcome.payload().and(before.clone());
-                // Who has gone meanwhile hears nothing.
-                let _gone = waiting.remove(number).send(Answer { outcome, before });
-            }
+        while let Some(delivery) = deliveries.recv().await {
+            self.hear(delivery);
+        }
+    }
+
+    fn hear(&self, Delivery { answers, before }: Delivery) {
+        let mut waiting = self.waiting.borrow_mut();
+        for (number, outcome) in answers.into_iter().filter(|(number, _)| *number != NOBODY) {
+            let number = usize::try_from(number).expect("a ticket is a place in the slab");
+            let before = outcome.payload().and(before.clone());
+            // Who has gone meanwhile hears nothing.
+            let _gone = waiting.remove(number).send(Answer { outcome, before });
         }
     }
 }

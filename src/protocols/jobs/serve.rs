@@ -158,7 +158,7 @@ async fn serve(
     let places = Arc::new(Semaphore::new(most as usize));
     let shared = || Rc::clone(&house);
     spawn_local(hand_out(shared(), deliveries));
-    spawn_local(hand_over(shared()));
+    spawn_local(ask(shared()));
     spawn_local(check(shared()));
     let accepting = spawn_local(accept(shared(), listener, Arc::clone(&places)));
     endings.recv().await.unwrap_or(Ok(()))?;
@@ -174,8 +174,9 @@ async fn hand_out(house: Rc<House>, deliveries: UnboundedReceiver<Delivery>) {
     house.desk.hand_out(deliveries).await;
 }
 
-async fn hand_over(house: Rc<House>) {
-    house.desk.hand_over().await;
+async fn ask(house: Rc<House>) {
+    let Err(error) = house.desk.ask_bursts().await;
+    house.end(Err(error));
 }
 
 /// Looks now and then whether answers can still come.

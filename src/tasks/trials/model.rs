@@ -65,6 +65,12 @@ impl Plain {
         }
     }
 
+    /// A task that is leased is gone; whether there was one.
+    fn finish(&mut self, key: &[u8]) -> bool {
+        let leased = |task: &PlainTask| matches!(task.state, PlainState::Leased { .. });
+        self.tasks.get(key).is_some_and(leased) && self.tasks.remove(key).is_some()
+    }
+
     fn run_out(&mut self, now: u64, expected: &mut Vec<(u64, Answer)>, tokens: &mut impl FnMut() -> u64) {
         self.now = now;
         loop {
@@ -185,11 +191,7 @@ impl Plain {
             }),
             Request::Sync => Some(Answer::Plain(Outcome::Synced)),
             Request::Has { key } => plain(self.tasks.contains_key(&**key), Outcome::Present, Outcome::Absent),
-            Request::Finish { key } => {
-                let leased = |task: &PlainTask| matches!(task.state, PlainState::Leased { .. });
-                let leased = self.tasks.get(&**key).is_some_and(leased);
-                plain(leased && self.tasks.remove(&**key).is_some(), Outcome::Removed, Outcome::NotRemoved)
-            }
+            Request::Finish { key } => plain(self.finish(key), Outcome::Removed, Outcome::NotRemoved),
             Request::Remove { key } => {
                 plain(self.tasks.remove(&**key).is_some(), Outcome::Removed, Outcome::NotRemoved)
             }
