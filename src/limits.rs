@@ -85,7 +85,8 @@ pub const ENVELOPE_BYTES_MAX: usize = 64 << 10;
 /// no client fills the pipe of a worker that others share. 2,048 frames are 682 GETs, or two of the longest GET_MANY.
 pub const WINDOW_FRAMES: u32 = 2_048;
 
-/// What all clients together may have outstanding, in bytes. Above it no request is taken until some are answered, and
+/// What all clients of a frontend together may have outstanding, in bytes: what lies in connections that it reads itself, or in
+/// the queue's account. There, above it no request is taken until some are answered, and
 /// clients that do not read are cut off, the largest first, if they hold half of it. A client that is alone may have
 /// what `--client-bytes-max` grants even if that is more.
 pub const HELD_BYTES_MAX: u64 = 1 << 30;
@@ -119,7 +120,8 @@ pub const ACCEPT_BACKLOG: i32 = 4096;
 /// Connections that are accepted before others get their turn.
 pub const ACCEPT_BURST: usize = 64;
 
-/// Connections that one thread reads itself. Those beyond wait to be accepted.
+/// Connections of a frontend that reads them itself, or half of the descriptors that the process may have if that is less. Those
+/// beyond wait to be accepted.
 pub const CONNECTIONS_MAX: usize = 1 << 16;
 
 /// Connections of which the system tells at once that there is something to do.
@@ -141,7 +143,7 @@ pub const KEEPALIVE_PROBES: u32 = 3;
 pub const RECEIVE_BYTES: usize = 64 << 10;
 
 /// What a connection keeps for what it receives and sends next, in bytes; after larger messages their room is given back.
-pub const BUFFER_KEPT_BYTES: usize = 64 << 10;
+pub const BUFFER_KEPT_BYTES: usize = 16 << 10;
 
 /// Bytes that may lie in the outbox of a connection before no more requests are taken from its peer: thousands of small replies,
 /// and little enough for as many connections as there may be.
@@ -157,9 +159,22 @@ pub const TASK_VALUE_BYTES_MAX: usize = 16 << 20;
 /// they can be answered. A larger one closes its connection.
 pub const TASK_FRAME_BYTES_MAX: usize = TASK_VALUE_BYTES_MAX + (1 << 20);
 
-/// How long an answer with a value may wait for its client to read what was sent before. The store keeps for so long what has
-/// changed since; then the connection is closed.
-pub const ANSWER_WAITS_MAX: Duration = Duration::from_secs(60);
+/// Replies of one turn of a connection from which on it gets fewer, in bytes.
+pub const LARGE_REPLIES_BYTES: u64 = 256 << 10;
+
+/// How long answers may wait for a client that does not read at all. Then its connection is closed: the store keeps for them what has
+/// changed since.
+pub const CLIENT_STALLS_MAX: Duration = Duration::from_secs(60);
+
+/// How long an answer may wait for a client that reads, but slowly.
+pub const ANSWER_WAITS_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// A commit that takes longer is on a slow disk: for [`SLOW_DISK_PAUSE`] faces leave commits to the committer's thread, so that they can
+/// answer what needs no commit, such as whether they are there.
+pub const SLOW_COMMIT: Duration = Duration::from_millis(20);
+
+/// See [`SLOW_COMMIT`].
+pub const SLOW_DISK_PAUSE: Duration = Duration::from_secs(1);
 
 /// Requests about tasks that may be unanswered at once: those that wait for a task, and as many others.
 pub const TASK_REQUESTS_MAX: usize = 2 * WAITERS_MAX;
@@ -176,6 +191,10 @@ pub const ASK_BURST: usize = 256;
 /// Requests that a face commits itself if nothing else is to do: with one client that spares a third of the time until its answer,
 /// with 64 it makes no difference. More of them are received, committed and answered side by side.
 pub const ASK_NOW_MAX: usize = 64;
+
+/// The same of the face of jobs, which also has a connection to set up and to end for each of them: with more at once, that goes on
+/// while another thread commits.
+pub const JOBS_NOW_MAX: usize = 4;
 
 /// Bytes of requests after which it hands over what it has.
 pub const ASK_BURST_BYTES: usize = 16 << 20;

@@ -18,6 +18,7 @@ use crate::limits::{
 };
 use crate::protocols::jobs::serve as jobs;
 use crate::protocols::jobs::wire::AckWords;
+use crate::protocols::kv::serve::FrontendKind;
 use crate::protocols::spiderq::serve::{Settings, Version};
 use crate::server::{self, Config, Error, Pin, TasksConfig, available_bytes};
 use crate::tasks::Policy;
@@ -43,6 +44,10 @@ pub(super) struct Flags {
     /// Where to answer requests, tcp://HOST:PORT or ipc://PATH; may be given several times; off for none
     #[arg(long, value_name = "ENDPOINT|off", default_value = KV_ENDPOINT, value_parser = endpoint_or_off)]
     kv: Vec<String>,
+
+    /// Who reads the connections of clients: libzmq behind a queue, or the workers themselves
+    #[arg(long, value_name = "proxy|native", default_value = "proxy", value_parser = frontend)]
+    frontend: FrontendKind,
 
     /// Where to announce changes; off for nowhere
     #[arg(long, value_name = "ENDPOINT|off", default_value = PUBLISH_ENDPOINT, value_parser = endpoint_or_off)]
@@ -119,6 +124,14 @@ pub(super) struct Flags {
     /// Where memory comes from: mimalloc, jemalloc or system [default: mimalloc]
     #[arg(long, value_name = "NAME")]
     allocator: Option<Choice>,
+}
+
+fn frontend(typed: &str) -> Result<FrontendKind, String> {
+    match typed {
+        "proxy" => Ok(FrontendKind::Proxy),
+        "native" => Ok(FrontendKind::Native),
+        _ => Err("it is proxy or native".to_owned()),
+    }
 }
 
 fn version(typed: &str) -> Result<Version, String> {
@@ -215,6 +228,7 @@ impl Flags {
         let publish = Some(self.publish.clone()).filter(|endpoint| endpoint != OFF);
         Ok(Config {
             kv,
+            frontend: self.frontend,
             publish,
             publish_hwm: self.publish_hwm,
             max_value: self.max_value,

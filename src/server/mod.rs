@@ -36,7 +36,7 @@ use crate::allocator;
 use crate::clock::{Clock, wall_millis, wall_nanos};
 use crate::limits::CHANGES_PER_WRITER;
 use crate::protocols::jobs::serve as jobs;
-use crate::protocols::kv::serve::{self, Kv};
+use crate::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
 use crate::protocols::sockets::{Context, ServeError, Stopper};
 use crate::store;
 use crate::tables::{Backstage, Settings, Tables};
@@ -47,6 +47,8 @@ use crate::threads;
 pub struct Config {
     /// Where requests come in; empty is off.
     pub kv: Vec<String>,
+    /// Who reads the connections of their clients.
+    pub frontend: FrontendKind,
     /// Where notifications go out, if anywhere.
     pub publish: Option<String>,
     /// Notifications that a subscriber may fall behind.
@@ -185,6 +187,7 @@ fn start_with(config: Config, terminated: Box<dyn Fn() + Send>) -> Result<Runnin
     });
     let context = Context::new(config.io_threads);
     let settings = serve::Settings {
+        frontend: config.frontend,
         endpoints: config.kv,
         publish: config.publish,
         publish_hwm: config.publish_hwm,
@@ -201,7 +204,7 @@ fn start_with(config: Config, terminated: Box<dyn Fn() + Send>) -> Result<Runnin
         publish: kv.publish.clone(),
         tasks: None,
         jobs: None,
-        stoppers: vec![kv.stopper.clone()],
+        stoppers: kv.stoppers.clone(),
         jobs_stopper: None,
         tables,
         frontend: Vec::new(),
@@ -256,10 +259,21 @@ impl Running {
 
     fn start_frontend(&mut self, kv: Kv, cores: &[Option<usize>]) -> Result<(), Error> {
         self.start_backstage("publisher", || kv.publisher.run())?;
-        // The queue comes first: it tells the workers to end, those too that are all there are when one cannot be made.
-        self.start_one("kv-queue", None, || kv.queue.run())?;
-        for (number, (worker, core)) in kv.workers.into_iter().zip(cores).enumerate() {
-            self.start_one(&format!("kv-worker-{number}"), *core, || worker.run())?;
+        let number = |number: usize| format!("kv-worker-{number}");
+        match kv.frontend {
+            Frontend::Proxy { queue, workers } => {
+                // The queue comes first: it tells the workers to end, those too that are all there are when one cannot be made.
+                self.start_one("kv-queue", None, || queue.run())?;
+                for (place, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
+                    self.start_one(&number(place), *core, || worker.run())?;
+                }
+            }
+            Frontend::Native { acceptor, workers } => {
+                for (place, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
+                    self.start_one(&number(place), *core, || worker.run())?;
+                }
+                self.start_one("kv-accept", None, || acceptor.run())?;
+            }
         }
         Ok(())
     }

@@ -53,6 +53,7 @@ pub(super) fn open(config: &TasksConfig, terminated: Box<dyn Fn() + Send>) -> Re
         let queue = opened.committer.queue(QUEUE, Order::Priority, config.sync)?;
         opened.spiderq = Some(serve::bind(settings, (&mut opened.committer, tasks, queue), terminated)?);
     }
+    opened.committer.begin()?;
     Ok(opened)
 }
 

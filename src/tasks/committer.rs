@@ -10,10 +10,11 @@
 //!
 //! What is not here: what requests mean (`engine.rs`), and what faces do with their answers.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, RecvError, RecvTimeoutError, bounded};
+use crossbeam::channel::{Receiver, RecvTimeoutError, bounded};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::engine::{Engine, Step, Within};
 use super::figures::Figures;
@@ -27,6 +28,8 @@ use crate::wheel::Progress;
 
 /// The longest sleep: a wall clock that was set is noticed after it.
 const SLEEP_MAX: u64 = 1_000;
+/// How long who holds the lock may take before it is looked whether the store still works, and how often it is looked in any case.
+const CHECK: Duration = Duration::from_secs(5);
 
 /// Opens the queues of a store; `now` in milliseconds of the wall clock.
 ///
@@ -84,7 +87,7 @@ impl Committer {
     /// # Errors
     /// [`Error::Damaged`] if there is one of another order.
     pub fn queue(&mut self, name: &[u8], order: Order, policy: Policy) -> Result<QueueId, Error> {
-        let mut core = lock(&self.core);
+        let mut core = self.core.lock();
         let queue = core.engine.open(name, order, policy);
         queue.ok_or_else(|| core.store.damaged(&format!("the queue {} has another order", name.escape_ascii())))
     }
@@ -94,16 +97,27 @@ impl Committer {
     /// # Errors
     /// [`Error::Damaged`] if one of these has another order.
     pub fn family(&mut self, prefix: &[u8], order: Order, policy: Policy) -> Result<Family, Error> {
-        let mut core = lock(&self.core);
+        let mut core = self.core.lock();
         let family = core.engine.family(prefix, order, policy);
         family.ok_or_else(|| core.store.damaged(&format!("a queue {}… has another order", prefix.escape_ascii())))
     }
 
     /// The number that tickets of this face have to bear.
     pub fn face(&mut self, face: Box<dyn Face>) -> usize {
-        let mut core = lock(&self.core);
+        let mut core = self.core.lock();
         core.faces.push(face);
         core.faces.len() - 1
+    }
+
+    /// Has the store know whether changes may be unsynced when later ones are written. To be called when all queues are open, and
+    /// before anybody asks.
+    ///
+    /// # Errors
+    /// [`Error`] if that cannot be stored.
+    pub fn begin(&mut self) -> Result<(), Error> {
+        let mut core = self.core.lock();
+        let lazy = core.engine.is_lazy();
+        core.store.set_lazy(lazy)
     }
 
     /// The loop of the thread. Returns when nobody is left who could ask, and everything is on disk and answered. `now` reads
@@ -112,15 +126,10 @@ impl Committer {
     /// # Errors
     /// [`Error`] if something cannot be stored: whatever was not answered then may or may not be stored.
     pub fn run(self, mut now: impl FnMut() -> u64) -> Result<(), Error> {
-        {
-            let mut core = lock(&self.core);
-            let lazy = core.engine.is_lazy();
-            core.store.set_lazy(lazy)?;
-        }
-        while let Ok(first) = self.wait(now()) {
+        while let Wait::Over(first) = self.wait(now())? {
             self.step(first, now())?;
         }
-        let mut core = lock(&self.core);
+        let mut core = self.lock()?;
         if core.failed {
             return Ok(());
         }
@@ -131,7 +140,7 @@ impl Committer {
 
     /// One batch, with this message first.
     fn step(&self, first: Option<Message>, now: u64) -> Result<(), Error> {
-        let mut core = lock(&self.core);
+        let mut core = self.lock()?;
         core.sleeps_until = 0;
         let mut taken = Taken::default();
         let done = core.guarded(|core| {
@@ -155,28 +164,42 @@ impl Committer {
         self.step(Some(Message::AskedNamed(asked)), now)
     }
 
-    /// Waits for a message, or until there is something to do without one.
-    fn wait(&self, now: u64) -> Result<Option<Message>, RecvError> {
+    /// Waits for a message, or until there is something to do without one, and looks now and then whether the store still works.
+    fn wait(&self, now: u64) -> Result<Wait, Error> {
         let wake = {
-            let mut core = lock(&self.core);
+            let mut core = self.lock()?;
             core.sleeps_until = core.wake();
             core.sleeps_until
         };
-        if wake == u64::MAX {
-            return self.inbox.recv().map(Some);
+        let due = wake != u64::MAX;
+        let sleep = if due { Duration::from_millis(wake.saturating_sub(now).min(SLEEP_MAX)) } else { CHECK };
+        match self.inbox.recv_timeout(sleep) {
+            Ok(message) => Ok(Wait::Over(Some(message))),
+            Err(RecvTimeoutError::Disconnected) => Ok(Wait::Ended),
+            Err(RecvTimeoutError::Timeout) => {
+                self.shared.check()?;
+                Ok(Wait::Over(None))
+            }
         }
-        let sleep = wake.saturating_sub(now).min(SLEEP_MAX);
-        match self.inbox.recv_timeout(Duration::from_millis(sleep)) {
-            Ok(message) => Ok(Some(message)),
-            Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(RecvError),
+    }
+
+    /// The state, when whoever commits lets it go.
+    fn lock(&self) -> Result<MutexGuard<'_, Core>, Error> {
+        loop {
+            match self.core.try_lock_for(CHECK) {
+                Some(core) => return Ok(core),
+                None => self.shared.check()?,
+            }
         }
     }
 }
 
-/// A thread that panics ends the process: nobody sees what it has left.
-fn lock(core: &Mutex<Core>) -> MutexGuard<'_, Core> {
-    core.lock().expect("no thread panics while it commits")
+/// What the thread has waited for.
+enum Wait {
+    /// This message, or the time.
+    Over(Option<Message>),
+    /// Nobody is left who could ask.
+    Ended,
 }
 
 /// What was taken into a batch.

@@ -10,10 +10,11 @@
 //!
 //! What is not here: how a batch is committed.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
 
 use crossbeam::channel::Sender;
+use parking_lot::Mutex;
 
 use super::committer::Core;
 use super::figures::Figures;
@@ -70,6 +71,11 @@ impl Shared {
         Self { asked_bytes: AtomicU64::new(0), handed_over: AtomicU64::new(0), figures, watch }
     }
 
+    /// Whether the store still works, as far as another thread than that which commits can see.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.watch.check()
+    }
+
     /// So much of what was handed over is answered.
     pub(super) fn done(&self, messages: u64, bytes: u64) {
         // Relaxed: as in `send`.
@@ -108,9 +114,6 @@ impl Tasks {
     /// # Errors
     /// [`Error`] if something cannot be stored: whatever was not answered then may or may not be stored, and nothing is answered
     /// any more.
-    ///
-    /// # Panics
-    /// If another thread has panicked while it committed.
     pub fn ask_now(&self, face: usize, asked: Vec<Ask>, now: u64) -> Result<Option<Delivery>, Error> {
         self.commit_or_send(face, Message::Asked(asked), now)
     }
@@ -119,28 +122,21 @@ impl Tasks {
     ///
     /// # Errors
     /// As [`Tasks::ask_now`].
-    ///
-    /// # Panics
-    /// As [`Tasks::ask_now`].
     pub fn ask_named_now(&self, face: usize, asked: Vec<Ask<QueueName>>, now: u64) -> Result<Option<Delivery>, Error> {
         self.commit_or_send(face, Message::AskedNamed(asked), now)
     }
 
     fn commit_or_send(&self, face: usize, asked: Message, now: u64) -> Result<Option<Delivery>, Error> {
         // Acquire: pairs with the Release in `done`. What this thread has handed over itself it sees in any case.
-        if self.shared.handed_over.load(Ordering::Acquire) == 0 {
-            match self.core.try_lock() {
-                Ok(mut core) => {
-                    let (own, early) = core.commit_for(face, asked, now)?;
-                    if early {
-                        // Full: then it is awake.
-                        let _awake = self.sender.try_send(Message::Wake);
-                    }
-                    return Ok(own);
-                }
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Poisoned(_)) => panic!("a thread has panicked while it committed"),
+        if self.shared.handed_over.load(Ordering::Acquire) == 0
+            && let Some(mut core) = self.core.try_lock()
+        {
+            let (own, early) = core.commit_for(face, asked, now)?;
+            if early {
+                // Full: then it is awake.
+                let _awake = self.sender.try_send(Message::Wake);
             }
+            return Ok(own);
         }
         self.send(asked);
         Ok(None)
@@ -167,7 +163,7 @@ impl Tasks {
     /// # Errors
     /// [`Error`] if the store has failed in a way that the committer cannot see.
     pub fn check(&self) -> Result<(), Error> {
-        self.shared.watch.check()
+        self.shared.check()
     }
 
     /// Has all who wait for a task answered that there is none, and so all who will ask for one. For the end.

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use spindle::protocols::kv::serve::FrontendKind;
 use spindle::server::{self, Config, Pin};
 
 use crate::harness::Server;
@@ -120,6 +121,7 @@ fn a_second_signal_ends_at_once() {
 fn config() -> Config {
     Config {
         kv: vec!["tcp://127.0.0.1:*".to_owned()],
+        frontend: FrontendKind::Proxy,
         publish: Some("tcp://127.0.0.1:0".to_owned()),
         publish_hwm: 1_000,
         max_value: 1_024,

@@ -14,6 +14,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
 /// Set by `tests/run`: a peer that is missing is then a failure and not a notice.
 const REAL_PEERS: &str = "SPINDLE_REAL_PEERS";
+/// Which frontend the servers of tests have whose flags do not say; set by `native.rs`.
+pub(crate) const FRONTEND: &str = "SPINDLE_FRONTEND";
 /// The endpoint that makes the system pick a port.
 const ANY_PORT: &str = "tcp://127.0.0.1:*";
 
@@ -55,9 +57,11 @@ impl Server {
     }
 
     fn start_as(endpoints: &[&str], flags: &[&str]) -> Self {
+        let frontend = std::env::var(FRONTEND).ok();
         let mut child = Command::new(SPINDLE)
             .arg("serve")
             .args(endpoints)
+            .args(frontend.iter().flat_map(|frontend| ["--frontend", frontend]))
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -38,6 +38,8 @@ mod linearizability;
 mod load;
 /// A subscriber that only listens knows what is in the tables.
 mod mirror;
+/// Workers that speak ZMTP themselves are to a client what the queue is.
+mod native;
 /// A client that does what a well-behaved one does not.
 mod peer;
 /// The same protocol as seen by pyzmq, from the specification alone.

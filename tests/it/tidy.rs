@@ -60,7 +60,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("libc", &["src/allocator.rs", "src/threads.rs", "src/protocols/sockets"]),
     ("loom", &["src/tables/"]),
     ("mimalloc", &["src/allocator.rs"]),
-    ("parking_lot", &["src/tables/index.rs"]),
+    ("parking_lot", &["src/tables/index.rs", "src/tasks/committer.rs", "src/tasks/inbox.rs"]),
     ("plotters", &["src/load/plot.rs"]),
     ("rand", &["src/load/source.rs"]),
     ("rand_distr", &["src/load/source.rs"]),

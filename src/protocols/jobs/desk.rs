@@ -20,7 +20,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
 use crate::clock::wall_millis;
-use crate::limits::{ASK_BURST, ASK_BURST_BYTES, ASK_NOW_MAX};
+use crate::limits::{ASK_BURST, ASK_BURST_BYTES, JOBS_NOW_MAX};
 use crate::store::{self, Moment};
 use crate::tasks::{Ask, Delivery, Face, Outcome, QueueName, Request, Tasks, Ticket};
 
@@ -102,7 +102,7 @@ impl Desk {
             while self.tasks.is_full() {
                 sleep(RETRY).await;
             }
-            if self.burst.borrow().len() > ASK_NOW_MAX {
+            if self.burst.borrow().len() > JOBS_NOW_MAX {
                 self.hand_over_now();
                 continue;
             }

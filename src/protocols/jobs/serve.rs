@@ -15,7 +15,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Resource, getrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -28,6 +27,7 @@ use super::desk::{Desk, Mailbox};
 use super::wire::AckWords;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX, JOB_ROOM_BYTES, LINGER};
+use crate::protocols::native::connections_max;
 use crate::protocols::sockets::{BindError, ServeError};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Family, Tasks};
@@ -154,7 +154,7 @@ async fn serve(
     deliveries: UnboundedReceiver<Delivery>,
     mut endings: UnboundedReceiver<Ending>,
 ) -> Ending {
-    let most = connections_max();
+    let most = u32::try_from(connections_max(JOB_CONNECTIONS_MAX)).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(most as usize));
     let shared = || Rc::clone(&house);
     spawn_local(hand_out(shared(), deliveries));
@@ -210,10 +210,4 @@ async fn accept(house: Rc<House>, listener: TcpListener, places: Arc<Semaphore>)
             }
         }
     }
-}
-
-/// Connections at once: half of the descriptors are left to others.
-fn connections_max() -> u32 {
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    u32::try_from((files / 2).clamp(1, JOB_CONNECTIONS_MAX as u64)).unwrap_or(u32::MAX)
 }

@@ -26,15 +26,18 @@
 //! encodes the reply into a sink; the frontend sends. [`client`] is the other end, for users, the command line and
 //! tests.
 //!
-//! The frontend that there is speaks libzmq. [`serve`] puts it together out of the *queue* (between the clients and the
-//! workers, with an *account* of who has what outstanding, and small messages as one *packet*), the *workers* (receive,
-//! decode, handle, encode, send), the *publisher* (a notification for each change) and the *report* (STATS).
+//! There are two frontends, which [`serve`] puts together. That of libzmq has the *queue* (between the clients and the workers, with
+//! an *account* of who has what outstanding, and small messages as one *packet*) and the *workers* (receive, decode, handle, encode,
+//! send). In the *native* one the workers own their connections, and there is no queue. Both *answer* in the same way, and both
+//! have the *publisher* (a notification for each change) and the *report* (STATS).
 //!
 //! What is not here: [`wire`] knows no table and does no I/O; [`handle`] knows no socket and never sends.
 
 mod account;
+mod answer;
 pub mod client;
 pub mod handle;
+mod native;
 mod packet;
 mod publish;
 mod queue;

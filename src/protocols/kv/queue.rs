@@ -34,7 +34,8 @@ use super::report::QueueTally;
 use crate::clock::{Clock, Now};
 use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST};
 use crate::protocols::sockets::{Addressed, Frame, Link, Mark, Progress, Socket, Stopper, wait};
-use message::{Message, message_bytes_max};
+use message::Message;
+pub(super) use message::message_bytes_max;
 
 /// How long the thread waits at first before it tries again to send held replies, and at most: it doubles as long as
 /// nothing moves.

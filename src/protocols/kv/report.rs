@@ -91,7 +91,7 @@ fn place_of(reason: Reason) -> usize {
     place.unwrap_or(Reason::COUNT)
 }
 
-/// What the queue counts.
+/// What the queue counts, or a worker that owns its connections.
 #[derive(Debug, Default)]
 pub(super) struct QueueTally {
     /// Requests taken, those of clients that are cut off included.
@@ -124,7 +124,8 @@ pub(super) struct Report {
     pub(super) clock: Clock,
     pub(super) tables: Tables,
     pub(super) workers: Vec<Arc<WorkerTally>>,
-    pub(super) queue: Arc<QueueTally>,
+    /// Of the queue, or of each worker if these own their connections.
+    pub(super) queues: Vec<Arc<QueueTally>>,
     pub(super) publish: Arc<PublishTally>,
     pub(super) tasks: Option<Arc<Figures>>,
 }
@@ -184,15 +185,15 @@ impl Report {
     }
 
     fn clients(&self) -> ClientsLine {
-        let queue = &self.queue;
+        let sum = |of: fn(&QueueTally) -> u64| self.queues.iter().map(|queue| of(queue)).sum();
         ClientsLine {
-            known: queue.clients.get(),
-            outstanding_bytes: queue.held_bytes.get(),
-            cut_off: queue.cut_off.get(),
-            requests: queue.requests.get(),
-            dropped_requests: queue.dropped_requests.get(),
-            oversized_requests: queue.oversized.get(),
-            undeliverable_replies: queue.undeliverable.get(),
+            known: sum(|queue| queue.clients.get()),
+            outstanding_bytes: sum(|queue| queue.held_bytes.get()),
+            cut_off: sum(|queue| queue.cut_off.get()),
+            requests: sum(|queue| queue.requests.get()),
+            dropped_requests: sum(|queue| queue.dropped_requests.get()),
+            oversized_requests: sum(|queue| queue.oversized.get()),
+            undeliverable_replies: sum(|queue| queue.undeliverable.get()),
         }
     }
 }

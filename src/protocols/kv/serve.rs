@@ -1,30 +1,46 @@
 //! The `kv` frontend put together: its sockets, and the threads' work that is made of them.
 //!
 //! ```text
-//!             ROUTER ◄── queue ──► DEALER ◄═ inproc://kv-worker-i ═► DEALER ── worker i ── session i ─┐
+//! proxy       ROUTER ◄── queue ──► DEALER ◄═ inproc://kv-worker-i ═► DEALER ── worker i ── session i ─┐
+//! native      listeners ─► acceptor ═► connections ◄──────────────────────────► worker i ── session i ─┤
 //!             XPUB  ◄── publisher ◄── changes ◄─────────────────────────────────────────────── tables ┘
 //! ```
-//! [`bind`] makes everything that can fail, and nothing runs yet: whoever called it starts [`Queue::run`],
-//! [`Worker::run`] and [`Publisher::run`], each in a thread of its own. Dropping the parts gives the endpoints back.
+//! [`bind`] makes everything that can fail, and nothing runs yet: whoever called it runs the parts, each in a thread of its
+//! own. Dropping the parts gives the endpoints back.
 //!
 //! What is not here: threads, cores, and the two other threads behind the tables.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::native::{Kitchen, NativeWorker};
 use super::publish::Publisher;
-use super::queue::{self, Queue};
-use super::report::{PublishTally, QueueTally, Report, WorkerTally};
+use super::queue::{self, Queue, message_bytes_max};
+use super::report::{PublishTally, Report, WorkerTally};
 use super::worker::Worker;
 use crate::clock::Clock;
-use crate::limits::REPLIES_IN_PIPE;
+use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, REPLIES_IN_PIPE};
+use crate::protocols::native::{Acceptor, Listener, Peers};
 use crate::protocols::sockets::{Bell, Context, ServeError, Socket, Stopper};
 use crate::tables::{Changes, Tables};
 use crate::tasks::Figures;
+use crate::zmtp::Bounds;
+
+/// Who reads the connections of the clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrontendKind {
+    /// libzmq, with a queue to the workers.
+    Proxy,
+    /// The workers themselves.
+    Native,
+}
 
 /// What the frontend is told to be.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Who reads the connections.
+    pub frontend: FrontendKind,
     /// Where requests come in; may be empty.
     pub endpoints: Vec<String>,
     /// Where notifications go out, if anywhere.
@@ -39,16 +55,32 @@ pub struct Settings {
     pub worker_cores: Vec<Option<usize>>,
 }
 
+/// What runs between the clients and the tables.
+pub enum Frontend {
+    /// That of libzmq.
+    Proxy {
+        /// For the thread `kv-queue`.
+        queue: Box<Queue>,
+        /// For the threads `kv-worker-i`.
+        workers: Vec<Worker>,
+    },
+    /// That without.
+    Native {
+        /// For the thread `kv-accept`.
+        acceptor: Acceptor,
+        /// For the threads `kv-worker-i`.
+        workers: Vec<NativeWorker>,
+    },
+}
+
 /// Everything that is to run, and where it listens.
 pub struct Kv {
-    /// For the thread `kv-queue`.
-    pub queue: Queue,
-    /// For the threads `kv-worker-i`.
-    pub workers: Vec<Worker>,
+    /// Between the clients and the tables.
+    pub frontend: Frontend,
     /// For the thread `publisher`.
     pub publisher: Publisher,
-    /// Tells the queue to take no more.
-    pub stopper: Stopper,
+    /// Tell the frontend to take no more.
+    pub stoppers: Vec<Stopper>,
     /// Where requests come in, with the ports that the system chose.
     pub endpoints: Vec<String>,
     /// Where notifications go out.
@@ -66,10 +98,28 @@ pub fn bind(
     (tables, changes): (&Tables, Changes),
     tasks: Option<Arc<Figures>>,
 ) -> Result<Kv, ServeError> {
-    let stopper = Stopper::new()?;
-    let (router, endpoints) = router(context, settings)?;
     let (xpub, publish) = publisher_socket(context, settings)?;
     let report = Arc::new(report(settings, clock, tables, tasks));
+    let publisher = Publisher::new(xpub, changes, Bell::new()?, Arc::clone(&report.publish));
+    let (frontend, stoppers, endpoints) = match settings.frontend {
+        FrontendKind::Proxy => proxy(context, settings, clock, tables, &report)?,
+        FrontendKind::Native => native(settings, clock, tables, &report)?,
+    };
+    Ok(Kv { frontend, publisher, stoppers, endpoints, publish })
+}
+
+/// A frontend, what stops it, and where it listens.
+type Bound = (Frontend, Vec<Stopper>, Vec<String>);
+
+fn proxy(
+    context: &Context,
+    settings: &Settings,
+    clock: Clock,
+    tables: &Tables,
+    report: &Arc<Report>,
+) -> Result<Bound, ServeError> {
+    let stopper = Stopper::new()?;
+    let (router, endpoints) = router(context, settings)?;
     let workers_stop = Arc::new(AtomicBool::new(false));
     let (backends, sockets) = pipes(context, settings.worker_cores.len())?;
     let workers = sockets.into_iter().zip(&report.workers).map(|(socket, tally)| Worker {
@@ -79,25 +129,45 @@ pub fn bind(
         value_max: settings.value_max,
         stop: Arc::clone(&workers_stop),
         tally: Arc::clone(tally),
-        report: Arc::clone(&report),
+        report: Arc::clone(report),
     });
     let workers = workers.collect();
-    let parts = queue::Parts {
-        router,
-        backends,
-        stopper: stopper.clone(),
-        workers_stop,
-        clock,
-        tally: Arc::clone(&report.queue),
+    let tally = report.queues.first().map(Arc::clone).unwrap_or_default();
+    let parts = queue::Parts { router, backends, stopper: stopper.clone(), workers_stop, clock, tally };
+    let queue = Queue::new(parts, settings.value_max, settings.client_bytes_max);
+    Ok((Frontend::Proxy { queue: Box::new(queue), workers }, vec![stopper], endpoints))
+}
+
+fn native(settings: &Settings, clock: Clock, tables: &Tables, report: &Arc<Report>) -> Result<Bound, ServeError> {
+    let bounds = Bounds {
+        frame_bytes: FRAME_BYTES_MAX as u64,
+        frames: MESSAGE_FRAMES_MAX,
+        bytes: usize::try_from(message_bytes_max(settings.value_max)).unwrap_or(usize::MAX),
     };
-    Ok(Kv {
-        queue: Queue::new(parts, settings.value_max, settings.client_bytes_max),
-        workers,
-        publisher: Publisher::new(xpub, changes, Bell::new()?, Arc::clone(&report.publish)),
-        stopper,
-        endpoints,
-        publish,
-    })
+    let stopper = Stopper::new()?;
+    let mut acceptor = Acceptor::new(stopper.clone(), clock).map_err(io::Error::from)?;
+    let (mut stoppers, mut endpoints, mut workers) = (vec![stopper], Vec::new(), Vec::new());
+    for endpoint in &settings.endpoints {
+        let listener = Listener::bind(endpoint)?;
+        endpoints.push(listener.endpoint().to_owned());
+        acceptor.listen(listener).map_err(io::Error::from)?;
+    }
+    for (tally, clients) in report.workers.iter().zip(&report.queues) {
+        let stopper = Stopper::new()?;
+        let kitchen = Kitchen {
+            session: tables.session(),
+            clock,
+            value_max: settings.value_max,
+            tally: Arc::clone(tally),
+            clients: Arc::clone(clients),
+            report: Arc::clone(report),
+        };
+        let peers = Peers::new(stopper.bell(), bounds).map_err(io::Error::from)?;
+        let entrance = acceptor.entrance(stopper.bell().clone());
+        stoppers.push(stopper.clone());
+        workers.push(NativeWorker { peers, entrance, stopper, kitchen });
+    }
+    Ok((Frontend::Native { acceptor, workers }, stoppers, endpoints))
 }
 
 /// The socket of the clients.
@@ -137,11 +207,12 @@ fn pipes(context: &Context, workers: usize) -> Result<(Vec<Socket>, Vec<Socket>)
 fn report(settings: &Settings, clock: Clock, tables: &Tables, tasks: Option<Arc<Figures>>) -> Report {
     let now = clock.now();
     let tally = |core: &Option<usize>| Arc::new(WorkerTally::new(now, *core));
+    let queues = if settings.frontend == FrontendKind::Proxy { 1 } else { settings.worker_cores.len() };
     Report {
         clock,
         tables: tables.clone(),
         workers: settings.worker_cores.iter().map(tally).collect(),
-        queue: Arc::new(QueueTally::default()),
+        queues: (0..queues).map(|_| Arc::default()).collect(),
         publish: Arc::new(PublishTally::default()),
         tasks,
     }

@@ -13,22 +13,19 @@
 //!
 //! What is not here: whom a request is from, and which requests come next.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::handle::{Busy, Context, handle};
+use super::answer::{Desk, Parts, TIMED_ONE_OF};
+use super::handle::{Busy, Context};
 use super::packet::{PACKED_MAX, unpack};
 use super::report::{Report, WorkerTally};
-use super::wire::{Fault, Reply, Request, split};
 use crate::clock::Clock;
 use crate::limits::{BATCH_FRAMES_MAX, BATCH_MAX, LOOK_AHEAD};
 use crate::protocols::sockets::{Frame, Socket};
 use crate::stats::Sampler;
 use crate::tables::{Batch, Session};
 
-/// One of so many requests is timed.
-const TIMED_ONE_OF: u32 = 32;
 /// Frames for which an inbox keeps its memory.
 const INBOX_KEEPS: usize = 512;
 /// Bytes that a frame of an inbox may keep.
@@ -67,14 +64,9 @@ impl Worker {
             let now = self.clock.now();
             self.tally.busy.begin(now.nanos());
             let mut batch = self.session.batch(now);
-            let desk = Desk {
-                socket: &self.socket,
-                clock: self.clock,
-                value_max: self.value_max,
-                tally: &self.tally,
-                context,
-            };
-            next = desk.answer_from(next, inbox, &mut batch, sampler);
+            let desk = Desk { clock: self.clock, value_max: self.value_max, tally: &self.tally, context };
+            let post = Post { desk, socket: &self.socket };
+            next = post.answer_from(next, inbox, &mut batch, sampler);
             drop(batch);
             self.tally.busy.end(self.clock.now().nanos());
             if next == inbox.len() {
@@ -85,16 +77,13 @@ impl Worker {
     }
 }
 
-/// What one batch is answered with.
-struct Desk<'w> {
+/// Where answers go.
+struct Post<'w> {
+    desk: Desk<'w>,
     socket: &'w Socket,
-    clock: Clock,
-    value_max: usize,
-    tally: &'w WorkerTally,
-    context: &'w Context<'w>,
 }
 
-impl Desk<'_> {
+impl Post<'_> {
     /// Answers the messages from this one on. Which comes next: the one after the last, or the one that is [`Busy`].
     fn answer_from(&self, first: usize, inbox: &Inbox, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
         let mut next = first;
@@ -121,15 +110,15 @@ impl Desk<'_> {
         let mut places = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
         let mut letters: [Option<Letter<'_>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
         for ((letter, places), number) in letters.iter_mut().zip(&mut places).zip(first..first + count) {
-            *letter = Some(Letter::read(inbox.message(number), places, self.value_max));
+            *letter = Some(Letter::read(inbox.message(number), places, self.desk.value_max));
         }
         let letters = || letters.iter().flatten();
         batch.foresee(letters().filter_map(Letter::element));
+        let mut sink = |bytes: &[u8], more| self.socket.send_bytes(bytes, more);
         for (answered, letter) in letters().enumerate() {
-            let timed = sampler.picks().then(|| self.clock.now().nanos());
             let done = match letter {
-                Letter::Packed(parts) => self.answer(parts, batch, timed),
-                Letter::AsItCame(parts) => self.answer(parts, batch, timed),
+                Letter::Packed(parts) => self.desk.answer(parts, batch, sampler, &mut sink),
+                Letter::AsItCame(parts) => self.desk.answer(parts, batch, sampler, &mut sink),
             };
             if done == Err(Busy) {
                 return answered;
@@ -137,55 +126,12 @@ impl Desk<'_> {
         }
         count
     }
-
-    /// Answers one message: its envelope, and the reply.
-    fn answer<F>(&self, parts: &Parts<'_, F>, batch: &mut Batch<'_>, timed: Option<u64>) -> Result<(), Busy>
-    where
-        F: Deref<Target = [u8]>,
-    {
-        let (command, reply) = match &parts.request {
-            Ok(request) => (Some(request.command()), handle(request, batch, self.context)?),
-            Err(fault) => (fault.command, Reply::Refused(fault.reason)),
-        };
-        for frame in parts.envelope {
-            self.socket.send_bytes(frame, true);
-        }
-        reply.encode(|bytes, more| self.socket.send_bytes(bytes, more));
-        let reason = match reply {
-            Reply::Refused(reason) => Some(reason),
-            _ => None,
-        };
-        self.tally.count(command, reason);
-        if let (Some(command), Some(start)) = (command, timed) {
-            let nanos = self.clock.now().nanos() - start;
-            self.tally.latencies(command).record(nanos);
-        }
-        Ok(())
-    }
 }
 
 /// A message that has been read, from the frames that the queue sent it in.
 enum Letter<'i> {
     Packed(Parts<'i, &'i [u8]>),
     AsItCame(Parts<'i, Frame>),
-}
-
-/// The envelope of a message, and what it asks.
-struct Parts<'i, F> {
-    envelope: &'i [F],
-    request: Result<Request<'i, F>, Fault>,
-}
-
-impl<'i, F: Deref<Target = [u8]>> Parts<'i, F> {
-    fn read(frames: &'i [F], value_max: usize) -> Self {
-        let parts = split(frames);
-        Self { envelope: parts.envelope, request: Request::decode(parts.body, value_max) }
-    }
-
-    /// The table and the key of a request for one element.
-    fn element(&self) -> Option<(&'i [u8], &'i [u8])> {
-        self.request.as_ref().ok().and_then(Request::element)
-    }
 }
 
 impl<'i> Letter<'i> {

@@ -23,22 +23,26 @@ pub(super) enum Came {
 
 /// What is not used yet.
 #[derive(Debug, Default)]
-pub(super) struct Inbox(Vec<u8>);
+pub(super) struct Inbox {
+    /// `bytes[used..]` is not used yet.
+    bytes: Vec<u8>,
+    used: usize,
+}
 
 impl Inbox {
-    /// What it takes in memory, in bytes.
-    pub(super) fn capacity(&self) -> usize {
-        self.0.capacity()
+    /// What lies in it, in bytes.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.used == self.bytes.len()
     }
 
     /// Receives once what is there: into `shared` if nothing is left of before, else into the inbox.
     pub(super) fn receive(&mut self, descriptor: &OwnedFd, shared: &mut Vec<u8>) -> Result<Came, Errno> {
         shared.clear();
-        let buffer = if self.0.is_empty() { shared } else { &mut self.0 };
+        let buffer = if self.is_empty() { shared } else { &mut self.bytes };
         // Doubling while a large message comes: its bytes are moved a few times, and not once for each portion.
         buffer.reserve(RECEIVE_BYTES);
         match recv(descriptor, spare_capacity(buffer), RecvFlags::DONTWAIT) {
@@ -50,20 +54,29 @@ impl Inbox {
 
     /// What is not used yet: in `shared`, or in the inbox if anything was left of before.
     pub(super) fn unused<'b>(&'b self, shared: &'b [u8]) -> &'b [u8] {
-        if self.0.is_empty() { shared } else { &self.0 }
+        if self.is_empty() { shared } else { self.bytes.get(self.used..).unwrap_or_default() }
     }
 
     /// Keeps what is left.
     pub(super) fn keep(&mut self, left: &Left, shared: &[u8]) {
-        if self.0.is_empty() {
-            self.0.extend_from_slice(shared.get(left.begun.clone()).unwrap_or_default());
-            self.0.extend_from_slice(shared.get(left.rest..).unwrap_or_default());
+        if self.is_empty() {
+            self.bytes.clear();
+            self.used = 0;
+            self.bytes.extend_from_slice(shared.get(left.begun.clone()).unwrap_or_default());
+            self.bytes.extend_from_slice(shared.get(left.rest..).unwrap_or_default());
             return;
         }
-        self.0.drain(left.begun.end..left.rest);
-        self.0.drain(..left.begun.start);
-        if self.0.is_empty() && self.0.capacity() > BUFFER_KEPT_BYTES {
-            self.0 = Vec::new();
+        if left.begun.end < left.rest {
+            self.bytes.drain(self.used + left.begun.end..self.used + left.rest);
+        }
+        self.used += left.begun.start;
+        // Half of it at least has been used since it was moved last.
+        if self.used > self.bytes.len() / 2 {
+            self.bytes.drain(..self.used);
+            self.used = 0;
+        }
+        if self.bytes.is_empty() && self.bytes.capacity() > BUFFER_KEPT_BYTES {
+            self.bytes = Vec::new();
         }
     }
 }

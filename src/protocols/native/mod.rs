@@ -3,21 +3,26 @@
 //! ```text
 //! Listener ─► accept ─► Peer: handshake (zmtp) ─► messages ─► whoever serves ─► Outbox ─► the peer
 //!                        └─ Peers: all of one thread, on one epoll, with deadlines for handshakes and partings
+//! Acceptor: for several threads that serve; each connection goes to one that has the fewest
 //! ```
 //! - To a peer it is a ROUTER socket of libzmq: REQ, DEALER and ROUTER sockets may connect, in ZMTP 3.0 and 3.1, over `tcp://` and
 //!   `ipc://`. An answer goes over the connection that asked, whatever routing id its peer has chosen.
 //! - **Nothing is dropped.** Of a peer that does not read, no more requests are taken once [`OUTBOX_BYTES_MAX`] lie in its
-//!   outbox; they wait in the peer. If outboxes or unfinished messages take more than all connections may, the connection that
-//!   takes the most of it is closed.
-//! - A peer that is gone is known as gone at once, and what it left with whoever serves is given back.
-//! - Connections are bounded, and so is the time of a handshake; a connection whose host has vanished is found by the system
-//!   (keepalive) within [`KEEPALIVE_IDLE`] and a little.
+//!   outbox; they wait in the peer. If outboxes and unfinished messages together take more than they may, a connection is closed:
+//!   that of a peer that does not read, or else the one that takes the most.
+//! - A peer that closes its connection is known as gone as soon as what it has sent is taken, and what it left with whoever serves
+//!   is given back.
+//! - Connections are bounded, and so is the time of a handshake; a silent connection whose host has vanished is found by the system
+//!   (keepalive) within [`KEEPALIVE_IDLE`] and a little; one that has something on its way to that host when the system gives up
+//!   sending it.
 //!
 //! What is not here: what messages mean, and threads.
 //!
 //! [`OUTBOX_BYTES_MAX`]: crate::limits::OUTBOX_BYTES_MAX
 //! [`KEEPALIVE_IDLE`]: crate::limits::KEEPALIVE_IDLE
 
+mod acceptor;
+mod gate;
 mod inbox;
 mod listen;
 mod outbox;
@@ -26,6 +31,8 @@ mod peers;
 #[cfg(test)]
 mod tests;
 
+pub use acceptor::{Acceptor, Entrance};
+pub use gate::connections_max;
 pub use listen::Listener;
 pub use outbox::Outbox;
 pub use peers::{Gone, PeerId, Peers};

@@ -82,7 +82,8 @@ impl Outbox {
                     self.sent += count as u64;
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
+                // It is told when there is room, or memory, again.
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => break,
                 Err(error) => return Err(error),
             }
         }

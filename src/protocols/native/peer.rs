@@ -16,6 +16,7 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::inbox::{Came, Inbox};
 use super::outbox::Outbox;
+use crate::clock::Now;
 use crate::limits::OUTBOX_BYTES_MAX;
 use crate::zmtp::{Bounds, Cutter, Fault, Handshake, Left, Messages, SocketType, Step};
 
@@ -64,13 +65,15 @@ pub(super) struct Peer<S> {
     pub(super) touched: bool,
     /// It is in the list of those who have sent more than was taken.
     pub(super) queued: bool,
+    /// When it has to be through with the handshake, or gone.
+    pub(super) deadline: Now,
     /// What inbox and outbox counted when they were last added up, in bytes.
     pub(super) counted: usize,
 }
 
 impl<S> Peer<S> {
     /// Greets a peer that has just connected.
-    pub(super) fn greet(descriptor: OwnedFd, state: S, generation: u32) -> Self {
+    pub(super) fn greet(descriptor: OwnedFd, state: S, generation: u32, deadline: Now) -> Self {
         let mut outbox = Outbox::default();
         let handshake = Handshake::begin(SocketType::Router, outbox.bytes_mut());
         Self {
@@ -86,6 +89,7 @@ impl<S> Peer<S> {
             broken: false,
             touched: false,
             queued: false,
+            deadline,
             counted: 0,
         }
     }
@@ -108,7 +112,7 @@ impl<S> Peer<S> {
 
     /// What it takes in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.inbox.capacity() + self.outbox.len()
+        self.inbox.len() + self.outbox.len()
     }
 
     /// Receives what is there, if any is expected, and cuts it into at most `most` messages. What is left is to be kept with
@@ -182,7 +186,7 @@ impl<S> Peer<S> {
     /// too full and has room again.
     pub(super) fn flush(&mut self) -> bool {
         let was_full = self.paused || self.outbox.len() > OUTBOX_BYTES_MAX;
-        self.broken |= self.outbox.flush(&self.descriptor).is_err();
+        self.broken = self.broken || self.outbox.flush(&self.descriptor).is_err();
         if self.broken {
             self.outbox.discard();
         }
@@ -201,6 +205,12 @@ impl<S> Peer<S> {
     pub(super) fn wanted(&self) -> EventFlags {
         let reading = if self.paused { EventFlags::RDHUP } else { EventFlags::IN };
         if self.outbox.is_empty() { reading } else { reading | EventFlags::OUT }
+    }
+
+    /// What has not been taken by the system is not sent, and nothing else.
+    pub(super) fn discard(&mut self) {
+        self.broken = true;
+        self.outbox.discard();
     }
 
     /// Takes no more requests.

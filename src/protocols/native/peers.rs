@@ -16,25 +16,20 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::gate::{Gate, LISTENERS, connections_max};
 use super::listen::Listener;
 use super::outbox::Outbox;
 use super::peer::{End, Peer};
 use crate::clock::Now;
-use crate::limits::{ACCEPT_BURST, CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, READY_EVENTS, RECEIVE_BYTES};
+use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, READY_EVENTS, RECEIVE_BYTES};
 use crate::protocols::sockets::Bell;
 use crate::zmtp::{Bounds, Messages};
 
-/// How long nothing is accepted when the system has no room for it.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long it is not said again that there is no room.
-const WARNING_PAUSE: Duration = Duration::from_secs(10);
 /// How the system names the bell: no connection has this place.
 const BELL: u64 = u64::MAX;
-/// How the system names the listeners.
-const LISTENERS: u64 = u64::MAX - 1;
 
 /// A connection; none is ever called the same, as long as fewer than 4,000 million came since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId {
     slot: u32,
     generation: u32,
@@ -62,7 +57,7 @@ pub struct Gone<S> {
     pub id: PeerId,
     /// What was kept for it.
     pub state: S,
-    /// How many bytes that were sent to it the system had taken ([`Outbox::end`]).
+    /// How many bytes that go to it the system has taken, or is still given ([`Outbox::end`]).
     pub sent: u64,
 }
 
@@ -71,13 +66,10 @@ pub struct Peers<S> {
     epoll: OwnedFd,
     bell: Bell,
     bounds: Bounds,
-    listeners: Vec<Listener>,
-    /// Nothing is accepted until then.
-    accept_at: Option<Now>,
-    /// When it was last said that there is no room for a connection.
-    warned_at: Option<Now>,
-    /// What the clock read before the last wait.
+    gate: Gate,
+    /// What the clock read last.
     now: Now,
+    connections_max: usize,
     peers: Slab<Peer<S>>,
     generation: u32,
     /// Who has to be through with the handshake, or gone, and when.
@@ -111,10 +103,9 @@ impl<S: Default> Peers<S> {
             epoll,
             bell: bell.clone(),
             bounds,
-            listeners: Vec::new(),
-            accept_at: None,
-            warned_at: None,
+            gate: Gate::default(),
             now: Now::from_nanos(0),
+            connections_max: connections_max(CONNECTIONS_MAX),
             peers: Slab::new(),
             generation: 0,
             deadlines: VecDeque::new(),
@@ -135,21 +126,20 @@ impl<S: Default> Peers<S> {
     /// # Errors
     /// If the system has no memory left for it.
     pub fn listen(&mut self, listener: Listener) -> Result<(), Errno> {
-        epoll::add(&self.epoll, &listener, epoll::EventData::new_u64(LISTENERS), epoll::EventFlags::IN)?;
-        self.listeners.push(listener);
-        Ok(())
+        self.gate.add(&self.epoll, listener)
     }
 
     /// Takes over a connection that was just accepted.
     pub fn adopt(&mut self, descriptor: OwnedFd, now: Now) {
         self.generation = self.generation.wrapping_add(1);
-        let peer = Peer::greet(descriptor, S::default(), self.generation);
+        let deadline = now.after(HANDSHAKE_TIMEOUT);
+        let peer = Peer::greet(descriptor, S::default(), self.generation, deadline);
         let entry = self.peers.vacant_entry();
         let id = PeerId::new(entry.key(), self.generation);
         // Without it nothing would ever be heard of the connection: it is closed.
         if epoll::add(&self.epoll, peer.descriptor(), id.data(), peer.interest).is_ok() {
             entry.insert(peer);
-            self.deadlines.push_back((now.after(HANDSHAKE_TIMEOUT), id));
+            self.deadlines.push_back((deadline, id));
             self.touch(id);
         }
     }
@@ -166,19 +156,25 @@ impl<S: Default> Peers<S> {
         self.peers.is_empty()
     }
 
+    /// What lies in their inboxes and outboxes, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
     // ------------------------------------------------------------------------------------------------------- waiting
 
     /// Waits until there is something to do, the bell rings, or the time is up; accepts who has come, and sends what can be sent.
-    /// Whether the bell has rung: it is silent then.
+    /// Whether the bell has rung: it is silent then. `clock` is read before and after.
     ///
     /// # Panics
     /// If the system cannot wait.
-    pub fn wait(&mut self, timeout: Option<Duration>, now: Now) -> bool {
-        self.now = now;
-        self.end_those_who_are_late(now);
+    pub fn wait(&mut self, timeout: Option<Duration>, clock: impl Fn() -> Now) -> bool {
+        self.now = clock();
+        self.end_those_who_are_late(self.now);
         self.flush();
         let idle = self.backlog.is_empty() && self.drained.is_empty() && self.gone.is_empty();
-        let timeout = if idle { self.shortened(timeout, now) } else { Some(Duration::ZERO) };
+        let timeout = if idle { self.shortened(timeout, self.now) } else { Some(Duration::ZERO) };
         self.turns.clear();
         self.backlog_turns = self.backlog.len();
         let mut room = [const { MaybeUninit::uninit() }; READY_EVENTS];
@@ -187,6 +183,7 @@ impl<S: Default> Peers<S> {
             Err(Errno::INTR) => &[],
             Err(error) => panic!("waiting for connections: {error}"),
         };
+        self.now = clock();
         let mut rung = false;
         for event in events {
             match event.data.u64() {
@@ -194,7 +191,7 @@ impl<S: Default> Peers<S> {
                     self.bell.silence();
                     rung = true;
                 }
-                LISTENERS => self.accept(now),
+                LISTENERS => self.accept(),
                 data => self.note(PeerId::of(data), event.flags),
             }
         }
@@ -219,71 +216,47 @@ impl<S: Default> Peers<S> {
     }
 
     fn shortened(&self, timeout: Option<Duration>, now: Now) -> Option<Duration> {
-        let next = self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.accept_at).min();
+        let next = self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.gate.again_at()).min();
         let left = next.map(|next| Duration::from_nanos(next.nanos().saturating_sub(now.nanos())));
         timeout.into_iter().chain(left).min()
     }
 
     fn end_those_who_are_late(&mut self, now: Now) {
         while let Some((_, id)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
-            if get(&mut self.peers, id).is_some_and(|peer| !peer.is_open()) {
+            // One that has passed its handshake in time may have a later deadline since.
+            if get(&mut self.peers, id).is_some_and(|peer| !peer.is_open() && peer.deadline <= now) {
                 self.forget(id);
             }
         }
-        if self.accept_at.take_if(|at| *at <= now).is_some() {
-            self.set_accepting(true);
-        }
+        self.gate.reopen(&self.epoll, now);
     }
 
-    fn set_accepting(&mut self, accepting: bool) {
-        let flags = if accepting { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
-        for listener in &self.listeners {
-            let changed = epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(LISTENERS), flags);
-            changed.expect("the listener was added");
-        }
-    }
-
-    fn accept(&mut self, now: Now) {
-        for number in 0..self.listeners.len() {
-            for _ in 0..ACCEPT_BURST {
-                let Some(listener) = self.listeners.get(number) else { break };
-                let accepted = if self.peers.len() < CONNECTIONS_MAX { listener.accept() } else { Err(Errno::MFILE) };
-                match accepted {
-                    Ok(Some(descriptor)) => self.adopt(descriptor, now),
-                    Ok(None) => break,
-                    Err(error) => return self.pause_accepting(error, now),
-                }
-            }
-        }
-    }
-
-    /// Those who want to connect wait where the system keeps them.
-    fn pause_accepting(&mut self, error: Errno, now: Now) {
-        if self.warned_at.is_none_or(|at| at.after(WARNING_PAUSE) <= now) {
-            self.warned_at = Some(now);
-            let count = self.peers.len();
-            tracing::warn!(
-                "no further connection beside {count}: {error}; raise the limit of open files, or connect less"
-            );
-        }
-        self.accept_at = Some(now.after(ACCEPT_PAUSE));
-        self.set_accepting(false);
+    fn accept(&mut self) {
+        let now = self.now;
+        let mut came = Vec::new();
+        let room = self.connections_max.saturating_sub(self.peers.len());
+        self.gate.accept(&self.epoll, now, |descriptor| {
+            came.extend(descriptor);
+            came.len() < room
+        });
+        came.into_iter().for_each(|descriptor| self.adopt(descriptor, now));
     }
 
     // ----------------------------------------------------------------------------------------------------- receiving
 
-    /// One turn of a peer: hands at most `most` of its messages to `handle`, with the bytes that they lie in. None: nobody has a
-    /// turn before the next wait.
+    /// One turn of a peer: hands at most so many of its messages to `handle`, with the bytes that they lie in; `most`, at least one,
+    /// may depend on what is kept for the peer. None: nobody has a turn before the next wait.
     ///
     /// A peer whose outbox is too full has none.
     pub fn receive(
         &mut self,
-        most: usize,
+        most: impl FnOnce(&S) -> usize,
         handle: impl FnOnce(PeerId, &mut S, &mut Outbox, &Messages, &[u8]),
     ) -> Option<()> {
         let (id, readable) = self.next_turn()?;
         let Self { peers, bounds, shared, messages, .. } = self;
         let Some(peer) = get(peers, id).filter(|peer| !peer.is_paused()) else { return Some(()) };
+        let most = most(&peer.state).max(1);
         let left = peer.take(readable, (bounds, most), shared, messages);
         if !messages.is_empty() {
             let (bytes, state, outbox) = peer.parts(shared);
@@ -358,7 +331,7 @@ impl<S: Default> Peers<S> {
         while let Some(id) = self.touched.pop_front() {
             let Some(peer) = get(&mut self.peers, id) else { continue };
             peer.touched = false;
-            if peer.flush() {
+            if peer.flush() && peer.is_open() {
                 self.drained.push(id);
                 self.queue_what_is_held(id);
             }
@@ -425,8 +398,10 @@ impl<S: Default> Peers<S> {
         let Some(peer) = get(&mut self.peers, id) else { return };
         if !peer.is_parting() {
             peer.part();
-            self.gone.push(Gone { id, state: std::mem::take(&mut peer.state), sent: peer.outbox.sent() });
-            self.deadlines.push_back((self.now.after(HANDSHAKE_TIMEOUT), id));
+            peer.deadline = self.now.after(HANDSHAKE_TIMEOUT);
+            self.deadlines.push_back((peer.deadline, id));
+            // What is in the outbox is still sent.
+            self.gone.push(Gone { id, state: std::mem::take(&mut peer.state), sent: peer.outbox.end() });
         }
         self.touch(id);
     }
@@ -442,8 +417,12 @@ impl<S: Default> Peers<S> {
 
     /// Listens no more. Those who are connected are served.
     pub fn stop_accepting(&mut self) {
-        self.listeners.clear();
-        self.accept_at = None;
+        self.gate.close();
+    }
+
+    /// What the system has not taken of what goes to anybody is not sent.
+    pub fn discard_all(&mut self) {
+        self.peers.iter_mut().for_each(|(_, peer)| peer.discard());
     }
 
     /// Closes a connection at once.
@@ -452,7 +431,8 @@ impl<S: Default> Peers<S> {
     }
 
     fn end_the_largest(&mut self) -> bool {
-        let largest = self.peers.iter().max_by_key(|(_, peer)| peer.counted);
+        // Those who do not read first: they may do so for ever.
+        let largest = self.peers.iter().max_by_key(|(_, peer)| (peer.is_paused(), peer.counted));
         let Some((slot, peer)) = largest else { return false };
         tracing::warn!(
             "{} bytes lie in connections: the one with {} of them, of a peer that does not read or does not finish a message, \
@@ -471,6 +451,6 @@ fn get<S>(peers: &mut Slab<Peer<S>>, id: PeerId) -> Option<&mut Peer<S>> {
     peers.get_mut(id.slot as usize).filter(|peer| peer.generation == id.generation)
 }
 
-fn timespec(time: Duration) -> Timespec {
+pub(super) fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }
 }

@@ -45,7 +45,8 @@ impl Echo {
 
     /// One pass of the loop.
     fn pass(&mut self) -> bool {
-        let rung = self.peers.wait(PATIENCE, self.now);
+        let now = self.now;
+        let rung = self.peers.wait(PATIENCE, || now);
         let heard = &mut self.heard;
         let echo = |id, count: &mut u32, outbox: &mut super::Outbox, messages: &crate::zmtp::Messages, bytes: &[u8]| {
             for message in messages.iter(bytes) {
@@ -56,7 +57,7 @@ impl Echo {
             }
         };
         let mut echo = echo;
-        while self.peers.receive(4, &mut echo).is_some() {}
+        while self.peers.receive(|_| 4, &mut echo).is_some() {}
         self.peers.flush();
         while self.peers.drained().is_some() {}
         while let Some(gone) = self.peers.gone() {
@@ -318,6 +319,23 @@ fn who_is_slow_with_the_handshake_is_closed() {
     }
     good.write_all(&message(&[b"", b"y"])).unwrap();
     echo.hear(2);
+}
+
+#[test]
+fn who_comes_after_a_long_silence_has_all_its_time() {
+    let mut echo = Echo::start();
+    let mut stream = echo.connect();
+    let readings = std::cell::Cell::new(0);
+    // An hour passes while it is waited.
+    let clock = || {
+        readings.set(readings.get() + 1);
+        if readings.get() == 1 { Now::from_millis(1) } else { Now::from_millis(3_600_000) }
+    };
+    echo.peers.wait(PATIENCE, clock);
+    echo.now = Now::from_millis(3_600_001);
+    stream.write_all(&[introduction(SocketType::Req), message(&[b"", b"x"])].concat()).unwrap();
+    echo.hear(1);
+    assert!(echo.gone.is_empty());
 }
 
 #[test]

@@ -11,9 +11,10 @@ use super::handle::asked;
 use super::seat::{Estate, Lease, Seat};
 use super::serve::Version;
 use super::wire::{Counters, Fault, Field, Reply, Request, tag};
+use crate::clock::{Clock, Now, wall_millis};
 use crate::limits::{
-    ASK_BURST, ASK_BURST_BYTES, ASK_NOW_MAX, ASKED_BYTES_MAX, ENVELOPE_BYTES_MAX, FRAME_OVERHEAD_BYTES,
-    TASK_REQUESTS_MAX,
+    ASK_BURST, ASK_BURST_BYTES, ASK_NOW_MAX, ASKED_BYTES_MAX, ENVELOPE_BYTES_MAX, FRAME_OVERHEAD_BYTES, SLOW_COMMIT,
+    SLOW_DISK_PAUSE, TASK_REQUESTS_MAX,
 };
 use crate::protocols::native::PeerId;
 use crate::store;
@@ -32,6 +33,8 @@ pub(super) enum Pending {
         envelope: Box<[u8]>,
         /// Its tag, or why it is none.
         asked: Result<u8, Fault>,
+        /// It may be long until it is answered.
+        waits: bool,
     },
     /// A lease or a wait that is taken back; nobody hears of it.
     Undo,
@@ -96,6 +99,8 @@ pub(super) struct Desk {
     /// What their envelopes take.
     pending_bytes: u64,
     burst: Vec<Ask>,
+    /// Until then it commits nothing itself.
+    not_before: Now,
     /// Bytes of the requests in it.
     burst_bytes: usize,
     pub(super) manners: Manners,
@@ -104,7 +109,8 @@ pub(super) struct Desk {
 impl Desk {
     pub(super) fn new(tasks: Tasks, queue: QueueId, face: usize, manners: Manners) -> Self {
         let burst = Vec::with_capacity(ASK_BURST);
-        Self { tasks, queue, face, pending: Slab::new(), pending_bytes: 0, burst, burst_bytes: 0, manners }
+        let not_before = Now::from_nanos(0);
+        Self { tasks, queue, face, pending: Slab::new(), pending_bytes: 0, burst, not_before, burst_bytes: 0, manners }
     }
 
     pub(super) fn tasks(&self) -> &Tasks {
@@ -131,18 +137,25 @@ impl Desk {
             return;
         }
         let decoded = Request::decode(frame).and_then(|request| self.manners.permitted(request));
-        let request = decoded.as_ref().map_or(tasks::Request::Nothing, asked);
-        let waits = matches!(request, tasks::Request::Lease { wait: true, .. });
+        let mut request = decoded.as_ref().map_or(tasks::Request::Nothing, asked);
         self.pending_bytes += taken_by(&envelope);
+        let waits = self.may_wait(&mut request);
         self.burst_bytes += frame.len();
         let asked = decoded.map(|request| request.tag());
-        let ticket = self.put(Pending::Answer { peer, envelope: envelope.into(), asked }, request);
+        let ticket = self.put(Pending::Answer { peer, envelope: envelope.into(), asked, waits }, request);
         if waits {
             seat.waits_for(ticket);
         }
         if self.burst.len() >= ASK_BURST || self.burst_bytes >= ASK_BURST_BYTES {
             self.ask();
         }
+    }
+
+    /// Whether it is a request that waits. Where those that do hold too much it is made one that does not: nobody else could be served.
+    fn may_wait(&self, request: &mut tasks::Request) -> bool {
+        let tasks::Request::Lease { wait, .. } = request else { return false };
+        *wait &= self.pending_bytes < ASKED_BYTES_MAX / 2;
+        *wait
     }
 
     /// Hands over what is to be asked.
@@ -154,13 +167,25 @@ impl Desk {
     }
 
     /// Asks what is to be asked; a little is committed at once if nothing else is to do, and its answers are given back.
-    pub(super) fn ask_now(&mut self, now: impl FnOnce() -> u64) -> Result<Option<Delivery>, store::Error> {
-        if self.burst.is_empty() || self.burst.len() > ASK_NOW_MAX {
+    ///
+    /// # Errors
+    /// [`store::Error`] if it cannot be stored.
+    pub(super) fn ask_now(&mut self, clock: Clock) -> Result<Option<Delivery>, store::Error> {
+        if self.burst.is_empty() {
+            return Ok(None);
+        }
+        let start = clock.now();
+        if self.burst.len() > ASK_NOW_MAX || start < self.not_before {
             self.ask();
             return Ok(None);
         }
         let burst = self.take_burst();
-        self.tasks.ask_now(self.face, burst, now())
+        let delivery = self.tasks.ask_now(self.face, burst, wall_millis())?;
+        let end = clock.now();
+        if start.after(SLOW_COMMIT) < end {
+            self.not_before = end.after(SLOW_DISK_PAUSE);
+        }
+        Ok(delivery)
     }
 
     fn take_burst(&mut self) -> Vec<Ask> {
@@ -184,7 +209,7 @@ impl Desk {
         pending
     }
 
-    /// What a client has left behind goes back.
+    /// What clients have left behind goes back.
     pub(super) fn settle(&mut self, estate: Estate) {
         if !estate.waits.is_empty() {
             self.put(Pending::Undo, tasks::Request::Withdraw { tickets: estate.waits });

@@ -4,8 +4,9 @@
 //! answer ─► its outbox has room ─► written; the lease in it is kept until the system has taken the last of its bytes
 //!       └─► it has not read what came before ─► a letter: written when it has
 //! ```
-//! A letter does not hold the value that it brings, but where it is: so a client that asks for much and reads slowly costs
-//! little. What it costs is that the store keeps what has changed since, and so a letter waits only so long.
+//! A letter does not hold the value that it brings, unless that came in the same batch, but where it is: so a client that asks for
+//! much and reads slowly costs little. What it costs is that the store keeps what has changed since, and so a letter waits only
+//! so long; and what letters do hold is counted.
 //!
 //! What is not here: sockets, and what becomes of the leases of a client that has left.
 
@@ -15,11 +16,11 @@ use std::sync::Arc;
 use super::handle::reply;
 use super::wire::{Fault, Reply};
 use crate::clock::Now;
-use crate::limits::OUTBOX_BYTES_MAX;
+use crate::limits::{ANSWER_WAITS_MAX, CLIENT_STALLS_MAX, OUTBOX_BYTES_MAX};
 use crate::protocols::native::Outbox;
 use crate::store;
 use crate::store::Moment;
-use crate::tasks::Outcome;
+use crate::tasks::{Outcome, Payload};
 
 /// What a reply hands out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,19 @@ pub(super) struct Letter {
 }
 
 impl Letter {
+    /// What it takes in memory, in bytes, about.
+    fn bytes(&self) -> u64 {
+        let value = match self.outcome.payload() {
+            Some(Payload::Fresh(value)) => value.len(),
+            _ => 0,
+        };
+        let key = match &self.outcome {
+            Outcome::Leased { key, .. } => key.len(),
+            _ => 0,
+        };
+        (size_of::<Self>() + self.envelope.len() + value + key) as u64
+    }
+
     /// The lease that it hands out, if it does.
     pub(super) fn into_lease(self) -> Option<Lease> {
         match self.outcome {
@@ -71,11 +85,27 @@ pub(super) struct Seat {
     waits: VecDeque<u64>,
     /// What cannot be written yet, oldest first.
     letters: VecDeque<Letter>,
+    /// What these take in memory, in bytes.
+    letters_bytes: u64,
+    /// How much its client had taken when that was last looked at while letters waited, and when it became so much.
+    progress: Option<(u64, Now)>,
     /// Leases in what was written, and where the reply with each of them ends.
     leases: VecDeque<(u64, Lease)>,
 }
 
-/// What a client that has left had with us.
+/// How long letters may still wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// There are none.
+    NoNeed,
+    /// A while.
+    Some,
+    /// No longer.
+    Over,
+}
+
+/// What clients that have left had with us.
+#[derive(Default)]
 pub(super) struct Estate {
     /// Tickets of Lends that block.
     pub(super) waits: Vec<u64>,
@@ -104,6 +134,7 @@ impl Seat {
         outbox: &mut Outbox,
         own: impl FnMut(u8) -> Reply<'static>,
     ) -> Result<bool, store::Error> {
+        self.letters_bytes += letter.bytes();
         self.letters.push_back(letter);
         self.write(outbox, own)?;
         Ok(!self.letters.is_empty())
@@ -119,6 +150,7 @@ impl Seat {
         while outbox.len() <= OUTBOX_BYTES_MAX
             && let Some(letter) = self.letters.pop_front()
         {
+            self.letters_bytes -= letter.bytes();
             if let Some(lease) = letter.write(outbox, &mut own)? {
                 self.leases.push_back((outbox.end(), lease));
             }
@@ -126,15 +158,30 @@ impl Seat {
         Ok(())
     }
 
-    /// Since when a letter has been waiting.
-    pub(super) fn waiting_since(&self) -> Option<Now> {
-        self.letters.front().map(|letter| letter.at)
+    /// What waits to be written takes so many bytes.
+    pub(super) fn letters_bytes(&self) -> u64 {
+        self.letters_bytes
     }
 
-    /// What is left of it when its client has left; of what was written to it the system has taken so many bytes.
-    pub(super) fn into_estate(self, sent: u64) -> Estate {
-        let unsent = self.leases.into_iter().filter(|(end, _)| *end > sent).map(|(_, lease)| lease);
-        let unwritten = self.letters.into_iter().filter_map(Letter::into_lease);
-        Estate { waits: self.waits.into(), leases: unsent.chain(unwritten).collect() }
+    /// Whether letters wait, and for how long they still may: not when their client does not read at all, or far too slowly.
+    pub(super) fn patience(&mut self, outbox: &Outbox, now: Now) -> Patience {
+        let Some(oldest) = self.letters.front() else {
+            self.progress = None;
+            return Patience::NoNeed;
+        };
+        let (sent, since) = *self.progress.get_or_insert((outbox.sent(), now));
+        if sent != outbox.sent() {
+            self.progress = Some((outbox.sent(), now));
+            return Patience::Some;
+        }
+        let is_over = since.after(CLIENT_STALLS_MAX) <= now || oldest.at.after(ANSWER_WAITS_MAX) <= now;
+        if is_over { Patience::Over } else { Patience::Some }
+    }
+
+    /// Leaves what it has when its client has left; of what was written to it the system has taken so many bytes.
+    pub(super) fn leave(self, sent: u64, estate: &mut Estate) {
+        estate.waits.extend(self.waits);
+        estate.leases.extend(self.leases.into_iter().filter(|(end, _)| *end > sent).map(|(_, lease)| lease));
+        estate.leases.extend(self.letters.into_iter().filter_map(Letter::into_lease));
     }
 }

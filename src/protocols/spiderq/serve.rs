@@ -15,11 +15,12 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
 use super::desk::{Desk, Manners, Pending};
-use super::seat::{Letter, Seat};
+use super::seat::{Estate, Letter, Patience, Seat};
 use super::wire::tag;
-use crate::clock::{Clock, Now, wall_millis};
+use crate::clock::{Clock, Now};
 use crate::limits::{
-    ANSWER_WAITS_MAX, ASK_BURST, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, TASK_FRAME_BYTES_MAX,
+    ASK_BURST, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, HELD_BYTES_MAX, LINGER,
+    TASK_FRAME_BYTES_MAX,
 };
 use crate::protocols::native::{Listener, PeerId, Peers};
 use crate::protocols::sockets::{Bell, ServeError, Stopper, wait};
@@ -92,6 +93,7 @@ pub fn bind(
         deliveries,
         terminated: Some(terminated),
         late: Vec::new(),
+        letters_bytes: 0,
         clock,
         sweep_at: clock.now().after(SWEEP),
     };
@@ -120,8 +122,10 @@ pub struct Front {
     deliveries: Receiver<Delivery>,
     /// To be called once.
     terminated: Option<Box<dyn Fn() + Send>>,
-    /// Clients who have letters that wait for them to read.
+    /// Clients who have letters that wait for them to read, or had.
     late: Vec<PeerId>,
+    /// What all letters that wait take in memory, in bytes.
+    letters_bytes: u64,
     clock: Clock,
     sweep_at: Now,
 }
@@ -130,7 +134,7 @@ impl Front {
     /// The loop of the thread. Returns when it was told to stop and everything that was taken is answered.
     ///
     /// # Errors
-    /// [`store::Error`] if a value cannot be read.
+    /// [`store::Error`] if a value cannot be read, or something cannot be stored.
     pub fn run(mut self) -> Result<(), store::Error> {
         while !self.stopper.is_told() {
             self.rest();
@@ -139,52 +143,60 @@ impl Front {
             if self.desk.has_room() {
                 self.take();
             }
-            if let Some(own) = self.desk.ask_now(wall_millis)? {
-                // What was delivered before is older.
-                self.hear_deliveries()?;
-                self.hear(own)?;
-                self.send_all()?;
-            }
+            self.ask_now()?;
         }
         self.end()
     }
 
-    /// Answers everything that was taken, and parts with the clients.
+    /// Answers everything that was taken, takes back what reaches nobody, and parts with the clients.
     fn end(&mut self) -> Result<(), store::Error> {
         self.peers.stop_accepting();
         self.desk.tasks().dismiss();
         // What has come until now is taken.
-        self.peers.wait(Some(Duration::ZERO), self.clock.now());
+        let clock = self.clock;
+        self.peers.wait(Some(Duration::ZERO), || clock.now());
         self.take();
         self.desk.ask();
-        let end = self.clock.now().after(LINGER);
-        let mut parted = false;
-        while !self.desk.is_empty() || !(parted || self.peers.is_all_sent() && self.late.is_empty()) {
-            self.wait_for_answers();
-            self.answer()?;
-            self.sweep()?;
-            if self.clock.now() >= end && !parted {
-                // What they have not read goes back.
-                self.peers.part_all();
-                self.late.clear();
-                parted = true;
-            }
-            self.settle();
-            self.desk.ask();
+        let end = clock.now().after(LINGER);
+        while !(self.is_all_answered() && self.peers.is_all_sent()) && clock.now() < end {
+            self.answer_and_settle()?;
         }
+        // What they have not read by now goes back.
+        self.peers.discard_all();
         self.peers.part_all();
-        let end = self.clock.now().after(LINGER);
-        while !self.peers.is_empty() && self.clock.now() < end {
-            self.peers.wait(Some(SWEEP), self.clock.now());
-            while self.peers.receive(1, |_, _, _, _, _| {}).is_some() {}
+        self.settle();
+        self.desk.ask();
+        while !self.desk.is_empty() {
+            self.answer_and_settle()?;
         }
+        let end = clock.now().after(LINGER);
+        while !self.peers.is_empty() && clock.now() < end {
+            self.peers.wait(Some(RETRY), || clock.now());
+            while self.peers.receive(|_| 1, |_, _, _, _, _| {}).is_some() {}
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is left to be written to anybody.
+    fn is_all_answered(&mut self) -> bool {
+        let Self { peers, late, .. } = self;
+        late.retain(|peer| peers.peer(*peer).is_some_and(|(seat, _)| seat.letters_bytes() > 0));
+        self.desk.is_empty() && self.late.is_empty()
+    }
+
+    fn answer_and_settle(&mut self) -> Result<(), store::Error> {
+        self.wait_for_answers();
+        self.answer()?;
+        self.sweep()?;
+        self.desk.ask();
         Ok(())
     }
 
     fn rest(&mut self) {
         if self.desk.has_room() {
             let idle = self.desk.is_empty() && self.late.is_empty();
-            self.peers.wait((!idle).then_some(SWEEP), self.clock.now());
+            let clock = self.clock;
+            self.peers.wait((!idle).then_some(SWEEP), || clock.now());
         } else {
             self.wait_for_answers();
         }
@@ -192,8 +204,9 @@ impl Front {
 
     /// As long as nothing is taken, clients that have sent something must not wake the thread.
     fn wait_for_answers(&mut self) {
+        let clock = self.clock;
         wait(&[], self.stopper.bell(), Some(RETRY));
-        self.peers.wait(Some(Duration::ZERO), self.clock.now());
+        self.peers.wait(Some(Duration::ZERO), || clock.now());
     }
 
     // ------------------------------------------------------------------------------------------------------- requests
@@ -202,9 +215,12 @@ impl Front {
     fn take(&mut self) {
         let Self { peers, desk, .. } = self;
         while desk.has_room() {
-            let turn = peers.receive(ASK_BURST, |peer, seat, _, messages, bytes| {
-                messages.iter(bytes).for_each(|message| desk.take(peer, seat, &message));
-            });
+            let turn = peers.receive(
+                |_| ASK_BURST,
+                |peer, seat, _, messages, bytes| {
+                    messages.iter(bytes).for_each(|message| desk.take(peer, seat, &message));
+                },
+            );
             if turn.is_none() {
                 break;
             }
@@ -214,9 +230,23 @@ impl Front {
 
     /// What clients who have left had goes back.
     fn settle(&mut self) {
+        let mut estate = Estate::default();
         while let Some(gone) = self.peers.gone() {
-            self.desk.settle(gone.state.into_estate(gone.sent));
+            self.letters_bytes -= gone.state.letters_bytes();
+            gone.state.leave(gone.sent, &mut estate);
         }
+        self.desk.settle(estate);
+    }
+
+    /// Asks what is to be asked, and sends what is answered at once, until nothing is left of it.
+    fn ask_now(&mut self) -> Result<(), store::Error> {
+        while let Some(own) = self.desk.ask_now(self.clock)? {
+            // What was delivered before is older.
+            self.hear_deliveries()?;
+            self.hear(own)?;
+            self.send_all()?;
+        }
+        Ok(())
     }
 
     // -------------------------------------------------------------------------------------------------------- answers
@@ -237,8 +267,9 @@ impl Front {
     fn hear(&mut self, Delivery { answers, before }: Delivery) -> Result<(), store::Error> {
         let at = self.clock.now();
         for (ticket, outcome) in answers {
-            if let Pending::Answer { peer, envelope, asked } = self.desk.answered(ticket) {
-                self.write(peer, ticket, Letter { envelope, asked, outcome, before: before.clone(), at })?;
+            if let Pending::Answer { peer, envelope, asked, waits } = self.desk.answered(ticket) {
+                let letter = Letter { envelope, asked, outcome, before: before.clone(), at };
+                self.write(peer, waits.then_some(ticket), letter)?;
             }
         }
         Ok(())
@@ -248,7 +279,9 @@ impl Front {
         self.peers.flush();
         while let Some(peer) = self.peers.drained() {
             if let Some((seat, outbox)) = self.peers.peer(peer) {
+                let before = seat.letters_bytes();
                 seat.write(outbox, |tag| self.desk.manners.own(tag))?;
+                self.letters_bytes -= before - seat.letters_bytes();
             }
             self.peers.flush();
         }
@@ -256,25 +289,33 @@ impl Front {
         Ok(())
     }
 
-    fn write(&mut self, peer: PeerId, ticket: u64, letter: Letter) -> Result<(), store::Error> {
-        let asked = letter.asked;
-        if let Ok(tag) = asked {
+    /// Writes a letter, or has it wait; `waited`: its request has waited under this ticket.
+    fn write(&mut self, peer: PeerId, waited: Option<u64>, letter: Letter) -> Result<(), store::Error> {
+        if let Ok(tag) = letter.asked {
             self.desk.manners.count(tag);
+        }
+        if letter.asked == Ok(tag::TERMINATE)
+            && let Some(terminated) = self.terminated.take()
+        {
+            terminated();
         }
         let Some((seat, outbox)) = self.peers.peer(peer) else {
             letter.into_lease().into_iter().for_each(|lease| self.desk.take_back(lease));
             return Ok(());
         };
-        if asked == Ok(tag::LEND) {
-            seat.has_heard_of(ticket);
-        }
-        if seat.send(letter, outbox, |tag| self.desk.manners.own(tag))? && !self.late.contains(&peer) {
+        waited.into_iter().for_each(|ticket| seat.has_heard_of(ticket));
+        let before = seat.letters_bytes();
+        seat.send(letter, outbox, |tag| self.desk.manners.own(tag))?;
+        let after = seat.letters_bytes();
+        self.letters_bytes = self.letters_bytes + after - before;
+        if after > 0 && before == 0 {
             self.late.push(peer);
         }
-        if asked == Ok(tag::TERMINATE)
-            && let Some(terminated) = self.terminated.take()
-        {
-            terminated();
+        if after > CLIENT_BYTES_DEFAULT || self.letters_bytes > HELD_BYTES_MAX {
+            tracing::warn!(
+                "a client that does not read has {after} bytes of answers waiting: its connection is closed"
+            );
+            self.peers.close(peer);
         }
         Ok(())
     }
@@ -287,12 +328,14 @@ impl Front {
         }
         self.sweep_at = now.after(SWEEP);
         self.desk.tasks().check()?;
-        for peer in std::mem::take(&mut self.late) {
-            let since = self.peers.peer(peer).and_then(|(seat, _)| seat.waiting_since());
-            match since.map(|since| since.after(ANSWER_WAITS_MAX) <= now) {
-                Some(true) => self.peers.close(peer),
-                Some(false) => self.late.push(peer),
-                None => {}
+        let mut late = std::mem::take(&mut self.late);
+        late.sort_unstable();
+        late.dedup();
+        for peer in late {
+            match self.peers.peer(peer).map(|(seat, outbox)| seat.patience(outbox, now)) {
+                Some(Patience::Over) => self.peers.close(peer),
+                Some(Patience::Some) => self.late.push(peer),
+                Some(Patience::NoNeed) | None => {}
             }
         }
         Ok(())

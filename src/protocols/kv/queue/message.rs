@@ -75,7 +75,7 @@ impl Message {
 }
 
 /// The longest message that is kept, in bytes of memory: the longest UPDATE_MANY, and an envelope.
-pub(super) fn message_bytes_max(value_max: usize) -> u64 {
+pub(in super::super) fn message_bytes_max(value_max: usize) -> u64 {
     // A command, a table with its NUL, a TTL, and the pairs.
     let body = 1 + TABLE_NAME_BYTES_MAX + 1 + 8 + MANY_MAX * (KEY_BYTES_MAX + value_max);
     (ENVELOPE_BYTES_MAX + body) as u64 + MESSAGE_FRAMES_MAX as u64 * FRAME_OVERHEAD_BYTES

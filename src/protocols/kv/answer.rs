@@ -1,0 +1,80 @@
+//! One message answered: what both frontends do with it, wherever its frames came from and wherever the reply goes.
+//!
+//! ```text
+//! frames ─► Parts: envelope, request ─► Desk::answer: handle, then envelope and reply into a sink, counted, some of them timed
+//! ```
+//! What is not here: batches, and how messages come and go.
+
+use std::ops::Deref;
+
+use super::handle::{Busy, Context, handle};
+use super::report::WorkerTally;
+use super::wire::{Fault, Reply, Request, split};
+use crate::clock::Clock;
+use crate::stats::Sampler;
+use crate::tables::Batch;
+
+/// One of so many requests is timed.
+pub(super) const TIMED_ONE_OF: u32 = 32;
+
+/// What one batch is answered with.
+pub(super) struct Desk<'w> {
+    pub(super) clock: Clock,
+    pub(super) value_max: usize,
+    pub(super) tally: &'w WorkerTally,
+    pub(super) context: &'w Context<'w>,
+}
+
+impl Desk<'_> {
+    /// Answers one message: its envelope, and the reply. A message that is [`Busy`] has not been answered.
+    #[inline]
+    pub(super) fn answer<F>(
+        &self,
+        parts: &Parts<'_, F>,
+        batch: &mut Batch<'_>,
+        sampler: &mut Sampler,
+        mut sink: impl FnMut(&[u8], bool),
+    ) -> Result<(), Busy>
+    where
+        F: Deref<Target = [u8]>,
+    {
+        let timed = sampler.picks().then(|| self.clock.now().nanos());
+        let (command, reply) = match &parts.request {
+            Ok(request) => (Some(request.command()), handle(request, batch, self.context)?),
+            Err(fault) => (fault.command, Reply::Refused(fault.reason)),
+        };
+        for frame in parts.envelope {
+            sink(frame, true);
+        }
+        reply.encode(sink);
+        let reason = match reply {
+            Reply::Refused(reason) => Some(reason),
+            _ => None,
+        };
+        self.tally.count(command, reason);
+        if let (Some(command), Some(start)) = (command, timed) {
+            let nanos = self.clock.now().nanos() - start;
+            self.tally.latencies(command).record(nanos);
+        }
+        Ok(())
+    }
+}
+
+/// The envelope of a message, and what it asks.
+pub(super) struct Parts<'i, F> {
+    pub(super) envelope: &'i [F],
+    pub(super) request: Result<Request<'i, F>, Fault>,
+}
+
+impl<'i, F: Deref<Target = [u8]>> Parts<'i, F> {
+    /// Of a message that has come whole.
+    pub(super) fn read(frames: &'i [F], value_max: usize) -> Self {
+        let parts = split(frames);
+        Self { envelope: parts.envelope, request: Request::decode(parts.body, value_max) }
+    }
+
+    /// The table and the key of a request for one element.
+    pub(super) fn element(&self) -> Option<(&'i [u8], &'i [u8])> {
+        self.request.as_ref().ok().and_then(Request::element)
+    }
+}

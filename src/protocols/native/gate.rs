@@ -1,0 +1,99 @@
+//! Letting peers in, as long as there is room for them.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::listen::Listener;
+use crate::clock::Now;
+use crate::limits::ACCEPT_BURST;
+
+/// How long nothing is accepted when there is no room for it.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long it is not said again that there is no room.
+const WARNING_PAUSE: Duration = Duration::from_secs(10);
+/// How the system names the listeners: no connection has this place.
+pub(super) const LISTENERS: u64 = u64::MAX - 1;
+
+/// Connections that a thread may have, at most `most`: half of the descriptors of the process are left to others.
+#[must_use]
+pub fn connections_max(most: usize) -> usize {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(files / 2).unwrap_or(usize::MAX).clamp(1, most)
+}
+
+/// Where peers come in.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    listeners: Vec<Listener>,
+    /// Nothing is accepted until then.
+    again_at: Option<Now>,
+    /// When it was last said that there is no room.
+    warned_at: Option<Now>,
+}
+
+impl Gate {
+    /// Has `epoll` tell of who comes to this listener.
+    pub(super) fn add(&mut self, epoll: &OwnedFd, listener: Listener) -> Result<(), Errno> {
+        epoll::add(epoll, &listener, epoll::EventData::new_u64(LISTENERS), epoll::EventFlags::IN)?;
+        self.listeners.push(listener);
+        Ok(())
+    }
+
+    /// Listens no more.
+    pub(super) fn close(&mut self) {
+        self.listeners.clear();
+        self.again_at = None;
+    }
+
+    /// When something may be accepted again.
+    pub(super) fn again_at(&self) -> Option<Now> {
+        self.again_at
+    }
+
+    /// Accepts again, if it is time.
+    pub(super) fn reopen(&mut self, epoll: &OwnedFd, now: Now) {
+        if self.again_at.take_if(|at| *at <= now).is_some() {
+            self.listen(epoll, epoll::EventFlags::IN);
+        }
+    }
+
+    fn listen(&self, epoll: &OwnedFd, flags: epoll::EventFlags) {
+        for listener in &self.listeners {
+            let changed = epoll::modify(epoll, listener, epoll::EventData::new_u64(LISTENERS), flags);
+            changed.expect("the listener was added");
+        }
+    }
+
+    /// Accepts who has come, a burst at most. `enter` says whether there is room for a further one, and takes it.
+    pub(super) fn accept(&mut self, epoll: &OwnedFd, now: Now, mut enter: impl FnMut(Option<OwnedFd>) -> bool) {
+        for number in 0..self.listeners.len() {
+            for _ in 0..ACCEPT_BURST {
+                let Some(listener) = self.listeners.get(number) else { break };
+                let accepted = if enter(None) { listener.accept() } else { Err(Errno::MFILE) };
+                match accepted {
+                    Ok(None) => break,
+                    Ok(descriptor) => {
+                        enter(descriptor);
+                    }
+                    Err(error) => return self.pause(epoll, error, now),
+                }
+            }
+        }
+    }
+
+    /// Those who want to connect wait where the system keeps them.
+    fn pause(&mut self, epoll: &OwnedFd, error: Errno, now: Now) {
+        if self.warned_at.is_none_or(|at| at.after(WARNING_PAUSE) <= now) {
+            self.warned_at = Some(now);
+            tracing::warn!(
+                "no further connection is accepted for now ({error}): raise the limit of open files, or connect less"
+            );
+        }
+        self.again_at = Some(now.after(PAUSE));
+        self.listen(epoll, epoll::EventFlags::empty());
+    }
+}
