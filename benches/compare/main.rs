@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench compare -- --out DIR
-//! cargo bench --bench compare -- --out DIR --only echo,rivals,memory,lag,expiry,notify --rounds 3 --seconds 1
+//! cargo bench --bench compare -- --out DIR --only echo,rivals,native,memory,lag,expiry,notify --rounds 3 --seconds 1
 //! ```
 //! Every side is a process of its own, and the load is another: `spindle load`, the same for all. Sides of a comparison take
 //! turns within each round, so that drift of the machine hits all alike; a figure is the median of the rounds, and every
@@ -23,6 +23,8 @@ mod expiry;
 mod lag;
 mod listen;
 mod meet;
+mod naive;
+mod native;
 mod notify;
 mod report;
 mod rivals;
@@ -43,9 +45,10 @@ const DEPTHS: [usize; 3] = [1, 16, 64];
 type Section = fn(&Plan, &mut Report);
 
 /// What there is to measure.
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 7] = [
     ("echo", shape::measure),
     ("rivals", rivals::throughput),
+    ("native", native::measure),
     ("memory", rivals::memory),
     ("lag", lag::measure),
     ("expiry", expiry::measure),
@@ -93,7 +96,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if let ["echo", workers] = arguments[..] {
-        return echo::run(workers.parse().unwrap());
+        return if workers == "naive" { naive::run() } else { echo::run(workers.parse().unwrap()) };
     }
     let Some(plan) = Plan::from(&arguments) else {
         let sections = SECTIONS.map(|(name, _)| name).join(",");

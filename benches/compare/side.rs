@@ -38,6 +38,13 @@ impl Side {
         Self::that_says_ready(if workers == 0 { "one ROUTER" } else { "zmq_proxy" }, command)
     }
 
+    /// One thread on an epoll that answers with constant bytes.
+    pub(crate) fn naive() -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["echo", "naive"]);
+        Self::that_says_ready("naive", command)
+    }
+
     fn that_says_ready(name: &'static str, mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());

@@ -89,9 +89,8 @@ impl NativeWorker {
     }
 
     fn let_in(&mut self) {
-        let now = self.kitchen.clock.now();
         while let Some(descriptor) = self.entrance.next() {
-            self.peers.adopt(descriptor, now);
+            self.peers.adopt(descriptor, self.peers.now());
         }
     }
 

@@ -156,6 +156,12 @@ impl<S: Default> Peers<S> {
         self.peers.is_empty()
     }
 
+    /// What the clock read when the last wait was over.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
     /// What lies in their inboxes and outboxes, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -165,13 +171,11 @@ impl<S: Default> Peers<S> {
     // ------------------------------------------------------------------------------------------------------- waiting
 
     /// Waits until there is something to do, the bell rings, or the time is up; accepts who has come, and sends what can be sent.
-    /// Whether the bell has rung: it is silent then. `clock` is read before and after.
+    /// Whether the bell has rung: it is silent then. `clock` is read when the wait is over.
     ///
     /// # Panics
     /// If the system cannot wait.
     pub fn wait(&mut self, timeout: Option<Duration>, clock: impl Fn() -> Now) -> bool {
-        self.now = clock();
-        self.end_those_who_are_late(self.now);
         self.flush();
         let idle = self.backlog.is_empty() && self.drained.is_empty() && self.gone.is_empty();
         let timeout = if idle { self.shortened(timeout, self.now) } else { Some(Duration::ZERO) };
@@ -184,6 +188,7 @@ impl<S: Default> Peers<S> {
             Err(error) => panic!("waiting for connections: {error}"),
         };
         self.now = clock();
+        self.end_those_who_are_late(self.now);
         let mut rung = false;
         for event in events {
             match event.data.u64() {
