@@ -3,7 +3,7 @@
 
 use bolero::check;
 
-use super::{Fault, Handshake, Part, SocketType, Step};
+use super::{Bounds, Cutter, Fault, Handshake, Messages, Part, SocketType, Step};
 
 const BYTES_MAX: u64 = 64;
 
@@ -56,5 +56,39 @@ fn any_bytes_are_parts_or_a_fault_and_a_longer_beginning_changes_nothing() {
         if let Ok(Some((_, length))) = whole {
             assert!((2..=bytes.len()).contains(&length));
         }
+    });
+}
+
+/// A message's frames, and whether it was whole.
+type Found = (Vec<Vec<u8>>, bool);
+
+/// Messages as they were cut out of bytes that come in pieces of this size, the fault that ended it, and what was said.
+fn cut(bytes: &[u8], size: usize) -> (Vec<Found>, Option<Fault>, Vec<u8>) {
+    let bounds = Bounds { frame_bytes: BYTES_MAX, frames: 4, bytes: 100 };
+    let (mut cutter, mut messages, mut said) = (Cutter::default(), Messages::default(), Vec::new());
+    let (mut held, mut found) = (Vec::new(), Vec::new());
+    for piece in bytes.chunks(size) {
+        held.extend_from_slice(piece);
+        let left = cutter.cut(&held, &bounds, usize::MAX, &mut messages, &mut said);
+        let whole = messages.iter(&held).map(|message| {
+            let frames = message.frames().map(<[u8]>::to_vec).collect();
+            (frames, message.is_whole())
+        });
+        found.extend(whole);
+        match left {
+            Ok(left) => {
+                let begun = held.get(left.begun).unwrap_or_default();
+                held = [begun, held.get(left.rest..).unwrap_or_default()].concat();
+            }
+            Err(fault) => return (found, Some(fault), said),
+        }
+    }
+    (found, None, said)
+}
+
+#[test]
+fn any_bytes_are_the_same_messages_however_they_are_split() {
+    check!().with_type().for_each(|(bytes, size): &(Vec<u8>, u8)| {
+        assert_eq!(cut(bytes, bytes.len().max(1)), cut(bytes, usize::from(*size).max(1)));
     });
 }
