@@ -60,4 +60,5 @@ pub mod tables;
 pub mod tasks;
 pub mod threads;
 pub mod wheel;
+pub mod worker;
 pub mod zmtp;

@@ -263,3 +263,77 @@ pub const JOB_DRAINED_BYTES_MAX: usize = 64 << 20;
 pub const JOB_LEASE_SECONDS: u64 = 300;
 
 const _: () = assert!(JOB_LINE_BYTES_MAX < JOB_BUFFER_BYTES && JOB_DATA_BYTES_MAX < JOB_ROOM_BYTES);
+/// Longest value of an event, in characters (`spec`).
+pub const EVENT_VALUE_CHARS_MAX: usize = 255;
+
+/// Connections for events at once, if the limit of open files allows four times as many. Above it they wait to be accepted.
+pub const EVENT_CONNECTIONS_MAX: usize = 1 << 13;
+
+/// Connections for events that may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
+pub const EVENT_BACKLOG: u32 = 4_096;
+
+/// Longest head of a request for events, in bytes: room for the cookies of a browser, and the least that hyper takes.
+pub const EVENT_HEAD_BYTES_MAX: usize = 8 << 10;
+
+/// Longest body of a request for events, in bytes. None is needed; a client that sends one by habit is not turned away.
+pub const EVENT_BODY_BYTES_MAX: usize = 64 << 10;
+
+/// How long a connection for events may take until the head of its next request is there: silent ones are closed after it.
+pub const EVENT_HEAD_TIME: Duration = Duration::from_secs(60);
+
+/// How long the body of a request for events may take.
+pub const EVENT_BODY_TIME: Duration = Duration::from_secs(10);
+
+/// How long a client may leave the reply to its request unread.
+pub const EVENT_REPLY_TIME: Duration = Duration::from_secs(30);
+
+/// How often it is looked whether a committer with too much to do has done some of it.
+pub const EVENT_TASKS_RETRY: Duration = Duration::from_millis(5);
+
+/// How often it is looked whether the store of the events can still answer.
+pub const EVENT_SWEEP: Duration = Duration::from_secs(5);
+
+/// How long a store may take for an answer: a statement of a database, or a turn in the queue of events when its health is asked for.
+pub const STORE_ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// How long a connection to a database may take. Less than a client of HTTP usually waits, so that it hears why.
+pub const DATABASE_CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Events that share a transaction: as many as come while another commits; some tens of kilobytes of statement.
+pub const EVENTS_PER_TRANSACTION: usize = 1 << 10;
+
+/// Transactions for new events at once: while the first is being synced the second has the row with the last id. A third would only
+/// wait for it.
+pub const EVENT_WRITERS: usize = 2;
+
+/// Events that may wait for a transaction: as many as there may be connections, each of which asks for one at a time.
+pub const EVENTS_WAITING_MAX: usize = EVENT_CONNECTIONS_MAX;
+
+/// Connections on which a database is asked for events at once.
+pub const EVENT_READERS: usize = 8;
+
+/// How often a transaction is tried that the database ends for the sake of another.
+pub const TRANSACTION_TRIES: u32 = 20;
+
+/// The longest wait before it is tried again: about as long as some transactions.
+pub const TRANSACTION_JITTER: Duration = Duration::from_millis(20);
+
+/// Seconds that a statement waits for a lock until the database gives it up: less than an answer may take.
+pub const LOCK_WAIT_SECONDS: u64 = 5;
+
+const _: () = assert!(LOCK_WAIT_SECONDS < STORE_ANSWER_MAX.as_secs());
+
+/// Events that a worker claims in a transaction, at most: the statement that stores them has two places for each.
+pub const CLAIM_MAX: usize = 1_000;
+
+/// How long a worker waits when no event is pending in a database, and how much longer at most (`spec`).
+pub const CLAIM_PAUSE: Duration = Duration::from_secs(1);
+
+/// See [`CLAIM_PAUSE`].
+pub const CLAIM_JITTER: Duration = Duration::from_millis(500);
+
+/// How long a slot of a worker leaves an event of a database to others for which it had no good value.
+pub const FAILED_EVENT_PAUSE: Duration = Duration::from_secs(10);
+
+/// Events that it leaves to others at once: they are named in each of its statements.
+pub const FAILED_EVENTS_MAX: usize = 100;

@@ -10,7 +10,9 @@
 
 use std::cell::Cell;
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::panic::{PanicHookInfo, set_hook, take_hook};
+use std::process::Command;
 use std::sync::Once;
 use std::thread::{Builder, JoinHandle};
 
@@ -84,6 +86,22 @@ fn block_signals() {
     assert_eq!(status, 0, "SIG_BLOCK is a valid request");
 }
 
+/// Has a command take signals as if it were not started by a thread that takes none.
+#[expect(unsafe_code, reason = "no safe way is there to set the signal mask of a process before it begins")]
+pub fn with_all_signals(command: &mut Command) -> &mut Command {
+    let unblock = || {
+        // SAFETY: `none` is a live local and a plain C structure for which zeros are a value; a null old mask is allowed.
+        let status = unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())
+        };
+        if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
+    };
+    // SAFETY: between fork and exec it only calls sigemptyset and pthread_sigmask, which signal-safety(7) allows there, and allocates nothing.
+    unsafe { command.pre_exec(unblock) }
+}
+
 /// Makes a panic in a thread of ours the end of the process. Panics elsewhere, say in a test, stay what they are.
 fn stop_the_process_on_panic() {
     static ONCE: Once = Once::new();
@@ -117,7 +135,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use super::*;
-    use std::process::Command;
     use std::sync::mpsc;
 
     /// Set for the process that a test starts to see it fail.

@@ -20,6 +20,7 @@ mod serve;
 mod show;
 mod task;
 mod watch;
+mod worker;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -43,6 +44,10 @@ const TASKS_ENDPOINT: &str = "tcp://127.0.0.1:5557";
 
 /// Where the server answers requests about jobs unless it is told otherwise (`spec`).
 const JOBS_ADDRESS: &str = "127.0.0.1:8080";
+/// Where the server answers requests for events unless it is told otherwise (`spec`).
+const EVENTS_ADDRESS: &str = "127.0.0.1:8081";
+/// Where workers find events that wait for a value unless the server is told otherwise (`spec`).
+const EVENTS_ENDPOINT: &str = "tcp://127.0.0.1:5558";
 
 /// Tables with time to live and durable tasks, served over ZeroMQ, and the commands that talk to them.
 #[derive(Debug, Parser)]
@@ -66,6 +71,8 @@ enum Command {
     /// Work with durable jobs
     #[command(subcommand)]
     Job(job::Command),
+    /// Give events their values: run as many as you like, until a signal
+    Worker(worker::Arguments),
     /// Put load on a server, and print its throughput and its latencies
     Load(load::Flags),
 }
@@ -101,6 +108,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Watch(arguments) => watch::run(&arguments, out),
         Command::Task(command) => task::run(command, out),
         Command::Job(command) => job::run(command, out),
+        Command::Worker(arguments) => worker::run(arguments, out),
         Command::Load(flags) => load::run(flags, out),
     };
     match done.and_then(|()| Ok(out.flush()?)) {

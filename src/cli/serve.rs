@@ -9,18 +9,21 @@ use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::Failure;
 use super::amount::{Amount, amount, bytes_within};
-use super::endpoint::{Listening, OFF, endpoint_or_off, listening};
-use super::{JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
+use super::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening};
+use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
 use crate::allocator::{self, Choice, UnknownAllocator};
 use crate::limits::{
     CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT,
     VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
 };
+use crate::protocols::events::mysql::Address;
+use crate::protocols::events::wire::is_value;
 use crate::protocols::jobs::serve as jobs;
 use crate::protocols::jobs::wire::AckWords;
 use crate::protocols::kv::serve::FrontendKind;
+use crate::protocols::spiderq::handle::Access;
 use crate::protocols::spiderq::serve::{Settings, Version};
-use crate::server::{self, Config, Error, Pin, TasksConfig, available_bytes};
+use crate::server::{self, Config, Error, EventsConfig, Pin, TasksConfig, available_bytes};
 use crate::tasks::Policy;
 
 /// Threads of libzmq, or workers: more than any host has use for.
@@ -113,11 +116,23 @@ pub(super) struct Flags {
     #[arg(long, value_name = "ok|yes-no", default_value = "ok", value_parser = ack_words)]
     jobs_ack: AckWords,
 
-    /// Where tasks and jobs are kept, made when first needed
+    /// Serve events over HTTP, here if an address or a port is given; off for not
+    #[arg(long, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = EVENTS_ADDRESS, value_parser = listening)]
+    events: Listening,
+
+    /// Where events are kept: embedded for where tasks are, or mysql://USER:PASSWORD@HOST/DATABASE
+    #[arg(long, value_name = "embedded|URL", default_value = "embedded", value_parser = events_store)]
+    events_store: EventsStore,
+
+    /// Where workers find events that wait for a value, if they are kept here
+    #[arg(long, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint)]
+    events_queue: String,
+
+    /// Where tasks, jobs and events are kept, made when first needed
     #[arg(long, value_name = "DIR", default_value = "./spindle-data")]
     data: PathBuf,
 
-    /// When changes of tasks (not of jobs) are on disk: always before they are answered, a time later, or never but when the system sees fit
+    /// When changes of tasks (not of jobs and events) are on disk: always before they are answered, a time later, or never but when the system sees fit
     #[arg(long, value_name = "always|never|MILLISECONDS", default_value = "always", value_parser = policy)]
     sync: Policy,
 
@@ -132,6 +147,17 @@ fn frontend(typed: &str) -> Result<FrontendKind, String> {
         "native" => Ok(FrontendKind::Native),
         _ => Err("it is proxy or native".to_owned()),
     }
+}
+
+/// The database that events are kept in, if it is one.
+#[derive(Clone, Debug)]
+struct EventsStore(Option<Address>);
+
+fn events_store(typed: &str) -> Result<EventsStore, String> {
+    if typed == "embedded" {
+        return Ok(EventsStore(None));
+    }
+    typed.parse().map(|address| EventsStore(Some(address))).map_err(|wrong| format!("{wrong}, or it is embedded"))
 }
 
 fn version(typed: &str) -> Result<Version, String> {
@@ -226,6 +252,8 @@ impl Flags {
             .map_err(|unknown| Failure::Usage(format!("{ALLOCATOR_VARIABLE} in the environment: {unknown}")))?;
         let kv = endpoints(self.kv.clone())?;
         let publish = Some(self.publish.clone()).filter(|endpoint| endpoint != OFF);
+        let database = self.events_store.0.clone();
+        let events = self.events.0.map(|address| EventsConfig { address, database });
         Ok(Config {
             kv,
             frontend: self.frontend,
@@ -240,22 +268,26 @@ impl Flags {
             pin: self.pin.clone(),
             io_threads: self.io_threads,
             allocator,
+            events,
             tasks: self.durable(),
         })
     }
 
-    /// Tasks, jobs or both.
+    /// Tasks, jobs, and events that are kept where these are.
     fn durable(self) -> Option<TasksConfig> {
+        let settings =
+            |endpoint, access| Settings { endpoint, version: self.spiderq_version, terminate: self.terminate, access };
         let tasks = Some(self.tasks).filter(|endpoint| endpoint != OFF);
-        let spiderq =
-            tasks.map(|endpoint| Settings { endpoint, version: self.spiderq_version, terminate: self.terminate });
+        let spiderq = tasks.map(|endpoint| settings(endpoint, Access::Full));
         let jobs = self.jobs.0.map(|address| jobs::Settings {
             address,
             lease: self.lease * MILLIS_PER_SECOND,
             words: self.jobs_ack,
         });
-        let is_on = spiderq.is_some() || jobs.is_some();
-        is_on.then_some(TasksConfig { spiderq, jobs, data: self.data, sync: self.sync })
+        let kept_here = self.events.0.is_some() && self.events_store.0.is_none();
+        let events = kept_here.then(|| settings(self.events_queue, Access::WorkOff { accepts: is_value }));
+        let is_on = spiderq.is_some() || jobs.is_some() || events.is_some();
+        is_on.then_some(TasksConfig { spiderq, jobs, events, data: self.data, sync: self.sync })
     }
 
     /// The flag comes first, then the environment, then what serves anyhow.
@@ -280,7 +312,7 @@ fn endpoints(typed: Vec<String>) -> Result<Vec<String>, Failure> {
 }
 
 /// Warnings and errors, or what `RUST_LOG` asks for.
-fn log_to_standard_error() {
+pub(super) fn log_to_standard_error() {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
     let log = tracing_subscriber::fmt().with_env_filter(filter);
     // Only a program that has set up its own log before gets an error here, and keeps its own.
@@ -390,6 +422,21 @@ mod tests {
     }
 
     #[test]
+    fn events_are_off_unless_asked_for_and_kept_with_the_tasks_or_in_a_database() {
+        let off = config(&[]);
+        assert!(off.events.is_none() && off.tasks.is_none());
+        let plain = config(&["--events"]);
+        assert_eq!(plain.events.unwrap().address.to_string(), "127.0.0.1:8081");
+        let kept = plain.tasks.unwrap();
+        assert!(kept.spiderq.is_none());
+        assert_eq!(kept.events.unwrap().endpoint, "tcp://127.0.0.1:5558");
+        let other = config(&["--events", "0.0.0.0:9", "--events-store", "mysql://u:p@h/d"]);
+        assert!(other.tasks.is_none());
+        let events = other.events.unwrap();
+        assert_eq!((events.address.to_string(), events.database.is_some()), ("0.0.0.0:9".to_owned(), true));
+    }
+
+    #[test]
     fn values_out_of_range_are_bad_usage() {
         let bad = [
             ["--kv", "5555"],
@@ -413,6 +460,10 @@ mod tests {
             ["--jobs", "tcp://127.0.0.1:8080"],
             ["--lease", "0"],
             ["--jobs-ack", "no"],
+            ["--events", "65536"],
+            ["--events-store", "sqlite"],
+            ["--events-store", "mysql://h"],
+            ["--events-queue", "off"],
             ["--frontend", "proxy"],
         ];
         for flags in bad {

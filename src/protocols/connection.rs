@@ -9,11 +9,12 @@
 //! ```
 //! What is not here: any byte of a protocol, and what is to be done when a connection is gone.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
-use zmq::{Context, DONTWAIT, Message, PollEvents, SNDMORE, Socket, SocketEvent, SocketType};
+use zmq::{Context, DONTWAIT, Message, PollEvents, PollItem, SNDMORE, Socket, SocketEvent, SocketType};
 
 use crate::clock::Clock;
 
@@ -237,6 +238,25 @@ impl Connection {
         }
     }
 
+    /// Sleeps until something may have come or the connection is gone; true: until `over` is readable, before that.
+    pub(super) fn wait_unless(&mut self, over: BorrowedFd<'_>) -> Result<bool, Trouble> {
+        let [socket, monitor] = [&self.socket, &self.monitor].map(|socket| socket.as_poll_item(PollEvents::POLLIN));
+        let mut items = [socket, monitor, PollItem::from_fd(over.as_raw_fd(), PollEvents::POLLIN)];
+        match zmq::poll(&mut items, -1) {
+            Ok(_) | Err(zmq::Error::EINTR) => {}
+            Err(error) => return Err(Trouble::Socket(error)),
+        }
+        let [come, _, over] = items.map(|item| item.is_readable());
+        self.hear_monitor();
+        Ok(over && !come && !self.disconnected)
+    }
+
+    /// Whether there is something to receive, or to report.
+    pub(super) fn has_come(&self) -> Result<bool, Trouble> {
+        let events = self.socket.get_events().map_err(Trouble::Socket)?;
+        Ok(self.disconnected || events.contains(PollEvents::POLLIN))
+    }
+
     /// Sleeps until the socket is ready, its connection is gone, or a signal came: the caller tries again anyhow.
     fn wait(&mut self, events: PollEvents, timeout: Duration) -> Result<(), Trouble> {
         let mut items = [self.socket.as_poll_item(events), self.monitor.as_poll_item(PollEvents::POLLIN)];
@@ -244,10 +264,14 @@ impl Connection {
             Ok(_) | Err(zmq::Error::EINTR) => {}
             Err(error) => return Err(Trouble::Socket(error)),
         }
+        self.hear_monitor();
+        Ok(())
+    }
+
+    fn hear_monitor(&mut self) {
         while let Some(event) = next_event(&self.monitor) {
             self.disconnected |= event == SocketEvent::DISCONNECTED.to_raw();
         }
-        Ok(())
     }
 }
 

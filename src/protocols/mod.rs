@@ -1,6 +1,7 @@
 //! The four protocols: bytes on one side, verbs on the other. The only sockets of the crate are in here.
 
 mod connection;
+pub mod events;
 pub mod jobs;
 pub mod kv;
 pub mod native;

@@ -4,8 +4,9 @@
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, kv::serve::bind                                  │
 //!                              │ threads: expiry, reaper, publisher, kv-worker-i, kv-queue       │
-//!                              └ if tasks or jobs are on: the store, threads: committer, spiderq, jobs-io
-//!     spiderq and jobs-io answer what was taken, then the committer has all on disk ◄───────────────────────┤
+//!                              │ if tasks, jobs or events are on: the store, threads: committer, │
+//!                              └ spiderq, jobs-io, events-io and events-queue                    │
+//!     these four answer what was taken, then the committer has all on disk ◄─────────────────────┤
 //!     kv-queue answers what was taken and ends the workers ◄─────────────────────────────────────┤
 //!     tables close: expiry and reaper end, the publisher when all is announced ◄─────────────────┤
 //!     sockets send what they still hold, up to 5 s ◄─────────────────────────────────────────────┘
@@ -30,11 +31,14 @@ use thiserror::Error;
 pub use cores::{Pin, workers_default};
 pub use descriptors::raise as raise_descriptor_limit;
 pub use memory::available_bytes;
+pub use signals::Watch as Signals;
 pub use tasks::TasksConfig;
 
 use crate::allocator;
 use crate::clock::{Clock, wall_millis, wall_nanos};
 use crate::limits::CHANGES_PER_WRITER;
+use crate::protocols::events::mysql::Address;
+use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve as jobs;
 use crate::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
 use crate::protocols::sockets::{Context, ServeError, Stopper};
@@ -71,8 +75,19 @@ pub struct Config {
     pub io_threads: i32,
     /// The allocator that was asked for. It is in use since the process began, or it is not: nothing here changes it.
     pub allocator: allocator::Choice,
-    /// Durable tasks and jobs, if they are on.
+    /// Durable tasks and jobs, and events in the same store, if any is on.
     pub tasks: Option<TasksConfig>,
+    /// Events over HTTP, if they are on.
+    pub events: Option<EventsConfig>,
+}
+
+/// What events are told to be.
+#[derive(Clone, Debug)]
+pub struct EventsConfig {
+    /// Where requests come in.
+    pub address: SocketAddr,
+    /// The database that they are kept in; without one they are where the tasks are.
+    pub database: Option<Address>,
 }
 
 /// Why the server does not run.
@@ -81,6 +96,9 @@ pub enum Error {
     /// The frontend could not be made.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// Events cannot be served.
+    #[error(transparent)]
+    Events(#[from] events::Error),
     /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] store::Error),
@@ -141,6 +159,12 @@ fn print_ready(running: &Running) {
     if let Some(address) = running.jobs() {
         text.push_str(&format!("jobs {address}\n"));
     }
+    if let Some(address) = running.events() {
+        text.push_str(&format!("events {address}\n"));
+    }
+    if let Some(endpoint) = running.events_queue() {
+        text.push_str(&format!("events-queue {endpoint}\n"));
+    }
     text.push_str("ready\n");
     let mut out = io::stdout().lock();
     // The server serves also when nobody reads what it prints.
@@ -153,9 +177,12 @@ pub struct Running {
     publish: Option<String>,
     tasks: Option<String>,
     jobs: Option<SocketAddr>,
-    /// Of `kv-queue` and `spiderq`.
+    events: Option<SocketAddr>,
+    events_queue: Option<String>,
+    /// Of `kv-queue`, `spiderq` and `events-queue`.
     stoppers: Vec<Stopper>,
     jobs_stopper: Option<jobs::Stopper>,
+    events_stopper: Option<events::Stopper>,
     tables: Tables,
     /// `kv-queue` and the workers: they end when the queue is told to stop.
     frontend: Vec<JoinHandle<()>>,
@@ -196,7 +223,8 @@ fn start_with(config: Config, terminated: Box<dyn Fn() + Send>) -> Result<Runnin
         worker_cores,
     };
     let Backstage { changes, expiry, reaper } = backstage;
-    let tasks = config.tasks.map(|config| tasks::open(&config, terminated)).transpose()?;
+    let mut tasks = config.tasks.map(|config| tasks::open(&config, terminated)).transpose()?;
+    let events = config.events.map(|config| bind_events(&config, tasks.as_mut())).transpose()?.flatten();
     let figures = tasks.as_ref().map(|tasks| Arc::clone(&tasks.figures));
     let kv = serve::bind(&context, &settings, clock, (&tables, changes), figures)?;
     let mut running = Running {
@@ -206,6 +234,9 @@ fn start_with(config: Config, terminated: Box<dyn Fn() + Send>) -> Result<Runnin
         jobs: None,
         stoppers: kv.stoppers.clone(),
         jobs_stopper: None,
+        events: None,
+        events_queue: None,
+        events_stopper: None,
         tables,
         frontend: Vec::new(),
         backstage: Vec::new(),
@@ -217,7 +248,17 @@ fn start_with(config: Config, terminated: Box<dyn Fn() + Send>) -> Result<Runnin
     if let Some(tasks) = tasks {
         running.start_tasks(tasks)?;
     }
+    if let Some(events) = events {
+        running.start_events(events)?;
+    }
     Ok(running)
+}
+
+/// Has events served from the database, or else from where the tasks are.
+fn bind_events(config: &EventsConfig, tasks: Option<&mut tasks::Opened>) -> Result<Option<events::Events>, Error> {
+    let kept_here = || tasks.and_then(tasks::Opened::source);
+    let source = config.database.as_ref().map(events::Source::MySql).or_else(kept_here);
+    Ok(source.map(|source| events::bind(config.address, source)).transpose()?)
 }
 
 impl Running {
@@ -243,6 +284,18 @@ impl Running {
     #[must_use]
     pub fn jobs(&self) -> Option<SocketAddr> {
         self.jobs
+    }
+
+    /// Where events are asked for.
+    #[must_use]
+    pub fn events(&self) -> Option<SocketAddr> {
+        self.events
+    }
+
+    /// Where pending events are worked off, if they are kept here.
+    #[must_use]
+    pub fn events_queue(&self) -> Option<&str> {
+        self.events_queue.as_deref()
     }
 
     /// Takes no more, answers what was taken, publishes what was committed, and returns when all threads have ended and
@@ -279,7 +332,7 @@ impl Running {
     }
 
     fn start_tasks(&mut self, tasks: tasks::Opened) -> Result<(), Error> {
-        let tasks::Opened { committer, spiderq, jobs, .. } = tasks;
+        let tasks::Opened { committer, spiderq, jobs, events, .. } = tasks;
         self.start_backstage("committer", || tasks::or_give_up(committer.run(wall_millis)))?;
         if let Some(spiderq) = spiderq {
             self.tasks = Some(spiderq.endpoint);
@@ -291,7 +344,18 @@ impl Running {
             self.jobs_stopper = Some(jobs.stopper);
             self.start_one("jobs-io", None, || tasks::or_give_up(jobs.front.run()))?;
         }
+        if let Some(tasks::EventsOpened { spiderq, .. }) = events {
+            self.events_queue = Some(spiderq.endpoint);
+            self.stoppers.push(spiderq.stopper);
+            self.start_one("events-queue", None, || tasks::or_give_up(spiderq.front.run()))?;
+        }
         Ok(())
+    }
+
+    fn start_events(&mut self, events: events::Events) -> Result<(), Error> {
+        self.events = Some(events.address);
+        self.events_stopper = Some(events.stopper);
+        self.start_one("events-io", None, || tasks::or_give_up(events.front.run()))
     }
 
     fn start_one(
@@ -310,6 +374,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stoppers.iter().for_each(Stopper::stop);
         self.jobs_stopper.iter().for_each(jobs::Stopper::stop);
+        self.events_stopper.iter().for_each(events::Stopper::stop);
         join_in_reverse(&mut self.frontend);
         // The workers' sessions are gone with their threads.
         self.tables.close();

@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 const SIGNAL_STATUS: i32 = 128;
 
 /// Waits for the first signal.
-pub(super) struct Watch {
+pub struct Watch {
     signals: Signals,
     /// Set at the first signal; read by the handler of the second.
     ending: Arc<AtomicBool>,
@@ -20,7 +20,10 @@ pub(super) struct Watch {
 
 impl Watch {
     /// From here on signals do not end the process by themselves.
-    pub(super) fn new() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// If the system does not tell about signals.
+    pub fn new() -> io::Result<Self> {
         let ending = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             register_conditional_shutdown(signal, SIGNAL_STATUS + signal, Arc::clone(&ending))?;
@@ -39,7 +42,7 @@ impl Watch {
     ///
     /// # Errors
     /// If the system lets nobody hear of signals any more.
-    pub(super) fn wait(&mut self) -> io::Result<()> {
+    pub fn wait(&mut self) -> io::Result<()> {
         if self.signals.forever().next().is_some() {
             // SeqCst: the handler reads it in a thread of the system's choosing; once for each signal, its cost is no matter.
             self.ending.store(true, Ordering::SeqCst);

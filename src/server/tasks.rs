@@ -1,33 +1,38 @@
-//! Durable tasks and jobs: the store, the committer and their faces, put together.
+//! Durable tasks and jobs, and events in the same store: the store, the committer and their faces, put together.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Error;
 use crate::clock::wall_millis;
+use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve::{self as jobs, Jobs};
 use crate::protocols::spiderq::serve::{self, Settings, Spiderq};
 use crate::store::{self, Disk};
-use crate::tasks::{self, Committer, Figures, Order, Policy};
+use crate::tasks::{self, Committer, Figures, Order, Policy, QueueId, Tasks};
 use crate::threads::give_up;
 
 /// The name of the queue that `--tasks` serves.
 const QUEUE: &[u8] = b"spiderq";
 /// How the names of the queues that `--jobs` serves begin.
 const JOBS: &[u8] = b"jobs/";
+/// The name of the queue whose tasks are the events of `--events`.
+const EVENTS: &[u8] = b"events";
 /// Exit status when the store has failed.
 const STORE_FAILED: i32 = 1;
 
-/// What durable tasks and jobs are told to be. One of the two is on at least.
+/// What durable tasks, jobs and events are told to be. One of the three is on at least.
 #[derive(Clone, Debug)]
 pub struct TasksConfig {
     /// Where tasks are asked for, and how.
     pub spiderq: Option<Settings>,
     /// Where jobs are asked for, and how.
     pub jobs: Option<jobs::Settings>,
+    /// Where events are worked off, if they are kept here.
+    pub events: Option<Settings>,
     /// The folder of the store.
     pub data: PathBuf,
-    /// When changes of tasks are on disk; those of jobs are before they are answered.
+    /// When changes of tasks are on disk; those of jobs and events are before they are answered.
     pub sync: Policy,
 }
 
@@ -36,7 +41,23 @@ pub(super) struct Opened {
     pub(super) committer: Committer,
     pub(super) spiderq: Option<Spiderq>,
     pub(super) jobs: Option<Jobs>,
+    pub(super) events: Option<EventsOpened>,
     pub(super) figures: Arc<Figures>,
+}
+
+/// The queue of the events, and who serves it.
+pub(super) struct EventsOpened {
+    pub(super) tasks: Tasks,
+    pub(super) queue: QueueId,
+    pub(super) spiderq: Spiderq,
+}
+
+impl Opened {
+    /// Where events are that are kept here.
+    pub(super) fn source(&mut self) -> Option<events::Source<'_>> {
+        let events = self.events.as_ref()?;
+        Some(events::Source::Embedded(&mut self.committer, events.tasks.clone(), events.queue))
+    }
 }
 
 /// Opens the store and listens.
@@ -44,10 +65,15 @@ pub(super) fn open(config: &TasksConfig, terminated: Box<dyn Fn() + Send>) -> Re
     let store = Disk::open(&config.data)?;
     let (tasks, committer) = tasks::open(Box::new(store), wall_millis())?;
     let figures = Arc::clone(tasks.figures());
-    let mut opened = Opened { committer, spiderq: None, jobs: None, figures };
+    let mut opened = Opened { committer, spiderq: None, jobs: None, events: None, figures };
     if let Some(settings) = &config.jobs {
         let family = opened.committer.family(JOBS, Order::Fifo, Policy::Always)?;
         opened.jobs = Some(jobs::bind(settings, (&mut opened.committer, tasks.clone(), family))?);
+    }
+    if let Some(settings) = &config.events {
+        let queue = opened.committer.queue(EVENTS, Order::Priority, Policy::Always)?;
+        let spiderq = serve::bind(settings, (&mut opened.committer, tasks.clone(), queue), Box::new(|| {}))?;
+        opened.events = Some(EventsOpened { tasks: tasks.clone(), queue, spiderq });
     }
     if let Some(settings) = &config.spiderq {
         let queue = opened.committer.queue(QUEUE, Order::Priority, config.sync)?;

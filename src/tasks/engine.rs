@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::figures::Figures;
 use super::lines::{Line, Lines, Waiter, number_of};
 use super::order::{End, Order};
-use super::queue::{Due, Queue, Taken};
+use super::queue::{Counts, Due, Queue, Taken};
 use super::record::{
     Damaged, FORMAT, FORMAT_KEY, QueueRecord, TOKENS_KEY, TaskRecord, queue_of_key, task_key, task_of_key,
 };
@@ -165,7 +165,7 @@ impl Engine {
 
     /// Does what is asked of a queue of a family: one that is not there is made for a new task, and for anything else is empty.
     pub(super) fn apply_named(&mut self, queue: &QueueName, ticket: Ticket, request: Request) {
-        let adds = matches!(request, Request::Add { .. } | Request::Push { .. });
+        let adds = matches!(request, Request::Add { .. } | Request::Push { .. } | Request::Append { .. });
         let place = if adds { self.lines.come(queue.family, &queue.name) } else { self.lines.find(&queue.name) };
         match place {
             Some(place) => self.apply(QueueId(place), ticket, request),
@@ -178,10 +178,8 @@ impl Engine {
         let QueueId(place) = queue;
         self.mark(place);
         let outcome = match request {
-            Request::Add { key, value, end } => match self.line_mut(place).queue.add(&key, value, end) {
-                Some(number) => Outcome::Added(number),
-                None => Outcome::Kept,
-            },
+            Request::Add { key, value, end } => added(self.line_mut(place).queue.add(&key, value, end)),
+            Request::Append { value, dropped } => added(self.line_mut(place).queue.append(value, dropped)),
             Request::Push { value } => {
                 let number = self.token();
                 let added = self.line_mut(place).queue.add(&number.to_be_bytes(), value, End::Tail);
@@ -212,14 +210,13 @@ impl Engine {
                 Outcome::Nothing
             }
             Request::Count => Outcome::Counted(self.line(place).queue.counts().ready),
-            Request::Look { key } => match self.line(place).queue.number(&key) {
-                Some(number) => Outcome::Found(self.payload(place, number)),
-                None => Outcome::Absent,
-            },
-            Request::Has { key } => match self.line(place).queue.number(&key) {
-                Some(_) => Outcome::Present,
-                None => Outcome::Absent,
-            },
+            Request::CountAll => {
+                let Counts { ready, leased, dropped, .. } = self.line(place).queue.counts();
+                Outcome::Counted(ready + leased + dropped)
+            }
+            Request::Look { key } => self.look(place, &key, |_| true),
+            Request::LookDropped { key } => self.look(place, &key, |dropped| dropped),
+            Request::Has { key } => self.look(place, &key, |_| false),
             Request::Sync => {
                 self.sync_asked = true;
                 Outcome::Synced
@@ -365,6 +362,15 @@ impl Engine {
         if extended { Outcome::Extended } else { Outcome::Skipped }
     }
 
+    /// The value of a task if `wanted` says so of whether it is dropped.
+    fn look(&self, place: usize, key: &[u8], wanted: impl FnOnce(bool) -> bool) -> Outcome {
+        match self.line(place).queue.standing(key) {
+            Some((number, dropped)) if wanted(dropped) => Outcome::Found(self.payload(place, number)),
+            Some(_) => Outcome::Present,
+            None => Outcome::Absent,
+        }
+    }
+
     fn payload(&self, place: usize, number: u64) -> Payload {
         match self.line(place).queue.fresh(number) {
             Some(value) => Payload::Fresh(value.clone()),
@@ -376,16 +382,20 @@ impl Engine {
 /// What is answered about a queue that is not there.
 fn of_no_queue(request: &Request) -> Outcome {
     match request {
-        Request::Add { .. } | Request::Push { .. } => Outcome::Refused,
+        Request::Add { .. } | Request::Push { .. } | Request::Append { .. } => Outcome::Refused,
         Request::Update { .. } | Request::Settle { .. } | Request::Undo { .. } => Outcome::NotFound,
         Request::Lease { .. } => Outcome::Empty,
         Request::Extend { .. } => Outcome::Skipped,
         Request::Nothing | Request::Withdraw { .. } => Outcome::Nothing,
-        Request::Count => Outcome::Counted(0),
-        Request::Look { .. } | Request::Has { .. } => Outcome::Absent,
+        Request::Count | Request::CountAll => Outcome::Counted(0),
+        Request::Look { .. } | Request::LookDropped { .. } | Request::Has { .. } => Outcome::Absent,
         Request::Sync => Outcome::Synced,
         Request::Remove { .. } | Request::Finish { .. } => Outcome::NotRemoved,
     }
+}
+
+fn added(number: Option<u64>) -> Outcome {
+    number.map_or(Outcome::Kept, Outcome::Added)
 }
 
 fn found(changed: bool, done: Outcome) -> Outcome {

@@ -110,6 +110,14 @@ pub enum Request {
         /// Its value.
         value: Value,
     },
+    /// A new task of which the key is its number in the queue, in decimal: [`Outcome::Added`], or [`Outcome::Kept`] if somebody
+    /// has added this key before.
+    Append {
+        /// Its value.
+        value: Value,
+        /// Whether it is dropped at once, as if somebody had leased it and settled it with this value.
+        dropped: bool,
+    },
     /// Another value for a task in any state: [`Outcome::Updated`], [`Outcome::NotFound`].
     Update {
         /// The key of the task.
@@ -162,8 +170,16 @@ pub enum Request {
     },
     /// How many tasks are ready: [`Outcome::Counted`].
     Count,
+    /// How many tasks there are, in any state: [`Outcome::Counted`].
+    CountAll,
     /// The value of a task in any state: [`Outcome::Found`], [`Outcome::Absent`].
     Look {
+        /// The key of the task.
+        key: Box<[u8]>,
+    },
+    /// The value of a task that was dropped: [`Outcome::Found`]; [`Outcome::Present`] if it is in another state,
+    /// [`Outcome::Absent`].
+    LookDropped {
         /// The key of the task.
         key: Box<[u8]>,
     },
@@ -192,15 +208,16 @@ impl Request {
         let (key, value) = match self {
             Self::Add { key, value, .. } | Self::Update { key, value } => (key.len(), value.len()),
             Self::Settle { key, value, .. } => (key.len(), value.as_ref().map_or(0, |value| value.len())),
-            Self::Push { value } => (0, value.len()),
+            Self::Push { value } | Self::Append { value, .. } => (0, value.len()),
             Self::Extend { key, .. }
             | Self::Undo { key, .. }
             | Self::Look { key }
+            | Self::LookDropped { key }
             | Self::Has { key }
             | Self::Remove { key }
             | Self::Finish { key } => (key.len(), 0),
             Self::Withdraw { tickets } => (tickets.len() * size_of::<u64>(), 0),
-            Self::Lease { .. } | Self::Nothing | Self::Count | Self::Sync => (0, 0),
+            Self::Lease { .. } | Self::Nothing | Self::Count | Self::CountAll | Self::Sync => (0, 0),
         };
         (size_of::<Self>() + key + value) as u64
     }
@@ -242,11 +259,11 @@ pub enum Outcome {
     Undone,
     /// What was asked for.
     Nothing,
-    /// So many tasks are ready.
+    /// So many tasks are ready, or are there.
     Counted(u64),
     /// The value of the task.
     Found(Payload),
-    /// There is such a task.
+    /// There is such a task, or one that is not dropped.
     Present,
     /// There is no such task.
     Absent,

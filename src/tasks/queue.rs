@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            add                  lease                       settle Drop
-//!     ─ ─ ─ ─ ─ ─ ─► Ready ─────────────────► Leased ──────────────────────► Dropped
+//!     ─ ─ ─ ─ ─ ─ ─► Ready ─────────────────► Leased ──────────────────────► Dropped ◄─ ─ ─ append
 //!                      ▲                        │ │                             │
 //!                      ├── settle, another way ─┘ │      remove, from any state: gone
 //!                      ├── the lease runs out ────┤
@@ -197,17 +197,18 @@ impl Queue {
 
     /// Adds a task. Its number; none if the key is known, and then nothing changes.
     pub(super) fn add(&mut self, key: &[u8], value: Value, end: End) -> Option<u64> {
-        if self.find(key).is_some() {
-            return None;
-        }
-        self.last += 1;
-        let (number, serial) = (self.last, self.grow());
-        let position = self.order.added(end, serial);
-        let (since, state) = (self.now, State::Ready);
-        let spot = self.place(Task { number, key: key.into(), position, boost: 0, since, state, touched: false });
+        let (number, spot, position) = self.come(key, value, end)?;
         self.enter(spot, position);
-        self.fresh.insert(number, value);
-        self.touch(spot);
+        Some(number)
+    }
+
+    /// Adds a task at the tail under its own number, ready or dropped. Its number; none if somebody has added this key.
+    pub(super) fn append(&mut self, value: Value, dropped: bool) -> Option<u64> {
+        let (number, spot, position) = self.come((self.last + 1).to_string().as_bytes(), value, End::Tail)?;
+        match dropped {
+            true => self.counts.dropped += 1,
+            false => self.enter(spot, position),
+        }
         Some(number)
     }
 
@@ -300,9 +301,10 @@ impl Queue {
         self.tasks.is_empty()
     }
 
-    /// The number of the task of this key.
-    pub(super) fn number(&self, key: &[u8]) -> Option<u64> {
-        self.find(key).map(|spot| self.task(spot).number)
+    /// The number of the task of this key, and whether it is dropped.
+    pub(super) fn standing(&self, key: &[u8]) -> Option<(u64, bool)> {
+        let task = self.task(self.find(key)?);
+        Some((task.number, matches!(task.state, State::Dropped)))
     }
 
     /// The value of a task if it is to be stored with the next batch.
@@ -384,6 +386,21 @@ impl Queue {
 
     fn find(&self, key: &[u8]) -> Option<Spot> {
         self.keys.find(self.hasher.hash_one(key), |&spot| *self.task(spot).key == *key).copied()
+    }
+
+    /// A task comes, in no state that counts: its number, its spot, and where it would stand. None: its key is known.
+    fn come(&mut self, key: &[u8], value: Value, end: End) -> Option<(u64, Spot, Position)> {
+        if self.find(key).is_some() {
+            return None;
+        }
+        self.last += 1;
+        let (number, serial) = (self.last, self.grow());
+        let position = self.order.added(end, serial);
+        let (since, state) = (self.now, State::Dropped);
+        let spot = self.place(Task { number, key: key.into(), position, boost: 0, since, state, touched: false });
+        self.fresh.insert(number, value);
+        self.touch(spot);
+        Some((number, spot, position))
     }
 
     /// Keeps a task whose key is new.

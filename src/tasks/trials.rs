@@ -1,11 +1,13 @@
 //! The committer on a store that can be harmed: what it answers, what it has on disk by then, and what is left after a crash.
 //!
-//! `model.rs` compares a queue with a plain model, `families.rs` queues that come and go; the cases here are those that have a name.
+//! `model.rs` compares a queue with a plain model, `families.rs` queues that come and go, `numbered.rs` one whose tasks are called by
+//! their numbers; the cases here are those that have a name.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 mod families;
 mod model;
+mod numbered;
 
 use std::sync::{Arc, Mutex};
 

@@ -134,6 +134,7 @@ fn config() -> Config {
         io_threads: 1,
         allocator: spindle::allocator::in_use(),
         tasks: None,
+        events: None,
     }
 }
 

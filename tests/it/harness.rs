@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 /// The program under test.
-const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
+pub(crate) const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
 /// Set by `tests/run`: a peer that is missing is then a failure and not a notice.
 const REAL_PEERS: &str = "SPINDLE_REAL_PEERS";
 /// Which frontend the servers of tests have whose flags do not say; set by `native.rs`.
@@ -31,6 +31,8 @@ pub(crate) struct Server {
     publish: Option<String>,
     tasks: Option<String>,
     jobs: Option<String>,
+    events: Option<String>,
+    events_queue: Option<String>,
 }
 
 impl Server {
@@ -51,6 +53,12 @@ impl Server {
         Self::start_as(&["--kv", "off", "--publish", "off", "--jobs", "0", "--data", data], flags)
     }
 
+    /// Starts a server that serves only events, on ports of its own, with these further flags.
+    pub(crate) fn start_events(flags: &[&str]) -> Self {
+        let events = ["--events", "127.0.0.1:0", "--events-queue", ANY_PORT];
+        Self::start_as(&[&["--kv", "off", "--publish", "off"][..], &events].concat(), flags)
+    }
+
     /// Starts a server with exactly these flags, and waits until it is ready.
     pub(crate) fn start_exactly(flags: &[&str]) -> Self {
         Self::start_as(&[], flags)
@@ -68,7 +76,8 @@ impl Server {
             .spawn()
             .expect("the server starts");
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
-        let mut server = Self { child, output, kv: Vec::new(), publish: None, tasks: None, jobs: None };
+        let (publish, tasks, jobs, events, events_queue) = Default::default();
+        let mut server = Self { child, output, kv: Vec::new(), publish, tasks, jobs, events, events_queue };
         server.read_until_ready();
         server
     }
@@ -89,6 +98,8 @@ impl Server {
                 (Some("publish"), Some(endpoint)) => self.publish = Some(endpoint.to_owned()),
                 (Some("tasks"), Some(endpoint)) => self.tasks = Some(endpoint.to_owned()),
                 (Some("jobs"), Some(endpoint)) => self.jobs = Some(endpoint.to_owned()),
+                (Some("events"), Some(address)) => self.events = Some(address.to_owned()),
+                (Some("events-queue"), Some(endpoint)) => self.events_queue = Some(endpoint.to_owned()),
                 _ => {}
             }
         }
@@ -123,6 +134,16 @@ impl Server {
     pub(crate) fn stats(&self) -> serde_json::Value {
         let output = spindle(&["stats", "--json", "--connect", self.kv()]);
         serde_json::from_slice(&output.stdout).expect("STATS are JSON")
+    }
+
+    /// Where events are asked for.
+    pub(crate) fn events(&self) -> &str {
+        self.events.as_deref().expect("the server serves events")
+    }
+
+    /// Where workers find pending events.
+    pub(crate) fn events_queue(&self) -> &str {
+        self.events_queue.as_deref().expect("the server keeps events")
     }
 
     /// The process.
@@ -216,7 +237,11 @@ fn python_with_pyzmq() -> Option<PathBuf> {
 /// A program of another project. Without it this says so, and the caller does nothing, unless real peers are demanded.
 pub(crate) fn real_peer(program: &str) -> Option<PathBuf> {
     let places = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&places).map(|place| place.join(program)).find(|path| path.exists());
+    // Debian keeps servers where the path of a user may not lead.
+    let found = std::env::split_paths(&places)
+        .chain([PathBuf::from("/usr/sbin")])
+        .map(|place| place.join(program))
+        .find(|path| path.exists());
     if found.is_none() {
         assert!(std::env::var_os(REAL_PEERS).is_none(), "{REAL_PEERS} is set, and there is no {program}");
         eprintln!("skipped: {program} is missing; tests/run installs it");

@@ -16,6 +16,10 @@ mod crash;
 mod deaf;
 /// A server that ends answers what it took and publishes what it committed.
 mod ending;
+/// Events over HTTP: every row, values, restrictions of the queue, and what is refused.
+mod events;
+/// Events when clients, workers, servers and databases go away in the middle.
+mod events_crash;
 /// Starts the real server, stops it, runs scripts of real peers.
 mod harness;
 /// Records what racing clients ask and are answered, for the checker.
@@ -36,6 +40,8 @@ mod lifecycle;
 mod linearizability;
 /// The load generator: what it counts, what it prints, and what it says when it cannot.
 mod load;
+/// A MariaDB of a test's own.
+mod mariadb;
 /// A subscriber that only listens knows what is in the tables.
 mod mirror;
 /// Workers that speak ZMTP themselves are to a client what the queue is.
@@ -48,6 +54,8 @@ mod pyzmq;
 mod serving;
 /// Rust source as the tidy rules see it: code without comments, and the paths that it names.
 mod source;
+/// Where events are in a test, and who works on them: one suite for both stores.
+mod stage;
 /// A table of a million elements goes while others work.
 mod taking_down;
 /// Durable tasks: the protocol, leases, the command line, and what is there after the end.

@@ -6,6 +6,7 @@
 //! it goes back.
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -99,16 +100,21 @@ impl Client {
     /// # Errors
     /// [`Error::Disconnected`]
     pub fn connect_in(context: &Context, endpoint: &str, timeout: Duration) -> Result<Self, Error> {
-        let mut client = Self {
-            target: Target::requests(context, endpoint),
-            timeout,
-            connection: None,
-            in_flight: VecDeque::new(),
-            frames: Vec::new(),
-            bytes: Vec::new(),
-        };
+        let mut client = Self::within(context, endpoint, timeout);
         client.connection()?;
         Ok(client)
+    }
+
+    /// One that connects with its first request, within `timeout`.
+    #[must_use]
+    pub fn later(endpoint: &str, timeout: Duration) -> Self {
+        Self::within(&Context::new(), endpoint, timeout)
+    }
+
+    fn within(context: &Context, endpoint: &str, timeout: Duration) -> Self {
+        let target = Target::requests(context, endpoint);
+        let (in_flight, frames, bytes) = (VecDeque::new(), Vec::new(), Vec::new());
+        Self { target, timeout, connection: None, in_flight, frames, bytes }
     }
 
     /// From now on, how long a new connection and each answer may take.
@@ -215,13 +221,33 @@ impl Client {
     /// [`Error`]
     pub fn lend(&mut self, timeout_ms: u64, mode: LendMode) -> Result<Option<Lent>, Error> {
         let patience = if mode == LendMode::Block { BLOCKED } else { self.timeout };
-        self.call_within(patience, &Request::Lend { timeout_ms, mode }, |reply| match reply {
-            Reply::Lent { lend_key, key, value } => {
-                Some(Some(Lent { lend_key, key: key.to_vec(), value: value.to_vec() }))
+        self.call_within(patience, &Request::Lend { timeout_ms, mode }, lent)
+    }
+
+    /// As [`Client::lend`] with [`LendMode::Block`], for as long as `over` is not readable. None: it is, or the server ends; then the
+    /// connection is dropped, and what it would have been lent goes to others.
+    ///
+    /// # Errors
+    /// [`Error`]
+    pub fn lend_unless(&mut self, timeout_ms: u64, over: BorrowedFd<'_>) -> Result<Option<Lent>, Error> {
+        let request = Request::Lend { timeout_ms, mode: LendMode::Block };
+        self.send(&request)?;
+        while let Some(connection) = &mut self.connection {
+            match connection
+                .has_come()
+                .and_then(|come| if come { Ok(None) } else { connection.wait_unless(over).map(Some) })
+            {
+                Ok(None) => break,
+                Ok(Some(false)) => {}
+                Ok(Some(true)) => {
+                    self.connection = None;
+                    self.in_flight.clear();
+                    return Ok(None);
+                }
+                Err(trouble) => return Err(self.give_up(trouble)),
             }
-            Reply::QueueEmpty => Some(None),
-            _ => None,
-        })
+        }
+        self.hear(self.timeout, lent)
     }
 
     /// Gives a task back. False: it is not lent with this key, and nothing has changed.
@@ -304,6 +330,11 @@ impl Client {
     ) -> Result<T, Error> {
         assert!(self.in_flight.is_empty(), "receive what is in flight first");
         self.send(request)?;
+        self.hear(patience, read)
+    }
+
+    /// Waits for the answer to the only request.
+    fn hear<T>(&mut self, patience: Duration, read: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
         let read = match self.receive_within(patience)? {
             Reply::Error(fault) => return Err(Error::Refused(fault)),
             reply => read(reply),
@@ -329,6 +360,14 @@ impl Client {
         let unanswered = self.in_flight.len();
         self.in_flight.clear();
         self.target.error(trouble, unanswered, self.timeout).into()
+    }
+}
+
+fn lent(reply: Reply<'_>) -> Option<Option<Lent>> {
+    match reply {
+        Reply::Lent { lend_key, key, value } => Some(Some(Lent { lend_key, key: key.to_vec(), value: value.to_vec() })),
+        Reply::QueueEmpty => Some(None),
+        _ => None,
     }
 }
 

@@ -7,9 +7,9 @@
 
 use slab::Slab;
 
-use super::handle::asked;
+use super::handle::Access;
 use super::seat::{Estate, Lease, Seat};
-use super::serve::Version;
+use super::serve::{Settings, Version};
 use super::wire::{Counters, Fault, Field, Reply, Request, tag};
 use crate::clock::{Clock, Now, wall_millis};
 use crate::limits::{
@@ -42,24 +42,24 @@ pub(super) enum Pending {
 
 /// How replies are made that the queue has no outcome for.
 pub(super) struct Manners {
-    pub(super) version: Version,
-    pub(super) terminate: bool,
+    version: Version,
+    terminate: bool,
+    access: Access,
     /// By the tag.
     answered: [u64; TAGS],
 }
 
 impl Manners {
-    pub(super) fn new(version: Version, terminate: bool) -> Self {
-        Self { version, terminate, answered: [0; TAGS] }
+    pub(super) fn new(&Settings { version, terminate, access, .. }: &Settings) -> Self {
+        Self { version, terminate, access, answered: [0; TAGS] }
     }
 
     /// A request that the server is told to refuse is none.
-    fn permitted<'r>(&self, request: Request<'r>) -> Result<Request<'r>, Fault> {
-        match request {
-            Request::Terminate if !self.terminate => {
-                Err(Fault::Offending { field: Field::UnknownTag, offending: tag::TERMINATE })
-            }
-            other => Ok(other),
+    fn decode<'f>(&self, frame: &'f [u8]) -> Result<Request<'f>, Fault> {
+        let refused = |tag: u8| !self.access.allows(tag) || tag == tag::TERMINATE && !self.terminate;
+        match frame.first() {
+            Some(&offending) if refused(offending) => Err(Fault::Offending { field: Field::UnknownTag, offending }),
+            _ => Request::decode(frame),
         }
     }
 
@@ -76,6 +76,7 @@ impl Manners {
             tag::STATS => Reply::StatsGot(self.stats()),
             tag::TERMINATE => Reply::Terminated,
             tag::FLUSH => Reply::Flushed,
+            tag::UPDATE | tag::REPAY => Reply::NotFound,
             _ => Reply::Pong,
         }
     }
@@ -136,7 +137,8 @@ impl Desk {
         if envelope.len() > ENVELOPE_BYTES_MAX {
             return;
         }
-        let decoded = Request::decode(frame).and_then(|request| self.manners.permitted(request));
+        let decoded = self.manners.decode(frame);
+        let asked = |request: &Request<'_>| self.manners.access.asked(request);
         let mut request = decoded.as_ref().map_or(tasks::Request::Nothing, asked);
         self.pending_bytes += taken_by(&envelope);
         let waits = self.may_wait(&mut request);

@@ -1,8 +1,43 @@
 //! Requests of the protocol as requests to the queue, and its outcomes as replies. Nothing here sends, waits or reads a clock.
 
-use crate::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
+use crate::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request, tag};
 use crate::store::Value;
 use crate::tasks::{self, End, Outcome, Settlement};
+
+/// What clients may ask of a queue.
+#[derive(Clone, Copy, Debug)]
+pub enum Access {
+    /// Everything.
+    Full,
+    /// To work it off, and no more: its tasks come from elsewhere, and each gets its value once, by a Drop that brings one.
+    /// Another Repay gives the task back as it was, an Update finds nothing, and Add, Remove and Terminate are no requests.
+    WorkOff {
+        /// Whether this may be the value of a task; a Drop with another one finds nothing.
+        accepts: fn(&[u8]) -> bool,
+    },
+}
+
+impl Access {
+    /// Whether there is a request of this tag, as far as it goes.
+    #[must_use]
+    pub fn allows(self, tag: u8) -> bool {
+        matches!(self, Self::Full) || !matches!(tag, tag::ADD | tag::REMOVE | tag::TERMINATE)
+    }
+
+    /// What the queue is asked; of what is not allowed it is only asked for a turn, and NotFound is answered then.
+    #[must_use]
+    pub fn asked(self, request: &Request<'_>) -> tasks::Request {
+        let Self::WorkOff { accepts } = self else { return asked(request) };
+        match *request {
+            Request::Update { .. } => tasks::Request::Nothing,
+            Request::Repay { value, status: RepayStatus::Drop, .. } if !accepts(value) => tasks::Request::Nothing,
+            Request::Repay { lend_key, key, status, .. } if status != RepayStatus::Drop => {
+                tasks::Request::Settle { token: lend_key, key: key.into(), value: None, how: settlement(status) }
+            }
+            _ => asked(request),
+        }
+    }
+}
 
 /// What the queue is asked. Ping and Stats only wait for their turn there, Terminate for everything before it to be on disk.
 #[must_use]

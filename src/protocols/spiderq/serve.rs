@@ -15,6 +15,7 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
 use super::desk::{Desk, Manners, Pending};
+use super::handle::Access;
 use super::seat::{Estate, Letter, Patience, Seat};
 use super::wire::tag;
 use crate::clock::{Clock, Now};
@@ -57,6 +58,8 @@ pub struct Settings {
     pub version: Version,
     /// Whether clients may end the server.
     pub terminate: bool,
+    /// What they may ask.
+    pub access: Access,
 }
 
 /// What runs, and where it listens.
@@ -88,7 +91,7 @@ pub fn bind(
     let face = committer.face(Box::new(Mailbox { sender, bell: stopper.bell().clone() }));
     let front = Front {
         peers,
-        desk: Desk::new(tasks, queue, face, Manners::new(settings.version, settings.terminate)),
+        desk: Desk::new(tasks, queue, face, Manners::new(settings)),
         stopper: stopper.clone(),
         deliveries,
         terminated: Some(terminated),

@@ -180,6 +180,9 @@ impl Plain {
                 plain(undone.is_some(), Outcome::Undone, Outcome::NotFound)
             }
             Request::Withdraw { .. } | Request::Push { .. } => unreachable!("no wish is one of these"),
+            Request::Append { .. } | Request::CountAll | Request::LookDropped { .. } => {
+                unreachable!("no wish is one of these")
+            }
             Request::Nothing => Some(Answer::Plain(Outcome::Nothing)),
             Request::Count => {
                 let ready = self.tasks.values().filter(|task| task.state == PlainState::Ready).count();

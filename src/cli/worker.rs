@@ -1,0 +1,92 @@
+//! `spindle worker`: flags as they are typed, and the worker that comes of them, until a signal.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::TypedValueParser;
+
+use super::endpoint::endpoint;
+use super::serve::log_to_standard_error;
+use super::{EVENTS_ENDPOINT, Failure};
+use crate::limits::CLAIM_MAX;
+use crate::protocols::events::mysql::Address;
+use crate::protocols::spiderq::client::{Disconnected, Error as ClientError};
+use crate::server::Signals;
+use crate::worker::{self, Command, Config, Error, Source, Totals};
+
+/// More than any host has use for.
+const SLOTS_MAX: u64 = 1_024;
+/// The longest time that can be said: a year.
+const SECONDS_MAX: u64 = 365 * 86_400;
+
+/// What can be said to a worker.
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Where a server lends events: its --events-queue
+    #[arg(long, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint, conflicts_with = "store")]
+    connect: String,
+
+    /// The database that events are kept in, mysql://USER:PASSWORD@HOST/DATABASE, as the server's --events-store
+    #[arg(long, value_name = "URL", value_parser = |typed: &str| typed.parse::<Address>())]
+    store: Option<Address>,
+
+    /// What gives an event its value, run by the shell with the id behind it: the first line that it prints [default: a random word]
+    #[arg(long, value_name = "CMD")]
+    command: Option<String>,
+
+    /// How long the command may take, in seconds; then it is killed, and the event goes back
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds())]
+    command_timeout: u64,
+
+    /// How many events to work on at once
+    #[arg(long, value_name = "SLOTS", default_value_t = 1, value_parser = count(SLOTS_MAX))]
+    slots: usize,
+
+    /// How many events of a database each slot claims in a transaction
+    #[arg(long, value_name = "EVENTS", default_value_t = 1, value_parser = count(CLAIM_MAX as u64), requires = "store")]
+    claim: usize,
+
+    /// How long an event of a server is lent at a time, in seconds: after it, another worker gets what a dead one had
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds())]
+    lease: u64,
+}
+
+fn seconds() -> impl TypedValueParser<Value = u64> {
+    clap::value_parser!(u64).range(1..=SECONDS_MAX)
+}
+
+fn count(most: u64) -> impl TypedValueParser<Value = usize> {
+    clap::value_parser!(u64).range(1..=most).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+}
+
+impl From<Arguments> for Config {
+    fn from(typed: Arguments) -> Self {
+        let limit = Duration::from_secs(typed.command_timeout);
+        Self {
+            source: typed.store.map_or(Source::Queue(typed.connect), Source::Database),
+            command: typed.command.map(|text| Command { text, limit }),
+            slots: typed.slots,
+            claim: typed.claim,
+            lease: Duration::from_secs(typed.lease),
+        }
+    }
+}
+
+/// Works until a signal, and prints what was done.
+///
+/// # Errors
+/// [`Failure`] if there is nothing to work on, or nobody takes the line.
+pub(super) fn run(arguments: Arguments, out: &mut impl Write) -> Result<(), Failure> {
+    log_to_standard_error();
+    let failed = |error: std::io::Error| Failure::Failed(format!("signals cannot be waited for: {error}"));
+    let mut signals = Signals::new().map_err(failed)?;
+    let running = worker::start(arguments.into()).map_err(|error| match error {
+        Error::Server(ClientError::Disconnected(Disconnected::Endpoint { .. })) => Failure::Usage(error.to_string()),
+        _ => Failure::Failed(error.to_string()),
+    })?;
+    signals.wait().map_err(failed)?;
+    let Totals { stored, given_back, lost, retries } = running.stop();
+    writeln!(out, "stored {stored}, given back {given_back}, lost {lost}, transactions tried again {retries}")?;
+    Ok(())
+}

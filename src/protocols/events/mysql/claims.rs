@@ -1,0 +1,232 @@
+//! Pending events of a database, for a worker: claimed, given a value, committed.
+//!
+//! ```text
+//! claim ─► START TRANSACTION; SELECT id … WHERE value IS NULL LIMIT n FOR UPDATE SKIP LOCKED     nothing found: ROLLBACK
+//! store ─► UPDATE events SET value = … WHERE id = … AND value IS NULL     as many rows as there are values
+//!          COMMIT
+//! ```
+//! Between the two the rows are locked: nobody else can claim them. If the worker dies its connection does too, and they are free. An
+//! event that has a value is never given another.
+//!
+//! What is not here: where values come from, and how long to wait when nothing is pending.
+
+use std::fmt::Write as _;
+
+use sqlx::{AssertSqlSafe, Row, query};
+use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::sleep;
+
+use super::link::{Address, Failure, Link};
+use super::setup::{Unfit, prepare};
+use crate::limits::{TRANSACTION_JITTER, TRANSACTION_TRIES};
+use crate::protocols::events::chance::Chance;
+
+const ONE: &str = "UPDATE events SET value = ? WHERE id = ? AND value IS NULL";
+
+/// Why nothing was claimed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Unclaimed(String);
+
+/// What became of values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// They are stored.
+    Done,
+    /// None is stored: the events are pending, or others have given them values.
+    Lost(String),
+    /// The database has gone while it committed: all are stored, or none.
+    Unknown(String),
+}
+
+/// One connection to claim on. At most one claim is held at a time.
+pub struct Claims {
+    runtime: Runtime,
+    link: Link,
+    chance: Chance,
+    /// Transactions that were tried again.
+    retries: u64,
+}
+
+impl Claims {
+    /// Makes the tables if they are missing, and sees whether the database is fit.
+    ///
+    /// # Errors
+    /// [`Unfit`]
+    pub fn prepare(address: &Address) -> Result<(), Unfit> {
+        let runtime = runtime().map_err(|error| Unfit::Failed(error.to_string()))?;
+        runtime.block_on(prepare(address))
+    }
+
+    /// Connects when the first claim is made.
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn new(address: &Address) -> std::io::Result<Self> {
+        Ok(Self { runtime: runtime()?, link: Link::new(address), chance: Chance::default(), retries: 0 })
+    }
+
+    /// Transactions that were tried again, since the database had ended them for the sake of others.
+    #[must_use]
+    pub fn retries(&self) -> u64 {
+        self.retries
+    }
+
+    /// Claims up to so many pending events but for these. They are held until [`Claims::store`] or [`Claims::give_back`]; none: nothing
+    /// is held.
+    ///
+    /// # Errors
+    /// [`Unclaimed`] if the database does not answer, or refuses. Nothing is held then.
+    pub fn claim(&mut self, most: usize, but: &[u64]) -> Result<Vec<u64>, Unclaimed> {
+        let Self { runtime, link, chance, retries } = self;
+        let text = selection(most, but);
+        runtime.block_on(async {
+            let mut tries = 1;
+            loop {
+                match link.rows_afresh(AssertSqlSafe(&text)).await {
+                    Ok(rows) => {
+                        let id = |row: &sqlx::mysql::MySqlRow| row.try_get::<i64, _>(0).ok()?.try_into().ok();
+                        let ids: Vec<u64> = rows.iter().filter_map(id).collect();
+                        if ids.is_empty() {
+                            link.roll_back().await;
+                        }
+                        return Ok(ids);
+                    }
+                    Err(Failure::Again(_)) if tries < TRANSACTION_TRIES => {
+                        link.roll_back().await;
+                        (tries, *retries) = (tries + 1, *retries + 1);
+                        sleep(chance.up_to(TRANSACTION_JITTER)).await;
+                    }
+                    Err(failure) => {
+                        link.cut();
+                        return Err(Unclaimed(failure.to_string()));
+                    }
+                }
+            }
+        })
+    }
+
+    /// Stores values of events that were claimed; those without one are pending again.
+    pub fn store(&mut self, values: &[(u64, String)]) -> Stored {
+        if values.is_empty() {
+            self.give_back();
+            return Stored::Done;
+        }
+        let Self { runtime, link, chance, retries } = self;
+        runtime.block_on(async {
+            let mut tries = 1;
+            loop {
+                match store(link, values).await {
+                    Err(Stopped::Before(Failure::Again(_))) if tries < TRANSACTION_TRIES => {
+                        link.roll_back().await;
+                        (tries, *retries) = (tries + 1, *retries + 1);
+                        sleep(chance.up_to(TRANSACTION_JITTER)).await;
+                        // What was claimed is free now; the statement itself sees to it that no value is replaced.
+                        if let Err(failure) = link.run("START TRANSACTION").await {
+                            return Stored::Lost(failure.to_string());
+                        }
+                    }
+                    Err(stopped) => {
+                        link.cut();
+                        return stopped.into();
+                    }
+                    Ok(()) => return Stored::Done,
+                }
+            }
+        })
+    }
+
+    /// Gives back all that was claimed.
+    pub fn give_back(&mut self) {
+        self.runtime.block_on(self.link.roll_back());
+    }
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_io().enable_time().build()
+}
+
+/// Why values were not stored.
+enum Stopped {
+    /// Nothing is stored.
+    Before(Failure),
+    /// Another number of rows than there are values was there to be changed.
+    Rows(u64),
+    /// It was asked to commit, and nobody has heard what came of it.
+    Unknown(Failure),
+}
+
+impl From<Stopped> for Stored {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Before(failure) => Self::Lost(failure.to_string()),
+            Stopped::Rows(rows) => {
+                Self::Lost(format!("{rows} rows were there to be changed: others have changed them"))
+            }
+            Stopped::Unknown(failure) => Self::Unknown(failure.to_string()),
+        }
+    }
+}
+
+async fn store(link: &mut Link, values: &[(u64, String)]) -> Result<(), Stopped> {
+    let changed = match values {
+        [(id, value)] => link.execute(query(ONE).bind(value).bind(id)).await,
+        several => {
+            let text = replacement(several.len());
+            let mut statement = query(AssertSqlSafe(text));
+            for (id, value) in several {
+                statement = statement.bind(id).bind(value);
+            }
+            for (id, _) in several {
+                statement = statement.bind(id);
+            }
+            link.execute(statement).await
+        }
+    };
+    let changed = changed.map_err(Stopped::Before)?;
+    if changed != values.len() as u64 {
+        return Err(Stopped::Rows(changed));
+    }
+    match link.run("COMMIT").await {
+        Err(failure @ Failure::Again(_)) => Err(Stopped::Before(failure)),
+        Err(failure) => Err(Stopped::Unknown(failure)),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Locks up to so many pending events, but for these.
+fn selection(most: usize, but: &[u64]) -> String {
+    let mut text = "START TRANSACTION; SELECT id FROM events WHERE value IS NULL".to_owned();
+    if !but.is_empty() {
+        let but: Vec<String> = but.iter().map(u64::to_string).collect();
+        let _infallible = write!(text, " AND id NOT IN ({})", but.join(","));
+    }
+    let _infallible = write!(text, " LIMIT {most} FOR UPDATE SKIP LOCKED");
+    text
+}
+
+/// Stores so many values at once, all in one pass over the table.
+fn replacement(count: usize) -> String {
+    let cases = " WHEN ? THEN ?".repeat(count);
+    let places = vec!["?"; count].join(",");
+    format!("UPDATE events SET value = CASE id{cases} END WHERE id IN ({places}) AND value IS NULL")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_those_of_the_specification() {
+        assert_eq!(
+            selection(1, &[]),
+            "START TRANSACTION; SELECT id FROM events WHERE value IS NULL LIMIT 1 FOR UPDATE SKIP LOCKED"
+        );
+        assert!(selection(2, &[7, 8]).contains(" AND id NOT IN (7,8) LIMIT 2 "));
+        assert_eq!(
+            replacement(2),
+            "UPDATE events SET value = CASE id WHEN ? THEN ? WHEN ? THEN ? END WHERE id IN (?,?) AND value IS NULL"
+        );
+    }
+}

@@ -1,0 +1,228 @@
+//! Accepts connections and has their requests answered, all in one thread.
+//!
+//! ```text
+//! listener ─► accept, up to a number at once ─► hyper: head, body ─► routes ─► store
+//! told to stop ─► accept no more ─► requests that were taken are answered ─► the last transactions end ─► end
+//! ```
+//! The thread sleeps in the runtime: on its sockets, its timers, what its store answers, and the word of the [`Stopper`].
+//!
+//! What is not here: what is answered (`handle`), and from where (`embedded`, `mysql`).
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, getrlimit};
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{sleep, timeout};
+
+use super::embedded::{Embedded, Mailbox, Place};
+use super::handle::{House, routes};
+use super::mysql::{Address, Database, Unfit, Writers};
+use super::patient::Patient;
+use super::store::Store;
+use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_BYTES_MAX, EVENT_HEAD_TIME, LINGER};
+use crate::protocols::sockets::{BindError, ServeError};
+use crate::store;
+use crate::tasks::{Committer, Delivery, QueueId, Tasks};
+
+/// How long nothing is accepted when the system has no descriptor left.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// How serving ends: well, or because the store has failed.
+pub(super) type Ending = Result<(), store::Error>;
+
+/// Why events cannot be served.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Nothing listens.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The database is not there, or is not one to rely on.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        ServeError::from(error).into()
+    }
+}
+
+/// Where the events are.
+pub enum Source<'c> {
+    /// In a queue of tasks of the server's own.
+    Embedded(&'c mut Committer, Tasks, QueueId),
+    /// In a database.
+    MySql(&'c Address),
+}
+
+/// What runs, and where it listens.
+pub struct Events {
+    /// For the thread `events-io`.
+    pub front: Front,
+    /// Tells it to take no more.
+    pub stopper: Stopper,
+    /// Where connections come in, with the port that the system chose.
+    pub address: SocketAddr,
+}
+
+/// Tells the thread to take no more requests, answer those that were taken, and end.
+#[derive(Clone, Debug)]
+pub struct Stopper(UnboundedSender<Ending>);
+
+impl Stopper {
+    /// Tells it. May be called from any thread, and more than once.
+    pub fn stop(&self) {
+        // It fails when the thread has ended already.
+        let _ended = self.0.send(Ok(()));
+    }
+}
+
+/// Listens at `address`, once the store is fit to be served.
+///
+/// # Errors
+/// [`Error`] if the address cannot be had, the system has no descriptor left, or the database is not fit.
+pub fn bind(address: SocketAddr, source: Source<'_>) -> Result<Events, Error> {
+    let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+    let listener = listen(&runtime, address).map_err(ServeError::from)?;
+    let address = listener.local_addr()?;
+    let (ending, endings) = unbounded_channel();
+    let stopper = Stopper(ending.clone());
+    let backing = match source {
+        Source::Embedded(committer, tasks, queue) => {
+            let (sender, deliveries) = unbounded_channel();
+            let face = committer.face(Box::new(Mailbox(sender)));
+            Backing::Embedded(Embedded::new(Place { tasks, queue, face }, ending), deliveries)
+        }
+        Source::MySql(address) => {
+            let (database, writers) = runtime.block_on(Database::open(address))?;
+            Backing::MySql(database, writers)
+        }
+    };
+    Ok(Events { front: Front { runtime, listener, endings, backing }, stopper, address })
+}
+
+/// Listens also where connections of a server that has just ended are still remembered.
+fn listen(runtime: &Runtime, address: SocketAddr) -> Result<TcpListener, BindError> {
+    let _entered = runtime.enter();
+    let bound = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(EVENT_BACKLOG)
+    };
+    let endpoint = address.to_string();
+    bound().map_err(|source: io::Error| match source.kind() {
+        ErrorKind::AddrInUse => BindError::InUse { endpoint },
+        ErrorKind::AddrNotAvailable => BindError::NoSuchAddress { endpoint },
+        _ => BindError::System { endpoint, source },
+    })
+}
+
+/// A store, and what it needs to run.
+enum Backing {
+    Embedded(Embedded, UnboundedReceiver<Delivery>),
+    MySql(Database, Writers),
+}
+
+/// The face, ready to run.
+pub struct Front {
+    runtime: Runtime,
+    listener: TcpListener,
+    endings: UnboundedReceiver<Ending>,
+    backing: Backing,
+}
+
+impl Front {
+    /// The loop of the thread. Returns when it was told to stop and everything that was taken is answered.
+    ///
+    /// # Errors
+    /// [`store::Error`] if the server's own store has failed.
+    pub fn run(self) -> Result<(), store::Error> {
+        let Self { runtime, listener, endings, backing } = self;
+        runtime.block_on(serve(listener, endings, backing))
+    }
+}
+
+/// Serves until there is an ending, and lets requests come to theirs.
+async fn serve(listener: TcpListener, mut endings: UnboundedReceiver<Ending>, backing: Backing) -> Ending {
+    let chance = Arc::default();
+    let (store, writers) = match backing {
+        Backing::Embedded(embedded, deliveries) => {
+            tokio::spawn(embedded.clone().hand_over());
+            tokio::spawn(embedded.clone().hand_out(deliveries));
+            tokio::spawn(embedded.clone().watch());
+            (Store::Embedded(embedded), None)
+        }
+        Backing::MySql(database, writers) => (Store::MySql(database), Some(writers.start())),
+    };
+    let graceful = Arc::new(GracefulShutdown::new());
+    let accepting = tokio::spawn(accept(listener, routes(House { store, chance }), Arc::clone(&graceful)));
+    endings.recv().await.unwrap_or(Ok(()))?;
+    accepting.abort();
+    // The routes go with it; then only what was taken has the store.
+    let _aborted = accepting.await;
+    // What is not answered by then is dropped with its connection.
+    if let Some(graceful) = Arc::into_inner(graceful) {
+        let _late = timeout(LINGER, graceful.shutdown()).await;
+    }
+    if let Some(writers) = writers {
+        let _late = timeout(LINGER, writers.end()).await;
+    }
+    endings.try_recv().unwrap_or(Ok(()))
+}
+
+/// Accepts connections as long as there are places for them.
+async fn accept(listener: TcpListener, router: Router, graceful: Arc<GracefulShutdown>) {
+    let places = Arc::new(Semaphore::new(connections_max()));
+    let mut told = false;
+    // It is never closed.
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let connection = converse(stream, router.clone(), graceful.watcher());
+                tokio::spawn(async move {
+                    connection.await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut told, true) {
+                    tracing::warn!("no connection for events is accepted for now: {error}");
+                }
+                sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Answers the requests of one connection.
+async fn converse(stream: TcpStream, router: Router, watcher: Watcher) {
+    // Without it a reply may wait for the acknowledgement of the last one.
+    let _gone = stream.set_nodelay(true);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(EVENT_HEAD_TIME)
+        .max_buf_size(EVENT_HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(Patient::new(stream)), TowerToHyperService::new(router));
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!("a connection for events has ended: {error}");
+    }
+}
+
+/// Connections at once: three quarters of the descriptors are left to others.
+fn connections_max() -> usize {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(files / 4).unwrap_or(usize::MAX).clamp(1, EVENT_CONNECTIONS_MAX)
+}

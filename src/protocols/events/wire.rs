@@ -1,0 +1,160 @@
+//! What is said over HTTP: ids in paths, and replies as a status and JSON. Nothing here does I/O or knows a store.
+//!
+//! ```text
+//! POST /events        201  Location: /events/7   {"id":7,"value":"heron"}
+//! POST /events/async  202  Location: /events/8   {"id":8}
+//! GET  /events        200  {"count":8}
+//! GET  /events/8      200  {"id":8,"value":null}
+//! GET  /health        200  {"status":"ok"}
+//! otherwise           400, 404, 405, 408, 413, 503  {"error":"event not found"}
+//! ```
+
+use serde_json::{Value, json};
+
+use crate::limits::{EVENT_BODY_BYTES_MAX, EVENT_VALUE_CHARS_MAX};
+
+/// Bytes of the longest character in UTF-8.
+const CHAR_BYTES_MAX: usize = 4;
+
+/// An event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// From 1, without gaps.
+    pub id: u64,
+    /// None while it is pending.
+    pub value: Option<String>,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// There is a new event, with its value.
+    Created(Event),
+    /// There is a new event of this id, which a worker gives a value.
+    Pending(u64),
+    /// So many events are there.
+    Counted(u64),
+    /// This is the event.
+    Found(Event),
+    /// The store answers.
+    Healthy,
+    /// There is no event of this id.
+    NotFound,
+    /// This is no id.
+    InvalidId,
+    /// There is nothing at this path.
+    NoSuchPath,
+    /// There is something, but not for this method.
+    NotAllowed,
+    /// The body did not come in time.
+    Late,
+    /// The body is too long.
+    TooLong,
+    /// The store does not answer, or not for certain; this is why.
+    Unavailable(String),
+}
+
+impl Reply {
+    /// The status code.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Counted(_) | Self::Found(_) | Self::Healthy => 200,
+            Self::Created(_) => 201,
+            Self::Pending(_) => 202,
+            Self::InvalidId => 400,
+            Self::NotFound | Self::NoSuchPath => 404,
+            Self::NotAllowed => 405,
+            Self::Late => 408,
+            Self::TooLong => 413,
+            Self::Unavailable(_) => 503,
+        }
+    }
+
+    /// Where the event is, if there is a new one.
+    #[must_use]
+    pub fn location(&self) -> Option<String> {
+        match self {
+            Self::Created(Event { id, .. }) | Self::Pending(id) => Some(format!("/events/{id}")),
+            _ => None,
+        }
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn body(&self) -> String {
+        let body = match self {
+            Self::Created(Event { id, value }) | Self::Found(Event { id, value }) => {
+                json!({ "id": id, "value": value })
+            }
+            Self::Pending(id) => json!({ "id": id }),
+            Self::Counted(count) => json!({ "count": count }),
+            Self::Healthy => json!({ "status": "ok" }),
+            Self::NotFound => error("event not found"),
+            Self::InvalidId => error("invalid id"),
+            Self::NoSuchPath => error("no such path: there are /events, /events/async, /events/{id} and /health"),
+            Self::NotAllowed => error("this path does not have this method: see the header Allow"),
+            Self::Late => error("the body did not come in time: send it with the request, or none"),
+            Self::TooLong => error(&format!("the body is longer than {EVENT_BODY_BYTES_MAX} bytes: none is needed")),
+            Self::Unavailable(why) => error(why),
+        };
+        body.to_string()
+    }
+}
+
+fn error(what: &str) -> Value {
+    json!({ "error": what })
+}
+
+/// The id that is meant: any number of digits. One that is too large for an event is the largest number there is.
+#[must_use]
+pub fn id_of(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+/// Whether this may be the value of an event: text of no more than 255 characters.
+#[must_use]
+pub fn is_value(bytes: &[u8]) -> bool {
+    bytes.len() <= EVENT_VALUE_CHARS_MAX * CHAR_BYTES_MAX
+        && std::str::from_utf8(bytes).is_ok_and(|text| text.chars().count() <= EVENT_VALUE_CHARS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_as_specified() {
+        let event = |value: Option<&str>| Event { id: 7, value: value.map(str::to_owned) };
+        for (reply, status, body) in [
+            (Reply::Created(event(Some("heron"))), 201, r#"{"id":7,"value":"heron"}"#),
+            (Reply::Pending(8), 202, r#"{"id":8}"#),
+            (Reply::Counted(8), 200, r#"{"count":8}"#),
+            (Reply::Found(event(None)), 200, r#"{"id":7,"value":null}"#),
+            (Reply::Healthy, 200, r#"{"status":"ok"}"#),
+            (Reply::NotFound, 404, r#"{"error":"event not found"}"#),
+            (Reply::InvalidId, 400, r#"{"error":"invalid id"}"#),
+            (Reply::Unavailable("\"gone\"".to_owned()), 503, r#"{"error":"\"gone\""}"#),
+        ] {
+            assert_eq!((reply.status(), &*reply.body()), (status, body));
+            assert_eq!(reply.location().is_some(), matches!(status, 201 | 202));
+        }
+        assert_eq!(Reply::Pending(8).location().as_deref(), Some("/events/8"));
+    }
+
+    #[test]
+    fn ids_are_digits_alone() {
+        assert_eq!((id_of("7"), id_of("007"), id_of("0")), (Some(7), Some(7), Some(0)));
+        assert_eq!(id_of("99999999999999999999999"), Some(u64::MAX));
+        for other in ["", "-1", "+1", "1.0", "1 ", "x", "٣", "1/2"] {
+            assert_eq!(id_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_text_of_at_most_255_characters() {
+        assert!(is_value(b"") && is_value("🦩".repeat(255).as_bytes()));
+        assert!(!is_value("🦩".repeat(256).as_bytes()) && !is_value(&[b'x'; 256]) && !is_value(b"\xFF"));
+    }
+}

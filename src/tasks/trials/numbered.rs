@@ -1,0 +1,123 @@
+//! A queue whose tasks are called by their numbers beside a plain model: no gap, no number twice, over crashes; what is
+//! dropped at once is there with its value, and nobody is ever lent it.
+
+use proptest::collection::vec;
+use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
+
+use super::{Answer, Real, token_of};
+use crate::store::Value;
+use crate::store::double::Double;
+use crate::tasks::{Order, Outcome, Policy, Request, Settlement};
+
+/// A task as the model knows it.
+#[derive(Clone, Debug, Default)]
+struct Plain {
+    value: Vec<u8>,
+    dropped: bool,
+    token: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    /// Several at once, so that they share a batch.
+    Append(Vec<(u8, bool)>),
+    Lease,
+    /// The oldest lease ends: with a value, or back to where others take it.
+    Settle(Option<u8>),
+    Crash,
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        4 => vec(any::<(u8, bool)>(), 1..5).prop_map(Operation::Append),
+        3 => Just(Operation::Lease),
+        3 => proptest::option::weighted(0.7, any::<u8>()).prop_map(Operation::Settle),
+        1 => Just(Operation::Crash),
+    ]
+}
+
+fn key(number: usize) -> Box<[u8]> {
+    number.to_string().into_bytes().into()
+}
+
+fn append((byte, dropped): (u8, bool)) -> Request {
+    Request::Append { value: Value::from(&[byte][..]), dropped }
+}
+
+/// All that can be seen of the queue is as in the model.
+fn assert_same(real: &mut Real, model: &[Plain]) {
+    let count = real.ask_one(Request::CountAll, 0);
+    assert_eq!(count, Answer::Plain(Outcome::Counted(model.len() as u64)));
+    let looks = (1..=model.len() + 1).map(|number| Request::LookDropped { key: key(number) });
+    let heard: Vec<Answer> = real.ask(looks.collect(), 0).unwrap().into_iter().map(|(_, answer)| answer).collect();
+    let standing = |task: &Plain| {
+        if task.dropped { Answer::Found(task.value.clone()) } else { Answer::Plain(Outcome::Present) }
+    };
+    let absent = Answer::Plain(Outcome::Absent);
+    let expected: Vec<Answer> = model.iter().map(standing).chain([absent]).collect();
+    assert_eq!(heard, expected);
+}
+
+fn step(real: &mut Real, model: &mut Vec<Plain>, operation: &Operation) {
+    match operation {
+        Operation::Append(wishes) => {
+            let heard = real.ask(wishes.iter().copied().map(append).collect(), 0).unwrap();
+            for ((byte, dropped), (_, answer)) in wishes.iter().zip(heard) {
+                model.push(Plain { value: vec![*byte], dropped: *dropped, token: None });
+                assert_eq!(answer, Answer::Plain(Outcome::Added(model.len() as u64)));
+            }
+        }
+        Operation::Lease => {
+            let answer = real.ask_one(Request::Lease { timeout: u64::MAX, wait: false }, 0);
+            let is_free = |task: &Plain| !task.dropped && task.token.is_none();
+            match (token_of(&answer), answer) {
+                (token @ Some(_), Answer::Leased { key, value, .. }) => {
+                    let number: usize = String::from_utf8(key).unwrap().parse().unwrap();
+                    let task = &mut model[number - 1];
+                    assert!(is_free(task) && task.value == value);
+                    task.token = token;
+                }
+                _ => assert!(!model.iter().any(is_free)),
+            }
+        }
+        Operation::Settle(value) => {
+            let leased = model.iter_mut().enumerate().filter_map(|(at, task)| Some((task.token?, at)));
+            let Some((token, at)) = leased.min() else { return };
+            let how = if value.is_some() { Settlement::Drop } else { Settlement::Penalty };
+            let value = value.map(|byte| Value::from(&[byte][..]));
+            model[at].token = None;
+            if let Some(value) = &value {
+                (model[at].dropped, model[at].value) = (true, value.to_vec());
+            }
+            let answer = real.ask_one(Request::Settle { token, key: key(at + 1), value, how }, 0);
+            assert_eq!(answer, Answer::Plain(Outcome::Settled));
+        }
+        Operation::Crash => {
+            real.store.crash(0);
+            *real = Real::open(real.store.clone(), Order::Priority, Policy::Always, 0);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_numbered_queue_does_as_the_model_does(operations in vec(operation(), 1..40)) {
+        let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
+        let mut model = Vec::new();
+        for operation in &operations {
+            step(&mut real, &mut model, operation);
+            assert_eq!(real.store.unsynced(), 0, "answered before it was on disk");
+            assert_same(&mut real, &model);
+        }
+    }
+}
+
+#[test]
+fn a_number_that_somebody_has_used_as_a_key_is_kept() {
+    let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
+    let two = Request::Add { key: key(2), value: Value::from(&b""[..]), end: crate::tasks::End::Tail };
+    real.ask(vec![two], 0).unwrap();
+    assert_eq!(real.ask_one(append((1, true)), 0), Answer::Plain(Outcome::Kept));
+}

@@ -1,0 +1,211 @@
+//! A command that gives an event its value: it is told the id, and the first line that it prints is taken.
+//!
+//! ```text
+//! sh -c 'CMD "$@"' sh ID ─► first line, while the rest is thrown away ─► exit 0 ─► checked
+//!                        └─► too slow, or its event is another's meanwhile ─► killed with all that it has started
+//! ```
+//! What is not here: what becomes of the value.
+
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+
+use crate::clock::Clock;
+use crate::limits::EVENT_VALUE_CHARS_MAX;
+use crate::protocols::events::wire::is_value;
+use crate::threads;
+
+/// Bytes of the line that are kept: one more than the longest value has.
+const LINE_BYTES_MAX: usize = 4 * EVENT_VALUE_CHARS_MAX + 2;
+
+/// What is run for each event.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// A command for the shell; the id is put behind it.
+    pub text: String,
+    /// How long it may take.
+    pub limit: Duration,
+}
+
+impl Command {
+    /// The value of an event, or why there is none. `beat` is called after each `interval`, and says whether to go on.
+    pub(super) fn run(&self, id: u64, interval: Duration, beat: impl FnMut() -> bool) -> Result<String, String> {
+        let mut running =
+            Running::start(&self.text, id).map_err(|error| format!("the command cannot be run: {error}"))?;
+        let ended = running.watch(self.limit, interval, beat);
+        let status = match ended {
+            Ok(status) => status?,
+            Err(error) => return Err(format!("the command cannot be watched: {error}")),
+        };
+        if !status.success() {
+            return Err(format!("the command has ended with {status}"));
+        }
+        value_of(&running.line)
+    }
+}
+
+/// The first line, if it may be a value.
+fn value_of(line: &Line) -> Result<String, String> {
+    let bytes = line.bytes.strip_suffix(b"\r").filter(|_| line.ended).unwrap_or(&line.bytes);
+    match String::from_utf8(bytes.to_vec()) {
+        Ok(_) if bytes.is_empty() && !line.ended => Err("the command has printed no line".to_owned()),
+        Ok(text) if is_value(bytes) => Ok(text),
+        Ok(_) => Err(format!("its value is longer than {EVENT_VALUE_CHARS_MAX} characters")),
+        Err(_) if line.bytes.len() >= LINE_BYTES_MAX => {
+            Err(format!("its value is longer than {EVENT_VALUE_CHARS_MAX} characters, or is not UTF-8"))
+        }
+        Err(_) => Err("its value is not UTF-8".to_owned()),
+    }
+}
+
+/// The first line that is printed, as far as it may be a value.
+#[derive(Debug, Default)]
+struct Line {
+    bytes: Vec<u8>,
+    ended: bool,
+}
+
+impl Line {
+    fn take(&mut self, printed: &[u8]) {
+        if self.ended {
+            return;
+        }
+        let mut parts = printed.splitn(2, |byte| *byte == b'\n');
+        let room = LINE_BYTES_MAX - self.bytes.len();
+        let part = parts.next().unwrap_or_default();
+        self.bytes.extend(part.iter().take(room));
+        self.ended = parts.next().is_some();
+    }
+}
+
+/// A command that runs. Killed when dropped, with all that it has started.
+struct Running {
+    child: Child,
+    /// None when it has been closed.
+    output: Option<ChildStdout>,
+    line: Line,
+}
+
+impl Running {
+    fn start(text: &str, id: u64) -> io::Result<Self> {
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &format!("{text} \"$@\""), "sh", &id.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        let mut child = threads::with_all_signals(&mut command).spawn()?;
+        let output = child.stdout.take();
+        if let Some(output) = &output {
+            fcntl_setfl(output, fcntl_getfl(output)? | OFlags::NONBLOCK)?;
+        }
+        Ok(Self { child, output, line: Line::default() })
+    }
+
+    /// Reads what it prints until it has ended; or says why it must end.
+    fn watch(
+        &mut self,
+        limit: Duration,
+        interval: Duration,
+        mut beat: impl FnMut() -> bool,
+    ) -> io::Result<Result<ExitStatus, String>> {
+        let (clock, process) = (Clock::start(), pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?);
+        let mut next_beat = interval;
+        loop {
+            let passed = Duration::from_nanos(clock.now().nanos());
+            if passed >= limit {
+                return Ok(Err(format!("the command has taken longer than {} s", limit.as_secs_f64())));
+            }
+            if passed >= next_beat {
+                if !beat() {
+                    return Ok(Err("the event is another's meanwhile".to_owned()));
+                }
+                next_beat = passed + interval;
+            }
+            let sleep = Timespec::try_from(limit.min(next_beat) - passed).map_err(io::Error::other)?;
+            let mut polled = vec![PollFd::new(&process, PollFlags::IN)];
+            polled.extend(self.output.as_ref().map(|output| PollFd::new(output, PollFlags::IN)));
+            match poll(&mut polled, Some(&sleep)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let ended = polled.first().is_some_and(|process| !process.revents().is_empty());
+            drop(polled);
+            self.read()?;
+            if ended {
+                return self.child.wait().map(Ok);
+            }
+        }
+    }
+
+    /// Reads what is there.
+    fn read(&mut self) -> io::Result<()> {
+        let mut bytes = [0; 4_096];
+        while let Some(output) = &mut self.output {
+            match output.read(&mut bytes) {
+                Ok(0) => self.output = None,
+                Ok(length) => self.line.take(bytes.get(..length).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It fails when nothing of it is left, which is what is wanted.
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn run(text: &str) -> Result<String, String> {
+        Command { text: text.to_owned(), limit: LONG }.run(7, LONG, || true)
+    }
+
+    #[test]
+    fn the_first_line_is_the_value_and_the_id_is_the_last_argument() {
+        assert_eq!(run("echo"), Ok("7".to_owned()));
+        assert_eq!(run("printf 'a %s\\nb\\n'"), Ok("a 7".to_owned()));
+        assert_eq!(run("printf 'no end' #"), Ok("no end".to_owned()));
+        assert_eq!(run("echo #"), Ok(String::new()), "an empty line is one");
+        assert_eq!(run("printf 'dos\\r\\n' #"), Ok("dos".to_owned()));
+        assert_eq!(run("seq 100000 #"), Ok("1".to_owned()), "what follows is read and thrown away");
+    }
+
+    #[test]
+    fn what_is_no_value_is_refused_and_why() {
+        for (text, why) in [
+            ("true", "no line"),
+            ("exit 3 #", "exit status: 3"),
+            ("echo x; false", "exit status: 1"),
+            ("printf '\\377' #", "not UTF-8"),
+            ("printf '%0256d'", "longer than 255"),
+            ("yes | tr -d '\\n' | head -c 100000 #", "longer than 255"),
+        ] {
+            let refused = run(text).unwrap_err();
+            assert!(refused.contains(why), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_takes_too_long_is_killed_with_what_it_has_started() {
+        let slow = Command { text: "sleep 600; echo".to_owned(), limit: Duration::from_millis(20) };
+        assert!(slow.run(7, LONG, || true).unwrap_err().contains("longer than 0.02 s"));
+        let lost = Command { text: "sleep 600; echo".to_owned(), limit: LONG };
+        assert!(lost.run(7, Duration::from_millis(5), || false).unwrap_err().contains("another's"));
+    }
+}

@@ -1,0 +1,105 @@
+//! A slot that works off the queue of a server: one event at a time, under a lease.
+//!
+//! ```text
+//! Lend Block ─► value ─► Repay Drop        Repaid: stored    NotFound: the lease had ended
+//!                 │  Heartbeat, three times in each lease, while a command runs
+//!                 └─► no value ─► Repay Penalty: to the tail
+//! ```
+//! A lease outlives its connection, and the server. While there is no answer a Repay is said again until the lease has ended: it is
+//! done once at most.
+//!
+//! What is not here: the lease itself (`tasks`).
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::{Notice, PAUSE, Shop};
+use crate::clock::{Clock, Now};
+use crate::protocols::spiderq::client::{Client, Error, Lent, TIMEOUT_DEFAULT};
+use crate::protocols::spiderq::wire::RepayStatus;
+
+/// Works until it is told to stop.
+pub(super) fn work(shop: &Shop, endpoint: &str) {
+    let mut client = Client::later(endpoint, TIMEOUT_DEFAULT);
+    let (clock, mut notice) = (Clock::start(), Notice::default());
+    while !shop.stopper.is_told() {
+        match client.lend_unless(millis(shop.config.lease), shop.stopper.bell().as_fd()) {
+            Ok(Some(lent)) => {
+                notice.back();
+                let held = Held { lent, until: clock.now().after(shop.config.lease) };
+                Turn { shop, client: &mut client, clock }.take(held);
+            }
+            // The server ends, or this does.
+            Ok(None) => shop.pause(PAUSE, PAUSE),
+            Err(error) => {
+                notice.gone(&error.to_string());
+                shop.pause(PAUSE, PAUSE);
+            }
+        }
+    }
+}
+
+/// An event that is lent, and until when at least.
+struct Held {
+    lent: Lent,
+    until: Now,
+}
+
+struct Turn<'s> {
+    shop: &'s Shop,
+    client: &'s mut Client,
+    clock: Clock,
+}
+
+impl Turn<'_> {
+    fn take(mut self, mut held: Held) {
+        let Some(id) = std::str::from_utf8(&held.lent.key).ok().and_then(|key| key.parse().ok()) else {
+            tracing::warn!("a task whose key is no number is no event: is this the right endpoint?");
+            self.repay(&held, b"", RepayStatus::Penalty);
+            return self.shop.pause(PAUSE, PAUSE);
+        };
+        let value = self.shop.value(id, || self.beat(&mut held));
+        match value {
+            Ok(value) => match self.repay(&held, value.as_bytes(), RepayStatus::Drop) {
+                Some(true) => self.shop.stored(id, &value),
+                Some(false) => self.shop.lost(id, "its lease had ended"),
+                None => self.shop.lost(id, "the server has not answered"),
+            },
+            Err(why) => {
+                self.shop.given_back(id, &why);
+                self.repay(&held, b"", RepayStatus::Penalty);
+                self.shop.pause(PAUSE, PAUSE);
+            }
+        }
+    }
+
+    /// Asks for more time. False: the event is another's meanwhile.
+    fn beat(&mut self, held: &mut Held) -> bool {
+        let asked = self.clock.now();
+        match self.client.heartbeat(held.lent.lend_key, &held.lent.key, millis(self.shop.config.lease)) {
+            Ok(true) => {
+                held.until = asked.after(self.shop.config.lease);
+                true
+            }
+            Ok(false) => false,
+            // The lease is still held as long as nobody says otherwise.
+            Err(_) => true,
+        }
+    }
+
+    /// Ends the lease; whether it was held. None: there was no answer as long as it was.
+    fn repay(&mut self, held: &Held, value: &[u8], status: RepayStatus) -> Option<bool> {
+        let Held { lent: Lent { lend_key, key, .. }, until } = held;
+        loop {
+            match self.client.repay(*lend_key, key, value, status) {
+                Ok(repaid) => return Some(repaid),
+                Err(Error::Disconnected(_)) if self.clock.now() < *until => self.shop.pause(PAUSE / 5, PAUSE / 5),
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

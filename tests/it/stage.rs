@@ -1,0 +1,144 @@
+//! Where events are in a test, and who works on them: one suite for both stores.
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use spindle::protocols::events::client::Client;
+use spindle::protocols::events::wire::Event;
+
+use crate::harness::{Guarded, SPINDLE, Server, real_peer};
+use crate::mariadb::MariaDb;
+
+/// A store with nothing in it.
+pub(crate) enum Stage {
+    Embedded(tempfile::TempDir),
+    MySql(Box<MariaDb>),
+}
+
+impl Stage {
+    pub(crate) fn embedded() -> Option<Self> {
+        Some(Self::Embedded(tempfile::tempdir().unwrap()))
+    }
+
+    /// None, with a notice, where there is no MariaDB.
+    pub(crate) fn mysql() -> Option<Self> {
+        maria_db().map(|database| Self::MySql(Box::new(database)))
+    }
+
+    /// A server on this store.
+    pub(crate) fn serve(&self) -> Server {
+        match self {
+            Self::Embedded(folder) => Server::start_events(&["--data", folder.path().to_str().unwrap()]),
+            Self::MySql(database) => Server::start_events(&["--events-store", &database.url()]),
+        }
+    }
+
+    /// A worker with these further flags. Leases are short, so that what a dead one had comes back soon.
+    pub(crate) fn work(&self, server: &Server, flags: &[&str]) -> Worker {
+        let source = match self {
+            Self::Embedded(_) => {
+                ["--connect".to_owned(), server.events_queue().to_owned(), "--lease=1".to_owned()].to_vec()
+            }
+            Self::MySql(database) => ["--store".to_owned(), database.url()].to_vec(),
+        };
+        Worker::start(&source, flags)
+    }
+}
+
+/// None, with a notice, where there is no MariaDB.
+pub(crate) fn maria_db() -> Option<MariaDb> {
+    Some(MariaDb::start(real_peer("mariadbd")?, real_peer("mariadb-install-db")?))
+}
+
+/// A running `spindle worker`. Killed when dropped, by its own process id.
+pub(crate) struct Worker(Guarded);
+
+impl Worker {
+    fn start(source: &[String], flags: &[&str]) -> Self {
+        let mut command = Command::new(SPINDLE);
+        command.arg("worker").args(source).args(flags).env("RUST_LOG", "error");
+        Self(Guarded(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()))
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0.0), signal).unwrap();
+    }
+
+    /// Its exit status and what it has printed, once it has ended.
+    pub(crate) fn wait(mut self) -> (ExitStatus, String) {
+        let child: &mut Child = &mut self.0.0;
+        let printed = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
+        (child.wait().unwrap(), printed)
+    }
+
+    /// Waits for one that was killed.
+    pub(crate) fn wait_for_the_end(mut self) -> ExitStatus {
+        self.0.0.wait().unwrap()
+    }
+
+    /// Stops it as a service manager would; how many values it has stored.
+    pub(crate) fn stop(self) -> u64 {
+        self.signal(Signal::TERM);
+        let (status, printed) = self.wait();
+        assert!(status.success(), "{status}: {printed}");
+        let stored = printed.strip_prefix("stored ").and_then(|rest| rest.split(',').next());
+        stored.unwrap().parse().unwrap()
+    }
+}
+
+pub(crate) fn client(server: &Server) -> Client {
+    Client::new(address(server))
+}
+
+pub(crate) fn address(server: &Server) -> SocketAddr {
+    server.events().parse().unwrap()
+}
+
+/// All events, of which there are as many as the server counts: ids have no gaps.
+pub(crate) fn all(client: &mut Client) -> Vec<Event> {
+    let count = client.count().unwrap();
+    assert_eq!(client.find(count + 1).unwrap(), None, "there are {count}");
+    assert_eq!(client.find(0).unwrap(), None);
+    (1..=count)
+        .map(|id| client.find(id).unwrap().unwrap_or_else(|| panic!("event {id} of {count} is missing")))
+        .collect()
+}
+
+/// So many events that wait for workers.
+pub(crate) fn defer(client: &mut Client, count: u64) {
+    for _ in 0..count {
+        client.defer().unwrap();
+    }
+}
+
+/// Waits until an event has its value.
+pub(crate) fn value_of(client: &mut Client, id: u64) -> String {
+    loop {
+        if let Some(value) = client.find(id).unwrap().unwrap().value {
+            return value;
+        }
+    }
+}
+
+/// A script that workers run: it is told an id.
+pub(crate) fn script(folder: &std::path::Path, name: &str, lines: &str) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Has a test run over both stores, the second where there is a MariaDB.
+macro_rules! over_both {
+    ($($(#[$note:meta])* $name:ident)*) => {
+        mod embedded {
+            $(#[test] $(#[$note])* fn $name() { super::$name($crate::stage::Stage::embedded()); })*
+        }
+        mod mysql {
+            $(#[test] $(#[$note])* fn $name() { super::$name($crate::stage::Stage::mysql()); })*
+        }
+    };
+}
+pub(crate) use over_both;
