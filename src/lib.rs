@@ -29,10 +29,16 @@
 //! whole. The same committer applies it, to a queue that is found by its name and there as long as it has a task; the conversation sends the answer,
 //! closes its end, and waits for the client to close the other.
 //!
+//! # One event
+//!
+//! A request for an event comes in over HTTP at `protocols::events::serve`; its routes ask one of two stores. The server's own is a queue of
+//! [`tasks`], whose face of the spiderq protocol lends pending events to workers; the other is a database. [`worker`] gives them values.
+//!
 //! # Floors
 //!
 //! ```text
 //! 6  main, cli, server, load  arguments, and the composition root: every thread and channel is made there; the load generator
+//!    worker                   gives events their values
 //! 5  protocols                bytes to verbs and back; the only sockets
 //! 4  tables, tasks            no socket, no argument; told the time
 //! 3  store                    durable batches; the only files

@@ -73,7 +73,7 @@ impl From<Arguments> for Config {
     }
 }
 
-/// Works until a signal, and prints what was done.
+/// Prints "ready" when it begins, works until a signal, and prints what was done.
 ///
 /// # Errors
 /// [`Failure`] if there is nothing to work on, or nobody takes the line.
@@ -85,6 +85,8 @@ pub(super) fn run(arguments: Arguments, out: &mut impl Write) -> Result<(), Fail
         Error::Server(ClientError::Disconnected(Disconnected::Endpoint { .. })) => Failure::Usage(error.to_string()),
         _ => Failure::Failed(error.to_string()),
     })?;
+    writeln!(out, "ready")?;
+    out.flush()?;
     signals.wait().map_err(failed)?;
     let Totals { stored, given_back, lost, retries } = running.stop();
     writeln!(out, "stored {stored}, given back {given_back}, lost {lost}, transactions tried again {retries}")?;

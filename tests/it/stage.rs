@@ -1,7 +1,8 @@
 //! Where events are in a test, and who works on them: one suite for both stores.
 
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use spindle::protocols::events::client::Client;
@@ -52,29 +53,37 @@ pub(crate) fn maria_db() -> Option<MariaDb> {
 }
 
 /// A running `spindle worker`. Killed when dropped, by its own process id.
-pub(crate) struct Worker(Guarded);
+pub(crate) struct Worker {
+    process: Guarded,
+    /// What follows "ready".
+    output: BufReader<ChildStdout>,
+}
 
 impl Worker {
     fn start(source: &[String], flags: &[&str]) -> Self {
         let mut command = Command::new(SPINDLE);
         command.arg("worker").args(source).args(flags).env("RUST_LOG", "error");
-        Self(Guarded(command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()))
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { process: Guarded(child), output }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0.0), signal).unwrap();
+        kill_process(Pid::from_child(&self.process.0), signal).unwrap();
     }
 
     /// Its exit status and what it has printed, once it has ended.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
-        let child: &mut Child = &mut self.0.0;
-        let printed = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
-        (child.wait().unwrap(), printed)
+        let printed = std::io::read_to_string(&mut self.output).unwrap();
+        (self.process.0.wait().unwrap(), printed)
     }
 
     /// Waits for one that was killed.
     pub(crate) fn wait_for_the_end(mut self) -> ExitStatus {
-        self.0.0.wait().unwrap()
+        self.process.0.wait().unwrap()
     }
 
     /// Stops it as a service manager would; how many values it has stored.

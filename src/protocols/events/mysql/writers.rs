@@ -11,7 +11,7 @@
 //! What is not here: who asks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use sqlx::{AssertSqlSafe, Row};
 use tokio::sync::mpsc::Receiver;
@@ -37,6 +37,8 @@ pub(super) struct Wish {
 struct Shared {
     wishes: Mutex<Receiver<Wish>>,
     chance: Chance,
+    /// Whether the last transaction of any of them has failed: it is said once.
+    is_down: AtomicBool,
     /// What was done, for the end. Written by the writers; read when they have ended.
     transactions: AtomicU64,
     events: AtomicU64,
@@ -58,7 +60,8 @@ pub(in crate::protocols::events) struct Writing {
 impl Writers {
     pub(super) fn new(address: &Address, wishes: Receiver<Wish>) -> Self {
         let (transactions, events, retries) = Default::default();
-        let shared = Shared { wishes: Mutex::new(wishes), chance: Chance::default(), transactions, events, retries };
+        let (chance, is_down) = Default::default();
+        let shared = Shared { wishes: Mutex::new(wishes), chance, is_down, transactions, events, retries };
         Self { address: address.clone(), shared: Arc::new(shared) }
     }
 
@@ -92,6 +95,10 @@ async fn write(mut link: Link, shared: Arc<Shared>) {
         }
         match store_again(&mut link, &wishes, &shared).await {
             Ok(last) => {
+                // Relaxed: it stands for itself.
+                if shared.is_down.swap(false, Ordering::Relaxed) {
+                    tracing::warn!("events are stored again");
+                }
                 // Relaxed: counts, read at the end.
                 shared.transactions.fetch_add(1, Ordering::Relaxed);
                 shared.events.fetch_add(taken as u64, Ordering::Relaxed);
@@ -101,7 +108,10 @@ async fn write(mut link: Link, shared: Arc<Shared>) {
                 }
             }
             Err(trouble) => {
-                tracing::warn!("{taken} events were not acknowledged: {}", trouble.0);
+                // Relaxed: as above.
+                if !shared.is_down.swap(true, Ordering::Relaxed) {
+                    tracing::warn!("events are not acknowledged for now: {}", trouble.0);
+                }
                 for wish in wishes {
                     let _gone = wish.answer.send(Err(trouble.clone()));
                 }
