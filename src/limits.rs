@@ -266,7 +266,7 @@ const _: () = assert!(JOB_LINE_BYTES_MAX < JOB_BUFFER_BYTES && JOB_DATA_BYTES_MA
 /// Longest value of an event, in characters (`spec`).
 pub const EVENT_VALUE_CHARS_MAX: usize = 255;
 
-/// Connections for events at once, if the limit of open files allows four times as many. Above it they wait to be accepted.
+/// Connections for events at once, if the limit of open files allows twice as many. Above it they wait to be accepted.
 pub const EVENT_CONNECTIONS_MAX: usize = 1 << 13;
 
 /// Connections for events that may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
@@ -312,14 +312,15 @@ pub const EVENTS_WAITING_MAX: usize = EVENT_CONNECTIONS_MAX;
 /// Connections on which a database is asked for events at once.
 pub const EVENT_READERS: usize = 8;
 
-/// How often a transaction is tried that the database ends for the sake of another.
-pub const TRANSACTION_TRIES: u32 = 20;
+/// How often a transaction is tried that the database ends for the sake of another. Where each try waits for a lock, that is as long
+/// as a client of HTTP has patience for.
+pub const TRANSACTION_TRIES: u32 = 10;
 
 /// The longest wait before it is tried again: about as long as some transactions.
-pub const TRANSACTION_JITTER: Duration = Duration::from_millis(20);
+pub const TRANSACTION_JITTER: Duration = Duration::from_millis(5);
 
 /// Seconds that a statement waits for a lock until the database gives it up: less than an answer may take.
-pub const LOCK_WAIT_SECONDS: u64 = 5;
+pub const LOCK_WAIT_SECONDS: u64 = 2;
 
 const _: () = assert!(LOCK_WAIT_SECONDS < STORE_ANSWER_MAX.as_secs());
 

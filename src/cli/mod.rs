@@ -182,7 +182,7 @@ mod tests {
         );
         assert!(complaint(&["spindle", "gett"]).contains("'gett'"));
         assert!(complaint(&["spindle"]).contains("requires a subcommand"));
-        assert!(complaint(&["spindle", "serve", "--frontend", "native"]).contains("--frontend"));
+        assert!(complaint(&["spindle", "serve", "--front", "native"]).contains("--front"));
         let workers = complaint(&["spindle", "serve", "--workers", "many"]);
         assert!(workers.contains("'many'") && workers.contains("--workers"), "{workers}");
     }

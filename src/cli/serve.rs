@@ -464,7 +464,7 @@ mod tests {
             ["--events-store", "sqlite"],
             ["--events-store", "mysql://h"],
             ["--events-queue", "off"],
-            ["--frontend", "proxy"],
+            ["--frontend", "queue"],
         ];
         for flags in bad {
             assert!(parsed(&flags).is_err(), "{flags:?}");

@@ -7,3 +7,4 @@ pub mod kv;
 pub mod native;
 pub mod sockets;
 pub mod spiderq;
+mod tcp;

@@ -151,12 +151,15 @@ fn each_event_is_one_workers(stage: Option<Stage>) {
     for id in 1..=EVENTS {
         assert_eq!(value_of(&mut client, id), format!("value of {id}"));
     }
-    let stored: u64 = workers.into_iter().map(crate::stage::Worker::stop).sum();
-    assert_eq!(stored, EVENTS);
+    let ends: Vec<(u64, u64)> = workers.into_iter().map(crate::stage::Worker::end).collect();
+    let lost: u64 = ends.iter().map(|(_, lost)| lost).sum();
+    assert_eq!(ends.iter().map(|(stored, _)| stored).sum::<u64>(), EVENTS);
     let ran = std::fs::read_to_string(log).unwrap();
-    let mut ran: Vec<u64> = ran.lines().map(|line| line.parse().unwrap()).collect();
-    ran.sort_unstable();
-    assert_eq!(ran, (1..=EVENTS).collect::<Vec<_>>(), "a command ran twice, or not at all");
+    let ran: Vec<u64> = ran.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(ran.iter().collect::<BTreeSet<_>>().len() as u64, EVENTS, "a command did not run");
+    // Only a deadlock, which the database may see at any time, takes an event from the worker that has it; and that one says so.
+    assert_eq!(ran.len() as u64, EVENTS + lost, "a command ran twice");
+    assert!(lost == 0 || matches!(stage, Stage::MySql(_)));
     server.stop();
 }
 

@@ -126,24 +126,25 @@ fn a_server_that_is_killed_under_load_has_all_it_acknowledged(stage: Option<Stag
 }
 
 fn a_worker_outlives_its_server(stage: Option<Stage>) {
-    let Some(Stage::Embedded(folder)) = stage else { return };
+    let Some(Stage::Embedded(folder)) = &stage else { return };
     let data = folder.path().to_str().unwrap();
-    let server = Server::start_events(&["--data", data]);
-    let queue = server.events_queue().to_owned();
-    let port = &*queue;
-    let stage = Stage::embedded().unwrap();
-    let worker = stage.work(&server, &["--slots=2"]);
+    // A path is not given to anybody else meanwhile, as a port may be.
+    let queue = format!("ipc://{data}/queue");
+    let serve = ["--kv=off", "--publish=off", "--events=127.0.0.1:0", "--events-queue", &queue, "--data", data];
+    let server = Server::start_exactly(&serve);
+    let worker = stage.as_ref().unwrap().work(&server, &["--slots=2"]);
     let mut before = client(&server);
     let first = before.defer().unwrap();
     value_of(&mut before, first);
     server.signal(Signal::KILL);
     let _killed = server.wait();
-    let serve = ["--kv=off", "--publish=off", "--events=127.0.0.1:0", "--events-queue", port, "--data", data];
     let server = Server::start_exactly(&serve);
     let mut after = client(&server);
     let second = after.defer().unwrap();
     value_of(&mut after, second);
-    assert_eq!(worker.stop(), 2);
+    // The first value may have been stored without the worker hearing of it.
+    let (stored, lost) = worker.end();
+    assert!(stored + lost == 2 && stored >= 1, "stored {stored}, lost {lost}");
     server.stop();
 }
 

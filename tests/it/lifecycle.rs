@@ -41,7 +41,7 @@ fn bad_usage_is_one_line_and_status_2() {
 fn help_is_there_for_everything() {
     let commands =
         ["serve", "create-table", "delete-table", "tables", "set", "get", "delete", "touch", "watch", "stats"];
-    for command in commands.into_iter().chain(["ping"]) {
+    for command in commands.into_iter().chain(["ping", "worker"]) {
         let output = spindle(&[command, "--help"]);
         assert!(output.status.success() && !output.stdout.is_empty(), "{command} --help");
     }

@@ -88,11 +88,17 @@ impl Worker {
 
     /// Stops it as a service manager would; how many values it has stored.
     pub(crate) fn stop(self) -> u64 {
+        self.end().0
+    }
+
+    /// Stops it; how many values it has stored, and how many it has not, as far as it knows.
+    pub(crate) fn end(self) -> (u64, u64) {
         self.signal(Signal::TERM);
         let (status, printed) = self.wait();
         assert!(status.success(), "{status}: {printed}");
-        let stored = printed.strip_prefix("stored ").and_then(|rest| rest.split(',').next());
-        stored.unwrap().parse().unwrap()
+        let number =
+            |name: &str| printed.split(", ").find_map(|part| part.strip_prefix(name)).unwrap().parse().unwrap();
+        (number("stored "), number("lost "))
     }
 }
 

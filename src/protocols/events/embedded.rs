@@ -18,10 +18,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::serve::Ending;
 use super::store::Trouble;
 use crate::clock::wall_millis;
 use crate::limits::{ASK_BURST, ASK_NOW_MAX, EVENT_SWEEP, EVENT_TASKS_RETRY, STORE_ANSWER_MAX};
+use crate::protocols::tcp::Ending;
 use crate::store::{self, Moment, Value};
 use crate::tasks::{Ask, Delivery, Face, Outcome, QueueId, Request, Tasks, Ticket};
 

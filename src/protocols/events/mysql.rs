@@ -22,13 +22,14 @@ use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
 
 pub use link::{Address, NoAddress};
 pub use setup::Unfit;
 pub(super) use writers::Writers;
 
 use super::store::Trouble;
-use crate::limits::{EVENT_READERS, EVENTS_WAITING_MAX};
+use crate::limits::{EVENT_READERS, EVENTS_WAITING_MAX, STORE_ANSWER_MAX};
 use link::Link;
 use writers::Wish;
 
@@ -86,7 +87,9 @@ impl Database {
     /// Rows of one statement that changes nothing.
     async fn read(&self, statement: &str) -> Result<Vec<MySqlRow>, Trouble> {
         let Readers { address, places, idle } = &*self.readers;
-        let _place = places.acquire().await;
+        let Ok(_place) = timeout(STORE_ANSWER_MAX, places.acquire()).await else {
+            return Err(Trouble("the database does not answer those who have asked before".to_owned()));
+        };
         let kept = idle.lock().expect("no thread panics while it has this").pop();
         let mut link = kept.unwrap_or_else(|| Link::new(address));
         let rows = link.rows_afresh(AssertSqlSafe(statement)).await;

@@ -8,7 +8,7 @@
 //!
 //! What is not here: what is answered (`handle`), and from where (`embedded`, `mysql`).
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,11 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use rustix::process::{Resource, getrlimit};
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
 use super::embedded::{Embedded, Mailbox, Place};
@@ -32,15 +31,14 @@ use super::mysql::{Address, Database, Unfit, Writers};
 use super::patient::Patient;
 use super::store::Store;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_BYTES_MAX, EVENT_HEAD_TIME, LINGER};
-use crate::protocols::sockets::{BindError, ServeError};
+use crate::protocols::native::connections_max;
+use crate::protocols::sockets::ServeError;
+use crate::protocols::tcp::{Ending, listen};
 use crate::store;
 use crate::tasks::{Committer, Delivery, QueueId, Tasks};
 
 /// How long nothing is accepted when the system has no descriptor left.
 const RETRY: Duration = Duration::from_millis(20);
-
-/// How serving ends: well, or because the store has failed.
-pub(super) type Ending = Result<(), store::Error>;
 
 /// Why events cannot be served.
 #[derive(Debug, Error)]
@@ -58,6 +56,8 @@ impl From<io::Error> for Error {
         ServeError::from(error).into()
     }
 }
+
+pub use crate::protocols::tcp::Stopper;
 
 /// Where the events are.
 pub enum Source<'c> {
@@ -77,25 +77,13 @@ pub struct Events {
     pub address: SocketAddr,
 }
 
-/// Tells the thread to take no more requests, answer those that were taken, and end.
-#[derive(Clone, Debug)]
-pub struct Stopper(UnboundedSender<Ending>);
-
-impl Stopper {
-    /// Tells it. May be called from any thread, and more than once.
-    pub fn stop(&self) {
-        // It fails when the thread has ended already.
-        let _ended = self.0.send(Ok(()));
-    }
-}
-
 /// Listens at `address`, once the store is fit to be served.
 ///
 /// # Errors
 /// [`Error`] if the address cannot be had, the system has no descriptor left, or the database is not fit.
 pub fn bind(address: SocketAddr, source: Source<'_>) -> Result<Events, Error> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-    let listener = listen(&runtime, address).map_err(ServeError::from)?;
+    let listener = listen(&runtime, address, EVENT_BACKLOG).map_err(ServeError::from)?;
     let address = listener.local_addr()?;
     let (ending, endings) = unbounded_channel();
     let stopper = Stopper(ending.clone());
@@ -111,23 +99,6 @@ pub fn bind(address: SocketAddr, source: Source<'_>) -> Result<Events, Error> {
         }
     };
     Ok(Events { front: Front { runtime, listener, endings, backing }, stopper, address })
-}
-
-/// Listens also where connections of a server that has just ended are still remembered.
-fn listen(runtime: &Runtime, address: SocketAddr) -> Result<TcpListener, BindError> {
-    let _entered = runtime.enter();
-    let bound = || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(EVENT_BACKLOG)
-    };
-    let endpoint = address.to_string();
-    bound().map_err(|source: io::Error| match source.kind() {
-        ErrorKind::AddrInUse => BindError::InUse { endpoint },
-        ErrorKind::AddrNotAvailable => BindError::NoSuchAddress { endpoint },
-        _ => BindError::System { endpoint, source },
-    })
 }
 
 /// A store, and what it needs to run.
@@ -185,7 +156,7 @@ async fn serve(listener: TcpListener, mut endings: UnboundedReceiver<Ending>, ba
 
 /// Accepts connections as long as there are places for them.
 async fn accept(listener: TcpListener, router: Router, graceful: Arc<GracefulShutdown>) {
-    let places = Arc::new(Semaphore::new(connections_max()));
+    let places = Arc::new(Semaphore::new(connections_max(EVENT_CONNECTIONS_MAX)));
     let mut told = false;
     // It is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
@@ -219,10 +190,4 @@ async fn converse(stream: TcpStream, router: Router, watcher: Watcher) {
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!("a connection for events has ended: {error}");
     }
-}
-
-/// Connections at once: three quarters of the descriptors are left to others.
-fn connections_max() -> usize {
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(files / 4).unwrap_or(usize::MAX).clamp(1, EVENT_CONNECTIONS_MAX)
 }

@@ -31,6 +31,7 @@ use super::handle::{asked, reply};
 use super::wire::{AckWords, Decoded, Reply, decode};
 use crate::clock::{Clock, Now};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_TIME};
+use crate::protocols::tcp::Ending;
 use crate::store::{self, Moment, Value};
 use crate::tasks::{self, Family, Outcome, Payload};
 
@@ -58,9 +59,6 @@ pub(super) struct House {
     /// Where bytes go that nobody reads.
     pub(super) scrap: RefCell<Vec<u8>>,
 }
-
-/// Why the server ends: it was told to, or the store has failed.
-pub(super) type Ending = Result<(), store::Error>;
 
 impl House {
     /// The server ends.

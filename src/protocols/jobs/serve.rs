@@ -9,28 +9,30 @@
 //! What is not here: what is said (`conversation`), and how the committer is asked (`desk`).
 
 use std::cell::{Cell, RefCell};
-use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
-use super::conversation::{Ending, House, converse};
+use super::conversation::{House, converse};
 use super::desk::{Desk, Mailbox};
 use super::wire::AckWords;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX, JOB_ROOM_BYTES, LINGER};
 use crate::protocols::native::connections_max;
-use crate::protocols::sockets::{BindError, ServeError};
+use crate::protocols::sockets::ServeError;
+use crate::protocols::tcp::{Ending, listen};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Family, Tasks};
+
+pub use crate::protocols::tcp::Stopper;
 
 /// How often it is looked whether answers can still come.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -60,18 +62,6 @@ pub struct Jobs {
     pub address: SocketAddr,
 }
 
-/// Tells the thread to take no more requests, answer those that were taken, and end.
-#[derive(Clone, Debug)]
-pub struct Stopper(UnboundedSender<Ending>);
-
-impl Stopper {
-    /// Tells it. May be called from any thread, and more than once.
-    pub fn stop(&self) {
-        // It fails when the thread has ended already.
-        let _ended = self.0.send(Ok(()));
-    }
-}
-
 /// Listens, and has the committer deliver answers about the queues of `family` here.
 ///
 /// # Errors
@@ -81,7 +71,7 @@ pub fn bind(
     (committer, tasks, family): (&mut Committer, Tasks, Family),
 ) -> Result<Jobs, ServeError> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-    let listener = listen(&runtime, settings.address)?;
+    let listener = listen(&runtime, settings.address, JOB_BACKLOG)?;
     let address = listener.local_addr()?;
     let (ending, endings) = unbounded_channel();
     let stopper = Stopper(ending.clone());
@@ -90,23 +80,6 @@ pub fn bind(
     let settings = settings.clone();
     let front = Front { runtime, listener, ending, endings, deliveries, tasks, face, family, settings };
     Ok(Jobs { front, stopper, address })
-}
-
-/// Listens also where connections of a server that has just ended are still remembered.
-fn listen(runtime: &Runtime, address: SocketAddr) -> Result<TcpListener, BindError> {
-    let _entered = runtime.enter();
-    let bound = || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(JOB_BACKLOG)
-    };
-    let endpoint = address.to_string();
-    bound().map_err(|source: io::Error| match source.kind() {
-        ErrorKind::AddrInUse => BindError::InUse { endpoint },
-        ErrorKind::AddrNotAvailable => BindError::NoSuchAddress { endpoint },
-        _ => BindError::System { endpoint, source },
-    })
 }
 
 /// The face, ready to run.

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! claim ─► START TRANSACTION; SELECT id … WHERE value IS NULL LIMIT n FOR UPDATE SKIP LOCKED     nothing found: ROLLBACK
-//! store ─► UPDATE events SET value = … WHERE id = … AND value IS NULL     as many rows as there are values
+//! store ─► UPDATE events SET value = … WHERE id = … AND value IS NULL LIMIT n     as many rows as there are values
 //!          COMMIT
 //! ```
 //! Between the two the rows are locked: nobody else can claim them. If the worker dies its connection does too, and they are free. An
 //! event that has a value is never given another.
+//!
+//! Without an index each statement goes through the table from its beginning: LIMIT ends it at the last row that it is for.
 //!
 //! What is not here: where values come from, and how long to wait when nothing is pending.
 
@@ -22,7 +24,7 @@ use super::setup::{Unfit, prepare};
 use crate::limits::{TRANSACTION_JITTER, TRANSACTION_TRIES};
 use crate::protocols::events::chance::Chance;
 
-const ONE: &str = "UPDATE events SET value = ? WHERE id = ? AND value IS NULL";
+const ONE: &str = "UPDATE events SET value = ? WHERE id = ? AND value IS NULL LIMIT 1";
 
 /// Why nothing was claimed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -210,7 +212,7 @@ fn selection(most: usize, but: &[u64]) -> String {
 fn replacement(count: usize) -> String {
     let cases = " WHEN ? THEN ?".repeat(count);
     let places = vec!["?"; count].join(",");
-    format!("UPDATE events SET value = CASE id{cases} END WHERE id IN ({places}) AND value IS NULL")
+    format!("UPDATE events SET value = CASE id{cases} END WHERE id IN ({places}) AND value IS NULL LIMIT {count}")
 }
 
 #[cfg(test)]
@@ -226,7 +228,7 @@ mod tests {
         assert!(selection(2, &[7, 8]).contains(" AND id NOT IN (7,8) LIMIT 2 "));
         assert_eq!(
             replacement(2),
-            "UPDATE events SET value = CASE id WHEN ? THEN ? WHEN ? THEN ? END WHERE id IN (?,?) AND value IS NULL"
+            "UPDATE events SET value = CASE id WHEN ? THEN ? WHEN ? THEN ? END WHERE id IN (?,?) AND value IS NULL LIMIT 2"
         );
     }
 }
