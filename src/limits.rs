@@ -159,6 +159,9 @@ pub const TASK_VALUE_BYTES_MAX: usize = 16 << 20;
 /// they can be answered. A larger one closes its connection.
 pub const TASK_FRAME_BYTES_MAX: usize = TASK_VALUE_BYTES_MAX + (1 << 20);
 
+/// Bytes of a request for a job from which on room is made for all of it at once.
+pub const JOB_STEPS_BYTES: usize = 64 << 10;
+
 /// Replies of one turn of a connection from which on it gets fewer, in bytes.
 pub const LARGE_REPLIES_BYTES: u64 = 256 << 10;
 
@@ -332,9 +335,3 @@ pub const CLAIM_PAUSE: Duration = Duration::from_secs(1);
 
 /// See [`CLAIM_PAUSE`].
 pub const CLAIM_JITTER: Duration = Duration::from_millis(500);
-
-/// How long a slot of a worker leaves an event of a database to others for which it had no good value.
-pub const FAILED_EVENT_PAUSE: Duration = Duration::from_secs(10);
-
-/// Events that it leaves to others at once: they are named in each of its statements.
-pub const FAILED_EVENTS_MAX: usize = 100;

@@ -12,7 +12,7 @@ use super::{EVENTS_ENDPOINT, Failure};
 use crate::limits::CLAIM_MAX;
 use crate::protocols::events::mysql::Address;
 use crate::protocols::spiderq::client::{Disconnected, Error as ClientError};
-use crate::server::Signals;
+use crate::server::{Signals, raise_descriptor_limit};
 use crate::worker::{self, Command, Config, Error, Source, Totals};
 
 /// More than any host has use for.
@@ -79,6 +79,7 @@ impl From<Arguments> for Config {
 /// [`Failure`] if there is nothing to work on, or nobody takes the line.
 pub(super) fn run(arguments: Arguments, out: &mut impl Write) -> Result<(), Failure> {
     log_to_standard_error();
+    raise_descriptor_limit();
     let failed = |error: std::io::Error| Failure::Failed(format!("signals cannot be waited for: {error}"));
     let mut signals = Signals::new().map_err(failed)?;
     let running = worker::start(arguments.into()).map_err(|error| match error {

@@ -126,8 +126,8 @@ impl Committer {
     /// # Errors
     /// [`Error`] if something cannot be stored: whatever was not answered then may or may not be stored.
     pub fn run(self, mut now: impl FnMut() -> u64) -> Result<(), Error> {
-        while let Wait::Over(first) = self.wait(now())? {
-            self.step(first, now())?;
+        while let Wait::Over(first) = self.wait(&mut now)? {
+            self.step(first, &mut now)?;
         }
         let mut core = self.lock()?;
         if core.failed {
@@ -139,8 +139,10 @@ impl Committer {
     }
 
     /// One batch, with this message first.
-    fn step(&self, first: Option<Message>, now: u64) -> Result<(), Error> {
+    fn step(&self, first: Option<Message>, now: &mut dyn FnMut() -> u64) -> Result<(), Error> {
         let mut core = self.lock()?;
+        // Read when it is our turn: a lease begins when it is granted.
+        let now = now();
         core.sleeps_until = 0;
         let mut taken = Taken::default();
         let done = core.guarded(|core| {
@@ -155,21 +157,21 @@ impl Committer {
     /// One batch of these requests.
     #[cfg(test)]
     pub(super) fn batch(&mut self, asked: Vec<Ask>, now: u64) -> Result<(), Error> {
-        self.step(Some(Message::Asked(asked)), now)
+        self.step(Some(Message::Asked(asked)), &mut || now)
     }
 
     /// The same, of queues of families.
     #[cfg(test)]
     pub(super) fn batch_named(&mut self, asked: Vec<Ask<super::QueueName>>, now: u64) -> Result<(), Error> {
-        self.step(Some(Message::AskedNamed(asked)), now)
+        self.step(Some(Message::AskedNamed(asked)), &mut || now)
     }
 
     /// Waits for a message, or until there is something to do without one, and looks now and then whether the store still works.
-    fn wait(&self, now: u64) -> Result<Wait, Error> {
-        let wake = {
+    fn wait(&self, now: &mut dyn FnMut() -> u64) -> Result<Wait, Error> {
+        let (wake, now) = {
             let mut core = self.lock()?;
             core.sleeps_until = core.wake();
-            core.sleeps_until
+            (core.sleeps_until, now())
         };
         let due = wake != u64::MAX;
         let sleep = if due { Duration::from_millis(wake.saturating_sub(now).min(SLEEP_MAX)) } else { CHECK };

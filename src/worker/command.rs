@@ -22,6 +22,8 @@ use crate::threads;
 
 /// Bytes of the line that are kept: one more than the longest value has.
 const LINE_BYTES_MAX: usize = 4 * EVENT_VALUE_CHARS_MAX + 2;
+/// How often what it prints is read before its time is looked at.
+const READS_MAX: usize = 16;
 
 /// What is run for each event.
 #[derive(Clone, Debug)]
@@ -140,10 +142,11 @@ impl Running {
         }
     }
 
-    /// Reads what is there.
+    /// Reads what is there; of a command that prints faster than it is read a part, so that its time is looked at meanwhile.
     fn read(&mut self) -> io::Result<()> {
         let mut bytes = [0; 4_096];
-        while let Some(output) = &mut self.output {
+        for _ in 0..READS_MAX {
+            let Some(output) = &mut self.output else { break };
             match output.read(&mut bytes) {
                 Ok(0) => self.output = None,
                 Ok(length) => self.line.take(bytes.get(..length).unwrap_or_default()),

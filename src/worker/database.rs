@@ -1,31 +1,33 @@
 //! A slot that works off a database: it claims some events, stores their values and commits, in one transaction.
 //!
-//! An event for which there was no good value is pending again at once. It would be the first that is found again, before all others: so
-//! for a while this slot asks for those that are not.
+//! An event for which there was no good value is pending again at once, and would be the first that is found again, before all others:
+//! so the slot goes on behind it, and begins again from the front when it finds nothing more.
 //!
 //! What is not here: the statements (`protocols::events`).
 
-use std::collections::VecDeque;
-
 use super::{Notice, PAUSE, Shop};
-use crate::clock::{Clock, Now};
-use crate::limits::{CLAIM_JITTER, CLAIM_PAUSE, FAILED_EVENT_PAUSE, FAILED_EVENTS_MAX};
+use crate::limits::{CLAIM_JITTER, CLAIM_PAUSE};
 use crate::protocols::events::mysql::claims::{Claims, Stored};
 
 /// Works until it is told to stop.
 pub(super) fn work(shop: &Shop, mut claims: Claims) {
     let mut notice = Notice::default();
-    let mut failed = Failed { clock: Clock::start(), events: VecDeque::new() };
+    // Behind this event it is looked next; 0: from the front.
+    let mut after = 0;
     while !shop.stopper.is_told() {
-        match claims.claim(shop.config.claim, &failed.recent()) {
+        match claims.claim(shop.config.claim, after) {
             Ok(ids) if ids.is_empty() => {
                 notice.back();
+                after = 0;
                 shop.pause(CLAIM_PAUSE, CLAIM_JITTER);
             }
             Ok(ids) => {
                 notice.back();
-                let values = values(shop, &ids, &mut failed);
-                store(shop, &mut claims, values);
+                let values = values(shop, &ids, &mut after);
+                if !store(shop, &mut claims, &values) {
+                    after = values.iter().map(|(id, _)| *id).fold(after, u64::max);
+                    shop.pause(PAUSE, PAUSE);
+                }
             }
             Err(error) => {
                 notice.gone(&error.to_string());
@@ -37,7 +39,7 @@ pub(super) fn work(shop: &Shop, mut claims: Claims) {
 }
 
 /// The values of those that get a good one. When it is told to stop the rest is left out.
-fn values(shop: &Shop, ids: &[u64], failed: &mut Failed) -> Vec<(u64, String)> {
+fn values(shop: &Shop, ids: &[u64], after: &mut u64) -> Vec<(u64, String)> {
     let mut values = Vec::with_capacity(ids.len());
     for &id in ids {
         if shop.config.command.is_some() && shop.stopper.is_told() {
@@ -47,41 +49,28 @@ fn values(shop: &Shop, ids: &[u64], failed: &mut Failed) -> Vec<(u64, String)> {
             Ok(value) => values.push((id, value)),
             Err(why) => {
                 shop.given_back(id, &why);
-                failed.push(id);
+                *after = id.max(*after);
             }
         }
     }
     values
 }
 
-fn store(shop: &Shop, claims: &mut Claims, values: Vec<(u64, String)>) {
-    match claims.store(&values) {
-        Stored::Done => values.iter().for_each(|(id, value)| shop.stored(*id, value)),
-        Stored::Lost(why) => values.iter().for_each(|(id, _)| shop.lost(*id, &why)),
+/// Whether they are stored, or may be.
+fn store(shop: &Shop, claims: &mut Claims, values: &[(u64, String)]) -> bool {
+    match claims.store(values) {
+        Stored::Done => {
+            values.iter().for_each(|(id, value)| shop.stored(*id, value));
+            true
+        }
+        Stored::Lost(why) => {
+            values.iter().for_each(|(id, _)| shop.lost(*id, &why));
+            false
+        }
         Stored::Unknown(why) => {
             let why = format!("the database went away while it committed: {why}");
             values.iter().for_each(|(id, _)| shop.lost(*id, &why));
+            false
         }
-    }
-}
-
-/// Events that have failed lately, and until when they are left to others.
-struct Failed {
-    clock: Clock,
-    events: VecDeque<(u64, Now)>,
-}
-
-impl Failed {
-    fn push(&mut self, id: u64) {
-        self.events.push_back((id, self.clock.now().after(FAILED_EVENT_PAUSE)));
-        if self.events.len() > FAILED_EVENTS_MAX {
-            self.events.pop_front();
-        }
-    }
-
-    fn recent(&mut self) -> Vec<u64> {
-        let now = self.clock.now();
-        while self.events.pop_front_if(|(_, until)| *until <= now).is_some() {}
-        self.events.iter().map(|(id, _)| *id).collect()
     }
 }

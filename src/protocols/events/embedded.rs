@@ -19,8 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::store::Trouble;
-use crate::clock::wall_millis;
-use crate::limits::{ASK_BURST, ASK_NOW_MAX, EVENT_SWEEP, EVENT_TASKS_RETRY, STORE_ANSWER_MAX};
+use crate::limits::{ASK_BURST, EVENT_SWEEP, EVENT_TASKS_RETRY, STORE_ANSWER_MAX};
 use crate::protocols::tcp::Ending;
 use crate::store::{self, Moment, Value};
 use crate::tasks::{Ask, Delivery, Face, Outcome, QueueId, Request, Tasks, Ticket};
@@ -123,25 +122,18 @@ impl Embedded {
         trouble
     }
 
-    /// Hands over each burst, for ever. A small one is committed here if nothing else is to do.
+    /// Hands over each burst, for ever. Nothing is committed here: whoever asks how it stands is answered also while the disk is not.
     pub(super) async fn hand_over(self) {
-        let Place { tasks, face, .. } = &self.0.place;
+        let Place { tasks, .. } = &self.0.place;
         loop {
             self.0.bell.notified().await;
             while tasks.is_full() {
                 sleep(EVENT_TASKS_RETRY).await;
             }
             let mut burst = std::mem::take(&mut *lock(&self.0.burst));
-            while burst.len() > ASK_NOW_MAX.min(ASK_BURST) {
+            while !burst.is_empty() {
                 let rest = burst.split_off(burst.len().min(ASK_BURST));
                 tasks.ask(std::mem::replace(&mut burst, rest));
-            }
-            if burst.is_empty() {
-                continue;
-            }
-            match tasks.ask_now(*face, burst, wall_millis()) {
-                Ok(own) => own.into_iter().for_each(|delivery| self.hear(delivery)),
-                Err(error) => drop(self.fail(error)),
             }
         }
     }

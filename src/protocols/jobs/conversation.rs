@@ -30,7 +30,7 @@ use super::desk::{Answer, Desk};
 use super::handle::{asked, reply};
 use super::wire::{AckWords, Decoded, Reply, decode};
 use crate::clock::{Clock, Now};
-use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_TIME};
+use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
 use crate::protocols::tcp::Ending;
 use crate::store::{self, Moment, Value};
 use crate::tasks::{self, Family, Outcome, Payload};
@@ -138,14 +138,15 @@ impl<'h> Conversation<'h> {
         }
     }
 
-    /// Makes room for some of the bytes that are missing, at most four times what has come, and waits until that may be had.
+    /// Makes room for some of the bytes that are missing, at most four times what has come, and waits until that may be had. Who has
+    /// much already takes all the rest at once: nobody who holds much waits for more.
     async fn make_room(&self, inbox: &mut Inbox<'h>, missing: usize) {
         let (length, wanted) = (inbox.bytes.len(), missing + BEHIND);
         let spare = inbox.bytes.capacity() - length;
         if length == 0 && spare == 0 {
             inbox.bytes.reserve_exact(JOB_BUFFER_BYTES);
         } else if spare < wanted && (spare < length || spare >= missing) {
-            let more = wanted.min(3 * length);
+            let more = if length < JOB_STEPS_BYTES { wanted.min(3 * length) } else { wanted };
             let bytes = u32::try_from(more).unwrap_or(u32::MAX);
             // It is never closed.
             let Ok(permit) = self.house.coming.acquire_many(bytes).await else { return };

@@ -19,8 +19,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
-use crate::clock::wall_millis;
-use crate::limits::{ASK_BURST, ASK_BURST_BYTES, JOBS_NOW_MAX};
+use crate::clock::{Clock, Now, wall_millis};
+use crate::limits::{ASK_BURST, ASK_BURST_BYTES, JOBS_NOW_MAX, SLOW_COMMIT, SLOW_DISK_PAUSE};
 use crate::store::{self, Moment};
 use crate::tasks::{Ask, Delivery, Face, Outcome, QueueName, Request, Tasks, Ticket};
 
@@ -55,6 +55,9 @@ pub(super) struct Desk {
     /// What is to be asked next, and how many bytes that has.
     burst: RefCell<Vec<Ask<QueueName>>>,
     burst_bytes: Cell<usize>,
+    clock: Clock,
+    /// Until then nothing is committed here.
+    not_before: Cell<Now>,
     /// Rung when there is a burst.
     bell: Notify,
 }
@@ -62,7 +65,8 @@ pub(super) struct Desk {
 impl Desk {
     pub(super) fn new(tasks: Tasks, face: usize) -> Self {
         let (waiting, burst, burst_bytes) = (RefCell::default(), RefCell::default(), Cell::default());
-        Self { tasks, face, waiting, burst, burst_bytes, bell: Notify::new() }
+        let (clock, not_before) = (Clock::start(), Cell::new(Now::from_nanos(0)));
+        Self { tasks, face, waiting, burst, burst_bytes, clock, not_before, bell: Notify::new() }
     }
 
     /// The handle that asks.
@@ -102,7 +106,8 @@ impl Desk {
             while self.tasks.is_full() {
                 sleep(RETRY).await;
             }
-            if self.burst.borrow().len() > JOBS_NOW_MAX {
+            let start = self.clock.now();
+            if self.burst.borrow().len() > JOBS_NOW_MAX || start < self.not_before.get() {
                 self.hand_over_now();
                 continue;
             }
@@ -112,6 +117,10 @@ impl Desk {
                 && let Some(delivery) = self.tasks.ask_named_now(self.face, burst, wall_millis())?
             {
                 self.hear(delivery);
+            }
+            let end = self.clock.now();
+            if start.after(SLOW_COMMIT) < end {
+                self.not_before.set(end.after(SLOW_DISK_PAUSE));
             }
         }
     }

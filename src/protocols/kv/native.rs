@@ -78,12 +78,18 @@ impl NativeWorker {
             self.show();
         }
         // What has come until now is answered.
+        let end = clock.now().after(LINGER);
         self.peers.wait(Some(Duration::ZERO), || clock.now());
         self.serve(&context, &mut sampler);
+        self.peers.stop_receiving();
+        while self.peers.has_backlog() && clock.now() < end {
+            self.peers.wait(Some(Duration::ZERO), || clock.now());
+            self.serve(&context, &mut sampler);
+        }
         self.peers.part_all();
-        let end = clock.now().after(LINGER);
         while !self.peers.is_empty() && clock.now() < end {
-            self.peers.wait(Some(LINGER), || clock.now());
+            let left = Duration::from_nanos(end.nanos().saturating_sub(clock.now().nanos()));
+            self.peers.wait(Some(left), || clock.now());
             self.serve(&context, &mut sampler);
         }
     }
@@ -112,9 +118,8 @@ impl NativeWorker {
             peers.flush();
         }
         while peers.drained().is_some() {}
-        while peers.gone().is_some() {
-            entrance.left();
-        }
+        while peers.gone().is_some() {}
+        entrance.left(peers.closed());
     }
 
     fn show(&self) {

@@ -47,10 +47,12 @@ impl Entrance {
         self.receiver.try_recv().ok()
     }
 
-    /// A connection that came this way is gone.
-    pub fn left(&self) {
-        // Relaxed: it only weighs who gets the next one.
-        self.count.fetch_sub(1, Ordering::Relaxed);
+    /// So many connections that came this way are closed.
+    pub fn left(&self, closed: usize) {
+        if closed > 0 {
+            // Relaxed: it only weighs who gets the next one.
+            self.count.fetch_sub(closed, Ordering::Relaxed);
+        }
     }
 
     /// Connections that came this way and are not gone.

@@ -30,9 +30,9 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// What lies in it, in bytes.
-    pub(super) fn len(&self) -> usize {
-        self.bytes.len()
+    /// What it takes in memory, in bytes.
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -75,8 +75,13 @@ impl Inbox {
             self.bytes.drain(..self.used);
             self.used = 0;
         }
-        if self.bytes.is_empty() && self.bytes.capacity() > BUFFER_KEPT_BYTES {
-            self.bytes = Vec::new();
-        }
+        give_back(&mut self.bytes);
+    }
+}
+
+/// Gives back the room that something large has left behind.
+pub(super) fn give_back(bytes: &mut Vec<u8>) {
+    if bytes.capacity() > BUFFER_KEPT_BYTES.max(4 * bytes.len()) {
+        bytes.shrink_to(BUFFER_KEPT_BYTES);
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use crate::limits::BUFFER_KEPT_BYTES;
+use super::inbox::give_back;
 use crate::zmtp::{encode_frame, encode_frame_header};
 
 /// What is to be sent.
@@ -68,6 +68,11 @@ impl Outbox {
         assert_eq!(self.bytes.len(), end, "a frame has the length that its header says");
     }
 
+    /// What it takes in memory, in bytes.
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// For what `zmtp` itself has to say.
     pub(super) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
@@ -99,12 +104,10 @@ impl Outbox {
 
     /// Keeps neither what was sent nor, after something large, the room for it.
     fn compact(&mut self) {
-        if self.is_empty() {
-            self.taken = 0;
-            if self.bytes.capacity() > BUFFER_KEPT_BYTES { self.bytes = Vec::new() } else { self.bytes.clear() }
-        } else if self.taken > self.bytes.len() / 2 {
+        if self.taken > self.bytes.len() / 2 {
             self.bytes.drain(..self.taken);
             self.taken = 0;
+            give_back(&mut self.bytes);
         }
     }
 }

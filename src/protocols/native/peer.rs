@@ -112,7 +112,7 @@ impl<S> Peer<S> {
 
     /// What it takes in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.inbox.len() + self.outbox.len()
+        self.inbox.capacity() + self.outbox.capacity()
     }
 
     /// Receives what is there, if any is expected, and cuts it into at most `most` messages. What is left is to be kept with

@@ -70,6 +70,10 @@ pub struct Peers<S> {
     /// What the clock read last.
     now: Now,
     connections_max: usize,
+    /// Nothing is received any more.
+    deaf: bool,
+    /// Connections that were closed since somebody last asked.
+    closed: usize,
     peers: Slab<Peer<S>>,
     generation: u32,
     /// Who has to be through with the handshake, or gone, and when.
@@ -106,6 +110,8 @@ impl<S: Default> Peers<S> {
             gate: Gate::default(),
             now: Now::from_nanos(0),
             connections_max: connections_max(CONNECTIONS_MAX),
+            deaf: false,
+            closed: 0,
             peers: Slab::new(),
             generation: 0,
             deadlines: VecDeque::new(),
@@ -141,6 +147,8 @@ impl<S: Default> Peers<S> {
             entry.insert(peer);
             self.deadlines.push_back((deadline, id));
             self.touch(id);
+        } else {
+            self.closed += 1;
         }
     }
 
@@ -212,10 +220,12 @@ impl<S: Default> Peers<S> {
             self.forget(id);
             return;
         }
+        let has_input = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+            && (!self.deaf || peer.is_parting());
         if flags.contains(epoll::EventFlags::OUT) {
             self.touch(id);
         }
-        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+        if has_input {
             self.turns.push_back(id);
         }
     }
@@ -393,6 +403,7 @@ impl<S: Default> Peers<S> {
         }
         let peer = self.peers.remove(id.slot as usize);
         self.bytes -= peer.counted;
+        self.closed += 1;
         if !peer.is_parting() {
             self.gone.push(Gone { id, state: peer.state, sent: peer.outbox.sent() });
         }
@@ -428,6 +439,22 @@ impl<S: Default> Peers<S> {
     /// What the system has not taken of what goes to anybody is not sent.
     pub fn discard_all(&mut self) {
         self.peers.iter_mut().for_each(|(_, peer)| peer.discard());
+    }
+
+    /// Receives no more. What was received before still has its turns.
+    pub fn stop_receiving(&mut self) {
+        self.deaf = true;
+    }
+
+    /// Whether something was received that was not taken.
+    #[must_use]
+    pub fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// How many connections have been closed since this was asked last.
+    pub fn closed(&mut self) -> usize {
+        std::mem::take(&mut self.closed)
     }
 
     /// Closes a connection at once.

@@ -160,7 +160,13 @@ impl Front {
         self.peers.wait(Some(Duration::ZERO), || clock.now());
         self.take();
         self.desk.ask();
+        self.peers.stop_receiving();
         let end = clock.now().after(LINGER);
+        while self.peers.has_backlog() && clock.now() < end {
+            self.answer_and_settle()?;
+            self.take();
+            self.desk.ask();
+        }
         while !(self.is_all_answered() && self.peers.is_all_sent()) && clock.now() < end {
             self.answer_and_settle()?;
         }
@@ -172,7 +178,6 @@ impl Front {
         while !self.desk.is_empty() {
             self.answer_and_settle()?;
         }
-        let end = clock.now().after(LINGER);
         while !self.peers.is_empty() && clock.now() < end {
             self.peers.wait(Some(RETRY), || clock.now());
             while self.peers.receive(|_| 1, |_, _, _, _, _| {}).is_some() {}
@@ -314,7 +319,7 @@ impl Front {
         if after > 0 && before == 0 {
             self.late.push(peer);
         }
-        if after > CLIENT_BYTES_DEFAULT || self.letters_bytes > HELD_BYTES_MAX {
+        if after > CLIENT_BYTES_DEFAULT || after > 0 && self.letters_bytes > HELD_BYTES_MAX {
             tracing::warn!(
                 "a client that does not read has {after} bytes of answers waiting: its connection is closed"
             );

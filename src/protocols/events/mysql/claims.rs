@@ -75,14 +75,14 @@ impl Claims {
         self.retries
     }
 
-    /// Claims up to so many pending events but for these. They are held until [`Claims::store`] or [`Claims::give_back`]; none: nothing
+    /// Claims up to so many pending events with ids above `after`. They are held until [`Claims::store`] or [`Claims::give_back`]; none: nothing
     /// is held.
     ///
     /// # Errors
     /// [`Unclaimed`] if the database does not answer, or refuses. Nothing is held then.
-    pub fn claim(&mut self, most: usize, but: &[u64]) -> Result<Vec<u64>, Unclaimed> {
+    pub fn claim(&mut self, most: usize, after: u64) -> Result<Vec<u64>, Unclaimed> {
         let Self { runtime, link, chance, retries } = self;
-        let text = selection(most, but);
+        let text = selection(most, after);
         runtime.block_on(async {
             let mut tries = 1;
             loop {
@@ -197,12 +197,11 @@ async fn store(link: &mut Link, values: &[(u64, String)]) -> Result<(), Stopped>
     }
 }
 
-/// Locks up to so many pending events, but for these.
-fn selection(most: usize, but: &[u64]) -> String {
+/// Locks up to so many pending events with ids above `after`.
+fn selection(most: usize, after: u64) -> String {
     let mut text = "START TRANSACTION; SELECT id FROM events WHERE value IS NULL".to_owned();
-    if !but.is_empty() {
-        let but: Vec<String> = but.iter().map(u64::to_string).collect();
-        let _infallible = write!(text, " AND id NOT IN ({})", but.join(","));
+    if after > 0 {
+        let _infallible = write!(text, " AND id > {after}");
     }
     let _infallible = write!(text, " LIMIT {most} FOR UPDATE SKIP LOCKED");
     text
@@ -222,10 +221,10 @@ mod tests {
     #[test]
     fn statements_are_those_of_the_specification() {
         assert_eq!(
-            selection(1, &[]),
+            selection(1, 0),
             "START TRANSACTION; SELECT id FROM events WHERE value IS NULL LIMIT 1 FOR UPDATE SKIP LOCKED"
         );
-        assert!(selection(2, &[7, 8]).contains(" AND id NOT IN (7,8) LIMIT 2 "));
+        assert!(selection(2, 7).contains(" AND id > 7 LIMIT 2 "));
         assert_eq!(
             replacement(2),
             "UPDATE events SET value = CASE id WHEN ? THEN ? WHEN ? THEN ? END WHERE id IN (?,?) AND value IS NULL LIMIT 2"

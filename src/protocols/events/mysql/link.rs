@@ -20,6 +20,15 @@ const DEADLOCK: u16 = 1213;
 /// What it calls a statement that has waited for a lock for too long.
 const LOCK_WAIT: u16 = 1205;
 
+/// What it says before it closes a connection: that has been idle, …
+const IDLE: u16 = 4031;
+/// … since it ends itself, …
+const SHUTDOWN: u16 = 1053;
+/// … since somebody has told it to, …
+const KILLED: u16 = 1927;
+/// … or since nothing has come for too long.
+const INTERRUPTED: u16 = 1159;
+
 /// Where a database is, and as whom to use it.
 #[derive(Clone)]
 pub struct Address(Arc<MySqlConnectOptions>);
@@ -74,6 +83,7 @@ impl Failure {
         let number = refusal.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number);
         match number {
             Some(DEADLOCK | LOCK_WAIT) => Self::Again(refusal.to_string()),
+            Some(IDLE | SHUTDOWN | KILLED | INTERRUPTED) => Self::Silent(refusal.to_string()),
             _ => Self::Refused(refusal.to_string()),
         }
     }
