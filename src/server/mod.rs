@@ -3,11 +3,12 @@
 //! ```text
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, kv::serve::bind                                  │
-//!                              │ threads: expiry, reaper, publisher, kv-worker-i, kv-queue       │
+//!                              │ threads: expiry, reaper, publisher, kv-worker-i, and kv-queue,  │
+//!                              │ or, where workers have the connections, kv-accept               │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
 //!                              └ spiderq, jobs-io, events-io and events-queue                    │
 //!     these four answer what was taken, then the committer has all on disk ◄─────────────────────┤
-//!     kv-queue answers what was taken and ends the workers ◄─────────────────────────────────────┤
+//!     kv-queue answers what was taken and ends the workers, or these do and end ◄────────────────┤
 //!     tables close: expiry and reaper end, the publisher when all is announced ◄─────────────────┤
 //!     sockets send what they still hold, up to 5 s ◄─────────────────────────────────────────────┘
 //! ```
@@ -179,12 +180,12 @@ pub struct Running {
     jobs: Option<SocketAddr>,
     events: Option<SocketAddr>,
     events_queue: Option<String>,
-    /// Of `kv-queue`, `spiderq` and `events-queue`.
+    /// Of `kv-queue` or of `kv-accept` and the workers, of `spiderq` and `events-queue`.
     stoppers: Vec<Stopper>,
     jobs_stopper: Option<jobs::Stopper>,
     events_stopper: Option<events::Stopper>,
     tables: Tables,
-    /// `kv-queue` and the workers: they end when the queue is told to stop.
+    /// `kv-queue` and the workers, which end when the queue is told to stop; or `kv-accept` and the workers.
     frontend: Vec<JoinHandle<()>>,
     /// `publisher`, `expiry` and `reaper`: they end when the tables are closed.
     backstage: Vec<JoinHandle<()>>,
@@ -245,11 +246,12 @@ fn start_with(config: Config, terminated: Box<dyn Fn() + Send>) -> Result<Runnin
     running.start_backstage("expiry", move || expiry.run(|| clock.now()))?;
     running.start_backstage("reaper", move || reaper.run(|| clock.now()))?;
     running.start_frontend(kv, &settings.worker_cores)?;
-    if let Some(tasks) = tasks {
-        running.start_tasks(tasks)?;
-    }
+    // Events come first: they hold a handle to the tasks, and the committer ends when nobody has one, also if something cannot start.
     if let Some(events) = events {
         running.start_events(events)?;
+    }
+    if let Some(tasks) = tasks {
+        running.start_tasks(tasks)?;
     }
     Ok(running)
 }

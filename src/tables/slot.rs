@@ -43,7 +43,7 @@
 
 mod cell;
 mod entry;
-#[cfg(all(test, loom))]
+#[cfg(all(test, feature = "slot-model"))]
 mod model;
 mod sync;
 
@@ -80,7 +80,7 @@ const NO_TIMER: u32 = u32::MAX;
 
 const _: () = assert!(KEY_BYTES_MAX <= u8::MAX as usize);
 const _: () = assert!(align_of::<Entry>() > TAG);
-#[cfg(not(loom))]
+#[cfg(not(all(test, feature = "slot-model")))]
 const _: () = assert!(SLOT_HEADER_BYTES == 32);
 
 /// One element's place. The key's bytes follow the header in the same allocation.

@@ -73,9 +73,11 @@ impl NativeWorker {
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         while !self.stopper.is_told() {
             self.peers.wait(None, || clock.now());
+            self.kitchen.tally.busy.begin(self.peers.now().nanos());
             self.let_in();
             self.serve(&context, &mut sampler);
             self.show();
+            self.kitchen.tally.busy.end(clock.now().nanos());
         }
         // What has come until now is answered.
         let end = clock.now().after(LINGER);
@@ -125,6 +127,7 @@ impl NativeWorker {
     fn show(&self) {
         self.kitchen.clients.clients.set(self.peers.len() as u64);
         self.kitchen.clients.held_bytes.set(self.peers.bytes());
+        self.kitchen.clients.cut_off.set(self.peers.cut());
     }
 }
 
@@ -139,10 +142,8 @@ impl Kitchen {
     ) {
         let Self { session, clock, value_max, tally, clients, .. } = self;
         clients.requests.add(messages.len() as u64);
-        let now = clock.now();
-        tally.busy.begin(now.nanos());
         let desk = Desk { clock: *clock, value_max: *value_max, tally, context };
-        let mut batch = session.batch(now);
+        let mut batch = session.batch(clock.now());
         let mut messages = messages.iter(bytes);
         loop {
             let mut few = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
@@ -159,19 +160,14 @@ impl Kitchen {
             for parts in letters.iter().flatten() {
                 while desk.answer(parts, &mut batch, sampler, |frame, more| outbox.push(frame, more)) == Err(Busy) {
                     drop(batch);
-                    tally.busy.end(clock.now().nanos());
                     session.wait();
-                    let now = clock.now();
-                    tally.busy.begin(now.nanos());
-                    batch = session.batch(now);
+                    batch = session.batch(clock.now());
                 }
             }
             if count < LOOK_AHEAD {
                 break;
             }
         }
-        drop(batch);
-        tally.busy.end(clock.now().nanos());
     }
 }
 

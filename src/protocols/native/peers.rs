@@ -74,6 +74,8 @@ pub struct Peers<S> {
     deaf: bool,
     /// Connections that were closed since somebody last asked.
     closed: usize,
+    /// Connections that were closed since all together took too much.
+    cut: u64,
     peers: Slab<Peer<S>>,
     generation: u32,
     /// Who has to be through with the handshake, or gone, and when.
@@ -112,6 +114,7 @@ impl<S: Default> Peers<S> {
             connections_max: connections_max(CONNECTIONS_MAX),
             deaf: false,
             closed: 0,
+            cut: 0,
             peers: Slab::new(),
             generation: 0,
             deadlines: VecDeque::new(),
@@ -174,6 +177,12 @@ impl<S: Default> Peers<S> {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes as u64
+    }
+
+    /// How many connections were closed, ever, since all together took too much.
+    #[must_use]
+    pub fn cut(&self) -> u64 {
+        self.cut
     }
 
     // ------------------------------------------------------------------------------------------------------- waiting
@@ -473,6 +482,7 @@ impl<S: Default> Peers<S> {
             peer.counted
         );
         let id = PeerId::new(slot, peer.generation);
+        self.cut += 1;
         self.forget(id);
         true
     }

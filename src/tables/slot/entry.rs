@@ -148,7 +148,7 @@ impl<'g> EntryRef<'g> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(feature = "slot-model")))]
 mod tests {
     use super::*;
 
