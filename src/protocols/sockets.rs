@@ -34,6 +34,7 @@ pub use link::{Link, Mark, Progress};
 pub use meter::Meter;
 pub use parcel::Parcel;
 pub use stop::{ServeError, Stopper};
+pub(crate) use wait::timespec;
 pub use wait::{Bell, wait};
 
 use crate::limits::{ACCEPT_BACKLOG, FRAME_BYTES_MAX};

@@ -1,16 +1,20 @@
-//! What the faces over plain TCP share: how they listen, and how they are told to end.
+//! What the faces over plain TCP share: how they listen, how answers come back to who waits for them, and how they are told to end.
 //!
 //! What is not here: what is said over the connections.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use slab::Slab;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 
 use super::sockets::BindError;
-use crate::store;
+use crate::store::{self, Moment};
+use crate::tasks::{Delivery, Face, Outcome};
 
 /// How serving ends: well, or because the store has failed.
 pub(super) type Ending = Result<(), store::Error>;
@@ -24,6 +28,48 @@ impl Stopper {
     pub fn stop(&self) {
         // It fails when the thread has ended already.
         let _ended = self.0.send(Ok(()));
+    }
+}
+
+/// The committer's end. There are never more answers in it than requests wait.
+pub(super) struct Mailbox(pub(super) UnboundedSender<Delivery>);
+
+impl Face for Mailbox {
+    fn deliver(&self, delivery: Delivery) {
+        // The face outlives the committer; if it has failed, the process is about to end.
+        let _failed = self.0.send(delivery);
+    }
+}
+
+/// What is answered.
+pub(super) struct Answer {
+    pub(super) outcome: Outcome,
+    /// The store before the batch, if the answer refers to it.
+    pub(super) before: Option<Arc<dyn Moment>>,
+}
+
+/// Who waits for which answer, by the number of the ticket.
+#[derive(Default)]
+pub(super) struct Waiting(Slab<oneshot::Sender<Answer>>);
+
+impl Waiting {
+    /// The number of a ticket whose answer nobody hears.
+    pub(super) const NOBODY: u64 = u64::MAX;
+
+    /// One who waits: the number, and where the answer comes. Nothing comes if the committer has failed.
+    pub(super) fn add(&mut self) -> (u64, oneshot::Receiver<Answer>) {
+        let (sender, answer) = oneshot::channel();
+        (self.0.insert(sender) as u64, answer)
+    }
+
+    /// Hands out answers.
+    pub(super) fn hear(&mut self, Delivery { answers, before }: Delivery) {
+        for (number, outcome) in answers.into_iter().filter(|(number, _)| *number != Self::NOBODY) {
+            let number = usize::try_from(number).expect("a ticket is a place in the slab");
+            let before = outcome.payload().and(before.clone());
+            // Who has gone meanwhile hears nothing.
+            let _gone = self.0.remove(number).send(Answer { outcome, before });
+        }
     }
 }
 

@@ -19,7 +19,8 @@ use parking_lot::Mutex;
 use super::committer::Core;
 use super::figures::Figures;
 use super::{Delivery, QueueId, QueueName, Request, Ticket};
-use crate::limits::{ASKED_BYTES_MAX, ASKED_MAX};
+use crate::clock::Now;
+use crate::limits::{ASKED_BYTES_MAX, ASKED_MAX, SLOW_COMMIT, SLOW_DISK_PAUSE};
 use crate::store::{Error, Watch};
 
 /// What comes in.
@@ -82,6 +83,33 @@ impl Shared {
         self.asked_bytes.fetch_sub(bytes, Ordering::Relaxed);
         // Release: pairs with the Acquire in `ask_now`, which then finds everything delivered.
         self.handed_over.fetch_sub(messages, Ordering::Release);
+    }
+}
+
+/// Keeps a face from committing itself for a while after that has taken long: on a slow disk it has to go on answering.
+#[derive(Clone, Copy, Debug)]
+pub struct Brake {
+    not_before: Now,
+}
+
+impl Default for Brake {
+    fn default() -> Self {
+        Self { not_before: Now::from_nanos(0) }
+    }
+}
+
+impl Brake {
+    /// Whether the face is to hand over what it asks.
+    #[must_use]
+    pub fn is_on(self, now: Now) -> bool {
+        now < self.not_before
+    }
+
+    /// It has committed from `start` to `end`.
+    pub fn note(&mut self, start: Now, end: Now) {
+        if start.after(SLOW_COMMIT) < end {
+            self.not_before = end.after(SLOW_DISK_PAUSE);
+        }
     }
 }
 

@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 pub use committer::{Committer, open};
 pub use figures::{FamilyFigures, Figures, QueueFigures};
-pub use inbox::{Ask, Tasks};
+pub use inbox::{Ask, Brake, Tasks};
 pub use order::{End, Order, Settlement};
 pub use record::Damaged;
 

@@ -13,33 +13,15 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use slab::Slab;
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::store::Trouble;
 use crate::limits::{ASK_BURST, EVENT_SWEEP, EVENT_TASKS_RETRY, STORE_ANSWER_MAX};
-use crate::protocols::tcp::Ending;
-use crate::store::{self, Moment, Value};
-use crate::tasks::{Ask, Delivery, Face, Outcome, QueueId, Request, Tasks, Ticket};
-
-/// The committer's end. There are never more answers in it than requests wait.
-pub(super) struct Mailbox(pub(super) UnboundedSender<Delivery>);
-
-impl Face for Mailbox {
-    fn deliver(&self, delivery: Delivery) {
-        // The face outlives the committer; if it has failed, the process is about to end.
-        let _failed = self.0.send(delivery);
-    }
-}
-
-/// What is answered.
-struct Answer {
-    outcome: Outcome,
-    /// The store before the batch, if the answer refers to it.
-    before: Option<Arc<dyn Moment>>,
-}
+use crate::protocols::tcp::{Answer, Ending, Waiting};
+use crate::store::{self, Value};
+use crate::tasks::{Ask, Delivery, Outcome, QueueId, Request, Tasks, Ticket};
 
 /// Where the queue is, and which face asks.
 pub(super) struct Place {
@@ -54,8 +36,7 @@ pub(super) struct Embedded(Arc<Desk>);
 
 struct Desk {
     place: Place,
-    /// By the number of the ticket.
-    waiting: Mutex<Slab<oneshot::Sender<Answer>>>,
+    waiting: Mutex<Waiting>,
     /// What is to be asked next.
     burst: Mutex<Vec<Ask>>,
     /// Rung when there is a burst.
@@ -107,9 +88,8 @@ impl Embedded {
 
     /// Asks, and waits for the answer. Err: the committer has failed, and the process is about to end.
     async fn ask(&self, request: Request) -> Result<Answer, Trouble> {
-        let (sender, answer) = oneshot::channel();
         let Place { queue, face, .. } = self.0.place;
-        let number = lock(&self.0.waiting).insert(sender) as u64;
+        let (number, answer) = lock(&self.0.waiting).add();
         lock(&self.0.burst).push(Ask { queue, ticket: Ticket { face, number }, request });
         self.0.bell.notify_one();
         answer.await.map_err(|_| gone())
@@ -141,17 +121,7 @@ impl Embedded {
     /// Hands out answers, until nobody is left to give any.
     pub(super) async fn hand_out(self, mut deliveries: UnboundedReceiver<Delivery>) {
         while let Some(delivery) = deliveries.recv().await {
-            self.hear(delivery);
-        }
-    }
-
-    fn hear(&self, Delivery { answers, before }: Delivery) {
-        let mut waiting = lock(&self.0.waiting);
-        for (number, outcome) in answers {
-            let number = usize::try_from(number).expect("a ticket is a place in the slab");
-            let before = outcome.payload().and(before.clone());
-            // Who has gone meanwhile hears nothing.
-            let _gone = waiting.remove(number).send(Answer { outcome, before });
+            lock(&self.0.waiting).hear(delivery);
         }
     }
 

@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{sleep, timeout};
 
-use super::embedded::{Embedded, Mailbox, Place};
+use super::embedded::{Embedded, Place};
 use super::handle::{House, routes};
 use super::mysql::{Address, Database, Unfit, Writers};
 use super::patient::Patient;
@@ -33,7 +33,7 @@ use super::store::Store;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_BYTES_MAX, EVENT_HEAD_TIME, LINGER};
 use crate::protocols::native::connections_max;
 use crate::protocols::sockets::ServeError;
-use crate::protocols::tcp::{Ending, listen};
+use crate::protocols::tcp::{Ending, Mailbox, listen};
 use crate::store;
 use crate::tasks::{Committer, Delivery, QueueId, Tasks};
 

@@ -26,12 +26,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{sleep, timeout};
 
-use super::desk::{Answer, Desk};
+use super::desk::Desk;
 use super::handle::{asked, reply};
 use super::wire::{AckWords, Decoded, Reply, decode};
 use crate::clock::{Clock, Now};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
-use crate::protocols::tcp::Ending;
+use crate::protocols::tcp::{Answer, Ending};
 use crate::store::{self, Moment, Value};
 use crate::tasks::{self, Family, Outcome, Payload};
 

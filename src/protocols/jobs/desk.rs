@@ -11,53 +11,31 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
-use slab::Slab;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 
-use crate::clock::{Clock, Now, wall_millis};
-use crate::limits::{ASK_BURST, ASK_BURST_BYTES, JOBS_NOW_MAX, SLOW_COMMIT, SLOW_DISK_PAUSE};
-use crate::store::{self, Moment};
-use crate::tasks::{Ask, Delivery, Face, Outcome, QueueName, Request, Tasks, Ticket};
+use crate::clock::{Clock, wall_millis};
+use crate::limits::{ASK_BURST, ASK_BURST_BYTES, JOBS_NOW_MAX};
+use crate::protocols::tcp::{Answer, Waiting};
+use crate::store;
+use crate::tasks::{Ask, Brake, Delivery, QueueName, Request, Tasks, Ticket};
 
-/// The number of a ticket whose answer nobody hears.
-const NOBODY: u64 = u64::MAX;
 /// How often it is looked whether a committer with too much to do has done some of it.
 const RETRY: Duration = Duration::from_millis(5);
-
-/// The committer's end. There are never more answers in it than requests wait.
-pub(super) struct Mailbox(pub(super) UnboundedSender<Delivery>);
-
-impl Face for Mailbox {
-    fn deliver(&self, delivery: Delivery) {
-        // The face outlives the committer; if it has failed, the process is about to end.
-        let _failed = self.0.send(delivery);
-    }
-}
-
-/// What is answered.
-pub(super) struct Answer {
-    pub(super) outcome: Outcome,
-    /// The store before the batch, if the answer refers to it.
-    pub(super) before: Option<Arc<dyn Moment>>,
-}
 
 /// Who waits for which answer.
 pub(super) struct Desk {
     tasks: Tasks,
     face: usize,
-    /// By the number of the ticket.
-    waiting: RefCell<Slab<oneshot::Sender<Answer>>>,
+    waiting: RefCell<Waiting>,
     /// What is to be asked next, and how many bytes that has.
     burst: RefCell<Vec<Ask<QueueName>>>,
     burst_bytes: Cell<usize>,
     clock: Clock,
-    /// Until then nothing is committed here.
-    not_before: Cell<Now>,
+    brake: Cell<Brake>,
     /// Rung when there is a burst.
     bell: Notify,
 }
@@ -65,8 +43,8 @@ pub(super) struct Desk {
 impl Desk {
     pub(super) fn new(tasks: Tasks, face: usize) -> Self {
         let (waiting, burst, burst_bytes) = (RefCell::default(), RefCell::default(), Cell::default());
-        let (clock, not_before) = (Clock::start(), Cell::new(Now::from_nanos(0)));
-        Self { tasks, face, waiting, burst, burst_bytes, clock, not_before, bell: Notify::new() }
+        let (clock, brake) = (Clock::start(), Cell::default());
+        Self { tasks, face, waiting, burst, burst_bytes, clock, brake, bell: Notify::new() }
     }
 
     /// The handle that asks.
@@ -76,8 +54,7 @@ impl Desk {
 
     /// Asks what came as so many bytes, and waits for the answer. None: the committer has failed, and the process is about to end.
     pub(super) async fn ask(&self, queue: QueueName, request: Request, bytes: usize) -> Option<Answer> {
-        let (sender, answer) = oneshot::channel();
-        let number = self.waiting.borrow_mut().insert(sender) as u64;
+        let (number, answer) = self.waiting.borrow_mut().add();
         self.put(number, queue, request);
         self.burst_bytes.set(self.burst_bytes.get() + bytes);
         if self.burst_bytes.get() > ASK_BURST_BYTES {
@@ -88,7 +65,7 @@ impl Desk {
 
     /// Takes back a lease of which nobody has heard.
     pub(super) fn take_back(&self, queue: QueueName, token: u64, key: Box<[u8]>) {
-        self.put(NOBODY, queue, Request::Undo { token, key });
+        self.put(Waiting::NOBODY, queue, Request::Undo { token, key });
     }
 
     fn put(&self, number: u64, queue: QueueName, request: Request) {
@@ -107,7 +84,7 @@ impl Desk {
                 sleep(RETRY).await;
             }
             let start = self.clock.now();
-            if self.burst.borrow().len() > JOBS_NOW_MAX || start < self.not_before.get() {
+            if self.burst.borrow().len() > JOBS_NOW_MAX || self.brake.get().is_on(start) {
                 self.hand_over_now();
                 continue;
             }
@@ -116,12 +93,11 @@ impl Desk {
             if !burst.is_empty()
                 && let Some(delivery) = self.tasks.ask_named_now(self.face, burst, wall_millis())?
             {
-                self.hear(delivery);
+                self.waiting.borrow_mut().hear(delivery);
             }
-            let end = self.clock.now();
-            if start.after(SLOW_COMMIT) < end {
-                self.not_before.set(end.after(SLOW_DISK_PAUSE));
-            }
+            let mut brake = self.brake.get();
+            brake.note(start, self.clock.now());
+            self.brake.set(brake);
         }
     }
 
@@ -141,17 +117,7 @@ impl Desk {
     /// Hands out answers, until nobody is left to give any.
     pub(super) async fn hand_out(&self, mut deliveries: UnboundedReceiver<Delivery>) {
         while let Some(delivery) = deliveries.recv().await {
-            self.hear(delivery);
-        }
-    }
-
-    fn hear(&self, Delivery { answers, before }: Delivery) {
-        let mut waiting = self.waiting.borrow_mut();
-        for (number, outcome) in answers.into_iter().filter(|(number, _)| *number != NOBODY) {
-            let number = usize::try_from(number).expect("a ticket is a place in the slab");
-            let before = outcome.payload().and(before.clone());
-            // Who has gone meanwhile hears nothing.
-            let _gone = waiting.remove(number).send(Answer { outcome, before });
+            self.waiting.borrow_mut().hear(delivery);
         }
     }
 }

@@ -22,13 +22,13 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
 use super::conversation::{House, converse};
-use super::desk::{Desk, Mailbox};
+use super::desk::Desk;
 use super::wire::AckWords;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX, JOB_ROOM_BYTES, LINGER};
 use crate::protocols::native::connections_max;
 use crate::protocols::sockets::ServeError;
-use crate::protocols::tcp::{Ending, listen};
+use crate::protocols::tcp::{Ending, Mailbox, listen};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Family, Tasks};
 

@@ -15,15 +15,12 @@ use crossbeam::channel::{Receiver, Sender, unbounded};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::gate::{Gate, LISTENERS, connections_max};
+use super::gate::{BELL, Gate, LISTENERS, connections_max, wait};
 use super::listen::Listener;
-use super::peers::timespec;
 use crate::clock::Clock;
 use crate::limits::CONNECTIONS_MAX;
 use crate::protocols::sockets::{Bell, Stopper};
 
-/// How the system names the bell.
-const BELL: u64 = u64::MAX;
 /// Events that are taken at once: there are few listeners.
 const EVENTS: usize = 16;
 
@@ -121,11 +118,7 @@ impl Acceptor {
             self.gate.reopen(&self.epoll, now);
             let left = self.gate.again_at().map(|at| Duration::from_nanos(at.nanos().saturating_sub(now.nanos())));
             let mut room = [const { MaybeUninit::uninit() }; EVENTS];
-            let events: &[epoll::Event] = match epoll::wait(&self.epoll, &mut room[..], left.map(timespec).as_ref()) {
-                Ok((events, _)) => events,
-                Err(Errno::INTR) => &[],
-                Err(error) => panic!("waiting for connections: {error}"),
-            };
+            let events = wait(&self.epoll, &mut room, left);
             if events.iter().any(|event| event.data.u64() == LISTENERS) {
                 self.accept();
             }

@@ -1,5 +1,6 @@
 //! Letting peers in, as long as there is room for them.
 
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -10,12 +11,15 @@ use rustix::process::{Resource, getrlimit};
 use super::listen::Listener;
 use crate::clock::Now;
 use crate::limits::ACCEPT_BURST;
+use crate::protocols::sockets::timespec;
 
 /// How long nothing is accepted when there is no room for it.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long it is not said again that there is no room.
 const WARNING_PAUSE: Duration = Duration::from_secs(10);
-/// How the system names the listeners: no connection has this place.
+/// How the system names the bell: no connection has this place.
+pub(super) const BELL: u64 = u64::MAX;
+/// How the system names the listeners.
 pub(super) const LISTENERS: u64 = u64::MAX - 1;
 
 /// Connections that a thread may have, at most `most`: half of the descriptors of the process are left to others.
@@ -23,6 +27,22 @@ pub(super) const LISTENERS: u64 = u64::MAX - 1;
 pub fn connections_max(most: usize) -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(files / 2).unwrap_or(usize::MAX).clamp(1, most)
+}
+
+/// Waits until there is something to do, or the time is up; what there is to do, as far as there is room to say it.
+///
+/// # Panics
+/// If the system cannot wait.
+pub(super) fn wait<'r>(
+    epoll: &OwnedFd,
+    room: &'r mut [MaybeUninit<epoll::Event>],
+    timeout: Option<Duration>,
+) -> &'r [epoll::Event] {
+    match epoll::wait(epoll, room, timeout.map(timespec).as_ref()) {
+        Ok((events, _)) => events,
+        Err(Errno::INTR) => &[],
+        Err(error) => panic!("waiting for connections: {error}"),
+    }
 }
 
 /// Where peers come in.

@@ -12,11 +12,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::gate::{Gate, LISTENERS, connections_max};
+use super::gate::{BELL, Gate, LISTENERS, connections_max, wait};
 use super::listen::Listener;
 use super::outbox::Outbox;
 use super::peer::{End, Peer};
@@ -24,9 +24,6 @@ use crate::clock::Now;
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, READY_EVENTS, RECEIVE_BYTES};
 use crate::protocols::sockets::Bell;
 use crate::zmtp::{Bounds, Messages};
-
-/// How the system names the bell: no connection has this place.
-const BELL: u64 = u64::MAX;
 
 /// A connection; none is ever called the same, as long as fewer than 4,000 million came since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -195,17 +192,13 @@ impl<S: Default> Peers<S> {
     pub fn wait(&mut self, timeout: Option<Duration>, clock: impl Fn() -> Now) -> bool {
         self.flush();
         let idle = self.backlog.is_empty() && self.drained.is_empty() && self.gone.is_empty();
-        let timeout = if idle { self.shortened(timeout, self.now) } else { Some(Duration::ZERO) };
+        let timeout = if idle { self.shortened(timeout) } else { Some(Duration::ZERO) };
         self.turns.clear();
         self.backlog_turns = self.backlog.len();
         let mut room = [const { MaybeUninit::uninit() }; READY_EVENTS];
-        let events: &[epoll::Event] = match epoll::wait(&self.epoll, &mut room[..], timeout.map(timespec).as_ref()) {
-            Ok((events, _)) => events,
-            Err(Errno::INTR) => &[],
-            Err(error) => panic!("waiting for connections: {error}"),
-        };
+        let events = wait(&self.epoll, &mut room, timeout);
         self.now = clock();
-        self.end_those_who_are_late(self.now);
+        self.end_those_who_are_late();
         let mut rung = false;
         for event in events {
             match event.data.u64() {
@@ -239,13 +232,14 @@ impl<S: Default> Peers<S> {
         }
     }
 
-    fn shortened(&self, timeout: Option<Duration>, now: Now) -> Option<Duration> {
+    fn shortened(&self, timeout: Option<Duration>) -> Option<Duration> {
         let next = self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.gate.again_at()).min();
-        let left = next.map(|next| Duration::from_nanos(next.nanos().saturating_sub(now.nanos())));
+        let left = next.map(|next| Duration::from_nanos(next.nanos().saturating_sub(self.now.nanos())));
         timeout.into_iter().chain(left).min()
     }
 
-    fn end_those_who_are_late(&mut self, now: Now) {
+    fn end_those_who_are_late(&mut self) {
+        let now = self.now;
         while let Some((_, id)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
             // One that has passed its handshake in time may have a later deadline since.
             if get(&mut self.peers, id).is_some_and(|peer| !peer.is_open() && peer.deadline <= now) {
@@ -337,10 +331,7 @@ impl<S: Default> Peers<S> {
     /// What is kept for a peer, and where answers to it go; they are sent with the next flush. None if it has left.
     pub fn peer(&mut self, id: PeerId) -> Option<(&mut S, &mut Outbox)> {
         let peer = get(&mut self.peers, id).filter(|peer| peer.is_open())?;
-        if !peer.touched {
-            peer.touched = true;
-            self.touched.push_back(id);
-        }
+        touch(&mut self.touched, peer, id);
         Some((&mut peer.state, &mut peer.outbox))
     }
 
@@ -357,18 +348,14 @@ impl<S: Default> Peers<S> {
             peer.touched = false;
             if peer.flush() && peer.is_open() {
                 self.drained.push(id);
-                self.queue_what_is_held(id);
+                // It may have sent whole messages before it was paused.
+                if peer.holds_input() {
+                    self.queue(id);
+                }
             }
             self.settle(id);
         }
         while self.bytes as u64 > HELD_BYTES_MAX && self.end_the_largest() {}
-    }
-
-    /// A peer that was paused may have sent whole messages that were not looked at.
-    fn queue_what_is_held(&mut self, id: PeerId) {
-        if get(&mut self.peers, id).is_some_and(|peer| peer.holds_input()) {
-            self.queue(id);
-        }
     }
 
     /// Whether the system has taken everything that goes to peers who have not left.
@@ -378,9 +365,8 @@ impl<S: Default> Peers<S> {
     }
 
     fn touch(&mut self, id: PeerId) {
-        if let Some(peer) = get(&mut self.peers, id).filter(|peer| !peer.touched) {
-            peer.touched = true;
-            self.touched.push_back(id);
+        if let Some(peer) = get(&mut self.peers, id) {
+            touch(&mut self.touched, peer, id);
         }
     }
 
@@ -493,6 +479,10 @@ fn get<S>(peers: &mut Slab<Peer<S>>, id: PeerId) -> Option<&mut Peer<S>> {
     peers.get_mut(id.slot as usize).filter(|peer| peer.generation == id.generation)
 }
 
-pub(super) fn timespec(time: Duration) -> Timespec {
-    Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }
+/// Has the outbox of a peer flushed the next time.
+fn touch<S>(touched: &mut VecDeque<PeerId>, peer: &mut Peer<S>, id: PeerId) {
+    if !peer.touched {
+        peer.touched = true;
+        touched.push_back(id);
+    }
 }

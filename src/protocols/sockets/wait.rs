@@ -72,6 +72,7 @@ pub fn wait(sockets: &[&Socket], bell: &Bell, timeout: Option<Duration>) {
     }
 }
 
-fn timespec(time: Duration) -> Timespec {
+/// A time as the system takes it.
+pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }
 }

@@ -11,14 +11,14 @@ use super::handle::Access;
 use super::seat::{Estate, Lease, Seat};
 use super::serve::{Settings, Version};
 use super::wire::{Counters, Fault, Field, Reply, Request, tag};
-use crate::clock::{Clock, Now, wall_millis};
+use crate::clock::{Clock, wall_millis};
 use crate::limits::{
-    ASK_BURST, ASK_BURST_BYTES, ASK_NOW_MAX, ASKED_BYTES_MAX, ENVELOPE_BYTES_MAX, FRAME_OVERHEAD_BYTES, SLOW_COMMIT,
-    SLOW_DISK_PAUSE, TASK_REQUESTS_MAX,
+    ASK_BURST, ASK_BURST_BYTES, ASK_NOW_MAX, ASKED_BYTES_MAX, ENVELOPE_BYTES_MAX, FRAME_OVERHEAD_BYTES,
+    TASK_REQUESTS_MAX,
 };
 use crate::protocols::native::PeerId;
 use crate::store;
-use crate::tasks::{self, Ask, Delivery, QueueId, Tasks, Ticket};
+use crate::tasks::{self, Ask, Brake, Delivery, QueueId, Tasks, Ticket};
 use crate::zmtp::{Message, encode_frame};
 
 /// Kinds of requests, by their tags.
@@ -100,8 +100,7 @@ pub(super) struct Desk {
     /// What their envelopes take.
     pending_bytes: u64,
     burst: Vec<Ask>,
-    /// Until then it commits nothing itself.
-    not_before: Now,
+    brake: Brake,
     /// Bytes of the requests in it.
     burst_bytes: usize,
     pub(super) manners: Manners,
@@ -110,8 +109,8 @@ pub(super) struct Desk {
 impl Desk {
     pub(super) fn new(tasks: Tasks, queue: QueueId, face: usize, manners: Manners) -> Self {
         let burst = Vec::with_capacity(ASK_BURST);
-        let not_before = Now::from_nanos(0);
-        Self { tasks, queue, face, pending: Slab::new(), pending_bytes: 0, burst, not_before, burst_bytes: 0, manners }
+        let brake = Brake::default();
+        Self { tasks, queue, face, pending: Slab::new(), pending_bytes: 0, burst, brake, burst_bytes: 0, manners }
     }
 
     pub(super) fn tasks(&self) -> &Tasks {
@@ -177,16 +176,13 @@ impl Desk {
             return Ok(None);
         }
         let start = clock.now();
-        if self.burst.len() > ASK_NOW_MAX || start < self.not_before {
+        if self.burst.len() > ASK_NOW_MAX || self.brake.is_on(start) {
             self.ask();
             return Ok(None);
         }
         let burst = self.take_burst();
         let delivery = self.tasks.ask_now(self.face, burst, wall_millis())?;
-        let end = clock.now();
-        if start.after(SLOW_COMMIT) < end {
-            self.not_before = end.after(SLOW_DISK_PAUSE);
-        }
+        self.brake.note(start, clock.now());
         Ok(delivery)
     }
 

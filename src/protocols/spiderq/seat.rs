@@ -18,8 +18,7 @@ use super::wire::{Fault, Reply};
 use crate::clock::Now;
 use crate::limits::{ANSWER_WAITS_MAX, CLIENT_STALLS_MAX, OUTBOX_BYTES_MAX};
 use crate::protocols::native::Outbox;
-use crate::store;
-use crate::store::Moment;
+use crate::store::{self, Moment};
 use crate::tasks::{Outcome, Payload};
 
 /// What a reply hands out.
@@ -127,17 +126,16 @@ impl Seat {
         }
     }
 
-    /// Writes a letter, or keeps it until there is room. Whether it is kept.
+    /// Writes a letter, or keeps it until there is room.
     pub(super) fn send(
         &mut self,
         letter: Letter,
         outbox: &mut Outbox,
         own: impl FnMut(u8) -> Reply<'static>,
-    ) -> Result<bool, store::Error> {
+    ) -> Result<(), store::Error> {
         self.letters_bytes += letter.bytes();
         self.letters.push_back(letter);
-        self.write(outbox, own)?;
-        Ok(!self.letters.is_empty())
+        self.write(outbox, own)
     }
 
     /// Writes letters as long as there is room.
