@@ -25,6 +25,8 @@ struct Lane {
     ring: Arc<Ring>,
     /// Announced changes of this ring: what the credits are counted by.
     announced: u64,
+    /// Some of them have not been given back yet; the lane is in `owed`.
+    owes: bool,
     /// Taken from the ring; the difference is held back.
     taken: u64,
 }
@@ -51,6 +53,8 @@ pub struct Changes {
     /// The lanes' numbers in the order in which they are served.
     order: Vec<u64>,
     next_lane: u64,
+    /// Lanes whose credits are to be given back at the end of the drain.
+    owed: Vec<u64>,
     /// By the address of the slot and the version: changes that came before their predecessor. A slot that has one is
     /// kept by its handle, so its address is not used again.
     held: AHashMap<(usize, u32), Held>,
@@ -69,6 +73,7 @@ impl Changes {
             lanes: AHashMap::new(),
             order: Vec::new(),
             next_lane: 0,
+            owed: Vec::new(),
             held: AHashMap::new(),
             blocked: AHashMap::new(),
             work: VecDeque::new(),
@@ -99,6 +104,7 @@ impl Changes {
             taken += self.drain_lane(lane, share, announce);
         }
         self.order = order;
+        self.give_back();
         self.tables.purge();
         Drained { taken, closed: closed && self.lanes.is_empty() }
     }
@@ -117,7 +123,6 @@ impl Changes {
         if let Some(lane) = self.lanes.get_mut(&number) {
             lane.taken += taken as u64;
         }
-        self.give_back();
         taken
     }
 
@@ -161,8 +166,11 @@ impl Changes {
             announce(table.announced_name(), kind, slot.key());
         }
         slot.set_announced(change.version);
-        if let Some(lane) = self.lanes.get_mut(&lane) {
-            lane.announced += 1;
+        if let Some(owner) = self.lanes.get_mut(&lane) {
+            owner.announced += 1;
+            if !std::mem::replace(&mut owner.owes, true) {
+                self.owed.push(lane);
+            }
         }
         if change.kind == Committed::Deleted {
             self.retire(table, change.slot);
@@ -194,23 +202,17 @@ impl Changes {
         }
     }
 
-    /// Publishes the credits that have come back, and wakes writers that wait for them.
+    /// Gives back the credits of what was announced in this drain, once for each ring, and wakes writers whose portion is
+    /// there.
     fn give_back(&mut self) {
-        for lane in self.lanes.values() {
-            if lane.ring.announced.load(Ordering::Relaxed) == lane.announced {
-                continue;
-            }
-            // Release: pairs with the Acquire in `Writer::credits`.
-            lane.ring.announced.store(lane.announced, Ordering::Release);
-            // SeqCst fence: pairs with the one in `Writer::wait`.
-            fence(Ordering::SeqCst);
-            if lane.ring.waiting.load(Ordering::Relaxed)
-                && lane.ring.waiting.swap(false, Ordering::SeqCst)
-                && let Some(sleeper) = lock(&lane.ring.sleeper).as_ref()
-            {
-                sleeper.unpark();
+        for number in self.owed.drain(..) {
+            let Some(lane) = self.lanes.get_mut(&number) else { continue };
+            lane.owes = false;
+            if lane.ring.credits.give_back(lane.announced) {
+                lane.ring.sleeper.wake();
             }
         }
+        self.hub.has_given_back();
     }
 
     /// Takes up new rings and lets go of finished ones.
@@ -223,7 +225,7 @@ impl Changes {
         let mut rings = lock(&self.hub.rings);
         for ring in rings.iter() {
             if !self.lanes.values().any(|lane| Arc::ptr_eq(&lane.ring, ring)) {
-                self.lanes.insert(self.next_lane, Lane { ring: Arc::clone(ring), announced: 0, taken: 0 });
+                self.lanes.insert(self.next_lane, Lane { ring: Arc::clone(ring), announced: 0, owes: false, taken: 0 });
                 self.next_lane += 1;
             }
         }

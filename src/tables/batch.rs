@@ -9,7 +9,7 @@ use crossbeam::epoch::{self, Guard};
 use super::account::{TABLE_BYTES, Tab};
 use super::ahead::{Ahead, Run};
 use super::catalog::{Catalog, canonical};
-use super::change::Writer;
+use super::change::{WAIT_RECHECK, Writer};
 use super::hand::{CREDITS_PER_WRITE, Hand, find_live};
 use super::slot::NEVER;
 use super::table::Table;
@@ -27,13 +27,15 @@ pub struct Session {
     garbage: usize,
     /// What the last `Busy` was about: so many credits, or 0 for a table that has to be taken down first.
     wanted: usize,
+    /// How many tables had been taken down before the last attempt to create one.
+    taken_down: u64,
 }
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let writer = shared.hub.writer();
         shared.catalog.count_thread();
-        Self { shared, writer, tab: Tab::default(), garbage: 0, wanted: 0 }
+        Self { shared, writer, tab: Tab::default(), garbage: 0, wanted: 0, taken_down: 0 }
     }
 
     /// Pins this thread and gives the verbs. All requests of the batch have come before it is made, and before `now` was
@@ -43,16 +45,37 @@ impl Session {
     }
 
     fn hand<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Hand<'h> {
-        let Self { shared, writer, tab, garbage, wanted } = self;
+        let Self { shared, writer, tab, garbage, wanted, .. } = self;
         Hand { shared, writer, tab, garbage, wanted, guard, now, admitted: false }
     }
 
     /// Waits until a request that was refused as `Busy` is worth another try. Holds no guard.
     pub fn wait(&mut self) {
         if self.wanted == 0 {
-            self.shared.reaper.wait_for_progress();
+            let sleeper = Arc::clone(self.writer.sleeper());
+            sleeper.park(WAIT_RECHECK, || self.watch());
         } else {
             self.writer.wait(self.wanted);
+        }
+    }
+
+    /// How [`Session::watch`] calls back: from another thread, which must not be kept waiting. The first one set stays.
+    pub fn set_waker(&mut self, wake: Box<dyn Fn() + Send + Sync>) {
+        self.writer.sleeper().set_waker(wake);
+    }
+
+    /// Whether the request that was last refused as `Busy` is worth another try now. If not, the waker is called once
+    /// when it is: when the credits have come back that it lacked, and a good portion with them, or when a table has
+    /// been taken down. Called at other times, or more often, the waker finds nothing new.
+    ///
+    /// Until it is woken, the session refuses as `Busy` all that needs credits: nothing overtakes what was refused before.
+    /// Reading goes on. To be called after each `Busy`, without a batch; calling it again while the waker is awaited
+    /// registers nothing twice.
+    #[must_use]
+    pub fn watch(&mut self) -> bool {
+        match self.wanted {
+            0 => self.shared.reaper.watch(self.taken_down, self.writer.sleeper()),
+            wanted => self.writer.watch(wanted),
         }
     }
 }
@@ -111,6 +134,7 @@ impl Batch<'_> {
         let shared = &self.session.shared;
         let room = self.session.tab.admits(&shared.account, TABLE_BYTES);
         self.session.wanted = 0;
+        self.session.taken_down = shared.reaper.taken_down();
         let table = shared.catalog.create(name, announced_name, room)?;
         let index = table.index().take_growth();
         table.count_bytes(index);

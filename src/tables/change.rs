@@ -20,9 +20,10 @@
 //! **Settling.** While an older table of the same name still has the key, the new table's changes of it wait for the
 //! last change of the older slot.
 
+mod credits;
+
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::{self, Thread};
 use std::time::Duration;
 
 use crossbeam::queue::ArrayQueue;
@@ -30,11 +31,16 @@ use crossbeam::utils::CachePadded;
 
 use super::ChangeKind;
 use super::index::CELLS;
+use super::sleeper::{Sleeper, Waker};
 use super::slot::SlotHandle;
+use credits::Credits;
 
-/// How long a waiting writer sleeps before it looks again by itself. It is woken when credits come back; this only
-/// bounds what a wake-up lost to a bug could cost.
-const WAIT_RECHECK: Duration = Duration::from_millis(100);
+/// How long a waiting thread sleeps before it looks again by itself. It is woken when what it waits for has come; this
+/// only bounds what a wake-up lost to a bug could cost, and such a one is counted.
+pub(super) const WAIT_RECHECK: Duration = Duration::from_millis(100);
+/// A writer that waits is woken when this share of its ring is free, or all that it wanted if that is more: it then has
+/// work for longer than waking it takes.
+const PORTION_SHARE: usize = 4;
 
 /// One committed change of one slot, on its way to the publisher.
 #[derive(Debug)]
@@ -81,8 +87,6 @@ pub(super) const LAZY: u8 = 1;
 /// Asleep: woken by the first change.
 pub(super) const ASLEEP: u8 = 2;
 
-pub(super) type Waker = Box<dyn Fn() + Send + Sync>;
-
 /// What writers and publisher share.
 pub(super) struct Hub {
     pub(super) rings: Mutex<Vec<Arc<Ring>>>,
@@ -93,19 +97,20 @@ pub(super) struct Hub {
     pub(super) waker: OnceLock<Waker>,
     pub(super) closed: AtomicBool,
     pub(super) capacity: usize,
+    /// How often the publisher has given credits back. Written by it; read by a writer that suspects a lost wake-up.
+    passes: CachePadded<AtomicU64>,
     waits: AtomicU64,
+    lost_wakeups: AtomicU64,
 }
 
 /// One writer's changes.
 pub(super) struct Ring {
     pub(super) queue: ArrayQueue<Change>,
-    /// Changes of this ring announced so far. Written by the publisher; read by the writer.
-    pub(super) announced: CachePadded<AtomicU64>,
+    pub(super) credits: Credits,
     /// Changes pushed so far. Written by the writer; read for STATS.
     pushed: CachePadded<AtomicU64>,
-    /// The writer sleeps until credits come back.
-    pub(super) waiting: AtomicBool,
-    pub(super) sleeper: Mutex<Option<Thread>>,
+    /// How the writer is woken when it waits for credits.
+    pub(super) sleeper: Arc<Sleeper>,
     /// The writer is gone; the ring goes when it is empty.
     pub(super) abandoned: AtomicBool,
 }
@@ -122,23 +127,24 @@ impl Hub {
             waker: OnceLock::new(),
             closed: AtomicBool::new(false),
             capacity,
+            passes: CachePadded::new(AtomicU64::new(0)),
             waits: AtomicU64::new(0),
+            lost_wakeups: AtomicU64::new(0),
         })
     }
 
     pub(super) fn writer(self: &Arc<Self>) -> Writer {
         let ring = Arc::new(Ring {
             queue: ArrayQueue::new(self.capacity),
-            announced: CachePadded::new(AtomicU64::new(0)),
+            credits: Credits::new(),
             pushed: CachePadded::new(AtomicU64::new(0)),
-            waiting: AtomicBool::new(false),
-            sleeper: Mutex::new(None),
+            sleeper: Arc::default(),
             abandoned: AtomicBool::new(false),
         });
         lock(&self.rings).push(Arc::clone(&ring));
         // Release: pairs with the Acquire in `Changes::refresh`.
         self.generation.fetch_add(1, Ordering::Release);
-        Writer { hub: Arc::clone(self), ring, pushed: 0, announced: 0, told: 0 }
+        Writer { hub: Arc::clone(self), ring, pushed: 0, announced: 0, told: 0, registered: None }
     }
 
     fn wake(&self) {
@@ -162,15 +168,28 @@ impl Hub {
     /// Changes committed and not announced yet.
     pub(super) fn waiting(&self) -> u64 {
         let rings = lock(&self.rings);
-        rings
-            .iter()
-            .map(|ring| ring.pushed.load(Ordering::Relaxed).saturating_sub(ring.announced.load(Ordering::Relaxed)))
-            .sum()
+        rings.iter().map(|ring| ring.pushed.load(Ordering::Relaxed).saturating_sub(ring.credits.announced())).sum()
     }
 
     /// How often a writer had to wait for credits.
     pub(super) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
+    }
+
+    /// How often a writer's time-out found credits of which it had not been told. Each is a bug.
+    pub(super) fn lost_wakeups(&self) -> u64 {
+        self.lost_wakeups.load(Ordering::Relaxed)
+    }
+
+    /// Publisher: all credits that there are have been given back, and all writers woken that are to be.
+    pub(super) fn has_given_back(&self) {
+        // Release: pairs with the Acquire in `passes`: who sees the count sees what was taken before it.
+        self.passes.fetch_add(1, Ordering::Release);
+    }
+
+    fn passes(&self) -> u64 {
+        // Acquire: pairs with the Release in `has_given_back`.
+        self.passes.load(Ordering::Acquire)
     }
 }
 
@@ -189,16 +208,38 @@ pub(super) struct Writer {
     announced: u64,
     /// `pushed` when the publisher was last looked after.
     told: u64,
+    /// What the writer waits for, until it has found that the wait is over.
+    registered: Option<Registered>,
+}
+
+/// A writer's registration with the publisher.
+struct Registered {
+    /// The count of announced changes at which the publisher wakes it.
+    target: u64,
+    /// The publisher's passes when the target was first found reached, and the writer not woken.
+    overdue: Option<u64>,
 }
 
 impl Writer {
-    /// How many changes can be committed now, at least.
+    /// How many changes can be committed now, at least. None while the writer waits for the publisher: what comes later
+    /// must not overtake what is refused already, and must not use the portion up crumb by crumb.
     pub(super) fn credits(&mut self, wanted: usize) -> usize {
+        if self.registered.is_some() && !self.is_woken() {
+            return 0;
+        }
         if self.left() < wanted {
-            // Acquire: pairs with the Release of the publisher's `give_back`.
-            self.announced = self.ring.announced.load(Ordering::Acquire);
+            self.announced = self.ring.credits.announced();
         }
         self.left()
+    }
+
+    /// Whether the publisher has taken the registration, which ends the wait.
+    fn is_woken(&mut self) -> bool {
+        let woken = !self.ring.credits.is_registered();
+        if woken {
+            self.registered = None;
+        }
+        woken
     }
 
     fn left(&self) -> usize {
@@ -239,25 +280,61 @@ impl Writer {
         }
     }
 
+    /// How the writer is woken.
+    pub(super) fn sleeper(&self) -> &Arc<Sleeper> {
+        &self.ring.sleeper
+    }
+
+    /// Whether `wanted` credits are there. If not, the writer is woken once when they are, and a portion with them; until
+    /// then it has no credits.
+    pub(super) fn watch(&mut self, wanted: usize) -> bool {
+        if self.registered.is_some() && !self.is_woken() {
+            return self.is_forgotten();
+        }
+        if self.credits(wanted) >= wanted {
+            return true;
+        }
+        let portion = wanted.max(self.hub.capacity / PORTION_SHARE);
+        let target = self.pushed - (self.hub.capacity - portion) as u64;
+        if !self.ring.credits.register(target) {
+            return true;
+        }
+        self.registered = Some(Registered { target, overdue: None });
+        self.hub.waits.fetch_add(1, Ordering::Relaxed);
+        self.hub.wake();
+        false
+    }
+
+    /// Whether the publisher has given back what the writer waits for, and has not woken it: counted, and the wait is over.
+    ///
+    /// A publisher that is between the two is not meant. The first look at which the credits are there notes the count of
+    /// its passes; once that has grown, the pass which gave them back is over.
+    fn is_forgotten(&mut self) -> bool {
+        let passes = self.hub.passes();
+        let Some(registered) = &mut self.registered else { return false };
+        if self.ring.credits.announced() < registered.target {
+            return false;
+        }
+        let Some(before) = registered.overdue else {
+            // Read after the credits were seen: of the pass that gave them back, or later.
+            registered.overdue = Some(self.hub.passes());
+            self.hub.wake();
+            return false;
+        };
+        if passes == before {
+            return false;
+        }
+        self.registered = None;
+        if self.ring.credits.withdraw() {
+            self.hub.lost_wakeups.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
     /// Sleeps until `wanted` credits are there. Counted. The caller holds no guard.
     pub(super) fn wait(&mut self, wanted: usize) {
-        if self.credits(wanted) >= wanted {
-            return;
-        }
-        self.hub.waits.fetch_add(1, Ordering::Relaxed);
-        *lock(&self.ring.sleeper) = Some(thread::current());
-        loop {
-            // SeqCst: pairs with the swap in `give_back`. If the flag comes first, the publisher sees it and wakes us;
-            // if the credits come first, we see them.
-            self.ring.waiting.store(true, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
-            if self.credits(wanted) >= wanted {
-                break;
-            }
-            self.hub.wake();
-            thread::park_timeout(WAIT_RECHECK);
-        }
-        self.ring.waiting.store(false, Ordering::Relaxed);
+        let sleeper = Arc::clone(&self.ring.sleeper);
+        sleeper.park(WAIT_RECHECK, || self.watch(wanted));
     }
 }
 

@@ -38,7 +38,9 @@ mod hand;
 mod index;
 mod pause;
 mod reaper;
+mod sleeper;
 mod slot;
+mod sync;
 mod table;
 #[cfg(test)]
 mod trials;
@@ -151,6 +153,8 @@ pub struct Census {
     pub changes_waiting: u64,
     /// How often a writer had to wait for the publisher.
     pub writer_waits: u64,
+    /// How often a time-out found what no wake-up had told of. Each is a bug.
+    pub lost_wakeups: u64,
     /// Dead slots freed.
     pub reaped: u64,
     /// Nanoseconds from deadlines to the commits of their expiry.
@@ -253,6 +257,7 @@ impl Tables {
             expired: shared.expiry.expired(),
             changes_waiting: shared.hub.waiting(),
             writer_waits: shared.hub.waits(),
+            lost_wakeups: shared.hub.lost_wakeups(),
             reaped: shared.reaper.reaped(),
             expiry_lag: shared.expiry.lag(),
         }

@@ -10,8 +10,7 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
@@ -21,6 +20,7 @@ use super::account::{TABLE_BYTES, slot_bytes};
 use super::announce::Undertaker;
 use super::batch::Session;
 use super::index::CELLS;
+use super::sleeper::Sleeper;
 use super::slot::{SlotHandle, SlotRef};
 use super::table::Table;
 use crate::clock::Now;
@@ -29,8 +29,6 @@ use crate::stats::SharedCounter;
 
 /// How long it waits for credits, or for others to let go of a table, before it looks again.
 const RECHECK: Duration = Duration::from_millis(1);
-/// How long a request waits that needs an older table of the name to be taken down first.
-const PROGRESS: Duration = Duration::from_millis(1);
 
 /// A message to the reaper.
 enum Work {
@@ -48,12 +46,22 @@ enum Work {
 pub(super) struct Link {
     sender: Sender<Work>,
     reaped: SharedCounter,
+    progress: Mutex<Progress>,
+}
+
+/// How far the reaper has come, for those that wait for it.
+#[derive(Default)]
+struct Progress {
+    /// Tables that have been taken down.
+    taken_down: u64,
+    /// To be woken by the next one.
+    sleepers: Vec<Arc<Sleeper>>,
 }
 
 impl Link {
     pub(super) fn new() -> (Self, Inbox) {
         let (sender, receiver) = bounded(DEAD_MAX);
-        (Self { sender, reaped: SharedCounter::new() }, Inbox(receiver))
+        (Self { sender, reaped: SharedCounter::new(), progress: Mutex::default() }, Inbox(receiver))
     }
 
     fn send(&self, work: Work) {
@@ -80,9 +88,34 @@ impl Link {
         self.reaped.get()
     }
 
-    /// Lets the reaper get on.
-    pub(super) fn wait_for_progress(&self) {
-        thread::sleep(PROGRESS);
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many tables have been taken down.
+    pub(super) fn taken_down(&self) -> u64 {
+        self.progress().taken_down
+    }
+
+    /// Whether more than `before` tables have been taken down. If not, `sleeper` is woken by the next one, once.
+    pub(super) fn watch(&self, before: u64, sleeper: &Arc<Sleeper>) -> bool {
+        let mut progress = self.progress();
+        if progress.taken_down > before {
+            return true;
+        }
+        if !progress.sleepers.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
+            progress.sleepers.push(Arc::clone(sleeper));
+        }
+        false
+    }
+
+    /// A table has been taken down: its name has room for another.
+    fn has_taken_down(&self) {
+        let mut progress = self.progress();
+        progress.taken_down += 1;
+        let sleepers = std::mem::take(&mut progress.sleepers);
+        drop(progress);
+        sleepers.iter().for_each(|sleeper| sleeper.wake());
     }
 }
 
@@ -272,6 +305,7 @@ impl Reaper {
     /// A settled table is empty: its name and number are free of it.
     fn forget(&mut self, table: Arc<Table>) {
         self.shared.catalog.forget(&table);
+        self.shared.reaper.has_taken_down();
         let mut batch = self.session.batch(Now::from_nanos(0));
         let hand = batch.hand();
         let index = table.index();

@@ -43,9 +43,8 @@
 
 mod cell;
 mod entry;
-#[cfg(all(test, feature = "slot-model"))]
+#[cfg(all(test, feature = "models"))]
 mod model;
-mod sync;
 
 use std::alloc::{self, Layout};
 use std::fmt;
@@ -55,10 +54,10 @@ use std::ptr::{self, NonNull};
 
 use crossbeam::epoch::Guard;
 
+use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 pub(super) use cell::SlotCell;
 pub(super) use entry::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER};
 use entry::{Entry, VERSION_BITS, free_entry};
-use sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::limits::KEY_BYTES_MAX;
 
@@ -80,7 +79,7 @@ const NO_TIMER: u32 = u32::MAX;
 
 const _: () = assert!(KEY_BYTES_MAX <= u8::MAX as usize);
 const _: () = assert!(align_of::<Entry>() > TAG);
-#[cfg(not(all(test, feature = "slot-model")))]
+#[cfg(not(all(test, feature = "models")))]
 const _: () = assert!(SLOT_HEADER_BYTES == 32);
 
 /// One element's place. The key's bytes follow the header in the same allocation.

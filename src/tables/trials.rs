@@ -11,6 +11,7 @@ use crate::clock::Now;
 mod limits;
 mod races;
 mod verbs;
+mod waiting;
 
 const BASE: u64 = 1_000_000;
 type Heard = (String, ChangeKind, String);

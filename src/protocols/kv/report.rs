@@ -10,7 +10,7 @@
 //!  "workers": [{"requests", "busy_share", "core"}],
 //!  "tables": [{"name", "elements", "bytes"}],
 //!  "expiry": {"pending", "expired", "lag_micros": {…}},
-//!  "changes": {"waiting", "writer_waits", "published", "topics"},
+//!  "changes": {"waiting", "writer_waits", "lost_wakeups", "published", "topics"},
 //!  "clients": {"known", "outstanding_bytes", "cut_off", "requests", "dropped_requests", "undeliverable_replies", …},
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "resident_bytes"},
 //!  "tasks": {"commits", "syncs",                                                null if there are none
@@ -179,6 +179,7 @@ impl Report {
         ChangesLine {
             waiting: census.changes_waiting,
             writer_waits: census.writer_waits,
+            lost_wakeups: census.lost_wakeups,
             published: self.publish.published.get(),
             topics: self.publish.topics.get(),
         }
@@ -366,6 +367,7 @@ impl ExpiryLine {
 struct ChangesLine {
     waiting: u64,
     writer_waits: u64,
+    lost_wakeups: u64,
     published: u64,
     topics: u64,
 }

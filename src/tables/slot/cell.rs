@@ -7,8 +7,8 @@ use std::ptr::{self, NonNull};
 
 use crossbeam::epoch::Guard;
 
-use super::sync::{AtomicPtr, Ordering};
 use super::{Slot, SlotHandle, SlotRef};
+use crate::tables::sync::{AtomicPtr, Ordering};
 
 /// Bits of a hash that a cell keeps beside its pointer: user-space pointers have 48 bits.
 const CELL_HASH_SHIFT: u32 = 48;

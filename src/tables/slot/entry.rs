@@ -148,7 +148,7 @@ impl<'g> EntryRef<'g> {
     }
 }
 
-#[cfg(all(test, not(feature = "slot-model")))]
+#[cfg(all(test, not(feature = "models")))]
 mod tests {
     use super::*;
 

@@ -1,0 +1,124 @@
+//! Who waits for credits or for the reaper is told once, when there is something to go on with.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::super::{Refusal, Session, Settings};
+use super::{Stage, set, settings};
+
+/// Counts how often the session is woken.
+fn counted(session: &mut Session) -> impl Fn() -> u64 + use<> {
+    let count = Arc::new(AtomicU64::new(0));
+    let inner = Arc::clone(&count);
+    session.set_waker(Box::new(move || {
+        inner.fetch_add(1, Ordering::Relaxed);
+    }));
+    move || count.load(Ordering::Relaxed)
+}
+
+/// A stage whose writers have 64 credits, and a session that has used all of its own.
+fn used_up() -> (Stage, Session) {
+    let stage = Stage::with(Settings { changes_per_writer: 64, ..settings() });
+    let mut session = stage.another();
+    for round in 0..64 {
+        set(&mut session, stage.now(), "a", &round.to_string(), None).unwrap();
+    }
+    assert_eq!(set(&mut session, stage.now(), "b", "1", None), Err(Refusal::Busy));
+    (stage, session)
+}
+
+/// The publisher announces so many changes.
+fn drain(stage: &Stage, count: usize) {
+    let mut changes = stage.0.changes.borrow_mut();
+    let taken: usize = (0..count).map(|_| changes.drain(1, &mut |_, _, _| {}).taken).sum();
+    assert_eq!(taken, count);
+}
+
+#[test]
+fn a_writer_is_woken_once_when_a_quarter_of_its_ring_is_free() {
+    let (stage, mut session) = used_up();
+    let woken = counted(&mut session);
+    assert!(!session.watch());
+    drain(&stage, 15);
+    assert!(!session.watch(), "registered twice is registered once");
+    assert_eq!(set(&mut session, stage.now(), "b", "1", None), Err(Refusal::Busy), "nothing overtakes what waits");
+    assert_eq!((woken(), stage.census().writer_waits), (0, 1));
+    drain(&stage, 1);
+    assert_eq!(woken(), 1);
+    for round in 0..16 {
+        set(&mut session, stage.now(), "b", &round.to_string(), None).unwrap();
+    }
+    assert_eq!(set(&mut session, stage.now(), "b", "1", None), Err(Refusal::Busy));
+    drain(&stage, 64);
+    assert_eq!((woken(), stage.census().writer_waits, stage.census().lost_wakeups), (1, 1, 0));
+}
+
+#[test]
+fn credits_that_are_back_already_are_not_waited_for() {
+    let (stage, mut session) = used_up();
+    let woken = counted(&mut session);
+    stage.publish();
+    assert!(session.watch());
+    set(&mut session, stage.now(), "b", "1", None).unwrap();
+    assert_eq!((woken(), stage.census().writer_waits), (0, 0));
+}
+
+#[test]
+fn a_writer_that_wants_more_than_a_quarter_is_woken_when_all_of_it_is_there() {
+    let stage = Stage::with(Settings { changes_per_writer: 64, ..settings() });
+    let mut session = stage.another();
+    let woken = counted(&mut session);
+    for round in 0..60 {
+        set(&mut session, stage.now(), "a", &round.to_string(), None).unwrap();
+    }
+    let pairs = || (0..20).map(|_| (b"b".as_slice(), b"1".as_slice()));
+    let update_many = |session: &mut Session| {
+        let now = stage.now();
+        session.batch(now).update_many(b"t", None, pairs(), || now)
+    };
+    assert_eq!(update_many(&mut session), Err(Refusal::Busy));
+    assert!(!session.watch());
+    drain(&stage, 35);
+    assert_eq!(woken(), 0);
+    drain(&stage, 1);
+    assert_eq!(woken(), 1);
+    update_many(&mut session).unwrap();
+}
+
+#[test]
+fn the_creator_of_a_table_is_woken_when_an_older_one_has_been_taken_down() {
+    let stage = Stage::new();
+    let mut session = stage.another();
+    let woken = counted(&mut session);
+    let now = stage.now();
+    let refused = (0..100).find_map(|_| {
+        stage.drop_table("t").unwrap();
+        session.batch(now).create_table(b"t", b"t").err()
+    });
+    assert_eq!(refused, Some(Refusal::Busy));
+    assert!(!session.watch());
+    assert!(!session.watch(), "registered twice is registered once");
+    assert_eq!(woken(), 0);
+    stage.settle();
+    assert_eq!(woken(), 1);
+    assert!(session.watch());
+    session.batch(now).create_table(b"t", b"t").unwrap();
+}
+
+#[test]
+fn a_thread_that_waits_goes_on_when_its_credits_are_back() {
+    let (stage, mut session) = used_up();
+    let now = stage.now();
+    let writer = std::thread::spawn(move || {
+        session.wait();
+        set(&mut session, now, "b", "1", None)
+    });
+    while stage.census().writer_waits == 0 {
+        std::thread::yield_now();
+    }
+    stage.publish();
+    assert_eq!(writer.join().unwrap(), Ok(()));
+    assert_eq!(stage.census().lost_wakeups, 0);
+}
