@@ -347,7 +347,7 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// The files among `sources` that are only built for tests, because their parent says so.
+/// The files among `sources` that are only built for tests, because their parent, or a module around that, says so.
 fn files_of_tests(sources: &[Source]) -> BTreeSet<String> {
     let declared = |(path, text): &Source| {
         let folder = match path.rsplit_once('/') {
@@ -355,9 +355,14 @@ fn files_of_tests(sources: &[Source]) -> BTreeSet<String> {
             _ => path.trim_end_matches(".rs").to_owned(),
         };
         let names = test_modules(&code_of(text)).into_iter();
-        names.flat_map(|name| [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")]).collect::<Vec<_>>()
+        names.map(|name| format!("{folder}/{name}")).collect::<Vec<_>>()
     };
-    sources.iter().flat_map(declared).collect()
+    let modules: Vec<String> = sources.iter().flat_map(declared).collect();
+    let is_within = |path: &str, module: &String| {
+        path.strip_prefix(module.as_str()).is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
+    };
+    let paths = sources.iter().map(|(path, _)| path);
+    paths.filter(|path| modules.iter().any(|module| is_within(path, module))).cloned().collect()
 }
 
 fn assert_none(faults: &[Fault]) {

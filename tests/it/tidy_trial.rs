@@ -123,8 +123,12 @@ fn a_function_that_does_not_fit_a_screen_is_found() {
 #[test]
 fn a_file_that_its_parent_builds_only_for_tests_is_known_as_such() {
     let parent = "#[cfg(all(test, loom))]\nmod model;\nmod real;\n".to_owned();
-    let sources = [("src/tables/slot.rs".to_owned(), parent.clone()), ("src/wheel/mod.rs".to_owned(), parent)];
+    let mut sources = vec![("src/tables/slot.rs".to_owned(), parent.clone()), ("src/wheel/mod.rs".to_owned(), parent)];
+    let others =
+        ["src/tables/slot/model.rs", "src/tables/slot/model/part.rs", "src/wheel/model.rs", "src/wheel/real.rs"];
+    sources.extend(others.map(|path| (path.to_owned(), String::new())));
     let found = files_of_tests(&sources);
     assert!(found.contains("src/tables/slot/model.rs") && found.contains("src/wheel/model.rs"));
-    assert!(!found.contains("src/wheel/real.rs"));
+    assert!(found.contains("src/tables/slot/model/part.rs"), "what is within a module of tests is one");
+    assert!(!found.contains("src/wheel/real.rs") && !found.contains("src/tables/slot.rs"));
 }
