@@ -44,7 +44,7 @@
 //! 3  store                    durable batches; the only files
 //! 2  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
 //! 1  wheel                    a pure data structure
-//! 0  limits, clock, stats, allocator
+//! 0  limits, clock, stats, log, allocator
 //! ```
 //! Imports go down only; a test of the source text sees to it.
 //!
@@ -58,6 +58,7 @@ pub mod cli;
 pub mod clock;
 pub mod limits;
 pub mod load;
+pub mod log;
 pub mod protocols;
 pub mod server;
 pub mod stats;

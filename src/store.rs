@@ -109,6 +109,12 @@ pub enum Error {
         /// The folder of the store.
         folder: PathBuf,
     },
+    /// It is a file, or lies below one.
+    #[error("{} is no folder: choose a folder for --data, which is made if it is not there", folder.display())]
+    NoFolder {
+        /// What was to be the folder of the store.
+        folder: PathBuf,
+    },
     /// It cannot have been written so.
     #[error("{} is damaged ({what}): nothing was changed; restore it from a copy, or choose another --data", folder.display())]
     Damaged {

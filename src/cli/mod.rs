@@ -15,7 +15,9 @@ mod client;
 mod endpoint;
 mod job;
 mod load;
+mod log;
 mod operand;
+mod pin;
 mod serve;
 mod show;
 mod task;
@@ -122,15 +124,13 @@ fn report(failure: &Failure) -> ExitCode {
     match failure {
         Failure::Usage(what) => complain(what, BAD_USAGE),
         Failure::Failed(what) => complain(what, FAILED),
-        // Whoever reads has read enough, as `head` does.
-        Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Failure::Output(error) => complain(&format!("cannot write to standard output: {error}"), FAILED),
     }
 }
 
 fn complain(what: &str, status: u8) -> ExitCode {
     // Where nobody hears a complaint, the status still tells.
-    let _unheard = writeln!(io::stderr(), "spindle: {}", one_line(what));
+    crate::log::say(&one_line(what));
     ExitCode::from(status)
 }
 

@@ -1,16 +1,15 @@
 //! `spindle serve`: flags as they are typed, and the [`Config`] that comes of them.
 
-use std::io;
 use std::path::PathBuf;
 
 use clap::ArgAction;
 use clap::builder::TypedValueParser;
-use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::Failure;
 use super::amount::{Amount, amount, bytes_within};
 use super::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening};
-use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
+use super::pin::pin;
+use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT, log};
 use crate::allocator::{self, Choice, UnknownAllocator};
 use crate::limits::{
     CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT,
@@ -24,13 +23,11 @@ use crate::protocols::kv::serve::FrontendKind;
 use crate::protocols::spiderq::handle::Access;
 use crate::protocols::spiderq::serve::{Settings, Version};
 use crate::server::{self, Config, Error, EventsConfig, Pin, TasksConfig, available_bytes};
+use crate::tables::bytes_for;
 use crate::tasks::Policy;
 
 /// Threads of libzmq, or workers: more than any host has use for.
 const THREADS_MAX: i64 = 1_024;
-
-/// Cores of the largest host, and more.
-const CORES_MAX: usize = 1 << 16;
 
 /// The longest lease of a job: longer than anybody lives, and no deadline overflows.
 const LEASE_SECONDS_MAX: u64 = 10_000_000_000;
@@ -211,25 +208,6 @@ fn at_least_one(typed: &str) -> Result<usize, String> {
     }
 }
 
-/// Reads `auto`, `off`, or numbers and ranges of cores.
-fn pin(typed: &str) -> Result<Pin, String> {
-    match typed {
-        "auto" => Ok(Pin::Auto),
-        "off" => Ok(Pin::Off),
-        list => {
-            let cores: Option<Vec<Vec<usize>>> = list.split(',').map(cores).collect();
-            cores.map(|cores| Pin::Cores(cores.concat())).ok_or("cores are auto, off, or a list as 0,2,4-7".to_owned())
-        }
-    }
-}
-
-/// One core, or a range of them, both ends included.
-fn cores(typed: &str) -> Option<Vec<usize>> {
-    let (first, last) = typed.split_once('-').unwrap_or((typed, typed));
-    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-    (first <= last && last < CORES_MAX).then(|| (first..=last).collect())
-}
-
 /// Runs the server until a signal ends it.
 ///
 /// # Errors
@@ -237,7 +215,7 @@ fn cores(typed: &str) -> Option<Vec<usize>> {
 pub(super) fn run(flags: Flags) -> Result<(), Failure> {
     let asked = std::env::var(ALLOCATOR_VARIABLE).ok();
     let config = flags.into_config(available_bytes(), asked.as_deref())?;
-    log_to_standard_error();
+    log::begin()?;
     server::run(config).map_err(|error| match error {
         Error::NoSuchCore { .. } => Failure::Usage(error.to_string()),
         _ => Failure::Failed(error.to_string()),
@@ -251,6 +229,8 @@ impl Flags {
             .chosen_allocator(environment)
             .map_err(|unknown| Failure::Usage(format!("{ALLOCATOR_VARIABLE} in the environment: {unknown}")))?;
         let kv = endpoints(self.kv.clone())?;
+        let max_memory = self.max_memory.of(available_bytes);
+        self.check(max_memory, &kv)?;
         let publish = Some(self.publish.clone()).filter(|endpoint| endpoint != OFF);
         let database = self.events_store.0.clone();
         let events = self.events.0.map(|address| EventsConfig { address, database });
@@ -260,7 +240,7 @@ impl Flags {
             publish,
             publish_hwm: self.publish_hwm,
             max_value: self.max_value,
-            max_memory: self.max_memory.of(available_bytes),
+            max_memory,
             max_tables: self.max_tables,
             client_bytes_max: self.client_bytes_max,
             expected_keys: self.expected_keys,
@@ -271,6 +251,21 @@ impl Flags {
             events,
             tasks: self.durable(),
         })
+    }
+
+    /// Whether the flags go together.
+    fn check(&self, max_memory: u64, kv: &[String]) -> Result<(), Failure> {
+        let least = bytes_for(self.expected_keys);
+        if least > max_memory {
+            return Err(Failure::Usage(format!(
+                "--expected-keys {}: so many elements take {least} bytes at least, and --max-memory is {max_memory}; expect fewer",
+                self.expected_keys
+            )));
+        }
+        if kv.is_empty() && self.tasks == OFF && self.jobs.0.is_none() && self.events.0.is_none() {
+            return Err(Failure::Usage("nothing is to be served: give --kv, --tasks, --jobs or --events".to_owned()));
+        }
+        Ok(())
     }
 
     /// Tasks, jobs, and events that are kept where these are.
@@ -309,14 +304,6 @@ fn endpoints(typed: Vec<String>) -> Result<Vec<String>, Failure> {
         }
         _ => Ok(typed),
     }
-}
-
-/// Warnings and errors, or what `RUST_LOG` asks for.
-pub(super) fn log_to_standard_error() {
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
-    let log = tracing_subscriber::fmt().with_env_filter(filter);
-    // Only a program that has set up its own log before gets an error here, and keeps its own.
-    let _kept = log.with_writer(io::stderr).try_init();
 }
 
 #[cfg(test)]
@@ -399,9 +386,33 @@ mod tests {
 
     #[test]
     fn no_requests_at_all_is_said_by_off_alone() {
-        assert!(config(&["--kv", "off"]).kv.is_empty());
+        assert!(config(&["--kv", "off", "--tasks"]).kv.is_empty());
         let both = parsed(&["--kv", "off", "--kv", "tcp://h:1"]).unwrap();
         assert!(matches!(both.into_config(HOST, None), Err(Failure::Usage(_))));
+    }
+
+    fn refused(flags: &[&str]) -> String {
+        match parsed(flags).unwrap().into_config(HOST, None) {
+            Err(Failure::Usage(why)) => why,
+            other => panic!("{flags:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_server_with_nothing_to_serve_is_refused() {
+        assert!(refused(&["--kv", "off"]).contains("--tasks, --jobs or --events"));
+        for face in ["--tasks", "--jobs", "--events"] {
+            parsed(&["--kv", "off", face]).unwrap().into_config(HOST, None).unwrap();
+        }
+    }
+
+    #[test]
+    fn more_keys_than_fit_into_memory_are_not_expected() {
+        assert_eq!(config(&["--expected-keys", "9000"]).expected_keys, 9_000);
+        for flags in [["--expected-keys", "12000"], ["--expected-keys", "18446744073709551615"]] {
+            assert!(refused(&flags).contains("--max-memory is 800000"), "{flags:?}");
+        }
+        assert_eq!(config(&["--expected-keys", "12000", "--max-memory", "2M"]).expected_keys, 12_000);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::log::say;
+
 /// With fewer than this the server says so: a few thousand connections are nothing unusual.
 const LOW: u64 = 4096;
 
@@ -10,10 +12,10 @@ pub fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        eprintln!("spindle: the limit of open files stays as it is: {error}");
+        say(&format!("the limit of open files stays as it is: {error}"));
     }
     // `None` is without a limit.
     if let Some(most) = getrlimit(Resource::Nofile).current.filter(|most| *most < LOW) {
-        eprintln!("spindle: only {most} files may be open, so about that many connections; raise it (ulimit -Hn)");
+        say(&format!("only {most} files may be open, so about that many connections; raise it (ulimit -Hn)"));
     }
 }

@@ -5,9 +5,10 @@
 //!
 //! What is not here: any thread of ours; fjall merges its trees in one of its own.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::ops::Deref;
+use std::os::unix::fs::DirBuilderExt;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +29,8 @@ const TREE_WRITER: &str = "fjall:worker";
 const FULL_BYTES: u64 = 64 << 20;
 /// A file that is there while batches may be unsynced when later ones are written.
 const LAZY_FILE: &str = "lazy";
+/// What its owner may do with the folder, and others may not.
+const FOLDER_MODE: u32 = 0o700;
 /// The file that fjall locks as long as it has the store open.
 const LOCK_FILE: &str = "lock";
 
@@ -63,12 +66,15 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Opens the store in `folder`, which is made if it is not there.
+    /// Opens the store in `folder`, which is made if it is not there, for its owner alone.
     ///
     /// # Errors
     /// [`Error`] if it cannot be made, is in use, or is damaged.
     pub fn open(folder: &Path) -> Result<Self, Error> {
-        fs::create_dir_all(folder).map_err(|error| explain_io(folder, &error))?;
+        make(folder).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => Error::NoFolder { folder: folder.to_owned() },
+            _ => explain_io(folder, &error),
+        })?;
         mend(folder)?;
         let opened = catch_unwind(|| Self::open_mended(folder));
         opened.unwrap_or_else(|_| Err(damaged(folder, "it cannot be read")))
@@ -83,6 +89,20 @@ impl Disk {
         let keyspaces = [meta.map_err(explain)?, tasks.map_err(explain)?, values.map_err(explain)?];
         let spaces = Arc::new(Spaces { folder: folder.to_owned(), keyspaces });
         Ok(Self { database, spaces, writing: Arc::default() })
+    }
+}
+
+/// Makes the folder if it is not there: nobody but its owner is to read what is stored. Folders around it are as the user has them made.
+fn make(folder: &Path) -> io::Result<()> {
+    if folder.is_dir() {
+        return Ok(());
+    }
+    if let Some(around) = folder.parent() {
+        fs::create_dir_all(around)?;
+    }
+    match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        made => made,
     }
 }
 

@@ -51,6 +51,8 @@ const ABSENT: u8 = u8::MAX;
 const LOAD: usize = 10;
 /// Buckets of an index that is small enough to be in the nearest cache, with its elements: 5,000 of 150 bytes.
 const NEAR: u32 = 512;
+/// What the index takes for an element at least, in bytes: its share of a bucket that is full.
+pub(super) const BYTES_PER_ELEMENT: i64 = (size_of::<Bucket>() / CELLS) as i64;
 /// What flurry takes for an entry: a node, a bin and the value with its header.
 const ENTRY_BYTES: usize = 96 + 16 + 32;
 /// What flurry takes for a bin; it makes up to twice as many of them as it is told to expect entries.

@@ -58,6 +58,13 @@ use change::Hub;
 
 use crate::stats::Percentiles;
 
+/// What a table with so many elements takes at least, in bytes: with keys of one byte, and values of none.
+#[must_use]
+pub fn bytes_for(elements: usize) -> u64 {
+    let element = account::slot_bytes(1) + account::entry_bytes(0) + index::BYTES_PER_ELEMENT;
+    u64::try_from(element).unwrap_or(0).saturating_mul(elements as u64)
+}
+
 /// What the tables are made with.
 #[derive(Clone, Debug)]
 pub struct Settings {

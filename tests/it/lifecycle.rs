@@ -29,6 +29,8 @@ fn bad_usage_is_one_line_and_status_2() {
         (&["serve", "--max-value", "99999999999"], "--max-value"),
         (&["serve", "--pin", "x"], "--pin"),
         (&["serve", "--kv", "nonsense"], "nonsense"),
+        (&["serve", "--kv", "off", "--publish", "tcp://127.0.0.1:*"], "--tasks"),
+        (&["serve", "--expected-keys", "1000000000000000"], "--expected-keys"),
         (&["fly"], "fly"),
         (&["get", "table"], "KEY"),
         (&["touch", "table", "key", "--ttl", "soon"], "--ttl"),

@@ -26,6 +26,8 @@ mod harness;
 mod history;
 /// Stores with a flaw are found out by recording and checking what they do.
 mod history_trial;
+/// Peers that do their worst while the server ends.
+mod hostile;
 /// Durable jobs over TCP: what a job goes through, queues, leases, the end of the server, the command line.
 mod jobs;
 /// The bytes of the jobs, on raw sockets: every end of a request, every cut, any data, and what is no request.
@@ -40,6 +42,8 @@ mod lifecycle;
 mod linearizability;
 /// The load generator: what it counts, what it prints, and what it says when it cannot.
 mod load;
+/// What is said to nobody, nonsense that is asked for, and whose the store is.
+mod manners;
 /// A MariaDB of a test's own.
 mod mariadb;
 /// A subscriber that only listens knows what is in the tables.
@@ -52,6 +56,8 @@ mod peer;
 mod pyzmq;
 /// Order under pipelining, and no client that others could disturb: by not reading, vanishing, or being two thousand.
 mod serving;
+/// Signals at any moment of a server's life: none is lost, none disturbs.
+mod signals;
 /// Rust source as the tidy rules see it: code without comments, and the paths that it names.
 mod source;
 /// Where events are in a test, and who works on them: one suite for both stores.

@@ -25,6 +25,7 @@ const ROOMS: &[Room] = &[
     room("limits", 0, 0),
     room("clock", 0, 0),
     room("stats", 0, 0),
+    room("log", 0, 1),
     room("allocator", 0, 0),
     room("wheel", 1, 0),
     room("threads", 2, 0),
@@ -62,7 +63,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("hyper", &["src/protocols/events/serve.rs"]),
     ("hyper_util", &["src/protocols/events/serve.rs"]),
     ("indicatif", &["src/cli/load.rs"]),
-    ("libc", &["src/allocator.rs", "src/threads.rs", "src/protocols/sockets"]),
+    ("libc", &["src/allocator.rs", "src/threads", "src/protocols/sockets"]),
     ("loom", &["src/tables/"]),
     ("mimalloc", &["src/allocator.rs"]),
     ("parking_lot", &["src/tables/index.rs", "src/tasks/committer.rs", "src/tasks/inbox.rs"]),
@@ -94,9 +95,15 @@ const PLACES: &[(&str, &[&str])] = &[
     ("zmq_sys", &["src/protocols/"]),
 ];
 
-/// Where `unsafe` may stand: the slot protocol, the allocator, the signal mask of a thread, raw options of sockets.
-const UNSAFE: &[&str] =
-    &["src/tables/slot.rs", "src/tables/slot/", "src/allocator.rs", "src/threads.rs", "src/protocols/sockets"];
+/// Where `unsafe` may stand: the slot protocol, the allocator, the signals of threads and when they are blocked, raw options of sockets.
+const UNSAFE: &[&str] = &[
+    "src/tables/slot.rs",
+    "src/tables/slot/",
+    "src/allocator.rs",
+    "src/main.rs",
+    "src/threads",
+    "src/protocols/sockets",
+];
 /// Where a thread sleeps, for want of anything that would wake it: nowhere.
 const SLEEP: &[&str] = &[];
 /// Where threads are made.

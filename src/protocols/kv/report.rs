@@ -13,6 +13,7 @@
 //!  "changes": {"waiting", "writer_waits", "lost_wakeups", "published", "topics"},
 //!  "clients": {"known", "outstanding_bytes", "cut_off", "requests", "dropped_requests", "undeliverable_replies", …},
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "resident_bytes"},
+//!  "log": {"dropped_lines"},                                              lines that standard error has not taken
 //!  "tasks": {"commits", "syncs",                                                null if there are none
 //!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],    queues that come and go, all together
 //!            "queues": [{"name", "ready", "leased", "dropped", "ran_out", "waiting", "oldest_ready_seconds"}]}}
@@ -28,6 +29,7 @@ use serde::Serialize;
 use super::wire::{Command, Reason};
 use crate::allocator;
 use crate::clock::{Clock, Now, wall_millis};
+use crate::log;
 use crate::stats::{BusyMeter, Counter, Gauge, Latencies, Percentiles};
 use crate::tables::{Census, TableSummary, Tables};
 use crate::tasks::{FamilyFigures, Figures, QueueFigures};
@@ -146,6 +148,7 @@ impl Report {
             changes: self.changes(&census),
             clients: self.clients(),
             memory: MemoryLine::of(&census),
+            log: LogLine { dropped_lines: log::dropped() },
             tasks: self.tasks.as_deref().map(|figures| TasksSection::of(figures, wall_millis())),
         };
         serde_json::to_string(&sheet).expect("numbers and text can be written as JSON")
@@ -212,6 +215,7 @@ struct Sheet {
     changes: ChangesLine,
     clients: ClientsLine,
     memory: MemoryLine,
+    log: LogLine,
     tasks: Option<TasksSection>,
 }
 
@@ -381,6 +385,11 @@ struct ClientsLine {
     dropped_requests: u64,
     oversized_requests: u64,
     undeliverable_replies: u64,
+}
+
+#[derive(Serialize)]
+struct LogLine {
+    dropped_lines: u64,
 }
 
 #[derive(Serialize)]

@@ -1,0 +1,75 @@
+//! What the log says and how it looks: warnings and errors, or what `RUST_LOG` asks for.
+//!
+//! What is not here: writing a line, and what becomes of one that cannot be written (`log`).
+
+use std::ffi::OsStr;
+use std::io;
+use std::str::FromStr;
+
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+
+use super::Failure;
+use crate::log::{Lines, may_have_colours};
+
+/// The variable that says what is to be logged.
+const VARIABLE: &str = "RUST_LOG";
+
+/// The crates of this program that have something to log. A directive without a level that begins with another word is a misspelt level.
+const TARGETS: [&str; 7] = ["spindle", "fjall", "lsm_tree", "sfa", "sqlx", "sqlx_core", "sqlx_mysql"];
+
+/// Begins to log to standard error.
+///
+/// # Errors
+/// [`Failure::Usage`] if `RUST_LOG` is none that makes sense.
+pub(super) fn begin() -> Result<(), Failure> {
+    let filter = filter(std::env::var_os(VARIABLE).as_deref().unwrap_or_default())?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(may_have_colours());
+    // By itself it would report a line that cannot be written on standard error, and panic since it cannot be written.
+    let log = log.log_internal_errors(false).with_writer(|| Lines(io::stderr()));
+    // Only a program that has set up its own log before gets an error here, and keeps its own.
+    let _kept = log.try_init();
+    Ok(())
+}
+
+/// Reads what is to be logged; nothing is warnings and errors.
+fn filter(asked: &OsStr) -> Result<EnvFilter, Failure> {
+    let nonsense = |why: &str| {
+        let asked = asked.to_string_lossy();
+        let help = "write a level (off, error, warn, info, debug, trace), or TARGET=LEVEL, with commas between them";
+        Failure::Usage(format!("{VARIABLE} in the environment, '{asked}': {why}; {help}"))
+    };
+    let text = asked.to_str().ok_or_else(|| nonsense("it is no text"))?;
+    if let Some(unknown) = text.split(',').map(str::trim).find(|directive| !is_known(directive)) {
+        return Err(nonsense(&format!("'{unknown}' is no level and nothing here that logs")));
+    }
+    let builder = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into());
+    builder.parse(text).map_err(|error| nonsense(&error.to_string()))
+}
+
+/// Whether a directive is a level, or is about something of this program. Whether it is well-formed is not looked at.
+fn is_known(directive: &str) -> bool {
+    let word = directive.split(['=', '[', ':']).next().unwrap_or_default();
+    word.is_empty() || TARGETS.contains(&word) || (word == directive && LevelFilter::from_str(word).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_targets_are_understood() {
+        for good in
+            ["", "warn", "INFO", "off", "0", "spindle=debug", "spindle::server", "warn,sqlx=trace", "info, fjall"]
+        {
+            assert!(filter(OsStr::new(good)).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_is_wrong_and_what_to_write() {
+        for bad in ["wran", "spindle=loud", "=", "debug=", "info=warn", "sqlx=info,nonsense", "spindle==warn"] {
+            let Err(Failure::Usage(said)) = filter(OsStr::new(bad)) else { panic!("{bad}") };
+            assert!(said.contains(bad) && said.contains("TARGET=LEVEL"), "{said}");
+        }
+    }
+}
