@@ -169,14 +169,28 @@ fn two_who_terminate_end_the_server_once_and_well() {
 }
 
 #[test]
-fn an_envelope_beyond_all_use_is_not_answered_and_harms_nobody() {
+fn an_envelope_beyond_all_use_closes_its_connection_and_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start_tasks(folder.path(), &[]);
-    let context = Context::new();
-    let socket = dealer(&context, &server, None);
-    let long = vec![1; 100_000];
-    socket.send_multipart([&long[..], &[0x0B]], 0).unwrap();
-    socket.send_multipart(vec![&b"x"[..]; 100], 0).unwrap();
-    hears_pong(&socket);
+    let mut other = client(&server);
+    let ping: &[u8] = &[0x0B];
+    let connect = || {
+        let stream = TcpStream::connect(server.tasks().strip_prefix("tcp://").unwrap()).unwrap();
+        Plain::meet(stream, SocketType::Dealer).unwrap().0
+    };
+    let mut longest = vec![&b"x"[..]; 64];
+    longest.push(ping);
+    let mut plain = connect();
+    plain.send_all(&[&longest]);
+    assert_eq!(plain.receive().len(), 65, "the longest envelope that there is");
+    let mut many = vec![&b"x"[..]; 65];
+    many.push(ping);
+    for too_long in [&many[..], &[&vec![1; 100_000], ping]] {
+        let mut plain = connect();
+        plain.send_all(&[&[ping], too_long, &[ping]]);
+        // What was asked before is answered or not, what was asked after it is not, and then the connection ends.
+        assert!(plain.count_until_closed() <= 1);
+        other.ping().unwrap();
+    }
     server.stop();
 }

@@ -92,6 +92,20 @@ impl Plain {
     }
 }
 
+impl Plain {
+    /// How many messages come until the peer closes the connection.
+    pub(crate) fn count_until_closed(mut self) -> usize {
+        // A reset ends it as well.
+        let _reset = self.stream.read_to_end(&mut self.bytes);
+        let (mut rest, mut count) = (&self.bytes[..], 0);
+        while let Ok(Some((part, length))) = Part::decode(rest, BYTES_MAX) {
+            count += usize::from(matches!(part, Part::Frame { more: false, .. }));
+            rest = &rest[length..];
+        }
+        count
+    }
+}
+
 /// A socket of libzmq that does not wait for anybody when it goes.
 fn socket(context: &zmq::Context, kind: zmq::SocketType) -> zmq::Socket {
     let socket = context.socket(kind).unwrap();

@@ -127,14 +127,14 @@ impl Desk {
         self.pending.len() < TASK_REQUESTS_MAX && self.pending_bytes < ASKED_BYTES_MAX && !self.tasks.is_full()
     }
 
-    /// Takes a message of a client. One with an envelope longer than anybody has use for is not answered.
-    pub(super) fn take(&mut self, peer: PeerId, seat: &mut Seat, message: &Message<'_>) {
+    /// Takes a message of a client. False: its envelope is longer than any route needs, and so it cannot be answered.
+    pub(super) fn take(&mut self, peer: PeerId, seat: &mut Seat, message: &Message<'_>) -> bool {
         let mut frames = message.frames();
-        let Some(frame) = frames.next_back().filter(|_| message.is_whole()) else { return };
+        let Some(frame) = frames.next_back().filter(|_| message.is_whole()) else { return false };
         let mut envelope = Vec::new();
         frames.for_each(|frame| encode_frame(&mut envelope, frame, true));
         if envelope.len() > ENVELOPE_BYTES_MAX {
-            return;
+            return false;
         }
         let decoded = self.manners.decode(frame);
         let asked = |request: &Request<'_>| self.manners.access.asked(request);
@@ -150,6 +150,7 @@ impl Desk {
         if self.burst.len() >= ASK_BURST || self.burst_bytes >= ASK_BURST_BYTES {
             self.ask();
         }
+        true
     }
 
     /// Whether it is a request that waits. Where those that do hold too much it is made one that does not: nobody else could be served.

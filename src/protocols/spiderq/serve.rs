@@ -223,14 +223,22 @@ impl Front {
     fn take(&mut self) {
         let Self { peers, desk, .. } = self;
         while desk.has_room() {
+            let mut refused = None;
             let turn = peers.receive(
                 |_| ASK_BURST,
                 |peer, seat, _, messages, bytes| {
-                    messages.iter(bytes).for_each(|message| desk.take(peer, seat, &message));
+                    let all_taken = messages.iter(bytes).all(|message| desk.take(peer, seat, &message));
+                    refused = (!all_taken).then_some(peer);
                 },
             );
             if turn.is_none() {
                 break;
+            }
+            if let Some(peer) = refused {
+                tracing::warn!(
+                    "a message about tasks has an envelope of more than {ENVELOPE_FRAMES_MAX} frames: its connection is closed"
+                );
+                peers.refuse(peer);
             }
         }
         self.settle();
