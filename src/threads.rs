@@ -2,11 +2,13 @@
 //!
 //! - A thread is named as `ARCHITECTURE` lists it, so that `top -H` and a panic say who it is.
 //! - A thread that is pinned runs on one core; one that is not goes where the system puts it.
-//! - Signals are blocked in it: they arrive in the one thread that waits for them, and never interrupt a call. Only those
+//! - Signals are blocked in it: they arrive in the one thread that reads them (`signals`), and never interrupt a call. Only those
 //!   that a fault of the thread itself raises are not: blocked, they would end the process without a word.
 //! - A panic in it ends the process at once, with a message: a server that has lost a thread would only look alive.
 //!
 //! What is not here: who talks to whom (`server` makes the channels), and the threads that libzmq makes for itself.
+
+pub mod signals;
 
 use std::cell::Cell;
 use std::io;
@@ -71,19 +73,19 @@ fn pin(id: usize) {
 const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 
 /// Blocks the signals from outside in the calling thread, and so in the threads that it makes.
-#[expect(unsafe_code, reason = "no safe crate of this project sets a thread's signal mask")]
+#[expect(unsafe_code, reason = "sets of signals are made by the C library")]
 fn block_signals() {
-    // SAFETY: the calls write only to `outside`, which is a live local and a plain C structure for which zeros are a
-    // value; sigfillset fills it before the others read it, and a null old mask is allowed.
-    let status = unsafe {
+    // SAFETY: `outside` is a live local and a plain C structure for which zeros are a value; sigfillset fills it before the others
+    // read it.
+    let outside = unsafe {
         let mut outside: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut outside);
         for fault in FAULTS {
             libc::sigdelset(&raw mut outside, fault);
         }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const outside, std::ptr::null_mut())
+        outside
     };
-    assert_eq!(status, 0, "SIG_BLOCK is a valid request");
+    signals::block(&outside);
 }
 
 /// Has a command take signals as if it were not started by a thread that takes none.
@@ -119,7 +121,7 @@ fn stop_the_process_on_panic() {
 /// Says what happened and ends the process with this status, at once and without destructors: for a thread that can answer
 /// nobody any more.
 pub fn give_up(why: &str, status: i32) -> ! {
-    eprintln!("spindle: {why}");
+    crate::log::say(why);
     signal_hook::low_level::exit(status)
 }
 

@@ -7,8 +7,7 @@ use clap::Args;
 use clap::builder::TypedValueParser;
 
 use super::endpoint::endpoint;
-use super::serve::log_to_standard_error;
-use super::{EVENTS_ENDPOINT, Failure};
+use super::{EVENTS_ENDPOINT, Failure, log};
 use crate::limits::CLAIM_MAX;
 use crate::protocols::events::mysql::Address;
 use crate::protocols::spiderq::client::{Disconnected, Error as ClientError};
@@ -78,17 +77,17 @@ impl From<Arguments> for Config {
 /// # Errors
 /// [`Failure`] if there is nothing to work on, or nobody takes the line.
 pub(super) fn run(arguments: Arguments, out: &mut impl Write) -> Result<(), Failure> {
-    log_to_standard_error();
+    log::begin()?;
+    let signals = Signals::new().map_err(|error| Failure::Failed(format!("signals cannot be waited for: {error}")))?;
     raise_descriptor_limit();
-    let failed = |error: std::io::Error| Failure::Failed(format!("signals cannot be waited for: {error}"));
-    let mut signals = Signals::new().map_err(failed)?;
+    signals.serving()();
     let running = worker::start(arguments.into()).map_err(|error| match error {
         Error::Server(ClientError::Disconnected(Disconnected::Endpoint { .. })) => Failure::Usage(error.to_string()),
         _ => Failure::Failed(error.to_string()),
     })?;
     writeln!(out, "ready")?;
     out.flush()?;
-    signals.wait().map_err(failed)?;
+    signals.wait();
     let Totals { stored, given_back, lost, retries } = running.stop();
     writeln!(out, "stored {stored}, given back {given_back}, lost {lost}, transactions tried again {retries}")?;
     Ok(())

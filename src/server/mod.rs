@@ -125,15 +125,15 @@ pub enum Error {
 /// # Errors
 /// [`Error`] if it cannot start.
 pub fn run(config: Config) -> Result<(), Error> {
+    let signals = signals::Watch::new().map_err(Error::Signals)?;
     descriptors::raise();
     warn_of_allocator(config.allocator);
     if config.tasks.is_some() {
         memory::avoid_huge_pages();
     }
-    let mut signals = signals::Watch::new().map_err(Error::Signals)?;
-    let running = start_with(config, Box::new(signals.ender()))?;
+    let running = start_with(config, signals.serving(), Box::new(signals.ender()))?;
     print_ready(&running);
-    signals.wait().map_err(Error::Signals)?;
+    signals.wait();
     running.stop();
     Ok(())
 }
@@ -199,11 +199,11 @@ pub struct Running {
 /// # Errors
 /// [`Error`] if an endpoint cannot be had, or the system is out of threads or descriptors. Nothing is left running.
 pub fn start(config: Config) -> Result<Running, Error> {
-    start_with(config, Box::new(|| {}))
+    start_with(config, || {}, Box::new(|| {}))
 }
 
-/// Starts a server; `terminated` is called when a client has ended it.
-fn start_with(config: Config, terminated: Box<dyn Fn() + Send>) -> Result<Running, Error> {
+/// Starts a server; `serving` is called before a client can be answered, `terminated` when one has ended it.
+fn start_with(config: Config, serving: impl FnOnce(), terminated: Box<dyn Fn() + Send>) -> Result<Running, Error> {
     let clock = Clock::start();
     let worker_cores = cores::plan(&config.pin, config.workers, &threads::cores())?;
     let (tables, backstage) = Tables::new(Settings {
@@ -243,6 +243,7 @@ fn start_with(config: Config, terminated: Box<dyn Fn() + Send>) -> Result<Runnin
         backstage: Vec::new(),
         context: Some(context),
     };
+    serving();
     running.start_backstage("expiry", move || expiry.run(|| clock.now()))?;
     running.start_backstage("reaper", move || reaper.run(|| clock.now()))?;
     running.start_frontend(kv, &settings.worker_cores)?;
