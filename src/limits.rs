@@ -72,8 +72,14 @@ pub const BATCH_MAX: usize = 64;
 /// overlap, few enough to be in the nearest cache when their turn comes.
 pub const LOOK_AHEAD: usize = 16;
 
-/// How long the server goes on answering and sockets go on sending at shutdown (`ARCHITECTURE`).
-pub const LINGER: Duration = Duration::from_secs(5);
+/// How long each of the two stages of the end may take: faces answer what they have taken, and then the publisher tells what was
+/// committed. Peers that do not read cost no more than that.
+pub const LINGER: Duration = Duration::from_secs(2);
+
+/// How long the end may take, whatever peers do (`ARCHITECTURE`).
+pub const STOP_MAX: Duration = Duration::from_secs(5);
+
+const _: () = assert!(2 * LINGER.as_millis() < STOP_MAX.as_millis());
 
 /// What a frame costs in memory beside its bytes: the structure in which libzmq keeps it (`zmq_msg_t`).
 pub const FRAME_OVERHEAD_BYTES: u64 = 64;

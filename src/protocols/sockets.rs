@@ -30,10 +30,11 @@ use zmq_sys::{zmq_bind, zmq_errno, zmq_msg_recv, zmq_msg_send, zmq_send};
 
 pub use endpoint::BindError;
 pub use frame::{Frame, INLINE_BYTES_MAX};
+pub(crate) use link::is_settled;
 pub use link::{Link, Mark, Progress};
 pub use meter::Meter;
 pub use parcel::Parcel;
-pub use stop::{ServeError, Stopper};
+pub use stop::{Presence, Present, ServeError, Stopper};
 pub(crate) use wait::timespec;
 pub use wait::{Bell, wait};
 
@@ -162,17 +163,29 @@ impl Socket {
             return Err(error);
         }
         let text = CString::new(endpoint).map_err(|_| BindError::NotAnEndpoint { endpoint: given() })?;
-        // SAFETY: the socket is open as long as `self` is, and `text` is a live string that ends with NUL.
-        let status = unsafe { zmq_bind(self.raw, text.as_ptr()) };
-        if status == -1 {
-            return Err(bind_error(endpoint, errno()));
+        loop {
+            // SAFETY: the socket is open as long as `self` is, and `text` is a live string that ends with NUL.
+            let status = unsafe { zmq_bind(self.raw, text.as_ptr()) };
+            match errno() {
+                _ if status != -1 => break,
+                // Nothing was begun: a signal has come to a process that did not block it.
+                libc::EINTR => {}
+                error => return Err(bind_error(endpoint, error)),
+            }
         }
         Ok(must(self.options.get_last_endpoint()).unwrap_or_else(|_| given()))
     }
 
     /// Connects to an endpoint within this process.
     pub fn connect_within(&self, endpoint: &str) {
-        must(self.options.connect(endpoint));
+        let connected = loop {
+            match self.options.connect(endpoint) {
+                // As in `bind`.
+                Err(zmq::Error::EINTR) => {}
+                other => break other,
+            }
+        };
+        must(connected);
     }
 
     /// Receives a frame if one is there. The later frames of a message always are, once its first is.
@@ -277,9 +290,10 @@ impl Socket {
         }
     }
 
+    /// As [`Socket::send_bytes`], unless the socket refuses it. False: it has, and nothing was sent.
     #[inline]
     #[expect(unsafe_code, reason = "the binding makes a frame of it first")]
-    fn try_send_bytes(&self, bytes: &[u8], more: bool) -> bool {
+    pub fn try_send_bytes(&self, bytes: &[u8], more: bool) -> bool {
         self.quiet.set(false);
         // SAFETY: the socket is open as long as `self` is; the call copies the bytes before it returns.
         unsafe { zmq_send(self.raw, bytes.as_ptr().cast(), bytes.len(), flags(more)) >= 0 }

@@ -158,10 +158,15 @@ impl Server {
 
     /// Waits for the end, and gives the exit status and what was printed after "ready". A server that does not come to
     /// its end is a failure.
-    pub(crate) fn wait(mut self) -> (ExitStatus, String) {
+    pub(crate) fn wait(self) -> (ExitStatus, String) {
+        self.wait_for_at_most(&PATIENCE)
+    }
+
+    /// The same, of a server that must have come to its end by then.
+    pub(crate) fn wait_for_at_most(mut self, time: &Timespec) -> (ExitStatus, String) {
         let process = pidfd_open(self.pid(), PidfdFlags::empty()).expect("the server can be watched");
-        let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&PATIENCE));
-        assert_eq!(ended, Ok(1), "the server is still there after {} s", PATIENCE.tv_sec);
+        let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(time));
+        assert_eq!(ended, Ok(1), "the server is still there after {} s", time.tv_sec);
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("output is text");
         let status = self.child.wait().expect("the server can be waited for");

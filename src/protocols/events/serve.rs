@@ -145,12 +145,15 @@ async fn serve(listener: TcpListener, mut endings: UnboundedReceiver<Ending>, ba
     // The routes go with it; then only what was taken has the store.
     let _aborted = accepting.await;
     // What is not answered by then is dropped with its connection.
-    if let Some(graceful) = Arc::into_inner(graceful) {
-        let _late = timeout(LINGER, graceful.shutdown()).await;
-    }
-    if let Some(writers) = writers {
-        let _late = timeout(LINGER, writers.end()).await;
-    }
+    let last = async {
+        if let Some(graceful) = Arc::into_inner(graceful) {
+            graceful.shutdown().await;
+        }
+        if let Some(writers) = writers {
+            writers.end().await;
+        }
+    };
+    let _late = timeout(LINGER, last).await;
     endings.try_recv().unwrap_or(Ok(()))
 }
 

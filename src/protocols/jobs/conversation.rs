@@ -31,10 +31,13 @@ use super::handle::{asked, reply};
 use super::wire::{AckWords, Decoded, Reply, decode};
 use crate::clock::{Clock, Now};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
+use crate::protocols::sockets::is_settled;
 use crate::protocols::tcp::{Answer, Ending};
 use crate::store::{self, Moment, Value};
 use crate::tasks::{self, Family, Outcome, Payload};
 
+/// How often it is looked, at the end of the server, whether an answer has arrived.
+const SETTLING: Duration = Duration::from_millis(5);
 /// Bytes that are read behind what is missing: an end, and one more, which is too much.
 const BEHIND: usize = 3;
 
@@ -104,8 +107,8 @@ struct Conversation<'h> {
 pub(super) async fn converse(house: Rc<House>, stream: TcpStream) {
     let end = house.clock.now().after(JOB_TIME);
     let conversation = Conversation { house: &house, stream, end };
-    // Whoever has reset the connection hears nothing.
-    let Ok(inbox) = conversation.hear().await else { return };
+    // Whoever has reset the connection, or has asked nothing when the server ends, hears nothing.
+    let Ok(Some(inbox)) = conversation.hear().await else { return };
     if conversation.answer(inbox).await {
         conversation.close().await;
     }
@@ -114,23 +117,25 @@ pub(super) async fn converse(house: Rc<House>, stream: TcpStream) {
 impl<'h> Conversation<'h> {
     // ------------------------------------------------------------------------------------------------------- requests
 
-    /// Reads until the request is whole, is none, or has taken too long.
-    async fn hear(&self) -> io::Result<Inbox<'h>> {
+    /// Reads until the request is whole, is none, or has taken too long. None: the server ends, and nothing has come.
+    async fn hear(&self) -> io::Result<Option<Inbox<'h>>> {
         let mut inbox = Inbox::default();
         loop {
             let (missing, patience) = match decode(&inbox.bytes, false) {
-                Decoded::Whole(_) | Decoded::Wrong(_) => return Ok(inbox),
+                Decoded::Whole(_) | Decoded::Wrong(_) => return Ok(Some(inbox)),
                 Decoded::Pausing => (1, JOB_PAUSE),
                 Decoded::Short { missing } => (missing, JOB_SILENCE),
             };
             if timeout(self.left(), self.make_room(&mut inbox, missing)).await.is_err() {
-                return Ok(inbox);
+                return Ok(Some(inbox));
             }
-            if self.sign(patience).await != Sign::Readable {
-                return Ok(inbox);
+            match self.sign(patience.min(self.left())).await {
+                Sign::Readable => {}
+                Sign::Closing if inbox.bytes.is_empty() => return Ok(None),
+                Sign::Closing | Sign::Silent => return Ok(Some(inbox)),
             }
             match self.stream.try_read_buf(&mut inbox.bytes) {
-                Ok(0) => return Ok(inbox),
+                Ok(0) => return Ok(Some(inbox)),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
@@ -160,7 +165,7 @@ impl<'h> Conversation<'h> {
 
     /// Waits until there is something to read, at most so long.
     async fn sign(&self, patience: Duration) -> Sign {
-        let mut silence = pin!(sleep(patience.min(self.left())));
+        let mut silence = pin!(sleep(patience));
         let mut closed = pin!(self.house.closed.notified());
         poll_fn(|context| {
             if self.stream.poll_read_ready(context).is_ready() {
@@ -261,15 +266,20 @@ impl<'h> Conversation<'h> {
         rest.is_empty()
     }
 
-    /// Says that this was all, and throws away what the client still sends until it closes too, for a time.
+    /// Says that this was all, and throws away what the client still sends until it closes too, for a time; at the end of the server, until
+    /// it has the answer.
     async fn close(mut self) {
         if self.stream.shutdown().await.is_err() {
             return;
         }
         let (end, mut thrown) = (self.house.clock.now().after(JOB_TIME), 0);
         while thrown < JOB_DRAINED_BYTES_MAX && self.house.clock.now() < end {
-            if timeout(JOB_SILENCE, self.stream.readable()).await.is_err() {
-                return;
+            match self.sign(JOB_SILENCE).await {
+                Sign::Readable => {}
+                Sign::Silent => return,
+                Sign::Closing if is_settled(&self.stream) => return,
+                // The answer is on its way. Of its arrival the system tells nobody.
+                Sign::Closing => sleep(SETTLING).await,
             }
             match self.stream.try_read(&mut self.house.scrap.borrow_mut()) {
                 Ok(0) => return,

@@ -33,7 +33,7 @@ use super::packet::Packer;
 use super::report::QueueTally;
 use crate::clock::{Clock, Now};
 use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST};
-use crate::protocols::sockets::{Addressed, Frame, Link, Mark, Progress, Socket, Stopper, wait};
+use crate::protocols::sockets::{Addressed, Frame, Link, Mark, Presence, Progress, Socket, Stopper, wait};
 use message::Message;
 pub(super) use message::message_bytes_max;
 
@@ -68,6 +68,8 @@ pub(super) struct Parts {
     pub(super) stopper: Stopper,
     /// Set by the queue when nothing more will come to the workers.
     pub(super) workers_stop: Arc<AtomicBool>,
+    /// Workers that may still send.
+    pub(super) workers: Presence,
     pub(super) clock: Clock,
     pub(super) tally: Arc<QueueTally>,
 }
@@ -402,10 +404,22 @@ impl Queue {
         }
         self.show();
         self.parts.router.set_linger(left(&self.parts.clock));
-        // Release: pairs with the Acquire in the worker, which reads it after the frame that follows.
+        self.end_workers();
+    }
+
+    /// Ends the workers, and keeps their pipes until the last of them is gone. What they still answer is let go.
+    fn end_workers(mut self) {
+        // Release: pairs with the Acquire in the worker, which reads it after it has taken the frame that follows.
         self.parts.workers_stop.store(true, Ordering::Release);
         for backend in &self.parts.backends {
-            backend.send_bytes(&[], false);
+            // It is refused if the worker is gone already, or was never run.
+            let _gone = backend.try_send_bytes(&[], false);
+        }
+        while self.parts.workers.is_somebody_there() {
+            self.wait(Some(PATIENCE[1]), false);
+            for backend in &self.parts.backends {
+                while backend.receive(&mut self.frame) {}
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ use super::worker::Worker;
 use crate::clock::Clock;
 use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, REPLIES_IN_PIPE};
 use crate::protocols::native::{Acceptor, Listener, Peers};
-use crate::protocols::sockets::{Bell, Context, ServeError, Socket, Stopper};
+use crate::protocols::sockets::{Bell, Context, Presence, ServeError, Socket, Stopper};
 use crate::tables::{Changes, Tables};
 use crate::tasks::Figures;
 use crate::zmtp::Bounds;
@@ -121,6 +121,7 @@ fn proxy(
     let stopper = Stopper::new()?;
     let (router, endpoints) = router(context, settings)?;
     let workers_stop = Arc::new(AtomicBool::new(false));
+    let presence = Presence::new(stopper.bell());
     let (backends, sockets) = pipes(context, settings.worker_cores.len())?;
     let workers = sockets.into_iter().zip(&report.workers).map(|(socket, tally)| Worker {
         socket,
@@ -130,10 +131,12 @@ fn proxy(
         stop: Arc::clone(&workers_stop),
         tally: Arc::clone(tally),
         report: Arc::clone(report),
+        present: presence.enter(),
     });
     let workers = workers.collect();
     let tally = report.queues.first().map(Arc::clone).unwrap_or_default();
-    let parts = queue::Parts { router, backends, stopper: stopper.clone(), workers_stop, clock, tally };
+    let stop = stopper.clone();
+    let parts = queue::Parts { router, backends, stopper: stop, workers_stop, workers: presence, clock, tally };
     let queue = Queue::new(parts, settings.value_max, settings.client_bytes_max);
     Ok((Frontend::Proxy { queue: Box::new(queue), workers }, vec![stopper], endpoints))
 }

@@ -22,7 +22,7 @@ use super::packet::{PACKED_MAX, unpack};
 use super::report::{Report, WorkerTally};
 use crate::clock::Clock;
 use crate::limits::{BATCH_FRAMES_MAX, BATCH_MAX, LOOK_AHEAD};
-use crate::protocols::sockets::{Frame, Socket};
+use crate::protocols::sockets::{Frame, Present, Socket};
 use crate::stats::Sampler;
 use crate::tables::{Batch, Session};
 
@@ -41,6 +41,9 @@ pub struct Worker {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) tally: Arc<WorkerTally>,
     pub(super) report: Arc<Report>,
+    /// The last field, which goes after the socket: the queue keeps the other end of its pipe as long as this is there.
+    #[expect(dead_code, reason = "what counts is when it goes")]
+    pub(super) present: Present,
 }
 
 impl Worker {
@@ -51,10 +54,21 @@ impl Worker {
         let context = Context { stats: &|| report.render(), now: &|| clock.now() };
         let mut inbox = Inbox::new();
         let mut sampler = Sampler::new(TIMED_ONE_OF);
-        while inbox.fill(&self.socket, &self.stop) {
+        loop {
+            inbox.fill(&self.socket);
+            if self.is_told() {
+                return;
+            }
             self.answer_all(&inbox, &context, &mut sampler);
             inbox.clear();
         }
+    }
+
+    /// Whether nothing more is to be answered. Asked after each receiving: wherever in a batch the last frame has come, it is seen, and the
+    /// queue has let go of what came with it.
+    fn is_told(&self) -> bool {
+        // Acquire: pairs with the Release of the queue, which sets it before it sends a last frame.
+        self.stop.load(Ordering::Acquire)
     }
 
     /// Answers each message of the inbox, in as many batches as it takes.
@@ -73,6 +87,9 @@ impl Worker {
                 return;
             }
             self.session.wait();
+            if self.is_told() {
+                return;
+            }
         }
     }
 }
@@ -178,13 +195,9 @@ impl Inbox {
         end.and_then(|&end| self.frames.get(start.copied().unwrap_or(0)..end)).expect("the number is below the length")
     }
 
-    /// Waits for a message and takes what else is there. Whether there is anything to do: not when told to stop.
-    fn fill(&mut self, socket: &Socket, stop: &AtomicBool) -> bool {
+    /// Waits for a message and takes what else is there.
+    fn fill(&mut self, socket: &Socket) {
         socket.receive_waiting(self.place(0));
-        // Acquire: pairs with the Release of the queue, which sets it before it sends a last frame.
-        if stop.load(Ordering::Acquire) {
-            return false;
-        }
         self.take_rest(socket);
         while self.len() < BATCH_MAX && self.frames_used() < BATCH_FRAMES_MAX {
             let next = self.frames_used();
@@ -193,7 +206,6 @@ impl Inbox {
             }
             self.take_rest(socket);
         }
-        true
     }
 
     /// Takes the rest of the message of which the first frame has been received into the next place.

@@ -18,6 +18,7 @@ use super::inbox::{Came, Inbox};
 use super::outbox::Outbox;
 use crate::clock::Now;
 use crate::limits::OUTBOX_BYTES_MAX;
+use crate::protocols::sockets::is_settled;
 use crate::zmtp::{Bounds, Cutter, Fault, Handshake, Left, Messages, SocketType, Step};
 
 /// How far a connection is.
@@ -211,6 +212,12 @@ impl<S> Peer<S> {
     pub(super) fn discard(&mut self) {
         self.broken = true;
         self.outbox.discard();
+    }
+
+    /// Whether it has never asked anything, or nothing is on its way to it or from it.
+    pub(super) fn is_settled(&self) -> bool {
+        let is_empty = self.outbox.is_empty() && self.inbox.is_empty();
+        matches!(self.stage, Stage::Shaking(_)) || (is_empty && is_settled(&self.descriptor))
     }
 
     /// Takes no more requests.

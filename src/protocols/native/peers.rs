@@ -417,12 +417,22 @@ impl<S: Default> Peers<S> {
         self.touch(id);
     }
 
-    /// Accepts nobody any more, and parts with all. They are gone when they have read what was sent before.
+    /// Takes nothing more from a peer, and closes the connection when it has read what was sent before.
+    pub fn refuse(&mut self, id: PeerId) {
+        self.part(id);
+    }
+
+    /// Accepts nobody any more, and parts with all. They are gone when they have read what was sent before, and at once if nothing is on its
+    /// way to them or from them.
     pub fn part_all(&mut self) {
         self.stop_accepting();
         let all: Vec<PeerId> = self.peers.iter().map(|(slot, peer)| PeerId::new(slot, peer.generation)).collect();
         for id in all {
-            self.part(id);
+            if get(&mut self.peers, id).is_some_and(|peer| peer.is_settled()) {
+                self.forget(id);
+            } else {
+                self.part(id);
+            }
         }
     }
 

@@ -3,6 +3,8 @@
 //! libzmq names a connection's descriptor to who asks a frame. It opens and closes it as it likes; here the system is
 //! only asked about it, and asked again whether it is still the same connection.
 
+use std::os::fd::{AsFd, AsRawFd};
+
 use super::frame::Frame;
 
 /// Property in which libzmq keeps the descriptor of the connection that a frame came from, as text.
@@ -109,6 +111,13 @@ fn unsent(descriptor: i32) -> i32 {
     // SAFETY: the call writes one integer to `bytes`, a live local. A descriptor that is closed is an error.
     let status = unsafe { libc::ioctl(descriptor, libc::TIOCOUTQ, &raw mut bytes) };
     if status == 0 { bytes } else { 0 }
+}
+
+/// Whether nothing is on its way over a connection: the far end has acknowledged everything, and nothing lies here unread. Closed then,
+/// the connection ends without a reset, and nothing is lost.
+pub(crate) fn is_settled(connection: impl AsFd) -> bool {
+    let unread = rustix::io::ioctl_fionread(&connection);
+    unsent(connection.as_fd().as_raw_fd()) == 0 && unread.is_ok_and(|bytes| bytes == 0)
 }
 
 /// The system's number of the connection that has this descriptor now, if one has.

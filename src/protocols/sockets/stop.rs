@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use thiserror::Error;
 
@@ -17,6 +17,51 @@ pub enum ServeError {
     /// The system gives no more sockets.
     #[error("the system gives no more sockets: {0}")]
     Socket(#[from] io::Error),
+}
+
+/// Threads that have something to do with the one that holds this, which ends after them.
+#[derive(Debug)]
+pub struct Presence {
+    count: Arc<AtomicUsize>,
+    bell: Bell,
+}
+
+/// One of them, as long as it is there.
+#[derive(Debug)]
+pub struct Present {
+    count: Arc<AtomicUsize>,
+    bell: Bell,
+}
+
+impl Presence {
+    /// Nobody is there yet. The bell rings when one goes.
+    #[must_use]
+    pub fn new(bell: &Bell) -> Self {
+        Self { count: Arc::default(), bell: bell.clone() }
+    }
+
+    /// One more is there.
+    #[must_use]
+    pub fn enter(&self) -> Present {
+        // Relaxed: whoever enters has not begun.
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Present { count: Arc::clone(&self.count), bell: self.bell.clone() }
+    }
+
+    /// Whether somebody is there.
+    #[must_use]
+    pub fn is_somebody_there(&self) -> bool {
+        // Acquire: pairs with the Release of who leaves: all that it did comes before.
+        self.count.load(Ordering::Acquire) > 0
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `is_somebody_there`; the bell that follows it ends the sleep.
+        self.count.fetch_sub(1, Ordering::Release);
+        self.bell.ring();
+    }
 }
 
 /// Tells the thread that receives to take no more requests, answer those that were taken, and end.
