@@ -13,6 +13,8 @@
 
 mod endpoint;
 mod frame;
+#[cfg(test)]
+mod libzmq_tests;
 mod link;
 mod meter;
 mod parcel;
@@ -26,7 +28,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use zmq_sys::{zmq_bind, zmq_errno, zmq_msg_recv, zmq_msg_send, zmq_send};
+use zmq_sys::{zmq_bind, zmq_errno, zmq_msg_recv, zmq_msg_send, zmq_send, zmq_setsockopt};
 
 pub use endpoint::BindError;
 pub use frame::{Frame, INLINE_BYTES_MAX};
@@ -38,7 +40,7 @@ pub use stop::{Presence, Present, ServeError, Stopper};
 pub(crate) use wait::timespec;
 pub use wait::{Bell, wait};
 
-use crate::limits::{ACCEPT_BACKLOG, FRAME_BYTES_MAX};
+use crate::limits::{ACCEPT_BACKLOG, FRAME_BYTES_MAX, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 pub(crate) use endpoint::{bind_error, occupied};
 
 /// The sockets of this process, and the threads in which libzmq reads and writes for them.
@@ -107,6 +109,7 @@ impl Context {
         must(socket.set_linger(0));
         must(socket.set_maxmsgsize(FRAME_BYTES_MAX as i64));
         must(socket.set_backlog(ACCEPT_BACKLOG));
+        must(keep_alive(&socket));
         Ok(Socket {
             raw: socket.as_mut_ptr(),
             descriptor: must(socket.get_fd()),
@@ -116,10 +119,27 @@ impl Context {
     }
 }
 
+/// Has the system find out when the host at the other end of a connection over TCP has vanished, so that the connection ends.
+///
+/// # Errors
+/// What libzmq says of a socket that is closed.
+pub(crate) fn keep_alive(socket: &zmq::Socket) -> zmq::Result<()> {
+    let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
+    socket.set_tcp_keepalive_idle(seconds(KEEPALIVE_IDLE))?;
+    socket.set_tcp_keepalive_intvl(seconds(KEEPALIVE_INTERVAL))?;
+    socket.set_tcp_keepalive_cnt(i32::try_from(KEEPALIVE_PROBES).unwrap_or(i32::MAX))?;
+    socket.set_tcp_keepalive(1)
+}
+
 /// What libzmq promises for these arguments.
 fn must<T>(result: zmq::Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("libzmq refused a valid call: {error}"))
 }
+
+/// Options of a router that only the libzmq of this server has (`.cargo/libzmq`): no more from a peer, …
+const HOLD_BACK: i32 = 20_001;
+/// … and again.
+const GO_ON: i32 = 20_002;
 
 /// Whether a message to a peer may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,6 +308,20 @@ impl Socket {
             libc::EHOSTUNREACH => Addressed::Unknown,
             error => panic!("sending: errno {error}"),
         }
+    }
+
+    /// Has a router take nothing more from the peer with this routing id, or go on; what that sends waits meanwhile, in the end
+    /// with the peer. Nothing, if there is no such peer (any more). Not in the middle of a message.
+    ///
+    /// # Panics
+    /// If libzmq is not the one of `.cargo/libzmq`.
+    #[expect(unsafe_code, reason = "the binding does not know the option")]
+    pub fn hold_back(&self, id: &[u8], held_back: bool) {
+        self.quiet.set(false);
+        let option = if held_back { HOLD_BACK } else { GO_ON };
+        // SAFETY: the socket is open as long as `self` is; the call reads the bytes of `id`, and keeps none of them.
+        let status = unsafe { zmq_setsockopt(self.raw, option, id.as_ptr().cast(), id.len()) };
+        assert!(status == 0 || errno() == libc::EHOSTUNREACH, "holding back: errno {}", errno());
     }
 
     /// As [`Socket::send_bytes`], unless the socket refuses it. False: it has, and nothing was sent.

@@ -1,0 +1,175 @@
+//! Builds libzmq 4.3.5 from its published sources, two files of which are mended: in each a peer without any rights could do harm that
+//! no option prevents, in this release as in the ones before it.
+//!
+//! ```text
+//! published ─► OUT_DIR/lib/libzmq.a, OUT_DIR/source ─► MENDS in two files ─► compiled ─► their members of libzmq.a replaced
+//! ```
+//! `[patch.crates-io]` in the manifest of the server puts this crate in the place of the one that zmq-sys names. It never changes
+//! what it does not find word for word: with other sources the build fails, and says where.
+//!
+//! `src/protocols/sockets/libzmq_tests.rs` shows each fault, and that it is mended.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+/// Lines of a file, and what stands in their place.
+struct Mend {
+    file: &'static str,
+    published: &'static str,
+    mended: &'static str,
+}
+
+/// The files that are mended.
+const FILES: [&str; 2] = ["router", "zmtp_engine"];
+
+const MENDS: [Mend; 5] = [
+    // A router gives out ids that begin with a zero byte. It let peers bring such ids along, and aborted the process when it came to
+    // one that was taken. (A ZAP handler cannot refuse them: the routing id in its request is that of this end.) Now a peer that
+    // brings one along is given another, as if it had none.
+    Mend {
+        file: "router",
+        published: "        if (msg.size () == 0) {\n",
+        mended: "        if (msg.size () == 0 || *static_cast<unsigned char *> (msg.data ()) == 0) {\n",
+    },
+    // Of a PING without its time to live, the PONG brought sixteen bytes from behind the command. Now it is passed over.
+    Mend {
+        file: "zmtp_engine",
+        published: "        // Get the remote heartbeat TTL to setup the timer\n",
+        mended: "        if (msg_->size () < ping_ttl_len) {\n            errno = EPROTO;\n            return -1;\n        }\n",
+    },
+    // A router took messages from all of its peers or from none, so that one who asked too fast made all others wait. Now option
+    // 20001 holds the peer with a routing id back, and option 20002 lets it go on. A peer that is held back stands among those
+    // without an id, and is told from them by having one.
+    Mend {
+        file: "router",
+        published: "    switch (option_) {\n        case ZMQ_ROUTER_RAW:\n",
+        mended: "    if (option_ == 20001 || option_ == 20002) {
+        out_pipe_t *const peer = lookup_out_pipe (
+          blob_t (static_cast<unsigned char *> (const_cast<void *> (optval_)), optvallen_, reference_tag_t ()));
+        if (!peer) {
+            errno = EHOSTUNREACH;
+            return -1;
+        }
+        const bool is_held = _anonymous_pipes.count (peer->pipe) != 0;
+        if (option_ == 20001 && !is_held) {
+            _fq.pipe_terminated (peer->pipe);
+            _anonymous_pipes.insert (peer->pipe);
+        } else if (option_ == 20002 && is_held) {
+            _anonymous_pipes.erase (peer->pipe);
+            _fq.attach (peer->pipe);
+        }
+        return 0;
+    }
+    switch (option_) {
+        case ZMQ_ROUTER_RAW:\n",
+    },
+    Mend {
+        file: "router",
+        published: "    if (0 == _anonymous_pipes.erase (pipe_)) {
+        erase_out_pipe (pipe_);
+        _fq.pipe_terminated (pipe_);\n",
+        mended: "    const bool is_queued = 0 == _anonymous_pipes.erase (pipe_);
+    if (is_queued || pipe_->get_routing_id ().size () != 0) {
+        erase_out_pipe (pipe_);
+        if (is_queued)
+            _fq.pipe_terminated (pipe_);\n",
+    },
+    Mend {
+        file: "router",
+        published: "        _fq.activated (pipe_);\n    else {\n",
+        mended: "        _fq.activated (pipe_);\n    else if (pipe_->get_routing_id ().size () == 0) {\n",
+    },
+];
+
+/// What the published build tells the compiler on Linux, beside what the environment says: a file that is compiled with other words
+/// would see other layouts.
+const DEFINES: [&str; 11] = [
+    "ZMQ_USE_CV_IMPL_STL11",
+    "ZMQ_STATIC",
+    "ZMQ_USE_BUILTIN_SHA1",
+    "ZMQ_HAVE_WS",
+    "ZMQ_HAVE_LINUX",
+    "ZMQ_IOTHREAD_POLLER_USE_EPOLL",
+    "ZMQ_POLL_BASED_ON_POLL",
+    "ZMQ_HAVE_IPC",
+    "HAVE_STRNLEN",
+    "ZMQ_HAVE_UIO",
+    "ZMQ_HAVE_STRUCT_SOCKADDR_UN",
+];
+
+/// What zmq-sys asks for.
+#[derive(Default)]
+pub struct Build(());
+
+impl Build {
+    /// Of the library.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Without CURVE.
+    ///
+    /// # Panics
+    /// If it is to be with it.
+    pub fn with_libsodium(&mut self, at: Option<()>) -> &mut Self {
+        assert!(at.is_none(), "only what the server needs is built");
+        self
+    }
+
+    /// Builds it, and tells Cargo where it is.
+    ///
+    /// # Panics
+    /// If it cannot be built, or its sources are not those that these words are for.
+    pub fn build(&mut self) {
+        let target = env::var("TARGET").expect("Cargo says for which target it builds");
+        assert!(target.contains("linux"), "libzmq is mended for Linux only, not for {target}");
+        published::Build::new().build();
+        let out = PathBuf::from(env::var_os("OUT_DIR").expect("Cargo says where to build"));
+        let library = out.join("lib/libzmq.a");
+        for file in FILES {
+            replace(&library, file, &compile(file, &out));
+        }
+    }
+}
+
+/// Compiles a file as mended, in the words of the published build; its object.
+fn compile(file: &str, out: &Path) -> PathBuf {
+    let (published, folder) = (out.join("source/src").join(file).with_extension("cpp"), out.join("mended"));
+    let mut text = fs::read_to_string(&published).expect("the published build leaves its sources there");
+    for mend in MENDS.iter().filter(|mend| mend.file == file) {
+        let found = text.matches(mend.published).count();
+        assert_eq!(found, 1, "{} has {:?} once", published.display(), mend.published);
+        text = text.replace(mend.published, mend.mended);
+    }
+    let mended = folder.join(file).with_extension("cpp");
+    fs::create_dir_all(&folder).and_then(|()| fs::write(&mended, text)).expect("OUT_DIR can be written to");
+    let mut build = cc::Build::new();
+    build.cpp(true).std("c++11").warnings(false).out_dir(&folder).file(&mended);
+    build.include(out.join("source/include")).include(out.join("source/src")).include(out);
+    for define in DEFINES {
+        build.define(define, "1");
+    }
+    build.compile_intermediates().pop().expect("a file makes an object")
+}
+
+/// Puts an object in the place of the library's own of that name.
+fn replace(library: &Path, name: &str, object: &Path) {
+    let members = run(Command::new(archiver()).arg("t").arg(library));
+    let ending = format!("-{name}.o");
+    let own: Vec<&str> = members.lines().filter(|member| member.ends_with(&ending)).collect();
+    assert_eq!(own.len(), 1, "{} has one object of {name}", library.display());
+    run(Command::new(archiver()).arg("d").arg(library).args(own));
+    run(Command::new(archiver()).arg("qs").arg(library).arg(object));
+}
+
+fn archiver() -> PathBuf {
+    cc::Build::new().get_archiver().get_program().into()
+}
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

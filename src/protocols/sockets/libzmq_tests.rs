@@ -1,0 +1,163 @@
+//! What the server relies on in the libzmq that it is built with (`.cargo/libzmq`), against peers that speak ZMTP 3.0 byte by byte
+//! (rfc.zeromq.org/spec/23).
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+use super::{Addressed, Context, Frame, Socket};
+use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
+
+/// A router, and where it listens.
+fn router() -> (Context, Socket, String) {
+    let context = Context::new(1);
+    let mut router = context.router(1_000).unwrap();
+    let endpoint = router.bind("tcp://127.0.0.1:*").unwrap();
+    let address = endpoint.strip_prefix("tcp://").unwrap().to_owned();
+    (context, router, address)
+}
+
+/// A DEALER with this routing id, through with its handshake.
+fn dealer(address: &str, id: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(PATIENCE).unwrap();
+    let mut greeting = [0; 64];
+    greeting[0] = 0xff;
+    greeting[9] = 0x7f;
+    greeting[10] = 3;
+    greeting[12..16].copy_from_slice(b"NULL");
+    stream.write_all(&greeting).unwrap();
+    let mut ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0".to_vec();
+    ready.push(u8::try_from(id.len()).unwrap());
+    ready.extend_from_slice(id);
+    stream.write_all(&[4, u8::try_from(ready.len()).unwrap()]).unwrap();
+    stream.write_all(&ready).unwrap();
+    let mut theirs = [0; 64 + 2];
+    stream.read_exact(&mut theirs).unwrap();
+    let mut ready = vec![0; usize::from(theirs[65])];
+    stream.read_exact(&mut ready).unwrap();
+    stream
+}
+
+/// The routing id under which the router knows a peer that has sent one frame.
+fn heard(router: &Socket) -> Vec<u8> {
+    let (mut id, mut frame) = (Frame::new(), Frame::new());
+    router.receive_waiting(&mut id);
+    router.receive_waiting(&mut frame);
+    assert_eq!(&*frame, b"hello");
+    id.to_vec()
+}
+
+const HELLO: &[u8] = b"\0\x05hello";
+
+/// A router gives out ids of a zero byte and four others, one after the other. Where a peer may bring such an id along, the router
+/// aborts the process when it comes to that id itself; and a peer that brings the id of another takes its place.
+#[test]
+fn no_peer_chooses_an_id_that_the_router_may_give() {
+    let (_context, router, address) = router();
+    let mut first = dealer(&address, b"");
+    first.write_all(HELLO).unwrap();
+    let given = heard(&router);
+    let [0, number @ ..] = <[u8; 5]>::try_from(given.as_slice()).unwrap() else {
+        panic!("{given:?} is no id of a router")
+    };
+    let number = u32::from_be_bytes(number);
+    let id = |ahead: u32| [&[0][..], &number.wrapping_add(ahead).to_be_bytes()].concat();
+    let mut others: Vec<TcpStream> =
+        [id(0), id(3), id(4), vec![0], vec![0; 200]].map(|id| dealer(&address, &id)).into();
+    others.extend((0..8).map(|_| dealer(&address, b"")));
+    let mut known = vec![given];
+    for stream in &mut others {
+        stream.write_all(HELLO).unwrap();
+        known.push(heard(&router));
+    }
+    for (number, id) in known.iter().enumerate() {
+        assert_eq!((id.len(), id[0]), (5, 0), "{id:?} is one that the router gave");
+        assert!(!known[..number].contains(id), "{id:?} is given twice");
+        assert_eq!(router.address(id), Addressed::Ready);
+        router.send_bytes(&[u8::try_from(number).unwrap()], false);
+    }
+    for (number, stream) in std::iter::once(&mut first).chain(&mut others).enumerate() {
+        let mut answer = [9; 3];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [0, 1, u8::try_from(number).unwrap()], "each has its own answer");
+    }
+}
+
+/// The context of a PING follows its time to live. Where that is missing, libzmq took sixteen bytes from behind the command: memory
+/// in which other clients' values had been.
+#[test]
+fn a_ping_without_its_time_to_live_is_answered_with_nothing_of_others() {
+    let (_context, router, address) = router();
+    for cut in [b"\x04\x05\x04PING".as_slice(), b"\x04\x06\x04PING\0"] {
+        let mut stream = dealer(&address, b"");
+        stream.write_all(cut).unwrap();
+        stream.write_all(b"\x04\x09\x04PING\0\0me").unwrap();
+        stream.write_all(HELLO).unwrap();
+        let id = heard(&router);
+        assert_eq!(router.address(&id), Addressed::Ready);
+        router.send_bytes(b"answer", false);
+        let mut came = [0; 9 + 8];
+        stream.read_exact(&mut came).unwrap();
+        assert_eq!(came.escape_ascii().to_string(), b"\x04\x07\x04PONGme\0\x06answer".escape_ascii().to_string());
+    }
+}
+
+/// A peer that is held back loses nothing, and others do not notice.
+#[test]
+fn a_router_takes_nothing_from_a_peer_that_is_held_back() {
+    let (_context, router, address) = router();
+    let mut held = dealer(&address, b"held");
+    held.write_all(HELLO).unwrap();
+    assert_eq!(heard(&router), b"held");
+    router.hold_back(b"held", true);
+    router.hold_back(b"held", true);
+    (0..50).for_each(|_| held.write_all(HELLO).unwrap());
+    for _ in 0..50 {
+        dealer(&address, b"other").write_all(HELLO).unwrap();
+        assert_eq!(heard(&router), b"other");
+    }
+    // It is answered meanwhile.
+    assert_eq!(router.address(b"held"), Addressed::Ready);
+    router.send_bytes(b"answer", false);
+    let mut came = [0; 8];
+    held.read_exact(&mut came).unwrap();
+    assert_eq!(&came, b"\0\x06answer");
+    router.hold_back(b"held", false);
+    router.hold_back(b"held", false);
+    (0..50).for_each(|_| assert_eq!(heard(&router), b"held"));
+    // Another connection takes its id over while it is held back. That one is not.
+    router.hold_back(b"held", true);
+    let mut second = dealer(&address, b"held");
+    second.write_all(HELLO).unwrap();
+    assert_eq!(heard(&router), b"held");
+    // It leaves while it is held back.
+    router.hold_back(b"held", true);
+    drop(second);
+    router.hold_back(b"held", false);
+    router.hold_back(b"nobody", true);
+}
+
+#[test]
+#[expect(unsafe_code, reason = "libzmq tells of a descriptor as a number")]
+fn a_host_that_vanishes_is_noticed() {
+    let (_context, router, address) = router();
+    let mut stream = dealer(&address, b"");
+    stream.write_all(HELLO).unwrap();
+    let mut frame = Frame::new();
+    router.receive_waiting(&mut frame);
+    let descriptor = frame.property(c"__fd").unwrap().to_str().unwrap().parse().unwrap();
+    // SAFETY: the connection is open until `stream` is dropped.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    assert!(sockopt::socket_keepalive(descriptor).unwrap());
+    assert_eq!(sockopt::tcp_keepidle(descriptor).unwrap(), KEEPALIVE_IDLE);
+    assert_eq!(sockopt::tcp_keepintvl(descriptor).unwrap(), KEEPALIVE_INTERVAL);
+    assert_eq!(sockopt::tcp_keepcnt(descriptor).unwrap(), KEEPALIVE_PROBES);
+}
