@@ -16,6 +16,7 @@ use std::time::Duration;
 use thiserror::Error;
 use zmq::{Context, DONTWAIT, Message, PollEvents, PollItem, SNDMORE, Socket, SocketEvent, SocketType};
 
+use super::sockets::keep_alive;
 use crate::clock::Clock;
 
 /// How long libzmq shall wait before it reconnects by itself, in milliseconds: for ever. (A negative number would make
@@ -133,6 +134,8 @@ impl Target {
         let socket = self.context.socket(self.socket_type)?;
         socket.set_linger(0)?;
         socket.set_reconnect_ivl(RECONNECT_MILLIS)?;
+        // Whoever waits without an end, for a task or a change, would not hear that the server's host has vanished.
+        keep_alive(&socket)?;
         if self.socket_type == zmq::SUB {
             socket.set_rcvhwm(NOTIFICATIONS_MAX)?;
             for prefix in &self.prefixes {

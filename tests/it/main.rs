@@ -36,6 +36,8 @@ mod jobs_bytes;
 mod jobs_clients;
 /// Jobs after a server was killed, again and again, under load.
 mod jobs_crash;
+/// Hosts that have vanished are noticed, by servers and clients.
+mod keepalive;
 /// How the server starts, what it says when it cannot, and how it ends.
 mod lifecycle;
 /// Histories of racing clients, in process and over sockets, are linearizable.

@@ -34,7 +34,7 @@ const ROOMS: &[Room] = &[
     room("tables", 4, 0),
     room("tasks", 4, 0),
     room("protocols::sockets", 5, 0),
-    room("protocols::connection", 5, 0),
+    room("protocols::connection", 5, 1),
     room("protocols::tcp", 5, 1),
     room("protocols::native", 5, 1),
     room("protocols::kv", 5, 2),

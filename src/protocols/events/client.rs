@@ -150,6 +150,7 @@ impl Client {
         let stream = TcpStream::connect_timeout(&self.address, TIMEOUT)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(BufReader::new(stream))
     }
 }

@@ -1,0 +1,60 @@
+//! A host that vanishes says nothing. Whoever waits for it has the system ask now and then whether it is still there.
+
+use std::fs::read_to_string;
+use std::time::Duration;
+
+use spindle::protocols::kv::client::{Client, Subscriber};
+use spindle::protocols::spiderq::client::Client as Tasks;
+use zmq::Context;
+
+use crate::harness::Server;
+
+/// State of an established connection in `/proc/net/tcp` (proc(5); the kernel's `tcp_states.h`).
+const ESTABLISHED: &str = "01";
+/// The timer that asks whether the other end is there (`get_tcp4_sock` of the kernel).
+const KEEPALIVE: &str = "02";
+/// How often the system is asked: a timer for what has just been sent is over in a moment.
+const TRIES: usize = 100_000;
+
+/// The timers of the established connections that have this port at one of their ends.
+fn timers(port: &str, end: usize) -> Vec<String> {
+    let table = read_to_string("/proc/net/tcp").unwrap();
+    let lines = table.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let ours = lines.filter(|line| line[3] == ESTABLISHED && line[end].rsplit(':').next() == Some(port));
+    ours.map(|line| line[5].split(':').next().unwrap().to_owned()).collect()
+}
+
+/// Both ends of all connections to this endpoint, of which there are so many, come to have a timer that asks.
+fn assert_asked_after(endpoint: &str, connections: usize) {
+    let port: u16 = endpoint.rsplit(':').next().unwrap().parse().unwrap();
+    let port = format!("{port:04X}");
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        seen = [1, 2].map(|end| timers(&port, end)).into_iter().flatten().collect();
+        if seen.len() == 2 * connections && seen.iter().all(|timer| timer == KEEPALIVE) {
+            return;
+        }
+    }
+    panic!("timers of connections to {endpoint}: {seen:?}");
+}
+
+#[test]
+fn hosts_at_both_ends_of_silent_connections_are_asked_after() {
+    let context = Context::new();
+    let timeout = Duration::from_secs(30);
+    for frontend in ["proxy", "native"] {
+        let server = Server::start(&["--frontend", frontend]);
+        let mut client = Client::connect_in(&context, server.kv(), timeout).unwrap();
+        client.ping().unwrap();
+        let _subscriber = Subscriber::connect_in(&context, server.publish(), &[b""], timeout).unwrap();
+        assert_asked_after(server.kv(), 1);
+        assert_asked_after(server.publish(), 1);
+        server.stop();
+    }
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(data.path(), &[]);
+    let mut client = Tasks::connect_in(&context, server.tasks(), timeout).unwrap();
+    client.ping().unwrap();
+    assert_asked_after(server.tasks(), 1);
+    server.stop();
+}
