@@ -35,6 +35,10 @@ pub const ENVELOPE_FRAMES_MAX: usize = 64;
 /// Frames of the longest message that is kept while it is read.
 pub const MESSAGE_FRAMES_MAX: usize = ENVELOPE_FRAMES_MAX + BODY_FRAMES_MAX;
 
+/// Bytes of the values or names in one reply; a longer one is refused before it is built (`spec`). GET_MANY of as many keys as there
+/// may be, with values of a megabyte, is just not too long. A client that asks for it has nothing else outstanding meanwhile.
+pub const REPLY_BYTES_MAX: usize = MANY_MAX << 20;
+
 /// Tables at once, unless `--max-tables` says otherwise (`spec`).
 pub const TABLES_DEFAULT: usize = 65_536;
 

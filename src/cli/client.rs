@@ -223,6 +223,7 @@ fn advice(reason: Reason) -> &'static str {
         Reason::BadTtl => "use seconds below 4294967296",
         Reason::VersionMismatch { .. } => "read the element again and decide anew",
         Reason::OutOfMemory => "delete something, or start the server with a larger --max-memory",
+        Reason::ReplyTooLong => "ask for fewer keys at once",
         Reason::TooManyTables => "delete one, or start the server with a larger --max-tables",
     }
 }

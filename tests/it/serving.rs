@@ -190,6 +190,22 @@ fn a_slow_reader_of_large_values_is_not_cut_off() {
 }
 
 #[test]
+fn a_reply_that_is_too_long_is_refused() {
+    let (server, _context, peer) = serve(&["--max-value", "16M"]);
+    let value = vec![7; (16 << 20) - 1];
+    assert_eq!(peer.call(&[&[2], b"t", b"large", &value]), [OK]);
+    let mut request: Vec<&[u8]> = vec![b"cookie", b"", &[10], b"t"];
+    request.extend([&b"large"[..]; 1_024]);
+    (0..10).for_each(|_| peer.ask(&request));
+    for _ in 0..10 {
+        assert_eq!(peer.answer(), [&b"cookie"[..], b"", ERROR, b"REPLY TOO LONG"]);
+    }
+    assert!(peer.call(&request[2..6])[2..] == [&value[..], OK, &value[..]], "two of them are a reply");
+    assert_eq!(server.stats()["commands"]["GET_MANY"]["errors"]["REPLY TOO LONG"], 10);
+    server.stop();
+}
+
+#[test]
 fn a_client_that_reads_but_asks_too_fast_is_slowed_down_and_not_cut_off() {
     let (server, _context, peer) = serve(&["--client-bytes-max", "8M", "--workers", "2"]);
     let mut answered = 0;

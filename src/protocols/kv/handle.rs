@@ -9,6 +9,7 @@ use std::ops::Deref;
 
 use super::wire::{Reason, Reply, Request, TableLine};
 use crate::clock::Now;
+use crate::limits::REPLY_BYTES_MAX;
 use crate::tables::{Batch, Refusal};
 
 /// What handling needs besides the tables.
@@ -65,7 +66,9 @@ fn answer<'b, F: Deref<Target = [u8]>>(
             let mut values = Vec::with_capacity(keys.len());
             let keys = keys.iter().map(|key| &**key);
             batch.get_many(table.name(), keys, &mut values)?;
-            Ok(Reply::Values(values))
+            // So far they are borrowed from the table: a reply that is too long is refused before it is built.
+            let bytes = values.iter().flatten().map(|value| value.len()).sum::<usize>();
+            Ok(if bytes > REPLY_BYTES_MAX { Reply::Refused(Reason::ReplyTooLong) } else { Reply::Values(values) })
         }
         Request::UpdateMany { table, ttl, pairs } => {
             let pairs = pairs.iter().map(|[key, value]| (&**key, &**value));
@@ -185,6 +188,26 @@ mod tests {
         let delete = |expected| Request::CompareAndDelete { table: T, key: K, expected };
         assert_eq!(answer(delete(first)), second);
         assert_eq!(answer(delete(second)), 0);
+    }
+
+    #[test]
+    fn a_reply_that_is_too_long_is_refused_before_it_is_built() {
+        const VALUE: &[u8] = &[7; 16 << 20];
+        let mut session = session(64);
+        let mut batch = session.batch(NOW);
+        let stats = String::new;
+        let context = Context { stats: &stats, now: &|| NOW };
+        let update: Request<'_> = Request::Update { table: T, key: K, value: VALUE, ttl: None };
+        for request in [Request::CreateTable { table: T }, update] {
+            assert_eq!(text(&handle(&request, &mut batch, &context).unwrap()), text(&Reply::Done));
+        }
+        let mut ask = |keys: &[&[u8]]| match handle(&Request::GetMany { table: T, keys }, &mut batch, &context) {
+            Ok(Reply::Values(values)) => Ok(values.iter().flatten().count()),
+            other => Err(format!("{other:?}")),
+        };
+        assert_eq!(ask(&[K; 64]), Ok(64), "a gigabyte");
+        assert_eq!(ask(&[K; 65]), Err(format!("{:?}", Ok::<_, Busy>(Reply::Refused(Reason::ReplyTooLong)))));
+        assert_eq!(ask(&[&[&b"absent"[..]; 1023][..], &[K]].concat()), Ok(1));
     }
 
     #[test]

@@ -161,13 +161,15 @@ pub enum Reason {
     },
     /// The tables have reached the memory that they may take.
     OutOfMemory,
+    /// The reply would be larger than one may be.
+    ReplyTooLong,
     /// There are as many tables as there may be.
     TooManyTables,
 }
 
 impl Reason {
     /// How many reasons there are.
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 13;
 
     /// All reasons, in the order of the specification.
     pub const ALL: [Self; Self::COUNT] = [
@@ -182,6 +184,7 @@ impl Reason {
         Self::BadTtl,
         Self::VersionMismatch { current: 0 },
         Self::OutOfMemory,
+        Self::ReplyTooLong,
         Self::TooManyTables,
     ];
 
@@ -200,6 +203,7 @@ impl Reason {
             Self::BadTtl => "BAD TTL",
             Self::VersionMismatch { .. } => "VERSION MISMATCH",
             Self::OutOfMemory => "OUT OF MEMORY",
+            Self::ReplyTooLong => "REPLY TOO LONG",
             Self::TooManyTables => "TOO MANY TABLES",
         }
     }
