@@ -97,9 +97,14 @@ pub const WINDOW_FRAMES: u32 = 2_048;
 
 /// What all clients of a frontend together may have outstanding, in bytes: what lies in connections that it reads itself, or in
 /// the queue's account. There, above it no request is taken until some are answered, and
-/// clients that do not read are cut off, the largest first, if they hold half of it. A client that is alone may have
+/// clients that do not read are cut off, the largest first, if they hold half of it. Clients with much outstanding are held back before. A client that is alone may have
 /// what `--client-bytes-max` grants even if that is more.
 pub const HELD_BYTES_MAX: u64 = 1 << 30;
+
+/// What one client may have outstanding, in bytes, while all together have more than half of [`HELD_BYTES_MAX`]: above it nothing
+/// more is taken from it until some is answered. So 512 clients that ask faster than they are answered leave the other half to those
+/// who have little outstanding. It is several of the longest requests with values as long as they usually are.
+pub const CROWDED_CLIENT_BYTES: u64 = 1 << 20;
 
 /// Clients with nothing outstanding that are remembered all the same, about 300 bytes each: it saves the making of an
 /// entry for each request.
@@ -107,6 +112,9 @@ pub const IDLE_CLIENTS_MAX: usize = 1 << 16;
 
 /// Messages that the queue moves in one direction before it looks in the other.
 pub const QUEUE_BURST: usize = 256;
+
+/// Frames of them: some of the longest requests, about a millisecond.
+pub const QUEUE_BURST_FRAMES: u32 = 1 << 13;
 
 /// Frames that a worker takes in one batch before it stops at the next message: 32 of the largest messages would
 /// otherwise wait for the answer to the first.

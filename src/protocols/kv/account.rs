@@ -17,9 +17,9 @@
 //!   not take; what the pipe takes is bounded too (`meter`). A client that does not read and has more than `client_bytes`
 //!   is *cut off*: what is held of it is dropped, and nothing more of it is executed or answered until it comes with
 //!   another connection, so that its later answers never shift. One that reads, but asks faster than the workers answer,
-//!   *presses*: while it has more than half of `client_bytes`, no request is taken from anybody, which lasts for a few
-//!   answers, since all it waits for is the workers. A message of a client that has nothing else outstanding is always
-//!   taken.
+//!   *presses*: once it has more than half of `client_bytes` it is *held back*, which means that the router takes nothing
+//!   more from it, until half of that is answered. Others do not notice. When all clients together have half of what they
+//!   may, a client presses with much less. A message of a client that has nothing else outstanding is always taken.
 //! - **Window.** Only so many frames of a client are on their way to its worker that the replies expected for them, by
 //!   the size of the recent ones, are a quarter of `client_bytes`; and none while replies are held. So a client that
 //!   reads, however slowly, is not cut off for the size of its replies.
@@ -38,7 +38,7 @@ use ahash::RandomState;
 pub(super) use client::Id;
 use client::{Class, Client, Standing};
 
-use crate::limits::{HELD_BYTES_MAX, IDLE_CLIENTS_MAX};
+use crate::limits::{CROWDED_CLIENT_BYTES, HELD_BYTES_MAX, IDLE_CLIENTS_MAX};
 pub(super) use crate::protocols::sockets::Parcel;
 use crate::protocols::sockets::{Meter, Progress};
 
@@ -63,8 +63,10 @@ pub(super) struct Bounds {
     pub(super) held_bytes: u64,
     /// What the pipe to a client may hold besides, in bytes.
     pub(super) pipe_bytes: u64,
-    /// Of one client that reads, in bytes: above it no request is taken.
+    /// Of one client that reads, in bytes: above it nothing more is taken from it.
     pub(super) pressing_bytes: u64,
+    /// The same while all clients together have more than half of what they may.
+    pub(super) crowded_bytes: u64,
     /// Clients with nothing outstanding that are remembered.
     pub(super) idle_clients: usize,
     /// What a reply may have for each frame of its request, as long as nothing is known about the client, in bytes.
@@ -77,6 +79,7 @@ impl Bounds {
         Self {
             client_bytes,
             pressing_bytes: client_bytes / 2,
+            crowded_bytes: CROWDED_CLIENT_BYTES.min(client_bytes / 2),
             pipe_bytes: client_bytes / 2,
             held_bytes: HELD_BYTES_MAX.max(client_bytes.saturating_mul(2)),
             idle_clients: IDLE_CLIENTS_MAX,
@@ -145,8 +148,10 @@ pub(super) struct Account<F, L> {
     stalled: Vec<Place>,
     /// Bytes outstanding of all clients.
     held: u64,
-    /// Clients that read and have more outstanding than they should.
-    pressing: usize,
+    /// Clients that press and are not held back, or the other way round.
+    untold: Vec<Place>,
+    /// How often a client was held back.
+    holds: u64,
     /// Clients in good standing with nothing outstanding.
     idle: usize,
     /// The place that is looked at next for somebody to forget.
@@ -169,7 +174,8 @@ impl<F, L: Connection> Account<F, L> {
             tickets: (0..workers).map(|_| VecDeque::new()).collect(),
             stalled: Vec::new(),
             held: 0,
-            pressing: 0,
+            untold: Vec::new(),
+            holds: 0,
             idle: 0,
             hand: 0,
             cut_off: 0,
@@ -246,6 +252,9 @@ impl<F, L: Connection> Account<F, L> {
         let client = self.client_mut(place);
         client.connection = connection;
         client.meter = Meter::new();
+        client.held_back = false;
+        self.classify(place);
+        let client = self.client_mut(place);
         if client.standing != Standing::Good {
             client.standing = Standing::Good;
             self.cut_off -= 1;
@@ -428,16 +437,20 @@ impl<F, L: Connection> Account<F, L> {
         self.classify(place);
     }
 
-    /// Keeps the counts of those who are idle and who press, whenever something of a client has changed.
+    /// Keeps the count of those who are idle and the list of those who have begun or ceased to press, whenever something of
+    /// a client has changed.
     fn classify(&mut self, place: Place) {
-        let pressing_bytes = self.bounds.pressing_bytes;
+        let is_crowded = self.held > self.bounds.held_bytes / 2;
+        let most = if is_crowded { self.bounds.crowded_bytes } else { self.bounds.pressing_bytes };
         let client = self.client_mut(place);
-        let class = client.class(pressing_bytes);
+        let class = client.class(most);
         let before = std::mem::replace(&mut client.class, class);
+        let is_untold = client.is_untold();
         if class != before {
             self.idle = self.idle + usize::from(class == Class::Idle) - usize::from(before == Class::Idle);
-            self.pressing =
-                self.pressing + usize::from(class == Class::Pressing) - usize::from(before == Class::Pressing);
+        }
+        if is_untold {
+            self.untold.push(place);
         }
     }
 

@@ -7,7 +7,7 @@
 //! The thread never waits in a call: receiving says that nothing is there, sending to a client may say that its pipe is
 //! full, and sending to a worker is never refused, because those pipes have no bound of their own. What bounds them is
 //! the account's window for each client. So the queue and a worker cannot wait for each other, and no client makes
-//! another wait.
+//! another wait: one that asks faster than it is answered is held back alone.
 //!
 //! It sleeps when it has found nothing to receive on any socket. While clients have held replies it tries again after a
 //! time-out: nobody tells when a pipe has room again (a command to the ROUTER does, in part, but a failing attempt to
@@ -23,6 +23,8 @@
 //! books (`account`), the tables.
 
 mod message;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +34,7 @@ use super::account::{Account, Answered, Bounds, Connection, Fate, Id, Parcel, Pl
 use super::packet::Packer;
 use super::report::QueueTally;
 use crate::clock::{Clock, Now};
-use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST};
+use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST, QUEUE_BURST_FRAMES};
 use crate::protocols::sockets::{Addressed, Frame, Link, Mark, Presence, Progress, Socket, Stopper, wait};
 use message::Message;
 pub(super) use message::message_bytes_max;
@@ -132,16 +134,25 @@ impl Queue {
 
     /// Takes what clients have sent, up to a burst, as long as the account lets it.
     fn take_requests(&mut self) {
+        let mut frames = 0;
         for _ in 0..QUEUE_BURST {
-            if self.account.is_full() || !self.parts.router.receive(&mut self.id) {
+            if frames > QUEUE_BURST_FRAMES || self.account.is_full() || !self.parts.router.receive(&mut self.id) {
                 return;
             }
-            self.take_request();
+            frames += self.take_request();
+            self.tell_router();
         }
     }
 
-    /// Takes the message of which the routing id has been received.
-    fn take_request(&mut self) {
+    /// Has the router hold back those who ask faster than they are answered, and let them go on.
+    fn tell_router(&mut self) {
+        while let Some((place, held_back)) = self.account.next_told() {
+            self.parts.router.hold_back(self.account.id(place), held_back);
+        }
+    }
+
+    /// Takes the message of which the routing id has been received; how many frames it had.
+    fn take_request(&mut self) -> u32 {
         let parcel = self.read_message();
         let place = self.place();
         self.parts.tally.requests.add(1);
@@ -156,6 +167,7 @@ impl Queue {
                 self.parts.tally.dropped_requests.add(1);
             }
         }
+        parcel.frames
     }
 
     /// Reads the rest of a message into `message`; one that is too long to its end without keeping it.
@@ -224,32 +236,35 @@ impl Queue {
     fn return_replies(&mut self) {
         self.found_open = None;
         for worker in 0..self.parts.backends.len() {
+            let mut frames = 0;
             for _ in 0..QUEUE_BURST {
-                if !backend(&self.parts.backends, worker).receive(&mut self.frame) {
+                if frames > QUEUE_BURST_FRAMES || !backend(&self.parts.backends, worker).receive(&mut self.frame) {
                     break;
                 }
-                self.return_reply(worker);
+                frames += self.return_reply(worker);
             }
         }
+        self.tell_router();
     }
 
-    /// Brings a reply, of which the first frame has been received, to whom it belongs.
-    fn return_reply(&mut self, worker: usize) {
+    /// Brings a reply, of which the first frame has been received, to whom it belongs; how many frames it has.
+    fn return_reply(&mut self, worker: usize) -> u32 {
         let answered = self.account.answered(worker);
         let place = answered.place;
         let fate = match answered.fate {
             Fate::Send => self.address(place),
             held_or_dropped => held_or_dropped,
         };
-        match fate {
+        let size = match fate {
             Fate::Send => self.pass_reply(worker, answered),
             Fate::Hold => self.hold_reply(worker, answered),
             Fate::Drop | Fate::DropCut => {
                 self.parts.tally.undeliverable.add(u64::from(fate == Fate::Drop));
-                self.each_frame(worker, |_, _, _| {});
+                self.each_frame(worker, |_, _, _| {})
             }
-        }
+        };
         self.go_on(place);
+        size.frames
     }
 
     /// Begins a message to the client, if its connection stands and its pipe has room.
@@ -282,13 +297,14 @@ impl Queue {
     }
 
     /// Forwards the frames of a reply as they are received: the client has been addressed.
-    fn pass_reply(&mut self, worker: usize, answered: Answered) {
+    fn pass_reply(&mut self, worker: usize, answered: Answered) -> Parcel {
         let size = self.each_frame(worker, |queue, frame, more| queue.router.send(frame, more));
         self.account.replied(answered, size.bytes);
         self.account.sent(answered.place, size);
+        size
     }
 
-    fn hold_reply(&mut self, worker: usize, answered: Answered) {
+    fn hold_reply(&mut self, worker: usize, answered: Answered) -> Parcel {
         let mut frames = Vec::new();
         let size = self.each_frame(worker, |_, frame, _| frames.push(std::mem::take(frame)));
         self.account.replied(answered, size.bytes);
@@ -297,6 +313,7 @@ impl Queue {
         if self.account.stalled_count() > stalled {
             self.try_again_in(PATIENCE[0]);
         }
+        size
     }
 
     /// Receives the rest of a reply, of which the first frame has been received, and does something with all its frames;
@@ -331,6 +348,7 @@ impl Queue {
         if self.account.is_full() {
             self.account.relieve();
         }
+        self.tell_router();
     }
 
     fn try_again_in(&mut self, patience: Duration) {
@@ -389,6 +407,7 @@ impl Queue {
         self.parts.tally.clients.set(clients as u64);
         self.parts.tally.held_bytes.set(held);
         self.parts.tally.cut_off.set(self.account.cuts());
+        self.parts.tally.held_back.set(self.account.holds());
     }
 
     // --- end ---

@@ -106,6 +106,8 @@ pub(super) struct QueueTally {
     pub(super) undeliverable: Counter,
     /// How often a client was cut off.
     pub(super) cut_off: Gauge,
+    /// How often a client was held back since it asked faster than it was answered.
+    pub(super) held_back: Gauge,
     /// Clients with an entry in the account.
     pub(super) clients: Gauge,
     /// Bytes outstanding of all clients.
@@ -194,6 +196,7 @@ impl Report {
             known: sum(|queue| queue.clients.get()),
             outstanding_bytes: sum(|queue| queue.held_bytes.get()),
             cut_off: sum(|queue| queue.cut_off.get()),
+            held_back: sum(|queue| queue.held_back.get()),
             requests: sum(|queue| queue.requests.get()),
             dropped_requests: sum(|queue| queue.dropped_requests.get()),
             oversized_requests: sum(|queue| queue.oversized.get()),
@@ -381,6 +384,7 @@ struct ClientsLine {
     known: u64,
     outstanding_bytes: u64,
     cut_off: u64,
+    held_back: u64,
     requests: u64,
     dropped_requests: u64,
     oversized_requests: u64,

@@ -74,7 +74,7 @@ pub(super) enum Standing {
 pub(super) enum Class {
     /// It is in good standing and has nothing outstanding.
     Idle,
-    /// It reads, and has more outstanding than it should.
+    /// It reads, and has more outstanding than it should: it is to be held back.
     Pressing,
     /// Neither.
     Other,
@@ -92,6 +92,8 @@ pub(super) struct Client<F, L> {
     pub(super) class: Class,
     /// It has replies that wait for its pipe.
     pub(super) stalled: bool,
+    /// The router has been told to take nothing more from it.
+    pub(super) held_back: bool,
     /// Changes when replies to what was asked before are for nobody.
     pub(super) epoch: u32,
     /// Requests not answered, wherever they are, and replies held.
@@ -121,6 +123,7 @@ impl<F, L> Client<F, L> {
             standing: Standing::Good,
             class: Class::Idle,
             stalled: false,
+            held_back: false,
             epoch: 0,
             bytes: 0,
             frames_asked: 0,
@@ -132,14 +135,21 @@ impl<F, L> Client<F, L> {
         }
     }
 
-    /// What it is among, if above `pressing_bytes` it presses.
+    /// What it is among, if above `most` bytes it begins to press, and with half of that ceases to.
     #[inline]
-    pub(super) fn class(&self, pressing_bytes: u64) -> Class {
+    pub(super) fn class(&self, most: u64) -> Class {
+        let most = if self.class == Class::Pressing { most / 2 } else { most };
         match self.standing {
             Standing::Good if self.bytes == 0 => Class::Idle,
-            Standing::Good if self.bytes > pressing_bytes && !self.stalled => Class::Pressing,
+            Standing::Good if self.bytes > most && !self.stalled => Class::Pressing,
             _ => Class::Other,
         }
+    }
+
+    /// Whether the router has to be told that it is held back, or no longer.
+    #[inline]
+    pub(super) fn is_untold(&self) -> bool {
+        self.held_back != (self.class == Class::Pressing)
     }
 
     /// Whether nothing of it need be known when it comes again.
@@ -148,7 +158,7 @@ impl<F, L> Client<F, L> {
         L: Connection,
     {
         let connection = &self.connection;
-        self.class == Class::Idle && self.meter.is_empty(|| connection.progress())
+        self.class == Class::Idle && !self.held_back && self.meter.is_empty(|| connection.progress())
     }
 
     /// Whether a request of so many frames may go to the worker now. One at a time always may.

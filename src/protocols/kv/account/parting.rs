@@ -1,15 +1,36 @@
-//! Who is cut off, and who is forgotten.
+//! Who is held back, who is cut off, and who is forgotten.
 
-use super::client::{Client, Id, Standing};
+use super::client::{Class, Client, Id, Standing};
 use super::{Account, Connection, Place};
 
 /// How many clients are looked at for one to forget, when a new one comes and many are idle.
 const LOOKS_PER_ADMISSION: usize = 4;
 
 impl<F, L: Connection> Account<F, L> {
-    /// Whether no further request should be taken for now.
+    /// Whether no further request should be taken for now, from whoever it is.
     pub(in crate::protocols::kv) fn is_full(&self) -> bool {
-        self.pressing > 0 || self.held > self.bounds.held_bytes
+        self.held > self.bounds.held_bytes
+    }
+
+    /// The next client of which the router has to be told: true, to take nothing more from it; false, to go on.
+    ///
+    /// Who is held back has something outstanding, and so there will be an answer after which it may go on.
+    #[inline]
+    pub(in crate::protocols::kv) fn next_told(&mut self) -> Option<(Place, bool)> {
+        while let Some(place) = self.untold.pop() {
+            if let Some(client) = self.entry(place).as_mut().filter(|client| client.is_untold()) {
+                let held_back = client.class == Class::Pressing;
+                client.held_back = held_back;
+                self.holds += u64::from(held_back);
+                return Some((place, held_back));
+            }
+        }
+        None
+    }
+
+    /// How often a client was held back.
+    pub(in crate::protocols::kv) fn holds(&self) -> u64 {
+        self.holds
     }
 
     /// When all together hold too much: cuts off the largest of those that do not read, until those together hold at most

@@ -1,0 +1,169 @@
+//! The queue between real sockets, with a worker that answers when the test lets it.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::*;
+use crate::protocols::sockets::Context;
+
+/// How long what must happen may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+const VALUE_MAX: usize = 1 << 20;
+const CLIENT_BYTES: u64 = 16 << 20;
+
+/// A queue in a thread, with one worker, which is this test.
+struct Stage {
+    clients: zmq::Context,
+    endpoint: String,
+    worker: Socket,
+    stopper: Stopper,
+    tally: Arc<QueueTally>,
+    thread: JoinHandle<()>,
+    frame: Frame,
+}
+
+impl Stage {
+    fn start() -> Self {
+        let context = Context::new(1);
+        let mut router = context.router(1_000).unwrap();
+        let endpoint = router.bind("tcp://127.0.0.1:*").unwrap();
+        let mut backend = context.dealer().unwrap();
+        backend.bind("inproc://worker").unwrap();
+        let worker = context.dealer().unwrap();
+        worker.connect_within("inproc://worker");
+        let (stopper, tally) = (Stopper::new().unwrap(), Arc::<QueueTally>::default());
+        let parts = Parts {
+            router,
+            backends: vec![backend],
+            stopper: stopper.clone(),
+            workers_stop: Arc::default(),
+            workers: Presence::new(stopper.bell()),
+            clock: Clock::start(),
+            tally: Arc::clone(&tally),
+        };
+        let queue = Queue::new(parts, VALUE_MAX, CLIENT_BYTES);
+        let thread = thread::spawn(move || queue.run());
+        Self { clients: zmq::Context::new(), endpoint, worker, stopper, tally, thread, frame: Frame::new() }
+    }
+
+    fn client(&self) -> zmq::Socket {
+        let socket = self.clients.socket(zmq::DEALER).unwrap();
+        socket.set_linger(0).unwrap();
+        socket.set_rcvtimeo(i32::try_from(PATIENCE.as_millis()).unwrap()).unwrap();
+        socket.connect(&self.endpoint).unwrap();
+        socket
+    }
+
+    /// Waits until this is so.
+    fn until(&self, what: &str, is_so: impl Fn(&QueueTally) -> bool) {
+        let clock = Clock::start();
+        while !is_so(&self.tally) {
+            assert!(Duration::from_nanos(clock.now().nanos()) < PATIENCE, "{what}");
+            thread::yield_now();
+        }
+    }
+
+    /// The bytes of the next message that came to the worker.
+    fn next(&mut self) -> Vec<u8> {
+        let clock = Clock::start();
+        while !self.worker.receive(&mut self.frame) {
+            assert!(Duration::from_nanos(clock.now().nanos()) < PATIENCE, "nothing comes to the worker");
+            wait(&[&self.worker], self.stopper.bell(), Some(Duration::from_millis(1)));
+        }
+        let mut bytes = self.frame.to_vec();
+        while self.frame.more() {
+            self.worker.receive_rest(&mut self.frame);
+            bytes.extend_from_slice(&self.frame);
+        }
+        bytes
+    }
+
+    fn answer(&self) {
+        self.worker.send_bytes(&[1], false);
+    }
+
+    /// Answers all that comes to the worker, until this is so.
+    fn serve_until(&mut self, mut is_so: impl FnMut(&QueueTally) -> bool) {
+        while !is_so(&self.tally) {
+            wait(&[&self.worker], self.stopper.bell(), Some(Duration::from_millis(1)));
+            while self.worker.receive(&mut self.frame) {
+                while self.frame.more() {
+                    self.worker.receive_rest(&mut self.frame);
+                }
+                self.answer();
+            }
+        }
+    }
+
+    fn end(self) {
+        self.stopper.stop();
+        self.thread.join().unwrap();
+    }
+}
+
+/// While a client that reads had half of its bytes outstanding, no request was taken from anybody, until a worker had answered some of
+/// them: a client that loads much made all others wait for its worker.
+#[test]
+fn a_client_that_asks_faster_than_it_is_answered_makes_no_other_wait() {
+    const LARGE: u32 = 60;
+    let mut stage = Stage::start();
+    let value = vec![7; VALUE_MAX];
+    let loader = stage.client();
+    for number in 0..LARGE {
+        loader.send_multipart([&[2][..], b"t", &number.to_be_bytes(), &value], 0).unwrap();
+    }
+    let pressing = CLIENT_BYTES / 2;
+    stage.until("the loader presses", |tally| tally.held_bytes.get() > pressing);
+    // Nothing has been answered yet, and nothing is before all of these have come.
+    assert!(stage.next().len() > VALUE_MAX);
+    let others: Vec<zmq::Socket> = (0..20).map(|_| stage.client()).collect();
+    for (number, other) in others.iter().enumerate() {
+        other.send_multipart([&[5][..]], 0).unwrap();
+        assert!(stage.next().len() < 40, "a small request comes, number {number}");
+    }
+    assert!(stage.tally.held_bytes.get() < pressing + 2 * VALUE_MAX as u64, "and nothing more of the loader is taken");
+    (0..=others.len()).for_each(|_| stage.answer());
+    for _ in 1..LARGE {
+        assert!(stage.next().len() > VALUE_MAX);
+        stage.answer();
+    }
+    for other in &others {
+        assert_eq!(other.recv_multipart(0).unwrap(), [[1]]);
+    }
+    for number in 0..LARGE {
+        assert_eq!(loader.recv_multipart(0).unwrap(), [[1]], "{number}");
+    }
+    stage.until("all is settled", |tally| tally.held_bytes.get() == 0);
+    assert!(stage.tally.held_back.get() > 1, "it was held back again and again");
+    assert_eq!(stage.tally.cut_off.get(), 0);
+    stage.end();
+}
+
+/// Who is held back and goes away, or comes again under the same id, is let go of.
+#[test]
+fn a_client_that_is_held_back_can_leave_and_come_again() {
+    let mut stage = Stage::start();
+    let value = vec![7; VALUE_MAX];
+    for _ in 0..3 {
+        let loader = stage.clients.socket(zmq::DEALER).unwrap();
+        loader.set_identity(b"loader").unwrap();
+        loader.set_linger(0).unwrap();
+        loader.connect(&stage.endpoint).unwrap();
+        let held = stage.tally.held_back.get();
+        for _ in 0..30 {
+            loader.send_multipart([&[2][..], b"t", b"k", &value], 0).unwrap();
+        }
+        stage.until("the loader is held back", |tally| tally.held_back.get() > held);
+        drop(loader);
+        // All that was taken of it is executed.
+        stage.serve_until(|tally| tally.held_bytes.get() == 0);
+    }
+    let other = stage.client();
+    other.send_multipart([&[5][..]], 0).unwrap();
+    stage.serve_until(|_| other.poll(zmq::POLLIN, 0).unwrap() > 0);
+    assert_eq!(other.recv_multipart(0).unwrap(), [[1]]);
+    stage.end();
+}
