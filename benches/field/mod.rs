@@ -20,7 +20,7 @@ impl Field {
         let (tables, backstage) = Tables::new(Settings {
             expected_keys: 0,
             memory_max: 16 << 30,
-            tables_max: 1,
+            tables_max: 1 << 16,
             changes_per_writer: 1 << 16,
             version_base: 1,
         });

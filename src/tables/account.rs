@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! element = slot (header 32 + key) + entry (header 16 + value) + a wheel record if it has a TTL
-//! table   = its index, as large as it ever was: buckets stay when their elements go
+//! table   = its structure, its names, and its index, as large as it ever was: buckets stay when their elements go
 //! ```
 //! The index is charged as it grows, after the fact: an insert may go over the limit by the segments, of 8 KiB, that its
 //! splits need; the next one is refused. An UPDATE_MANY, which is admitted as a whole, by those of its inserts, and seldom
@@ -18,8 +18,6 @@ use crossbeam::utils::CachePadded;
 use super::slot::{ENTRY_HEADER_BYTES, SLOT_HEADER_BYTES};
 use crate::allocator::size_class;
 
-/// What a table takes before it has elements, but for its index: the structure, the smallest map, its names.
-pub(super) const TABLE_BYTES: i64 = 4096;
 /// A record of the wheel, its share of half-filled chunks included.
 const TIMER_BYTES: i64 = 32;
 /// A session keeps back at most this share of the limit before it writes to the shared account.

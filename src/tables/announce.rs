@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use ahash::AHashMap;
-use crossbeam::epoch;
+use crossbeam::epoch::{self, Guard};
 
-use super::catalog::{Registry, TableCache};
 use super::change::{ASLEEP, AWAKE, Change, Committed, Hub, LAZY, Ring, lock};
+use super::registry::Registry;
 use super::slot::{SlotHandle, State};
 use super::table::Table;
 use super::{ChangeKind, Drained};
@@ -40,9 +40,16 @@ struct Held {
 /// What the publisher hands on when a slot or a table has come to its end.
 pub(super) trait Undertaker: Send {
     /// `slot` is dead, all its changes are announced, and no one else will hand it over. It holds its table unsettled.
-    fn bury(&mut self, table: &Arc<Table>, slot: SlotHandle);
-    /// All slots of the table are dead and announced.
-    fn settle(&mut self, table: &Arc<Table>);
+    fn bury(&mut self, slot: SlotHandle);
+    /// All slots of the table of this number are dead and announced.
+    fn settle(&mut self, table: u32);
+}
+
+/// What has come to its end and is not handed on yet: that may wait, so it is done without a guard.
+enum Ended {
+    Slot(SlotHandle),
+    /// By its number.
+    Table(u32),
 }
 
 /// The publisher's end of the change queue. One thread owns it.
@@ -61,7 +68,8 @@ pub struct Changes {
     /// By the address of a slot of an older table: changes that wait for its last one.
     blocked: AHashMap<usize, Vec<Held>>,
     work: VecDeque<Held>,
-    tables: TableCache,
+    ended: Vec<Ended>,
+    registry: Arc<Registry>,
     undertaker: Box<dyn Undertaker>,
 }
 
@@ -77,7 +85,8 @@ impl Changes {
             held: AHashMap::new(),
             blocked: AHashMap::new(),
             work: VecDeque::new(),
-            tables: TableCache::new(registry),
+            ended: Vec::new(),
+            registry,
             undertaker,
         }
     }
@@ -105,7 +114,6 @@ impl Changes {
         }
         self.order = order;
         self.give_back();
-        self.tables.purge();
         Drained { taken, closed: closed && self.lanes.is_empty() }
     }
 
@@ -138,6 +146,8 @@ impl Changes {
 
     /// Announces what can be announced of the work at hand, and what that sets free.
     fn run(&mut self, announce: &mut Announce<'_>) {
+        let registry = Arc::clone(&self.registry);
+        let guard = epoch::pin();
         while let Some(held) = self.work.pop_front() {
             let slot = held.change.slot.slot();
             let (address, version) = (slot.address(), held.change.version);
@@ -145,21 +155,22 @@ impl Changes {
                 self.held.insert((address, version), held);
                 continue;
             }
-            let Some(table) = self.tables.take(slot.table()) else {
+            let Some(table) = registry.get(slot.table(), &guard) else {
                 unreachable!("a slot with a change to announce keeps its table unsettled, and so registered");
             };
             match table.unsettled_elder(slot.key()) {
                 Some(elder) => self.blocked.entry(elder).or_default().push(held),
                 None => {
-                    self.announce(held, &table, announce);
+                    self.announce(held, table, &guard, announce);
                     self.work.extend(self.held.remove(&(address, version.wrapping_add(1))));
                 }
             }
-            self.tables.put_back(table);
         }
+        drop(guard);
+        self.hand_on();
     }
 
-    fn announce(&mut self, held: Held, table: &Arc<Table>, announce: &mut Announce<'_>) {
+    fn announce(&mut self, held: Held, table: &Table, guard: &Guard, announce: &mut Announce<'_>) {
         let Held { change, lane } = held;
         let slot = change.slot.slot();
         if let Some(kind) = change.kind.told_as() {
@@ -173,20 +184,19 @@ impl Changes {
             }
         }
         if change.kind == Committed::Deleted {
-            self.retire(table, change.slot);
+            self.retire(table, change.slot, guard);
         } else if change.kind.is_last() {
             self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
             if table.release_unsettled() {
-                self.undertaker.settle(table);
+                self.ended.push(Ended::Table(table.number()));
             }
         }
     }
 
     /// A deletion has been announced: if the slot is still vacant it dies. Only the winner of the CAS hands it over.
-    fn retire(&mut self, table: &Arc<Table>, handle: SlotHandle) {
-        let guard = epoch::pin();
+    fn retire(&mut self, table: &Table, handle: SlotHandle, guard: &Guard) {
         let slot = handle.slot();
-        let seen = slot.load(&guard);
+        let seen = slot.load(guard);
         let State::Absent(version) = seen.state() else { return };
         if !is_low_half(version, slot.announced()) {
             return;
@@ -195,10 +205,20 @@ impl Changes {
         if !table.hold_unsettled() {
             return;
         }
-        if slot.kill(seen, version, &guard) {
-            self.undertaker.bury(table, handle);
+        if slot.kill(seen, version, guard) {
+            self.ended.push(Ended::Slot(handle));
         } else if table.release_unsettled() {
-            self.undertaker.settle(table);
+            self.ended.push(Ended::Table(table.number()));
+        }
+    }
+
+    /// Hands on what has come to its end. It may wait for the reaper, so no guard is held.
+    fn hand_on(&mut self) {
+        for ended in self.ended.drain(..) {
+            match ended {
+                Ended::Slot(slot) => self.undertaker.bury(slot),
+                Ended::Table(number) => self.undertaker.settle(number),
+            }
         }
     }
 

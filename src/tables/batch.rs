@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::account::{TABLE_BYTES, Tab};
+use super::account::Tab;
 use super::ahead::{Ahead, Run};
-use super::catalog::{Catalog, canonical};
+use super::catalog::{Known, table_bytes};
 use super::change::{WAIT_RECHECK, Writer};
 use super::hand::{CREDITS_PER_WRITE, Hand, find_live};
 use super::slot::NEVER;
@@ -29,19 +29,20 @@ pub struct Session {
     wanted: usize,
     /// How many tables had been taken down before the last attempt to create one.
     taken_down: u64,
+    /// The table that was used last: most requests are for the same one.
+    known: Option<Known>,
 }
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let writer = shared.hub.writer();
-        shared.catalog.count_thread();
-        Self { shared, writer, tab: Tab::default(), garbage: 0, wanted: 0, taken_down: 0 }
+        Self { shared, writer, tab: Tab::default(), garbage: 0, wanted: 0, taken_down: 0, known: None }
     }
 
     /// Pins this thread and gives the verbs. All requests of the batch have come before it is made, and before `now` was
     /// read: a batch that took further ones could answer them from before they were sent.
     pub fn batch(&mut self, now: Now) -> Batch<'_> {
-        Batch { guard: epoch::pin(), session: self, now, at_hand: None }
+        Batch { guard: epoch::pin(), session: self, now }
     }
 
     fn hand<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Hand<'h> {
@@ -93,26 +94,6 @@ pub struct Batch<'s> {
     session: &'s mut Session,
     guard: Guard,
     now: Now,
-    at_hand: Option<AtHand>,
-}
-
-/// The table that a batch has used last: most requests are for the same one.
-struct AtHand {
-    table: Arc<Table>,
-    /// The catalog's edition, read before the name was looked up.
-    edition: u64,
-}
-
-impl AtHand {
-    /// The table of this name, which is at hand from then on.
-    fn reach<'h>(at_hand: &'h mut Option<Self>, catalog: &Catalog, name: &[u8]) -> Result<&'h Arc<Table>, Refusal> {
-        let edition = catalog.edition();
-        let is_it = |last: &Self| last.edition == edition && canonical(last.table.announced_name()) == name;
-        if !at_hand.as_ref().is_some_and(is_it) {
-            *at_hand = catalog.find(name).map(|table| Self { table, edition });
-        }
-        at_hand.as_ref().map(|last| &last.table).ok_or(Refusal::TableNotFound)
-    }
 }
 
 impl Drop for Batch<'_> {
@@ -132,13 +113,14 @@ impl Batch<'_> {
     /// `TableExists`, `TooManyTables`, `OutOfMemory`, `Busy`.
     pub fn create_table(&mut self, name: &[u8], announced_name: &[u8]) -> Result<(), Refusal> {
         let shared = &self.session.shared;
-        let room = self.session.tab.admits(&shared.account, TABLE_BYTES);
+        let bytes = table_bytes(announced_name);
+        let room = self.session.tab.admits(&shared.account, bytes);
         self.session.wanted = 0;
         self.session.taken_down = shared.reaper.taken_down();
-        let table = shared.catalog.create(name, announced_name, room)?;
+        let table = shared.catalog.create(name, announced_name, room, &self.guard)?;
         let index = table.index().take_growth();
         table.count_bytes(index);
-        self.session.tab.add(&shared.account, TABLE_BYTES + index);
+        self.session.tab.add(&shared.account, bytes + index);
         Ok(())
     }
 
@@ -148,7 +130,7 @@ impl Batch<'_> {
     /// `TableNotFound`.
     pub fn delete_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
         let shared = &self.session.shared;
-        let table = shared.catalog.delete(name).ok_or(Refusal::TableNotFound)?;
+        let table = shared.catalog.delete(name, &self.guard).ok_or(Refusal::TableNotFound)?;
         shared.reaper.take_down(table);
         Ok(())
     }
@@ -266,7 +248,8 @@ impl Batch<'_> {
             if run.is_alone() {
                 continue;
             }
-            if let Ok(table) = AtHand::reach(&mut self.at_hand, &self.session.shared.catalog, table) {
+            let Session { shared, known, .. } = &mut *self.session;
+            if let Some(table) = shared.catalog.reach(known, table, &self.guard) {
                 run.fetch(table, &self.guard);
             }
         }
@@ -286,7 +269,7 @@ impl Batch<'_> {
         pairs: impl Iterator<Item = (&'p [u8], &'p [u8])> + Clone,
         now: impl Fn() -> Now,
     ) -> Result<(), Refusal> {
-        let table = Arc::clone(AtHand::reach(&mut self.at_hand, &self.session.shared.catalog, table)?);
+        let table = self.share(table)?;
         let (needed, count) = self.hand().cost_of_pairs(&table, pairs.clone());
         if !self.session.tab.admits(&self.session.shared.account, needed) {
             return Err(Refusal::OutOfMemory);
@@ -319,7 +302,7 @@ impl Batch<'_> {
     /// All tables, in the order of their names.
     #[must_use]
     pub fn list_tables(&self) -> Vec<TableSummary> {
-        self.session.shared.summaries()
+        self.session.shared.summaries(&self.guard)
     }
 
     pub(super) fn hand(&mut self) -> Hand<'_> {
@@ -329,10 +312,18 @@ impl Batch<'_> {
     fn on<'b, R>(
         &'b mut self,
         table: &[u8],
-        verb: impl FnOnce(&mut Hand<'b>, &Arc<Table>) -> Result<R, Refusal>,
+        verb: impl FnOnce(&mut Hand<'b>, &'b Table) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
-        let Self { session, guard, now, at_hand } = self;
-        let table = AtHand::reach(at_hand, &session.shared.catalog, table)?;
+        let Self { session, guard, now } = self;
+        let table = session.shared.catalog.reach(&mut session.known, table, guard).ok_or(Refusal::TableNotFound)?;
         verb(&mut session.hand(guard, *now), table)
+    }
+
+    /// The table of this name, counted: for an operation that lets its guard go halfway.
+    fn share(&mut self, table: &[u8]) -> Result<Arc<Table>, Refusal> {
+        let Self { session, guard, .. } = self;
+        let catalog = &session.shared.catalog;
+        let found = catalog.reach(&mut session.known, table, guard);
+        found.and_then(|table| catalog.registry().keep(table, guard)).ok_or(Refusal::TableNotFound)
     }
 }

@@ -1,29 +1,41 @@
-//! The catalog: names to tables, and numbers to tables until they are settled.
+//! The catalog: names to tables. Numbers to tables are the `registry`'s.
 //!
-//! Looking a table up takes no lock. Creating and deleting tables exclude each other. It does not touch elements.
+//! Looking a table up takes no lock and counts nothing: it is borrowed for as long as the guard lives. Creating and
+//! deleting tables exclude each other. It does not touch elements.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::{AHashMap, RandomState};
+use crossbeam::epoch::Guard;
 use crossbeam::utils::CachePadded;
 
 use super::Refusal;
-use super::index::Names;
-use super::slot::TABLE_NUMBERS;
+use super::index::{Index, Names, name_bytes};
+use super::pause::{Point, reach};
+use super::registry::{PLACE_BYTES, Registry};
 use super::table::{Founding, Lineage, Table};
+use crate::allocator::size_class;
 
 /// Tables of one name that may be on their way down before a further one has to wait.
 const CLOSING_PER_NAME_MAX: usize = 64;
-/// Tables that one thread's cache holds before it starts anew.
-const CACHE_MAX: usize = 1024;
+
+/// What a lineage takes in the map of them, besides its name: its key and value, a byte of the map, and as much room again.
+const LINEAGE_ENTRY_BYTES: usize = 2 * (size_of::<(Box<[u8]>, Arc<Lineage>)>() + 1);
+
+/// What a table of this name takes before it has elements, in bytes: itself, its names, its place in the registry.
+pub(super) fn table_bytes(announced_name: &[u8]) -> i64 {
+    let name = canonical(announced_name).len();
+    let lineage = size_class(Lineage::ALLOCATED_BYTES) + size_class(name) + LINEAGE_ENTRY_BYTES;
+    let table = size_class(Table::ALLOCATED_BYTES) + size_class(announced_name.len());
+    i64::try_from(table + lineage + name_bytes(name) + PLACE_BYTES).unwrap_or(i64::MAX)
+}
 
 /// All tables that have a name.
 pub(super) struct Catalog {
-    names: Names<Table>,
-    /// How often the names have changed. Raised after each change and before it is answered; read by whoever keeps a
-    /// table at hand.
-    edition: AtomicU64,
+    names: Names,
+    /// Odd while a name is being added or removed. Written under `admission`; read by whoever keeps a table's number.
+    edition: CachePadded<AtomicU64>,
     admission: Mutex<Admission>,
     registry: Arc<Registry>,
     hasher: RandomState,
@@ -32,8 +44,6 @@ pub(super) struct Catalog {
     /// The highest version of a slot that has left an index. A new slot starts above it. Raised by the reaper before
     /// the slot leaves; read under the bucket's lock, so whoever misses the slot sees the floor.
     floor: CachePadded<AtomicU64>,
-    /// Sessions that were ever made: at least as many as the threads that look tables up.
-    threads: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -43,18 +53,24 @@ struct Admission {
     lineages: AHashMap<Box<[u8]>, Arc<Lineage>>,
 }
 
+/// A table's number, and the edition of the catalog in which a session found it.
+#[derive(Clone, Copy)]
+pub(super) struct Known {
+    number: u32,
+    edition: u64,
+}
+
 impl Catalog {
     pub(super) fn new(tables_max: usize, expected_keys: usize) -> Self {
         Self {
             names: Names::new(),
-            edition: AtomicU64::new(0),
+            edition: CachePadded::new(AtomicU64::new(0)),
             admission: Mutex::new(Admission::default()),
-            registry: Arc::new(Registry::default()),
+            registry: Arc::new(Registry::new()),
             hasher: RandomState::new(),
             tables_max,
             expected_keys,
             floor: CachePadded::new(AtomicU64::new(0)),
-            threads: AtomicUsize::new(0),
         }
     }
 
@@ -62,97 +78,133 @@ impl Catalog {
         self.admission.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One thread more will look tables up.
-    pub(super) fn count_thread(&self) {
-        self.threads.fetch_add(1, Ordering::Relaxed);
-    }
-
     pub(super) fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
+    // ----------------------------------------------------------------------------------------------------- looking up
+
     /// The table of this name.
-    pub(super) fn find(&self, name: &[u8]) -> Option<Arc<Table>> {
-        self.names.with(name, Arc::clone)
+    pub(super) fn find<'g>(&self, name: &[u8], guard: &'g Guard) -> Option<&'g Table> {
+        loop {
+            let number = self.names.get(name)?;
+            // A table is registered before it has a name, and loses its name before it is forgotten. So if the number
+            // leads elsewhere, the name has changed since it was read: the next look sees that.
+            let table = self.registry.get(number, guard);
+            if let Some(table) = table.filter(|table| canonical(table.announced_name()) == name) {
+                return Some(table);
+            }
+        }
     }
 
-    /// As long as this stays the same, a name that is looked up after reading it stands for the same table: a change
-    /// meanwhile has not been answered yet. Another thread may have noticed that change all the same; so what is kept by
-    /// this is good for requests that had come before the name was looked up, and a batch has no others.
-    pub(super) fn edition(&self) -> u64 {
-        // Acquire: pairs with the Release in `changed`.
-        self.edition.load(Ordering::Acquire)
+    /// The table of this name; `known` is the one that the session found last, and becomes this one.
+    ///
+    /// What is known stands while no name has changed, or is changing, since before it was looked up. The edition is
+    /// raised before a change can be seen and again before it is answered. So if another client has seen the change in any
+    /// way, and a request was sent after that, this reads another edition: the request itself came before this reading.
+    #[inline]
+    pub(super) fn reach<'g>(&self, known: &mut Option<Known>, name: &[u8], guard: &'g Guard) -> Option<&'g Table> {
+        // Acquire: pairs with the Releases in `change`.
+        let edition = self.edition.load(Ordering::Acquire);
+        let stands = known.filter(|known| known.edition == edition && edition.is_multiple_of(2));
+        let table = stands.and_then(|known| self.registry.get(known.number, guard));
+        if let Some(table) = table.filter(|table| canonical(table.announced_name()) == name) {
+            return Some(table);
+        }
+        let table = self.find(name, guard);
+        *known = table.map(|table| Known { number: table.number(), edition });
+        table
     }
 
-    fn changed(&self) {
-        // Release: pairs with the Acquire in `edition`: who sees it looks the name up, and finds it changed.
+    /// All tables that have a name, in no order.
+    pub(super) fn tables<'g>(&self, guard: &'g Guard) -> impl Iterator<Item = &'g Table> {
+        self.names.numbers().into_iter().filter_map(|number| self.registry.get(number, guard))
+    }
+
+    // ------------------------------------------------------------------------------------------------------- changing
+
+    /// Adds or removes a name.
+    fn change(&self, names: impl FnOnce(&Names)) {
+        // Acquire: the change is not made before the edition is odd. Release: pairs with the Acquire in `reach`.
+        self.edition.fetch_add(1, Ordering::AcqRel);
+        names(&self.names);
+        reach(Point::Renamed);
+        // Release: as above: who sees it looks the name up, and finds it changed.
         self.edition.fetch_add(1, Ordering::Release);
     }
 
-    pub(super) fn tables(&self) -> Vec<Arc<Table>> {
-        self.names.values()
-    }
-
-    /// Makes a table.
-    ///
-    /// # Errors
-    /// `TableExists`, `TooManyTables`, `OutOfMemory` if not `room`, and `Busy` while too many tables of the name are
-    /// still being taken down.
-    pub(super) fn create(&self, name: &[u8], announced_name: &[u8], room: bool) -> Result<Arc<Table>, Refusal> {
-        let mut admission = self.admission();
-        if self.names.with(name, |_| ()).is_some() {
+    /// Whether there may be another table, of this name.
+    fn check(&self, name: &[u8], has_room: bool) -> Result<(), Refusal> {
+        if self.names.get(name).is_some() {
             return Err(Refusal::TableExists);
         }
         if self.names.len() >= self.tables_max {
             return Err(Refusal::TooManyTables);
         }
-        if !room {
-            return Err(Refusal::OutOfMemory);
-        }
+        if has_room { Ok(()) } else { Err(Refusal::OutOfMemory) }
+    }
+
+    /// Makes a table.
+    ///
+    /// # Errors
+    /// `TableExists`, `TooManyTables`, `OutOfMemory` if not `has_room`, and `Busy` while too many tables of the name are
+    /// still being taken down.
+    pub(super) fn create<'g>(
+        &self,
+        name: &[u8],
+        announced_name: &[u8],
+        has_room: bool,
+        guard: &'g Guard,
+    ) -> Result<&'g Table, Refusal> {
+        // The index, which may be large, is made before the lock is taken; so what would be refused is refused before it.
+        self.check(name, has_room)?;
+        let index = Index::new(self.expected_keys);
+        let mut admission = self.admission();
+        self.check(name, has_room)?;
         let lineage = admission.lineages.get(name).map_or_else(Lineage::new, Arc::clone);
         if lineage.len() >= CLOSING_PER_NAME_MAX {
             return Err(Refusal::Busy);
         }
+        let number = self.registry.reserve().ok_or(Refusal::TooManyTables)?;
         admission.generation += 1;
-        let generation = admission.generation;
-        let table = self.registry.enter(|number| {
-            Table::new(Founding {
-                number,
-                generation,
-                announced_name,
-                lineage: Arc::clone(&lineage),
-                hasher: self.hasher.clone(),
-                expected_keys: self.expected_keys,
-            })
-        });
-        let Some(table) = table else { return Err(Refusal::TooManyTables) };
+        let table = Arc::new(Table::new(Founding {
+            number,
+            generation: admission.generation,
+            announced_name,
+            lineage: Arc::clone(&lineage),
+            hasher: self.hasher.clone(),
+            index,
+        }));
         admission.lineages.insert(name.into(), lineage);
-        self.names.insert(name, Arc::clone(&table));
-        self.changed();
-        Ok(table)
+        self.registry.enter(table, guard);
+        self.change(|names| names.insert(name, number));
+        Ok(self
+            .registry
+            .get(number, guard)
+            .expect("it was entered just now, and is forgotten only after it was deleted"))
     }
 
     /// Unlinks and closes the table of this name. The caller hands it to the reaper.
-    pub(super) fn delete(&self, name: &[u8]) -> Option<Arc<Table>> {
+    pub(super) fn delete(&self, name: &[u8], guard: &Guard) -> Option<Arc<Table>> {
         let _admission = self.admission();
-        let table = self.find(name)?;
-        self.names.remove(name, self.threads.load(Ordering::Relaxed));
-        self.changed();
+        let table = self.registry.share(self.names.get(name)?, guard)?;
+        self.change(|names| names.remove(name));
         table.close();
         Some(table)
     }
 
     /// Reaper: a settled table is no longer in the way of younger ones, and its number is free.
-    pub(super) fn forget(&self, table: &Arc<Table>) {
+    pub(super) fn forget(&self, table: &Arc<Table>, guard: &Guard) {
         let mut admission = self.admission();
         table.lineage().leave(table);
         let name = canonical(table.announced_name());
-        let idle = self.names.with(name, |_| ()).is_none() && table.lineage().len() == 0;
-        if idle {
+        if self.names.get(name).is_none() && table.lineage().len() == 0 {
             admission.lineages.remove(name);
         }
-        self.registry.leave(table);
+        self.registry.leave(table.number(), guard);
     }
+
+    // ----------------------------------------------------------------------------------------------- the version floor
 
     /// The version that every new slot must start above.
     pub(super) fn floor(&self) -> u64 {
@@ -169,104 +221,4 @@ impl Catalog {
 /// A name without the NUL that may end it.
 pub(super) fn canonical(name: &[u8]) -> &[u8] {
     name.strip_suffix(b"\0").unwrap_or(name)
-}
-
-/// Numbers to tables: slots carry the number.
-#[derive(Default)]
-pub(super) struct Registry {
-    places: Mutex<Places>,
-    /// Tables that were forgotten so far: caches look through what they have when it grows.
-    departures: AtomicU64,
-}
-
-#[derive(Default)]
-struct Places {
-    tables: Vec<Option<Arc<Table>>>,
-    free: Vec<u32>,
-}
-
-impl Registry {
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn enter(&self, make: impl FnOnce(u32) -> Table) -> Option<Arc<Table>> {
-        let mut places = self.places();
-        let number = match places.free.pop() {
-            Some(number) => number,
-            None => u32::try_from(places.tables.len()).ok().filter(|number| *number < TABLE_NUMBERS)?,
-        };
-        let table = Arc::new(make(number));
-        let entry = Some(Arc::clone(&table));
-        match places.tables.get_mut(number as usize) {
-            Some(place) => *place = entry,
-            None => places.tables.push(entry),
-        }
-        Some(table)
-    }
-
-    fn leave(&self, table: &Arc<Table>) {
-        let mut places = self.places();
-        let place = places.tables.get_mut(table.number() as usize);
-        if let Some(place) = place.filter(|place| place.as_ref().is_some_and(|here| Arc::ptr_eq(here, table))) {
-            *place = None;
-            places.free.push(table.number());
-        }
-        drop(places);
-        // Release: pairs with the Acquire in `TableCache::purge`.
-        self.departures.fetch_add(1, Ordering::Release);
-    }
-
-    fn get(&self, number: u32) -> Option<Arc<Table>> {
-        self.places().tables.get(number as usize).and_then(Clone::clone)
-    }
-}
-
-/// One thread's copy of the registry, so that it asks once for each table.
-///
-/// A number is used again only after its table has been settled, so an entry that is not settled is the right one.
-pub(super) struct TableCache {
-    registry: Arc<Registry>,
-    departures: u64,
-    last: Option<Arc<Table>>,
-    tables: AHashMap<u32, Arc<Table>>,
-}
-
-impl TableCache {
-    pub(super) fn new(registry: Arc<Registry>) -> Self {
-        Self { registry, departures: 0, last: None, tables: AHashMap::new() }
-    }
-
-    /// The table of this number, to be given back with [`TableCache::put_back`]; none if it has been forgotten.
-    pub(super) fn take(&mut self, number: u32) -> Option<Arc<Table>> {
-        if let Some(table) = self.last.take_if(|table| table.number() == number && !table.is_settled()) {
-            return Some(table);
-        }
-        if let Some(table) = self.tables.get(&number).filter(|table| !table.is_settled()) {
-            return Some(Arc::clone(table));
-        }
-        let table = self.registry.get(number)?;
-        if self.tables.len() >= CACHE_MAX {
-            self.tables.clear();
-        }
-        self.tables.insert(number, Arc::clone(&table));
-        Some(table)
-    }
-
-    /// Keeps the table at hand for the next call.
-    pub(super) fn put_back(&mut self, table: Arc<Table>) {
-        self.last = Some(table);
-    }
-
-    /// Lets go of tables that are settled, if any were forgotten since the last call.
-    pub(super) fn purge(&mut self) {
-        // Acquire: pairs with the Release in `Registry::leave`.
-        let departures = self.registry.departures.load(Ordering::Acquire);
-        if departures == self.departures {
-            return;
-        }
-        self.departures = departures;
-        self.last.take_if(|table| table.is_settled());
-        self.tables.retain(|_, table| !table.is_settled());
-    }
 }

@@ -26,7 +26,6 @@ use crossbeam::utils::{Backoff, CachePadded};
 
 use super::Shared;
 use super::batch::Session;
-use super::catalog::TableCache;
 use super::hand::Hand;
 use super::pause::{Point, reach};
 use super::slot::{NEVER, SlotHandle, SlotRef, State};
@@ -138,7 +137,6 @@ impl Link {
 pub struct Expiry {
     shared: Arc<Shared>,
     session: Session,
-    tables: TableCache,
     wheel: Wheel<SlotHandle>,
     fired: Vec<SlotHandle>,
 }
@@ -159,7 +157,6 @@ impl Expiry {
         Self {
             shared: Arc::clone(shared),
             session: Session::new(Arc::clone(shared)),
-            tables: TableCache::new(Arc::clone(shared.catalog.registry())),
             wheel: Wheel::new(0),
             fired: Vec::with_capacity(EXPIRY_BUDGET),
         }
@@ -172,7 +169,6 @@ impl Expiry {
         while !self.shared.expiry.closed.load(Ordering::SeqCst) {
             let reading = now();
             let rest = self.pass(reading);
-            self.tables.purge();
             match rest {
                 Rest::More => {}
                 Rest::OutOfCredits => thread::park_timeout(CREDIT_RECHECK),
@@ -196,7 +192,7 @@ impl Expiry {
         while let Some(run) = fired.as_slice().chunks(LOOK_AHEAD).next() {
             fetch(run, hand.guard);
             for slot in fired.by_ref().take(LOOK_AHEAD) {
-                come_up(&mut hand, &mut self.wheel, &mut self.tables, slot);
+                come_up(&mut hand, &mut self.wheel, slot);
             }
         }
         drop(fired);
@@ -261,12 +257,12 @@ fn fetch(slots: &[SlotHandle], guard: &Guard) {
 }
 
 /// A record has come up, and is out of the wheel: expires the element, files the record anew, or lets it go.
-fn come_up(hand: &mut Hand<'_>, wheel: &mut Wheel<SlotHandle>, tables: &mut TableCache, handle: SlotHandle) {
+fn come_up(hand: &mut Hand<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandle) {
     let slot = handle.slot();
     slot.set_timer(None);
     loop {
         let Some(armed) = slot.armed() else { return }; // a due message is on its way and brings the slot back
-        let next = match expire_or_next(hand, tables, slot) {
+        let next = match expire_or_next(hand, slot) {
             Next::At(next) => next,
             // Still armed at a deadline that has passed: filed there, it comes up in the next pass.
             Next::OutOfCredits => return file(wheel, handle, armed),
@@ -295,7 +291,7 @@ enum Next {
 }
 
 /// Expires the element if its deadline has passed; when to look at the slot again.
-fn expire_or_next(hand: &mut Hand<'_>, tables: &mut TableCache, slot: SlotRef<'_>) -> Next {
+fn expire_or_next(hand: &mut Hand<'_>, slot: SlotRef<'_>) -> Next {
     loop {
         let seen = slot.load(hand.guard);
         let deadline = match seen.state() {
@@ -306,11 +302,10 @@ fn expire_or_next(hand: &mut Hand<'_>, tables: &mut TableCache, slot: SlotRef<'_
             return Next::At(deadline);
         }
         reach(Point::BeforeExpire);
-        // None: the table was taken down since the word was read; the next look finds the slot dead.
-        let Some(table) = tables.take(slot.table()) else { continue };
-        let expired = hand.expire(&table, slot, seen);
-        tables.put_back(table);
-        if expired.is_err() {
+        // None, or a younger table: this one was taken down since the word was read. Then the slot is dead, and neither
+        // the next look nor the CAS takes it for anything else.
+        let Some(table) = hand.shared.catalog.registry().get(slot.table(), hand.guard) else { continue };
+        if hand.expire(table, slot, seen).is_err() {
             return Next::OutOfCredits;
         }
     }

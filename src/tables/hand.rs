@@ -17,8 +17,6 @@
 //! An absence is answered `KeyNotFound` only if the table was open after it was seen: a table that is being taken down
 //! loses its elements one by one, and nobody may see that.
 
-use std::sync::Arc;
-
 use crossbeam::epoch::Guard;
 
 use super::account::{Tab, entry_bytes, slot_bytes};
@@ -260,7 +258,7 @@ impl<'h> Hand<'h> {
     }
 
     /// Ends a slot of a closed table, and gives its last version.
-    pub(super) fn seal(&mut self, table: &Arc<Table>, slot: SlotRef<'h>) -> Result<u64, Refusal> {
+    pub(super) fn seal(&mut self, table: &Table, slot: SlotRef<'h>) -> Result<u64, Refusal> {
         loop {
             let seen = slot.load(self.guard);
             let old = match seen.state() {
@@ -280,7 +278,7 @@ impl<'h> Hand<'h> {
                 return Ok(version);
             }
             if table.release_unsettled() {
-                self.shared.reaper.settled(table);
+                self.shared.reaper.settled(table.number());
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The index of a table: from a key's hash to its slot. Built on flurry; the only file that names it.
+//! The index of a table: from a key's hash to its slot. Built on flurry, which only the files below this one name.
 //!
 //! It stores no values and commits nothing: it says where a slot is, and lets slots in and out.
 //!
@@ -6,14 +6,16 @@
 //!
 //! A flurry entry costs about 130 bytes and two cache misses before anything is in it. So the map does not hold elements
 //! but **segments** of up to 64 **buckets** of up to 15 slots: a map of one entry for about 600 elements, which stays in
-//! the caches, and grows in little time. That leaves about 22 bytes of index for each element. Buckets grow by extendible
-//! hashing:
+//! the caches, and grows in little time. That leaves about 22 bytes of index for each element. An empty flurry map costs a
+//! collector with room for each core, 33 KB on 64 of them, and its guard two locked instructions for each look-up. So the
+//! first segments stand in a directory, and the map is made when a table outgrows it. Buckets grow by extendible hashing:
 //!
 //! ```text
-//! flurry: segment number ──► [Bucket { lock, depth, cells: [hash bits | pointer to slot; 15] }]
+//! segment number ──► [Bucket { lock, depth, cells: [hash bits | pointer to slot; 15] }]
 //!
-//! segment   0   1   2     3     4      5       6       7         8         …
-//! buckets   0   1   2–3   4–7   8–15   16–31   32–63   64–127    128–191   …
+//!           in place, in the directory                                              in the map
+//! segment   0   1   2     3     4      5       6       7         …   13        14        15        …
+//! buckets   0   1   2–3   4–7   8–15   16–31   32–63   64–127    …   448–511   512–575   576–639   …
 //!
 //! a bucket of depth d holds the keys whose hash ends in the d bits of its number
 //! full:  bucket n, depth d   ──►   bucket n, depth d+1   and   bucket n + 2^d, depth d+1
@@ -27,95 +29,32 @@
 //! bucket, then raises the depth, then clears the old cells; so a reader that misses a slot sees the raised depth and
 //! looks again. Writers come to the new bucket only after that. Cells never move within a bucket.
 
+mod bucket;
+mod names;
 mod place;
+mod segments;
 
-use std::borrow::Borrow;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use crossbeam::epoch::Guard;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use super::slot::{SlotCell, SlotHandle, SlotRef, State, prefetch};
 use crate::limits::LOOK_AHEAD;
-use place::{SEGMENT_LEN, birth, low_bits, parent, place, segment_len};
+use bucket::Bucket;
+pub(super) use bucket::CELLS;
+pub(super) use names::{Names, name_bytes};
+use place::{SEGMENT_LEN, birth, low_bits, parent, place};
+use segments::{Segments, View};
 
-/// Cells of a bucket: with its lock and depth they fill two cache lines.
-pub(super) const CELLS: usize = 15;
 /// A bucket's number is this many bits of the hash. 16 keys that share 32 bits do not happen by chance below 5·10^9.
 const DEPTH_MAX: u8 = 32;
-/// Stands for the depth of a bucket that has not been split off yet.
-const ABSENT: u8 = u8::MAX;
 /// Elements of a bucket on average, between the splits: what `--expected-keys` is divided by.
 const LOAD: usize = 10;
 /// Buckets of an index that is small enough to be in the nearest cache, with its elements: 5,000 of 150 bytes.
 const NEAR: u32 = 512;
 /// What the index takes for an element at least, in bytes: its share of a bucket that is full.
 pub(super) const BYTES_PER_ELEMENT: i64 = (size_of::<Bucket>() / CELLS) as i64;
-/// What flurry takes for an entry: a node, a bin and the value with its header.
-const ENTRY_BYTES: usize = 96 + 16 + 32;
-/// What flurry takes for a bin; it makes up to twice as many of them as it is told to expect entries.
-const BIN_BYTES: usize = 8;
-
-const _: () = assert!(size_of::<Bucket>() == 128);
-
-#[repr(align(64))]
-struct Bucket {
-    cells: [SlotCell; CELLS],
-    lock: Mutex<()>,
-    /// How many bits of the hash its keys share. Set by the split that makes it, raised under its lock; read by
-    /// everybody.
-    depth: AtomicU8,
-    /// Whether the bucket that it was split from has let go of its keys. Until then nobody writes here: the old cells
-    /// still show what is in these. Set by the splitter; read by who has locked the bucket.
-    ready: AtomicBool,
-}
-
-impl Bucket {
-    fn absent() -> Self {
-        Self {
-            cells: std::array::from_fn(|_| SlotCell::empty()),
-            lock: Mutex::new(()),
-            depth: AtomicU8::new(ABSENT),
-            ready: AtomicBool::new(false),
-        }
-    }
-
-    fn is_absent(&self) -> bool {
-        self.depth() == ABSENT
-    }
-
-    fn depth(&self) -> u8 {
-        // Acquire: pairs with the Releases in `split`: who sees a bucket at all finds its keys, and who sees the new depth
-        // of the old one finds the new one.
-        self.depth.load(Ordering::Acquire)
-    }
-
-    fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
-        self.cells.iter().find_map(|cell| cell.find(hash, key, guard))
-    }
-}
-
-/// Segment numbers are evenly spread already: they are their own hash.
-#[derive(Default)]
-struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _bytes: &[u8]) {
-        unreachable!("segment numbers hash through write_u32");
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.0 = u64::from(number);
-    }
-}
-
-type Segments = flurry::HashMap<u32, Box<[Bucket]>, BuildHasherDefault<NumberHasher>>;
 
 /// What came of letting a slot in.
 pub(super) enum Entered {
@@ -134,7 +73,7 @@ pub(super) struct Index {
     segments: Segments,
     /// How many buckets there are, for the guess of the depth. Written after a split; any value is safe.
     count: AtomicU32,
-    /// Bytes that its segments take. Written by splitters.
+    /// Bytes that its segments take, but for the first. Written by splitters.
     bytes: AtomicI64,
     /// As many of them as nobody has charged yet. Written by splitters, taken by whoever charges.
     growth: AtomicI64,
@@ -145,27 +84,10 @@ fn segments_for(keys: usize) -> usize {
     keys / LOAD / SEGMENT_LEN as usize
 }
 
-/// What a segment of so many buckets takes, flurry's entry included.
-fn segment_bytes(buckets: usize) -> i64 {
-    i64::try_from(buckets * size_of::<Bucket>() + ENTRY_BYTES).unwrap_or(i64::MAX)
-}
-
 impl Index {
     pub(super) fn new(expected_keys: usize) -> Self {
-        let capacity = segments_for(expected_keys);
-        let bins = i64::try_from(capacity.next_power_of_two() * 2 * BIN_BYTES).unwrap_or(i64::MAX);
-        let index = Self {
-            segments: Segments::with_capacity_and_hasher(capacity, BuildHasherDefault::default()),
-            count: AtomicU32::new(1),
-            bytes: AtomicI64::new(bins),
-            growth: AtomicI64::new(bins),
-        };
-        let guard = index.segments.guard();
-        let root = index.room_for(0, &guard);
-        root.ready.store(true, Ordering::Relaxed);
-        root.depth.store(0, Ordering::Relaxed);
-        drop(guard);
-        index
+        let (segments, bytes) = Segments::new(segments_for(expected_keys));
+        Self { segments, count: AtomicU32::new(1), bytes: AtomicI64::new(bytes), growth: AtomicI64::new(bytes) }
     }
 
     /// Bytes that it has grown by since the last call, and that the caller charges now.
@@ -179,26 +101,17 @@ impl Index {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The bucket of this number, absent or not, if its segment is there.
-    fn bucket_at<'m>(&'m self, number: u32, guard: &'m flurry::Guard<'_>) -> Option<&'m Bucket> {
-        let (segment, place) = place(number);
-        self.segments.get(&segment, guard).and_then(|segment| segment.get(place))
-    }
-
     /// The bucket of this number, absent or not, with a segment made for it if need be.
-    fn room_for<'m>(&'m self, number: u32, guard: &'m flurry::Guard<'_>) -> &'m Bucket {
+    fn room_for<'v>(&self, number: u32, view: &'v View<'_>) -> &'v Bucket {
         loop {
-            if let Some(bucket) = self.bucket_at(number, guard) {
+            if let Some(bucket) = view.bucket_at(number) {
                 return bucket;
             }
             let (segment, _) = place(number);
-            let length = segment_len(segment) as usize;
-            let buckets = std::iter::repeat_with(Bucket::absent).take(length).collect();
-            if self.segments.try_insert(segment, buckets, guard).is_ok() {
-                // Relaxed: sums.
-                self.bytes.fetch_add(segment_bytes(length), Ordering::Relaxed);
-                self.growth.fetch_add(segment_bytes(length), Ordering::Relaxed);
-            }
+            let bytes = view.make(segment);
+            // Relaxed: sums.
+            self.bytes.fetch_add(bytes, Ordering::Relaxed);
+            self.growth.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
@@ -211,10 +124,10 @@ impl Index {
     }
 
     /// The bucket of `hash`, and its number. Right at some moment of the call: the caller compares its depth afterwards.
-    fn bucket<'m>(&'m self, hash: u64, guard: &'m flurry::Guard<'_>) -> (u32, &'m Bucket) {
+    fn bucket<'v>(&self, hash: u64, view: &'v View<'_>) -> (u32, &'v Bucket) {
         let mut depth = self.likely_depth();
         loop {
-            let (number, bucket) = self.nearest(low_bits(hash, depth), guard);
+            let (number, bucket) = Self::nearest(low_bits(hash, depth), view);
             let actual = bucket.depth();
             if low_bits(hash, actual) == number {
                 return (number, bucket);
@@ -224,9 +137,9 @@ impl Index {
     }
 
     /// Bucket `number`, or the one that it would be split from.
-    fn nearest<'m>(&'m self, mut number: u32, guard: &'m flurry::Guard<'_>) -> (u32, &'m Bucket) {
+    fn nearest<'v>(mut number: u32, view: &'v View<'_>) -> (u32, &'v Bucket) {
         loop {
-            if let Some(bucket) = self.bucket_at(number, guard).filter(|bucket| !bucket.is_absent()) {
+            if let Some(bucket) = view.bucket_at(number).filter(|bucket| !bucket.is_absent()) {
                 return (number, bucket);
             }
             assert!(number != 0, "bucket 0 is made with the index and stays");
@@ -236,9 +149,9 @@ impl Index {
 
     /// The slot of `key`, dead or alive.
     pub(super) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
-        let map_guard = self.segments.guard();
+        let view = self.segments.view();
         loop {
-            let (number, bucket) = self.bucket(hash, &map_guard);
+            let (number, bucket) = self.bucket(hash, &view);
             if let Some(slot) = bucket.find(hash, key, guard) {
                 return Some(slot);
             }
@@ -256,22 +169,22 @@ impl Index {
     /// Has the processor fetch what looking up these hashes is going to read, one level for all of them before the next,
     /// so that their cache misses overlap. A hint: it says nothing, and what has moved meanwhile is looked up all the same.
     pub(super) fn foresee(&self, hashes: &[u64], guard: &Guard) {
-        let map_guard = self.segments.guard();
+        let view = self.segments.view();
         let depth = self.likely_depth();
         let complete = self.count.load(Ordering::Relaxed) >> depth > 0;
         let mut buckets = [None; LOOK_AHEAD];
         for (bucket, hash) in buckets.iter_mut().zip(hashes) {
             let number = low_bits(*hash, depth);
-            *bucket = self.bucket_at(number, &map_guard);
+            *bucket = view.bucket_at(number);
             bucket.iter().copied().for_each(prefetch);
             if !complete && birth(number) == depth {
-                self.bucket_at(parent(number), &map_guard).into_iter().for_each(prefetch);
+                view.bucket_at(parent(number)).into_iter().for_each(prefetch);
             }
         }
         let mut slots = [None; LOOK_AHEAD];
         for ((slot, bucket), hash) in slots.iter_mut().zip(buckets).zip(hashes) {
             let bucket = bucket.filter(|bucket| bucket.depth() == depth);
-            let bucket = bucket.unwrap_or_else(|| self.bucket(*hash, &map_guard).1);
+            let bucket = bucket.unwrap_or_else(|| self.bucket(*hash, &view).1);
             *slot = bucket.cells.iter().find_map(|cell| cell.candidate(*hash, guard));
             slot.iter().for_each(SlotRef::prefetch);
         }
@@ -279,9 +192,9 @@ impl Index {
     }
 
     /// The bucket of `hash`, locked.
-    fn lock<'m>(&'m self, hash: u64, guard: &'m flurry::Guard<'_>) -> (u32, &'m Bucket, MutexGuard<'m, ()>) {
+    fn lock<'v>(&self, hash: u64, view: &'v View<'_>) -> (u32, &'v Bucket, MutexGuard<'v, ()>) {
         loop {
-            let (number, bucket) = self.bucket(hash, guard);
+            let (number, bucket) = self.bucket(hash, view);
             let locked = bucket.lock.lock();
             // Acquire: pairs with the Release in `split`.
             if !bucket.ready.load(Ordering::Acquire) {
@@ -295,8 +208,8 @@ impl Index {
 
     /// The slot of `key`, after everybody who was letting one in has finished.
     pub(super) fn find_settled<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
-        let map_guard = self.segments.guard();
-        let (_, bucket, _locked) = self.lock(hash, &map_guard);
+        let view = self.segments.view();
+        let (_, bucket, _locked) = self.lock(hash, &view);
         bucket.find(hash, key, guard)
     }
 
@@ -314,9 +227,9 @@ impl Index {
         is_open: &dyn Fn() -> bool,
         make: &mut dyn FnMut(Option<u64>) -> Option<SlotHandle>,
     ) -> Entered {
-        let map_guard = self.segments.guard();
+        let view = self.segments.view();
         loop {
-            let (number, bucket, _locked) = self.lock(hash, &map_guard);
+            let (number, bucket, _locked) = self.lock(hash, &view);
             if !is_open() {
                 return Entered::Refused;
             }
@@ -328,7 +241,7 @@ impl Index {
                 cell.put(hash, slot, guard);
                 return Entered::Created;
             }
-            if !self.split(number, bucket, guard, &map_guard, rehash) {
+            if !self.split(number, bucket, guard, &view, rehash) {
                 return Entered::Overfull;
             }
         }
@@ -353,14 +266,14 @@ impl Index {
         number: u32,
         bucket: &Bucket,
         guard: &Guard,
-        map_guard: &flurry::Guard<'_>,
+        view: &View<'_>,
         rehash: &dyn Fn(&[u8]) -> u64,
     ) -> bool {
         let depth = bucket.depth();
         if depth >= DEPTH_MAX {
             return false;
         }
-        let child = self.room_for(number | 1 << depth, map_guard);
+        let child = self.room_for(number | 1 << depth, view);
         debug_assert!(child.is_absent(), "a bucket is split off once, under the lock of the one that it comes from");
         let mut places = child.cells.iter();
         let moved: Vec<&SlotCell> = bucket
@@ -385,8 +298,8 @@ impl Index {
 
     /// Takes `slot` out, if it still is where its key leads to.
     pub(super) fn leave(&self, hash: u64, slot: SlotRef<'_>, guard: &Guard) {
-        let map_guard = self.segments.guard();
-        let (_, bucket, _locked) = self.lock(hash, &map_guard);
+        let view = self.segments.view();
+        let (_, bucket, _locked) = self.lock(hash, &view);
         let place =
             bucket.cells.iter().find(|cell| cell.get(guard).is_some_and(|here| here.address() == slot.address()));
         if let Some(cell) = place {
@@ -403,8 +316,8 @@ impl Index {
         children: &mut Vec<u32>,
         mut slot: impl FnMut(SlotRef<'g>),
     ) {
-        let map_guard = self.segments.guard();
-        let Some(bucket) = self.bucket_at(number, &map_guard) else { return };
+        let view = self.segments.view();
+        let Some(bucket) = view.bucket_at(number) else { return };
         let _locked = bucket.lock.lock();
         children.extend((birth(number)..bucket.depth()).map(|depth| number | 1 << depth));
         bucket.cells.iter().filter_map(|cell| cell.get(guard)).for_each(&mut slot);
@@ -412,72 +325,19 @@ impl Index {
 
     /// Empties bucket `number`.
     pub(super) fn clear(&self, number: u32, guard: &Guard) {
-        let map_guard = self.segments.guard();
-        let Some(bucket) = self.bucket_at(number, &map_guard) else { return };
+        let view = self.segments.view();
+        let Some(bucket) = view.bucket_at(number) else { return };
         let _locked = bucket.lock.lock();
         bucket.cells.iter().filter(|cell| !cell.is_empty()).for_each(|cell| cell.clear(guard));
     }
-}
 
-// ------------------------------------------------------------------------------------------------------------ names
-
-/// From names to what they stand for, for readers that take no lock. Writers are few, and exclude each other.
-pub(super) struct Names<V> {
-    /// `None` stands only under [`NOBODY`], for a moment.
-    map: flurry::HashMap<Name, Option<Arc<V>>, ahash::RandomState>,
-}
-
-/// A name that no table has: used to push garbage out.
-const NOBODY: &[u8] = b"";
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Name(Arc<[u8]>);
-
-impl Borrow<[u8]> for Name {
-    fn borrow(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl<V: Send + Sync + 'static> Names<V> {
-    pub(super) fn new() -> Self {
-        // The smallest batch: what is removed is let go of at once, not 120 removals later (see `remove`).
-        let collector = seize::Collector::new().batch_size(1);
-        Self { map: flurry::HashMap::with_hasher(ahash::RandomState::new()).with_collector(collector) }
+    /// The segments that can be taken out one by one, of an index that no other thread uses any more.
+    pub(super) fn removable(&self) -> Vec<u32> {
+        self.segments.removable()
     }
 
-    /// Calls `look` with what the name stands for.
-    pub(super) fn with<R>(&self, name: &[u8], look: impl FnOnce(&Arc<V>) -> R) -> Option<R> {
-        let guard = self.map.guard();
-        self.map.get(name, &guard).and_then(Option::as_ref).map(look)
-    }
-
-    pub(super) fn insert(&self, name: &[u8], value: Arc<V>) {
-        let guard = self.map.guard();
-        self.map.insert(Name(Arc::from(name)), Some(value), &guard);
-    }
-
-    /// Removes the name. What it stood for is let go of as soon as nobody looks at it any more.
-    ///
-    /// seize keeps a batch of garbage back until it is larger than the number of `threads` that ever came by; so others
-    /// are added to it that nobody needs.
-    pub(super) fn remove(&self, name: &[u8], threads: usize) {
-        let guard = self.map.guard();
-        self.map.remove(name, &guard);
-        for _ in 0..=threads {
-            self.map.insert(Name(Arc::from(NOBODY)), None, &guard);
-            self.map.remove(NOBODY, &guard);
-        }
-        guard.flush();
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// Everything, in no order.
-    pub(super) fn values(&self) -> Vec<Arc<V>> {
-        let guard = self.map.guard();
-        self.map.values(&guard).flatten().map(Arc::clone).collect()
+    /// Takes these segments out and frees them.
+    pub(super) fn remove(&self, segments: &[u32]) {
+        self.segments.remove(segments);
     }
 }

@@ -38,6 +38,7 @@ mod hand;
 mod index;
 mod pause;
 mod reaper;
+mod registry;
 mod sleeper;
 mod slot;
 mod sync;
@@ -52,9 +53,12 @@ pub use batch::{Batch, Session};
 pub use expiry::Expiry;
 pub use reaper::Reaper;
 
+use crossbeam::epoch::{self, Guard};
+
 use account::Account;
 use catalog::Catalog;
 use change::Hub;
+use table::Table;
 
 use crate::stats::Percentiles;
 
@@ -210,8 +214,8 @@ impl Shared {
         }
     }
 
-    fn summaries(&self) -> Vec<TableSummary> {
-        let mut summaries: Vec<_> = self.catalog.tables().iter().map(|table| table.summary()).collect();
+    fn summaries(&self, guard: &Guard) -> Vec<TableSummary> {
+        let mut summaries: Vec<_> = self.catalog.tables(guard).map(Table::summary).collect();
         summaries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         summaries
     }
@@ -257,7 +261,7 @@ impl Tables {
     pub fn census(&self) -> Census {
         let shared = &self.0;
         Census {
-            tables: shared.summaries(),
+            tables: shared.summaries(&epoch::pin()),
             bytes: u64::try_from(shared.account.used()).unwrap_or(0),
             memory_max: u64::try_from(shared.account.limit()).unwrap_or(0),
             timers: shared.account.timers(),

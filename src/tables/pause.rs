@@ -16,6 +16,8 @@ pub(super) enum Point {
     BeforeExpire,
     /// A change is committed, and not yet pushed.
     Committed,
+    /// A name has been added or removed, and that is not answered yet.
+    Renamed,
     /// The expiry thread has decided when to look again, and has not yet written it.
     BeforeRearm,
     /// The expiry thread has written when to look again, and has not yet read the word again.

@@ -7,6 +7,7 @@
 //! publisher: a deletion was announced, and the slot died ──► floor raised ─► out of the index ─► record cancelled
 //! DELETE_TABLE ──► sealing: each slot ends, each element is announced ──► settled (all announced)
 //!                                                              ──► emptying: slots freed ──► forgotten, number free
+//!                                                              ──► no guard shows it ──► its index freed
 //! ```
 
 use std::collections::VecDeque;
@@ -14,11 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam::epoch;
 
 use super::Shared;
-use super::account::{TABLE_BYTES, slot_bytes};
+use super::account::slot_bytes;
 use super::announce::Undertaker;
 use super::batch::Session;
+use super::catalog::table_bytes;
 use super::index::CELLS;
 use super::sleeper::Sleeper;
 use super::slot::{SlotHandle, SlotRef};
@@ -30,14 +33,17 @@ use crate::stats::SharedCounter;
 /// How long it waits for credits, or for others to let go of a table, before it looks again.
 const RECHECK: Duration = Duration::from_millis(1);
 
+/// Segments of an index, of 8 KiB, that are freed before others get their turn: less than half a millisecond.
+const SEGMENTS_FREED: usize = 32;
+
 /// A message to the reaper.
 enum Work {
     /// A dead slot, all announced, that counts as unsettled until it is out.
-    Bury(Arc<Table>, SlotHandle),
+    Bury(SlotHandle),
     /// A deleted table.
     TakeDown(Arc<Table>),
-    /// All slots of a deleted table are dead and announced.
-    Settled(Arc<Table>),
+    /// All slots of the deleted table of this number are dead and announced.
+    Settled(u32),
     /// No worker will delete anything any more: finish what subscribers must hear of, and end.
     Close,
 }
@@ -75,8 +81,8 @@ impl Link {
     }
 
     /// The last hold on a closed table was released.
-    pub(super) fn settled(&self, table: &Arc<Table>) {
-        self.send(Work::Settled(Arc::clone(table)));
+    pub(super) fn settled(&self, table: u32) {
+        self.send(Work::Settled(table));
     }
 
     pub(super) fn close(&self) {
@@ -126,11 +132,11 @@ pub(super) struct Inbox(Receiver<Work>);
 pub(super) struct Hearse(pub(super) Arc<Shared>);
 
 impl Undertaker for Hearse {
-    fn bury(&mut self, table: &Arc<Table>, slot: SlotHandle) {
-        self.0.reaper.send(Work::Bury(Arc::clone(table), slot));
+    fn bury(&mut self, slot: SlotHandle) {
+        self.0.reaper.send(Work::Bury(slot));
     }
 
-    fn settle(&mut self, table: &Arc<Table>) {
+    fn settle(&mut self, table: u32) {
         self.0.reaper.settled(table);
     }
 }
@@ -148,6 +154,26 @@ impl Walk {
     }
 }
 
+/// A table that is forgotten, and not freed yet.
+struct Leaving {
+    table: Arc<Table>,
+    /// Segments of its index that are still to be freed. `None`: other threads may see the table.
+    segments: Option<Vec<u32>>,
+}
+
+impl Leaving {
+    /// Frees a piece of the table, if no other thread sees it any more. True: nothing is left but the structure.
+    fn dismantle(&mut self) -> bool {
+        if self.segments.is_none() && Arc::strong_count(&self.table) > 1 {
+            return false;
+        }
+        let index = self.table.index();
+        let segments = self.segments.get_or_insert_with(|| index.removable());
+        index.remove(&segments.split_off(segments.len().saturating_sub(SEGMENTS_FREED)));
+        segments.is_empty()
+    }
+}
+
 /// The reaper thread's work. One thread owns it.
 pub struct Reaper {
     shared: Arc<Shared>,
@@ -155,8 +181,8 @@ pub struct Reaper {
     inbox: Inbox,
     sealing: VecDeque<Walk>,
     emptying: VecDeque<Walk>,
-    /// Forgotten tables that somebody may still look at: what is left of them is freed here, not on a worker.
-    leaving: Vec<Arc<Table>>,
+    /// Forgotten tables that a guard may still show. What is left of them is freed here, not on a worker.
+    leaving: VecDeque<Leaving>,
     closing: bool,
 }
 
@@ -168,7 +194,7 @@ impl Reaper {
             inbox,
             sealing: VecDeque::new(),
             emptying: VecDeque::new(),
-            leaving: Vec::new(),
+            leaving: VecDeque::new(),
             closing: false,
         }
     }
@@ -185,12 +211,17 @@ impl Reaper {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn is_rid_of_all(&self) -> bool {
+        self.sealing.is_empty() && self.emptying.is_empty() && self.leaving.is_empty()
+    }
+
     /// Does a piece of what there is to do. False: it is out of credits.
     pub(super) fn step(&mut self, now: Now) -> bool {
         self.receive();
         let sealed = self.seal_some(now);
         self.empty_some(now);
-        self.leaving.retain(|table| Arc::strong_count(table) > 1);
+        self.free_some();
         sealed
     }
 
@@ -220,27 +251,37 @@ impl Reaper {
 
     fn take(&mut self, work: Work) {
         match work {
-            Work::Bury(table, slot) => self.bury(&table, &slot),
+            Work::Bury(slot) => self.bury(&slot),
             Work::TakeDown(table) => self.sealing.push_back(Walk::over(table)),
-            Work::Settled(table) => self.emptying.push_back(Walk::over(table)),
+            Work::Settled(number) => self.settled(number),
             Work::Close => self.closing = true,
         }
     }
 
+    /// A table that is settled is registered until it is forgotten, here.
+    fn settled(&mut self, number: u32) {
+        let table = self.shared.catalog.registry().share(number, &epoch::pin());
+        self.emptying.extend(table.map(Walk::over));
+    }
+
     /// Takes a dead slot out. The floor comes first: who misses the slot must start above it.
-    fn bury(&mut self, table: &Arc<Table>, handle: &SlotHandle) {
+    fn bury(&mut self, handle: &SlotHandle) {
         let mut batch = self.session.batch(Now::from_nanos(0));
         let hand = batch.hand();
         let slot = handle.slot();
+        let Some(table) = self.shared.catalog.registry().get(slot.table(), hand.guard) else {
+            unreachable!("a slot on its way to the reaper holds its table unsettled, and so registered");
+        };
         self.shared.catalog.raise_floor(slot.load(hand.guard).version());
         table.leave(slot, hand.guard);
         let cost = slot_bytes(slot.key().len());
         table.count_bytes(-cost);
         hand.tab.add(&self.shared.account, -cost);
+        let settled = table.release_unsettled();
         drop(batch);
         part(&self.shared, slot);
-        if table.release_unsettled() {
-            self.emptying.push_back(Walk::over(Arc::clone(table)));
+        if settled {
+            self.settled(slot.table());
         }
     }
 
@@ -304,16 +345,26 @@ impl Reaper {
 
     /// A settled table is empty: its name and number are free of it.
     fn forget(&mut self, table: Arc<Table>) {
-        self.shared.catalog.forget(&table);
-        self.shared.reaper.has_taken_down();
         let mut batch = self.session.batch(Now::from_nanos(0));
         let hand = batch.hand();
+        self.shared.catalog.forget(&table, hand.guard);
+        self.shared.reaper.has_taken_down();
         let index = table.index();
-        hand.tab.add(&self.shared.account, index.take_growth() - index.bytes() - TABLE_BYTES);
+        hand.tab.add(&self.shared.account, index.take_growth() - index.bytes() - table_bytes(table.announced_name()));
         hand.tab.settle(&self.shared.account);
         drop(batch);
         self.shared.hub.nudge();
-        self.leaving.push(table);
+        self.leaving.push_back(Leaving { table, segments: None });
+    }
+
+    /// Frees a piece of one forgotten table, in turns.
+    fn free_some(&mut self) {
+        let Some(mut leaving) = self.leaving.pop_front() else { return };
+        // What the registry let go of is dropped when the epochs have moved on, and each round of this helps them to.
+        epoch::pin().flush();
+        if !leaving.dismantle() {
+            self.leaving.push_back(leaving);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The slot: one element's place, its versioned entries, and the CAS that changes it.
 //!
-//! All `unsafe` of the tables is in this file, `slot/entry.rs` and `slot/cell.rs`. They know nothing of tables, threads, queues or time, and never wait.
+//! All `unsafe` of the tables is in this file, `slot/entry.rs`, `slot/cell.rs` and `slot/arc_cell.rs`. They know nothing of
+//! tables, threads, queues or time, and never wait.
 //!
 //! # Memory
 //!
@@ -39,8 +40,9 @@
 //! record) one. The index gives its own back only after the epoch in which the slot was unlinked has passed, so a
 //! [`SlotRef`] taken under a guard is good until the guard goes. Entries are freed one epoch after they were replaced.
 
-#![allow(unsafe_code, reason = "here, and in the two files below, is where the tables manage memory by hand")]
+#![allow(unsafe_code, reason = "here, and in the three files below, is where the tables manage memory by hand")]
 
+mod arc_cell;
 mod cell;
 mod entry;
 #[cfg(all(test, feature = "models"))]
@@ -55,6 +57,7 @@ use std::ptr::{self, NonNull};
 use crossbeam::epoch::Guard;
 
 use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+pub(super) use arc_cell::ArcCell;
 pub(super) use cell::SlotCell;
 pub(super) use entry::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER};
 use entry::{Entry, VERSION_BITS, free_entry};

@@ -50,7 +50,15 @@ pub(super) struct Lineage {
     count: AtomicUsize,
 }
 
+/// What an `Arc` keeps before its value: two counts, and what aligns the value.
+const fn arc_bytes<T>() -> usize {
+    (2 * size_of::<usize>()).next_multiple_of(align_of::<T>()) + size_of::<T>()
+}
+
 impl Lineage {
+    /// What it takes with its counts, in bytes.
+    pub(super) const ALLOCATED_BYTES: usize = arc_bytes::<Self>();
+
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self { closing: Mutex::new(Vec::new()), count: AtomicUsize::new(0) })
     }
@@ -94,10 +102,13 @@ pub(super) struct Founding<'n> {
     pub(super) announced_name: &'n [u8],
     pub(super) lineage: Arc<Lineage>,
     pub(super) hasher: RandomState,
-    pub(super) expected_keys: usize,
+    pub(super) index: Index,
 }
 
 impl Table {
+    /// What it takes with its counts, in bytes: its index's first bucket and directory are within.
+    pub(super) const ALLOCATED_BYTES: usize = arc_bytes::<Self>();
+
     pub(super) fn new(founding: Founding<'_>) -> Self {
         Self {
             number: founding.number,
@@ -105,7 +116,7 @@ impl Table {
             announced_name: founding.announced_name.into(),
             lineage: founding.lineage,
             hasher: founding.hasher,
-            index: Index::new(founding.expected_keys),
+            index: founding.index,
             closed: AtomicBool::new(false),
             unsettled: CachePadded::new(AtomicU64::new(1)),
             totals: CachePadded::new(Totals::default()),
@@ -212,11 +223,6 @@ impl Table {
         let before = self.unsettled.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "held before it is released");
         before == 1
-    }
-
-    /// Nothing of the table is on its way to the publisher any more, and nothing will be.
-    pub(super) fn is_settled(&self) -> bool {
-        self.unsettled.load(Ordering::Acquire) == 0
     }
 
     // ------------------------------------------------------------------------------------------------------ totals

@@ -64,6 +64,8 @@ mod signals;
 mod source;
 /// Where events are in a test, and who works on them: one suite for both stores.
 mod stage;
+/// What tables take, at the allocator, is what the account says.
+mod table_memory;
 /// A table of a million elements goes while others work.
 mod taking_down;
 /// Durable tasks: the protocol, leases, the command line, and what is there after the end.

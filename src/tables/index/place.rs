@@ -4,7 +4,7 @@
 
 /// Buckets of a segment, but for the first ones.
 pub(super) const SEGMENT_LEN: u32 = 1 << SEGMENT_BITS;
-const SEGMENT_BITS: u32 = 6;
+pub(super) const SEGMENT_BITS: u32 = 6;
 
 /// The number of the bucket of this depth that a hash belongs to.
 pub(super) fn low_bits(hash: u64, depth: u8) -> u32 {

@@ -2,8 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
+use std::sync::Arc;
+
+use crossbeam::epoch;
+
 use super::super::{Refusal, Settings};
-use super::{Stage, settings};
+use super::{Stage, set, settings};
 
 #[test]
 fn memory_is_refused_at_the_limit_and_comes_back_with_what_is_deleted() {
@@ -113,4 +117,77 @@ fn many_pairs_are_stored_in_order_and_many_keys_are_read() {
     assert_eq!(batch.get_entry(b"t", b"b").unwrap().remaining_millis, Some(5_000));
     let mut none = Vec::new();
     assert_eq!(batch.get_many(b"u", std::iter::empty(), &mut none), Err(Refusal::TableNotFound));
+}
+
+#[test]
+fn a_batch_counts_no_reference_to_its_table() {
+    let stage = Stage::new();
+    stage.set("a", "1", None).unwrap();
+    let catalog = &stage.0.tables.0.catalog;
+    let guard = epoch::pin();
+    let table = catalog.find(b"t", &guard).unwrap();
+    let table = catalog.registry().keep(table, &guard).unwrap();
+    let mut session = stage.another();
+    let mut batch = session.batch(stage.now());
+    assert_eq!(batch.get(b"t", b"a"), Ok(&b"1"[..]));
+    batch.update(b"t", b"a", b"2", Some(1)).unwrap();
+    assert_eq!(Arc::strong_count(&table), 2, "the registry's and the one here");
+    drop(batch);
+    stage.at(2_000).expire();
+    stage.publish();
+    assert_eq!(stage.heard(), ["a+", "a+", "a-"]);
+    assert_eq!(Arc::strong_count(&table), 2, "neither expiry nor publisher has counted one");
+}
+
+#[test]
+fn thousands_of_tables_are_announced_and_expire_while_the_registry_is_locked() {
+    let stage = Stage::with(Settings { tables_max: 5_000, changes_per_writer: 1 << 14, ..settings() });
+    let mut session = stage.another();
+    let mut batch = session.batch(stage.now());
+    for number in 0..3_000 {
+        let name = format!("table {number}");
+        batch.create_table(name.as_bytes(), name.as_bytes()).unwrap();
+        batch.update(name.as_bytes(), b"a", b"1", Some(1)).unwrap();
+    }
+    drop(batch);
+    let locked = stage.0.tables.0.catalog.registry().lock();
+    stage.publish();
+    stage.at(2_000).expire();
+    for _ in 0..3 {
+        stage.expire();
+    }
+    stage.publish();
+    stage.publish();
+    drop(locked);
+    assert_eq!((stage.heard().len(), stage.census().expired), (6_000, 3_000));
+}
+
+#[test]
+fn a_table_that_outgrows_its_directory_is_whole_and_its_memory_goes_back_in_pieces() {
+    let stage = Stage::with(Settings { changes_per_writer: 1 << 16, ..settings() });
+    let mut session = stage.another();
+    for key in 0..40_000 {
+        set(&mut session, stage.now(), &key.to_string(), "1", None).unwrap();
+    }
+    assert!((0..40_000).all(|key| stage.get(&key.to_string()).is_some()));
+    stage.publish();
+    for _ in 0..10 {
+        stage.settle();
+    }
+    let before = stage.census().bytes;
+    stage.drop_table("t").unwrap();
+    for _ in 0..40 {
+        stage.settle();
+    }
+    let catalog = &stage.0.tables.0.catalog;
+    assert!(catalog.find(b"t", &epoch::pin()).is_none());
+    assert!(before > 40_000 * 80 && stage.census().bytes < 70_000, "{before}, then {}", stage.census().bytes);
+    for _ in 0..1_000_000 {
+        if stage.0.reaper.borrow().is_rid_of_all() {
+            return;
+        }
+        stage.reap();
+        std::thread::yield_now();
+    }
+    panic!("what was deleted is never freed");
 }

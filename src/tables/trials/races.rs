@@ -259,3 +259,42 @@ fn a_table_that_goes_while_its_element_comes_up_is_no_concern_of_the_expiry_thre
     assert_eq!(stage.heard(), ["a+", "a-"]);
     assert_eq!(stage.census().timers, 0);
 }
+
+#[test]
+fn a_table_is_gone_for_every_session_as_soon_as_it_is_for_one() {
+    let stage = Stage::new();
+    stage.set("a", "1", None).unwrap();
+    let mut knows = stage.another();
+    assert_eq!(knows.batch(stage.now()).get(b"t", b"a"), Ok(&b"1"[..]));
+    let mut new = stage.another();
+    let inner = stage.clone();
+    hooks::at(Point::Renamed, move || {
+        // Deleted and not answered yet. A client that is told so by one session may ask another one next.
+        assert_eq!(new.batch(inner.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
+        assert_eq!(knows.batch(inner.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
+    });
+    stage.drop_table("t").unwrap();
+    assert!(!hooks::is_waiting());
+}
+
+#[test]
+fn a_session_that_knows_a_table_finds_its_successor_of_the_same_name_and_of_the_same_number() {
+    let stage = Stage::new();
+    let mut knows = stage.another();
+    for round in 0..5 {
+        stage.set("a", &round.to_string(), None).unwrap();
+        assert_eq!(knows.batch(stage.now()).get(b"t", b"a"), Ok(round.to_string().as_bytes()));
+        stage.drop_table("t").unwrap();
+        stage.settle();
+        assert_eq!(knows.batch(stage.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
+        // Takes the number that the table has left, and then another.
+        let name = if round % 2 == 0 { "t" } else { "other" };
+        stage.create(name).unwrap();
+        assert_eq!(knows.batch(stage.now()).get(name.as_bytes(), b"a"), Err(Refusal::KeyNotFound));
+        if name != "t" {
+            assert_eq!(knows.batch(stage.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
+            stage.drop_table(name).unwrap();
+            stage.create("t").unwrap();
+        }
+    }
+}

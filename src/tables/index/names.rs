@@ -1,0 +1,58 @@
+//! Names of tables, to their numbers. Built on flurry.
+//!
+//! It knows no tables: a number may have gone by the time that it is looked up.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use crate::allocator::size_class;
+
+/// What flurry takes for a name, besides the name: a node, a number with its header, and up to two bins.
+const NODE_BYTES: usize = size_class(NODE_WORDS * size_of::<usize>()) + 16 + 16;
+/// A header of the collector, a hash, the name, two pointers, a lock, and the links of a node in a tree.
+const NODE_WORDS: usize = 13;
+
+/// What a name of so many bytes takes here, in bytes.
+pub(in crate::tables) fn name_bytes(bytes: usize) -> usize {
+    NODE_BYTES + size_class(2 * size_of::<usize>() + bytes)
+}
+
+/// From names of tables to their numbers, for readers that take no lock. Writers are few, and exclude each other.
+pub(in crate::tables) struct Names(flurry::HashMap<Name, u32, ahash::RandomState>);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Name(Arc<[u8]>);
+
+impl Borrow<[u8]> for Name {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Names {
+    pub(in crate::tables) fn new() -> Self {
+        Self(flurry::HashMap::with_hasher(ahash::RandomState::new()))
+    }
+
+    /// The number that the name stands for.
+    pub(in crate::tables) fn get(&self, name: &[u8]) -> Option<u32> {
+        self.0.get(name, &self.0.guard()).copied()
+    }
+
+    pub(in crate::tables) fn insert(&self, name: &[u8], number: u32) {
+        self.0.insert(Name(Arc::from(name)), number, &self.0.guard());
+    }
+
+    pub(in crate::tables) fn remove(&self, name: &[u8]) {
+        self.0.remove(name, &self.0.guard());
+    }
+
+    pub(in crate::tables) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// All numbers, in no order.
+    pub(in crate::tables) fn numbers(&self) -> Vec<u32> {
+        self.0.values(&self.0.guard()).copied().collect()
+    }
+}

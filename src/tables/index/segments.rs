@@ -1,0 +1,156 @@
+//! The segments of an index, by number: the first ones in a directory, the others in a flurry map.
+//!
+//! It knows no hashes and no keys.
+
+use std::cell::OnceCell;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::num::NonZero;
+use std::sync::OnceLock;
+use std::{iter, slice};
+
+use super::NEAR;
+use super::bucket::Bucket;
+use super::place::{SEGMENT_BITS, SEGMENT_LEN, place, segment_len};
+use crate::allocator::size_class;
+
+/// Segments after the first that the directory holds: as many as have those buckets.
+const NEAR_SEGMENTS: usize = SEGMENT_BITS as usize + (NEAR / SEGMENT_LEN) as usize - 1;
+/// What flurry takes for an entry: a node, a bin and the value with its header.
+const ENTRY_BYTES: usize = 96 + 16 + 32;
+/// What flurry takes for a bin. It makes up to three for an entry that it is told to expect.
+const BIN_BYTES: usize = 8;
+/// Bins of a map that was told nothing.
+const BINS_MIN: usize = 16;
+/// What seize takes for each core: two reservations of two cache lines and their flags, and a count.
+const COLLECTOR_BYTES_PER_CORE: usize = 256 + 256 + 16;
+
+/// Segment numbers are evenly spread already: they are their own hash.
+#[derive(Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _bytes: &[u8]) {
+        unreachable!("segment numbers hash through write_u32");
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = u64::from(number);
+    }
+}
+
+/// The segments beyond the directory.
+type Far = flurry::HashMap<u32, Box<[Bucket]>, BuildHasherDefault<NumberHasher>>;
+
+/// Segments of a table, by number. Each is made once, and stays until the table is taken down.
+pub(super) struct Segments {
+    /// Segment 0.
+    root: Bucket,
+    /// The next ones.
+    near: [OnceLock<Box<[Bucket]>>; NEAR_SEGMENTS],
+    /// All others: a map that is made with the first of them, since flurry's collector alone takes more than a small table.
+    far: OnceLock<Box<Far>>,
+}
+
+/// A look at segments: holds a guard of the map once it has looked there.
+pub(super) struct View<'m> {
+    segments: &'m Segments,
+    guard: OnceCell<flurry::Guard<'m>>,
+}
+
+impl Segments {
+    /// With a map, if so many segments are expected that there will be one. The bytes that it takes, too.
+    pub(super) fn new(expected: usize) -> (Self, i64) {
+        let far = OnceLock::new();
+        let mut bytes = 0;
+        if expected > NEAR_SEGMENTS {
+            far.get_or_init(|| Box::new(Far::with_capacity_and_hasher(expected, BuildHasherDefault::default())));
+            bytes = signed(far_bytes(expected));
+        }
+        (Self { root: Bucket::root(), near: [const { OnceLock::new() }; NEAR_SEGMENTS], far }, bytes)
+    }
+
+    pub(super) fn view(&self) -> View<'_> {
+        View { segments: self, guard: OnceCell::new() }
+    }
+
+    /// The numbers of those in the map.
+    pub(super) fn removable(&self) -> Vec<u32> {
+        self.far.get().map_or_else(Vec::new, |far| far.keys(&far.guard()).copied().collect())
+    }
+
+    /// Takes these segments of the map out, and frees them when no guard shows them.
+    pub(super) fn remove(&self, numbers: &[u32]) {
+        let Some(far) = self.far.get() else { return };
+        let guard = far.guard();
+        for number in numbers {
+            far.remove(number, &guard);
+        }
+        guard.flush();
+    }
+}
+
+impl<'m> View<'m> {
+    /// The segment of this number, if it is there.
+    #[inline]
+    fn get(&self, segment: u32) -> Option<&[Bucket]> {
+        let Some(near) = segment.checked_sub(1) else { return Some(slice::from_ref(&self.segments.root)) };
+        match self.segments.near.get(near as usize) {
+            Some(place) => place.get().map(|segment| &**segment),
+            None => self.get_far(segment),
+        }
+    }
+
+    fn get_far(&self, segment: u32) -> Option<&[Bucket]> {
+        let far = self.segments.far.get()?;
+        far.get(&segment, self.guard_of(far)).map(|segment| &**segment)
+    }
+
+    fn guard_of(&self, far: &'m Far) -> &flurry::Guard<'m> {
+        self.guard.get_or_init(|| far.guard())
+    }
+
+    /// Makes this segment, of absent buckets. Bytes that it took; none if another thread was faster.
+    pub(super) fn make(&self, segment: u32) -> i64 {
+        let buckets = segment_len(segment) as usize;
+        let absent = || iter::repeat_with(Bucket::absent).take(buckets).collect::<Box<[Bucket]>>();
+        let bytes = buckets * size_of::<Bucket>();
+        let made = match self.segments.near.get((segment - 1) as usize) {
+            Some(place) => place.set(absent()).map_or(0, |()| size_class(bytes)),
+            None => self.make_far(segment, absent(), bytes + ENTRY_BYTES),
+        };
+        signed(made)
+    }
+
+    /// Puts a segment of so many bytes into the map, which is made if it is the first. Bytes that both took.
+    fn make_far(&self, segment: u32, buckets: Box<[Bucket]>, bytes: usize) -> usize {
+        let mut map = 0;
+        let far = self.segments.far.get_or_init(|| {
+            map = far_bytes(0);
+            Box::default()
+        });
+        let inserted = far.try_insert(segment, buckets, self.guard_of(far)).is_ok();
+        map + if inserted { bytes } else { 0 }
+    }
+
+    /// The bucket of this number, absent or not, if its segment is there.
+    #[inline]
+    pub(super) fn bucket_at(&self, number: u32) -> Option<&Bucket> {
+        let (segment, place) = place(number);
+        self.get(segment).and_then(|segment| segment.get(place))
+    }
+}
+
+/// What a map takes that was told to expect so many entries, before it has one: its structure, its collector, its bins.
+fn far_bytes(expected: usize) -> usize {
+    let bins = (expected + expected / 2 + 1).next_power_of_two().max(BINS_MIN);
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get).next_power_of_two();
+    size_class(size_of::<Far>()) + cores * COLLECTOR_BYTES_PER_CORE + bins * BIN_BYTES
+}
+
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,157 @@
+//! Numbers to tables, from the making of a table until it is settled: slots carry the number.
+//!
+//! Looking a table up takes no lock and counts nothing: it is borrowed for as long as the guard lives. It knows no names.
+//!
+//! ```text
+//! number    0–63     64–127    128–255    256–511    …    2^23 – 2^24−1
+//! shelf     0        1         2          3               18               made when the first number of it is given out
+//! ```
+//! Numbers are used again. A slot that may still emit a change keeps its table unsettled, and so registered; for any other
+//! slot, who looks its table up may find none, or a younger one: see `expiry.rs`.
+
+use std::iter;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crossbeam::epoch::Guard;
+
+use super::slot::{ArcCell, TABLE_NUMBERS};
+use super::table::Table;
+
+/// Numbers of the first shelf, as a power of two.
+const FIRST_BITS: u32 = 6;
+/// Each shelf but the first has as many numbers as all before it.
+const SHELVES: usize = (TABLE_NUMBERS.ilog2() - FIRST_BITS + 1) as usize;
+
+const _: () = assert!(TABLE_NUMBERS.is_power_of_two());
+
+/// What a table's place takes, in bytes: a shelf is half full on average while it fills.
+pub(super) const PLACE_BYTES: usize = 2 * size_of::<ArcCell<Table>>();
+
+type Shelf = Box<[ArcCell<Table>]>;
+
+pub(super) struct Registry {
+    shelves: [OnceLock<Shelf>; SHELVES],
+    numbers: Mutex<Numbers>,
+}
+
+#[derive(Default)]
+struct Numbers {
+    /// No number from this one on was ever given out.
+    next: u32,
+    free: Vec<u32>,
+}
+
+/// The shelf of a number, and the place there.
+fn locate(number: u32) -> (usize, usize) {
+    let shelf = (number >> FIRST_BITS).checked_ilog2().map_or(0, |high| high + 1);
+    (shelf as usize, (number - start_of(shelf)) as usize)
+}
+
+/// The first number of a shelf.
+fn start_of(shelf: u32) -> u32 {
+    if shelf == 0 { 0 } else { 1 << (FIRST_BITS + shelf - 1) }
+}
+
+/// Numbers of a shelf.
+fn len_of(shelf: usize) -> usize {
+    1 << (FIRST_BITS as usize + shelf.saturating_sub(1))
+}
+
+impl Registry {
+    pub(super) fn new() -> Self {
+        Self { shelves: [const { OnceLock::new() }; SHELVES], numbers: Mutex::default() }
+    }
+
+    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps numbers from being given out and coming back.
+    #[cfg(test)]
+    pub(super) fn lock(&self) -> impl Sized + '_ {
+        self.numbers()
+    }
+
+    /// The place of a number, if its shelf was ever needed.
+    fn place(&self, number: u32) -> Option<&ArcCell<Table>> {
+        let (shelf, place) = locate(number);
+        self.shelves.get(shelf)?.get()?.get(place)
+    }
+
+    /// The table of this number.
+    #[inline]
+    pub(super) fn get<'g>(&self, number: u32, guard: &'g Guard) -> Option<&'g Table> {
+        self.place(number)?.get(guard)
+    }
+
+    /// The table of this number, for holders that outlive the guard.
+    pub(super) fn share(&self, number: u32, guard: &Guard) -> Option<Arc<Table>> {
+        self.place(number)?.share(guard)
+    }
+
+    /// The same table, for holders that outlive the guard; none if it has been forgotten.
+    pub(super) fn keep(&self, table: &Table, guard: &Guard) -> Option<Arc<Table>> {
+        self.share(table.number(), guard).filter(|shared| ptr::eq(&raw const **shared, table))
+    }
+
+    /// A number that no registered table has, with a place for it; none if all are taken.
+    pub(super) fn reserve(&self) -> Option<u32> {
+        let mut numbers = self.numbers();
+        if let Some(number) = numbers.free.pop() {
+            return Some(number);
+        }
+        let number = numbers.next;
+        if number >= TABLE_NUMBERS {
+            return None;
+        }
+        numbers.next += 1;
+        drop(numbers);
+        let (shelf, _) = locate(number);
+        let make = || iter::repeat_with(ArcCell::empty).take(len_of(shelf)).collect();
+        self.shelves.get(shelf)?.get_or_init(make);
+        Some(number)
+    }
+
+    /// Shows a table under its number, which was reserved for it.
+    pub(super) fn enter(&self, table: Arc<Table>, guard: &Guard) {
+        let place = self.place(table.number()).expect("a reserved number has a place");
+        place.put(table, guard);
+    }
+
+    /// Lets go of a settled table. Its number may be given out again.
+    pub(super) fn leave(&self, number: u32, guard: &Guard) {
+        if let Some(place) = self.place(number) {
+            place.clear(guard);
+            self.numbers().free.push(number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_place_of_its_own() {
+        let mut next = 0;
+        for shelf in 0..SHELVES {
+            assert_eq!(start_of(u32::try_from(shelf).unwrap_or(0)), next);
+            let last = next + u32::try_from(len_of(shelf)).unwrap_or(0) - 1;
+            assert_eq!((locate(next), locate(last)), ((shelf, 0), (shelf, len_of(shelf) - 1)));
+            next = last + 1;
+        }
+        assert_eq!(next, TABLE_NUMBERS);
+    }
+
+    #[test]
+    fn numbers_are_given_out_once_until_they_come_back() {
+        let registry = Registry::new();
+        let guard = crossbeam::epoch::pin();
+        let given: Vec<_> = (0..1_000).filter_map(|_| registry.reserve()).collect();
+        assert_eq!(given, (0..1_000).collect::<Vec<_>>());
+        assert!(registry.get(999, &guard).is_none() && registry.get(5_000, &guard).is_none());
+        registry.leave(70, &guard);
+        assert_eq!((registry.reserve(), registry.reserve()), (Some(70), Some(1_000)));
+    }
+}

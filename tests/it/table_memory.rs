@@ -1,0 +1,128 @@
+//! What tables take, counted at the allocator, beside what the account of `--max-memory` says.
+//!
+//! Each thread counts what it allocates and frees itself, so other tests that run meanwhile do not disturb.
+
+#![allow(unsafe_code, reason = "a global allocator that counts is an unsafe trait")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use spindle::allocator::size_class;
+use spindle::clock::Now;
+use spindle::tables::{Backstage, Refusal, Session, Settings, Tables};
+
+thread_local! {
+    /// Bytes that this thread has allocated and not freed, as the allocator rounds them up.
+    static HELD: Cell<i64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn count(bytes: usize, sign: i64) {
+    // A thread that is ending has no counter any more, and no test that asks.
+    let _ = HELD.try_with(|held| held.set(held.get() + sign * i64::try_from(size_class(bytes)).unwrap()));
+}
+
+// SAFETY: each call goes to the system's allocator as it came, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size(), 1);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        count(layout.size(), -1);
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count(layout.size(), -1);
+        count(bytes, 1);
+        // SAFETY: as above.
+        unsafe { System.realloc(block, layout, bytes) }
+    }
+}
+
+const NOW: Now = Now::from_millis(1);
+
+/// Tables whose threads this one plays itself.
+struct Ground {
+    tables: Tables,
+    backstage: Backstage,
+}
+
+impl Ground {
+    fn new() -> Self {
+        let (tables, backstage) = Tables::new(Settings {
+            expected_keys: 0,
+            memory_max: 64 << 20,
+            tables_max: 1 << 16,
+            changes_per_writer: 64,
+            version_base: 1,
+        });
+        Self { tables, backstage }
+    }
+
+    fn create(&self, session: &mut Session, number: usize) {
+        let name = name(number);
+        assert_eq!(session.batch(NOW).create_table(&name, &name), Ok(()), "{}", self.tables.census().bytes);
+    }
+
+    fn store(&mut self, session: &mut Session, table: usize, key: usize) {
+        let (table, key) = (name(table), format!("{key:016}"));
+        while let Err(refusal) = session.batch(NOW).update(&table, key.as_bytes(), &[7; 64], None) {
+            assert_eq!(refusal, Refusal::Busy);
+            self.backstage.changes.drain(1_000, &mut |_, _, _| {});
+        }
+    }
+}
+
+fn name(number: usize) -> Vec<u8> {
+    format!("table-{number:06}").into_bytes()
+}
+
+/// How much more is held after `work` by the allocator's count, and by the account.
+fn growth(ground: &mut Ground, work: impl FnOnce(&mut Ground, &mut Session)) -> (i64, i64) {
+    let before = (HELD.get(), i64::try_from(ground.tables.census().bytes).unwrap());
+    let mut session = ground.tables.session();
+    let ring = HELD.get() - before.0;
+    work(ground, &mut session);
+    ground.backstage.changes.drain(1_000, &mut |_, _, _| {});
+    let held = HELD.get() - before.0 - ring;
+    drop(session); // What it kept back of the account is in it now.
+    (held, i64::try_from(ground.tables.census().bytes).unwrap() - before.1)
+}
+
+/// The account is right to a tenth.
+fn assert_account(what: &str, (held, account): (i64, i64), count: i64) {
+    println!("{what}: {} bytes held, {} by the account", held / count, account / count);
+    assert!((held - account).abs() * 10 < held, "{what}: {held} bytes held, the account says {account}");
+}
+
+#[test]
+fn the_account_says_what_tables_take_that_are_empty_or_small() {
+    let mut ground = Ground::new();
+    let empty = growth(&mut ground, |ground, session| (0..10_000).for_each(|table| ground.create(session, table)));
+    assert_account("an empty table", empty, 10_000);
+    assert!(empty.0 / 10_000 < 2_048, "an empty table takes {} bytes", empty.0 / 10_000);
+    let one = growth(&mut ground, |ground, session| (0..10_000).for_each(|table| ground.store(session, table, 0)));
+    assert_account("the first element of a table", one, 10_000);
+    assert!(one.0 / 10_000 < 256, "an element takes {} bytes", one.0 / 10_000);
+}
+
+#[test]
+fn the_account_says_what_a_table_takes_before_and_after_it_outgrows_its_directory() {
+    let mut ground = Ground::new();
+    for elements in [100, 1_000, 5_000, 20_000, 100_000] {
+        let table = growth(&mut ground, |ground, session| {
+            ground.create(session, elements);
+            (0..elements).for_each(|key| ground.store(session, elements, key));
+        });
+        assert_account(&format!("a table of {elements} elements"), table, i64::try_from(elements).unwrap());
+    }
+}
