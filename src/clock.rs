@@ -7,8 +7,10 @@
 //! nanoseconds since the server started:   0 ............ now ............ deadline
 //! a reading rounds down to milliseconds:             now.millis()
 //! a deadline rounds up:                                         now.deadline_after(ttl)
+//! what is left rounds down:                                now.millis_until(deadline)
 //! ```
-//! So an element never expires early, and `now.millis() >= deadline` means that the deadline has passed.
+//! So an element never expires early, `now.millis() >= deadline` means that the deadline has passed, and what is left is
+//! never more than the TTL, for any reading that is not before the one that the deadline was made from.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -91,6 +93,12 @@ impl Now {
     pub const fn deadline_after(self, seconds: u32) -> u64 {
         self.nanos.div_ceil(NANOS_PER_MILLI) + seconds as u64 * MILLIS_PER_SECOND
     }
+
+    /// Whole milliseconds until a deadline, rounded down; 0 in its last millisecond and when it has passed.
+    #[must_use]
+    pub const fn millis_until(self, deadline: u64) -> u64 {
+        deadline.saturating_sub(self.nanos.div_ceil(NANOS_PER_MILLI))
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +111,21 @@ mod tests {
         assert_eq!(now.millis(), 1);
         assert_eq!(now.deadline_after(1), 1_002);
         assert_eq!(Now::from_millis(7).deadline_after(0), 7);
+    }
+
+    #[test]
+    fn what_is_left_is_never_more_than_the_ttl_at_any_nanosecond() {
+        for set in [0, 1, 499_999, 999_999, 1_000_000, 1_000_001, 1_999_999, 7_123_456_789] {
+            let deadline = Now::from_nanos(set).deadline_after(300);
+            assert_eq!(Now::from_nanos(set).millis_until(deadline), 300_000, "set at {set} ns, read at once");
+            assert!(Now::from_nanos(set + 1).millis_until(deadline) <= 300_000);
+            let end = deadline * NANOS_PER_MILLI;
+            assert_eq!(Now::from_nanos(end - 1_000_001).millis_until(deadline), 1);
+            assert_eq!(Now::from_nanos(end - 1_000_000).millis_until(deadline), 1);
+            assert_eq!(Now::from_nanos(end - 999_999).millis_until(deadline), 0);
+            assert_eq!(Now::from_nanos(end - 1).millis_until(deadline), 0, "still there, for less than a millisecond");
+            assert_eq!(Now::from_nanos(end + 5_000_000).millis_until(deadline), 0);
+        }
     }
 
     #[test]

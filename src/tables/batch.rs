@@ -159,19 +159,19 @@ impl Batch<'_> {
         self.on(table, |hand, table| find_live(table, key, hand.guard, hand.now).map(|entry| entry.value()))
     }
 
-    /// The value, its version and what is left of its time to live.
+    /// The value, its version and what is left of its time to live, by a reading of the clock, `now`, that is not before
+    /// the element was seen: so never more than the time to live that was set, by whichever thread and how late ever.
     ///
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`.
-    pub fn get_entry(&mut self, table: &[u8], key: &[u8]) -> Result<EntryView<'_>, Refusal> {
-        let now = self.now;
+    pub fn get_entry(&mut self, table: &[u8], key: &[u8], now: impl FnOnce() -> Now) -> Result<EntryView<'_>, Refusal> {
         self.on(table, |hand, table| {
-            let entry = find_live(table, key, hand.guard, now)?;
+            let entry = find_live(table, key, hand.guard, hand.now)?;
             let deadline = entry.deadline();
             Ok(EntryView {
                 value: entry.value(),
                 version: hand.shared.outer_version(entry.version()),
-                remaining_millis: (deadline != NEVER).then(|| deadline - now.millis()),
+                remaining_millis: (deadline != NEVER).then(|| now().millis_until(deadline)),
             })
         })
     }

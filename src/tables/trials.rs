@@ -91,7 +91,7 @@ impl Stage {
     fn version(&self, key: &str) -> u64 {
         let mut session = self.0.session.borrow_mut();
         let mut batch = session.batch(self.now());
-        batch.get_entry(b"t", key.as_bytes()).map_or(0, |entry| entry.version)
+        batch.get_entry(b"t", key.as_bytes(), || self.now()).map_or(0, |entry| entry.version)
     }
 
     fn swap(&self, key: &str, expected: u64, value: &str) -> Result<u64, Refusal> {

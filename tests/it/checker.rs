@@ -257,10 +257,11 @@ fn new_deadline(kept: Option<Window>, ttl: Option<u32>, span: &Span) -> Option<W
     }
 }
 
-/// Where the deadline lies if this much was left of it; either of the two may have been rounded to a millisecond.
+/// Where the deadline lies if this much was left of it, by a reading of the clock after the element was seen; either of the
+/// two may have been rounded to a millisecond.
 fn window_of_remaining(span: &Span, millis: u64) -> Window {
     let remaining = millis * MILLI;
-    Window { earliest: (span.clock_min + remaining).saturating_sub(MILLI), latest: span.clock_max + remaining + MILLI }
+    Window { earliest: (span.clock_min + remaining).saturating_sub(MILLI), latest: span.latest + remaining + MILLI }
 }
 
 /// Whether the operations can have happened one after the other, each between its invocation and its return, starting

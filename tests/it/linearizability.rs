@@ -82,7 +82,7 @@ impl Peer for InProcess<'_> {
                 std::thread::yield_now();
             }
             for (ask, &invoked) in asks.iter().zip(&invoked).skip(performed.len()) {
-                let Some(answer) = answer_in_process(&mut batch, self.round, ask) else {
+                let Some(answer) = answer_in_process(&mut batch, self.round, ask, || self.world.now()) else {
                     break;
                 };
                 let span = Span {
@@ -105,7 +105,7 @@ impl Peer for InProcess<'_> {
 }
 
 /// `None` if the tables were too busy.
-fn answer_in_process(batch: &mut Batch<'_>, round: u64, ask: &Ask) -> Option<Answer> {
+fn answer_in_process(batch: &mut Batch<'_>, round: u64, ask: &Ask, now: impl Fn() -> Now) -> Option<Answer> {
     let table = table_name(round, ask.table);
     let key = key_name(ask.key);
     let done = |()| Answer::Ok;
@@ -117,7 +117,7 @@ fn answer_in_process(batch: &mut Batch<'_>, round: u64, ask: &Ask) -> Option<Ans
         Request::Delete => batch.delete(&table, &key).map(value),
         Request::Get => batch.get(&table, &key).map(value),
         Request::GetEntry => batch
-            .get_entry(&table, &key)
+            .get_entry(&table, &key, now)
             .map(|entry| Answer::Entry(value_of(entry.value), entry.version, entry.remaining_millis)),
         Request::CompareAndSwap(expected, number, ttl) => {
             batch.compare_and_swap(&table, &key, expected, &bytes_of(number), ttl).map(Answer::Swapped)

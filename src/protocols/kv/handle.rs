@@ -50,7 +50,7 @@ fn answer<'b, F: Deref<Target = [u8]>>(
         Request::Delete { table, key } => batch.delete(table.name(), key).map(Reply::Value),
         Request::Get { table, key } => batch.get(table.name(), key).map(Reply::Value),
         Request::Ping => Ok(Reply::Done),
-        Request::GetEntry { table, key } => batch.get_entry(table.name(), key).map(|entry| Reply::Entry {
+        Request::GetEntry { table, key } => batch.get_entry(table.name(), key, context.now).map(|entry| Reply::Entry {
             value: entry.value,
             version: entry.version,
             remaining_millis: entry.remaining_millis,

@@ -8,6 +8,7 @@ use crossbeam::epoch;
 
 use super::super::{Refusal, Settings};
 use super::{Stage, set, settings};
+use crate::clock::Now;
 
 #[test]
 fn memory_is_refused_at_the_limit_and_comes_back_with_what_is_deleted() {
@@ -114,9 +115,23 @@ fn many_pairs_are_stored_in_order_and_many_keys_are_read() {
     let mut values = Vec::new();
     batch.get_many(b"t", [b"a".as_slice(), b"x", b"b"].into_iter(), &mut values).unwrap();
     assert_eq!(values, [Some(b"3".as_slice()), None, Some(b"2")]);
-    assert_eq!(batch.get_entry(b"t", b"b").unwrap().remaining_millis, Some(5_000));
+    assert_eq!(batch.get_entry(b"t", b"b", || stage.now()).unwrap().remaining_millis, Some(5_000));
     let mut none = Vec::new();
     assert_eq!(batch.get_many(b"u", std::iter::empty(), &mut none), Err(Refusal::TableNotFound));
+}
+
+#[test]
+fn what_is_left_of_a_ttl_is_never_more_than_was_set_though_the_batch_began_before_it_was_set() {
+    let stage = Stage::new();
+    let mut reader = stage.another();
+    for (began, set, read) in [(0, 0, 0), (0, 1, 1), (1, 999_999, 999_999), (0, 700_000_001, 700_000_002)] {
+        let at = |nanos: u64| Now::from_nanos(5_000_000 + nanos);
+        let mut earlier = reader.batch(at(began));
+        let mut writer = stage.another();
+        writer.batch(at(set)).update(b"t", b"a", b"1", Some(300)).unwrap();
+        let left = earlier.get_entry(b"t", b"a", || at(read)).unwrap().remaining_millis;
+        assert_eq!(left, Some(300_000), "began {began}, set {set}, read {read}");
+    }
 }
 
 #[test]
