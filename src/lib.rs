@@ -43,6 +43,7 @@
 //! 4  tables, tasks            no socket, no argument; told the time
 //! 3  store                    durable batches; the only files
 //! 2  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
+//!    descriptors              how many connections may take
 //! 1  wheel                    a pure data structure
 //! 0  limits, clock, stats, log, allocator
 //! ```
@@ -56,6 +57,7 @@
 pub mod allocator;
 pub mod cli;
 pub mod clock;
+pub mod descriptors;
 pub mod limits;
 pub mod load;
 pub mod log;

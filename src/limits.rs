@@ -132,14 +132,25 @@ const _: () = assert!(CHANGES_PER_WRITER >= 4 * MANY_MAX);
 const _: () = assert!(CHANGES_PER_WRITER.is_power_of_two());
 const _: () = assert!(VALUE_BYTES_DEFAULT <= VALUE_BYTES_MAX);
 
+/// Descriptors that connections leave to others, at most; a quarter of all if that is less: the files of the store, twice, and the
+/// connections to a database.
+pub const DESCRIPTORS_RESERVED_MAX: u64 = 1_200;
+
+/// Files of its trees that the store keeps open, at most: with 64 MiB in each of them, some 30 GB are at hand.
+pub const STORE_FILES_MAX: usize = 512;
+
+const _: () = assert!(2 * STORE_FILES_MAX as u64 <= DESCRIPTORS_RESERVED_MAX);
+
+/// How long nothing is accepted when there is no descriptor for it.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// How many connections may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
 pub const ACCEPT_BACKLOG: i32 = 4096;
 
 /// Connections that are accepted before others get their turn.
 pub const ACCEPT_BURST: usize = 64;
 
-/// Connections of a frontend that reads them itself, or half of the descriptors that the process may have if that is less. Those
-/// beyond wait to be accepted.
+/// Connections of a frontend that reads them itself, if there are descriptors for them. Those beyond wait to be accepted.
 pub const CONNECTIONS_MAX: usize = 1 << 16;
 
 /// Connections of which the system tells at once that there is something to do.
@@ -262,7 +273,7 @@ pub const JOB_BUFFER_BYTES: usize = 2 << 10;
 /// they wait their turn, requests until their time is up; small ones do not.
 pub const JOB_ROOM_BYTES: usize = 256 << 20;
 
-/// Connections for jobs at once, if the limit of open files allows twice as many. Above it they wait to be accepted.
+/// Connections for jobs at once, if there are descriptors for them. Above it they wait to be accepted.
 pub const JOB_CONNECTIONS_MAX: usize = 1 << 14;
 
 /// Connections for jobs that may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
@@ -287,7 +298,7 @@ const _: () = assert!(JOB_LINE_BYTES_MAX < JOB_BUFFER_BYTES && JOB_DATA_BYTES_MA
 /// Longest value of an event, in characters (`spec`).
 pub const EVENT_VALUE_CHARS_MAX: usize = 255;
 
-/// Connections for events at once, if the limit of open files allows twice as many. Above it they wait to be accepted.
+/// Connections for events at once, if there are descriptors for them. Above it they wait to be accepted.
 pub const EVENT_CONNECTIONS_MAX: usize = 1 << 13;
 
 /// Connections for events that may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).

@@ -11,6 +11,7 @@
 //!
 //! What is not here: any byte of a protocol, threads, and what to do when a pipe is full.
 
+mod accept;
 mod endpoint;
 mod frame;
 #[cfg(test)]

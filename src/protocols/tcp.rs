@@ -2,17 +2,23 @@
 //!
 //! What is not here: what is said over the connections.
 
+use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 
+use rustix::io::Errno;
 use slab::Slab;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use super::sockets::BindError;
+use crate::descriptors::{has_room, outside_the_reserve};
+use crate::limits::ACCEPT_PAUSE;
 use crate::store::{self, Moment};
 use crate::tasks::{Delivery, Face, Outcome};
 
@@ -73,19 +79,64 @@ impl Waiting {
     }
 }
 
-/// Listens also where connections of a server that has just ended are still remembered; `backlog` connections may wait to be accepted.
-pub(super) fn listen(runtime: &Runtime, address: SocketAddr, backlog: u32) -> Result<TcpListener, BindError> {
-    let _entered = runtime.enter();
-    let bound = || {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(backlog)
-    };
-    let endpoint = address.to_string();
-    bound().map_err(|source: io::Error| match source.kind() {
-        ErrorKind::AddrInUse => BindError::InUse { endpoint },
-        ErrorKind::AddrNotAvailable => BindError::NoSuchAddress { endpoint },
-        _ => BindError::System { endpoint, source },
-    })
+/// Where connections come in.
+pub(super) struct Listener {
+    socket: TcpListener,
+    /// With the port that the system chose.
+    pub(super) address: SocketAddr,
+    /// It was said that nothing is accepted for now.
+    told: bool,
+}
+
+impl Listener {
+    /// Listens also where connections of a server that has just ended are still remembered; `backlog` connections may wait to be accepted.
+    pub(super) fn bind(runtime: &Runtime, address: SocketAddr, backlog: u32) -> Result<Self, BindError> {
+        let _entered = runtime.enter();
+        let bound = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            let socket = socket.listen(backlog)?;
+            Ok(Self { address: socket.local_addr()?, socket, told: false })
+        };
+        let endpoint = address.to_string();
+        bound().map_err(|source: io::Error| match source.kind() {
+            ErrorKind::AddrInUse => BindError::InUse { endpoint },
+            ErrorKind::AddrNotAvailable => BindError::NoSuchAddress { endpoint },
+            _ => BindError::System { endpoint, source },
+        })
+    }
+
+    /// The next connection. As long as there is no descriptor for one, those who want to connect wait where the system keeps them.
+    pub(super) async fn accept(&mut self) -> TcpStream {
+        loop {
+            match self.try_accept().await {
+                Ok(Some(stream)) => return stream,
+                // Somebody has gone before it was accepted.
+                Ok(None) => {}
+                Err(error) => {
+                    if !std::mem::replace(&mut self.told, true) {
+                        tracing::warn!("no connection to {} is accepted for now: {error}", self.address);
+                    }
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    /// A connection, once somebody wants one and there is room for it: that is looked at each time that somebody comes.
+    async fn try_accept(&self) -> io::Result<Option<TcpStream>> {
+        let accepted = poll_fn(|context| {
+            if has_room(&self.socket) {
+                self.socket.poll_accept(context)
+            } else {
+                Poll::Ready(Err(Errno::MFILE.into()))
+            }
+        });
+        match accepted.await {
+            Ok((stream, _)) => Ok(Some(outside_the_reserve(stream).ok_or(Errno::MFILE)?)),
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }

@@ -17,7 +17,6 @@
 //! What is not here: arguments (`cli` makes the [`Config`]), and anything that a thread does.
 
 mod cores;
-mod descriptors;
 mod memory;
 mod signals;
 mod tasks;
@@ -29,14 +28,15 @@ use std::thread::JoinHandle;
 
 use thiserror::Error;
 
+pub use crate::descriptors::raise as raise_descriptor_limit;
 pub use cores::{Pin, workers_default};
-pub use descriptors::raise as raise_descriptor_limit;
 pub use memory::available_bytes;
 pub use signals::Watch as Signals;
 pub use tasks::TasksConfig;
 
 use crate::allocator;
 use crate::clock::{Clock, wall_millis, wall_nanos};
+use crate::descriptors;
 use crate::limits::CHANGES_PER_WRITER;
 use crate::protocols::events::mysql::Address;
 use crate::protocols::events::serve as events;
@@ -126,12 +126,13 @@ pub enum Error {
 /// [`Error`] if it cannot start.
 pub fn run(config: Config) -> Result<(), Error> {
     let signals = signals::Watch::new().map_err(Error::Signals)?;
-    descriptors::raise();
+    descriptors::reserve();
     warn_of_allocator(config.allocator);
     if config.tasks.is_some() {
         memory::avoid_huge_pages();
     }
     let running = start_with(config, signals.serving(), Box::new(signals.ender()))?;
+    descriptors::warn_if_full();
     print_ready(&running);
     signals.wait();
     running.stop();

@@ -22,6 +22,7 @@ use rustix::fs::statvfs;
 
 use super::journal::{self, Trouble};
 use super::{Batch, Error, Moment, Space, Store, Watch};
+use crate::descriptors::Budget;
 
 /// How fjall calls the thread that writes the trees.
 const TREE_WRITER: &str = "fjall:worker";
@@ -82,7 +83,9 @@ impl Disk {
 
     fn open_mended(folder: &Path) -> Result<Self, Error> {
         let explain = |error: fjall::Error| explain(folder, &error);
-        let builder = Database::builder(folder).worker_threads(1).journal_compression(CompressionType::None);
+        let files = Budget::now().store_files();
+        let builder = Database::builder(folder).worker_threads(1).max_cached_files(Some(files));
+        let builder = builder.journal_compression(CompressionType::None);
         let database = builder.open().map_err(explain)?;
         let space = |space: Space| database.keyspace(name(space), || options(space));
         let [meta, tasks, values] = Space::ALL.map(space);

@@ -64,9 +64,19 @@ impl Server {
         Self::start_as(&[], flags)
     }
 
+    /// Starts a server with exactly these flags that may have so many files open, and waits until it is ready.
+    pub(crate) fn start_with_files(files: u64, flags: &[&str]) -> Self {
+        let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+        Self::run(Command::new("sh").args(["-c", &limited, SPINDLE]), &[], flags)
+    }
+
     fn start_as(endpoints: &[&str], flags: &[&str]) -> Self {
-        let frontend = std::env::var(FRONTEND).ok();
-        let mut child = Command::new(SPINDLE)
+        Self::run(&mut Command::new(SPINDLE), endpoints, flags)
+    }
+
+    fn run(command: &mut Command, endpoints: &[&str], flags: &[&str]) -> Self {
+        let frontend = std::env::var(FRONTEND).ok().filter(|_| !flags.contains(&"--frontend"));
+        let mut child = command
             .arg("serve")
             .args(endpoints)
             .args(frontend.iter().flat_map(|frontend| ["--frontend", frontend]))

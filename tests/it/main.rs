@@ -14,6 +14,8 @@ mod conformance;
 mod crash;
 /// A subscriber that never reads harms nobody.
 mod deaf;
+/// Few descriptors: connections leave the store what it needs, and those beyond wait without a cost.
+mod descriptors;
 /// A server that ends answers what it took and publishes what it committed.
 mod ending;
 /// Events over HTTP: every row, values, restrictions of the queue, and what is refused.

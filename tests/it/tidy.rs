@@ -29,6 +29,7 @@ const ROOMS: &[Room] = &[
     room("allocator", 0, 0),
     room("wheel", 1, 0),
     room("threads", 2, 0),
+    room("descriptors", 2, 0),
     room("zmtp", 2, 0),
     room("store", 3, 0),
     room("tables", 4, 0),
@@ -70,7 +71,17 @@ const PLACES: &[(&str, &[&str])] = &[
     ("plotters", &["src/load/plot.rs"]),
     ("rand", &["src/load/source.rs"]),
     ("rand_distr", &["src/load/source.rs"]),
-    ("rustix", &["src/server/", "src/protocols/", "src/worker/", "src/load/driver.rs", "src/store/disk.rs"]),
+    (
+        "rustix",
+        &[
+            "src/descriptors.rs",
+            "src/server/",
+            "src/protocols/",
+            "src/worker/",
+            "src/load/driver.rs",
+            "src/store/disk.rs",
+        ],
+    ),
     ("serde", &["src/cli/", "src/protocols/kv/report.rs"]),
     ("serde_json", &["src/cli/", "src/protocols/kv/report.rs", "src/protocols/events/"]),
     (

@@ -11,7 +11,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -19,11 +18,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::embedded::{Embedded, Place};
 use super::handle::{House, routes};
@@ -31,14 +30,10 @@ use super::mysql::{Address, Database, Unfit, Writers};
 use super::patient::Patient;
 use super::store::Store;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_BYTES_MAX, EVENT_HEAD_TIME, LINGER};
-use crate::protocols::native::connections_max;
 use crate::protocols::sockets::ServeError;
-use crate::protocols::tcp::{Ending, Mailbox, listen};
+use crate::protocols::tcp::{Ending, Listener, Mailbox};
 use crate::store;
 use crate::tasks::{Committer, Delivery, QueueId, Tasks};
-
-/// How long nothing is accepted when the system has no descriptor left.
-const RETRY: Duration = Duration::from_millis(20);
 
 /// Why events cannot be served.
 #[derive(Debug, Error)]
@@ -83,8 +78,8 @@ pub struct Events {
 /// [`Error`] if the address cannot be had, the system has no descriptor left, or the database is not fit.
 pub fn bind(address: SocketAddr, source: Source<'_>) -> Result<Events, Error> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-    let listener = listen(&runtime, address, EVENT_BACKLOG).map_err(ServeError::from)?;
-    let address = listener.local_addr()?;
+    let listener = Listener::bind(&runtime, address, EVENT_BACKLOG).map_err(ServeError::from)?;
+    let address = listener.address;
     let (ending, endings) = unbounded_channel();
     let stopper = Stopper(ending.clone());
     let backing = match source {
@@ -110,7 +105,7 @@ enum Backing {
 /// The face, ready to run.
 pub struct Front {
     runtime: Runtime,
-    listener: TcpListener,
+    listener: Listener,
     endings: UnboundedReceiver<Ending>,
     backing: Backing,
 }
@@ -127,7 +122,7 @@ impl Front {
 }
 
 /// Serves until there is an ending, and lets requests come to theirs.
-async fn serve(listener: TcpListener, mut endings: UnboundedReceiver<Ending>, backing: Backing) -> Ending {
+async fn serve(listener: Listener, mut endings: UnboundedReceiver<Ending>, backing: Backing) -> Ending {
     let chance = Arc::default();
     let (store, writers) = match backing {
         Backing::Embedded(embedded, deliveries) => {
@@ -158,26 +153,15 @@ async fn serve(listener: TcpListener, mut endings: UnboundedReceiver<Ending>, ba
 }
 
 /// Accepts connections as long as there are places for them.
-async fn accept(listener: TcpListener, router: Router, graceful: Arc<GracefulShutdown>) {
-    let places = Arc::new(Semaphore::new(connections_max(EVENT_CONNECTIONS_MAX)));
-    let mut told = false;
+async fn accept(mut listener: Listener, router: Router, graceful: Arc<GracefulShutdown>) {
+    let places = Arc::new(Semaphore::new(EVENT_CONNECTIONS_MAX));
     // It is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let connection = converse(stream, router.clone(), graceful.watcher());
-                tokio::spawn(async move {
-                    connection.await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::warn!("no connection for events is accepted for now: {error}");
-                }
-                sleep(RETRY).await;
-            }
-        }
+        let connection = converse(listener.accept().await, router.clone(), graceful.watcher());
+        tokio::spawn(async move {
+            connection.await;
+            drop(place);
+        });
     }
 }
 

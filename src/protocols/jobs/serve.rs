@@ -14,7 +14,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, Semaphore};
@@ -26,9 +25,8 @@ use super::desk::Desk;
 use super::wire::AckWords;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX, JOB_ROOM_BYTES, LINGER};
-use crate::protocols::native::connections_max;
 use crate::protocols::sockets::ServeError;
-use crate::protocols::tcp::{Ending, Mailbox, listen};
+use crate::protocols::tcp::{Ending, Listener, Mailbox};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Family, Tasks};
 
@@ -36,8 +34,6 @@ pub use crate::protocols::tcp::Stopper;
 
 /// How often it is looked whether answers can still come.
 const SWEEP: Duration = Duration::from_secs(5);
-/// How long nothing is accepted when the system has no descriptor left.
-const RETRY: Duration = Duration::from_millis(20);
 /// Bytes that are thrown away at once.
 const SCRAP_BYTES: usize = 64 << 10;
 
@@ -71,8 +67,8 @@ pub fn bind(
     (committer, tasks, family): (&mut Committer, Tasks, Family),
 ) -> Result<Jobs, ServeError> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-    let listener = listen(&runtime, settings.address, JOB_BACKLOG)?;
-    let address = listener.local_addr()?;
+    let listener = Listener::bind(&runtime, settings.address, JOB_BACKLOG)?;
+    let address = listener.address;
     let (ending, endings) = unbounded_channel();
     let stopper = Stopper(ending.clone());
     let (sender, deliveries) = unbounded_channel();
@@ -85,7 +81,7 @@ pub fn bind(
 /// The face, ready to run.
 pub struct Front {
     runtime: Runtime,
-    listener: TcpListener,
+    listener: Listener,
     ending: UnboundedSender<Ending>,
     endings: UnboundedReceiver<Ending>,
     deliveries: UnboundedReceiver<Delivery>,
@@ -123,11 +119,11 @@ impl Front {
 /// Serves until there is an ending, and lets conversations come to theirs.
 async fn serve(
     house: Rc<House>,
-    listener: TcpListener,
+    listener: Listener,
     deliveries: UnboundedReceiver<Delivery>,
     mut endings: UnboundedReceiver<Ending>,
 ) -> Ending {
-    let most = u32::try_from(connections_max(JOB_CONNECTIONS_MAX)).unwrap_or(u32::MAX);
+    let most = u32::try_from(JOB_CONNECTIONS_MAX).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(most as usize));
     let shared = || Rc::clone(&house);
     spawn_local(hand_out(shared(), deliveries));
@@ -163,24 +159,13 @@ async fn check(house: Rc<House>) {
 }
 
 /// Accepts connections as long as there are places for them.
-async fn accept(house: Rc<House>, listener: TcpListener, places: Arc<Semaphore>) {
-    let mut told = false;
+async fn accept(house: Rc<House>, mut listener: Listener, places: Arc<Semaphore>) {
     // It is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let conversation = converse(Rc::clone(&house), stream);
-                spawn_local(async move {
-                    conversation.await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::warn!("no connection for jobs is accepted for now: {error}");
-                }
-                sleep(RETRY).await;
-            }
-        }
+        let conversation = converse(Rc::clone(&house), listener.accept().await);
+        spawn_local(async move {
+            conversation.await;
+            drop(place);
+        });
     }
 }

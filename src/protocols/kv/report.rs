@@ -13,6 +13,7 @@
 //!  "changes": {"waiting", "writer_waits", "lost_wakeups", "published", "topics"},
 //!  "clients": {"known", "outstanding_bytes", "cut_off", "requests", "dropped_requests", "undeliverable_replies", …},
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "resident_bytes"},
+//!  "descriptors": {"limit", "reserve", "accept_pauses"},                    how often there was none for a connection
 //!  "log": {"dropped_lines"},                                              lines that standard error has not taken
 //!  "tasks": {"commits", "syncs",                                                null if there are none
 //!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],    queues that come and go, all together
@@ -29,6 +30,7 @@ use serde::Serialize;
 use super::wire::{Command, Reason};
 use crate::allocator;
 use crate::clock::{Clock, Now, wall_millis};
+use crate::descriptors::{Budget, pauses};
 use crate::log;
 use crate::stats::{BusyMeter, Counter, Gauge, Latencies, Percentiles};
 use crate::tables::{Census, TableSummary, Tables};
@@ -150,6 +152,7 @@ impl Report {
             changes: self.changes(&census),
             clients: self.clients(),
             memory: MemoryLine::of(&census),
+            descriptors: DescriptorsLine::now(),
             log: LogLine { dropped_lines: log::dropped() },
             tasks: self.tasks.as_deref().map(|figures| TasksSection::of(figures, wall_millis())),
         };
@@ -218,6 +221,7 @@ struct Sheet {
     changes: ChangesLine,
     clients: ClientsLine,
     memory: MemoryLine,
+    descriptors: DescriptorsLine,
     log: LogLine,
     tasks: Option<TasksSection>,
 }
@@ -389,6 +393,20 @@ struct ClientsLine {
     dropped_requests: u64,
     oversized_requests: u64,
     undeliverable_replies: u64,
+}
+
+#[derive(Serialize)]
+struct DescriptorsLine {
+    limit: u64,
+    reserve: u64,
+    accept_pauses: u64,
+}
+
+impl DescriptorsLine {
+    fn now() -> Self {
+        let Budget { limit, reserve } = Budget::now();
+        Self { limit, reserve, accept_pauses: pauses() }
+    }
 }
 
 #[derive(Serialize)]

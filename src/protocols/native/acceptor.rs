@@ -15,7 +15,7 @@ use crossbeam::channel::{Receiver, Sender, unbounded};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::gate::{BELL, Gate, LISTENERS, connections_max, wait};
+use super::gate::{BELL, Gate, LISTENERS, wait};
 use super::listen::Listener;
 use crate::clock::Clock;
 use crate::limits::CONNECTIONS_MAX;
@@ -81,15 +81,7 @@ impl Acceptor {
     pub fn new(stopper: Stopper, clock: Clock) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, stopper.bell(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
-        Ok(Self {
-            epoll,
-            gate: Gate::default(),
-            doors: Vec::new(),
-            stopper,
-            clock,
-            most: connections_max(CONNECTIONS_MAX),
-            next: 0,
-        })
+        Ok(Self { epoll, gate: Gate::default(), doors: Vec::new(), stopper, clock, most: CONNECTIONS_MAX, next: 0 })
     }
 
     /// Accepts who connects there.

@@ -6,28 +6,19 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 use super::listen::Listener;
 use crate::clock::Now;
-use crate::limits::ACCEPT_BURST;
+use crate::descriptors::{has_room, outside_the_reserve};
+use crate::limits::{ACCEPT_BURST, ACCEPT_PAUSE};
 use crate::protocols::sockets::timespec;
 
-/// How long nothing is accepted when there is no room for it.
-const PAUSE: Duration = Duration::from_millis(100);
 /// How long it is not said again that there is no room.
 const WARNING_PAUSE: Duration = Duration::from_secs(10);
 /// How the system names the bell: no connection has this place.
 pub(super) const BELL: u64 = u64::MAX;
 /// How the system names the listeners.
 pub(super) const LISTENERS: u64 = u64::MAX - 1;
-
-/// Connections that a thread may have, at most `most`: half of the descriptors of the process are left to others.
-#[must_use]
-pub fn connections_max(most: usize) -> usize {
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(files / 2).unwrap_or(usize::MAX).clamp(1, most)
-}
 
 /// Waits until there is something to do, or the time is up; what there is to do, as far as there is room to say it.
 ///
@@ -93,12 +84,13 @@ impl Gate {
         for number in 0..self.listeners.len() {
             for _ in 0..ACCEPT_BURST {
                 let Some(listener) = self.listeners.get(number) else { break };
-                let accepted = if enter(None) { listener.accept() } else { Err(Errno::MFILE) };
+                let accepted = if enter(None) && has_room(listener) { listener.accept() } else { Err(Errno::MFILE) };
                 match accepted {
                     Ok(None) => break,
-                    Ok(descriptor) => {
-                        enter(descriptor);
-                    }
+                    Ok(Some(descriptor)) => match outside_the_reserve(descriptor) {
+                        None => return self.pause(epoll, Errno::MFILE, now),
+                        kept => drop(enter(kept)),
+                    },
                     Err(error) => return self.pause(epoll, error, now),
                 }
             }
@@ -113,7 +105,7 @@ impl Gate {
                 "no further connection is accepted for now ({error}): raise the limit of open files, or connect less"
             );
         }
-        self.again_at = Some(now.after(PAUSE));
+        self.again_at = Some(now.after(ACCEPT_PAUSE));
         self.listen(epoll, epoll::EventFlags::empty());
     }
 }

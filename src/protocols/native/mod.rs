@@ -32,7 +32,6 @@ mod peers;
 mod tests;
 
 pub use acceptor::{Acceptor, Entrance};
-pub use gate::connections_max;
 pub use listen::Listener;
 pub use outbox::Outbox;
 pub use peers::{Gone, PeerId, Peers};

@@ -16,7 +16,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::gate::{BELL, Gate, LISTENERS, connections_max, wait};
+use super::gate::{BELL, Gate, LISTENERS, wait};
 use super::listen::Listener;
 use super::outbox::Outbox;
 use super::peer::{End, Peer};
@@ -108,7 +108,7 @@ impl<S: Default> Peers<S> {
             bounds,
             gate: Gate::default(),
             now: Now::from_nanos(0),
-            connections_max: connections_max(CONNECTIONS_MAX),
+            connections_max: CONNECTIONS_MAX,
             deaf: false,
             closed: 0,
             cut: 0,

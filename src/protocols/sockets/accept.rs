@@ -1,0 +1,164 @@
+//! Where libzmq accepts connections: as long as there are descriptors for them, and after a pause where there are none.
+//!
+//! libzmq itself asks for a connection again and again when the system has no descriptor for it, and leaves none to others. It is built
+//! with `accept4` and `epoll_ctl` called by the names of the two functions here (`.cargo/config.toml`); without that it is as it was.
+//!
+//! ```text
+//! listener readable ─► spindle_accept4 ─► room ─► accept4
+//!        ▲                    └─ none ─► the listener is not watched any more, a timer is in its place
+//!        └──────── room ◄─ spindle_accept4 ◄─ the timer ─┘        all in libzmq's I/O thread
+//! ```
+//! Those who want to connect wait where the system keeps them, as they do before our own listeners.
+//!
+//! What is not here: how many descriptors there are for connections (`descriptors`).
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, Once, PoisonError};
+
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLIN, c_int, epoll_event, sockaddr, socklen_t};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+
+use super::timespec;
+use crate::descriptors::{has_room, outside_the_reserve};
+use crate::limits::ACCEPT_PAUSE;
+
+/// A listener of libzmq, and how its I/O thread watches it.
+struct Watched {
+    listener: c_int,
+    epoll: c_int,
+    /// What libzmq finds the listener by when the system tells of it.
+    data: u64,
+    /// There while nothing is accepted.
+    timer: Option<OwnedFd>,
+}
+
+/// All listeners. Changed by the I/O threads of libzmq, each for its own.
+static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
+
+/// What libzmq calls for `epoll_ctl`: listeners are remembered.
+///
+/// # Safety
+/// As `epoll_ctl(2)`.
+#[unsafe(no_mangle)]
+#[expect(unsafe_code, reason = "libzmq calls it")]
+unsafe extern "C" fn spindle_epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    match operation {
+        EPOLL_CTL_ADD if is_listener(fd) => {
+            // SAFETY: epoll_ctl(2) takes an event to add.
+            let data = unsafe { (*event).u64 };
+            with(|watched| watched.push(Watched { listener: fd, epoll, data, timer: None }));
+        }
+        // The timer, if there is one, is closed, and so watched no more.
+        EPOLL_CTL_DEL => with(|watched| watched.retain(|one| one.listener != fd || one.epoll != epoll)),
+        _ => {}
+    }
+    // SAFETY: the caller keeps the contract of epoll_ctl(2).
+    unsafe { libc::epoll_ctl(epoll, operation, fd, event) }
+}
+
+/// What libzmq calls for `accept4` when a listener or its timer is readable.
+///
+/// # Safety
+/// As `accept4(2)`.
+#[unsafe(no_mangle)]
+#[expect(unsafe_code, reason = "libzmq calls it")]
+unsafe extern "C" fn spindle_accept4(
+    listener: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: libzmq calls this for a listener of its own, which is open until it returns.
+    let any = unsafe { BorrowedFd::borrow_raw(listener) };
+    if !has_room(any) {
+        pause(listener);
+        return refuse(libc::EMFILE);
+    }
+    go_on(listener);
+    if !is_readable(any) {
+        return refuse(libc::EAGAIN);
+    }
+    // SAFETY: the caller keeps the contract of accept4(2).
+    let accepted = unsafe { libc::accept4(listener, address, length, flags) };
+    if accepted < 0 {
+        return accepted;
+    }
+    // SAFETY: the system has just made it, and nothing else knows it.
+    match outside_the_reserve(unsafe { OwnedFd::from_raw_fd(accepted) }) {
+        Some(connection) => std::os::fd::IntoRawFd::into_raw_fd(connection),
+        None => refuse(libc::EMFILE),
+    }
+}
+
+fn with<R>(work: impl FnOnce(&mut Vec<Watched>) -> R) -> R {
+    work(&mut WATCHED.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Watches a timer in place of the listener. One that has come up is set again.
+fn pause(listener: c_int) {
+    static TOLD: Once = Once::new();
+    TOLD.call_once(|| {
+        tracing::warn!("no further connection to the tables is accepted for now: there is no file for it")
+    });
+    with(|watched| {
+        for one in watched.iter_mut().filter(|one| one.listener == listener) {
+            if one.timer.is_none() {
+                // In the reserve, as long as the pause lasts.
+                one.timer =
+                    timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).ok();
+                let Some(timer) = &one.timer else { continue };
+                control(one, EPOLL_CTL_ADD, timer.as_raw_fd(), EPOLLIN);
+                control(one, EPOLL_CTL_MOD, listener, 0);
+            }
+            if let Some(timer) = &one.timer {
+                let once =
+                    Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: timespec(ACCEPT_PAUSE) };
+                // It is a valid time. Setting it makes the timer unreadable until then.
+                let _set = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
+            }
+        }
+    });
+}
+
+/// Watches the listener again, if it was not watched.
+fn go_on(listener: c_int) {
+    with(|watched| {
+        for one in watched.iter_mut().filter(|one| one.listener == listener) {
+            // Closed, it is watched no more.
+            if one.timer.take().is_some() {
+                control(one, EPOLL_CTL_MOD, listener, EPOLLIN);
+            }
+        }
+    });
+}
+
+/// Has the I/O thread be told of this descriptor as it would be of the listener.
+#[expect(unsafe_code, reason = "the epoll is libzmq's")]
+fn control(one: &Watched, operation: c_int, fd: c_int, events: c_int) {
+    let mut event = epoll_event { events: events.cast_unsigned(), u64: one.data };
+    // SAFETY: the epoll is open: its I/O thread calls this. The call only reads the event, a live local.
+    let _told = unsafe { libc::epoll_ctl(one.epoll, operation, fd, &raw mut event) };
+}
+
+fn is_listener(fd: c_int) -> bool {
+    // SAFETY: libzmq adds a descriptor that is open. One that is no socket is an error and nothing else.
+    #[expect(unsafe_code, reason = "the descriptor is libzmq's")]
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    rustix::net::sockopt::socket_acceptconn(fd).unwrap_or(false)
+}
+
+/// Whether somebody wants to connect: where the timer has called, that is not known.
+fn is_readable(listener: BorrowedFd<'_>) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(listener, PollFlags::IN)], Some(&now)) == Ok(1)
+}
+
+#[expect(unsafe_code, reason = "libzmq reads errno")]
+fn refuse(error: c_int) -> c_int {
+    // SAFETY: the location is the calling thread's own, and valid as long as it runs.
+    unsafe { *libc::__errno_location() = error };
+    -1
+}
