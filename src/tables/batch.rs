@@ -27,6 +27,8 @@ pub struct Session {
     garbage: usize,
     /// What the last `Busy` was about: so many credits, or 0 for a table that has to be taken down first.
     wanted: usize,
+    /// How many credits the last `Busy` before that was about.
+    wanted_before: usize,
     /// How many tables had been taken down before the last attempt to create one.
     taken_down: u64,
     /// The table that was used last: most requests are for the same one.
@@ -36,7 +38,8 @@ pub struct Session {
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let writer = shared.hub.writer();
-        Self { shared, writer, tab: Tab::default(), garbage: 0, wanted: 0, taken_down: 0, known: None }
+        let tab = Tab::default();
+        Self { shared, writer, tab, garbage: 0, wanted: 0, wanted_before: 0, taken_down: 0, known: None }
     }
 
     /// Pins this thread and gives the verbs. All requests of the batch have come before it is made, and before `now` was
@@ -79,6 +82,14 @@ impl Session {
             wanted => self.writer.watch(wanted),
         }
     }
+
+    /// As [`Session::watch`], of the change that was last refused as `Busy`, whatever was refused after it. For an owner with
+    /// requests of several clients that wait: for a CREATE_TABLE that is `Busy` the waker is called in any case.
+    #[must_use]
+    pub fn watch_changes(&mut self) -> bool {
+        let wanted = if self.wanted == 0 { self.wanted_before } else { self.wanted };
+        self.writer.watch(wanted)
+    }
 }
 
 impl Drop for Session {
@@ -115,9 +126,19 @@ impl Batch<'_> {
         let shared = &self.session.shared;
         let bytes = table_bytes(announced_name);
         let room = self.session.tab.admits(&shared.account, bytes);
-        self.session.wanted = 0;
-        self.session.taken_down = shared.reaper.taken_down();
-        let table = shared.catalog.create(name, announced_name, room, &self.guard)?;
+        let refused = std::mem::take(&mut self.session.wanted);
+        if refused > 0 {
+            self.session.wanted_before = refused;
+        }
+        let table = loop {
+            self.session.taken_down = shared.reaper.taken_down();
+            let created = shared.catalog.create(name, announced_name, room, &self.guard);
+            // Asked for at once: a later attempt must not forget what this one waits for.
+            let is_busy = matches!(created, Err(Refusal::Busy));
+            if !is_busy || !shared.reaper.watch(self.session.taken_down, self.session.writer.sleeper()) {
+                break created?;
+            }
+        };
         let index = table.index().take_growth();
         table.count_bytes(index);
         self.session.tab.add(&shared.account, bytes + index);

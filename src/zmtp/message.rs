@@ -54,6 +54,20 @@ impl Messages {
         })
     }
 
+    /// Those from the `first` on, and the part of `bytes` that they lie in, where they begin at 0.
+    #[must_use]
+    pub fn rest(&self, first: usize, bytes: &[u8]) -> (Self, Vec<u8>) {
+        let passed = first.checked_sub(1).and_then(|last| self.ends.get(last)).map_or(0, |(end, _)| *end);
+        let frames = self.frames.get(passed..).unwrap_or_default();
+        let start = frames.first().map_or(0, |frame| frame.start);
+        let end = frames.last().map_or(0, |frame| frame.end);
+        let rest = Self {
+            frames: frames.iter().map(|frame| frame.start - start..frame.end - start).collect(),
+            ends: self.ends.iter().skip(first).map(|(end, whole)| (end - passed, *whole)).collect(),
+        };
+        (rest, bytes.get(start..end).unwrap_or_default().to_vec())
+    }
+
     /// Forgets them.
     pub fn clear(&mut self) {
         self.frames.clear();

@@ -80,5 +80,7 @@ mod tasks_crash;
 mod tasks_disk;
 /// The source text keeps the floors, the places of the dependencies and the house rules.
 mod tidy;
+/// Clients that wait for room in the tables, and others that do not.
+mod waiting;
 /// Our ZMTP and libzmq's understand each other.
 mod zmtp;

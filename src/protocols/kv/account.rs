@@ -11,8 +11,8 @@
 //!                     └─► dropped: cut off                                    └─► dropped: nobody waits for it
 //! ```
 //! - **Order.** A worker answers in the order in which it was asked, so a queue of *tickets* per worker says whose each
-//!   reply is: no routing id travels through the worker. Once something of a client is held, all that follows is held
-//!   behind it.
+//!   reply is: no routing id travels through the worker. What a worker *defers*, it says so in its turn, and numbers when it
+//!   answers it. Once something of a client is held, all that follows is held behind it.
 //! - **Bounds.** A client's bytes are those of its requests that are not answered and of its replies that its pipe did
 //!   not take; what the pipe takes is bounded too (`meter`). A client that does not read and has more than `client_bytes`
 //!   is *cut off*: what is held of it is dropped, and nothing more of it is executed or answered until it comes with
@@ -27,6 +27,7 @@
 //!   is cut off, the client's epoch changes, and tickets of an older one are dropped when their replies come.
 
 mod client;
+mod deferred;
 #[cfg(test)]
 mod model;
 mod parting;
@@ -37,6 +38,7 @@ use ahash::RandomState;
 
 pub(super) use client::Id;
 use client::{Class, Client, Standing};
+use deferred::Deferred;
 
 use crate::limits::{CROWDED_CLIENT_BYTES, HELD_BYTES_MAX, IDLE_CLIENTS_MAX};
 pub(super) use crate::protocols::sockets::Parcel;
@@ -92,6 +94,17 @@ impl Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(u32);
 
+impl Place {
+    /// What a worker knows the client by. Two clients have the same one only if there are more than 65,536; then they wait for each
+    /// other where one waits for the tables.
+    #[inline]
+    pub(super) fn tag(self) -> u16 {
+        #[expect(clippy::cast_possible_truncation, reason = "the low half")]
+        let tag = self.0 as u16;
+        tag
+    }
+}
+
 /// What to do with a request that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
@@ -142,8 +155,10 @@ pub(super) struct Account<F, L> {
     clients: Vec<Option<Client<F, L>>>,
     /// Entries of `clients` that are `None`.
     vacant: Vec<Place>,
-    /// For each worker, what it has been asked and has not answered, oldest first.
+    /// For each worker, what it has been asked and has neither answered nor deferred, oldest first.
     tickets: Vec<VecDeque<Ticket>>,
+    /// For each worker, what it has deferred.
+    deferred: Vec<Deferred>,
     /// Clients with a backlog.
     stalled: Vec<Place>,
     /// Bytes outstanding of all clients.
@@ -172,6 +187,7 @@ impl<F, L: Connection> Account<F, L> {
             clients: Vec::new(),
             vacant: Vec::new(),
             tickets: (0..workers).map(|_| VecDeque::new()).collect(),
+            deferred: (0..workers).map(|_| Deferred::default()).collect(),
             stalled: Vec::new(),
             held: 0,
             untold: Vec::new(),
@@ -324,9 +340,9 @@ impl<F, L: Connection> Account<F, L> {
 
     // --- replies ---
 
-    /// A reply has come from this worker: to its oldest ticket.
+    /// A reply has come from this worker: to its oldest ticket, unless [`Account::is_late`] has said that it is to another.
     pub(super) fn answered(&mut self, worker: usize) -> Answered {
-        let ticket = self.tickets_of(worker).pop_front();
+        let ticket = self.late_ticket(worker).or_else(|| self.tickets_of(worker).pop_front());
         let Ticket { place, epoch, parcel } = ticket.expect("a worker answers each request once");
         let client = self.client_mut(place);
         client.frames_asked -= parcel.frames;

@@ -9,7 +9,7 @@ use std::ops::Deref;
 
 use super::handle::{Busy, Context, handle};
 use super::report::WorkerTally;
-use super::wire::{Fault, Reply, Request, split};
+use super::wire::{Command, Fault, Reply, Request, split};
 use crate::clock::Clock;
 use crate::stats::Sampler;
 use crate::tables::Batch;
@@ -71,6 +71,15 @@ impl<'i, F: Deref<Target = [u8]>> Parts<'i, F> {
     pub(super) fn read(frames: &'i [F], value_max: usize) -> Self {
         let parts = split(frames);
         Self { envelope: parts.envelope, request: Request::decode(parts.body, value_max) }
+    }
+
+    /// The command, if it names one.
+    #[inline]
+    pub(super) fn command(&self) -> Option<Command> {
+        match &self.request {
+            Ok(request) => Some(request.command()),
+            Err(fault) => fault.command,
+        }
     }
 
     /// The table and the key of a request for one element.

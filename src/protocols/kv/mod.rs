@@ -43,5 +43,6 @@ mod publish;
 mod queue;
 mod report;
 pub mod serve;
+mod waiting;
 pub mod wire;
 mod worker;

@@ -8,7 +8,8 @@
 //! No queue, no other thread, no hand-over: a connection's requests are answered in their order since one thread answers them all.
 //! The clock is read after what is answered by it has been received. The guard is let go before the thread waits.
 //!
-//! A client whose replies are large gets fewer of them in a turn, so that what it has not read stays bounded.
+//! A connection of which a request finds the tables busy is parked with it, and others go on. A turn ends when its replies are
+//! large together, so what a client has not read stays bounded, whatever it asks: at most one reply comes after that.
 //!
 //! What is not here: connections (`protocols/native`), and what requests mean.
 
@@ -19,32 +20,15 @@ use super::answer::{Desk, Parts, TIMED_ONE_OF};
 use super::handle::{Busy, Context};
 use super::packet::PACKED_MAX;
 use super::report::{QueueTally, Report, WorkerTally};
-use super::wire::{Fault, Reason, split};
+use super::waiting::Line;
+use super::wire::{Command, Fault, Reason, split};
 use crate::clock::Clock;
 use crate::limits::{BATCH_MAX, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD};
-use crate::protocols::native::{Entrance, Outbox, Peers};
+use crate::protocols::native::{Entrance, Outbox, PeerId, Peers, Taken};
 use crate::protocols::sockets::Stopper;
 use crate::stats::Sampler;
 use crate::tables::Session;
 use crate::zmtp::{Message, Messages};
-
-/// How many requests of a connection are answered in a turn.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace(usize);
-
-impl Default for Pace {
-    /// Before anything is known of the replies.
-    fn default() -> Self {
-        Self(LOOK_AHEAD)
-    }
-}
-
-impl Pace {
-    /// After a turn with replies of so many bytes.
-    fn adapt(&mut self, bytes: u64) {
-        self.0 = if bytes > LARGE_REPLIES_BYTES { (self.0 / 4).max(1) } else { (self.0 * 2).min(BATCH_MAX) };
-    }
-}
 
 /// What a worker answers with, beside its connections.
 pub(super) struct Kitchen {
@@ -58,13 +42,21 @@ pub(super) struct Kitchen {
 
 /// A worker that owns its connections, ready to run.
 pub struct NativeWorker {
-    pub(super) peers: Peers<Pace>,
-    pub(super) entrance: Entrance,
-    pub(super) stopper: Stopper,
-    pub(super) kitchen: Kitchen,
+    peers: Peers<()>,
+    entrance: Entrance,
+    stopper: Stopper,
+    kitchen: Kitchen,
+    /// Connections that are parked.
+    line: Line<PeerId>,
 }
 
 impl NativeWorker {
+    /// One whose connections come through `entrance`; all that wakes it rings the bell of `stopper`.
+    pub(super) fn new(peers: Peers<()>, entrance: Entrance, stopper: Stopper, mut kitchen: Kitchen) -> Self {
+        let line = Line::new(&mut kitchen.session, stopper.bell());
+        Self { peers, entrance, stopper, kitchen, line }
+    }
+
     /// The loop of the thread. Returns when it was told to stop and what was taken is answered.
     pub fn run(mut self) {
         let report = Arc::clone(&self.kitchen.report);
@@ -72,7 +64,7 @@ impl NativeWorker {
         let context = Context { stats: &|| report.render(), now: &|| clock.now() };
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         while !self.stopper.is_told() {
-            self.peers.wait(None, || clock.now());
+            self.wait(clock);
             self.kitchen.tally.busy.begin(self.peers.now().nanos());
             self.let_in();
             self.serve(&context, &mut sampler);
@@ -84,8 +76,8 @@ impl NativeWorker {
         self.peers.wait(Some(Duration::ZERO), || clock.now());
         self.serve(&context, &mut sampler);
         self.peers.stop_receiving();
-        while self.peers.has_backlog() && clock.now() < end {
-            self.peers.wait(Some(Duration::ZERO), || clock.now());
+        while (self.peers.has_backlog() || !self.line.is_empty()) && clock.now() < end {
+            self.wait(clock);
             self.serve(&context, &mut sampler);
         }
         self.peers.part_all();
@@ -96,24 +88,35 @@ impl NativeWorker {
         }
     }
 
+    /// Waits until there is something to do.
+    fn wait(&mut self, clock: Clock) {
+        let patience = self.line.patience(&mut self.kitchen.session);
+        self.peers.wait(patience, || clock.now());
+    }
+
     fn let_in(&mut self) {
         while let Some(descriptor) = self.entrance.next() {
             self.peers.adopt(descriptor, self.peers.now());
         }
     }
 
-    /// Gives everybody who has sent something a turn.
+    /// Gives a turn to those for whom the tables may have room again, some of them, and to everybody who has sent something.
     fn serve(&mut self, context: &Context<'_>, sampler: &mut Sampler) {
-        let Self { peers, kitchen, entrance, .. } = self;
+        let Self { peers, kitchen, entrance, line, .. } = self;
+        if !line.is_empty() {
+            line.begin(&mut kitchen.session);
+            for _ in 0..BATCH_MAX {
+                let Some(id) = line.next() else { break };
+                peers.resume(id, |id, (), outbox, messages, bytes| {
+                    kitchen.answer_all((messages, bytes), outbox, Turn { id, line, is_first: true }, (context, sampler))
+                });
+                peers.flush();
+            }
+        }
         loop {
-            let turn = peers.receive(
-                |pace| pace.0,
-                |_, pace, outbox, messages, bytes| {
-                    let before = outbox.end();
-                    kitchen.answer_all(messages, bytes, outbox, (context, sampler));
-                    pace.adapt(outbox.end() - before);
-                },
-            );
+            let turn = peers.receive(BATCH_MAX, |id, (), outbox, messages, bytes| {
+                kitchen.answer_all((messages, bytes), outbox, Turn { id, line, is_first: false }, (context, sampler))
+            });
             if turn.is_none() {
                 break;
             }
@@ -128,46 +131,76 @@ impl NativeWorker {
         self.kitchen.clients.clients.set(self.peers.len() as u64);
         self.kitchen.clients.held_bytes.set(self.peers.bytes());
         self.kitchen.clients.cut_off.set(self.peers.cut());
+        self.kitchen.tally.waiting.set(self.line.len() as u64);
+    }
+}
+
+/// A connection's turn.
+struct Turn<'l> {
+    id: PeerId,
+    line: &'l mut Line<PeerId>,
+    /// It has waited in line for its first request.
+    is_first: bool,
+}
+
+impl Turn<'_> {
+    /// Whether the next request has to wait without being tried.
+    fn is_held_up(&self, command: Option<Command>) -> bool {
+        !self.is_first && self.line.is_ahead_of(command)
+    }
+
+    /// The next request waits.
+    fn wait(self, command: Option<Command>) {
+        if self.is_first {
+            self.line.stay(self.id, command);
+        } else {
+            self.line.join(self.id, command);
+        }
     }
 }
 
 impl Kitchen {
-    /// Answers messages in their order, in as many batches as it takes.
+    /// Answers messages in their order, up to one that has to wait, or until the replies are large together.
     fn answer_all(
         &mut self,
-        messages: &Messages,
-        bytes: &[u8],
+        (messages, bytes): (&Messages, &[u8]),
         outbox: &mut Outbox,
+        mut turn: Turn<'_>,
         (context, sampler): (&Context<'_>, &mut Sampler),
-    ) {
+    ) -> Taken {
         let Self { session, clock, value_max, tally, clients, .. } = self;
-        clients.requests.add(messages.len() as u64);
         let desk = Desk { clock: *clock, value_max: *value_max, tally, context };
         let mut batch = session.batch(clock.now());
-        let mut messages = messages.iter(bytes);
-        loop {
+        let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
+        let mut answered = 0;
+        let mut left = messages.iter(bytes);
+        while answered < messages.len() {
             let mut few = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
             let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
             let mut letters: [Option<Parts<'_, &[u8]>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
-            let mut count = 0;
-            let places = few.iter_mut().zip(&mut many);
-            for ((letter, (few, many)), message) in letters.iter_mut().zip(places).zip(&mut messages) {
+            let mut is_whole = [true; LOOK_AHEAD];
+            let places = letters.iter_mut().zip(&mut is_whole).zip(few.iter_mut().zip(&mut many));
+            for (((letter, is_whole), (few, many)), message) in places.zip(&mut left) {
                 *letter = Some(read(&message, few, many, *value_max));
-                clients.oversized.add(u64::from(!message.is_whole()));
-                count += 1;
+                *is_whole = message.is_whole();
             }
             batch.foresee(letters.iter().flatten().filter_map(Parts::element));
-            for parts in letters.iter().flatten() {
-                while desk.answer(parts, &mut batch, sampler, |frame, more| outbox.push(frame, more)) == Err(Busy) {
-                    drop(batch);
-                    session.wait();
-                    batch = session.batch(clock.now());
+            for (parts, is_whole) in letters.iter().flatten().zip(is_whole) {
+                let sink = |frame: &[u8], more| outbox.push(frame, more);
+                if turn.is_held_up(parts.command()) || desk.answer(parts, &mut batch, sampler, sink) == Err(Busy) {
+                    turn.wait(parts.command());
+                    return Taken::Parked(answered);
+                }
+                turn.is_first = false;
+                answered += 1;
+                clients.requests.add(1);
+                clients.oversized.add(u64::from(!is_whole));
+                if outbox.end() > replies_end && answered < messages.len() {
+                    return Taken::Some(answered);
                 }
             }
-            if count < LOOK_AHEAD {
-                break;
-            }
         }
+        Taken::All
     }
 }
 

@@ -2,14 +2,25 @@
 //! both of them as much as a look-up of an element that is in the cache.
 //!
 //! ```text
-//! packed       one frame of up to 33 bytes:   length (1) │ bytes │ length (1) │ bytes │ 255 │ …      up to 8 frames
+//! packed       one frame of up to 33 bytes:   tag (2) │ length (1) │ bytes │ length (1) │ bytes │ 255 │ …      up to 8 frames
 //!              then each frame for which 255 stands
-//! as it came   empty frame │ frame │ frame …
+//! as it came   tag (2) │ frame │ frame …
+//! the end      empty frame
 //! ```
+//! The tag says which client the message is from. All that a worker does with it is to keep what one client asks in order.
+//!
 //! libzmq keeps up to 33 bytes in the message itself; what is longer would be allocated by one thread and freed by another.
 //! Longer frames are moved as they are, without copying.
 //!
 //! Nothing else knows of it: a client's frames go in, and the same frames come out.
+//!
+//! A reply goes back as it is, and is to the oldest message that has neither been answered nor deferred. What a worker says
+//! besides is a message of one frame that is no reply, since a reply of one frame is its status, 0 or 1:
+//!
+//! ```text
+//! deferred     2                        the oldest message is answered later; the first one so has the number 0, the next 1 …
+//! late         3 │ number (8)           the reply that follows is to the message that was deferred under this number
+//! ```
 
 use crate::protocols::sockets::{Frame, INLINE_BYTES_MAX, Socket};
 
@@ -17,6 +28,10 @@ use crate::protocols::sockets::{Frame, INLINE_BYTES_MAX, Socket};
 pub(super) const PACKED_MAX: usize = 8;
 /// Stands for a frame that comes by itself.
 const APART: u8 = 255;
+/// The first byte of [`Aside::Deferred`].
+const DEFERRED: u8 = 2;
+/// The first byte of [`Aside::Late`].
+const LATE: u8 = 3;
 
 /// Packs messages and sends them.
 #[derive(Default)]
@@ -26,10 +41,12 @@ pub(super) struct Packer {
 }
 
 impl Packer {
-    /// Sends a message.
-    pub(super) fn send(&mut self, socket: &Socket, frames: &mut [Frame]) {
+    /// Sends a message of the client with this tag.
+    pub(super) fn send(&mut self, socket: &Socket, tag: u16, frames: &mut [Frame]) {
+        self.packet.clear();
+        self.packet.extend_from_slice(&tag.to_be_bytes());
         if frames.len() > PACKED_MAX {
-            socket.send_bytes(&[], true);
+            socket.send_bytes(&self.packet, true);
             return socket.send_all(frames.iter_mut());
         }
         let apart = self.pack(frames);
@@ -40,7 +57,6 @@ impl Packer {
 
     /// Packs what fits; a bit for each frame that does not.
     fn pack(&mut self, frames: &[Frame]) -> u32 {
-        self.packet.clear();
         let mut apart = 0;
         for (number, frame) in frames.iter().enumerate() {
             // Each frame that follows takes a byte at least.
@@ -57,6 +73,63 @@ impl Packer {
             }
         }
         apart
+    }
+}
+
+/// A message as a worker has received it.
+pub(super) enum Received<'b> {
+    /// The tag and what is packed, to be unpacked with the frames that came by themselves.
+    Packed(u16, &'b [u8], &'b [Frame]),
+    /// The tag and the frames.
+    AsItCame(u16, &'b [Frame]),
+}
+
+impl<'b> Received<'b> {
+    /// Of the frames that came.
+    ///
+    /// # Panics
+    /// If it is the end.
+    #[inline]
+    pub(super) fn read(frames: &'b [Frame]) -> Self {
+        let parts = frames.split_first().and_then(|(first, rest)| Some((first.split_first_chunk()?, rest)));
+        let ((tag, packet), rest) = parts.expect("the queue sends a tag first");
+        let tag = u16::from_be_bytes(*tag);
+        if packet.is_empty() { Self::AsItCame(tag, rest) } else { Self::Packed(tag, packet, rest) }
+    }
+}
+
+/// What a worker says of a message that it answers out of its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aside {
+    /// The oldest message is answered later.
+    Deferred,
+    /// The reply that follows is to the message that was deferred under this number.
+    Late(u64),
+}
+
+impl Aside {
+    /// Sends it to the queue.
+    pub(super) fn send(self, socket: &Socket) {
+        match self {
+            Self::Deferred => socket.send_bytes(&[DEFERRED], false),
+            Self::Late(number) => {
+                let [a, b, c, d, e, f, g, h] = number.to_be_bytes();
+                socket.send_bytes(&[LATE, a, b, c, d, e, f, g, h], false);
+            }
+        }
+    }
+
+    /// Of the first frame of what a worker has sent; `None`: that is a reply.
+    #[inline]
+    pub(super) fn read(frame: &Frame) -> Option<Self> {
+        if frame.more() {
+            return None;
+        }
+        match **frame {
+            [DEFERRED] => Some(Self::Deferred),
+            [LATE, ref number @ ..] => number.try_into().ok().map(u64::from_be_bytes).map(Self::Late),
+            _ => None,
+        }
     }
 }
 
@@ -97,7 +170,7 @@ mod tests {
         let worker = context.dealer().unwrap();
         worker.connect_within("inproc://packet");
         let mut message: Vec<Frame> = frames.iter().map(|frame| Frame::from(*frame)).collect();
-        Packer::default().send(&queue, &mut message);
+        Packer::default().send(&queue, 0xabcd, &mut message);
         let mut came = vec![Frame::new()];
         worker.receive_waiting(&mut came[0]);
         while came.last().unwrap().more() {
@@ -105,13 +178,37 @@ mod tests {
             worker.receive_rest(came.last_mut().unwrap());
         }
         let mut places = [&[][..]; PACKED_MAX];
-        let (first, rest) = came.split_first().unwrap();
-        let heard = if first.is_empty() && !rest.is_empty() {
-            rest.iter().map(|frame| frame.to_vec()).collect()
-        } else {
-            unpack(first, rest, &mut places).iter().map(|frame| frame.to_vec()).collect()
+        let (tag, heard) = match Received::read(&came) {
+            Received::AsItCame(tag, frames) => (tag, frames.iter().map(|frame| frame.to_vec()).collect()),
+            Received::Packed(tag, packet, apart) => {
+                (tag, unpack(packet, apart, &mut places).iter().map(|frame| frame.to_vec()).collect())
+            }
         };
+        assert_eq!(tag, 0xabcd);
         (came.len(), heard)
+    }
+
+    #[test]
+    fn what_is_said_aside_is_no_reply() {
+        for aside in [Aside::Deferred, Aside::Late(0), Aside::Late(u64::MAX)] {
+            let context = Context::new(1);
+            let mut queue = context.dealer().unwrap();
+            queue.bind("inproc://aside").unwrap();
+            let worker = context.dealer().unwrap();
+            worker.connect_within("inproc://aside");
+            aside.send(&worker);
+            let mut frame = Frame::new();
+            queue.receive_waiting(&mut frame);
+            assert_eq!(Aside::read(&frame), Some(aside));
+            // The same bytes as the first frame of an envelope.
+            worker.send_bytes(&frame, true);
+            worker.send_bytes(b"", true);
+            worker.send_bytes(&[1], false);
+            queue.receive_waiting(&mut frame);
+            assert_eq!(Aside::read(&frame), None);
+        }
+        assert_eq!(Aside::read(&Frame::from(&[1][..])), None);
+        assert_eq!(Aside::read(&Frame::from(&[0][..])), None);
     }
 
     #[test]
@@ -122,8 +219,8 @@ mod tests {
             (vec![b"", b"\x04", b"table", key], 1),
             (vec![b"\x02", b"table", key, value], 2),
             (vec![b"\x02", b"table", key, value, &[0; 8]], 3),
-            (vec![&[1; 32]], 1),
-            (vec![&[1; 33]], 2),
+            (vec![&[1; 30]], 1),
+            (vec![&[1; 31]], 2),
             (vec![long; 8], 9),
             (vec![&b"x"[..]; 8], 1),
             (vec![&b"x"[..]; 9], 10),

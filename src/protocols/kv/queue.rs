@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::account::{Account, Answered, Bounds, Connection, Fate, Id, Parcel, Place, Taken};
-use super::packet::Packer;
+use super::packet::{Aside, Packer};
 use super::report::QueueTally;
 use crate::clock::{Clock, Now};
 use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST, QUEUE_BURST_FRAMES};
@@ -158,7 +158,7 @@ impl Queue {
         self.parts.tally.requests.add(1);
         match self.account.take(place, parcel) {
             Taken::Forward(worker) => {
-                self.packer.send(backend(&self.parts.backends, worker), self.message.frames());
+                self.packer.send(backend(&self.parts.backends, worker), place.tag(), self.message.frames());
                 self.message.forget();
             }
             Taken::Hold => self.account.hold_request(place, parcel, self.message.take()),
@@ -226,7 +226,7 @@ impl Queue {
     fn go_on(&mut self, place: Place) {
         while let Some((worker, frames)) = self.account.next_request(place) {
             let mut frames: Vec<Frame> = frames.collect();
-            self.packer.send(backend(&self.parts.backends, worker), &mut frames);
+            self.packer.send(backend(&self.parts.backends, worker), place.tag(), &mut frames);
         }
     }
 
@@ -241,7 +241,11 @@ impl Queue {
                 if frames > QUEUE_BURST_FRAMES || !backend(&self.parts.backends, worker).receive(&mut self.frame) {
                     break;
                 }
-                frames += self.return_reply(worker);
+                match Aside::read(&self.frame) {
+                    None => frames += self.return_reply(worker),
+                    Some(Aside::Deferred) => self.account.defer(worker),
+                    Some(Aside::Late(number)) => self.account.is_late(worker, number),
+                }
             }
         }
         self.tell_router();

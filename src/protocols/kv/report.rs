@@ -7,7 +7,7 @@
 //! {"version", "uptime_seconds",
 //!  "commands": {"GET": {"requests", "errors": {"KEY NOT FOUND": n}, "latency_micros": {samples, p50 … max}}, …},
 //!  "not_understood": {reason: n},                                  requests that name no command
-//!  "workers": [{"requests", "busy_share", "core"}],
+//!  "workers": [{"requests", "busy_share", "core", "waiting"}],                waiting: clients, for room in the tables
 //!  "tables": [{"name", "elements", "bytes"}],
 //!  "expiry": {"pending", "expired", "lag_micros": {…}},
 //!  "changes": {"waiting", "writer_waits", "lost_wakeups", "published", "topics"},
@@ -43,6 +43,8 @@ const NANOS_PER_MICRO: u64 = 1_000;
 #[derive(Debug)]
 pub(super) struct WorkerTally {
     pub(super) busy: BusyMeter,
+    /// Clients whose next request waits for room in the tables.
+    pub(super) waiting: Gauge,
     /// The core that it is tied to.
     core: Option<usize>,
     /// For each command, and last for requests that name none.
@@ -60,7 +62,12 @@ struct CommandTally {
 
 impl WorkerTally {
     pub(super) fn new(now: Now, core: Option<usize>) -> Self {
-        Self { busy: BusyMeter::new(now.nanos()), core, commands: std::array::from_fn(|_| CommandTally::default()) }
+        Self {
+            busy: BusyMeter::new(now.nanos()),
+            waiting: Gauge::default(),
+            core,
+            commands: std::array::from_fn(|_| CommandTally::default()),
+        }
     }
 
     /// Counts a request; `None` is one that names no command.
@@ -263,11 +270,17 @@ struct WorkerLine {
     requests: u64,
     busy_share: f64,
     core: Option<usize>,
+    waiting: u64,
 }
 
 impl WorkerLine {
     fn of(worker: &Arc<WorkerTally>, now: Now) -> Self {
-        Self { requests: worker.requests(), busy_share: worker.busy.share(now.nanos()), core: worker.core }
+        Self {
+            requests: worker.requests(),
+            busy_share: worker.busy.share(now.nanos()),
+            core: worker.core,
+            waiting: worker.waiting.get(),
+        }
     }
 }
 

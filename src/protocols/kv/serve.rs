@@ -18,7 +18,7 @@ use super::native::{Kitchen, NativeWorker};
 use super::publish::Publisher;
 use super::queue::{self, Queue, message_bytes_max};
 use super::report::{PublishTally, Report, WorkerTally};
-use super::worker::Worker;
+use super::worker::{Worker, WorkerParts};
 use crate::clock::Clock;
 use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, REPLIES_IN_PIPE};
 use crate::protocols::native::{Acceptor, Listener, Peers};
@@ -123,17 +123,20 @@ fn proxy(
     let workers_stop = Arc::new(AtomicBool::new(false));
     let presence = Presence::new(stopper.bell());
     let (backends, sockets) = pipes(context, settings.worker_cores.len())?;
-    let workers = sockets.into_iter().zip(&report.workers).map(|(socket, tally)| Worker {
-        socket,
-        session: tables.session(),
-        clock,
-        value_max: settings.value_max,
-        stop: Arc::clone(&workers_stop),
-        tally: Arc::clone(tally),
-        report: Arc::clone(report),
-        present: presence.enter(),
-    });
-    let workers = workers.collect();
+    let worker = |(socket, tally): (Socket, &Arc<WorkerTally>)| -> io::Result<Worker> {
+        Ok(Worker::new(WorkerParts {
+            socket,
+            session: tables.session(),
+            clock,
+            value_max: settings.value_max,
+            stop: Arc::clone(&workers_stop),
+            tally: Arc::clone(tally),
+            report: Arc::clone(report),
+            bell: Bell::new()?,
+            present: presence.enter(),
+        }))
+    };
+    let workers = sockets.into_iter().zip(&report.workers).map(worker).collect::<io::Result<_>>()?;
     let tally = report.queues.first().map(Arc::clone).unwrap_or_default();
     let stop = stopper.clone();
     let parts = queue::Parts { router, backends, stopper: stop, workers_stop, workers: presence, clock, tally };
@@ -168,7 +171,7 @@ fn native(settings: &Settings, clock: Clock, tables: &Tables, report: &Arc<Repor
         let peers = Peers::new(stopper.bell(), bounds).map_err(io::Error::from)?;
         let entrance = acceptor.entrance(stopper.bell().clone());
         stoppers.push(stopper.clone());
-        workers.push(NativeWorker { peers, entrance, stopper, kitchen });
+        workers.push(NativeWorker::new(peers, entrance, stopper, kitchen));
     }
     Ok((Frontend::Native { acceptor, workers }, stoppers, endpoints))
 }

@@ -111,6 +111,12 @@ impl Command {
         Self::ALL.get(usize::from(code)).copied()
     }
 
+    /// Whether it may change elements, and so needs the tables to have room for changes.
+    #[must_use]
+    pub const fn may_change_elements(self) -> bool {
+        matches!(self, Self::Update | Self::Delete | Self::CompareAndSwap | Self::CompareAndDelete | Self::UpdateMany)
+    }
+
     /// The name that the specification uses.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -1,52 +1,78 @@
 //! A worker: takes what waits, up to a batch, and answers it under one guard and one reading of the clock.
 //!
 //! ```text
-//! wait for a message ─► take what else is there (bounded) ─► read the clock ─► batch ─► handle, encode, send … ─► wait
-//!                                                               ▲                         │
-//!                                                               └── wait for credits ◄────┘ Busy: the same request again
+//! wait for a message, or for the tables ─► take what else is there (bounded) ─► read the clock ─► batch ─► handle, encode, send … ─► wait
+//!                                                                                                   │ Busy
+//!                                                                        deferred: said to the queue, answered late
 //! ```
 //! The clock is read after the last receive: an older reading could show an element that another worker has already
 //! called expired. The guard is let go whenever the thread waits. Sending never waits: the pipe to the queue has no
 //! bound of its own, and the queue lets only so much of each client come here.
 //!
-//! **Each message that comes is answered by exactly one**, in the same order: the queue knows by that whose it is.
+//! **Each message that comes is answered by exactly one**, in the same order, or deferred in its turn and answered late: the queue
+//! knows by that whose it is. A request is deferred that the tables refuse as busy, and what its client asks after it.
 //!
-//! What is not here: whom a request is from, and which requests come next.
+//! What is not here: whom a request is from, but for a tag, and which requests come next.
+
+mod deferred;
+mod inbox;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::answer::{Desk, Parts, TIMED_ONE_OF};
 use super::handle::{Busy, Context};
-use super::packet::{PACKED_MAX, unpack};
+use super::packet::{PACKED_MAX, Received, unpack};
 use super::report::{Report, WorkerTally};
+use super::wire::Command;
 use crate::clock::Clock;
-use crate::limits::{BATCH_FRAMES_MAX, BATCH_MAX, LOOK_AHEAD};
-use crate::protocols::sockets::{Frame, Present, Socket};
+use crate::limits::LOOK_AHEAD;
+use crate::protocols::sockets::{Bell, Frame, Present, Socket, wait};
 use crate::stats::Sampler;
 use crate::tables::{Batch, Session};
-
-/// Frames for which an inbox keeps its memory.
-const INBOX_KEEPS: usize = 512;
-/// Bytes that a frame of an inbox may keep.
-const FRAME_KEEPS: usize = 2048;
+use deferred::Deferred;
+use inbox::Inbox;
 
 /// A worker, ready to run.
 pub struct Worker {
+    socket: Socket,
+    session: Session,
+    clock: Clock,
+    value_max: usize,
+    tally: Arc<WorkerTally>,
+    report: Arc<Report>,
+    bell: Bell,
+    deferred: Deferred,
+    /// Set by the queue before it sends the last frame.
+    stop: Arc<AtomicBool>,
+    /// The last field, which goes after the socket: the queue keeps the other end of its pipe as long as this is there.
+    #[expect(dead_code, reason = "what counts is when it goes")]
+    present: Present,
+}
+
+/// What a worker is made of.
+pub(super) struct WorkerParts {
+    /// Its end of the pipe to the queue.
     pub(super) socket: Socket,
     pub(super) session: Session,
     pub(super) clock: Clock,
     pub(super) value_max: usize,
-    /// Set by the queue before it sends the last frame.
-    pub(super) stop: Arc<AtomicBool>,
     pub(super) tally: Arc<WorkerTally>,
     pub(super) report: Arc<Report>,
-    /// The last field, which goes after the socket: the queue keeps the other end of its pipe as long as this is there.
-    #[expect(dead_code, reason = "what counts is when it goes")]
+    /// Wakes it when the tables have room again.
+    pub(super) bell: Bell,
+    pub(super) stop: Arc<AtomicBool>,
     pub(super) present: Present,
 }
 
 impl Worker {
+    /// One that has deferred nothing.
+    pub(super) fn new(parts: WorkerParts) -> Self {
+        let WorkerParts { socket, mut session, clock, value_max, tally, report, bell, stop, present } = parts;
+        let deferred = Deferred::new(&mut session, &bell);
+        Self { socket, session, clock, value_max, tally, report, bell, deferred, stop, present }
+    }
+
     /// The loop of the thread. Returns when the queue says that nothing more will come.
     pub fn run(mut self) {
         let report = Arc::clone(&self.report);
@@ -55,11 +81,11 @@ impl Worker {
         let mut inbox = Inbox::new();
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         loop {
-            inbox.fill(&self.socket);
+            self.receive(&mut inbox);
             if self.is_told() {
                 return;
             }
-            self.answer_all(&inbox, &context, &mut sampler);
+            self.answer_all(&mut inbox, &context, &mut sampler);
             inbox.clear();
         }
     }
@@ -71,26 +97,30 @@ impl Worker {
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Answers each message of the inbox, in as many batches as it takes.
-    fn answer_all(&mut self, inbox: &Inbox, context: &Context<'_>, sampler: &mut Sampler) {
-        let mut next = 0;
-        loop {
-            let now = self.clock.now();
-            self.tally.busy.begin(now.nanos());
-            let mut batch = self.session.batch(now);
-            let desk = Desk { clock: self.clock, value_max: self.value_max, tally: &self.tally, context };
-            let post = Post { desk, socket: &self.socket };
-            next = post.answer_from(next, inbox, &mut batch, sampler);
-            drop(batch);
-            self.tally.busy.end(self.clock.now().nanos());
-            if next == inbox.len() {
-                return;
-            }
-            self.session.wait();
-            if self.is_told() {
-                return;
-            }
+    /// Waits for messages, or until the tables may have room for what was deferred, and takes what is there.
+    fn receive(&mut self, inbox: &mut Inbox) {
+        match self.deferred.patience(&mut self.session) {
+            None => inbox.wait(&self.socket),
+            Some(patience) => wait(&[&self.socket], &self.bell, Some(patience)),
         }
+        inbox.fill(&self.socket);
+    }
+
+    /// Answers what was deferred and can be answered now, and each message of the inbox.
+    fn answer_all(&mut self, inbox: &mut Inbox, context: &Context<'_>, sampler: &mut Sampler) {
+        let Self { socket, session, clock, value_max, tally, deferred, .. } = self;
+        let now = clock.now();
+        tally.busy.begin(now.nanos());
+        deferred.begin(session);
+        let mut batch = session.batch(now);
+        let desk = Desk { clock: *clock, value_max: *value_max, tally, context };
+        let mut post = Post { desk, socket, deferred };
+        post.answer_deferred(&mut batch, sampler);
+        post.answer_inbox(inbox, &mut batch, sampler);
+        drop(batch);
+        deferred.take(inbox);
+        tally.waiting.set(deferred.clients() as u64);
+        tally.busy.end(clock.now().nanos());
     }
 }
 
@@ -98,32 +128,19 @@ impl Worker {
 struct Post<'w> {
     desk: Desk<'w>,
     socket: &'w Socket,
+    deferred: &'w mut Deferred,
 }
 
 impl Post<'_> {
-    /// Answers the messages from this one on. Which comes next: the one after the last, or the one that is [`Busy`].
-    fn answer_from(&self, first: usize, inbox: &Inbox, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
-        let mut next = first;
-        while next < inbox.len() {
-            let count = LOOK_AHEAD.min(inbox.len() - next);
-            let answered = self.answer_some(next, count, inbox, batch, sampler);
-            next += answered;
-            if answered < count {
-                break;
-            }
+    /// Answers the messages of the inbox, or defers them.
+    fn answer_inbox(&mut self, inbox: &Inbox, batch: &mut Batch<'_>, sampler: &mut Sampler) {
+        for first in (0..inbox.len()).step_by(LOOK_AHEAD) {
+            self.answer_some(first, LOOK_AHEAD.min(inbox.len() - first), inbox, batch, sampler);
         }
-        next
     }
 
-    /// Decodes so many messages, has their elements fetched together, and answers them. How many were answered.
-    fn answer_some(
-        &self,
-        first: usize,
-        count: usize,
-        inbox: &Inbox,
-        batch: &mut Batch<'_>,
-        sampler: &mut Sampler,
-    ) -> usize {
+    /// Decodes so many messages, has their elements fetched together, and answers or defers each of them.
+    fn answer_some(&mut self, first: usize, count: usize, inbox: &Inbox, batch: &mut Batch<'_>, sampler: &mut Sampler) {
         let mut places = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
         let mut letters: [Option<Letter<'_>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
         for ((letter, places), number) in letters.iter_mut().zip(&mut places).zip(first..first + count) {
@@ -131,108 +148,65 @@ impl Post<'_> {
         }
         let letters = || letters.iter().flatten();
         batch.foresee(letters().filter_map(Letter::element));
-        let mut sink = |bytes: &[u8], more| self.socket.send_bytes(bytes, more);
-        for (answered, letter) in letters().enumerate() {
-            let done = match letter {
-                Letter::Packed(parts) => self.desk.answer(parts, batch, sampler, &mut sink),
-                Letter::AsItCame(parts) => self.desk.answer(parts, batch, sampler, &mut sink),
-            };
-            if done == Err(Busy) {
-                return answered;
+        let socket = self.socket;
+        for (letter, number) in letters().zip(first..) {
+            let waits = self.deferred.holds_up(letter);
+            let mut sink = |bytes: &[u8], more| socket.send_bytes(bytes, more);
+            if waits || letter.answer(&self.desk, batch, sampler, &mut sink) == Err(Busy) {
+                self.deferred.defer(letter, number, socket);
             }
         }
-        count
     }
 }
 
 /// A message that has been read, from the frames that the queue sent it in.
-enum Letter<'i> {
+struct Letter<'i> {
+    /// Of the client that it is from.
+    tag: u16,
+    text: Text<'i>,
+}
+
+enum Text<'i> {
     Packed(Parts<'i, &'i [u8]>),
     AsItCame(Parts<'i, Frame>),
 }
 
 impl<'i> Letter<'i> {
+    #[inline]
     fn read(message: &'i [Frame], places: &'i mut [&'i [u8]; PACKED_MAX], value_max: usize) -> Self {
-        let (first, rest) = message.split_first().expect("a message has a frame");
-        if first.is_empty() {
-            return Self::AsItCame(Parts::read(rest, value_max));
+        match Received::read(message) {
+            Received::AsItCame(tag, frames) => Self { tag, text: Text::AsItCame(Parts::read(frames, value_max)) },
+            Received::Packed(tag, packet, apart) => {
+                Self { tag, text: Text::Packed(Parts::read(unpack(packet, apart, places), value_max)) }
+            }
         }
-        Self::Packed(Parts::read(unpack(first, rest, places), value_max))
     }
 
     fn element(&self) -> Option<(&'i [u8], &'i [u8])> {
-        match self {
-            Self::Packed(parts) => parts.element(),
-            Self::AsItCame(parts) => parts.element(),
-        }
-    }
-}
-
-/// The messages of a batch, one behind the other.
-struct Inbox {
-    /// Frames to receive into. The first ones, up to the last end, hold the messages.
-    frames: Vec<Frame>,
-    /// Where each message ends in `frames`.
-    ends: Vec<usize>,
-}
-
-impl Inbox {
-    fn new() -> Self {
-        Self { frames: Vec::with_capacity(INBOX_KEEPS), ends: Vec::with_capacity(BATCH_MAX) }
-    }
-
-    fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    fn frames_used(&self) -> usize {
-        self.ends.last().copied().unwrap_or(0)
-    }
-
-    fn message(&self, number: usize) -> &[Frame] {
-        let start = number.checked_sub(1).and_then(|before| self.ends.get(before));
-        let end = self.ends.get(number);
-        end.and_then(|&end| self.frames.get(start.copied().unwrap_or(0)..end)).expect("the number is below the length")
-    }
-
-    /// Waits for a message and takes what else is there.
-    fn fill(&mut self, socket: &Socket) {
-        socket.receive_waiting(self.place(0));
-        self.take_rest(socket);
-        while self.len() < BATCH_MAX && self.frames_used() < BATCH_FRAMES_MAX {
-            let next = self.frames_used();
-            if !socket.receive(self.place(next)) {
-                break;
-            }
-            self.take_rest(socket);
+        match &self.text {
+            Text::Packed(parts) => parts.element(),
+            Text::AsItCame(parts) => parts.element(),
         }
     }
 
-    /// Takes the rest of the message of which the first frame has been received into the next place.
-    fn take_rest(&mut self, socket: &Socket) {
-        let mut last = self.frames_used();
-        while self.place(last).more() {
-            last += 1;
-            socket.receive_rest(self.place(last));
+    fn command(&self) -> Option<Command> {
+        match &self.text {
+            Text::Packed(parts) => parts.command(),
+            Text::AsItCame(parts) => parts.command(),
         }
-        self.ends.push(last + 1);
     }
 
-    /// The frame at this place, at most one behind those that there are.
-    fn place(&mut self, number: usize) -> &mut Frame {
-        if number == self.frames.len() {
-            self.frames.push(Frame::new());
+    #[inline]
+    fn answer(
+        &self,
+        desk: &Desk<'_>,
+        batch: &mut Batch<'_>,
+        sampler: &mut Sampler,
+        sink: impl FnMut(&[u8], bool),
+    ) -> Result<(), Busy> {
+        match &self.text {
+            Text::Packed(parts) => desk.answer(parts, batch, sampler, sink),
+            Text::AsItCame(parts) => desk.answer(parts, batch, sampler, sink),
         }
-        self.frames.get_mut(number).expect("places are taken one after the other")
-    }
-
-    /// Makes room for the next batch. A worker that waits keeps nothing large of its last one.
-    fn clear(&mut self) {
-        self.frames.truncate(INBOX_KEEPS);
-        self.frames.shrink_to(INBOX_KEEPS);
-        for frame in self.frames.iter_mut().filter(|frame| frame.len() > FRAME_KEEPS) {
-            *frame = Frame::new();
-        }
-        self.ends.clear();
     }
 }

@@ -34,4 +34,4 @@ mod tests;
 pub use acceptor::{Acceptor, Entrance};
 pub use listen::Listener;
 pub use outbox::Outbox;
-pub use peers::{Gone, PeerId, Peers};
+pub use peers::{Gone, PeerId, Peers, Taken};

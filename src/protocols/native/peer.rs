@@ -45,6 +45,13 @@ impl From<Errno> for End {
     }
 }
 
+/// Messages that have been cut and not taken, with the bytes that they lie in.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) messages: Messages,
+    pub(super) bytes: Vec<u8>,
+}
+
 /// A connection, and what whoever serves keeps for it.
 #[derive(Debug)]
 pub(super) struct Peer<S> {
@@ -52,12 +59,20 @@ pub(super) struct Peer<S> {
     stage: Stage,
     inbox: Inbox,
     cutter: Cutter,
+    /// What is taken before anything else is received.
+    pub(super) held: Option<Box<Held>>,
+    /// What is held waits for whoever serves.
+    pub(super) parked: bool,
+    /// What follows the messages that are held is a fault.
+    pub(super) faulty: bool,
     pub(super) outbox: Outbox,
     pub(super) state: S,
     /// Tells it from others that have or had its place.
     pub(super) generation: u32,
     /// What the system has been asked to tell of.
     pub(super) interest: EventFlags,
+    /// The system has been asked at all.
+    pub(super) registered: bool,
     /// No more is received until it has read.
     paused: bool,
     /// It takes nothing any more. What it has sent before is still received.
@@ -82,10 +97,14 @@ impl<S> Peer<S> {
             stage: Stage::Shaking(handshake),
             inbox: Inbox::default(),
             cutter: Cutter::default(),
+            held: None,
+            parked: false,
+            faulty: false,
             outbox,
             state,
             generation,
             interest: EventFlags::IN,
+            registered: true,
             paused: false,
             broken: false,
             touched: false,
@@ -113,7 +132,7 @@ impl<S> Peer<S> {
 
     /// What it takes in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.inbox.capacity() + self.outbox.capacity()
+        self.inbox.capacity() + self.outbox.capacity() + self.held.as_ref().map_or(0, |held| held.bytes.capacity())
     }
 
     /// Receives what is there, if any is expected, and cuts it into at most `most` messages. What is left is to be kept with
@@ -171,6 +190,18 @@ impl<S> Peer<S> {
         (self.inbox.unused(shared), &mut self.state, &mut self.outbox)
     }
 
+    /// Holds these messages but for the first `taken`.
+    pub(super) fn hold(&mut self, taken: usize, messages: &Messages, bytes: &[u8]) {
+        let (messages, bytes) = messages.rest(taken, bytes);
+        self.held = (!messages.is_empty()).then(|| Box::new(Held { messages, bytes }));
+    }
+
+    /// The same of messages that have just been cut. To be called before [`Peer::keep`].
+    pub(super) fn hold_of_shared(&mut self, taken: usize, messages: &Messages, shared: &[u8]) {
+        let (messages, bytes) = messages.rest(taken, self.inbox.unused(shared));
+        self.held = (!messages.is_empty()).then(|| Box::new(Held { messages, bytes }));
+    }
+
     /// Keeps what was left. Whether anything is in the inbox that was not looked at.
     pub(super) fn keep(&mut self, left: &Left, shared: &[u8]) -> bool {
         let more = left.rest < self.inbox.unused(shared).len();
@@ -178,9 +209,9 @@ impl<S> Peer<S> {
         more
     }
 
-    /// Whether anything is in the inbox.
+    /// Whether anything was received that was not taken.
     pub(super) fn holds_input(&self) -> bool {
-        !self.inbox.is_empty()
+        self.held.is_some() || !self.inbox.is_empty()
     }
 
     /// Has the system take what it takes of the outbox, and closes our end of a connection that is parting. True: the outbox was
@@ -204,7 +235,12 @@ impl<S> Peer<S> {
 
     /// What the system is to tell of.
     pub(super) fn wanted(&self) -> EventFlags {
-        let reading = if self.paused { EventFlags::RDHUP } else { EventFlags::IN };
+        let reading = match (self.parked, self.paused) {
+            // What it has asked before is done, also if it leaves meanwhile.
+            (true, _) => EventFlags::empty(),
+            (false, true) => EventFlags::RDHUP,
+            (false, false) => EventFlags::IN,
+        };
         if self.outbox.is_empty() { reading } else { reading | EventFlags::OUT }
     }
 
@@ -216,7 +252,7 @@ impl<S> Peer<S> {
 
     /// Whether it has never asked anything, or nothing is on its way to it or from it.
     pub(super) fn is_settled(&self) -> bool {
-        let is_empty = self.outbox.is_empty() && self.inbox.is_empty();
+        let is_empty = self.outbox.is_empty() && !self.holds_input();
         matches!(self.stage, Stage::Shaking(_)) || (is_empty && is_settled(&self.descriptor))
     }
 
@@ -224,7 +260,7 @@ impl<S> Peer<S> {
     pub(super) fn part(&mut self) {
         if !self.is_parting() {
             self.stage = Stage::Parting(false);
-            self.paused = false;
+            (self.paused, self.parked, self.held) = (false, false, None);
         }
     }
 }

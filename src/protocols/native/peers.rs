@@ -7,6 +7,8 @@
 //! The system tells of a descriptor as long as there is something to do, so nothing is forgotten if a turn is not taken; what
 //! was received and not taken is in a list of its own.
 
+mod turns;
+
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -19,11 +21,12 @@ use slab::Slab;
 use super::gate::{BELL, Gate, LISTENERS, wait};
 use super::listen::Listener;
 use super::outbox::Outbox;
-use super::peer::{End, Peer};
+use super::peer::Peer;
 use crate::clock::Now;
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, READY_EVENTS, RECEIVE_BYTES};
 use crate::protocols::sockets::Bell;
 use crate::zmtp::{Bounds, Messages};
+pub use turns::Taken;
 
 /// A connection; none is ever called the same, as long as fewer than 4,000 million came since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -216,6 +219,14 @@ impl<S: Default> Peers<S> {
     /// What an event says of a peer.
     fn note(&mut self, id: PeerId, flags: epoll::EventFlags) {
         let Some(peer) = get(&mut self.peers, id) else { return };
+        if peer.parked && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+            // What it has asked is still done, and its end is seen after that.
+            peer.discard();
+            if epoll::delete(&self.epoll, peer.descriptor()).is_ok() {
+                (peer.registered, peer.interest) = (false, epoll::EventFlags::empty());
+            }
+            return;
+        }
         if peer.is_paused()
             && flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
         {
@@ -258,72 +269,6 @@ impl<S: Default> Peers<S> {
             came.len() < room
         });
         came.into_iter().for_each(|descriptor| self.adopt(descriptor, now));
-    }
-
-    // ----------------------------------------------------------------------------------------------------- receiving
-
-    /// One turn of a peer: hands at most so many of its messages to `handle`, with the bytes that they lie in; `most`, at least one,
-    /// may depend on what is kept for the peer. None: nobody has a turn before the next wait.
-    ///
-    /// A peer whose outbox is too full has none.
-    pub fn receive(
-        &mut self,
-        most: impl FnOnce(&S) -> usize,
-        handle: impl FnOnce(PeerId, &mut S, &mut Outbox, &Messages, &[u8]),
-    ) -> Option<()> {
-        let (id, readable) = self.next_turn()?;
-        let Self { peers, bounds, shared, messages, .. } = self;
-        let Some(peer) = get(peers, id).filter(|peer| !peer.is_paused()) else { return Some(()) };
-        let most = most(&peer.state).max(1);
-        let left = peer.take(readable, (bounds, most), shared, messages);
-        if !messages.is_empty() {
-            let (bytes, state, outbox) = peer.parts(shared);
-            handle(id, state, outbox, messages, bytes);
-        }
-        match left {
-            Ok(left) => {
-                let unseen = peer.keep(&left, shared);
-                let answered = !peer.outbox.is_empty();
-                if unseen && messages.len() == most {
-                    self.queue(id);
-                }
-                if answered {
-                    self.touch(id);
-                }
-                self.settle(id);
-            }
-            Err(End::Gone) => self.forget(id),
-            Err(End::Fault(fault)) => {
-                tracing::debug!("a connection ends: {fault}");
-                self.part(id);
-            }
-        }
-        Some(())
-    }
-
-    fn next_turn(&mut self) -> Option<(PeerId, bool)> {
-        if self.backlog_turns > 0 {
-            self.backlog_turns -= 1;
-            let id = self.backlog.pop_front()?;
-            if let Some(peer) = get(&mut self.peers, id) {
-                peer.queued = false;
-            }
-            return Some((id, false));
-        }
-        while let Some(id) = self.turns.pop_front() {
-            // What was received before comes first, also before an end.
-            if get(&mut self.peers, id).is_some_and(|peer| !peer.queued) {
-                return Some((id, true));
-            }
-        }
-        None
-    }
-
-    fn queue(&mut self, id: PeerId) {
-        if let Some(peer) = get(&mut self.peers, id).filter(|peer| !peer.queued) {
-            peer.queued = true;
-            self.backlog.push_back(id);
-        }
     }
 
     // ------------------------------------------------------------------------------------------------------- sending
@@ -378,7 +323,12 @@ impl<S: Default> Peers<S> {
         let wanted = peer.wanted();
         if wanted != peer.interest && !peer.touched {
             peer.interest = wanted;
-            if epoll::modify(&self.epoll, peer.descriptor(), id.data(), wanted).is_err() {
+            let asked = if std::mem::replace(&mut peer.registered, true) {
+                epoll::modify(&self.epoll, peer.descriptor(), id.data(), wanted)
+            } else {
+                epoll::add(&self.epoll, peer.descriptor(), id.data(), wanted)
+            };
+            if asked.is_err() {
                 self.forget(id);
             }
         }
@@ -451,7 +401,7 @@ impl<S: Default> Peers<S> {
         self.deaf = true;
     }
 
-    /// Whether something was received that was not taken.
+    /// Whether something was received that was not taken, but for what is parked.
     #[must_use]
     pub fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use super::{Gone, Listener, PeerId, Peers};
+use super::{Gone, Listener, PeerId, Peers, Taken};
 use crate::clock::Now;
 use crate::limits::{HANDSHAKE_TIMEOUT, OUTBOX_BYTES_MAX};
 use crate::protocols::sockets::{Bell, BindError};
@@ -55,9 +55,10 @@ impl Echo {
                 let last = message.frames().len() - 1;
                 message.frames().enumerate().for_each(|(number, frame)| outbox.push(frame, number < last));
             }
+            Taken::All
         };
         let mut echo = echo;
-        while self.peers.receive(|_| 4, &mut echo).is_some() {}
+        while self.peers.receive(4, &mut echo).is_some() {}
         self.peers.flush();
         while self.peers.drained().is_some() {}
         while let Some(gone) = self.peers.gone() {

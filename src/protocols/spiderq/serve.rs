@@ -23,7 +23,7 @@ use crate::limits::{
     ASK_BURST, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, HELD_BYTES_MAX, LINGER,
     TASK_FRAME_BYTES_MAX,
 };
-use crate::protocols::native::{Listener, PeerId, Peers};
+use crate::protocols::native::{Listener, PeerId, Peers, Taken};
 use crate::protocols::sockets::{Bell, ServeError, Stopper, wait};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Face, QueueId, Tasks};
@@ -180,7 +180,7 @@ impl Front {
         }
         while !self.peers.is_empty() && clock.now() < end {
             self.peers.wait(Some(RETRY), || clock.now());
-            while self.peers.receive(|_| 1, |_, _, _, _, _| {}).is_some() {}
+            while self.peers.receive(1, |_, _, _, _, _| Taken::All).is_some() {}
         }
         Ok(())
     }
@@ -224,13 +224,11 @@ impl Front {
         let Self { peers, desk, .. } = self;
         while desk.has_room() {
             let mut refused = None;
-            let turn = peers.receive(
-                |_| ASK_BURST,
-                |peer, seat, _, messages, bytes| {
-                    let all_taken = messages.iter(bytes).all(|message| desk.take(peer, seat, &message));
-                    refused = (!all_taken).then_some(peer);
-                },
-            );
+            let turn = peers.receive(ASK_BURST, |peer, seat, _, messages, bytes| {
+                let all_taken = messages.iter(bytes).all(|message| desk.take(peer, seat, &message));
+                refused = (!all_taken).then_some(peer);
+                Taken::All
+            });
             if turn.is_none() {
                 break;
             }

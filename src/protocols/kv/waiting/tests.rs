@@ -1,0 +1,122 @@
+//! The line before tables whose publisher and reaper are run by hand, so that each state is looked at while it lasts.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+use super::*;
+use crate::clock::Now;
+use crate::protocols::sockets::wait;
+use crate::tables::{Backstage, Changes, Reaper, Refusal, Settings, Tables};
+
+const NOW: Now = Now::from_millis(1);
+const CHANGES: usize = 16;
+const UPDATE: Option<Command> = Some(Command::Update);
+const CREATE: Option<Command> = Some(Command::CreateTable);
+
+struct Stage {
+    _tables: Tables,
+    changes: Changes,
+    /// Not run: it holds the tables that are to be taken down.
+    _reaper: Reaper,
+    session: Session,
+    bell: Bell,
+    line: Line<u8>,
+}
+
+impl Stage {
+    /// Tables that have no room for changes, and nobody in line.
+    fn new() -> Self {
+        let (tables, Backstage { changes, reaper, .. }) = Tables::new(Settings {
+            expected_keys: 0,
+            memory_max: 1 << 30,
+            tables_max: 100,
+            changes_per_writer: CHANGES,
+            version_base: 0,
+        });
+        let mut session = tables.session();
+        let bell = Bell::new().unwrap();
+        let line = Line::new(&mut session, &bell);
+        session.batch(NOW).create_table(b"t", b"t").unwrap();
+        let mut stage = Self { _tables: tables, changes, _reaper: reaper, session, bell, line };
+        while stage.update() {}
+        stage
+    }
+
+    /// Whether the tables take a change.
+    fn update(&mut self) -> bool {
+        let updated = self.session.batch(NOW).update(b"t", b"k", b"", None);
+        assert!(matches!(updated, Ok(()) | Err(Refusal::Busy)));
+        updated.is_ok()
+    }
+
+    fn begin(&mut self) {
+        self.line.begin(&mut self.session);
+    }
+
+    fn patience(&mut self) -> Option<Duration> {
+        self.line.patience(&mut self.session)
+    }
+
+    /// Announces all changes; whether that has rung the bell.
+    fn announce(&mut self) -> bool {
+        self.changes.drain(1_000, &mut |_, _, _| {});
+        let rung = rustix::event::poll(
+            &mut [rustix::event::PollFd::new(&self.bell, rustix::event::PollFlags::IN)],
+            Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }),
+        );
+        wait(&[], &self.bell, Some(Duration::ZERO));
+        rung == Ok(1)
+    }
+}
+
+#[test]
+fn those_that_wait_are_called_and_tried_in_their_order() {
+    let mut stage = Stage::new();
+    assert_eq!(stage.patience(), None);
+    (1..=3).for_each(|client| stage.line.join(client, UPDATE));
+    assert_eq!((stage.line.len(), stage.patience()), (3, Some(RECHECK)));
+    stage.begin();
+    assert_eq!(stage.line.next(), None);
+    assert!(stage.announce(), "who waits is called");
+    stage.begin();
+    assert_eq!(stage.line.next(), Some(1));
+    assert!(stage.update());
+    assert_eq!(stage.line.next(), Some(2));
+    while stage.update() {}
+    stage.line.stay(2, UPDATE);
+    assert_eq!(stage.line.next(), None, "what is out is out for all");
+    stage.line.join(1, UPDATE);
+    assert_eq!(stage.patience(), Some(RECHECK));
+    assert!(stage.announce());
+    stage.begin();
+    assert_eq!(std::iter::from_fn(|| stage.line.next()).collect::<Vec<_>>(), [2, 3, 1]);
+    assert!(stage.line.is_empty());
+}
+
+#[test]
+fn what_may_change_elements_does_not_overtake_what_waits() {
+    let mut stage = Stage::new();
+    let overtakes = |stage: &Stage| -> Vec<Command> {
+        Command::ALL.into_iter().filter(|command| !stage.line.is_ahead_of(Some(*command))).collect()
+    };
+    assert_eq!(overtakes(&stage).len(), Command::COUNT);
+    stage.line.join(1, CREATE);
+    assert_eq!(overtakes(&stage).len(), Command::COUNT, "a table that has to be taken down is in the way of no change");
+    stage.line.join(2, UPDATE);
+    let changes =
+        [Command::Update, Command::Delete, Command::CompareAndSwap, Command::CompareAndDelete, Command::UpdateMany];
+    let others: Vec<Command> = Command::ALL.into_iter().filter(|command| !changes.contains(command)).collect();
+    assert_eq!(overtakes(&stage), others);
+}
+
+/// What a CREATE_TABLE does to the session must not make it forget what changes wait for.
+#[test]
+fn a_table_made_meanwhile_takes_no_wake_up_from_those_that_wait_for_credits() {
+    let mut stage = Stage::new();
+    stage.line.join(1, UPDATE);
+    stage.session.batch(NOW).create_table(b"u", b"u").unwrap();
+    assert_eq!(stage.patience(), Some(RECHECK));
+    stage.session.batch(NOW).create_table(b"v", b"v").unwrap();
+    assert!(stage.announce());
+    stage.begin();
+    assert_eq!(stage.line.next(), Some(1));
+}

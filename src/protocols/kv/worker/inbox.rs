@@ -1,0 +1,95 @@
+//! What a worker has received and not yet answered: the messages of a batch.
+
+use std::ops::Range;
+
+use crate::limits::{BATCH_FRAMES_MAX, BATCH_MAX};
+use crate::protocols::sockets::{Frame, Socket};
+
+/// Frames for which an inbox keeps its memory.
+const INBOX_KEEPS: usize = 512;
+/// Bytes that a frame of an inbox may keep.
+const FRAME_KEEPS: usize = 2048;
+
+/// The messages of a batch, one behind the other.
+pub(super) struct Inbox {
+    /// Frames to receive into. The first ones, up to the last end, hold the messages.
+    frames: Vec<Frame>,
+    /// Where each message ends in `frames`.
+    ends: Vec<usize>,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Self {
+        Self { frames: Vec::with_capacity(INBOX_KEEPS), ends: Vec::with_capacity(BATCH_MAX) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn frames_used(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    fn range(&self, number: usize) -> Range<usize> {
+        let start = number.checked_sub(1).and_then(|before| self.ends.get(before));
+        start.copied().unwrap_or(0)..*self.ends.get(number).expect("the number is below the length")
+    }
+
+    /// The frames of a message.
+    pub(super) fn message(&self, number: usize) -> &[Frame] {
+        self.frames.get(self.range(number)).expect("the number is below the length")
+    }
+
+    /// Waits for a message, and takes it.
+    pub(super) fn wait(&mut self, socket: &Socket) {
+        socket.receive_waiting(self.place(0));
+        self.take_rest(socket);
+    }
+
+    /// Takes what is there, as much as a batch may have.
+    pub(super) fn fill(&mut self, socket: &Socket) {
+        while self.len() < BATCH_MAX && self.frames_used() < BATCH_FRAMES_MAX {
+            let next = self.frames_used();
+            if !socket.receive(self.place(next)) {
+                break;
+            }
+            self.take_rest(socket);
+        }
+    }
+
+    /// Takes the frames of a message out.
+    pub(super) fn take(&mut self, number: usize) -> Vec<Frame> {
+        let range = self.range(number);
+        let frames = self.frames.get_mut(range).expect("the number is below the length");
+        frames.iter_mut().map(std::mem::take).collect()
+    }
+
+    /// Takes the rest of the message of which the first frame has been received into the next place.
+    fn take_rest(&mut self, socket: &Socket) {
+        let mut last = self.frames_used();
+        while self.place(last).more() {
+            last += 1;
+            socket.receive_rest(self.place(last));
+        }
+        self.ends.push(last + 1);
+    }
+
+    /// The frame at this place, at most one behind those that there are.
+    fn place(&mut self, number: usize) -> &mut Frame {
+        if number == self.frames.len() {
+            self.frames.push(Frame::new());
+        }
+        self.frames.get_mut(number).expect("places are taken one after the other")
+    }
+
+    /// Makes room for the next batch. A worker that waits keeps nothing large of its last one.
+    pub(super) fn clear(&mut self) {
+        self.frames.truncate(INBOX_KEEPS);
+        self.frames.shrink_to(INBOX_KEEPS);
+        for frame in self.frames.iter_mut().filter(|frame| frame.len() > FRAME_KEEPS) {
+            *frame = Frame::new();
+        }
+        self.ends.clear();
+    }
+}

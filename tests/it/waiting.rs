@@ -1,0 +1,244 @@
+//! Clients whose changes the tables cannot take yet wait, each by itself; others are served. Over both frontends, with a publisher
+//! and a reaper that are held.
+
+use std::thread;
+
+use spindle::clock::Clock;
+use spindle::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
+use spindle::protocols::sockets::{Context, Stopper};
+use spindle::tables::{Backstage, Settings, Tables};
+
+use crate::chance::Chance;
+use crate::peer::{Frames, Peer};
+
+const OK: &[u8] = &[1];
+const PING: &[&[u8]] = &[&[5]];
+/// Changes that the worker may have on the way.
+const CHANGES: usize = 64;
+
+/// A server without publisher and reaper; those run when [`Held::release`] says so.
+struct Held<'s> {
+    endpoint: String,
+    release: Box<dyn FnOnce() + 's>,
+}
+
+/// Serves with one worker until `test` is over.
+fn serve_held(frontend: FrontendKind, changes_per_writer: usize, test: impl FnOnce(Held<'_>)) {
+    let clock = Clock::start();
+    let (tables, Backstage { changes, expiry, reaper }) = Tables::new(Settings {
+        expected_keys: 0,
+        memory_max: 1 << 30,
+        tables_max: 100,
+        changes_per_writer,
+        version_base: 0,
+    });
+    // Nothing here has a time to live.
+    drop(expiry);
+    let settings = serve::Settings {
+        frontend,
+        endpoints: vec!["tcp://127.0.0.1:*".to_owned()],
+        publish: None,
+        publish_hwm: 1_000,
+        value_max: 1_024,
+        client_bytes_max: 64 << 20,
+        worker_cores: vec![None],
+    };
+    let context = Context::new(1);
+    let Kv { frontend, publisher, stoppers, endpoints, .. } =
+        serve::bind(&context, &settings, clock, (&tables, changes), None).unwrap();
+    thread::scope(|scope| {
+        let mut front = Vec::new();
+        match frontend {
+            Frontend::Proxy { queue, workers } => {
+                front.push(scope.spawn(|| queue.run()));
+                front.extend(workers.into_iter().map(|worker| scope.spawn(|| worker.run())));
+            }
+            Frontend::Native { acceptor, workers } => {
+                front.push(scope.spawn(|| acceptor.run()));
+                front.extend(workers.into_iter().map(|worker| scope.spawn(|| worker.run())));
+            }
+        }
+        let release = Box::new(|| {
+            scope.spawn(|| publisher.run());
+            scope.spawn(move || reaper.run(|| clock.now()));
+        });
+        let ending = Ending { stoppers, tables: &tables };
+        test(Held { endpoint: endpoints[0].clone(), release });
+        ending.stoppers.iter().for_each(Stopper::stop);
+        front.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// Ends the threads, also those of a test that fails.
+struct Ending<'t> {
+    stoppers: Vec<Stopper>,
+    tables: &'t Tables,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.stoppers.iter().for_each(Stopper::stop);
+        self.tables.close();
+    }
+}
+
+fn both(test: impl Fn(FrontendKind)) {
+    [FrontendKind::Proxy, FrontendKind::Native].into_iter().for_each(test);
+}
+
+/// Waits until so many clients wait for the tables.
+fn wait_for_waiting(peer: &Peer, clients: u64) {
+    while peer.stats()["workers"][0]["waiting"] != clients {}
+}
+
+fn assert_no_wake_up_was_lost(peer: &Peer) {
+    assert_eq!(peer.stats()["changes"]["lost_wakeups"], 0);
+}
+
+#[test]
+fn who_reads_goes_on_while_those_who_write_wait_for_the_publisher() {
+    both(|frontend| {
+        serve_held(frontend, CHANGES, |Held { endpoint, release }| {
+            let context = zmq::Context::new();
+            let [reader, writer, other] = [(); 3].map(|()| Peer::connect(&context, &endpoint));
+            assert_eq!(reader.call(&[&[0], b"t"]), [OK]);
+            assert_eq!(reader.call(&[&[2], b"t", b"k", b"v"]), [OK]);
+            for number in 0..200_u8 {
+                writer.ask(&[&[2], b"t", &[number], &[number]]);
+                writer.ask(&[&[4], b"t", &[number]]);
+            }
+            wait_for_waiting(&reader, 1);
+            other.ask(&[&[2], b"t", b"other", b"1"]);
+            other.ask(&[&[4], b"t", b"other"]);
+            wait_for_waiting(&reader, 2);
+            for _ in 0..1_000 {
+                assert_eq!(reader.call(&[&[4], b"t", b"k"]), [OK, b"v"]);
+            }
+            // What comes after a request that waits is asked of the same client, and waits with it.
+            other.ask(PING);
+            assert_eq!(reader.call(PING), [OK]);
+            assert_eq!(other.answer_within(std::time::Duration::ZERO), None);
+            release();
+            for number in 0..200_u8 {
+                assert_eq!(writer.answer(), [OK]);
+                assert_eq!(writer.answer(), [OK, &[number]]);
+            }
+            assert_eq!(other.answer(), [OK]);
+            assert_eq!(other.answer(), [OK, b"1"]);
+            assert_eq!(other.answer(), [OK]);
+            wait_for_waiting(&reader, 0);
+            assert_no_wake_up_was_lost(&reader);
+        });
+    });
+}
+
+#[test]
+fn what_a_client_asked_before_it_left_is_done_after_it_has_waited() {
+    both(|frontend| {
+        serve_held(frontend, CHANGES, |Held { endpoint, release }| {
+            let context = zmq::Context::new();
+            let reader = Peer::connect(&context, &endpoint);
+            assert_eq!(reader.call(&[&[0], b"t"]), [OK]);
+            let writer_context = zmq::Context::new();
+            let writer = Peer::connect_with(&writer_context, &endpoint, |socket| socket.set_linger(-1).unwrap());
+            for number in 0..100_u8 {
+                writer.ask(&[&[2], b"t", &[number], &[number]]);
+            }
+            wait_for_waiting(&reader, 1);
+            // The end of a context waits until its connections are closed.
+            drop((writer, writer_context));
+            for _ in 0..100 {
+                assert_eq!(reader.call(PING), [OK]);
+            }
+            release();
+            wait_for_waiting(&reader, 0);
+            assert_eq!(reader.call(&[&[4], b"t", &[99]]), [OK, &[99]]);
+        });
+    });
+}
+
+/// Tables of one name that may be on their way down.
+const CLOSING: usize = 64;
+
+#[test]
+fn who_waits_for_a_table_to_be_taken_down_waits_alone() {
+    both(|frontend| {
+        serve_held(frontend, 1 << 16, |Held { endpoint, release }| {
+            let context = zmq::Context::new();
+            let [waiting, other] = [(); 2].map(|()| Peer::connect(&context, &endpoint));
+            for _ in 0..CLOSING {
+                assert_eq!(waiting.call(&[&[0], b"t"]), [OK]);
+                assert_eq!(waiting.call(&[&[1], b"t"]), [OK]);
+            }
+            waiting.ask(&[&[0], b"t"]);
+            waiting.ask(&[&[2], b"t", b"k", b"v"]);
+            wait_for_waiting(&other, 1);
+            assert_eq!(other.call(&[&[0], b"u"]), [OK]);
+            assert_eq!(other.call(&[&[2], b"u", b"k", b"v"]), [OK], "changes go on");
+            assert_eq!(other.call(&[&[4], b"t", b"k"]), [&[0], &b"TABLE NOT FOUND"[..]]);
+            release();
+            assert_eq!(waiting.answer(), [OK]);
+            assert_eq!(waiting.answer(), [OK]);
+            assert_eq!(other.call(&[&[4], b"t", b"k"]), [OK, b"v"]);
+            assert_no_wake_up_was_lost(&other);
+        });
+    });
+}
+
+/// A client of a storm: what it has asked, and is to be answered.
+struct Stormy {
+    peer: Peer,
+    key: u8,
+    value: Vec<u8>,
+    expected: Vec<Frames>,
+}
+
+impl Stormy {
+    /// Asks for something about its key, without waiting for the answer.
+    fn ask(&mut self, chance: &mut Chance, number: u32) {
+        let value = number.to_be_bytes();
+        let pair: [&[u8]; 2] = [&[self.key], &value];
+        match chance.below(3) {
+            0 => self.peer.ask(&[&[2], b"t", pair[0], pair[1]]),
+            1 => self.peer.ask(&[&[&[11], &b"t"[..], b""], &pair.repeat(20)[..]].concat()),
+            _ => {
+                self.expected.push(vec![OK.to_vec(), self.value.clone()]);
+                return self.peer.ask(&[&[4], b"t", &[self.key]]);
+            }
+        }
+        self.value = value.to_vec();
+        self.expected.push(vec![OK.to_vec()]);
+    }
+}
+
+#[test]
+fn in_a_storm_of_waiting_everybody_is_answered_in_order_and_no_wake_up_is_lost() {
+    both(|frontend| {
+        serve_held(frontend, CHANGES, |Held { endpoint, release }| {
+            let context = zmq::Context::new();
+            let control = Peer::connect(&context, &endpoint);
+            assert_eq!(control.call(&[&[0], b"t"]), [OK]);
+            release();
+            let mut chance = Chance::new(13);
+            let stormy = |key| {
+                let peer = Peer::connect(&context, &endpoint);
+                assert_eq!(peer.call(&[&[2], b"t", &[key], b""]), [OK]);
+                Stormy { peer, key, value: Vec::new(), expected: Vec::new() }
+            };
+            let mut clients: Vec<Stormy> = (0..16).map(stormy).collect();
+            for round in 0..40 {
+                for number in 0..50 {
+                    clients.iter_mut().for_each(|client| client.ask(&mut chance, round * 100 + number));
+                }
+                for client in &mut clients {
+                    for (number, expected) in client.expected.drain(..).enumerate() {
+                        assert_eq!(client.peer.answer(), expected, "{frontend:?}, round {round}, answer {number}");
+                    }
+                }
+            }
+            let stats = control.stats();
+            assert!(stats["changes"]["writer_waits"].as_u64().unwrap() > 100, "{stats}");
+            assert_no_wake_up_was_lost(&control);
+        });
+    });
+}
