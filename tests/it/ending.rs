@@ -4,8 +4,12 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use spindle::protocols::kv::serve::FrontendKind;
+use spindle::clock::Clock;
+use spindle::limits::LINGER;
+use spindle::protocols::kv::serve::{Frontend, FrontendKind, Settings, bind};
+use spindle::protocols::sockets::Context;
 use spindle::server::{self, Config, Pin};
+use spindle::tables::{self, Tables};
 
 use crate::harness::Server;
 use crate::peer::Peer;
@@ -162,4 +166,77 @@ fn a_server_that_cannot_start_leaves_nothing_running() {
         let error = server::start(Config { publish: taken.clone(), ..config() }).err().unwrap();
         assert!(error.to_string().contains(taken.as_deref().unwrap()), "{error}");
     }
+}
+
+/// What runs between clients and tables, for these workers, with tables that take few changes at a time.
+fn parts(context: &Context, workers: usize) -> (spindle::protocols::kv::serve::Kv, Tables) {
+    let settings = tables::Settings {
+        expected_keys: 0,
+        memory_max: 1 << 30,
+        tables_max: 4,
+        changes_per_writer: CHANGES,
+        version_base: 0,
+    };
+    let (tables, backstage) = Tables::new(settings);
+    let settings = Settings {
+        frontend: FrontendKind::Proxy,
+        endpoints: vec!["tcp://127.0.0.1:*".to_owned()],
+        publish: None,
+        publish_hwm: 1,
+        value_max: 1_024,
+        client_bytes_max: 1 << 20,
+        worker_cores: vec![None; workers],
+    };
+    let kv = bind(context, &settings, Clock::start(), (&tables, backstage.changes), None).unwrap();
+    (kv, tables)
+}
+
+/// Changes that a writer may have on the way.
+const CHANGES: usize = 64;
+
+#[test]
+fn answers_that_are_late_at_the_end_are_let_go() {
+    let context = Context::new(1);
+    let (kv, tables) = parts(&context, 1);
+    let Frontend::Proxy { queue, mut workers } = kv.frontend else { unreachable!("it was asked for") };
+    let worker = workers.pop().unwrap();
+    std::thread::scope(|scope| {
+        let (sender, ended) = std::sync::mpsc::channel();
+        let queue = scope.spawn(move || {
+            queue.run();
+            // Nobody may listen any more.
+            let _late = sender.send(());
+        });
+        let worker = scope.spawn(move || worker.run());
+        let peers = zmq::Context::new();
+        let peer = Peer::connect(&peers, &kv.endpoints[0]);
+        assert_eq!(peer.call(&[&[0], b"t"]), [[1]]);
+        for number in 0..10 * CHANGES {
+            peer.ask(&[&[2], b"t", &number.to_be_bytes(), b"value"]);
+        }
+        // Without a publisher the worker waits soon, with answers that it has still to give.
+        assert_eq!(peer.answer(), [[1]]);
+        kv.stoppers.iter().for_each(spindle::protocols::sockets::Stopper::stop);
+        // The queue gives the answers up after a time. Whether it ends then, or waits for its worker, is its own affair.
+        let _ended = ended.recv_timeout(2 * LINGER);
+        // Now the worker has room for its changes, if it is still there: its late answers find a pipe, or are not sent.
+        tables.close();
+        let publisher = scope.spawn(|| kv.publisher.run());
+        for thread in [worker, queue, publisher] {
+            thread.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_queue_whose_workers_never_ran_ends() {
+    let context = Context::new(1);
+    let (kv, _tables) = parts(&context, 3);
+    let Frontend::Proxy { queue, workers } = kv.frontend else { unreachable!("it was asked for") };
+    kv.stoppers.iter().for_each(spindle::protocols::sockets::Stopper::stop);
+    std::thread::scope(|scope| {
+        let queue = scope.spawn(move || queue.run());
+        drop(workers);
+        queue.join().unwrap();
+    });
 }

@@ -3,7 +3,7 @@
 //! At each endpoint there is a peer that never says anything, one that stops in the middle of its greeting, one that asks and never reads,
 //! one that sends a byte now and then, and one that sends as fast as it can.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::thread::JoinHandle;
@@ -137,6 +137,41 @@ fn the_proxy_and_the_publisher() {
 #[test]
 fn the_native_frontend_and_the_publisher() {
     tables("native");
+}
+
+#[test]
+fn who_has_asked_nothing_hears_nothing_of_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let any = "tcp://127.0.0.1:*";
+    let flags = ["--kv", any, "--publish", "off", "--tasks", any, "--jobs", "0", "--events", "127.0.0.1:0"];
+    let native = ["--frontend", "native", "--events-queue", any, "--data", data];
+    let server = Server::start_exactly(&[&flags[..], &native].concat());
+    let zmtp = [server.kv(), server.tasks(), server.events_queue()];
+    let silent = |endpoint: &str| TcpStream::connect(endpoint.trim_start_matches("tcp://")).unwrap();
+    let mut plain = [server.jobs(), server.events()].map(silent);
+    let mut greeted = zmtp.map(silent);
+    // Once it has been greeted, a connection is known to be served; of the others the order of connecting says so.
+    for stream in &mut greeted {
+        stream.read_exact(&mut [0; 64]).unwrap();
+    }
+    let met = zmtp.map(|endpoint| Dialect::zmtp(SocketType::Dealer, &[b""]).connect(endpoint));
+    server.signal(Signal::TERM);
+    for stream in &mut plain {
+        let mut heard = Vec::new();
+        let read = stream.read_to_end(&mut heard);
+        // A connection that was not accepted yet is reset.
+        assert!(heard.is_empty(), "{read:?}: {}", String::from_utf8_lossy(&heard));
+    }
+    for stream in greeted.iter_mut().chain(&mut met.iter().map(|met| met.try_clone().unwrap()).collect::<Vec<_>>()) {
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        assert!(heard.is_empty(), "{heard:?}");
+    }
+    // None of them has closed its end.
+    let (status, _) = server.wait_for_at_most(&END);
+    assert_eq!(status.code(), Some(0), "{status}");
+    drop((plain, greeted, met));
 }
 
 #[test]
