@@ -1,11 +1,13 @@
 //! What tables take, counted at the allocator, beside what the account of `--max-memory` says.
 //!
-//! Each thread counts what it allocates and frees itself, so other tests that run meanwhile do not disturb.
+//! A thread counts what it allocates and frees. It may free what another has replaced, since the epochs are one for the whole
+//! process; so each of these tests runs itself in a process of its own.
 
 #![allow(unsafe_code, reason = "a global allocator that counts is an unsafe trait")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::process::Command;
 
 use spindle::allocator::size_class;
 use spindle::clock::Now;
@@ -86,6 +88,22 @@ fn name(number: usize) -> Vec<u8> {
     format!("table-{number:06}").into_bytes()
 }
 
+/// Set in the process that runs one test.
+const ALONE: &str = "SPINDLE_TEST_ALONE";
+
+/// Does `measure` in a process in which the test of this name is the only one.
+fn alone(name: &str, measure: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        return measure();
+    }
+    let mut test = Command::new(std::env::current_exe().unwrap());
+    test.args(["--exact", &format!("table_memory::{name}"), "--nocapture"]).env(ALONE, "1");
+    let output = test.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{out}");
+    assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
+}
+
 /// How much more is held after `work` by the allocator's count, and by the account.
 fn growth(ground: &mut Ground, work: impl FnOnce(&mut Ground, &mut Session)) -> (i64, i64) {
     let before = (HELD.get(), i64::try_from(ground.tables.census().bytes).unwrap());
@@ -106,23 +124,27 @@ fn assert_account(what: &str, (held, account): (i64, i64), count: i64) {
 
 #[test]
 fn the_account_says_what_tables_take_that_are_empty_or_small() {
-    let mut ground = Ground::new();
-    let empty = growth(&mut ground, |ground, session| (0..10_000).for_each(|table| ground.create(session, table)));
-    assert_account("an empty table", empty, 10_000);
-    assert!(empty.0 / 10_000 < 2_048, "an empty table takes {} bytes", empty.0 / 10_000);
-    let one = growth(&mut ground, |ground, session| (0..10_000).for_each(|table| ground.store(session, table, 0)));
-    assert_account("the first element of a table", one, 10_000);
-    assert!(one.0 / 10_000 < 256, "an element takes {} bytes", one.0 / 10_000);
+    alone("the_account_says_what_tables_take_that_are_empty_or_small", || {
+        let mut ground = Ground::new();
+        let empty = growth(&mut ground, |ground, session| (0..10_000).for_each(|table| ground.create(session, table)));
+        assert_account("an empty table", empty, 10_000);
+        assert!(empty.0 / 10_000 < 2_048, "an empty table takes {} bytes", empty.0 / 10_000);
+        let one = growth(&mut ground, |ground, session| (0..10_000).for_each(|table| ground.store(session, table, 0)));
+        assert_account("the first element of a table", one, 10_000);
+        assert!(one.0 / 10_000 < 256, "an element takes {} bytes", one.0 / 10_000);
+    });
 }
 
 #[test]
 fn the_account_says_what_a_table_takes_before_and_after_it_outgrows_its_directory() {
-    let mut ground = Ground::new();
-    for elements in [100, 1_000, 5_000, 20_000, 100_000] {
-        let table = growth(&mut ground, |ground, session| {
-            ground.create(session, elements);
-            (0..elements).for_each(|key| ground.store(session, elements, key));
-        });
-        assert_account(&format!("a table of {elements} elements"), table, i64::try_from(elements).unwrap());
-    }
+    alone("the_account_says_what_a_table_takes_before_and_after_it_outgrows_its_directory", || {
+        let mut ground = Ground::new();
+        for elements in [100, 1_000, 5_000, 20_000, 100_000] {
+            let table = growth(&mut ground, |ground, session| {
+                ground.create(session, elements);
+                (0..elements).for_each(|key| ground.store(session, elements, key));
+            });
+            assert_account(&format!("a table of {elements} elements"), table, i64::try_from(elements).unwrap());
+        }
+    });
 }
