@@ -208,13 +208,18 @@ impl Catalog {
 
     /// The version that every new slot must start above.
     pub(super) fn floor(&self) -> u64 {
-        // Acquire: pairs with the Release of `raise_floor`; the bucket's lock orders the two for one key.
+        // Acquire: pairs with the Release in `raise_floor`; the bucket's lock orders the two for one key.
         self.floor.load(Ordering::Acquire)
     }
 
-    /// Reaper: a slot that ended at `version` is about to leave its index.
+    /// Reaper: slots that ended at `version` and below are about to leave their indexes. Called once for many of them,
+    /// since each insertion reads the floor.
     pub(super) fn raise_floor(&self, version: u64) {
-        self.floor.fetch_max(version, Ordering::AcqRel);
+        // Relaxed: only the reaper raises it, so what it reads is what it wrote.
+        if self.floor.load(Ordering::Relaxed) < version {
+            // Release: pairs with the Acquire in `floor`.
+            self.floor.store(version, Ordering::Release);
+        }
     }
 }
 

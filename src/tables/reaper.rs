@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
-use crossbeam::epoch;
+use crossbeam::epoch::{self, Guard};
 
 use super::Shared;
 use super::account::slot_bytes;
@@ -179,6 +179,8 @@ pub struct Reaper {
     shared: Arc<Shared>,
     session: Session,
     inbox: Inbox,
+    /// Dead slots that have come, and are not taken out yet.
+    dead: Vec<SlotHandle>,
     sealing: VecDeque<Walk>,
     emptying: VecDeque<Walk>,
     /// Forgotten tables that a guard may still show. What is left of them is freed here, not on a worker.
@@ -192,6 +194,7 @@ impl Reaper {
             shared: Arc::clone(shared),
             session: Session::new(Arc::clone(shared)),
             inbox,
+            dead: Vec::new(),
             sealing: VecDeque::new(),
             emptying: VecDeque::new(),
             leaving: VecDeque::new(),
@@ -244,14 +247,20 @@ impl Reaper {
         for _ in 0..DEAD_MAX {
             match self.inbox.0.try_recv() {
                 Ok(work) => self.take(work),
-                Err(_) => return,
+                Err(_) => break,
             }
+            if self.dead.len() >= REAPER_CHUNK {
+                self.bury_dead();
+            }
+        }
+        if !self.dead.is_empty() {
+            self.bury_dead();
         }
     }
 
     fn take(&mut self, work: Work) {
         match work {
-            Work::Bury(slot) => self.bury(&slot),
+            Work::Bury(slot) => self.dead.push(slot),
             Work::TakeDown(table) => self.sealing.push_back(Walk::over(table)),
             Work::Settled(number) => self.settled(number),
             Work::Close => self.closing = true,
@@ -264,25 +273,29 @@ impl Reaper {
         self.emptying.extend(table.map(Walk::over));
     }
 
-    /// Takes a dead slot out. The floor comes first: who misses the slot must start above it.
-    fn bury(&mut self, handle: &SlotHandle) {
+    /// Takes the dead slots out that have come. The floor comes first, once for all of them: who misses one of the slots must
+    /// start above it.
+    fn bury_dead(&mut self) {
+        let dead = std::mem::take(&mut self.dead);
         let mut batch = self.session.batch(Now::from_nanos(0));
         let hand = batch.hand();
-        let slot = handle.slot();
-        let Some(table) = self.shared.catalog.registry().get(slot.table(), hand.guard) else {
-            unreachable!("a slot on its way to the reaper holds its table unsettled, and so registered");
-        };
-        self.shared.catalog.raise_floor(slot.load(hand.guard).version());
-        table.leave(slot, hand.guard);
-        let cost = slot_bytes(slot.key().len());
-        table.count_bytes(-cost);
-        hand.tab.add(&self.shared.account, -cost);
-        let settled = table.release_unsettled();
-        drop(batch);
-        part(&self.shared, slot);
-        if settled {
-            self.settled(slot.table());
+        self.shared.catalog.raise_floor(highest_version(&dead, hand.guard));
+        let mut settled = Vec::new();
+        for slot in dead.iter().map(SlotHandle::slot) {
+            let Some(table) = self.shared.catalog.registry().get(slot.table(), hand.guard) else {
+                unreachable!("a slot on its way to the reaper holds its table unsettled, and so registered");
+            };
+            table.leave(slot, hand.guard);
+            let cost = slot_bytes(slot.key().len());
+            table.count_bytes(-cost);
+            hand.tab.add(&self.shared.account, -cost);
+            if table.release_unsettled() {
+                settled.push(table.number());
+            }
         }
+        drop(batch);
+        dead.iter().for_each(|handle| part(&self.shared, handle.slot()));
+        settled.into_iter().for_each(|number| self.settled(number));
     }
 
     /// Seals a piece of one deleted table; they take turns, so that small ones do not wait for large ones. False: it is
@@ -320,27 +333,29 @@ impl Reaper {
         let Some(mut walk) = self.emptying.pop_front() else { return };
         let mut batch = self.session.batch(now);
         let hand = batch.hand();
-        let mut slots = Vec::with_capacity(CELLS);
-        let mut freed = 0;
-        while freed < REAPER_CHUNK {
-            let Some(number) = walk.ahead.pop() else {
-                drop(batch);
-                self.forget(walk.table);
-                return;
-            };
+        let mut slots = Vec::with_capacity(REAPER_CHUNK + CELLS);
+        let mut buckets = Vec::new();
+        while slots.len() + buckets.len() < REAPER_CHUNK
+            && let Some(number) = walk.ahead.pop()
+        {
             walk.table.index().visit(number, hand.guard, &mut walk.ahead, |slot| slots.push(slot.handle()));
-            freed += slots.len() + 1;
-            for handle in slots.drain(..) {
-                let slot = handle.slot();
-                self.shared.catalog.raise_floor(slot.load(hand.guard).version());
-                hand.tab.add(&self.shared.account, -slot_bytes(slot.key().len()));
-                part(&self.shared, slot);
-            }
-            walk.table.index().clear(number, hand.guard);
+            buckets.push(number);
+        }
+        self.shared.catalog.raise_floor(highest_version(&slots, hand.guard));
+        for number in &buckets {
+            walk.table.index().clear(*number, hand.guard);
+        }
+        for handle in &slots {
+            hand.tab.add(&self.shared.account, -slot_bytes(handle.slot().key().len()));
         }
         *hand.garbage = usize::MAX / 2;
         drop(batch);
-        self.emptying.push_back(walk);
+        slots.iter().for_each(|handle| part(&self.shared, handle.slot()));
+        if walk.ahead.is_empty() {
+            self.forget(walk.table);
+        } else {
+            self.emptying.push_back(walk);
+        }
     }
 
     /// A settled table is empty: its name and number are free of it.
@@ -366,6 +381,11 @@ impl Reaper {
             self.leaving.push_back(leaving);
         }
     }
+}
+
+/// The highest version of these slots; 0 of none.
+fn highest_version(slots: &[SlotHandle], guard: &Guard) -> u64 {
+    slots.iter().map(|handle| handle.slot().load(guard).version()).max().unwrap_or(0)
 }
 
 /// A dead slot leaves its index for good: its record goes as well.
