@@ -25,8 +25,13 @@ impl Counter {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds. Only the thread that owns the counter may: of two that add at once, one may be forgotten.
+    /// Adds. Only the thread that owns the counter may: of two that add at once, one may be forgotten. Adding nothing
+    /// writes nothing.
+    #[inline]
     pub fn add(&self, count: u64) {
+        if count == 0 {
+            return;
+        }
         // Relaxed: nothing is published with a count, and the owner sees its own stores.
         let sum = self.0.load(Ordering::Relaxed).wrapping_add(count);
         self.0.store(sum, Ordering::Relaxed);
@@ -40,8 +45,10 @@ impl Counter {
     }
 }
 
-/// A count that any thread may add to: for what happens rarely.
+/// A count that any thread may add to: for what happens rarely. It has cache lines of its own, so that what stands beside it
+/// is not fetched anew after each count.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct SharedCounter(AtomicU64);
 
 impl SharedCounter {
@@ -65,7 +72,8 @@ impl SharedCounter {
     }
 }
 
-/// A figure that goes up and down, with one writer. Any thread reads.
+/// A figure that goes up and down, with one writer. Any thread reads. What it is told again it does not write again, so a
+/// loop may say each time what it has.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
@@ -77,9 +85,12 @@ impl Gauge {
     }
 
     /// Says what the figure is now.
+    #[inline]
     pub fn set(&self, figure: u64) {
-        // Relaxed: nothing is published with a figure.
-        self.0.store(figure, Ordering::Relaxed);
+        // Relaxed: nothing is published with a figure, and the writer sees its own stores.
+        if self.0.load(Ordering::Relaxed) != figure {
+            self.0.store(figure, Ordering::Relaxed);
+        }
     }
 
     /// The figure as of some moment not long ago.
@@ -164,6 +175,15 @@ impl Latencies {
     pub fn record(&self, nanos: u64) {
         let recorded = self.lock().record(nanos.min(LATENCY_NANOS_MAX));
         debug_assert!(recorded.is_ok(), "a histogram that grows takes every value");
+    }
+
+    /// Records samples that were gathered before, under one lock.
+    pub fn record_all(&self, nanos: impl IntoIterator<Item = u64>) {
+        let mut histogram = self.lock();
+        for nanos in nanos {
+            let recorded = histogram.record(nanos.min(LATENCY_NANOS_MAX));
+            debug_assert!(recorded.is_ok(), "a histogram that grows takes every value");
+        }
     }
 
     /// A histogram stays whole when a thread panics beside it: each record is one step.
@@ -310,6 +330,25 @@ mod tests {
             }
         }
         assert!(places.iter().all(|&picks| picks > 0), "{places:?}");
+    }
+
+    #[test]
+    fn a_gauge_says_what_it_was_told_last_and_a_count_of_nothing_adds_nothing() {
+        let (gauge, counter) = (Gauge::new(), Counter::new());
+        for figure in [7, 7, 0, 0, 9] {
+            gauge.set(figure);
+            assert_eq!(gauge.get(), figure);
+        }
+        [0, 2, 0, 3].into_iter().for_each(|count| counter.add(count));
+        assert_eq!(counter.get(), 5);
+    }
+
+    #[test]
+    fn samples_recorded_together_are_as_if_one_by_one() {
+        let (one_by_one, together) = (Latencies::new(), Latencies::new());
+        (1..=100).for_each(|nanos| one_by_one.record(nanos));
+        together.record_all(1..=100);
+        assert_eq!(Percentiles::of([&together]), Percentiles::of([&one_by_one]));
     }
 
     #[test]

@@ -42,8 +42,8 @@ fn signed(bytes: usize) -> i64 {
 /// The shared account of all tables.
 pub(super) struct Account {
     used: CachePadded<AtomicI64>,
-    /// Records of the wheel. Written by the expiry thread.
-    timers: AtomicU64,
+    /// Records of the wheel. Written by the expiry thread when it has changed; read with `used`.
+    timers: CachePadded<AtomicU64>,
     limit: i64,
     slack: i64,
 }
@@ -53,7 +53,7 @@ impl Account {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         Self {
             used: CachePadded::new(AtomicI64::new(0)),
-            timers: AtomicU64::new(0),
+            timers: CachePadded::new(AtomicU64::new(0)),
             limit,
             slack: (limit / SLACK_SHARE).min(SLACK_BYTES_MAX),
         }
@@ -67,7 +67,10 @@ impl Account {
 
     /// The wheel holds `timers` records.
     pub(super) fn set_timers(&self, timers: u64) {
-        self.timers.store(timers, Ordering::Relaxed);
+        // Relaxed: a figure, with one writer. Each write that needs room reads it, so it is written only when it changes.
+        if self.timers.load(Ordering::Relaxed) != timers {
+            self.timers.store(timers, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn timers(&self) -> u64 {

@@ -100,9 +100,12 @@ impl Changes {
     /// Takes what waits, at most about `limit` changes, and calls `announce(table, kind, key)` for each that
     /// subscribers should hear of, in each key's commit order. Credits go back before it returns.
     ///
-    /// `table` is the name exactly as it was created.
+    /// `table` is the name exactly as it was created. `announce` is called under a guard: it does not wait for anything.
     pub fn drain(&mut self, limit: usize, announce: &mut Announce<'_>) -> Drained {
-        self.hub.sleep.store(AWAKE, Ordering::Relaxed);
+        // Relaxed: only this thread writes it. Each writer reads it, so it is written only when it changes.
+        if self.hub.sleep.load(Ordering::Relaxed) != AWAKE {
+            self.hub.sleep.store(AWAKE, Ordering::Relaxed);
+        }
         // SeqCst: pairs with the store in `close`. A lane goes only when its writer is gone and all is announced.
         let closed = self.hub.closed.load(Ordering::SeqCst);
         self.refresh();

@@ -33,13 +33,15 @@ pub struct Session {
     taken_down: u64,
     /// The table that was used last: most requests are for the same one.
     known: Option<Known>,
+    /// Nanoseconds from deadlines to the expiries that the batch has committed: counted when it ends.
+    lags: Vec<u64>,
 }
 
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let writer = shared.hub.writer();
-        let tab = Tab::default();
-        Self { shared, writer, tab, garbage: 0, wanted: 0, wanted_before: 0, taken_down: 0, known: None }
+        let (tab, lags) = (Tab::default(), Vec::new());
+        Self { shared, writer, tab, garbage: 0, wanted: 0, wanted_before: 0, taken_down: 0, known: None, lags }
     }
 
     /// Pins this thread and gives the verbs. All requests of the batch have come before it is made, and before `now` was
@@ -49,8 +51,8 @@ impl Session {
     }
 
     fn hand<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Hand<'h> {
-        let Self { shared, writer, tab, garbage, wanted, .. } = self;
-        Hand { shared, writer, tab, garbage, wanted, guard, now, admitted: false }
+        let Self { shared, writer, tab, garbage, wanted, lags, .. } = self;
+        Hand { shared, writer, tab, garbage, wanted, lags, guard, now, admitted: false }
     }
 
     /// Waits until a request that was refused as `Busy` is worth another try. Holds no guard.
@@ -109,7 +111,11 @@ pub struct Batch<'s> {
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        self.session.writer.tell();
+        let Session { shared, writer, lags, .. } = &mut *self.session;
+        writer.tell();
+        if !lags.is_empty() {
+            shared.expiry.count_expired(lags);
+        }
         if self.session.garbage > GARBAGE_BYTES_MAX {
             self.session.garbage = 0;
             self.guard.flush();

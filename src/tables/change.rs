@@ -99,7 +99,8 @@ pub(super) struct Hub {
     pub(super) capacity: usize,
     /// How often the publisher has given credits back. Written by it; read by a writer that suspects a lost wake-up.
     passes: CachePadded<AtomicU64>,
-    waits: AtomicU64,
+    /// Counted by writers that have to wait, off the line that all of them read.
+    waits: CachePadded<AtomicU64>,
     lost_wakeups: AtomicU64,
 }
 
@@ -128,7 +129,7 @@ impl Hub {
             closed: AtomicBool::new(false),
             capacity,
             passes: CachePadded::new(AtomicU64::new(0)),
-            waits: AtomicU64::new(0),
+            waits: CachePadded::new(AtomicU64::new(0)),
             lost_wakeups: AtomicU64::new(0),
         })
     }

@@ -61,6 +61,8 @@ pub(super) struct Hand<'h> {
     pub(super) tab: &'h mut Tab,
     pub(super) garbage: &'h mut usize,
     pub(super) wanted: &'h mut usize,
+    /// Nanoseconds from the deadlines to the expiries that this batch has committed.
+    pub(super) lags: &'h mut Vec<u64>,
     pub(super) guard: &'h Guard,
     pub(super) now: Now,
     /// The memory of this write has been admitted already.
@@ -226,7 +228,7 @@ impl<'h> Hand<'h> {
         self.credits(1)?;
         let (State::Live(old) | State::Expired(old)) = seen.state() else { return Ok(()) };
         if self.vacate(table, slot, seen, old) {
-            self.shared.expiry.count_expired(old.deadline(), self.now);
+            self.lags.push(self.now.nanos().saturating_sub(old.deadline() * 1_000_000));
         }
         Ok(())
     }

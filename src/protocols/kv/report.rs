@@ -39,8 +39,9 @@ use crate::tasks::{FamilyFigures, Figures, QueueFigures};
 /// Nanoseconds in a microsecond.
 const NANOS_PER_MICRO: u64 = 1_000;
 
-/// What a worker counts.
+/// What a worker counts. It has cache lines of its own: no other thread's counting makes it wait.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(super) struct WorkerTally {
     pub(super) busy: BusyMeter,
     /// Clients whose next request waits for room in the tables.
@@ -102,8 +103,9 @@ fn place_of(reason: Reason) -> usize {
     place.unwrap_or(Reason::COUNT)
 }
 
-/// What the queue counts, or a worker that owns its connections.
+/// What the queue counts, or a worker that owns its connections; on cache lines of its own.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(super) struct QueueTally {
     /// Requests taken, those of clients that are cut off included.
     pub(super) requests: Counter,
@@ -123,8 +125,9 @@ pub(super) struct QueueTally {
     pub(super) held_bytes: Gauge,
 }
 
-/// What the publisher counts.
+/// What the publisher counts; on cache lines of its own.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(super) struct PublishTally {
     /// Notifications sent.
     pub(super) published: Counter,

@@ -206,3 +206,19 @@ fn a_table_that_outgrows_its_directory_is_whole_and_its_memory_goes_back_in_piec
     }
     panic!("what was deleted is never freed");
 }
+
+#[test]
+fn each_expiry_is_counted_once_with_its_lag_whichever_thread_commits_it() {
+    let stage = Stage::new();
+    for key in ["a", "b", "c"] {
+        stage.set(key, "1", Some(1)).unwrap();
+    }
+    stage.expire();
+    stage.at(2_500);
+    stage.set("a", "2", None).unwrap();
+    assert_eq!((stage.census().expired, stage.census().expiry_lag.count), (1, 1), "by the writer");
+    stage.expire();
+    let census = stage.census();
+    assert_eq!((census.expired, census.expiry_lag.count), (3, 3), "by the expiry thread");
+    assert!((1_499_000_000..1_501_000_000).contains(&census.expiry_lag.max), "{:?}", census.expiry_lag);
+}
