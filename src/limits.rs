@@ -69,6 +69,18 @@ pub const EXPIRY_BUDGET: usize = 1024;
 /// Slots that the reaper seals or frees before it looks at its queue again.
 pub const REAPER_CHUNK: usize = 512;
 
+/// Objects that a thread retires before it has retired ones freed: two bags of crossbeam-epoch, which frees eight at a time.
+pub const RETIRED_OBJECTS_MAX: usize = 128;
+
+/// Bytes of retired values after which it does so earlier.
+pub const RETIRED_BYTES_MAX: usize = 32 << 10;
+
+/// How long a thread has retired nothing until it frees all that it retired before.
+pub const REST_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a thread with nothing to do sleeps before it looks whether memory is to be given back.
+pub const REST_MAX: Duration = Duration::from_millis(250);
+
 /// Requests that a worker handles under one guard and one reading of the clock.
 pub const BATCH_MAX: usize = 64;
 

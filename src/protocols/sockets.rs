@@ -115,6 +115,7 @@ impl Context {
             raw: socket.as_mut_ptr(),
             descriptor: must(socket.get_fd()),
             quiet: Cell::new(false),
+            patience: Cell::new(None),
             options: socket,
         })
     }
@@ -161,6 +162,8 @@ pub struct Socket {
     descriptor: i32,
     /// Nothing can have come since a receive found nothing.
     quiet: Cell<bool>,
+    /// How long a receive that waits does so, as libzmq was told last.
+    patience: Cell<Option<Duration>>,
     /// The binding's handle, for options.
     options: zmq::Socket,
 }
@@ -241,6 +244,21 @@ impl Socket {
     pub fn receive_waiting(&self, frame: &mut Frame) {
         while !self.receive_with(frame, 0) {}
         self.quiet.set(false);
+    }
+
+    /// Waits for a frame, but not longer than this, to the millisecond. Whether one has come.
+    ///
+    /// # Panics
+    /// If the socket cannot receive at all.
+    pub fn receive_within(&self, frame: &mut Frame, patience: Duration) -> bool {
+        if self.patience.replace(Some(patience)) != Some(patience) {
+            must(self.options.set_rcvtimeo(i32::try_from(patience.as_millis()).unwrap_or(i32::MAX)));
+        }
+        let received = self.receive_with(frame, 0);
+        if received {
+            self.quiet.set(false);
+        }
+        received
     }
 
     #[inline]

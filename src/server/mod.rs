@@ -20,6 +20,8 @@ mod cores;
 mod memory;
 mod signals;
 mod tasks;
+#[cfg(test)]
+mod trial;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;

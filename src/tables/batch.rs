@@ -3,6 +3,7 @@
 //! The public face of the tables. What the operations do to an element is in `hand.rs`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
@@ -10,21 +11,19 @@ use super::account::Tab;
 use super::ahead::{Ahead, Run};
 use super::catalog::{Known, table_bytes};
 use super::change::{WAIT_RECHECK, Writer};
+use super::garbage::Garbage;
 use super::hand::{CREDITS_PER_WRITE, Hand, find_live};
 use super::slot::NEVER;
 use super::table::Table;
 use super::{EntryView, Refusal, Shared, TableSummary};
 use crate::clock::Now;
 
-/// Replaced memory that a thread keeps before it makes the epochs move on.
-const GARBAGE_BYTES_MAX: usize = 32 << 10;
-
 /// One thread's way to the tables: it owns that thread's change ring.
 pub struct Session {
     shared: Arc<Shared>,
     writer: Writer,
     tab: Tab,
-    garbage: usize,
+    garbage: Garbage,
     /// What the last `Busy` was about: so many credits, or 0 for a table that has to be taken down first.
     wanted: usize,
     /// How many credits the last `Busy` before that was about.
@@ -40,8 +39,17 @@ pub struct Session {
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let writer = shared.hub.writer();
-        let (tab, lags) = (Tab::default(), Vec::new());
-        Self { shared, writer, tab, garbage: 0, wanted: 0, wanted_before: 0, taken_down: 0, known: None, lags }
+        Self {
+            shared,
+            writer,
+            tab: Tab::default(),
+            garbage: Garbage::default(),
+            wanted: 0,
+            wanted_before: 0,
+            taken_down: 0,
+            known: None,
+            lags: Vec::new(),
+        }
     }
 
     /// Pins this thread and gives the verbs. All requests of the batch have come before it is made, and before `now` was
@@ -53,6 +61,18 @@ impl Session {
     fn hand<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Hand<'h> {
         let Self { shared, writer, tab, garbage, wanted, lags, .. } = self;
         Hand { shared, writer, tab, garbage, wanted, lags, guard, now, admitted: false }
+    }
+
+    /// How long this thread may wait for work before it calls [`Session::rest`] again.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.garbage.patience()
+    }
+
+    /// Frees what this thread has replaced, once it has replaced nothing for a while. To be called between batches by a
+    /// thread that has waited for work.
+    pub fn rest(&mut self, now: Now) {
+        self.garbage.rest(now);
     }
 
     /// Waits until a request that was refused as `Busy` is worth another try. Holds no guard.
@@ -115,10 +135,6 @@ impl Drop for Batch<'_> {
         writer.tell();
         if !lags.is_empty() {
             shared.expiry.count_expired(lags);
-        }
-        if self.session.garbage > GARBAGE_BYTES_MAX {
-            self.session.garbage = 0;
-            self.guard.flush();
         }
     }
 }
@@ -314,6 +330,10 @@ impl Batch<'_> {
                 let session = &mut *self.session;
                 self.guard.repin_after(|| session.wait());
                 self.now = now();
+            }
+            if self.session.garbage.take_flushed() {
+                // What the pairs before have replaced can be freed while the later ones are applied.
+                self.guard.repin();
             }
         }
         Ok(())

@@ -36,8 +36,6 @@ use crate::wheel::{Progress, TimerId, Wheel};
 
 /// How long it sleeps when it is out of credits.
 const CREDIT_RECHECK: Duration = Duration::from_millis(1);
-/// The longest sleep, so that a wake-up lost to a bug costs a second and not for ever.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// `wake_at` while the thread is awake: no deadline is earlier.
 const AWAKE: u64 = 0;
 
@@ -170,6 +168,7 @@ impl Expiry {
         while !self.shared.expiry.closed.load(Ordering::SeqCst) {
             let reading = now();
             let rest = self.pass(reading);
+            self.session.rest(reading);
             match rest {
                 Rest::More => {}
                 Rest::OutOfCredits => thread::park_timeout(CREDIT_RECHECK),
@@ -232,7 +231,7 @@ impl Expiry {
         fence(Ordering::SeqCst);
         if link.dues.is_empty() && !link.closed.load(Ordering::SeqCst) {
             let nanos = deadline.saturating_mul(1_000_000).saturating_sub(now.nanos());
-            thread::park_timeout(Duration::from_nanos(nanos).min(SLEEP_MAX));
+            thread::park_timeout(Duration::from_nanos(nanos).min(self.session.patience()));
         }
         link.wake_at.store(AWAKE, Ordering::Relaxed);
     }

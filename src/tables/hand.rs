@@ -21,9 +21,10 @@ use crossbeam::epoch::Guard;
 
 use super::account::{Tab, entry_bytes, slot_bytes};
 use super::change::{Change, Committed, Writer};
+use super::garbage::Garbage;
 use super::index::Entered;
 use super::pause::{Point, reach};
-use super::slot::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER, Seen, SlotHandle, SlotRef, State};
+use super::slot::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER, SLOT_HEADER_BYTES, Seen, SlotHandle, SlotRef, State};
 use super::table::Table;
 use super::{Refusal, Shared};
 use crate::clock::Now;
@@ -59,7 +60,7 @@ pub(super) struct Hand<'h> {
     pub(super) shared: &'h Shared,
     pub(super) writer: &'h mut Writer,
     pub(super) tab: &'h mut Tab,
-    pub(super) garbage: &'h mut usize,
+    pub(super) garbage: &'h mut Garbage,
     pub(super) wanted: &'h mut usize,
     /// Nanoseconds from the deadlines to the expiries that this batch has committed.
     pub(super) lags: &'h mut Vec<u64>,
@@ -159,15 +160,20 @@ impl<'h> Hand<'h> {
         reach(Point::BeforeEnter);
         let mut entry = Some(entry);
         let mut made: Option<(SlotHandle, u64)> = None;
+        let mut replaces = false;
         let entered = table.enter(hash, key, self.guard, &mut |dead| {
             let version = self.shared.catalog.floor().max(elder_version).max(dead.unwrap_or(0)) + 1;
             let mut entry = entry.take()?;
+            replaces = dead.is_some();
             entry.stamp(version, deadline);
             let slot = SlotHandle::new(table.number(), key, entry);
             made = Some((slot.slot().handle(), version));
             Some(slot)
         });
         self.charge(table, table.index().take_growth());
+        if replaces {
+            self.retired(SLOT_HEADER_BYTES + key.len());
+        }
         match (entered, made, entry) {
             (Entered::Created, Some((handle, version)), _) => {
                 self.charge(table, cost);
@@ -320,7 +326,14 @@ impl<'h> Hand<'h> {
     }
 
     fn discard(&mut self, old: Option<EntryRef<'_>>) {
-        *self.garbage += old.map_or(0, |old| old.value().len() + ENTRY_HEADER_BYTES);
+        if let Some(old) = old {
+            self.retired(old.value().len() + ENTRY_HEADER_BYTES);
+        }
+    }
+
+    /// So many bytes are freed as soon as no other thread can see them.
+    pub(super) fn retired(&mut self, bytes: usize) {
+        self.garbage.add(bytes, self.guard, self.now);
     }
 
     // ------------------------------------------------------------------------------------------------------- checks

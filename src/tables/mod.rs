@@ -37,6 +37,7 @@ mod batch;
 mod catalog;
 mod change;
 mod expiry;
+mod garbage;
 mod hand;
 mod index;
 mod pause;
@@ -47,7 +48,7 @@ mod slot;
 mod sync;
 mod table;
 #[cfg(test)]
-mod trials;
+pub(crate) mod trials;
 
 use std::sync::Arc;
 

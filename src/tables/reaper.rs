@@ -24,7 +24,7 @@ use super::batch::Session;
 use super::catalog::table_bytes;
 use super::index::CELLS;
 use super::sleeper::Sleeper;
-use super::slot::{SlotHandle, SlotRef};
+use super::slot::{SLOT_HEADER_BYTES, SlotHandle, SlotRef};
 use super::table::Table;
 use crate::clock::Now;
 use crate::limits::{DEAD_MAX, REAPER_CHUNK};
@@ -186,6 +186,8 @@ pub struct Reaper {
     /// Forgotten tables that a guard may still show. What is left of them is freed here, not on a worker.
     leaving: VecDeque<Leaving>,
     closing: bool,
+    /// The last reading of the clock.
+    now: Now,
 }
 
 impl Reaper {
@@ -199,6 +201,7 @@ impl Reaper {
             emptying: VecDeque::new(),
             leaving: VecDeque::new(),
             closing: false,
+            now: Now::from_nanos(0),
         }
     }
 
@@ -206,7 +209,9 @@ impl Reaper {
     /// sealed. `now` reads the clock.
     pub fn run(mut self, mut now: impl FnMut() -> Now) {
         while !(self.closing && self.sealing.is_empty()) {
-            let stuck = !self.step(now());
+            let now = now();
+            let stuck = !self.step(now);
+            self.session.rest(now);
             let idle = self.sealing.is_empty() && self.emptying.is_empty();
             if stuck || (idle && !self.closing) {
                 self.rest(stuck || !self.leaving.is_empty());
@@ -221,6 +226,7 @@ impl Reaper {
 
     /// Does a piece of what there is to do. False: it is out of credits.
     pub(super) fn step(&mut self, now: Now) -> bool {
+        self.now = now;
         self.receive();
         let sealed = self.seal_some(now);
         self.empty_some(now);
@@ -228,14 +234,10 @@ impl Reaper {
         sealed
     }
 
-    /// Waits for work: a moment, or as long as it takes.
+    /// Waits for work: a moment, or until there is memory to look after.
     fn rest(&mut self, briefly: bool) {
-        let work = if briefly {
-            self.inbox.0.recv_timeout(RECHECK)
-        } else {
-            self.inbox.0.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        };
-        match work {
+        let patience = if briefly { RECHECK } else { self.session.patience() };
+        match self.inbox.0.recv_timeout(patience) {
             Ok(work) => self.take(work),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => self.closing = true,
@@ -277,8 +279,8 @@ impl Reaper {
     /// start above it.
     fn bury_dead(&mut self) {
         let dead = std::mem::take(&mut self.dead);
-        let mut batch = self.session.batch(Now::from_nanos(0));
-        let hand = batch.hand();
+        let mut batch = self.session.batch(self.now);
+        let mut hand = batch.hand();
         self.shared.catalog.raise_floor(highest_version(&dead, hand.guard));
         let mut settled = Vec::new();
         for slot in dead.iter().map(SlotHandle::slot) {
@@ -289,6 +291,7 @@ impl Reaper {
             let cost = slot_bytes(slot.key().len());
             table.count_bytes(-cost);
             hand.tab.add(&self.shared.account, -cost);
+            hand.retired(SLOT_HEADER_BYTES + slot.key().len());
             if table.release_unsettled() {
                 settled.push(table.number());
             }
@@ -332,7 +335,7 @@ impl Reaper {
     fn empty_some(&mut self, now: Now) {
         let Some(mut walk) = self.emptying.pop_front() else { return };
         let mut batch = self.session.batch(now);
-        let hand = batch.hand();
+        let mut hand = batch.hand();
         let mut slots = Vec::with_capacity(REAPER_CHUNK + CELLS);
         let mut buckets = Vec::new();
         while slots.len() + buckets.len() < REAPER_CHUNK
@@ -346,9 +349,10 @@ impl Reaper {
             walk.table.index().clear(*number, hand.guard);
         }
         for handle in &slots {
-            hand.tab.add(&self.shared.account, -slot_bytes(handle.slot().key().len()));
+            let key_bytes = handle.slot().key().len();
+            hand.tab.add(&self.shared.account, -slot_bytes(key_bytes));
+            hand.retired(SLOT_HEADER_BYTES + key_bytes);
         }
-        *hand.garbage = usize::MAX / 2;
         drop(batch);
         slots.iter().for_each(|handle| part(&self.shared, handle.slot()));
         if walk.ahead.is_empty() {
@@ -360,7 +364,7 @@ impl Reaper {
 
     /// A settled table is empty: its name and number are free of it.
     fn forget(&mut self, table: Arc<Table>) {
-        let mut batch = self.session.batch(Now::from_nanos(0));
+        let mut batch = self.session.batch(self.now);
         let hand = batch.hand();
         self.shared.catalog.forget(&table, hand.guard);
         self.shared.reaper.has_taken_down();

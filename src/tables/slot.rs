@@ -59,6 +59,8 @@ use crossbeam::epoch::Guard;
 use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 pub(super) use arc_cell::ArcCell;
 pub(super) use cell::SlotCell;
+#[cfg(test)]
+pub(super) use entry::count;
 pub(super) use entry::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER};
 use entry::{Entry, VERSION_BITS, free_entry};
 
@@ -421,6 +423,8 @@ impl SlotHandle {
             let Some(memory) = NonNull::new(alloc::alloc(layout).cast::<Slot>()) else {
                 alloc::handle_alloc_error(layout);
             };
+            #[cfg(test)]
+            count::SLOTS.fetch_add(1, Ordering::Relaxed);
             memory.write(slot);
             let bytes = memory.as_ptr().cast::<u8>().add(SLOT_HEADER_BYTES);
             ptr::copy_nonoverlapping(key.as_ptr(), bytes, key.len());
@@ -463,6 +467,8 @@ unsafe fn free_slot(slot: NonNull<Slot>) {
         if let Some(entry) = last.entry() {
             free_entry(entry.entry);
         }
+        #[cfg(test)]
+        count::SLOTS.fetch_sub(1, Ordering::Relaxed);
         ptr::drop_in_place(slot.as_ptr());
         alloc::dealloc(slot.as_ptr().cast(), Slot::layout(length));
     }

@@ -8,8 +8,10 @@ use std::rc::Rc;
 use super::{ChangeKind, Changes, Expiry, Reaper, Refusal, Session, Settings, Tables};
 use crate::clock::Now;
 
+pub(crate) mod alone;
 mod limits;
 mod races;
+mod reclaim;
 mod verbs;
 mod waiting;
 

@@ -88,10 +88,13 @@ impl NativeWorker {
         }
     }
 
-    /// Waits until there is something to do.
+    /// Waits until there is something to do, for the clients or with memory.
     fn wait(&mut self, clock: Clock) {
-        let patience = self.line.patience(&mut self.kitchen.session);
-        self.peers.wait(patience, || clock.now());
+        let session = &mut self.kitchen.session;
+        let rest = session.patience();
+        let patience = self.line.patience(session).map_or(rest, |patience| patience.min(rest));
+        self.peers.wait(Some(patience), || clock.now());
+        session.rest(self.peers.now());
     }
 
     fn let_in(&mut self) {

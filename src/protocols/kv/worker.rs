@@ -100,10 +100,13 @@ impl Worker {
     /// Waits for messages, or until the tables may have room for what was deferred, and takes what is there.
     fn receive(&mut self, inbox: &mut Inbox) {
         match self.deferred.patience(&mut self.session) {
-            None => inbox.wait(&self.socket),
+            None => inbox.wait(&self.socket, self.session.patience()),
             Some(patience) => wait(&[&self.socket], &self.bell, Some(patience)),
         }
         inbox.fill(&self.socket);
+        if inbox.len() == 0 {
+            self.session.rest(self.clock.now());
+        }
     }
 
     /// Answers what was deferred and can be answered now, and each message of the inbox.

@@ -73,6 +73,8 @@ pub(super) unsafe fn free_entry(entry: NonNull<Entry>) {
     // SAFETY: the caller owns the entry; its header says how long its allocation is.
     unsafe {
         let layout = Entry::layout(entry.as_ref().length());
+        #[cfg(test)]
+        count::ENTRIES.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         alloc::dealloc(entry.as_ptr().cast(), layout);
     }
 }
@@ -90,6 +92,8 @@ impl EntryBox {
             let Some(entry) = NonNull::new(alloc::alloc(layout).cast::<Entry>()) else {
                 alloc::handle_alloc_error(layout);
             };
+            #[cfg(test)]
+            count::ENTRIES.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             entry.write(Entry::pack(0, NEVER, value.len()));
             let bytes = entry.as_ptr().cast::<u8>().add(ENTRY_HEADER_BYTES);
             ptr::copy_nonoverlapping(value.as_ptr(), bytes, value.len());
@@ -146,6 +150,17 @@ impl<'g> EntryRef<'g> {
         // SAFETY: `length` bytes follow the header in the same allocation, initialised by `EntryBox::new`, immutable.
         unsafe { std::slice::from_raw_parts(self.entry.as_ptr().cast::<u8>().add(ENTRY_HEADER_BYTES), length) }
     }
+}
+
+/// How many entries and slots of this process take memory: also those that are not published yet, or replaced and not freed.
+#[cfg(test)]
+pub(in crate::tables) mod count {
+    use std::sync::atomic::AtomicI64;
+
+    /// Written where entries are made and freed. A test that reads it has a process of its own.
+    pub(in crate::tables) static ENTRIES: AtomicI64 = AtomicI64::new(0);
+    /// The same of slots.
+    pub(in crate::tables) static SLOTS: AtomicI64 = AtomicI64::new(0);
 }
 
 #[cfg(all(test, not(feature = "models")))]

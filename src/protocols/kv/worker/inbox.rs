@@ -1,6 +1,7 @@
 //! What a worker has received and not yet answered: the messages of a batch.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::limits::{BATCH_FRAMES_MAX, BATCH_MAX};
 use crate::protocols::sockets::{Frame, Socket};
@@ -41,10 +42,11 @@ impl Inbox {
         self.frames.get(self.range(number)).expect("the number is below the length")
     }
 
-    /// Waits for a message, and takes it.
-    pub(super) fn wait(&mut self, socket: &Socket) {
-        socket.receive_waiting(self.place(0));
-        self.take_rest(socket);
+    /// Waits for a message, but not longer than this, and takes it.
+    pub(super) fn wait(&mut self, socket: &Socket, patience: Duration) {
+        if socket.receive_within(self.place(0), patience) {
+            self.take_rest(socket);
+        }
     }
 
     /// Takes what is there, as much as a batch may have.

@@ -1,0 +1,75 @@
+//! A whole server in a process of its own: what was replaced under load is freed when nobody asks for anything any more.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use std::time::{Duration, Instant};
+
+use super::{Config, Pin, start};
+use crate::allocator;
+use crate::protocols::kv::client::Client;
+use crate::protocols::kv::serve::FrontendKind;
+use crate::tables::trials::alone::{alone, entries};
+
+const KEYS: u64 = 1_000;
+/// Much longer than it takes.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn config(frontend: FrontendKind) -> Config {
+    Config {
+        kv: vec!["tcp://127.0.0.1:*".to_owned()],
+        frontend,
+        publish: None,
+        publish_hwm: 1_000,
+        max_value: 1024,
+        max_memory: 1 << 30,
+        max_tables: 10,
+        client_bytes_max: 64 << 20,
+        expected_keys: 0,
+        workers: 2,
+        pin: Pin::Off,
+        io_threads: 1,
+        allocator: allocator::in_use(),
+        events: None,
+        tasks: None,
+    }
+}
+
+/// Whether there come to be so many entries, without anybody asking for anything.
+fn settles_at(expected: i64) -> bool {
+    let start = Instant::now();
+    while entries() != expected && start.elapsed() < LIMIT {
+        std::thread::yield_now();
+    }
+    entries() == expected
+}
+
+fn load_then_rest(frontend: FrontendKind) {
+    let running = start(config(frontend)).unwrap();
+    let endpoint = running.kv().first().unwrap().clone();
+    let mut clients = [(); 2].map(|()| Client::connect(&endpoint).unwrap());
+    clients[0].create_table(b"t").unwrap();
+    for number in 0..20 * KEYS {
+        let client = &mut clients[usize::from(number % 2 == 0)];
+        client.update(b"t", &(number % KEYS).to_be_bytes(), b"value", None).unwrap();
+    }
+    assert!(settles_at(KEYS.cast_signed()), "{} entries, {KEYS} of them in the table", entries());
+    for number in 0..KEYS {
+        clients[0].delete(b"t", &number.to_be_bytes()).unwrap();
+    }
+    assert!(settles_at(0), "{} entries, none of them in the table", entries());
+    running.stop();
+}
+
+#[test]
+fn what_was_replaced_is_freed_when_the_proxy_and_its_workers_rest() {
+    alone("server::trial::what_was_replaced_is_freed_when_the_proxy_and_its_workers_rest", || {
+        load_then_rest(FrontendKind::Proxy);
+    });
+}
+
+#[test]
+fn what_was_replaced_is_freed_when_workers_with_connections_rest() {
+    alone("server::trial::what_was_replaced_is_freed_when_workers_with_connections_rest", || {
+        load_then_rest(FrontendKind::Native);
+    });
+}

@@ -1,0 +1,215 @@
+//! What was replaced is freed: counted are entries and slots, and not memory.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use crossbeam::epoch;
+
+use super::super::slot::count::SLOTS;
+use super::super::{Backstage, Changes, Refusal, Session, Settings, Tables};
+use super::alone::{alone, entries as live};
+use super::{Stage, settings};
+use crate::clock::{Clock, Now};
+use crate::limits::{BATCH_MAX, MANY_MAX, REST_AFTER, RETIRED_OBJECTS_MAX};
+
+const VALUE_BYTES: [usize; 4] = [0, 8, 64, 1024];
+const KEYS: usize = 1_000;
+/// Entries above those of the table that one thread may keep: what it retires in three epochs, and what it is about to publish.
+const KEPT_MAX: i64 = 4 * RETIRED_OBJECTS_MAX as i64;
+
+fn key(number: usize) -> [u8; 8] {
+    (number as u64).to_be_bytes()
+}
+
+fn large() -> Stage {
+    Stage::with(Settings { changes_per_writer: 1 << 14, ..settings() })
+}
+
+/// Frees what can be freed.
+fn let_go() {
+    for _ in 0..1_000 {
+        epoch::pin().flush();
+    }
+}
+
+#[test]
+fn a_thread_that_replaces_values_keeps_few_of_them() {
+    alone("tables::trials::reclaim::a_thread_that_replaces_values_keeps_few_of_them", || {
+        let stage = large();
+        let mut session = stage.another();
+        for bytes in VALUE_BYTES {
+            let mut most = 0;
+            for round in 0..1_000 {
+                let mut batch = session.batch(stage.now());
+                for place in 0..BATCH_MAX {
+                    batch.update(b"t", &key((round * BATCH_MAX + place) % KEYS), &vec![7; bytes], None).unwrap();
+                }
+                drop(batch);
+                stage.publish();
+                most = most.max(live());
+            }
+            assert!(most <= KEYS as i64 + KEPT_MAX, "{most} entries, {KEYS} of them in the table, values of {bytes}");
+        }
+    });
+}
+
+#[test]
+fn a_long_request_gives_back_what_it_replaces_while_it_goes_on() {
+    alone("tables::trials::reclaim::a_long_request_gives_back_what_it_replaces_while_it_goes_on", || {
+        let stage = large();
+        let mut session = stage.another();
+        let keys: Vec<_> = (0..MANY_MAX).map(key).collect();
+        for bytes in VALUE_BYTES {
+            let value = vec![7; bytes];
+            let most = Cell::new(0);
+            for _ in 0..20 {
+                let pairs = keys.iter().map(|key| {
+                    most.set(live().max(most.get()));
+                    (&key[..], &value[..])
+                });
+                session.batch(stage.now()).update_many(b"t", None, pairs, || stage.now()).unwrap();
+                stage.publish();
+            }
+            let most = most.get();
+            assert!(most <= MANY_MAX as i64 + KEPT_MAX, "{most} entries, values of {bytes}");
+        }
+    });
+}
+
+#[test]
+fn a_thread_that_rests_has_all_freed_that_it_replaced() {
+    alone("tables::trials::reclaim::a_thread_that_rests_has_all_freed_that_it_replaced", || {
+        let stage = large();
+        let mut session = stage.another();
+        for number in 0..3_333 {
+            session.batch(stage.now()).update(b"t", &key(number % KEYS), b"value", None).unwrap();
+        }
+        assert_eq!(session.patience(), REST_AFTER);
+        session.rest(stage.now());
+        assert!(live() > KEYS as i64, "it has just replaced something, and goes on");
+        let reader = epoch::pin();
+        session.rest(stage.now().after(REST_AFTER));
+        assert!(live() > KEYS as i64, "somebody may still look");
+        drop(reader);
+        session.rest(stage.now().after(2 * REST_AFTER));
+        assert_eq!(live(), KEYS as i64);
+        assert!(session.patience() > REST_AFTER);
+    });
+}
+
+#[test]
+fn what_is_deleted_expires_or_goes_with_its_table_is_freed_with_its_slot() {
+    alone("tables::trials::reclaim::what_is_deleted_expires_or_goes_with_its_table_is_freed_with_its_slot", || {
+        let stage = large();
+        for (key, ttl) in (0..9_000).map(|number| (number.to_string(), number % 3)) {
+            stage.set(&key, "value", (ttl == 1).then_some(1)).unwrap();
+            if ttl == 2 {
+                stage.delete(&key).unwrap();
+                stage.set(&key, "again", None).unwrap();
+                stage.delete(&key).unwrap();
+            }
+            stage.publish();
+        }
+        stage.at(10_000).settle();
+        let_go();
+        assert_eq!((live(), SLOTS.load(Ordering::Relaxed)), (3_000, 3_000));
+        stage.drop_table("t").unwrap();
+        let mut most = 0;
+        for _ in 0..50 {
+            stage.settle();
+            most = most.max(SLOTS.load(Ordering::Relaxed));
+        }
+        assert!(stage.census().tables.is_empty());
+        assert!(live() + SLOTS.load(Ordering::Relaxed) <= KEPT_MAX, "without a rest");
+        let_go();
+        assert_eq!((live(), SLOTS.load(Ordering::Relaxed)), (0, 0));
+    });
+}
+
+/// Whether all threads let the epochs move on.
+fn epochs_move() -> bool {
+    let mark = Arc::new(AtomicBool::new(false));
+    let freed = Arc::clone(&mark);
+    epoch::pin().defer(move || freed.store(true, Ordering::Release));
+    let_go();
+    mark.load(Ordering::Acquire)
+}
+
+#[test]
+fn a_long_request_that_waits_for_the_publisher_holds_no_guard() {
+    alone("tables::trials::reclaim::a_long_request_that_waits_for_the_publisher_holds_no_guard", || {
+        let (tables, Backstage { mut changes, .. }) = Tables::new(Settings { changes_per_writer: 64, ..settings() });
+        let mut session = tables.session();
+        session.batch(Now::from_millis(1)).create_table(b"t", b"t").unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(move || {
+                let keys: Vec<_> = (0..MANY_MAX).map(key).collect();
+                let pairs = keys.iter().map(|key| (&key[..], &b"value"[..]));
+                session.batch(Now::from_millis(1)).update_many(b"t", None, pairs, || Now::from_millis(1)).unwrap();
+            });
+            // The writer waits from then on, until changes are announced.
+            while tables.census().writer_waits == 0 {
+                std::thread::yield_now();
+            }
+            let moved = epochs_move();
+            while !writer.is_finished() {
+                drain(&mut changes);
+            }
+            assert!(moved, "nothing is freed while a request waits");
+        });
+    });
+}
+
+fn drain(changes: &mut Changes) {
+    changes.drain(1 << 16, &mut |_, _, _| {});
+}
+
+/// Updates all keys again and again, as fast as the publisher lets it; the most entries that there ever were.
+fn overwrite(mut session: Session, rounds: usize, most: &AtomicI64) {
+    let clock = Clock::start();
+    for number in 0..rounds {
+        loop {
+            let stored = session.batch(clock.now()).update(b"t", &key(number % KEYS), b"value", None);
+            match stored {
+                Ok(()) => break,
+                Err(Refusal::Busy) => session.wait(),
+                Err(refusal) => panic!("{refusal:?}"),
+            }
+        }
+        most.fetch_max(live(), Ordering::Relaxed);
+    }
+    for _ in 0..10_000 {
+        session.rest(clock.now().after(2 * REST_AFTER));
+        if session.patience() > REST_AFTER {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("it is not all freed, though no thread writes any more");
+}
+
+#[test]
+fn several_threads_free_as_much_as_they_replace() {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 100_000;
+    alone("tables::trials::reclaim::several_threads_free_as_much_as_they_replace", || {
+        let stage = Stage::with(Settings { changes_per_writer: 1 << 12, ..settings() });
+        let most = AtomicI64::new(0);
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..THREADS).map(|_| stage.another()).collect();
+            let most = &most;
+            let writers: Vec<_> =
+                writers.into_iter().map(|session| scope.spawn(move || overwrite(session, ROUNDS, most))).collect();
+            while !writers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+                drain(&mut stage.0.changes.borrow_mut());
+            }
+        });
+        assert_eq!(live(), KEYS as i64);
+        // A thread that is stopped by the system with a guard in its hand holds back what all retire meanwhile.
+        let most = most.into_inner();
+        assert!(most < (THREADS * ROUNDS / 2) as i64, "{most} entries, {KEYS} of them in the table");
+    });
+}
