@@ -10,21 +10,19 @@ use rustix::io::Errno;
 use super::listen::Listener;
 use crate::clock::Now;
 use crate::descriptors::{has_room, outside_the_reserve};
-use crate::limits::{ACCEPT_BURST, ACCEPT_PAUSE};
+use crate::limits::{ACCEPT_BURST, ACCEPT_PAUSE, WARNING_PAUSE};
 use crate::protocols::sockets::timespec;
 
-/// How long it is not said again that there is no room.
-const WARNING_PAUSE: Duration = Duration::from_secs(10);
 /// How the system names the bell: no connection has this place.
-pub(super) const BELL: u64 = u64::MAX;
+pub(crate) const BELL: u64 = u64::MAX;
 /// How the system names the listeners.
-pub(super) const LISTENERS: u64 = u64::MAX - 1;
+pub(crate) const LISTENERS: u64 = u64::MAX - 1;
 
 /// Waits until there is something to do, or the time is up; what there is to do, as far as there is room to say it.
 ///
 /// # Panics
 /// If the system cannot wait.
-pub(super) fn wait<'r>(
+pub(crate) fn wait<'r>(
     epoll: &OwnedFd,
     room: &'r mut [MaybeUninit<epoll::Event>],
     timeout: Option<Duration>,
@@ -38,7 +36,7 @@ pub(super) fn wait<'r>(
 
 /// Where peers come in.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     listeners: Vec<Listener>,
     /// Nothing is accepted until then.
     again_at: Option<Now>,
@@ -48,25 +46,25 @@ pub(super) struct Gate {
 
 impl Gate {
     /// Has `epoll` tell of who comes to this listener.
-    pub(super) fn add(&mut self, epoll: &OwnedFd, listener: Listener) -> Result<(), Errno> {
+    pub(crate) fn add(&mut self, epoll: &OwnedFd, listener: Listener) -> Result<(), Errno> {
         epoll::add(epoll, &listener, epoll::EventData::new_u64(LISTENERS), epoll::EventFlags::IN)?;
         self.listeners.push(listener);
         Ok(())
     }
 
     /// Listens no more.
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.listeners.clear();
         self.again_at = None;
     }
 
     /// When something may be accepted again.
-    pub(super) fn again_at(&self) -> Option<Now> {
+    pub(crate) fn again_at(&self) -> Option<Now> {
         self.again_at
     }
 
     /// Accepts again, if it is time.
-    pub(super) fn reopen(&mut self, epoll: &OwnedFd, now: Now) {
+    pub(crate) fn reopen(&mut self, epoll: &OwnedFd, now: Now) {
         if self.again_at.take_if(|at| *at <= now).is_some() {
             self.listen(epoll, epoll::EventFlags::IN);
         }
@@ -79,8 +77,18 @@ impl Gate {
         }
     }
 
+    /// Accepts who has come, a burst at most, as long as there is room for so many.
+    pub(crate) fn let_in(&mut self, epoll: &OwnedFd, now: Now, room: usize) -> Vec<OwnedFd> {
+        let mut came = Vec::new();
+        self.accept(epoll, now, |descriptor| {
+            came.extend(descriptor);
+            came.len() < room
+        });
+        came
+    }
+
     /// Accepts who has come, a burst at most. `enter` says whether there is room for a further one, and takes it.
-    pub(super) fn accept(&mut self, epoll: &OwnedFd, now: Now, mut enter: impl FnMut(Option<OwnedFd>) -> bool) {
+    pub(crate) fn accept(&mut self, epoll: &OwnedFd, now: Now, mut enter: impl FnMut(Option<OwnedFd>) -> bool) {
         for number in 0..self.listeners.len() {
             for _ in 0..ACCEPT_BURST {
                 let Some(listener) = self.listeners.get(number) else { break };

@@ -23,15 +23,18 @@
 
 mod acceptor;
 mod gate;
+mod id;
 mod inbox;
 mod listen;
 mod outbox;
 mod peer;
 mod peers;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use acceptor::{Acceptor, Entrance};
+pub(crate) use gate::{BELL, Gate, LISTENERS, wait};
+pub use id::PeerId;
 pub use listen::Listener;
 pub use outbox::Outbox;
-pub use peers::{Gone, PeerId, Peers, Taken};
+pub use peers::{Gone, Peers, Taken};

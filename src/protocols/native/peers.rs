@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use super::gate::{BELL, Gate, LISTENERS, wait};
+use super::id::PeerId;
 use super::listen::Listener;
 use super::outbox::Outbox;
 use super::peer::Peer;
@@ -27,28 +28,6 @@ use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, READY_EV
 use crate::protocols::sockets::Bell;
 use crate::zmtp::{Bounds, Messages};
 pub use turns::Taken;
-
-/// A connection; none is ever called the same, as long as fewer than 4,000 million came since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerId {
-    slot: u32,
-    generation: u32,
-}
-
-impl PeerId {
-    fn new(slot: usize, generation: u32) -> Self {
-        Self { slot: u32::try_from(slot).expect("connections are bounded"), generation }
-    }
-
-    fn data(self) -> epoll::EventData {
-        epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.slot))
-    }
-
-    fn of(data: u64) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
-        Self { slot: data as u32, generation: (data >> 32) as u32 }
-    }
-}
 
 /// What a peer that has left had with whoever serves.
 #[derive(Debug)]
@@ -262,12 +241,8 @@ impl<S: Default> Peers<S> {
 
     fn accept(&mut self) {
         let now = self.now;
-        let mut came = Vec::new();
         let room = self.connections_max.saturating_sub(self.peers.len());
-        self.gate.accept(&self.epoll, now, |descriptor| {
-            came.extend(descriptor);
-            came.len() < room
-        });
+        let came = self.gate.let_in(&self.epoll, now, room);
         came.into_iter().for_each(|descriptor| self.adopt(descriptor, now));
     }
 
@@ -346,7 +321,7 @@ impl<S: Default> Peers<S> {
         if get(&mut self.peers, id).is_none() {
             return;
         }
-        let peer = self.peers.remove(id.slot as usize);
+        let peer = self.peers.remove(id.place() as usize);
         self.bytes -= peer.counted;
         self.closed += 1;
         if !peer.is_parting() {
@@ -436,7 +411,7 @@ impl<S: Default> Peers<S> {
 
 /// The peer of this name, if it is there.
 fn get<S>(peers: &mut Slab<Peer<S>>, id: PeerId) -> Option<&mut Peer<S>> {
-    peers.get_mut(id.slot as usize).filter(|peer| peer.generation == id.generation)
+    peers.get_mut(id.place() as usize).filter(|peer| peer.generation == id.generation())
 }
 
 /// Has the outbox of a peer flushed the next time.

@@ -76,7 +76,7 @@ impl Echo {
 }
 
 /// What a socket of this kind says until it is ready.
-fn introduction(kind: SocketType) -> Vec<u8> {
+pub(crate) fn introduction(kind: SocketType) -> Vec<u8> {
     let (mut said, mut theirs) = (Vec::new(), Vec::new());
     let mut handshake = Handshake::begin(kind, &mut said);
     let _other = Handshake::begin(SocketType::Router, &mut theirs);
@@ -84,7 +84,7 @@ fn introduction(kind: SocketType) -> Vec<u8> {
     said
 }
 
-fn message(frames: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn message(frames: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
     frames.iter().enumerate().for_each(|(number, frame)| encode_frame(&mut bytes, frame, number + 1 < frames.len()));
     bytes
