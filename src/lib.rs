@@ -14,7 +14,8 @@
 //! # One change
 //!
 //! After the swap the worker pushes the change into its ring. `protocols::kv::publish` drains the rings through
-//! [`tables::Changes`], which puts the changes of each key in order, and sends them to who subscribes. An earlier
+//! [`tables::Changes`], which puts the changes of each key in order; `protocols::publish` encodes each once and sends it to all
+//! who subscribe. An earlier
 //! deadline goes to the expiry thread, which keeps it in the [`wheel`] and swaps the element out when it comes up.
 //!
 //! # One task

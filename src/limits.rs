@@ -135,6 +135,65 @@ pub const BATCH_FRAMES_MAX: usize = 2_048;
 /// Changes that the publisher announces before it looks for new subscriptions.
 pub const PUBLISH_BURST: usize = 1_024;
 
+/// Subscribers of an endpoint at once. Those beyond wait to be accepted.
+pub const SUBSCRIBERS_MAX: usize = CONNECTIONS_MAX;
+
+/// Messages are handed to subscribers when they take so many bytes, also in the middle of a burst: they are still in
+/// the nearest caches.
+pub const BURST_BYTES_MAX: usize = 128 << 10;
+
+/// Messages are handed to subscribers when their lists of subscribers have so many places together: 1 MiB.
+pub const BURST_MEMBERS_MAX: usize = 1 << 18;
+
+/// Bytes of messages from which on those that wait are kept once for all subscribers. Fewer are copied to each: a copy
+/// costs less than the bookkeeping, and a message keeps no other messages in memory.
+pub const SHARED_BYTES_MIN: usize = 4 << 10;
+
+/// Bytes that may wait for a subscriber, beside `--publish-hwm`: a million notifications of usual length take 40 MiB.
+pub const SUBSCRIBER_BYTES_MAX: usize = 256 << 20;
+
+/// Bytes that may wait for all subscribers of an endpoint together; above it those lose messages for which more than
+/// their share waits.
+pub const SUBSCRIBERS_BYTES_MAX: usize = 1 << 30;
+
+/// Bytes that are sent to a subscriber in a turn of those that wait for it: others have their turns meanwhile.
+pub const SEND_BYTES_A_TURN: usize = 128 << 10;
+
+/// Bytes that are received from a subscriber in a turn: some hundred subscriptions.
+pub const SUBSCRIBER_RECEIVE_BYTES: usize = 8 << 10;
+
+/// The same of all subscribers together: with subscriptions of usual length about half of the time of a burst of
+/// changes.
+pub const SUBSCRIBERS_RECEIVE_BYTES: usize = 16 << 10;
+
+/// Longest frame of a subscriber, in bytes. No topic that fits anything is longer than 255 bytes; a larger frame closes
+/// its connection.
+pub const SUBSCRIBER_FRAME_BYTES_MAX: u64 = 8 << 10;
+
+/// Answers to PINGs that may wait for a subscriber, in bytes: more than two thousand.
+pub const CONTROL_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes that a subscriber may go on sending after it was refused; one that sends more may not read why.
+pub const IGNORED_BYTES_MAX: usize = 1 << 20;
+
+/// Topics of a subscriber: one for each of the tables that there may be by default.
+pub const SUBSCRIPTIONS_MAX: usize = TABLES_DEFAULT;
+
+/// Bytes of the topics of a subscriber: 128 for each.
+pub const TOPIC_BYTES_MAX: usize = 8 << 20;
+
+/// Topics of all subscribers of an endpoint together: about 150 bytes each. Above it the subscriber with the most is
+/// closed.
+pub const SUBSCRIPTIONS_ALL_MAX: usize = 1 << 20;
+
+/// Bytes of the topics of all subscribers of an endpoint together. Above it the subscriber with the most is closed.
+pub const TOPIC_BYTES_ALL_MAX: usize = 64 << 20;
+
+/// Subscriptions of a subscriber that has left which are removed in a turn: as many as may come in one.
+pub const SUBSCRIPTIONS_REMOVED_A_TURN: usize = SUBSCRIBERS_RECEIVE_BYTES / 4;
+
+const _: () = assert!(SUBSCRIBERS_RECEIVE_BYTES >= SUBSCRIBER_RECEIVE_BYTES);
+
 /// Replies that the pipe to a client may hold. Of large ones fewer: the queue bounds their bytes. With a tenth of it the
 /// queue and the I/O thread would take turns.
 pub const REPLIES_IN_PIPE: i32 = 1_000;
@@ -155,6 +214,9 @@ const _: () = assert!(2 * STORE_FILES_MAX as u64 <= DESCRIPTORS_RESERVED_MAX);
 
 /// How long nothing is accepted when there is no descriptor for it.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long the same warning about connections is not repeated.
+pub const WARNING_PAUSE: Duration = Duration::from_secs(10);
 
 /// How many connections may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
 pub const ACCEPT_BACKLOG: i32 = 4096;

@@ -5,6 +5,7 @@ pub mod events;
 pub mod jobs;
 pub mod kv;
 pub mod native;
+pub mod publish;
 pub mod sockets;
 pub mod spiderq;
 mod tcp;

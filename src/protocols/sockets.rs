@@ -79,16 +79,6 @@ impl Context {
         Ok(socket)
     }
 
-    /// For subscribers, each of whom may fall so many messages behind.
-    ///
-    /// # Errors
-    /// If the process has no descriptor left.
-    pub fn publisher(&self, messages_in_pipe: i32) -> io::Result<Socket> {
-        let socket = self.socket(zmq::XPUB)?;
-        must(socket.options.set_sndhwm(messages_in_pipe));
-        Ok(socket)
-    }
-
     /// For one end of a pipe within this process, without a bound in either direction.
     ///
     /// # Errors
@@ -278,7 +268,7 @@ impl Socket {
     }
 
     /// Sends a frame and leaves it empty; `more` of the same message follow. For sockets that refuse nothing: pipes
-    /// without a bound, publishers, and a router that has just said [`Addressed::Ready`].
+    /// without a bound, and a router that has just said [`Addressed::Ready`].
     ///
     /// # Panics
     /// If the socket refuses all the same.

@@ -66,6 +66,8 @@ mod signals;
 mod source;
 /// Where events are in a test, and who works on them: one suite for both stores.
 mod stage;
+/// Subscribers that flood, never read, or lie, and the end of a server that has them.
+mod subscribers;
 /// What tables take, at the allocator, is what the account says.
 mod table_memory;
 /// A table of a million elements goes while others work.

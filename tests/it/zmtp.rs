@@ -47,6 +47,33 @@ impl Plain {
         self.bytes.extend_from_slice(&some[..count]);
     }
 
+    /// Sends bytes as they are. False: the peer has closed the connection.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
+    }
+
+    /// What is said until the peer closes the connection: messages, and ERRORs with their reason.
+    pub(crate) fn rest(mut self) -> Vec<Vec<Vec<u8>>> {
+        // A connection that is reset has said all that it had to say.
+        let _reset = self.stream.read_to_end(&mut self.bytes);
+        let (mut at, mut said, mut frames) = (0, Vec::new(), Vec::new());
+        while let Ok(Some((part, length))) = Part::decode(&self.bytes[at..], BYTES_MAX) {
+            at += length;
+            match part {
+                Part::Frame { body, more } => {
+                    frames.push(body.to_vec());
+                    if !more {
+                        said.push(std::mem::take(&mut frames));
+                    }
+                }
+                Part::Command(Command::Error { reason }) => said.push(vec![b"ERROR".to_vec(), reason.to_vec()]),
+                Part::Command(_) => {}
+            }
+        }
+        assert_eq!(at, self.bytes.len(), "nothing is cut off");
+        said
+    }
+
     fn send(&mut self, frames: &[&[u8]]) {
         self.send_all(&[frames]);
     }

@@ -10,7 +10,9 @@
 //!  "workers": [{"requests", "busy_share", "core", "waiting"}],                waiting: clients, for room in the tables
 //!  "tables": [{"name", "elements", "bytes"}],
 //!  "expiry": {"pending", "expired", "lag_micros": {…}},
-//!  "changes": {"waiting", "writer_waits", "lost_wakeups", "published", "topics"},
+//!  "changes": {"waiting", "writer_waits", "lost_wakeups", "published", "topics", "subscribers", "subscriptions",
+//!              "lost_notifications",                                    of subscribers that read too slowly
+//!              "closed_subscribers"},                                   that exceeded a bound or broke the protocol
 //!  "clients": {"known", "outstanding_bytes", "cut_off", "requests", "dropped_requests", "undeliverable_replies", …},
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "resident_bytes"},
 //!  "descriptors": {"limit", "reserve", "accept_pauses"},                    how often there was none for a connection
@@ -21,11 +23,16 @@
 //! ```
 //! A table's name is text, or `0x…` where it is not.
 
+mod changes;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use serde::Serialize;
+
+use changes::ChangesLine;
+pub(super) use changes::PublishTally;
 
 use super::wire::{Command, Reason};
 use crate::allocator;
@@ -125,16 +132,6 @@ pub(super) struct QueueTally {
     pub(super) held_bytes: Gauge,
 }
 
-/// What the publisher counts; on cache lines of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct PublishTally {
-    /// Notifications sent.
-    pub(super) published: Counter,
-    /// Topics that somebody subscribes to.
-    pub(super) topics: Gauge,
-}
-
 /// Where a report gets its figures.
 pub(super) struct Report {
     pub(super) clock: Clock,
@@ -194,13 +191,7 @@ impl Report {
     }
 
     fn changes(&self, census: &Census) -> ChangesLine {
-        ChangesLine {
-            waiting: census.changes_waiting,
-            writer_waits: census.writer_waits,
-            lost_wakeups: census.lost_wakeups,
-            published: self.publish.published.get(),
-            topics: self.publish.topics.get(),
-        }
+        ChangesLine::of(census, &self.publish)
     }
 
     fn clients(&self) -> ClientsLine {
@@ -388,15 +379,6 @@ impl ExpiryLine {
     fn of(census: &Census) -> Self {
         Self { pending: census.timers, expired: census.expired, lag_micros: Micros::of(census.expiry_lag) }
     }
-}
-
-#[derive(Serialize)]
-struct ChangesLine {
-    waiting: u64,
-    writer_waits: u64,
-    lost_wakeups: u64,
-    published: u64,
-    topics: u64,
 }
 
 #[derive(Serialize)]

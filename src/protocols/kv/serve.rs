@@ -3,7 +3,7 @@
 //! ```text
 //! proxy       ROUTER ◄── queue ──► DEALER ◄═ inproc://kv-worker-i ═► DEALER ── worker i ── session i ─┐
 //! native      listeners ─► acceptor ═► connections ◄──────────────────────────► worker i ── session i ─┤
-//!             XPUB  ◄── publisher ◄── changes ◄─────────────────────────────────────────────── tables ┘
+//!             subscribers ◄── publisher ◄── changes ◄─────────────────────────────────────────────── tables ┘
 //! ```
 //! [`bind`] makes everything that can fail, and nothing runs yet: whoever called it runs the parts, each in a thread of its
 //! own. Dropping the parts gives the endpoints back.
@@ -22,6 +22,7 @@ use super::worker::{Worker, WorkerParts};
 use crate::clock::Clock;
 use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, REPLIES_IN_PIPE};
 use crate::protocols::native::{Acceptor, Listener, Peers};
+use crate::protocols::publish::{Limits, Subscribers};
 use crate::protocols::sockets::{Bell, Context, Presence, ServeError, Socket, Stopper};
 use crate::tables::{Changes, Tables};
 use crate::tasks::Figures;
@@ -79,7 +80,7 @@ pub struct Kv {
     pub frontend: Frontend,
     /// For the thread `publisher`.
     pub publisher: Publisher,
-    /// Tell the frontend to take no more.
+    /// Tell the frontend to take no more, and the publisher that the server ends.
     pub stoppers: Vec<Stopper>,
     /// Where requests come in, with the ports that the system chose.
     pub endpoints: Vec<String>,
@@ -98,13 +99,16 @@ pub fn bind(
     (tables, changes): (&Tables, Changes),
     tasks: Option<Arc<Figures>>,
 ) -> Result<Kv, ServeError> {
-    let (xpub, publish) = publisher_socket(context, settings)?;
+    let publisher_stopper = Stopper::new()?;
+    let (subscribers, publish) = subscribers(publisher_stopper.bell(), settings)?;
     let report = Arc::new(report(settings, clock, tables, tasks));
-    let publisher = Publisher::new(xpub, changes, Bell::new()?, Arc::clone(&report.publish));
-    let (frontend, stoppers, endpoints) = match settings.frontend {
+    let tally = Arc::clone(&report.publish);
+    let publisher = Publisher::new(subscribers, changes, publisher_stopper.clone(), clock, tally);
+    let (frontend, mut stoppers, endpoints) = match settings.frontend {
         FrontendKind::Proxy => proxy(context, settings, clock, tables, &report)?,
         FrontendKind::Native => native(settings, clock, tables, &report)?,
     };
+    stoppers.push(publisher_stopper);
     Ok(Kv { frontend, publisher, stoppers, endpoints, publish })
 }
 
@@ -184,13 +188,15 @@ fn router(context: &Context, settings: &Settings) -> Result<(Socket, Vec<String>
     Ok((router, endpoints))
 }
 
-fn publisher_socket(context: &Context, settings: &Settings) -> Result<(Option<Socket>, Option<String>), ServeError> {
-    let Some(endpoint) = &settings.publish else {
-        return Ok((None, None));
-    };
-    let mut socket = context.publisher(settings.publish_hwm)?;
-    let bound = socket.bind(endpoint)?;
-    Ok((Some(socket), Some(bound)))
+/// Those who hear notifications, and where they come from, if from anywhere.
+fn subscribers(bell: &Bell, settings: &Settings) -> Result<(Subscribers, Option<String>), ServeError> {
+    let limits = Limits::new(usize::try_from(settings.publish_hwm).unwrap_or(usize::MAX));
+    let mut subscribers = Subscribers::new(bell, limits).map_err(io::Error::from)?;
+    let Some(endpoint) = &settings.publish else { return Ok((subscribers, None)) };
+    let listener = Listener::bind(endpoint)?;
+    let bound = listener.endpoint().to_owned();
+    subscribers.listen(listener).map_err(io::Error::from)?;
+    Ok((subscribers, Some(bound)))
 }
 
 /// The two ends of the pipe to each worker: the queue's, and the workers'. They have no bound of their own: the account

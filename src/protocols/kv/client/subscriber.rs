@@ -27,7 +27,8 @@ use crate::protocols::kv::wire::Notification;
 /// ```
 ///
 /// A subscriber that hears the last change of a key knows its state, as long as it missed none. It misses what happens
-/// while it is not connected, which [`super::Disconnected::Lost`] tells, and what goes past `--publish-hwm`, which nothing tells.
+/// while it is not connected, which [`super::Disconnected::Lost`] tells, and what goes past `--publish-hwm`, which
+/// only STATS count.
 pub struct Subscriber {
     target: Target,
     /// `None` after an error.

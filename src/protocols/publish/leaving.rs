@@ -1,0 +1,106 @@
+//! How subscribers leave: refused, gone, or at the end of the server.
+//!
+//! ```text
+//! refused ─► part: an ERROR, our end closed ─► forget ─► its subscriptions are removed, some in each turn ─► its place is free
+//! ```
+//! What is not here: why one is refused.
+
+use std::time::Duration;
+
+use super::queue::Queue;
+use super::subscriber::Refusal;
+use super::subscribers::{Subscribers, is_time, member_at};
+use super::topics::Member;
+use crate::clock::Now;
+use crate::limits::{HANDSHAKE_TIMEOUT, SUBSCRIPTIONS_REMOVED_A_TURN};
+use crate::protocols::native::PeerId;
+
+impl Subscribers {
+    /// Tells a subscriber why it is served no more, and parts with it.
+    pub(super) fn refuse(&mut self, member: Member, refusal: &Refusal) {
+        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        if subscriber.is_open() {
+            self.closed += 1;
+            if is_time(&mut self.warned_of_refusal, self.now) {
+                tracing::warn!("a subscriber is closed: {refusal}; {} by now", self.closed);
+            }
+        }
+        self.part(member, Some(refusal));
+    }
+
+    pub(super) fn part(&mut self, member: Member, refusal: Option<&Refusal>) {
+        self.leave(member);
+        let deadline = self.now.after(HANDSHAKE_TIMEOUT);
+        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        subscriber.part(refusal, &self.held);
+        subscriber.deadline = deadline;
+        self.deadlines.push_back((deadline, PeerId::new(member as usize, subscriber.generation)));
+    }
+
+    /// A subscriber gets nothing more: what it has subscribed to is removed bit by bit.
+    fn leave(&mut self, member: Member) {
+        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        self.subscribers -= usize::from(subscriber.is_open());
+        self.subscriptions -= subscriber.topics.len();
+        self.topic_bytes -= subscriber.topic_bytes;
+        let topics = std::mem::take(&mut subscriber.topics);
+        subscriber.topic_bytes = 0;
+        if !topics.is_empty() && !self.ending {
+            self.left.push_back((member, topics.into_iter().collect()));
+        }
+    }
+
+    /// Closes a connection.
+    pub(super) fn forget(&mut self, member: Member) {
+        self.leave(member);
+        let is_left = self.left.iter().any(|(other, _)| *other == member);
+        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        subscriber.descriptor = None;
+        subscriber.queue = Queue::default();
+        if !is_left {
+            self.places.remove(member as usize);
+        }
+    }
+
+    /// Removes some subscriptions of those that are served no more.
+    pub(super) fn remove_left(&mut self) {
+        for _ in 0..SUBSCRIPTIONS_REMOVED_A_TURN {
+            let Some((member, topics)) = self.left.front_mut() else { return };
+            if let Some(topic) = topics.pop() {
+                self.topics.remove(topic, *member);
+                continue;
+            }
+            let member = *member;
+            self.left.pop_front();
+            if self.places.get(member as usize).is_some_and(|subscriber| subscriber.descriptor.is_none()) {
+                self.places.remove(member as usize);
+            }
+        }
+    }
+
+    /// Sends what waits, and parts with all; returns when they have read it and are gone, or at the end of this time.
+    pub fn finish(&mut self, end: Now, clock: impl Fn() -> Now) {
+        self.send();
+        self.gate.close();
+        self.ending = true;
+        self.left.clear();
+        self.now = clock();
+        let all: Vec<(Member, bool, bool)> = self
+            .places
+            .iter()
+            .map(|(place, subscriber)| (member_at(place), subscriber.is_open(), subscriber.is_parting()))
+            .collect();
+        for (member, is_open, is_parting) in all {
+            if is_open {
+                self.part(member, None);
+                self.flush(member);
+            } else if !is_parting {
+                self.forget(member);
+            }
+        }
+        while !self.places.is_empty() && self.now < end {
+            let left = Duration::from_nanos(end.nanos().saturating_sub(self.now.nanos()));
+            self.turn(Some(left), &clock);
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! All subscribers of one endpoint, and the loop's turn.
+//!
+//! ```text
+//! publish, publish … ─► send ─► turn: wait ─► accept ─► send on what waits ─► receive, within a budget
+//!                                         └─► remove what others have left behind, some of it
+//! ```
+//! The system tells of a connection as long as there is something to do. Those from whom there is something to receive
+//! take turns across the waits, so that none waits for ever behind others that send without end.
+//!
+//! What is not here: one connection (`subscriber`), how a burst reaches it (`deliver`), and how it ends (`leaving`).
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use slab::Slab;
+
+use super::burst::Burst;
+use super::deliver::{Portion, Room, deliver};
+use super::queue::Held;
+use super::subscriber::{Refusal, Subscriber};
+use super::topics::{Member, NodeId, Topics};
+use super::{Figures, Limits};
+use crate::clock::Now;
+use crate::limits::{
+    HANDSHAKE_TIMEOUT, IGNORED_BYTES_MAX, READY_EVENTS, SEND_BYTES_A_TURN, SUBSCRIBER_RECEIVE_BYTES,
+    SUBSCRIBERS_RECEIVE_BYTES, WARNING_PAUSE,
+};
+use crate::protocols::native::{BELL, Gate, LISTENERS, Listener, PeerId, wait};
+use crate::protocols::sockets::Bell;
+
+/// Subscribers, and what is on its way to them.
+pub struct Subscribers {
+    pub(super) epoll: OwnedFd,
+    pub(super) bell: Bell,
+    pub(super) gate: Gate,
+    pub(super) limits: Limits,
+    /// What the clock read last.
+    pub(super) now: Now,
+    pub(super) places: Slab<Subscriber>,
+    pub(super) generation: u32,
+    pub(super) topics: Topics,
+    pub(super) burst: Burst,
+    pub(super) portion: Portion,
+    /// Who gets something of the burst that is being handed on.
+    pub(super) touched: Vec<Member>,
+    pub(super) held: Held,
+    /// Who has to be through with the handshake, or gone, and when.
+    pub(super) deadlines: VecDeque<(Now, PeerId)>,
+    /// From whom there is something to receive.
+    pub(super) turns: VecDeque<PeerId>,
+    /// Subscriptions of those that are served no more, to be removed.
+    pub(super) left: VecDeque<(Member, Vec<NodeId>)>,
+    /// Nobody gets a place any more.
+    pub(super) ending: bool,
+    /// Of those that are open.
+    pub(super) subscribers: usize,
+    pub(super) subscriptions: usize,
+    pub(super) topic_bytes: usize,
+    pub(super) lost: u64,
+    pub(super) closed: u64,
+    pub(super) warned_of_loss: Option<Now>,
+    pub(super) warned_of_refusal: Option<Now>,
+    pub(super) buffer: Vec<u8>,
+}
+
+impl Subscribers {
+    /// None yet, and nowhere to come from. Waiting for them ends when the bell rings.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn new(bell: &Bell, limits: Limits) -> Result<Self, Errno> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        Ok(Self {
+            epoll,
+            bell: bell.clone(),
+            gate: Gate::default(),
+            limits,
+            now: Now::from_nanos(0),
+            places: Slab::new(),
+            generation: 0,
+            topics: Topics::new(),
+            burst: Burst::default(),
+            portion: Portion::default(),
+            touched: Vec::new(),
+            held: Held::default(),
+            deadlines: VecDeque::new(),
+            turns: VecDeque::new(),
+            left: VecDeque::new(),
+            ending: false,
+            subscribers: 0,
+            subscriptions: 0,
+            topic_bytes: 0,
+            lost: 0,
+            closed: 0,
+            warned_of_loss: None,
+            warned_of_refusal: None,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// Accepts who connects there.
+    ///
+    /// # Errors
+    /// If the system has no memory left for it.
+    pub fn listen(&mut self, listener: Listener) -> Result<(), Errno> {
+        self.gate.add(&self.epoll, listener)
+    }
+
+    /// Whether nobody subscribes to anything.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.topics.is_empty()
+    }
+
+    /// What there is to count.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        Figures {
+            subscribers: self.subscribers as u64,
+            topics: self.topics.len() as u64,
+            subscriptions: self.subscriptions as u64,
+            lost: self.lost,
+            closed: self.closed,
+        }
+    }
+
+    // ---------------------------------------------------------------------------------------------------- publishing
+
+    /// Publishes a message that `encode` appends as it is on the wire, and whose first frame is `topic`; it goes out
+    /// with the next [`send`](Self::send). False: nobody subscribes to it, and it was not encoded.
+    #[inline]
+    pub fn publish(&mut self, topic: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> bool {
+        if self.topics.is_empty() {
+            return false;
+        }
+        if self.burst.is_full() {
+            self.send();
+        }
+        self.burst.add(&self.topics, topic, encode)
+    }
+
+    /// Sends what was published.
+    pub fn send(&mut self) {
+        let Self { burst, places, touched, .. } = self;
+        burst.for_each(|member, run| {
+            let Some(subscriber) = places.get_mut(member as usize).filter(|subscriber| subscriber.is_open()) else {
+                return;
+            };
+            match subscriber.runs.last_mut() {
+                Some(last) if last.end == run.start => {
+                    (last.end, last.messages) = (run.end, last.messages + run.messages);
+                }
+                Some(_) => subscriber.runs.push(run),
+                None => {
+                    subscriber.runs.push(run);
+                    touched.push(member);
+                }
+            }
+        });
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.drain(..).for_each(|member| self.deliver(member));
+        self.touched = touched;
+        self.portion.clear();
+        self.burst.clear();
+    }
+
+    fn deliver(&mut self, member: Member) {
+        let room = self.room();
+        let Self { places, burst, portion, held, .. } = self;
+        let Some(subscriber) = places.get_mut(member as usize) else { return };
+        match deliver(subscriber, (burst, portion), room, held) {
+            Ok(0) => {}
+            Ok(lost) => self.count_lost(lost),
+            Err(_) => return self.forget(member),
+        }
+        self.settle(member);
+    }
+
+    /// What may wait for a subscriber now.
+    fn room(&self) -> Room {
+        let Limits { messages, bytes, held_bytes, .. } = self.limits;
+        let share = if self.held.bytes() > held_bytes { held_bytes / self.subscribers.max(1) } else { bytes };
+        Room { messages, bytes: bytes.min(share) }
+    }
+
+    fn count_lost(&mut self, messages: usize) {
+        self.lost += messages as u64;
+        if is_time(&mut self.warned_of_loss, self.now) {
+            tracing::warn!(
+                "a subscriber reads too slowly and has lost {messages} messages; {} of all subscribers by now",
+                self.lost
+            );
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------------- a turn
+
+    /// Waits until there is something to do, the bell rings, or the time is up, and gives each connection that has
+    /// something to do a turn. `clock` is read when the wait is over.
+    ///
+    /// # Panics
+    /// If the system cannot wait.
+    pub fn turn(&mut self, timeout: Option<Duration>, clock: impl Fn() -> Now) {
+        self.send();
+        let timeout = self.shortened(timeout);
+        let mut room = [const { MaybeUninit::uninit() }; READY_EVENTS];
+        let events = wait(&self.epoll, &mut room, timeout);
+        self.now = clock();
+        self.end_those_who_are_late();
+        for event in events {
+            match event.data.u64() {
+                BELL => self.bell.silence(),
+                LISTENERS => self.accept(),
+                data => self.note(PeerId::of(data), event.flags),
+            }
+        }
+        self.receive();
+        self.remove_left();
+    }
+
+    fn shortened(&self, timeout: Option<Duration>) -> Option<Duration> {
+        if !self.turns.is_empty() || !self.left.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let next = self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.gate.again_at()).min();
+        let left = next.map(|next| Duration::from_nanos(next.nanos().saturating_sub(self.now.nanos())));
+        timeout.into_iter().chain(left).min()
+    }
+
+    fn end_those_who_are_late(&mut self) {
+        let now = self.now;
+        while let Some((_, id)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
+            // One that has passed its handshake in time may have a later deadline since.
+            if self.get(id).is_some_and(|subscriber| !subscriber.is_open() && subscriber.deadline <= now) {
+                self.forget(id.place());
+            }
+        }
+        self.gate.reopen(&self.epoll, now);
+    }
+
+    fn accept(&mut self) {
+        let room = self.limits.subscribers.saturating_sub(self.places.len());
+        let came = self.gate.let_in(&self.epoll, self.now, room);
+        came.into_iter().for_each(|descriptor| self.adopt(descriptor));
+    }
+
+    fn adopt(&mut self, descriptor: OwnedFd) {
+        self.generation = self.generation.wrapping_add(1);
+        let deadline = self.now.after(HANDSHAKE_TIMEOUT);
+        let entry = self.places.vacant_entry();
+        let id = PeerId::new(entry.key(), self.generation);
+        // Without it nothing would ever be heard of the connection: it is closed.
+        if epoll::add(&self.epoll, &descriptor, id.data(), epoll::EventFlags::IN).is_ok() {
+            entry.insert(Subscriber::greet(descriptor, self.generation, deadline, &self.held));
+            self.deadlines.push_back((deadline, id));
+            self.flush(id.place());
+        }
+    }
+
+    fn note(&mut self, id: PeerId, flags: epoll::EventFlags) {
+        if flags.contains(epoll::EventFlags::OUT) && self.get(id).is_some() {
+            self.flush(id.place());
+        }
+        let has_input = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+        if has_input && let Some(subscriber) = self.get(id).filter(|subscriber| !subscriber.queued) {
+            subscriber.queued = true;
+            self.turns.push_back(id);
+        }
+    }
+
+    fn get(&mut self, id: PeerId) -> Option<&mut Subscriber> {
+        let subscriber = self.places.get_mut(id.place() as usize);
+        subscriber.filter(|subscriber| subscriber.generation == id.generation() && subscriber.descriptor.is_some())
+    }
+
+    /// Has the system take some of what waits for a subscriber.
+    pub(super) fn flush(&mut self, member: Member) {
+        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        match subscriber.flush(SEND_BYTES_A_TURN) {
+            Ok(()) => self.settle(member),
+            Err(_) => self.forget(member),
+        }
+    }
+
+    /// Asks the system to tell of what concerns a subscriber now.
+    fn settle(&mut self, member: Member) {
+        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        let (wanted, id) = (subscriber.wanted(), PeerId::new(member as usize, subscriber.generation));
+        let Some(descriptor) = subscriber.descriptor.as_ref().filter(|_| wanted != subscriber.interest) else { return };
+        if epoll::modify(&self.epoll, descriptor, id.data(), wanted).is_err() {
+            return self.forget(member);
+        }
+        subscriber.interest = wanted;
+    }
+
+    // ----------------------------------------------------------------------------------------------------- receiving
+
+    /// Receives from those who have something, one after the other, until the budget of a turn is spent.
+    fn receive(&mut self) {
+        // What was left behind has its room back before more is taken.
+        let is_behind = !self.ending && self.topics.subscriptions() > 2 * self.limits.all_subscriptions;
+        let mut budget = if is_behind { 0 } else { SUBSCRIBERS_RECEIVE_BYTES };
+        while budget >= SUBSCRIBER_RECEIVE_BYTES
+            && let Some(id) = self.turns.pop_front()
+        {
+            // Also one that has nothing costs something.
+            budget -= self.receive_from(id).max(SUBSCRIBER_RECEIVE_BYTES / 8).min(budget);
+        }
+    }
+
+    /// How many bytes came.
+    fn receive_from(&mut self, id: PeerId) -> usize {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let Some(subscriber) = self.get(id) else {
+            self.buffer = buffer;
+            return 0;
+        };
+        subscriber.queued = false;
+        let came = subscriber.receive(&mut buffer);
+        match came {
+            Some(1..) if !subscriber.is_parting() => self.listen_to(id, &buffer),
+            Some(count) => {
+                subscriber.ignored += count;
+                if subscriber.ignored > IGNORED_BYTES_MAX {
+                    self.forget(id.place());
+                }
+            }
+            None => self.forget(id.place()),
+        }
+        buffer.clear();
+        self.buffer = buffer;
+        came.unwrap_or(0)
+    }
+
+    fn listen_to(&mut self, id: PeerId, bytes: &[u8]) {
+        let Self { places, topics, limits, held, .. } = self;
+        let Some(subscriber) = places.get_mut(id.place() as usize) else { return };
+        let before = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
+        let listened = subscriber.listen(bytes, (id.place(), topics), (limits, held));
+        let after = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
+        self.subscribers += usize::from(after.0 && !before.0);
+        self.subscriptions = self.subscriptions - before.1 + after.1;
+        self.topic_bytes = self.topic_bytes - before.2 + after.2;
+        if let Err(refusal) = listened {
+            self.refuse(id.place(), &refusal);
+        }
+        while self.subscriptions > self.limits.all_subscriptions || self.topic_bytes > self.limits.all_topic_bytes {
+            self.refuse_the_largest();
+        }
+        self.flush(id.place());
+    }
+
+    fn refuse_the_largest(&mut self) {
+        let open = self.places.iter().filter(|(_, subscriber)| subscriber.is_open());
+        let largest = open.max_by_key(|(_, subscriber)| subscriber.topic_bytes + TOPIC_COST * subscriber.topics.len());
+        let Some((place, _)) = largest else { unreachable!("somebody has the subscriptions") };
+        self.refuse(member_at(place), &Refusal::All);
+        self.flush(member_at(place));
+    }
+}
+
+pub(super) fn member_at(place: usize) -> Member {
+    Member::try_from(place).expect("subscribers are bounded")
+}
+
+/// What a subscription counts beside its topic's bytes when the largest is looked for.
+const TOPIC_COST: usize = 100;
+
+/// Whether it is time to say something again.
+pub(super) fn is_time(said: &mut Option<Now>, now: Now) -> bool {
+    let is_time = said.is_none_or(|at| at.after(WARNING_PAUSE) <= now);
+    if is_time {
+        *said = Some(now);
+    }
+    is_time
+}

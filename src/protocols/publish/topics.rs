@@ -1,0 +1,301 @@
+//! Who subscribes to what: one trie over the topics of all subscribers.
+//!
+//! ```text
+//! "" ─┬─ "us" ─┬─ "ers" {2}       each node has the rest of its topic behind its parent's, and its subscribers
+//!     │        └─ "e"   {0, 2}
+//!     └─ "birds" {1}              matching "users2" visits "", "us" and "users"
+//! ```
+//! As in libzmq, a subscriber has a topic once, however often it asks for it, and one CANCEL ends that: a SUB socket
+//! sends each of its subscriptions to a topic, but only the last of its cancellations.
+//!
+//! A node keeps its name as long as its topic has a subscriber. Without one, a node that does not branch goes.
+//!
+//! What is not here: connections, and bounds.
+
+use slab::Slab;
+
+/// A subscriber, as the trie knows it.
+pub(super) type Member = u32;
+/// The node of a topic.
+pub(super) type NodeId = u32;
+
+const ROOT: NodeId = 0;
+/// Parents and children are named only as long as they are there; a subscriber's topics too.
+const THERE: &str = "a node that is named is there";
+
+#[derive(Debug, Default)]
+struct Node {
+    /// What its topic has behind that of its parent. Empty only at the root.
+    label: Box<[u8]>,
+    parent: NodeId,
+    /// In ascending order.
+    members: Vec<Member>,
+    /// By the first byte of their labels, in ascending order.
+    children: Vec<(u8, NodeId)>,
+}
+
+impl Node {
+    fn child(&self, first: u8) -> Option<NodeId> {
+        let place = self.children.binary_search_by_key(&first, |(byte, _)| *byte).ok()?;
+        self.children.get(place).map(|(_, child)| *child)
+    }
+}
+
+/// The topics of all subscribers.
+#[derive(Debug)]
+pub(super) struct Topics {
+    nodes: Slab<Node>,
+    /// Topics with a subscriber.
+    topics: usize,
+    /// Pairs of a topic and a subscriber.
+    subscriptions: usize,
+}
+
+impl Topics {
+    pub(super) fn new() -> Self {
+        let mut nodes = Slab::new();
+        nodes.insert(Node::default());
+        Self { nodes, topics: 0, subscriptions: 0 }
+    }
+
+    /// Topics with a subscriber.
+    pub(super) fn len(&self) -> usize {
+        self.topics
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.topics == 0
+    }
+
+    /// Pairs of a topic and a subscriber.
+    pub(super) fn subscriptions(&self) -> usize {
+        self.subscriptions
+    }
+
+    /// Adds a subscription. None: it is there already.
+    pub(super) fn subscribe(&mut self, topic: &[u8], member: Member) -> Option<NodeId> {
+        let id = self.place(topic);
+        let members = &mut self.node_mut(id).members;
+        let place = members.binary_search(&member).err()?;
+        members.insert(place, member);
+        self.topics += usize::from(self.node(id).members.len() == 1);
+        self.subscriptions += 1;
+        Some(id)
+    }
+
+    /// Removes a subscription. None: it is not there.
+    pub(super) fn cancel(&mut self, topic: &[u8], member: Member) -> Option<NodeId> {
+        let id = self.find(topic)?;
+        self.remove(id, member).then_some(id)
+    }
+
+    /// Removes a subscription to the topic of a node. False: it is not there.
+    pub(super) fn remove(&mut self, id: NodeId, member: Member) -> bool {
+        let members = &mut self.node_mut(id).members;
+        let Ok(place) = members.binary_search(&member) else { return false };
+        members.remove(place);
+        self.subscriptions -= 1;
+        if self.node(id).members.is_empty() {
+            self.topics -= 1;
+            self.prune(id);
+        }
+        true
+    }
+
+    /// Hands the subscribers of each topic with which `topic` begins to `each`, topic by topic.
+    #[inline]
+    pub(super) fn matching(&self, topic: &[u8], mut each: impl FnMut(&[Member])) {
+        let (mut node, mut rest) = (self.node(ROOT), topic);
+        loop {
+            if !node.members.is_empty() {
+                each(&node.members);
+            }
+            let Some(child) = rest.first().and_then(|first| node.child(*first)) else { return };
+            node = self.node(child);
+            let Some(behind) = rest.strip_prefix(&*node.label) else { return };
+            rest = behind;
+        }
+    }
+
+    fn node(&self, id: NodeId) -> &Node {
+        self.nodes.get(id as usize).expect(THERE)
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        self.nodes.get_mut(id as usize).expect(THERE)
+    }
+
+    fn insert(&mut self, node: Node) -> NodeId {
+        NodeId::try_from(self.nodes.insert(node)).expect("subscriptions are bounded")
+    }
+
+    fn find(&self, topic: &[u8]) -> Option<NodeId> {
+        let (mut id, mut rest) = (ROOT, topic);
+        while let Some(first) = rest.first() {
+            id = self.node(id).child(*first)?;
+            rest = rest.strip_prefix(&*self.node(id).label)?;
+        }
+        Some(id)
+    }
+
+    /// The node of a topic, which is made if it is not there.
+    fn place(&mut self, topic: &[u8]) -> NodeId {
+        let (mut id, mut rest) = (ROOT, topic);
+        while let Some(first) = rest.first() {
+            let Some(child) = self.node(id).child(*first) else { return self.add_leaf(id, rest) };
+            let label = &self.node(child).label;
+            let common = label.iter().zip(rest).take_while(|(a, b)| a == b).count();
+            id = if common == label.len() { child } else { self.split(child, common) };
+            rest = rest.get(common..).unwrap_or_default();
+        }
+        id
+    }
+
+    fn add_leaf(&mut self, parent: NodeId, label: &[u8]) -> NodeId {
+        let leaf = self.insert(Node { label: label.into(), parent, ..Node::default() });
+        self.link(parent, label, leaf);
+        leaf
+    }
+
+    /// Puts a node between a node and its parent, with the first `common` bytes of the node's label.
+    fn split(&mut self, child: NodeId, common: usize) -> NodeId {
+        let node = self.node(child);
+        let (front, back) = node.label.split_at(common);
+        let (front, back): (Box<[u8]>, Box<[u8]>) = (front.into(), back.into());
+        let parent = node.parent;
+        let middle = self.insert(Node { label: front.clone(), parent, ..Node::default() });
+        self.link(parent, &front, middle);
+        self.link(middle, &back, child);
+        let node = self.node_mut(child);
+        (node.label, node.parent) = (back, middle);
+        middle
+    }
+
+    /// Has `parent` know a child by the first byte of its label, in place of the one that it knew by it.
+    fn link(&mut self, parent: NodeId, label: &[u8], child: NodeId) {
+        let Some(first) = label.first() else { unreachable!("only the root has an empty label") };
+        let children = &mut self.node_mut(parent).children;
+        match children.binary_search_by_key(first, |(byte, _)| *byte) {
+            Ok(place) => children.iter_mut().skip(place).take(1).for_each(|(_, known)| *known = child),
+            Err(place) => children.insert(place, (*first, child)),
+        }
+    }
+
+    /// Removes a node that nobody needs, and its parent if that is needed no more.
+    fn prune(&mut self, mut id: NodeId) {
+        while id != ROOT && self.node(id).members.is_empty() {
+            let node = self.node(id);
+            let parent = node.parent;
+            match *node.children {
+                [] => {
+                    let first = node.label.first().copied();
+                    self.nodes.remove(id as usize);
+                    self.node_mut(parent).children.retain(|(byte, _)| Some(*byte) != first);
+                    id = parent;
+                }
+                [(_, child)] => {
+                    let Node { label, .. } = self.nodes.remove(id as usize);
+                    let label = [&*label, &*self.node(child).label].concat();
+                    self.link(parent, &label, child);
+                    let node = self.node_mut(child);
+                    (node.label, node.parent) = (label.into(), parent);
+                    return;
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn matched(topics: &Topics, topic: &[u8]) -> BTreeSet<Member> {
+        let mut members = BTreeSet::new();
+        topics.matching(topic, |some| members.extend(some));
+        members
+    }
+
+    #[test]
+    fn a_message_matches_the_topics_with_which_it_begins() {
+        let mut topics = Topics::new();
+        assert!(matched(&topics, b"users").is_empty());
+        topics.subscribe(b"users\0", 1);
+        topics.subscribe(b"user", 2);
+        topics.subscribe(b"", 3);
+        assert_eq!(matched(&topics, b"users\0"), [1, 2, 3].into());
+        assert_eq!(matched(&topics, b"users2"), [2, 3].into());
+        assert_eq!(matched(&topics, b"use"), [3].into());
+        assert!(topics.cancel(b"", 3).is_some());
+        assert!(matched(&topics, b"use").is_empty());
+    }
+
+    #[test]
+    fn one_cancellation_ends_any_number_of_the_same_subscription() {
+        let mut topics = Topics::new();
+        assert!(topics.subscribe(b"a", 1).is_some());
+        assert_eq!(topics.subscribe(b"a", 1), None);
+        assert!(topics.cancel(b"a", 1).is_some());
+        assert_eq!(topics.cancel(b"a", 1), None);
+        assert_eq!((topics.len(), topics.subscriptions(), topics.nodes.len()), (0, 0, 1));
+    }
+
+    /// What the trie is to do, done plainly.
+    type Model = BTreeMap<Vec<u8>, BTreeSet<Member>>;
+
+    fn apply(topics: &mut Topics, model: &mut Model, topic: &[u8], member: Member, subscribes: bool) {
+        let (changed, expected) = if subscribes {
+            (topics.subscribe(topic, member), model.entry(topic.to_vec()).or_default().insert(member))
+        } else {
+            let removed = model.get_mut(topic).is_some_and(|members| members.remove(&member));
+            model.retain(|_, members| !members.is_empty());
+            (topics.cancel(topic, member), removed)
+        };
+        assert_eq!(changed.is_some(), expected);
+        if let Some(id) = changed.filter(|_| subscribes) {
+            assert_eq!(topics.find(topic), Some(id));
+        }
+        assert_eq!(topics.len(), model.len());
+        assert_eq!(topics.subscriptions(), model.values().map(BTreeSet::len).sum::<usize>());
+    }
+
+    fn topic() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(0_u8..3, 0..7)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_trie_does_what_a_plain_list_does(
+            steps in prop::collection::vec((any::<bool>(), topic(), 0_u32..4), 0..120),
+            probes in prop::collection::vec(topic(), 20),
+        ) {
+            let (mut topics, mut model) = (Topics::new(), Model::new());
+            for (subscribes, topic, member) in &steps {
+                apply(&mut topics, &mut model, topic, *member, *subscribes);
+            }
+            for probe in &probes {
+                let expected: BTreeSet<Member> = model
+                    .iter()
+                    .filter(|(topic, _)| probe.starts_with(topic))
+                    .flat_map(|(_, members)| members.iter().copied())
+                    .collect();
+                prop_assert_eq!(matched(&topics, probe), expected);
+            }
+            // At most one branching for each topic.
+            prop_assert!(topics.nodes.len() <= 1 + 2 * model.len());
+            for (topic, members) in model.clone() {
+                for member in members {
+                    apply(&mut topics, &mut model, &topic, member, false);
+                }
+            }
+            prop_assert_eq!(topics.nodes.len(), 1);
+        }
+    }
+}
