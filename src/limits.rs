@@ -122,6 +122,10 @@ pub const CROWDED_CLIENT_BYTES: u64 = 1 << 20;
 /// entry for each request.
 pub const IDLE_CLIENTS_MAX: usize = 1 << 16;
 
+/// Requests for reports (LIST_TABLES, STATS) that are with the reporter at once, or on their way back from it: it has the next one at
+/// hand when it has answered one, and no more than two replies lie between it and the queue.
+pub const REPORTS_MAX: usize = 2;
+
 /// Messages that the queue moves in one direction before it looks in the other.
 pub const QUEUE_BURST: usize = 256;
 

@@ -3,8 +3,8 @@
 //! ```text
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, kv::serve::bind                                  │
-//!                              │ threads: expiry, reaper, publisher, kv-worker-i, and kv-queue,  │
-//!                              │ or, where workers have the connections, kv-accept               │
+//!                              │ threads: expiry, reaper, publisher, kv-report, kv-worker-i, and │
+//!                              │ kv-queue, or, where workers have the connections, kv-accept     │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
 //!                              └ spiderq, jobs-io, events-io and events-queue                    │
 //!     these four answer what was taken, then the committer has all on disk ◄─────────────────────┤
@@ -320,14 +320,16 @@ impl Running {
         self.start_backstage("publisher", || kv.publisher.run())?;
         let number = |number: usize| format!("kv-worker-{number}");
         match kv.frontend {
-            Frontend::Proxy { queue, workers } => {
+            Frontend::Proxy { queue, workers, reporter } => {
                 // The queue comes first: it tells the workers to end, those too that are all there are when one cannot be made.
                 self.start_one("kv-queue", None, || queue.run())?;
                 for (place, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
                     self.start_one(&number(place), *core, || worker.run())?;
                 }
+                self.start_one("kv-report", None, || reporter.run())?;
             }
-            Frontend::Native { acceptor, workers } => {
+            Frontend::Native { acceptor, workers, reporter } => {
+                self.start_one("kv-report", None, || reporter.run())?;
                 for (place, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
                     self.start_one(&number(place), *core, || worker.run())?;
                 }

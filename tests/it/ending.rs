@@ -198,8 +198,9 @@ const CHANGES: usize = 64;
 fn answers_that_are_late_at_the_end_are_let_go() {
     let context = Context::new(1);
     let (kv, tables) = parts(&context, 1);
-    let Frontend::Proxy { queue, mut workers } = kv.frontend else { unreachable!("it was asked for") };
+    let Frontend::Proxy { queue, mut workers, reporter } = kv.frontend else { unreachable!("it was asked for") };
     let worker = workers.pop().unwrap();
+    drop(reporter);
     std::thread::scope(|scope| {
         let (sender, ended) = std::sync::mpsc::channel();
         let queue = scope.spawn(move || {
@@ -232,11 +233,11 @@ fn answers_that_are_late_at_the_end_are_let_go() {
 fn a_queue_whose_workers_never_ran_ends() {
     let context = Context::new(1);
     let (kv, _tables) = parts(&context, 3);
-    let Frontend::Proxy { queue, workers } = kv.frontend else { unreachable!("it was asked for") };
+    let Frontend::Proxy { queue, workers, reporter } = kv.frontend else { unreachable!("it was asked for") };
     kv.stoppers.iter().for_each(spindle::protocols::sockets::Stopper::stop);
     std::thread::scope(|scope| {
         let queue = scope.spawn(move || queue.run());
-        drop(workers);
+        drop((workers, reporter));
         queue.join().unwrap();
     });
 }

@@ -205,6 +205,64 @@ fn a_reply_that_is_too_long_is_refused() {
     server.stop();
 }
 
+/// Tables whose listing takes some milliseconds.
+const MANY_TABLES: usize = 10_000;
+
+#[test]
+fn others_go_on_while_a_client_asks_for_report_after_report() {
+    const REPORTS: usize = 300;
+    let (server, context, peer) = serve(&["--workers", "1"]);
+    for number in 0..MANY_TABLES {
+        peer.ask(&[&[0], format!("{number:x}").as_bytes()]);
+    }
+    (0..MANY_TABLES).for_each(|_| assert_eq!(peer.answer(), [OK]));
+    let lister = Peer::connect(&context, server.kv());
+    assert_eq!(lister.call(PING), [OK]);
+    for number in 0..REPORTS {
+        lister.ask(&[&[if number % 2 == 0 { 12 } else { 13 }]]);
+    }
+    lister.ask(PING);
+    let mut reports = 0;
+    let take = |reports: &mut usize, patience| {
+        let Some(reply) = lister.answer_within(patience) else { return false };
+        let frames = if reports.is_multiple_of(2) { 1 + 2 * (1 + MANY_TABLES) } else { 2 };
+        assert_eq!(reply.len(), frames, "report {reports}");
+        *reports += 1;
+        true
+    };
+    assert!(take(&mut reports, Duration::from_secs(20)));
+    for _ in 0..100 {
+        assert_eq!(peer.call(PING), [OK]);
+        while reports < REPORTS && take(&mut reports, Duration::ZERO) {}
+    }
+    assert!(reports < REPORTS, "a hundred round trips do not wait for {REPORTS} reports");
+    while reports < REPORTS {
+        assert!(take(&mut reports, Duration::from_secs(20)));
+    }
+    assert_eq!(lister.answer(), [OK], "what was asked after them is answered after them");
+    server.stop();
+}
+
+#[test]
+fn a_report_tells_of_all_that_its_client_has_done_before() {
+    let (server, _context, peer) = serve(&["--workers", "2"]);
+    for number in 1..=200_u8 {
+        peer.ask(&[&[0], &[b'u', number]]);
+        peer.ask(&[&[2], b"t", &[number], b""]);
+        peer.ask(&[&[12]]);
+        peer.ask(&[&[13]]);
+    }
+    for number in 1..=200_u8 {
+        assert_eq!((peer.answer(), peer.answer()), (vec![OK.to_vec()], vec![OK.to_vec()]));
+        let tables = peer.answer();
+        assert_eq!(tables.len(), 1 + 2 * (1 + usize::from(number)));
+        assert_eq!(tables[1..3], [b"t".to_vec(), u64::from(number).to_be_bytes().to_vec()]);
+        let stats: serde_json::Value = serde_json::from_slice(&peer.answer()[1]).unwrap();
+        assert_eq!(stats["tables"][0]["elements"], number);
+    }
+    server.stop();
+}
+
 #[test]
 fn a_client_that_reads_but_asks_too_fast_is_slowed_down_and_not_cut_off() {
     let (server, _context, peer) = serve(&["--client-bytes-max", "8M", "--workers", "2"]);

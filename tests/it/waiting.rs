@@ -49,11 +49,13 @@ fn serve_held(frontend: FrontendKind, changes_per_writer: usize, test: impl FnOn
     thread::scope(|scope| {
         let mut front = Vec::new();
         match frontend {
-            Frontend::Proxy { queue, workers } => {
+            Frontend::Proxy { queue, workers, reporter } => {
+                front.push(scope.spawn(|| reporter.run()));
                 front.push(scope.spawn(|| queue.run()));
                 front.extend(workers.into_iter().map(|worker| scope.spawn(|| worker.run())));
             }
-            Frontend::Native { acceptor, workers } => {
+            Frontend::Native { acceptor, workers, reporter } => {
+                front.push(scope.spawn(|| reporter.run()));
                 front.push(scope.spawn(|| acceptor.run()));
                 front.extend(workers.into_iter().map(|worker| scope.spawn(|| worker.run())));
             }

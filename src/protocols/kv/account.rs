@@ -23,24 +23,30 @@
 //! - **Window.** Only so many frames of a client are on their way to its worker that the replies expected for them, by
 //!   the size of the recent ones, are a quarter of `client_bytes`; and none while replies are held. So a client that
 //!   reads, however slowly, is not cut off for the size of its replies.
+//! - **Reports.** What takes long is not carried out by the client's worker but by the *reporter*, which the account counts as
+//!   one more worker: when nothing else of the client is on its way, and nothing else goes until it is answered. Only so
+//!   many are with the reporter at once; further clients wait in turn.
 //! - **Epochs.** A reply is for the connection from which its request came. When that is gone or replaced, or the client
 //!   is cut off, the client's epoch changes, and tickets of an older one are dropped when their replies come.
 
+mod bounds;
 mod client;
 mod deferred;
 #[cfg(test)]
 mod model;
 mod parting;
+mod reports;
 
 use std::collections::{HashMap, VecDeque, vec_deque};
 
 use ahash::RandomState;
 
+pub(super) use bounds::Bounds;
 pub(super) use client::Id;
 use client::{Class, Client, Standing};
 use deferred::Deferred;
+pub(super) use reports::By;
 
-use crate::limits::{CROWDED_CLIENT_BYTES, HELD_BYTES_MAX, IDLE_CLIENTS_MAX};
 pub(super) use crate::protocols::sockets::Parcel;
 use crate::protocols::sockets::{Meter, Progress};
 
@@ -54,40 +60,6 @@ pub(super) trait Connection {
     fn is_open(&self) -> bool;
     /// How far what was sent over it has come.
     fn progress(&self) -> Progress;
-}
-
-/// What the account holds everybody to.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    /// Outstanding of one client, in bytes.
-    pub(super) client_bytes: u64,
-    /// Outstanding of all clients, in bytes.
-    pub(super) held_bytes: u64,
-    /// What the pipe to a client may hold besides, in bytes.
-    pub(super) pipe_bytes: u64,
-    /// Of one client that reads, in bytes: above it nothing more is taken from it.
-    pub(super) pressing_bytes: u64,
-    /// The same while all clients together have more than half of what they may.
-    pub(super) crowded_bytes: u64,
-    /// Clients with nothing outstanding that are remembered.
-    pub(super) idle_clients: usize,
-    /// What a reply may have for each frame of its request, as long as nothing is known about the client, in bytes.
-    pub(super) reply_bytes_per_frame: u64,
-}
-
-impl Bounds {
-    /// Of a server that lets a client have this much outstanding.
-    pub(super) fn new(client_bytes: u64, reply_bytes_per_frame: u64) -> Self {
-        Self {
-            client_bytes,
-            pressing_bytes: client_bytes / 2,
-            crowded_bytes: CROWDED_CLIENT_BYTES.min(client_bytes / 2),
-            pipe_bytes: client_bytes / 2,
-            held_bytes: HELD_BYTES_MAX.max(client_bytes.saturating_mul(2)),
-            idle_clients: IDLE_CLIENTS_MAX,
-            reply_bytes_per_frame,
-        }
-    }
 }
 
 /// A client's place in the account. It stays the client's as long as anything of it is outstanding.
@@ -136,6 +108,7 @@ pub(super) struct Answered {
     pub(super) fate: Fate,
     /// Frames of the request.
     pub(super) asked: u32,
+    pub(super) by: By,
 }
 
 /// A request on its way to a worker, or in its hands.
@@ -155,10 +128,14 @@ pub(super) struct Account<F, L> {
     clients: Vec<Option<Client<F, L>>>,
     /// Entries of `clients` that are `None`.
     vacant: Vec<Place>,
-    /// For each worker, what it has been asked and has neither answered nor deferred, oldest first.
+    /// For each worker, and last for the reporter, what it has been asked and has neither answered nor deferred, oldest first.
     tickets: Vec<VecDeque<Ticket>>,
-    /// For each worker, what it has deferred.
+    /// For each worker, and last for the reporter, what it has deferred.
     deferred: Vec<Deferred>,
+    /// Requests with the reporter.
+    reports: usize,
+    /// Clients whose next request waits for the reporter. They may be gone.
+    reports_due: VecDeque<Place>,
     /// Clients with a backlog.
     stalled: Vec<Place>,
     /// Bytes outstanding of all clients.
@@ -186,8 +163,10 @@ impl<F, L: Connection> Account<F, L> {
             own: HashMap::default(),
             clients: Vec::new(),
             vacant: Vec::new(),
-            tickets: (0..workers).map(|_| VecDeque::new()).collect(),
-            deferred: (0..workers).map(|_| Deferred::default()).collect(),
+            tickets: (0..=workers).map(|_| VecDeque::new()).collect(),
+            deferred: (0..=workers).map(|_| Deferred::default()).collect(),
+            reports: 0,
+            reports_due: VecDeque::new(),
             stalled: Vec::new(),
             held: 0,
             untold: Vec::new(),
@@ -235,7 +214,7 @@ impl<F, L: Connection> Account<F, L> {
             Id::Chosen(number, _) => u64::from(*number),
             Id::Own(bytes) => self.own.hasher().hash_one(bytes),
         };
-        let worker = number % self.tickets.len() as u64;
+        let worker = number % self.reporter() as u64;
         usize::try_from(worker).expect("it is below the number of workers")
     }
 
@@ -286,7 +265,7 @@ impl<F, L: Connection> Account<F, L> {
     // --- requests ---
 
     /// A request has come.
-    pub(super) fn take(&mut self, place: Place, parcel: Parcel) -> Taken {
+    pub(super) fn take(&mut self, place: Place, parcel: Parcel, by: By) -> Taken {
         let most = self.bounds.client_bytes;
         let client = self.client_mut(place);
         if client.standing != Standing::Good {
@@ -296,41 +275,44 @@ impl<F, L: Connection> Account<F, L> {
             self.cut(place);
             return Taken::Drop;
         }
-        let ready = client.pending.is_empty() && client.may_ask(parcel.frames);
-        let (worker, epoch) = (client.worker, client.epoch);
+        let ready = client.pending.is_empty() && client.may_ask(parcel.frames, by);
+        let epoch = client.epoch;
         self.add(place, parcel.bytes);
-        if !ready {
+        if !ready || !self.has_turn(place, by) {
             return Taken::Hold;
         }
-        self.ask(worker, Ticket { place, epoch, parcel });
-        Taken::Forward(worker)
+        Taken::Forward(self.ask(by, Ticket { place, epoch, parcel }))
     }
 
     /// Keeps a request for which [`Account::take`] said so.
-    pub(super) fn hold_request(&mut self, place: Place, parcel: Parcel, frames: impl Iterator<Item = F>) {
+    pub(super) fn hold_request(&mut self, place: Place, parcel: Parcel, by: By, frames: impl Iterator<Item = F>) {
         let client = self.client_mut(place);
         let epoch = client.epoch;
-        client.pending.push(parcel, epoch, frames);
+        client.pending.push(parcel, (epoch, by), frames);
     }
 
     /// The next held request of the client that may go to its worker now: the worker, and the frames to send.
     pub(super) fn next_request(&mut self, place: Place) -> Option<(usize, vec_deque::Drain<'_, F>)> {
         let client = self.client_mut(place);
-        let (parcel, epoch) = client.pending.front()?;
-        if !client.may_ask(parcel.frames) {
+        let (parcel, (epoch, by)) = client.pending.front()?;
+        if !client.may_ask(parcel.frames, by) || !self.has_turn(place, by) {
             return None;
         }
-        let worker = client.worker;
-        self.ask(worker, Ticket { place, epoch, parcel });
+        let worker = self.ask(by, Ticket { place, epoch, parcel });
         let frames = self.client_mut(place).pending.pop()?;
         Some((worker, frames))
     }
 
-    /// Notes that a request is on its way to its worker.
-    fn ask(&mut self, worker: usize, ticket: Ticket) {
+    /// Notes that a request is on its way; to which worker.
+    fn ask(&mut self, by: By, ticket: Ticket) -> usize {
+        let reporter = self.reporter();
         let client = self.client_mut(ticket.place);
         client.frames_asked += ticket.parcel.frames;
+        client.is_reported_to = by == By::Reporter;
+        let worker = if by == By::Reporter { reporter } else { client.worker };
+        self.reports += usize::from(by == By::Reporter);
         self.tickets_of(worker).push_back(ticket);
+        worker
     }
 
     /// Whether nothing that was taken is still to be executed or answered.
@@ -344,8 +326,11 @@ impl<F, L: Connection> Account<F, L> {
     pub(super) fn answered(&mut self, worker: usize) -> Answered {
         let ticket = self.late_ticket(worker).or_else(|| self.tickets_of(worker).pop_front());
         let Ticket { place, epoch, parcel } = ticket.expect("a worker answers each request once");
+        let by = if worker == self.reporter() { By::Reporter } else { By::Worker };
+        self.reports -= usize::from(by == By::Reporter);
         let client = self.client_mut(place);
         client.frames_asked -= parcel.frames;
+        client.is_reported_to = false;
         let fate = match client.standing {
             Standing::Good if epoch != client.epoch => Fate::Drop,
             Standing::Good if client.backlog.is_empty() => Fate::Send,
@@ -353,13 +338,16 @@ impl<F, L: Connection> Account<F, L> {
             Standing::Cut | Standing::CutAndGone => Fate::DropCut,
         };
         self.release(place, parcel.bytes);
-        Answered { place, fate, asked: parcel.frames }
+        Answered { place, fate, asked: parcel.frames, by }
     }
 
     /// Learns from the size of a reply how many requests of this client may be on their way at once.
     pub(super) fn replied(&mut self, answered: Answered, bytes: u64) {
         let most = self.bounds.client_bytes;
-        self.client_mut(answered.place).learn(answered.asked, bytes, most);
+        // Of reports one is on its way at most: their size says nothing about other replies.
+        if answered.by == By::Worker {
+            self.client_mut(answered.place).learn(answered.asked, bytes, most);
+        }
     }
 
     /// Whether the client's pipe has room for a reply, as far as bytes are concerned.
@@ -381,7 +369,7 @@ impl<F, L: Connection> Account<F, L> {
         let epoch = client.epoch;
         let first = client.backlog.is_empty();
         let too_much = client.bytes > 0 && client.bytes + parcel.bytes > most;
-        client.backlog.push(parcel, epoch, frames);
+        client.backlog.push(parcel, (epoch, By::Worker), frames);
         client.stalled = true;
         if first {
             self.stalled.push(place);

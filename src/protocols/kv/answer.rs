@@ -82,6 +82,15 @@ impl<'i, F: Deref<Target = [u8]>> Parts<'i, F> {
         }
     }
 
+    /// The command, if it asks for a report.
+    #[inline]
+    pub(super) fn report(&self) -> Option<Command> {
+        match &self.request {
+            Ok(request @ (Request::ListTables | Request::Stats)) => Some(request.command()),
+            _ => None,
+        }
+    }
+
     /// The table and the key of a request for one element.
     pub(super) fn element(&self) -> Option<(&'i [u8], &'i [u8])> {
         self.request.as_ref().ok().and_then(Request::element)

@@ -10,7 +10,7 @@ use std::ops::Deref;
 use super::wire::{Reason, Reply, Request, TableLine};
 use crate::clock::Now;
 use crate::limits::REPLY_BYTES_MAX;
-use crate::tables::{Batch, Refusal};
+use crate::tables::{Batch, Refusal, TableSummary};
 
 /// What handling needs besides the tables.
 pub struct Context<'c> {
@@ -74,7 +74,7 @@ fn answer<'b, F: Deref<Target = [u8]>>(
             let pairs = pairs.iter().map(|[key, value]| (&**key, &**value));
             batch.update_many(table.name(), ttl, pairs, context.now).map(done)
         }
-        Request::ListTables => Ok(Reply::Tables(lines(batch))),
+        Request::ListTables => Ok(tables(batch.list_tables())),
         Request::Stats => Ok(Reply::Stats((context.stats)())),
     }
 }
@@ -83,9 +83,14 @@ fn done<'b>((): ()) -> Reply<'b> {
     Reply::Done
 }
 
-fn lines(batch: &Batch<'_>) -> Vec<TableLine> {
-    let line = |table: crate::tables::TableSummary| TableLine { name: table.name, elements: table.elements };
-    batch.list_tables().into_iter().map(line).collect()
+/// The reply to LIST_TABLES.
+pub(super) fn tables(summaries: Vec<TableSummary>) -> Reply<'static> {
+    let line = |table: TableSummary| TableLine { name: table.name, elements: table.elements };
+    let bytes: usize = summaries.iter().map(|table| table.name.len() + size_of::<u64>()).sum();
+    if bytes > REPLY_BYTES_MAX {
+        return Reply::Refused(Reason::ReplyTooLong);
+    }
+    Reply::Tables(summaries.into_iter().map(line).collect())
 }
 
 /// The reason on the wire for a refusal of the tables.

@@ -29,7 +29,8 @@
 //! There are two frontends, which [`serve`] puts together. That of libzmq has the *queue* (between the clients and the workers, with
 //! an *account* of who has what outstanding, and small messages as one *packet*) and the *workers* (receive, decode, handle, encode,
 //! send). In the *native* one the workers own their connections, and there is no queue. Both *answer* in the same way, and both
-//! have the *publisher* (a notification for each change, to the subscribers of `protocols/publish`) and the *report* (STATS).
+//! have the *publisher* (a notification for each change, to the subscribers of `protocols/publish`) and the *report* (STATS), which a
+//! thread of its own makes, as it answers LIST_TABLES: the *reporter*, beside native workers; a further worker, behind the queue.
 //!
 //! What is not here: [`wire`] knows no table and does no I/O; [`handle`] knows no socket and never sends.
 
@@ -42,6 +43,7 @@ mod packet;
 mod publish;
 mod queue;
 mod report;
+mod reporter;
 pub mod serve;
 mod waiting;
 pub mod wire;

@@ -8,7 +8,8 @@
 //! No queue, no other thread, no hand-over: a connection's requests are answered in their order since one thread answers them all.
 //! The clock is read after what is answered by it has been received. The guard is let go before the thread waits.
 //!
-//! A connection of which a request finds the tables busy is parked with it, and others go on. A turn ends when its replies are
+//! A connection of which a request finds the tables busy is parked with it, and others go on; so is one that asks for a report, which
+//! another thread makes. A turn ends when its replies are
 //! large together, so what a client has not read stays bounded, whatever it asks: at most one reply comes after that.
 //!
 //! What is not here: connections (`protocols/native`), and what requests mean.
@@ -20,6 +21,7 @@ use super::answer::{Desk, Parts, TIMED_ONE_OF};
 use super::handle::{Busy, Context};
 use super::packet::PACKED_MAX;
 use super::report::{QueueTally, Report, WorkerTally};
+use super::reporter::{Counter, Made};
 use super::waiting::Line;
 use super::wire::{Command, Fault, Reason, split};
 use crate::clock::Clock;
@@ -38,6 +40,7 @@ pub(super) struct Kitchen {
     pub(super) tally: Arc<WorkerTally>,
     pub(super) clients: Arc<QueueTally>,
     pub(super) report: Arc<Report>,
+    pub(super) counter: Counter,
 }
 
 /// A worker that owns its connections, ready to run.
@@ -76,7 +79,9 @@ impl NativeWorker {
         self.peers.wait(Some(Duration::ZERO), || clock.now());
         self.serve(&context, &mut sampler);
         self.peers.stop_receiving();
-        while (self.peers.has_backlog() || !self.line.is_empty()) && clock.now() < end {
+        while (self.peers.has_backlog() || !self.line.is_empty() || self.kitchen.counter.is_waiting())
+            && clock.now() < end
+        {
             self.wait(clock);
             self.serve(&context, &mut sampler);
         }
@@ -103,7 +108,8 @@ impl NativeWorker {
         }
     }
 
-    /// Gives a turn to those for whom the tables may have room again, some of them, and to everybody who has sent something.
+    /// Gives a turn to those for whom the tables may have room again, some of them, to those whose reports have been made, and to
+    /// everybody who has sent something.
     fn serve(&mut self, context: &Context<'_>, sampler: &mut Sampler) {
         let Self { peers, kitchen, entrance, line, .. } = self;
         if !line.is_empty() {
@@ -111,14 +117,23 @@ impl NativeWorker {
             for _ in 0..BATCH_MAX {
                 let Some(id) = line.next() else { break };
                 peers.resume(id, |id, (), outbox, messages, bytes| {
-                    kitchen.answer_all((messages, bytes), outbox, Turn { id, line, is_first: true }, (context, sampler))
+                    let turn = Turn { id, line, is_first: true, made: None };
+                    kitchen.answer_all((messages, bytes), outbox, turn, (context, sampler))
                 });
                 peers.flush();
             }
         }
+        while let Some((id, made)) = kitchen.counter.next() {
+            peers.resume(id, |id, (), outbox, messages, bytes| {
+                let turn = Turn { id, line, is_first: false, made: Some(made) };
+                kitchen.answer_all((messages, bytes), outbox, turn, (context, sampler))
+            });
+            peers.flush();
+        }
         loop {
             let turn = peers.receive(BATCH_MAX, |id, (), outbox, messages, bytes| {
-                kitchen.answer_all((messages, bytes), outbox, Turn { id, line, is_first: false }, (context, sampler))
+                let turn = Turn { id, line, is_first: false, made: None };
+                kitchen.answer_all((messages, bytes), outbox, turn, (context, sampler))
             });
             if turn.is_none() {
                 break;
@@ -144,6 +159,8 @@ struct Turn<'l> {
     line: &'l mut Line<PeerId>,
     /// It has waited in line for its first request.
     is_first: bool,
+    /// It has waited for this report, for which its first request asks.
+    made: Option<Arc<Made>>,
 }
 
 impl Turn<'_> {
@@ -171,7 +188,7 @@ impl Kitchen {
         mut turn: Turn<'_>,
         (context, sampler): (&Context<'_>, &mut Sampler),
     ) -> Taken {
-        let Self { session, clock, value_max, tally, clients, .. } = self;
+        let Self { session, clock, value_max, tally, clients, counter, .. } = self;
         let desk = Desk { clock: *clock, value_max: *value_max, tally, context };
         let mut batch = session.batch(clock.now());
         let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
@@ -189,8 +206,17 @@ impl Kitchen {
             }
             batch.foresee(letters.iter().flatten().filter_map(Parts::element));
             for (parts, is_whole) in letters.iter().flatten().zip(is_whole) {
-                let sink = |frame: &[u8], more| outbox.push(frame, more);
-                if turn.is_held_up(parts.command()) || desk.answer(parts, &mut batch, sampler, sink) == Err(Busy) {
+                if let Some(command) = parts.report() {
+                    let Some(made) = turn.made.take() else {
+                        counter.order(turn.id, command);
+                        return Taken::Parked(answered);
+                    };
+                    parts.envelope.iter().for_each(|frame| outbox.push(frame, true));
+                    outbox.push_encoded(&made.frames);
+                    tally.count(Some(command), made.refused);
+                } else if turn.is_held_up(parts.command())
+                    || desk.answer(parts, &mut batch, sampler, |frame, more| outbox.push(frame, more)) == Err(Busy)
+                {
                     turn.wait(parts.command());
                     return Taken::Parked(answered);
                 }

@@ -1,7 +1,7 @@
 //! The queue: between one ROUTER, where the clients are, and one DEALER for each worker.
 //!
 //! ```text
-//! clients ══► ROUTER ─► take_requests ─► account ─► DEALER i ──inproc──► worker i
+//! clients ══► ROUTER ─► take_requests ─► account ─► DEALER i ──inproc──► worker i, the last one: the reporter
 //!         ◄══        ◄─ retry, return_replies ◄──── DEALER i ◄──inproc──
 //! ```
 //! The thread never waits in a call: receiving says that nothing is there, sending to a client may say that its pipe is
@@ -19,8 +19,8 @@
 //! what was asked over another are dropped. What remains is a connection that is taken over while it is alive: until
 //! its end is noticed or the new one has asked something, a reply may reach the new one.
 //!
-//! What is not here: what the frames mean (only where an envelope ends, for messages that are too long to keep), the
-//! books (`account`), the tables.
+//! What is not here: what the frames mean (only where an envelope ends, for messages that are too long to keep, and what asks for
+//! a report, which goes to the reporter), the books (`account`), the tables.
 
 mod message;
 #[cfg(test)]
@@ -30,9 +30,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::account::{Account, Answered, Bounds, Connection, Fate, Id, Parcel, Place, Taken};
+use super::account::{Account, Answered, Bounds, By, Connection, Fate, Id, Parcel, Place, Taken};
 use super::packet::{Aside, Packer};
 use super::report::QueueTally;
+use super::wire::is_report;
 use crate::clock::{Clock, Now};
 use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST, QUEUE_BURST_FRAMES};
 use crate::protocols::sockets::{Addressed, Frame, Link, Mark, Presence, Progress, Socket, Stopper, wait};
@@ -64,7 +65,7 @@ impl Connection for Link {
 /// What the queue is made of.
 pub(super) struct Parts {
     pub(super) router: Socket,
-    /// One for each worker.
+    /// One for each worker, and last the one for the reporter.
     pub(super) backends: Vec<Socket>,
     /// From outside: take no more.
     pub(super) stopper: Stopper,
@@ -104,7 +105,7 @@ impl Queue {
         let bounds = Bounds::new(client_bytes, reply_bytes_per_frame);
         let now = parts.clock.now();
         Self {
-            account: Account::new(parts.backends.len(), bounds),
+            account: Account::new(parts.backends.len() - 1, bounds),
             parts,
             message_bytes_max: message_bytes_max(value_max),
             id: Frame::new(),
@@ -156,12 +157,13 @@ impl Queue {
         let parcel = self.read_message();
         let place = self.place();
         self.parts.tally.requests.add(1);
-        match self.account.take(place, parcel) {
+        let by = if is_report(self.message.frames()) { By::Reporter } else { By::Worker };
+        match self.account.take(place, parcel, by) {
             Taken::Forward(worker) => {
                 self.packer.send(backend(&self.parts.backends, worker), place.tag(), self.message.frames());
                 self.message.forget();
             }
-            Taken::Hold => self.account.hold_request(place, parcel, self.message.take()),
+            Taken::Hold => self.account.hold_request(place, parcel, by, self.message.take()),
             Taken::Drop => {
                 self.message.clear();
                 self.parts.tally.dropped_requests.add(1);
@@ -268,6 +270,9 @@ impl Queue {
             }
         };
         self.go_on(place);
+        while let Some(due) = self.account.next_due() {
+            self.go_on(due);
+        }
         size.frames
     }
 

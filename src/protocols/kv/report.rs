@@ -137,6 +137,8 @@ pub(super) struct Report {
     pub(super) clock: Clock,
     pub(super) tables: Tables,
     pub(super) workers: Vec<Arc<WorkerTally>>,
+    /// Of the thread that makes reports.
+    pub(super) reporter: Arc<WorkerTally>,
     /// Of the queue, or of each worker if these own their connections.
     pub(super) queues: Vec<Arc<QueueTally>>,
     pub(super) publish: Arc<PublishTally>,
@@ -166,9 +168,14 @@ impl Report {
         serde_json::to_string(&sheet).expect("numbers and text can be written as JSON")
     }
 
+    /// The tables, as LIST_TABLES shows them.
+    pub(super) fn tables(&self) -> Vec<TableSummary> {
+        self.tables.census().tables
+    }
+
     fn commands(&self) -> BTreeMap<&'static str, CommandLine> {
         let line = |command: Command| {
-            let workers = || self.workers.iter().map(|worker| worker.of(Some(command)));
+            let workers = || self.tallies().map(|worker| worker.of(Some(command)));
             let line = CommandLine {
                 requests: workers().map(|tally| tally.requests.get()).sum(),
                 errors: self.refused(Some(command)),
@@ -182,12 +189,17 @@ impl Report {
     /// How often a command, or a request that names none, was refused, by reason; without those that never were.
     fn refused(&self, command: Option<Command>) -> BTreeMap<&'static str, u64> {
         let of = |place: usize| {
-            let counters = self.workers.iter().filter_map(|worker| worker.of(command).refused.get(place));
+            let counters = self.tallies().filter_map(|worker| worker.of(command).refused.get(place));
             counters.map(Counter::get).sum::<u64>()
         };
         let reasons = Reason::ALL.iter().enumerate();
         let counted = reasons.map(|(place, reason)| (reason.text(), of(place)));
         counted.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Of all threads that carry requests out.
+    fn tallies(&self) -> impl Iterator<Item = &Arc<WorkerTally>> {
+        self.workers.iter().chain([&self.reporter])
     }
 
     fn changes(&self, census: &Census) -> ChangesLine {
@@ -441,37 +453,4 @@ fn resident_bytes() -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_text_or_hexadecimal() {
-        assert_eq!(printable(b"users\0"), "users\0");
-        assert_eq!(printable(&[0xff, 0x01]), "0xff01");
-    }
-
-    #[test]
-    fn each_reason_has_its_place() {
-        for (place, reason) in Reason::ALL.into_iter().enumerate() {
-            assert_eq!(place_of(reason), place);
-        }
-        assert_eq!(place_of(Reason::VersionMismatch { current: 7 }), place_of(Reason::VersionMismatch { current: 0 }));
-    }
-
-    #[test]
-    fn a_worker_counts_by_command_and_reason() {
-        let tally = WorkerTally::new(Now::from_nanos(0), None);
-        tally.count(Some(Command::Get), Some(Reason::KeyNotFound));
-        tally.count(Some(Command::Get), None);
-        tally.count(None, Some(Reason::BadRequest));
-        assert_eq!(tally.requests(), 3);
-        let get = tally.of(Some(Command::Get));
-        assert_eq!(get.requests.get(), 2);
-        assert_eq!(get.refused.iter().map(Counter::get).sum::<u64>(), 1);
-    }
-
-    #[test]
-    fn the_process_is_in_memory() {
-        assert!(resident_bytes().is_some_and(|bytes| bytes > 0));
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! The `kv` frontend put together: its sockets, and the threads' work that is made of them.
 //!
 //! ```text
-//! proxy       ROUTER ◄── queue ──► DEALER ◄═ inproc://kv-worker-i ═► DEALER ── worker i ── session i ─┐
+//! proxy       ROUTER ◄── queue ──► DEALER ◄═ inproc://kv-worker-i ═► DEALER ── worker i ── session i ─┐  the last one: the reporter
 //! native      listeners ─► acceptor ═► connections ◄──────────────────────────► worker i ── session i ─┤
 //!             subscribers ◄── publisher ◄── changes ◄─────────────────────────────────────────────── tables ┘
 //! ```
@@ -18,6 +18,7 @@ use super::native::{Kitchen, NativeWorker};
 use super::publish::Publisher;
 use super::queue::{self, Queue, message_bytes_max};
 use super::report::{PublishTally, Report, WorkerTally};
+use super::reporter::Reporter;
 use super::worker::{Worker, WorkerParts};
 use crate::clock::Clock;
 use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, REPLIES_IN_PIPE};
@@ -64,6 +65,8 @@ pub enum Frontend {
         queue: Box<Queue>,
         /// For the threads `kv-worker-i`.
         workers: Vec<Worker>,
+        /// For the thread `kv-report`: one that is asked for reports and for nothing else.
+        reporter: Box<Worker>,
     },
     /// That without.
     Native {
@@ -71,6 +74,8 @@ pub enum Frontend {
         acceptor: Acceptor,
         /// For the threads `kv-worker-i`.
         workers: Vec<NativeWorker>,
+        /// For the thread `kv-report`.
+        reporter: Reporter,
     },
 }
 
@@ -126,7 +131,7 @@ fn proxy(
     let (router, endpoints) = router(context, settings)?;
     let workers_stop = Arc::new(AtomicBool::new(false));
     let presence = Presence::new(stopper.bell());
-    let (backends, sockets) = pipes(context, settings.worker_cores.len())?;
+    let (backends, sockets) = pipes(context, settings.worker_cores.len() + 1)?;
     let worker = |(socket, tally): (Socket, &Arc<WorkerTally>)| -> io::Result<Worker> {
         Ok(Worker::new(WorkerParts {
             socket,
@@ -140,12 +145,14 @@ fn proxy(
             present: presence.enter(),
         }))
     };
-    let workers = sockets.into_iter().zip(&report.workers).map(worker).collect::<io::Result<_>>()?;
+    let tallies = report.workers.iter().chain([&report.reporter]);
+    let mut workers = sockets.into_iter().zip(tallies).map(worker).collect::<io::Result<Vec<Worker>>>()?;
+    let reporter = Box::new(workers.pop().expect("it has the last pipe"));
     let tally = report.queues.first().map(Arc::clone).unwrap_or_default();
     let stop = stopper.clone();
     let parts = queue::Parts { router, backends, stopper: stop, workers_stop, workers: presence, clock, tally };
     let queue = Queue::new(parts, settings.value_max, settings.client_bytes_max);
-    Ok((Frontend::Proxy { queue: Box::new(queue), workers }, vec![stopper], endpoints))
+    Ok((Frontend::Proxy { queue: Box::new(queue), workers, reporter }, vec![stopper], endpoints))
 }
 
 fn native(settings: &Settings, clock: Clock, tables: &Tables, report: &Arc<Report>) -> Result<Bound, ServeError> {
@@ -156,6 +163,7 @@ fn native(settings: &Settings, clock: Clock, tables: &Tables, report: &Arc<Repor
     };
     let stopper = Stopper::new()?;
     let mut acceptor = Acceptor::new(stopper.clone(), clock).map_err(io::Error::from)?;
+    let reporter = Reporter::new(Arc::clone(report));
     let (mut stoppers, mut endpoints, mut workers) = (vec![stopper], Vec::new(), Vec::new());
     for endpoint in &settings.endpoints {
         let listener = Listener::bind(endpoint)?;
@@ -171,13 +179,14 @@ fn native(settings: &Settings, clock: Clock, tables: &Tables, report: &Arc<Repor
             tally: Arc::clone(tally),
             clients: Arc::clone(clients),
             report: Arc::clone(report),
+            counter: reporter.counter(stopper.bell().clone()),
         };
         let peers = Peers::new(stopper.bell(), bounds).map_err(io::Error::from)?;
         let entrance = acceptor.entrance(stopper.bell().clone());
         stoppers.push(stopper.clone());
         workers.push(NativeWorker::new(peers, entrance, stopper, kitchen));
     }
-    Ok((Frontend::Native { acceptor, workers }, stoppers, endpoints))
+    Ok((Frontend::Native { acceptor, workers, reporter }, stoppers, endpoints))
 }
 
 /// The socket of the clients.
@@ -199,7 +208,7 @@ fn subscribers(bell: &Bell, settings: &Settings) -> Result<(Subscribers, Option<
     Ok((subscribers, Some(bound)))
 }
 
-/// The two ends of the pipe to each worker: the queue's, and the workers'. They have no bound of their own: the account
+/// The two ends of the pipe to each worker, the reporter among them: the queue's, and the workers'. They have no bound of their own: the account
 /// of the queue bounds what is in them.
 fn pipes(context: &Context, workers: usize) -> Result<(Vec<Socket>, Vec<Socket>), ServeError> {
     let mut backends = Vec::with_capacity(workers);
@@ -224,6 +233,7 @@ fn report(settings: &Settings, clock: Clock, tables: &Tables, tasks: Option<Arc<
         clock,
         tables: tables.clone(),
         workers: settings.worker_cores.iter().map(tally).collect(),
+        reporter: tally(&None),
         queues: (0..queues).map(|_| Arc::default()).collect(),
         publish: Arc::new(PublishTally::default()),
         tasks,

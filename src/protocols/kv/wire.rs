@@ -31,6 +31,8 @@ mod request;
 #[allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 mod fuzz;
 
+use std::ops::Deref;
+
 use thiserror::Error;
 
 pub use envelope::{Parts, split};
@@ -234,6 +236,15 @@ pub struct Malformed {
     pub given: usize,
 }
 
+/// Whether a message asks for what is told of all tables at once, LIST_TABLES or STATS, which takes long if there are many.
+#[inline]
+#[must_use]
+pub fn is_report<F: Deref<Target = [u8]>>(message: &[F]) -> bool {
+    let asks =
+        |frame: &F| matches!(**frame, [code] if code == Command::ListTables.code() || code == Command::Stats.code());
+    message.last().is_some_and(asks) && split(message).body.len() == 1
+}
+
 /// Reads a version, or whatever else is 8 bytes, big-endian.
 fn number(frame: &[u8]) -> Option<u64> {
     frame.try_into().ok().map(u64::from_be_bytes)
@@ -251,6 +262,24 @@ mod tests {
         }
         assert_eq!(Command::by_code(14), None);
         assert_eq!(Command::by_code(255), None);
+    }
+
+    #[test]
+    fn what_asks_for_a_report_is_told_from_all_else() {
+        let messages: [(&[&[u8]], bool); 9] = [
+            (&[&[12]], true),
+            (&[&[13]], true),
+            (&[b"", &[13]], true),
+            (&[b"cookie", b"more", b"", &[12]], true),
+            (&[&[5]], false),
+            (&[], false),
+            (&[&[4], b"t", &[13]], false),
+            (&[b"", &[4], b"t", &[12]], false),
+            (&[b"neither", &[12]], false),
+        ];
+        for (message, expected) in messages {
+            assert_eq!(is_report(message), expected, "{message:?}");
+        }
     }
 
     #[test]

@@ -8,11 +8,12 @@
 
 use std::collections::{VecDeque, vec_deque};
 
-use super::{Bounds, Connection, Parcel};
+use super::{Bounds, By, Connection, Parcel};
 use crate::limits::WINDOW_FRAMES;
 use crate::protocols::sockets::Meter;
 
-/// Bytes of an id that the router chose: a zero and a big-endian integer that counts up.
+/// Bytes of an id that the router chose: a zero and a big-endian integer that counts up. No client has such an id of its own: the
+/// router gives it another (`.cargo/libzmq`).
 const CHOSEN_BYTES: usize = 5;
 /// Part of `client_bytes` that the replies on their way to a client may have: a quarter.
 const REPLIES_SHARE: u64 = 4;
@@ -100,6 +101,10 @@ pub(super) struct Client<F, L> {
     pub(super) bytes: u64,
     /// Frames of requests on their way to the worker or in its hands.
     pub(super) frames_asked: u32,
+    /// They are those of a request to the reporter.
+    pub(super) is_reported_to: bool,
+    /// It is among those whose next request waits for the reporter.
+    pub(super) is_due: bool,
     /// What `frames_asked` may be.
     window: u32,
     /// The largest reply of late, per frame of its request, in bytes.
@@ -127,6 +132,8 @@ impl<F, L> Client<F, L> {
             epoch: 0,
             bytes: 0,
             frames_asked: 0,
+            is_reported_to: false,
+            is_due: false,
             window: window(reply_bytes_per_frame, bounds.client_bytes),
             reply_bytes_per_frame,
             replies: 0,
@@ -161,10 +168,11 @@ impl<F, L> Client<F, L> {
         self.class == Class::Idle && !self.held_back && self.meter.is_empty(|| connection.progress())
     }
 
-    /// Whether a request of so many frames may go to the worker now. One at a time always may.
+    /// Whether a request of so many frames may go to who carries it out now. One at a time always may.
     #[inline]
-    pub(super) fn may_ask(&self, frames: u32) -> bool {
-        let fits = self.frames_asked == 0 || self.frames_asked.saturating_add(frames) <= self.window;
+    pub(super) fn may_ask(&self, frames: u32, by: By) -> bool {
+        let fits = self.frames_asked == 0
+            || by == By::Worker && !self.is_reported_to && self.frames_asked.saturating_add(frames) <= self.window;
         fits && self.backlog.is_empty()
     }
 
@@ -193,8 +201,8 @@ fn window(reply_bytes_per_frame: u64, client_bytes: u64) -> u32 {
 /// Messages in the order in which they came.
 pub(super) struct Lane<F> {
     frames: VecDeque<F>,
-    /// Of each message its size, and the client's epoch when it came.
-    parcels: VecDeque<(Parcel, u32)>,
+    /// Of each message its size, the client's epoch when it came, and who carries it out.
+    parcels: VecDeque<(Parcel, (u32, By))>,
 }
 
 impl<F> Lane<F> {
@@ -212,11 +220,11 @@ impl<F> Lane<F> {
     }
 
     /// The oldest message.
-    pub(super) fn front(&self) -> Option<(Parcel, u32)> {
+    pub(super) fn front(&self) -> Option<(Parcel, (u32, By))> {
         self.parcels.front().copied()
     }
 
-    pub(super) fn push(&mut self, parcel: Parcel, epoch: u32, frames: impl Iterator<Item = F>) {
+    pub(super) fn push(&mut self, parcel: Parcel, of: (u32, By), frames: impl Iterator<Item = F>) {
         if self.is_empty() {
             self.frames.shrink_to(LANE_KEEPS);
             self.parcels.shrink_to(LANE_KEEPS);
@@ -224,7 +232,7 @@ impl<F> Lane<F> {
         let before = self.frames.len();
         self.frames.extend(frames);
         assert_eq!(self.frames.len() - before, parcel.frames as usize, "a parcel knows its frames");
-        self.parcels.push_back((parcel, epoch));
+        self.parcels.push_back((parcel, of));
     }
 
     /// Takes the oldest message out.

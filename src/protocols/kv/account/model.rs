@@ -12,12 +12,15 @@ use std::rc::Rc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::limits::REPORTS_MAX;
 
 mod cases;
 
 /// Messages that the pipe to a client takes.
 const PIPE: usize = 3;
 const WORKERS: usize = 2;
+/// Frames of a request for a report.
+const REPORT: u32 = 7;
 const CLIENTS: u8 = 4;
 
 /// A request, and its reply: from which client, over which of its connections, and the how-manieth of that connection.
@@ -70,7 +73,7 @@ impl Connection for Wire {
 struct Model {
     account: Account<Said, Wire>,
     peers: Peers,
-    /// Requests in each worker's pipe.
+    /// Requests in each worker's pipe, and last in the reporter's.
     workers: Vec<VecDeque<Vec<Said>>>,
     /// What each worker has deferred, in that order, with its number.
     deferred: Vec<VecDeque<(u64, Vec<Said>)>>,
@@ -109,7 +112,7 @@ impl Model {
         Self {
             account: Account::new(WORKERS, bounds),
             peers: Rc::new(RefCell::new((0..CLIENTS).map(peer).collect())),
-            workers: vec![VecDeque::new(); WORKERS],
+            workers: vec![VecDeque::new(); WORKERS + 1],
             deferred: vec![VecDeque::new(); WORKERS],
             deferrals: vec![0; WORKERS],
             executed: Vec::new(),
@@ -142,9 +145,10 @@ impl Model {
             None => self.account.admit(Id::of(&id(client)), wire()),
         };
         let message = vec![said; frames as usize];
-        match self.account.take(place, parcel(frames)) {
+        let by = if frames == REPORT { By::Reporter } else { By::Worker };
+        match self.account.take(place, parcel(frames), by) {
             Taken::Forward(worker) => self.workers[worker].push_back(message),
-            Taken::Hold => self.account.hold_request(place, parcel(frames), message.into_iter()),
+            Taken::Hold => self.account.hold_request(place, parcel(frames), by, message.into_iter()),
             Taken::Drop => {}
         }
         self.tell_router();
@@ -165,8 +169,13 @@ impl Model {
 
     /// The worker answers its next request, unless one of the same client waits.
     fn work(&mut self, worker: usize) {
+        assert!(self.workers[WORKERS].len() <= REPORTS_MAX);
         let Some(said) = self.workers[worker].front().map(|request| request[0]) else { return };
-        if self.deferred[worker].iter().any(|(_, request)| request[0].client == said.client) {
+        let waits = self
+            .deferred
+            .get(worker)
+            .is_some_and(|deferred| deferred.iter().any(|(_, request)| request[0].client == said.client));
+        if waits {
             return self.defer(worker);
         }
         let request = self.workers[worker].pop_front().unwrap();
@@ -192,6 +201,9 @@ impl Model {
 
     fn answer(&mut self, worker: usize, request: &[Said]) {
         let said = request[0];
+        assert_eq!(worker == WORKERS, request.len() == REPORT as usize);
+        let others = self.workers.iter().flatten().filter(|other| other[0].client == said.client);
+        assert!(worker < WORKERS || others.count() == 0, "nothing of a client is on its way beside a report");
         self.executed.push(said);
         let answered = self.account.answered(worker);
         assert_eq!(self.account.id(answered.place), id(said.client), "tickets name the right client");
@@ -209,6 +221,9 @@ impl Model {
             Fate::Drop | Fate::DropCut => {}
         }
         self.go_on(answered.place);
+        while let Some(due) = self.account.next_due() {
+            self.go_on(due);
+        }
         self.account.relieve();
         self.tell_router();
     }
@@ -281,7 +296,7 @@ impl Model {
     /// Everybody reads and works until nothing moves.
     fn finish(&mut self) {
         for _ in 0..100_000 {
-            (0..WORKERS).for_each(|worker| self.work(worker));
+            (0..=WORKERS).for_each(|worker| self.work(worker));
             (0..WORKERS).for_each(|worker| self.answer_late(worker));
             (0..CLIENTS).for_each(|client| self.read(client));
             self.retry();
@@ -329,7 +344,7 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (0..CLIENTS, 1..8_u32).prop_map(|(client, frames)| Event::Ask(client, frames)),
-        6 => (0..WORKERS).prop_map(Event::Work),
+        6 => (0..=WORKERS).prop_map(Event::Work),
         1 => (0..WORKERS).prop_map(Event::Defer),
         2 => (0..WORKERS).prop_map(Event::AnswerLate),
         4 => (0..CLIENTS).prop_map(Event::Read),

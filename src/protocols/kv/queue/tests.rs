@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::*;
-use crate::protocols::sockets::Context;
+use crate::protocols::sockets::{Bell, Context};
 
 /// How long what must happen may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -19,6 +19,7 @@ struct Stage {
     clients: zmq::Context,
     endpoint: String,
     worker: Socket,
+    reporter: Socket,
     stopper: Stopper,
     tally: Arc<QueueTally>,
     thread: JoinHandle<()>,
@@ -30,14 +31,18 @@ impl Stage {
         let context = Context::new(1);
         let mut router = context.router(1_000).unwrap();
         let endpoint = router.bind("tcp://127.0.0.1:*").unwrap();
-        let mut backend = context.dealer().unwrap();
-        backend.bind("inproc://worker").unwrap();
-        let worker = context.dealer().unwrap();
-        worker.connect_within("inproc://worker");
+        let pipe = |endpoint| {
+            let mut backend = context.dealer().unwrap();
+            backend.bind(endpoint).unwrap();
+            let socket = context.dealer().unwrap();
+            socket.connect_within(endpoint);
+            (backend, socket)
+        };
+        let [(backend, worker), (other, reporter)] = ["inproc://worker", "inproc://reporter"].map(pipe);
         let (stopper, tally) = (Stopper::new().unwrap(), Arc::<QueueTally>::default());
         let parts = Parts {
             router,
-            backends: vec![backend],
+            backends: vec![backend, other],
             stopper: stopper.clone(),
             workers_stop: Arc::default(),
             workers: Presence::new(stopper.bell()),
@@ -46,7 +51,8 @@ impl Stage {
         };
         let queue = Queue::new(parts, VALUE_MAX, CLIENT_BYTES);
         let thread = thread::spawn(move || queue.run());
-        Self { clients: zmq::Context::new(), endpoint, worker, stopper, tally, thread, frame: Frame::new() }
+        let clients = zmq::Context::new();
+        Self { clients, endpoint, worker, reporter, stopper, tally, thread, frame: Frame::new() }
     }
 
     fn client(&self) -> zmq::Socket {
@@ -68,17 +74,7 @@ impl Stage {
 
     /// The bytes of the next message that came to the worker.
     fn next(&mut self) -> Vec<u8> {
-        let clock = Clock::start();
-        while !self.worker.receive(&mut self.frame) {
-            assert!(Duration::from_nanos(clock.now().nanos()) < PATIENCE, "nothing comes to the worker");
-            wait(&[&self.worker], self.stopper.bell(), Some(Duration::from_millis(1)));
-        }
-        let mut bytes = self.frame.to_vec();
-        while self.frame.more() {
-            self.worker.receive_rest(&mut self.frame);
-            bytes.extend_from_slice(&self.frame);
-        }
-        bytes
+        next(&self.worker, &mut self.frame)
     }
 
     fn answer(&self) {
@@ -102,6 +98,60 @@ impl Stage {
         self.stopper.stop();
         self.thread.join().unwrap();
     }
+}
+
+/// The bytes of the next message that comes to this socket.
+fn next(socket: &Socket, frame: &mut Frame) -> Vec<u8> {
+    let (clock, bell) = (Clock::start(), Bell::new().unwrap());
+    while !socket.receive(frame) {
+        assert!(Duration::from_nanos(clock.now().nanos()) < PATIENCE, "nothing comes");
+        wait(&[socket], &bell, Some(Duration::from_millis(1)));
+    }
+    let mut bytes = frame.to_vec();
+    while frame.more() {
+        socket.receive_rest(frame);
+        bytes.extend_from_slice(frame);
+    }
+    bytes
+}
+
+/// Requests for reports were carried out by the client's worker, as many at once as there were, before it looked at others again.
+#[test]
+fn reports_are_made_one_at_a_time_beside_all_else_and_in_their_turn() {
+    const ASKED: usize = 100;
+    let mut stage = Stage::start();
+    let [one, other] = [stage.client(), stage.client()];
+    for _ in 0..ASKED {
+        one.send_multipart([&[12][..]], 0).unwrap();
+        one.send_multipart([&[5][..]], 0).unwrap();
+    }
+    assert!(next(&stage.reporter, &mut stage.frame).ends_with(b"\x0c"));
+    for _ in 0..50 {
+        // The reporter has not answered, and the worker is there for others.
+        other.send_multipart([b"cookie", &b""[..], b"\x05"], 0).unwrap();
+        assert!(stage.next().ends_with(b"\x05"));
+        stage.worker.send_bytes(b"cookie", true);
+        stage.worker.send_bytes(b"", true);
+        stage.answer();
+        assert_eq!(other.recv_multipart(0).unwrap(), [&b"cookie"[..], b"", b"\x01"]);
+    }
+    stage.until("all is taken", |tally| tally.requests.get() == 2 * ASKED as u64 + 50);
+    for number in 0..ASKED {
+        assert!(!stage.reporter.receive(&mut stage.frame), "no further one before it is answered");
+        // A report is two frames, of which the first may be anything that a reply may begin with.
+        stage.reporter.send_bytes(&[1], true);
+        stage.reporter.send_bytes(&number.to_be_bytes(), false);
+        assert!(stage.next().ends_with(b"\x05"));
+        stage.answer();
+        if number + 1 < ASKED {
+            assert!(next(&stage.reporter, &mut stage.frame).ends_with(b"\x0c"));
+        }
+    }
+    for number in 0..ASKED {
+        assert_eq!(one.recv_multipart(0).unwrap(), [vec![1], number.to_be_bytes().to_vec()]);
+        assert_eq!(one.recv_multipart(0).unwrap(), [[1]]);
+    }
+    stage.end();
 }
 
 /// While a client that reads had half of its bytes outstanding, no request was taken from anybody, until a worker had answered some of
