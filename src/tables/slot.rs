@@ -342,10 +342,14 @@ impl<'g> SlotRef<'g> {
         false
     }
 
-    /// Expiry thread: the due message has come; when to look at the slot.
+    /// Expiry thread: the due message has come; when to look at the slot. The caller files no record of a slot that is
+    /// dead, for which it looks after this: see [`SlotRef::is_armed`].
     pub(super) fn take_due(&self) -> u64 {
         // Relaxed: the message itself came through a queue that orders.
-        self.header().armed.fetch_and(!QUEUED, Ordering::Relaxed) & !QUEUED
+        let armed = self.header().armed.fetch_and(!QUEUED, Ordering::Relaxed) & !QUEUED;
+        // SeqCst fence: pairs with the one in `is_armed`.
+        fence(Ordering::SeqCst);
+        armed
     }
 
     /// Expiry thread: the wheel will look at `deadline` ([`NEVER`]: not at all) instead of `before`; false if a writer
@@ -353,7 +357,7 @@ impl<'g> SlotRef<'g> {
     pub(super) fn rearm(&self, before: u64, deadline: u64) -> bool {
         let raised =
             self.header().armed.compare_exchange(before, deadline, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        // SeqCst fence: pairs with the one in `arm`.
+        // SeqCst fence: pairs with the ones in `arm` and `is_armed`.
         fence(Ordering::SeqCst);
         raised
     }
@@ -370,9 +374,18 @@ impl<'g> SlotRef<'g> {
         self.header().word.load(Ordering::Acquire).addr() & TAG == DEAD
     }
 
-    /// Whether the wheel or the due queue may hold something of this slot.
+    /// Reaper, of a dead slot: whether the wheel holds a record of it, or may come to hold one.
+    ///
+    /// Races with the expiry thread, which files a record after it has found the slot armed (`take_due`; a writer may do
+    /// that when the slot has long died, for it arms after it has committed) or has armed it itself (`rearm`), and then
+    /// not dead. The slot died before this call. Each has a SeqCst fence between its two steps. If the expiry thread's
+    /// fence comes first, the slot is seen armed here, and the record is cancelled; if this one comes first, the expiry
+    /// thread sees the slot dead, and files nothing.
     pub(super) fn is_armed(&self) -> bool {
-        // Relaxed: asked about dead slots; who arms one later is told by its word that there is nothing to file.
+        debug_assert!(self.is_dead(), "asked about dead slots");
+        // SeqCst fence: pairs with the ones in `take_due` and `rearm`.
+        fence(Ordering::SeqCst);
+        // Relaxed: the fences order what matters.
         self.header().armed.load(Ordering::Relaxed) != NEVER
     }
 

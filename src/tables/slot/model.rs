@@ -1,6 +1,6 @@
 //! The slot's protocol under loom: every interleaving of two or three threads, and what must hold after each.
 //!
-//! Run with `cargo test --lib --features models ::model::`. Loom sees the slot's atomics; the epochs, which
+//! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model::`. Loom sees the slot's atomics; the epochs, which
 //! only delay frees, are the real ones.
 
 #![allow(clippy::unwrap_used, reason = "a model that fails should say where")]
@@ -191,5 +191,44 @@ fn the_last_of_several_references_frees_the_slot() {
         assert_eq!(slot.slot().key(), b"key");
         drop(slot);
         other.join().unwrap();
+    });
+}
+
+/// What `expiry::take_due` does, on the slot alone: whether it files a record.
+fn takes_due(slot: &SlotHandle) -> bool {
+    slot.slot().take_due();
+    !slot.slot().is_dead()
+}
+
+#[test]
+fn a_record_of_a_slot_that_dies_is_not_filed_or_cancelled() {
+    loom::model(|| {
+        let slot = slot_with(7);
+        let other = Arc::clone(&slot);
+        // The writer that has set deadline 7 is late to arm it; what it sends comes to the expiry thread at once.
+        let filed = thread::spawn(move || other.slot().arm(7) && takes_due(&other));
+        // Meanwhile the publisher retires the slot, and the reaper takes it out.
+        assert!(vacate_once(&slot).is_some());
+        let guard = epoch::pin();
+        let seen = slot.slot().load(&guard);
+        assert!(slot.slot().kill(seen, 2, &guard));
+        let cancelled = slot.slot().is_armed();
+        let filed = filed.join().unwrap();
+        assert!(!filed || cancelled, "a record of a dead slot is left to its deadline");
+    });
+}
+
+#[test]
+fn a_record_that_is_filed_anew_for_a_slot_that_dies_is_cancelled() {
+    loom::model(|| {
+        let slot = slot_with(7);
+        let other = Arc::clone(&slot);
+        // The expiry thread had found no element, then one with deadline 7: it is raising `armed` from never.
+        let filed = thread::spawn(move || other.slot().rearm(NEVER, 7) && !other.slot().is_dead());
+        let guard = epoch::pin();
+        let seen = slot.slot().load(&guard);
+        assert!(slot.slot().kill(seen, 2, &guard));
+        let cancelled = slot.slot().is_armed();
+        assert!(!filed.join().unwrap() || cancelled, "a record of a dead slot is left to its deadline");
     });
 }
