@@ -39,6 +39,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use crossbeam::epoch::Guard;
 use parking_lot::MutexGuard;
 
+use super::pause::{Point, reach};
 use super::slot::{SlotCell, SlotHandle, SlotRef, State, prefetch};
 use crate::limits::LOOK_AHEAD;
 use bucket::Bucket;
@@ -289,6 +290,7 @@ impl Index {
         bucket.depth.store(depth + 1, Ordering::Release);
         for cell in moved {
             cell.hand_over();
+            reach(Point::HandedOver);
         }
         // Release: pairs with the Acquire in `lock`. The old bucket's lock is held until after this.
         child.ready.store(true, Ordering::Release);

@@ -18,6 +18,10 @@ pub(super) enum Point {
     Committed,
     /// A name has been added or removed, and that is not answered yet.
     Renamed,
+    /// A split has taken a slot out of the old bucket.
+    HandedOver,
+    /// A slot has left its index.
+    SlotLeft,
     /// The expiry thread has decided when to look again, and has not yet written it.
     BeforeRearm,
     /// The expiry thread has written when to look again, and has not yet read the word again.

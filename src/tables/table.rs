@@ -19,6 +19,7 @@ use crossbeam::utils::CachePadded;
 use super::TableSummary;
 use super::announce::is_low_half;
 use super::index::{Entered, Index};
+use super::pause::{Point, reach};
 use super::slot::{SlotHandle, SlotRef, State};
 use crate::limits::LOOK_AHEAD;
 
@@ -188,6 +189,7 @@ impl Table {
     /// Takes a dead slot out.
     pub(super) fn leave(&self, slot: SlotRef<'_>, guard: &Guard) {
         self.index.leave(self.hash(slot.key()), slot, guard);
+        reach(Point::SlotLeft);
     }
 
     // ---------------------------------------------------------------------------------------------------- settling

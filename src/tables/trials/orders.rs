@@ -1,0 +1,223 @@
+//! The order of two steps that nothing else shows: what would be seen between them if they came the other way round.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::super::index::CELLS;
+use super::super::pause::{Point, hooks};
+use super::super::slot::NEVER;
+use super::super::{Refusal, Settings};
+use super::{Stage, set, settings};
+use crate::limits::{DUES_MAX, REAPER_CHUNK};
+
+#[test]
+fn every_key_is_found_while_a_bucket_is_being_split() {
+    let stage = Stage::new();
+    let mut reader = stage.another();
+    let now = stage.now();
+    let stored = Rc::new(Cell::new(0));
+    let so_far = Rc::clone(&stored);
+    hooks::at(Point::HandedOver, move || {
+        let mut batch = reader.batch(now);
+        for key in 0..so_far.get() {
+            assert!(batch.get(b"t", key.to_string().as_bytes()).is_ok(), "{key} of {}", so_far.get());
+        }
+    });
+    while hooks::is_waiting() {
+        stage.set(&stored.get().to_string(), "1", None).unwrap();
+        stored.set(stored.get() + 1);
+    }
+    assert!(stored.get() > CELLS, "{}", stored.get());
+}
+
+/// Another writer creates "a" when a slot leaves; the version that it gets is above the one before.
+fn a_new_slot_starts_above_one_that_has_just_left(delete: impl FnOnce(&Stage)) {
+    let stage = Stage::new();
+    for _ in 0..5 {
+        stage.set("a", "1", None).unwrap();
+    }
+    let before = stage.version("a");
+    delete(&stage);
+    stage.publish();
+    let mut other = stage.another();
+    let now = stage.now();
+    hooks::at(Point::SlotLeft, move || set(&mut other, now, "a", "2", None).unwrap());
+    for _ in 0..5 {
+        stage.reap();
+        stage.publish();
+    }
+    assert!(!hooks::is_waiting());
+    assert!(stage.version("a") > before + 1, "above the deletion, too: {} after {before}", stage.version("a"));
+}
+
+#[test]
+fn the_floor_is_raised_before_a_deleted_element_leaves() {
+    a_new_slot_starts_above_one_that_has_just_left(|stage| {
+        stage.delete("a").unwrap();
+    });
+}
+
+#[test]
+fn the_floor_is_raised_before_an_element_leaves_with_its_table() {
+    a_new_slot_starts_above_one_that_has_just_left(|stage| {
+        stage.drop_table("t").unwrap();
+        stage.create("t").unwrap();
+    });
+}
+
+#[test]
+fn what_is_held_back_counts_as_waiting_and_gives_no_credit_back() {
+    let stage = Stage::with(Settings { changes_per_writer: 15, ..settings() });
+    let mut early = stage.another();
+    let mut late = stage.another();
+    let now = stage.now();
+    set(&mut late, now, "a", "1", None).unwrap();
+    let inner = stage.clone();
+    hooks::at(Point::Committed, move || {
+        for round in 0..15 {
+            set(&mut early, now, "a", &round.to_string(), None).unwrap();
+        }
+        inner.publish();
+        assert_eq!(inner.heard(), ["a+"]);
+        assert_eq!(inner.census().changes_waiting, 15, "taken from the ring, and not announced");
+        assert_eq!(set(&mut early, now, "b", "1", None), Err(Refusal::Busy));
+    });
+    set(&mut late, now, "a", "2", None).unwrap();
+    assert!(!hooks::is_waiting());
+    stage.publish();
+    assert_eq!(stage.census().changes_waiting, 0);
+}
+
+#[test]
+fn the_reaper_looks_at_its_queue_after_a_chunk() {
+    let stage = Stage::with(Settings { changes_per_writer: 1 << 14, ..settings() });
+    let keys = 4 * REAPER_CHUNK;
+    for key in 0..keys {
+        stage.set(&key.to_string(), "1", None).unwrap();
+    }
+    stage.publish();
+    stage.drop_table("t").unwrap();
+    let step = || {
+        stage.heard();
+        let before = stage.census().reaped;
+        stage.reap();
+        stage.publish();
+        (stage.heard().len(), stage.census().reaped - before)
+    };
+    let (mut sealed, mut freed, mut steps) = (0, 0, 0);
+    while freed < keys as u64 {
+        let (sealed_now, freed_now) = step();
+        assert!(sealed_now < REAPER_CHUNK + CELLS, "{sealed_now} sealed before it looked at its queue");
+        assert!(freed_now < (REAPER_CHUNK + CELLS) as u64, "{freed_now} freed before it looked at its queue");
+        (sealed, freed, steps) = (sealed + sealed_now, freed + freed_now, steps + 1);
+        assert!(steps < keys, "it gets on");
+    }
+    assert_eq!(sealed, keys);
+}
+
+#[test]
+fn an_earlier_deadline_wakes_the_expiry_thread_and_a_later_one_does_not() {
+    let stage = Stage::new();
+    let woken = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&woken);
+    stage.0.tables.0.expiry.sleeper().set_waker(Box::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    let woken = || woken.load(Ordering::Relaxed);
+    assert!(stage.0.expiry.borrow().falls_asleep(5_000));
+    stage.set("a", "1", Some(10)).unwrap();
+    assert_eq!(woken(), 0, "it comes up before that anyway");
+    stage.set("b", "1", Some(2)).unwrap();
+    assert_eq!(woken(), 1);
+    stage.set("c", "1", Some(1)).unwrap();
+    assert_eq!(woken(), 1, "it is awake, and looks before it sleeps");
+    assert!(!stage.0.expiry.borrow().falls_asleep(5_000), "there are messages");
+    stage.expire();
+    assert!(stage.0.expiry.borrow().falls_asleep(NEVER));
+    stage.set("d", "1", Some(100)).unwrap();
+    assert_eq!((woken(), stage.census().lost_wakeups), (2, 0));
+}
+
+#[test]
+fn a_batch_keeps_what_it_cannot_send_until_its_guard_is_gone() {
+    let changes_per_writer = 4 * DUES_MAX;
+    let stage = Stage::with(Settings { changes_per_writer, ..settings() });
+    for key in 0..DUES_MAX {
+        stage.set(&key.to_string(), "1", Some(1)).unwrap();
+    }
+    // The queue is full. A batch that waited for room would wait for ever: the expiry thread is run below.
+    let tables = stage.0.tables.clone();
+    let now = stage.now();
+    let (in_the_batch, at_the_end) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (within, after) = (Arc::clone(&in_the_batch), Arc::clone(&at_the_end));
+    let writer = std::thread::spawn(move || {
+        let mut session = tables.session();
+        let mut batch = session.batch(now);
+        for key in ["x", "y", "z"] {
+            batch.update(b"t", key.as_bytes(), b"1", Some(1)).unwrap();
+        }
+        within.store(1, Ordering::Release);
+        drop(batch);
+        after.store(1, Ordering::Release);
+    });
+    while in_the_batch.load(Ordering::Acquire) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(at_the_end.load(Ordering::Acquire), 0, "it waits at the end of the batch");
+    while !writer.is_finished() {
+        stage.expire();
+    }
+    writer.join().unwrap();
+    stage.expire();
+    assert_eq!(stage.census().timers, DUES_MAX as u64 + 3);
+}
+
+#[test]
+fn a_record_that_is_filed_anew_while_its_slot_dies_does_not_stay() {
+    let stage = Stage::new();
+    stage.set("a", "1", Some(1)).unwrap();
+    stage.expire();
+    stage.delete("a").unwrap();
+    let again = stage.clone();
+    let mut other = stage.another();
+    let now = stage.at(1_001).now();
+    hooks::at(Point::BeforeRearm, move || {
+        // The record has come up, and there was no element. Now there is one, whose writer finds the slot armed.
+        set(&mut other, now, "a", "2", Some(1_000)).unwrap();
+        hooks::at(Point::BeforeRearm, move || {
+            // The record is about to be filed for it. The slot, which is not armed at this moment, dies and leaves.
+            again.delete("a").unwrap();
+            again.publish();
+            again.reap();
+            assert_eq!(again.census().reaped, 1);
+        });
+    });
+    stage.expire();
+    assert!(!hooks::is_waiting());
+    stage.settle();
+    assert_eq!(stage.census().timers, 0, "nothing is there that the wheel should look at");
+}
+
+#[test]
+fn a_throttled_writer_waits_once_for_a_portion() {
+    let stage = Stage::with(Settings { changes_per_writer: 64, ..settings() });
+    let mut sessions: Vec<_> = (0..4).map(|_| stage.another()).collect();
+    let (now, rounds) = (stage.now(), 2_000);
+    let mut written = 0;
+    while written < rounds {
+        for (lane, session) in sessions.iter_mut().enumerate() {
+            while set(session, now, &lane.to_string(), "1", None).is_ok() {
+                written += 1;
+            }
+            let _woken_later = session.watch();
+        }
+        // A publisher that takes four changes of each ring at a time.
+        stage.0.changes.borrow_mut().drain(4 * 4, &mut |_, _, _| {});
+    }
+    let waits = stage.census().writer_waits;
+    assert!(waits <= written / 16 + 4, "{waits} waits for {written} changes");
+}
