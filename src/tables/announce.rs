@@ -5,12 +5,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use ahash::AHashMap;
 use crossbeam::epoch::{self, Guard};
 
-use super::change::{ASLEEP, AWAKE, Change, Committed, Hub, LAZY, Ring, lock};
+use super::change::{Change, Committed, Hub, Ring, lock};
+use super::doze::{BUT_FOR_URGENT, SOUND};
 use super::registry::Registry;
 use super::slot::{SlotHandle, State};
 use super::table::Table;
@@ -59,6 +60,8 @@ pub struct Changes {
     lanes: AHashMap<u64, Lane>,
     /// The lanes' numbers in the order in which they are served.
     order: Vec<u64>,
+    /// Empty between drains; in one, the lanes that may have more to give.
+    turn: Vec<u64>,
     next_lane: u64,
     /// Lanes whose credits are to be given back at the end of the drain.
     owed: Vec<u64>,
@@ -80,6 +83,7 @@ impl Changes {
             generation: usize::MAX,
             lanes: AHashMap::new(),
             order: Vec::new(),
+            turn: Vec::new(),
             next_lane: 0,
             owed: Vec::new(),
             held: AHashMap::new(),
@@ -102,22 +106,32 @@ impl Changes {
     ///
     /// `table` is the name exactly as it was created. `announce` is called under a guard: it does not wait for anything.
     pub fn drain(&mut self, limit: usize, announce: &mut Announce<'_>) -> Drained {
-        // Relaxed: only this thread writes it. Each writer reads it, so it is written only when it changes.
-        if self.hub.sleep.load(Ordering::Relaxed) != AWAKE {
-            self.hub.sleep.store(AWAKE, Ordering::Relaxed);
-        }
+        self.hub.doze.end();
         // SeqCst: pairs with the store in `close`. A lane goes only when its writer is gone and all is announced.
         let closed = self.hub.closed.load(Ordering::SeqCst);
         self.refresh();
-        let mut taken = 0;
-        let order = std::mem::take(&mut self.order);
-        let share = (limit / order.len().max(1)).max(1);
-        for &lane in &order {
-            taken += self.drain_lane(lane, share, announce);
-        }
-        self.order = order;
+        let taken = self.drain_lanes(limit, announce);
         self.give_back();
         Drained { taken, closed: closed && self.lanes.is_empty() }
+    }
+
+    /// Takes equal shares of the lanes, and what some have left of theirs from those that have more. The cost is linear in
+    /// the lanes and in the changes: a lane that is looked at again had a full share to give.
+    fn drain_lanes(&mut self, limit: usize, announce: &mut Announce<'_>) -> usize {
+        let mut lanes = std::mem::take(&mut self.turn);
+        lanes.extend_from_slice(&self.order);
+        let mut taken = 0;
+        while taken < limit && !lanes.is_empty() {
+            let share = ((limit - taken) / lanes.len()).max(1);
+            lanes.retain(|lane| {
+                let count = self.drain_lane(*lane, share, announce);
+                taken += count;
+                count == share
+            });
+        }
+        lanes.clear();
+        self.turn = lanes;
+        taken
     }
 
     fn drain_lane(&mut self, number: u64, share: usize, announce: &mut Announce<'_>) -> usize {
@@ -272,17 +286,14 @@ impl Changes {
     /// `lazily`: nobody subscribes, so writers wake the publisher only when a ring is half full; the caller then
     /// sleeps with a time-out.
     pub fn prepare_sleep(&mut self, lazily: bool) -> bool {
-        self.hub.sleep.store(if lazily { LAZY } else { ASLEEP }, Ordering::Relaxed);
-        // SeqCst fence: pairs with the one in `Writer::tell`.
-        fence(Ordering::SeqCst);
-        self.refresh();
-        let threshold = if lazily { self.hub.capacity / 2 } else { 0 };
-        let something =
-            self.hub.closed.load(Ordering::SeqCst) || self.lanes.values().any(|lane| lane.ring.queue.len() > threshold);
-        if something {
-            self.hub.sleep.store(AWAKE, Ordering::Relaxed);
-        }
-        !something
+        let hub = Arc::clone(&self.hub);
+        let level = if lazily { BUT_FOR_URGENT } else { SOUND };
+        hub.doze.prepare(level, || {
+            self.refresh();
+            let wants = |ring: &Ring| !ring.queue.is_empty() && ring.urgency(hub.capacity) < level;
+            // SeqCst: pairs with the store in `close`.
+            hub.closed.load(Ordering::SeqCst) || self.lanes.values().any(|lane| wants(&lane.ring))
+        })
     }
 }
 

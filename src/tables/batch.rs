@@ -11,6 +11,7 @@ use super::account::Tab;
 use super::ahead::{Ahead, Run};
 use super::catalog::{Known, table_bytes};
 use super::change::{WAIT_RECHECK, Writer};
+use super::errands::Errands;
 use super::garbage::Garbage;
 use super::hand::{CREDITS_PER_WRITE, Hand, find_live};
 use super::slot::NEVER;
@@ -28,6 +29,8 @@ pub struct Session {
     wanted: usize,
     /// How many credits the last `Busy` before that was about.
     wanted_before: usize,
+    /// Messages that found no room: sent when the batch has let its guard go.
+    errands: Errands,
     /// How many tables had been taken down before the last attempt to create one.
     taken_down: u64,
     /// The table that was used last: most requests are for the same one.
@@ -46,6 +49,7 @@ impl Session {
             garbage: Garbage::default(),
             wanted: 0,
             wanted_before: 0,
+            errands: Errands::default(),
             taken_down: 0,
             known: None,
             lags: Vec::new(),
@@ -59,8 +63,8 @@ impl Session {
     }
 
     fn hand<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Hand<'h> {
-        let Self { shared, writer, tab, garbage, wanted, lags, .. } = self;
-        Hand { shared, writer, tab, garbage, wanted, lags, guard, now, admitted: false }
+        let Self { shared, writer, tab, garbage, wanted, lags, errands, .. } = self;
+        Hand { shared, writer, tab, garbage, wanted, lags, errands, guard, now, admitted: false }
     }
 
     /// How long this thread may wait for work before it calls [`Session::rest`] again.
@@ -136,6 +140,10 @@ impl Drop for Batch<'_> {
         if !lags.is_empty() {
             shared.expiry.count_expired(lags);
         }
+        if !self.session.errands.is_empty() {
+            let Session { shared, errands, .. } = &mut *self.session;
+            self.guard.repin_after(|| errands.run(shared));
+        }
     }
 }
 
@@ -172,9 +180,9 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`.
     pub fn delete_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
-        let shared = &self.session.shared;
+        let Session { shared, errands, .. } = &mut *self.session;
         let table = shared.catalog.delete(name, &self.guard).ok_or(Refusal::TableNotFound)?;
-        shared.reaper.take_down(table);
+        errands.take_down(shared, table);
         Ok(())
     }
 
@@ -328,7 +336,10 @@ impl Batch<'_> {
                 }
                 self.session.writer.tell();
                 let session = &mut *self.session;
-                self.guard.repin_after(|| session.wait());
+                self.guard.repin_after(|| {
+                    session.errands.run(&session.shared);
+                    session.wait();
+                });
                 self.now = now();
             }
             if self.session.garbage.take_flushed() {

@@ -22,7 +22,7 @@
 
 mod credits;
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -30,10 +30,11 @@ use crossbeam::queue::ArrayQueue;
 use crossbeam::utils::CachePadded;
 
 use super::ChangeKind;
+use super::doze::{Doze, ORDINARY, URGENT, Urgency};
 use super::index::CELLS;
 use super::sleeper::{Sleeper, Waker};
 use super::slot::SlotHandle;
-use credits::Credits;
+pub(super) use credits::Credits;
 
 /// How long a waiting thread sleeps before it looks again by itself. It is woken when what it waits for has come; this
 /// only bounds what a wake-up lost to a bug could cost, and such a one is counted.
@@ -80,20 +81,14 @@ impl Committed {
 
 // -------------------------------------------------------------------------------------------------------------- hub
 
-/// Publisher awake: it looks at the rings before it sleeps, nobody needs to wake it.
-pub(super) const AWAKE: u8 = 0;
-/// Asleep with a time-out because nobody subscribes: woken when a ring is half full.
-pub(super) const LAZY: u8 = 1;
-/// Asleep: woken by the first change.
-pub(super) const ASLEEP: u8 = 2;
-
 /// What writers and publisher share.
 pub(super) struct Hub {
     pub(super) rings: Mutex<Vec<Arc<Ring>>>,
     /// Grows with every new ring, so that the publisher knows when to read the list again.
     pub(super) generation: AtomicUsize,
-    /// How the publisher sleeps. Written by it; read by writers after a push.
-    pub(super) sleep: CachePadded<AtomicU8>,
+    /// How the publisher sleeps: soundly, and the first change wakes it; or, while nobody subscribes, so that only what is
+    /// urgent wakes it before its time-out, which is a ring that is half full or a writer that waits.
+    pub(super) doze: Doze,
     pub(super) waker: OnceLock<Waker>,
     pub(super) closed: AtomicBool,
     pub(super) capacity: usize,
@@ -116,6 +111,14 @@ pub(super) struct Ring {
     pub(super) abandoned: AtomicBool,
 }
 
+impl Ring {
+    /// How urgently what is in the ring wants to be announced.
+    pub(super) fn urgency(&self, capacity: usize) -> Urgency {
+        let many = if self.credits.is_registered() { 0 } else { capacity / 2 };
+        if self.queue.len() > many { URGENT } else { ORDINARY }
+    }
+}
+
 impl Hub {
     /// # Panics
     /// If a writer could not have the credits of one piece of the reaper's work.
@@ -124,7 +127,7 @@ impl Hub {
         Arc::new(Self {
             rings: Mutex::new(Vec::new()),
             generation: AtomicUsize::new(0),
-            sleep: CachePadded::new(AtomicU8::new(AWAKE)),
+            doze: Doze::new(),
             waker: OnceLock::new(),
             closed: AtomicBool::new(false),
             capacity,
@@ -271,13 +274,8 @@ impl Writer {
             return;
         }
         self.told = self.pushed;
-        // SeqCst fence: pairs with the one in `prepare_sleep`. If ours comes first, the publisher sees the push; if
-        // its comes first, we see that it sleeps.
-        fence(Ordering::SeqCst);
-        match self.hub.sleep.load(Ordering::Relaxed) {
-            AWAKE => {}
-            LAZY if self.ring.queue.len() <= self.hub.capacity / 2 => {}
-            _ => self.hub.wake(),
+        if self.hub.doze.must_wake(|| self.ring.urgency(self.hub.capacity)) {
+            self.hub.wake();
         }
     }
 
@@ -302,7 +300,9 @@ impl Writer {
         }
         self.registered = Some(Registered { target, overdue: None });
         self.hub.waits.fetch_add(1, Ordering::Relaxed);
-        self.hub.wake();
+        if self.hub.doze.must_wake(|| URGENT) {
+            self.hub.wake();
+        }
         false
     }
 

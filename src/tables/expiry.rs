@@ -15,29 +15,31 @@
 //! A record that comes up is a hint; the CAS decides. The race between a writer that finds the slot armed early enough
 //! and this thread that is just raising `armed` is written out at `SlotRef::arm`.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, Thread};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
+use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use crossbeam::epoch::Guard;
-use crossbeam::queue::ArrayQueue;
-use crossbeam::utils::{Backoff, CachePadded};
 
 use super::Shared;
 use super::batch::Session;
+use super::change::WAIT_RECHECK;
+use super::doze::{BUT_FOR_URGENT, Doze, URGENT};
 use super::hand::Hand;
 use super::pause::{Point, reach};
+use super::sleeper::Sleeper;
 use super::slot::{NEVER, SlotHandle, SlotRef, State};
 use crate::clock::Now;
 use crate::limits::{DUES_MAX, EXPIRY_BUDGET, LOOK_AHEAD};
 use crate::stats::{Latencies, Percentiles, SharedCounter};
 use crate::wheel::{Progress, TimerId, Wheel};
 
-/// How long it sleeps when it is out of credits.
-const CREDIT_RECHECK: Duration = Duration::from_millis(1);
-/// `wake_at` while the thread is awake: no deadline is earlier.
-const AWAKE: u64 = 0;
+/// The longest sleep, so that a wake-up lost to a bug costs a second and not for ever. What it finds is counted.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// Messages that wait until they wake the thread, whatever they say.
+const DUES_MANY: usize = DUES_MAX / 2;
 
 /// A message to the expiry thread.
 enum Due {
@@ -49,70 +51,85 @@ enum Due {
 
 /// What others know of the expiry thread.
 pub(super) struct Link {
-    dues: ArrayQueue<Due>,
-    /// The deadline until which it sleeps; [`AWAKE`] if it does not. Written by it; read by senders.
-    wake_at: CachePadded<AtomicU64>,
-    thread: Mutex<Option<Thread>>,
+    dues: Sender<Due>,
+    /// The deadline until which it sleeps is its level: a message about an earlier one wakes it.
+    doze: Doze,
+    sleeper: Arc<Sleeper>,
     closed: AtomicBool,
     expired: SharedCounter,
+    lost_wakeups: SharedCounter,
     lag: Latencies,
 }
 
+/// The receiving end of [`Link`].
+pub(super) struct Inbox(Receiver<Due>);
+
 impl Link {
-    pub(super) fn new() -> Self {
-        Self {
-            dues: ArrayQueue::new(DUES_MAX),
-            wake_at: CachePadded::new(AtomicU64::new(AWAKE)),
-            thread: Mutex::new(None),
+    pub(super) fn new() -> (Self, Inbox) {
+        let (dues, inbox) = bounded(DUES_MAX);
+        let link = Self {
+            dues,
+            doze: Doze::new(),
+            sleeper: Arc::default(),
             closed: AtomicBool::new(false),
             expired: SharedCounter::new(),
+            lost_wakeups: SharedCounter::new(),
             lag: Latencies::new(),
-        }
+        };
+        (link, Inbox(inbox))
     }
 
     /// A slot has an earlier deadline than the wheel knows.
-    pub(super) fn send_arm(&self, slot: SlotHandle, deadline: u64) {
-        self.send(Due::Arm(slot));
-        // SeqCst fence: pairs with the one in `sleep`. If ours comes first, the thread sees the message before it
-        // sleeps; if its comes first, we see until when it sleeps.
-        fence(Ordering::SeqCst);
-        if deadline < self.wake_at.load(Ordering::Relaxed) {
-            self.wake();
-        }
+    ///
+    /// # Errors
+    /// The slot comes back if there is no room.
+    pub(super) fn try_arm(&self, slot: SlotHandle, deadline: u64) -> Result<(), SlotHandle> {
+        self.try_send(Due::Arm(slot), deadline)
     }
 
-    /// A slot is dead and may have a record. Nobody waits for it to go.
-    pub(super) fn send_cancel(&self, slot: SlotHandle) {
-        self.send(Due::Cancel(slot));
+    /// Like [`Link::try_arm`], but waits for room. The caller holds no guard.
+    pub(super) fn arm(&self, slot: SlotHandle, deadline: u64) {
+        self.send(Due::Arm(slot), deadline);
     }
 
-    fn send(&self, due: Due) {
-        let mut due = due;
-        let backoff = Backoff::new();
-        while let Err(back) = self.dues.push(due) {
-            // SeqCst: pairs with the store in `close`. The thread has ended, or is about to: nobody will expire anything.
-            if self.closed.load(Ordering::SeqCst) {
-                return;
-            }
-            due = back;
-            self.wake();
-            backoff.snooze();
-        }
-        if self.dues.len() > DUES_MAX / 2 {
-            self.wake();
-        }
+    /// A slot is dead and may have a record. Waits for room; the caller holds no guard.
+    pub(super) fn cancel(&self, slot: SlotHandle) {
+        self.send(Due::Cancel(slot), NEVER);
     }
 
-    fn wake(&self) {
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            thread.unpark();
+    fn try_send(&self, due: Due, deadline: u64) -> Result<(), SlotHandle> {
+        match self.dues.try_send(due) {
+            Ok(()) => self.tell(deadline),
+            Err(TrySendError::Full(Due::Arm(slot) | Due::Cancel(slot))) => return Err(slot),
+            // The thread has ended: nothing will be expired any more.
+            Err(TrySendError::Disconnected(_)) => {}
+        }
+        Ok(())
+    }
+
+    /// Where it is full, the sender that made it so has woken the thread, which makes room before it sleeps again.
+    fn send(&self, due: Due, deadline: u64) {
+        // An error says that the thread has ended.
+        let _ended = self.dues.send(due);
+        self.tell(deadline);
+    }
+
+    /// Sees to it that what was sent is looked at before `deadline`.
+    fn tell(&self, deadline: u64) {
+        if self.doze.must_wake(|| if self.dues.len() > DUES_MANY { URGENT } else { deadline }) {
+            self.sleeper.wake();
         }
     }
 
     pub(super) fn close(&self) {
-        // SeqCst: pairs with the load in `run`.
+        // SeqCst: pairs with the loads in `run` and `falls_asleep`.
         self.closed.store(true, Ordering::SeqCst);
-        self.wake();
+        self.sleeper.wake();
+    }
+
+    /// How often a time-out found a message of which no wake-up had told. Each is a bug.
+    pub(super) fn lost_wakeups(&self) -> u64 {
+        self.lost_wakeups.get()
     }
 
     /// Expiries were committed, so many nanoseconds after their deadlines. Called once for a batch: one lock and one count,
@@ -120,6 +137,12 @@ impl Link {
     pub(super) fn count_expired(&self, lags: &mut Vec<u64>) {
         self.expired.add(lags.len() as u64);
         self.lag.record_all(lags.drain(..));
+    }
+
+    /// How the thread is woken.
+    #[cfg(test)]
+    pub(super) fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
     }
 
     pub(super) fn expired(&self) -> u64 {
@@ -136,8 +159,11 @@ impl Link {
 pub struct Expiry {
     shared: Arc<Shared>,
     session: Session,
+    inbox: Inbox,
     wheel: Wheel<SlotHandle>,
     fired: Vec<SlotHandle>,
+    /// The level of the last sleep, if it ended by its time-out with messages waiting: none of them should be earlier.
+    overslept: u64,
 }
 
 /// What a pass leaves to do.
@@ -152,18 +178,23 @@ pub(super) enum Rest {
 }
 
 impl Expiry {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, inbox: Inbox) -> Self {
+        let mut session = Session::new(Arc::clone(shared));
+        let waits_for_credits = Arc::clone(&shared.expiry.sleeper);
+        session.set_waker(Box::new(move || waits_for_credits.wake()));
         Self {
             shared: Arc::clone(shared),
-            session: Session::new(Arc::clone(shared)),
+            session,
+            inbox,
             wheel: Wheel::new(0),
             fired: Vec::with_capacity(EXPIRY_BUDGET),
+            overslept: 0,
         }
     }
 
     /// The loop of the expiry thread; returns when the tables are closed. `now` reads the clock.
     pub fn run(mut self, mut now: impl FnMut() -> Now) {
-        *self.shared.expiry.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        self.shared.expiry.sleeper.enlist();
         // SeqCst: pairs with the store in `close`, which unparks after it.
         while !self.shared.expiry.closed.load(Ordering::SeqCst) {
             let reading = now();
@@ -171,7 +202,7 @@ impl Expiry {
             self.session.rest(reading);
             match rest {
                 Rest::More => {}
-                Rest::OutOfCredits => thread::park_timeout(CREDIT_RECHECK),
+                Rest::OutOfCredits => self.wait_for_credits(),
                 Rest::Until(deadline) => self.sleep(deadline, now()),
             }
         }
@@ -184,6 +215,7 @@ impl Expiry {
         let mut hand = batch.hand();
         let budget = hand.writer.credits(EXPIRY_BUDGET).min(EXPIRY_BUDGET);
         if budget == 0 {
+            *hand.wanted = 1;
             return if self.wheel.next_wake().is_some() { Rest::OutOfCredits } else { Rest::Until(NEVER) };
         }
         let fired = &mut self.fired;
@@ -206,34 +238,55 @@ impl Expiry {
     /// Files and drops records as others asked for, at most as many as the queue holds.
     fn listen(&mut self) {
         for _ in 0..DUES_MAX {
-            match self.shared.expiry.dues.pop() {
-                Some(Due::Arm(slot)) => self.take_due(slot),
-                Some(Due::Cancel(slot)) => drop_record(&mut self.wheel, slot.slot()),
-                None => return,
+            match self.inbox.0.try_recv() {
+                Ok(Due::Arm(slot)) => self.take_due(slot),
+                Ok(Due::Cancel(slot)) => drop_record(&mut self.wheel, slot.slot()),
+                Err(_) => break,
             }
         }
+        self.overslept = 0;
     }
 
     fn take_due(&mut self, handle: SlotHandle) {
         let slot = handle.slot();
         let deadline = slot.take_due();
+        self.shared.expiry.lost_wakeups.add(u64::from(deadline < self.overslept));
         drop_record(&mut self.wheel, slot);
         if !slot.is_dead() {
             file(&mut self.wheel, handle, deadline);
         }
     }
 
+    /// Whether nothing is there to do before `deadline`. Then a message about an earlier one wakes the thread.
+    pub(super) fn falls_asleep(&self, deadline: u64) -> bool {
+        let link = &self.shared.expiry;
+        // SeqCst: pairs with the store in `close`, which unparks after it.
+        link.doze.prepare(deadline, || !self.inbox.0.is_empty() || link.closed.load(Ordering::SeqCst))
+    }
+
     /// Sleeps until the deadline, or until an earlier one is sent.
     fn sleep(&mut self, deadline: u64, now: Now) {
-        let link = &self.shared.expiry;
-        link.wake_at.store(deadline, Ordering::Relaxed);
-        // SeqCst fence: pairs with the one in `send_arm`.
-        fence(Ordering::SeqCst);
-        if link.dues.is_empty() && !link.closed.load(Ordering::SeqCst) {
-            let nanos = deadline.saturating_mul(1_000_000).saturating_sub(now.nanos());
-            thread::park_timeout(Duration::from_nanos(nanos).min(self.session.patience()));
+        if !self.falls_asleep(deadline) {
+            return;
         }
-        link.wake_at.store(AWAKE, Ordering::Relaxed);
+        let left = Duration::from_nanos(deadline.saturating_mul(1_000_000).saturating_sub(now.nanos()));
+        let patience = self.session.patience().min(SLEEP_MAX);
+        thread::park_timeout(left.min(patience));
+        let doze = &self.shared.expiry.doze;
+        if left > patience && doze.is_asleep() && !self.inbox.0.is_empty() {
+            // Messages about later deadlines, or a sender has yet to look at the level: it has a second for that.
+            thread::park_timeout(SLEEP_MAX);
+            self.overslept = if doze.is_asleep() { deadline } else { 0 };
+        }
+        doze.end();
+    }
+
+    /// Sleeps until the publisher has given credits back. What others send can wait meanwhile, up to half a queue.
+    fn wait_for_credits(&mut self) {
+        if !self.session.watch() && self.falls_asleep(BUT_FOR_URGENT) {
+            thread::park_timeout(WAIT_RECHECK);
+            self.shared.expiry.doze.end();
+        }
     }
 }
 
@@ -274,7 +327,8 @@ fn come_up(hand: &mut Hand<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandl
         reach(Point::AfterRearm);
         // Read again, after `armed` was raised: a writer may have relied on the old one.
         if deadline_of(slot, hand) >= next {
-            if next != NEVER {
+            // Of a slot that has died, as `take_due` says: the reaper may have seen the old `armed`.
+            if next != NEVER && !slot.is_dead() {
                 file(wheel, handle, next);
             }
             return;

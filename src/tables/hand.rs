@@ -21,6 +21,7 @@ use crossbeam::epoch::Guard;
 
 use super::account::{Tab, entry_bytes, slot_bytes};
 use super::change::{Change, Committed, Writer};
+use super::errands::Errands;
 use super::garbage::Garbage;
 use super::index::Entered;
 use super::pause::{Point, reach};
@@ -64,6 +65,7 @@ pub(super) struct Hand<'h> {
     pub(super) wanted: &'h mut usize,
     /// Nanoseconds from the deadlines to the expiries that this batch has committed.
     pub(super) lags: &'h mut Vec<u64>,
+    pub(super) errands: &'h mut Errands,
     pub(super) guard: &'h Guard,
     pub(super) now: Now,
     /// The memory of this write has been admitted already.
@@ -286,7 +288,7 @@ impl<'h> Hand<'h> {
                 return Ok(version);
             }
             if table.release_unsettled() {
-                self.shared.reaper.settled(table.number());
+                self.errands.settled(self.shared, table.number());
             }
         }
     }
@@ -314,7 +316,7 @@ impl<'h> Hand<'h> {
 
     fn arm(&mut self, slot: SlotRef<'_>, deadline: u64) {
         if deadline != NEVER && slot.arm(deadline) {
-            self.shared.expiry.send_arm(slot.handle(), deadline);
+            self.errands.arm(self.shared, slot.handle(), deadline);
         }
     }
 

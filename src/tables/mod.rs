@@ -36,10 +36,14 @@ mod announce;
 mod batch;
 mod catalog;
 mod change;
+mod doze;
+mod errands;
 mod expiry;
 mod garbage;
 mod hand;
 mod index;
+#[cfg(all(test, feature = "models"))]
+mod model;
 mod pause;
 mod reaper;
 mod registry;
@@ -237,18 +241,19 @@ impl Tables {
     #[must_use]
     pub fn new(settings: Settings) -> (Self, Backstage) {
         let (reaper_link, inbox) = reaper::Link::new();
+        let (expiry_link, dues) = expiry::Link::new();
         let shared = Arc::new(Shared {
             catalog: Catalog::new(settings.tables_max, settings.expected_keys),
             hub: Hub::new(settings.changes_per_writer),
             account: Account::new(settings.memory_max),
-            expiry: expiry::Link::new(),
+            expiry: expiry_link,
             reaper: reaper_link,
             version_base: settings.version_base,
         });
         let registry = Arc::clone(shared.catalog.registry());
         let backstage = Backstage {
             changes: Changes::new(Arc::clone(&shared.hub), registry, Box::new(reaper::Hearse(Arc::clone(&shared)))),
-            expiry: Expiry::new(&shared),
+            expiry: Expiry::new(&shared, dues),
             reaper: Reaper::new(&shared, inbox),
         };
         (Self(shared), backstage)
@@ -272,7 +277,7 @@ impl Tables {
             expired: shared.expiry.expired(),
             changes_waiting: shared.hub.waiting(),
             writer_waits: shared.hub.waits(),
-            lost_wakeups: shared.hub.lost_wakeups(),
+            lost_wakeups: shared.hub.lost_wakeups() + shared.expiry.lost_wakeups(),
             reaped: shared.reaper.reaped(),
             expiry_lag: shared.expiry.lag(),
         }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use crossbeam::epoch::{self, Guard};
 
 use super::Shared;
@@ -22,7 +22,9 @@ use super::account::slot_bytes;
 use super::announce::Undertaker;
 use super::batch::Session;
 use super::catalog::table_bytes;
+use super::change::WAIT_RECHECK;
 use super::index::CELLS;
+use super::pause::{Point, reach};
 use super::sleeper::Sleeper;
 use super::slot::{SLOT_HEADER_BYTES, SlotHandle, SlotRef};
 use super::table::Table;
@@ -30,7 +32,7 @@ use crate::clock::Now;
 use crate::limits::{DEAD_MAX, REAPER_CHUNK};
 use crate::stats::SharedCounter;
 
-/// How long it waits for credits, or for others to let go of a table, before it looks again.
+/// How long it waits for others to let go of a table before it looks again.
 const RECHECK: Duration = Duration::from_millis(1);
 
 /// Segments of an index, of 8 KiB, that are freed before others get their turn: less than half a millisecond.
@@ -44,6 +46,8 @@ enum Work {
     TakeDown(Arc<Table>),
     /// All slots of the deleted table of this number are dead and announced.
     Settled(u32),
+    /// Credits have come back.
+    GoOn,
     /// No worker will delete anything any more: finish what subscribers must hear of, and end.
     Close,
 }
@@ -76,11 +80,28 @@ impl Link {
     }
 
     /// A table was deleted.
+    ///
+    /// # Errors
+    /// The table comes back if there is no room.
+    pub(super) fn try_take_down(&self, table: Arc<Table>) -> Result<(), Arc<Table>> {
+        match self.sender.try_send(Work::TakeDown(table)) {
+            Err(TrySendError::Full(Work::TakeDown(table))) => Err(table),
+            // Sent; or the reaper has ended, as in `send`.
+            _ => Ok(()),
+        }
+    }
+
+    /// The last hold on a closed table was released. False: there is no room.
+    pub(super) fn try_settled(&self, table: u32) -> bool {
+        !matches!(self.sender.try_send(Work::Settled(table)), Err(TrySendError::Full(_)))
+    }
+
+    /// A table was deleted. Waits for room; the caller holds no guard.
     pub(super) fn take_down(&self, table: Arc<Table>) {
         self.send(Work::TakeDown(table));
     }
 
-    /// The last hold on a closed table was released.
+    /// The last hold on a closed table was released. Waits for room; the caller holds no guard.
     pub(super) fn settled(&self, table: u32) {
         self.send(Work::Settled(table));
     }
@@ -192,9 +213,13 @@ pub struct Reaper {
 
 impl Reaper {
     pub(super) fn new(shared: &Arc<Shared>, inbox: Inbox) -> Self {
+        let mut session = Session::new(Arc::clone(shared));
+        let sender = shared.reaper.sender.clone();
+        // One that is full has enough for the reaper to look around anyway.
+        session.set_waker(Box::new(move || drop(sender.try_send(Work::GoOn))));
         Self {
             shared: Arc::clone(shared),
-            session: Session::new(Arc::clone(shared)),
+            session,
             inbox,
             dead: Vec::new(),
             sealing: VecDeque::new(),
@@ -212,9 +237,15 @@ impl Reaper {
             let now = now();
             let stuck = !self.step(now);
             self.session.rest(now);
-            let idle = self.sealing.is_empty() && self.emptying.is_empty();
-            if stuck || (idle && !self.closing) {
-                self.rest(stuck || !self.leaving.is_empty());
+            if !self.emptying.is_empty() {
+                continue;
+            }
+            if stuck {
+                if !self.session.watch() {
+                    self.rest(WAIT_RECHECK);
+                }
+            } else if self.sealing.is_empty() && !self.closing {
+                self.rest(if self.leaving.is_empty() { self.session.patience() } else { RECHECK });
             }
         }
     }
@@ -234,10 +265,9 @@ impl Reaper {
         sealed
     }
 
-    /// Waits for work: a moment, or until there is memory to look after.
-    fn rest(&mut self, briefly: bool) {
-        let patience = if briefly { RECHECK } else { self.session.patience() };
-        match self.inbox.0.recv_timeout(patience) {
+    /// Waits for work, so long at most: others that must let go of a table say nothing, nor does memory to look after.
+    fn rest(&mut self, timeout: Duration) {
+        match self.inbox.0.recv_timeout(timeout) {
             Ok(work) => self.take(work),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => self.closing = true,
@@ -265,6 +295,7 @@ impl Reaper {
             Work::Bury(slot) => self.dead.push(slot),
             Work::TakeDown(table) => self.sealing.push_back(Walk::over(table)),
             Work::Settled(number) => self.settled(number),
+            Work::GoOn => {}
             Work::Close => self.closing = true,
         }
     }
@@ -347,6 +378,7 @@ impl Reaper {
         self.shared.catalog.raise_floor(highest_version(&slots, hand.guard));
         for number in &buckets {
             walk.table.index().clear(*number, hand.guard);
+            reach(Point::SlotLeft);
         }
         for handle in &slots {
             let key_bytes = handle.slot().key().len();
@@ -392,10 +424,10 @@ fn highest_version(slots: &[SlotHandle], guard: &Guard) -> u64 {
     slots.iter().map(|handle| handle.slot().load(guard).version()).max().unwrap_or(0)
 }
 
-/// A dead slot leaves its index for good: its record goes as well.
+/// A dead slot leaves its index for good: its record goes as well. It may wait; the caller holds no guard.
 fn part(shared: &Shared, slot: SlotRef<'_>) {
     if slot.is_armed() {
-        shared.expiry.send_cancel(slot.handle());
+        shared.expiry.cancel(slot.handle());
     }
     shared.reaper.reaped.add(1);
 }

@@ -14,7 +14,7 @@ pub(super) type Waker = Box<dyn Fn() + Send + Sync>;
 pub(super) struct Sleeper {
     /// Set once, by the owner of the session.
     waker: OnceLock<Waker>,
-    /// The thread, while it is parked in [`Sleeper::park`].
+    /// The thread that is unparked: one that has enlisted, or that is in [`Sleeper::park`].
     parked: Mutex<Option<Thread>>,
 }
 
@@ -35,10 +35,15 @@ impl Sleeper {
         }
     }
 
+    /// From now on this thread is unparked, for it to park itself.
+    pub(super) fn enlist(&self) {
+        *self.parked() = Some(thread::current());
+    }
+
     /// Parks this thread until `ready` says yes. It is asked first, after each wake-up, and each time that `recheck` has
     /// passed. A wake-up that comes between the question and the parking is kept by the parking.
     pub(super) fn park(&self, recheck: Duration, mut ready: impl FnMut() -> bool) {
-        *self.parked() = Some(thread::current());
+        self.enlist();
         while !ready() {
             thread::park_timeout(recheck);
         }

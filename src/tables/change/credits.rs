@@ -29,19 +29,19 @@ pub(in crate::tables) struct Credits {
 }
 
 impl Credits {
-    pub(super) fn new() -> Self {
+    pub(in crate::tables) fn new() -> Self {
         Self { announced: CachePadded::new(AtomicU64::new(0)), target: AtomicU64::new(NONE) }
     }
 
     /// How many changes have been announced.
-    pub(super) fn announced(&self) -> u64 {
+    pub(in crate::tables) fn announced(&self) -> u64 {
         // Acquire: pairs with the Release in `give_back`.
         self.announced.load(Ordering::Acquire)
     }
 
     /// Writer: it is to be woken when `target` changes have been announced. False: they have been already, and nothing is
     /// registered; a wake-up may come all the same.
-    pub(super) fn register(&self, target: u64) -> bool {
+    pub(in crate::tables) fn register(&self, target: u64) -> bool {
         // Release: pairs with the Acquire of the exchange in `give_back`.
         self.target.store(target, Ordering::Release);
         // SeqCst fence: pairs with the one in `give_back`.
@@ -54,13 +54,13 @@ impl Credits {
     }
 
     /// Writer: ends the registration. False: the publisher has taken it, and wakes the writer.
-    pub(super) fn withdraw(&self) -> bool {
+    pub(in crate::tables) fn withdraw(&self) -> bool {
         // Acquire: pairs with the Release of the exchange in `give_back`.
         self.target.swap(NONE, Ordering::Acquire) != NONE
     }
 
     /// Writer: whether the publisher has yet to take what was registered.
-    pub(super) fn is_registered(&self) -> bool {
+    pub(in crate::tables) fn is_registered(&self) -> bool {
         // Acquire: pairs with the Release of the exchange in `give_back`: the credits are visible to a writer that is woken.
         self.target.load(Ordering::Acquire) != NONE
     }

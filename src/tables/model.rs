@@ -1,0 +1,165 @@
+//! How threads of the tables wait for each other, under loom: every interleaving, and none waits for ever.
+//!
+//! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model::`. What runs is what the server runs; only the parking is
+//! loom's. A wake-up that is lost shows as a thread that waits for ever, which loom reports.
+
+#![allow(clippy::unwrap_used, reason = "a model that fails should say where")]
+
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::{Arc, Notify};
+use loom::thread;
+
+use super::change::Credits;
+use super::doze::{BUT_FOR_URGENT, Doze, ORDINARY, SOUND, URGENT, Urgency};
+
+/// A sleeper, its queue, of which only the length matters, and what it is woken with.
+struct Queue {
+    length: AtomicUsize,
+    doze: Doze,
+    bell: Notify,
+    rung: AtomicUsize,
+}
+
+impl Queue {
+    fn new() -> Arc<Self> {
+        let (length, rung) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { length, doze: Doze::new(), bell: Notify::new(), rung })
+    }
+
+    /// What a sender does.
+    fn send(&self, urgency: Urgency) {
+        // AcqRel: no more than what the real queues promise.
+        self.length.fetch_add(1, Ordering::AcqRel);
+        if self.doze.must_wake(|| urgency) {
+            self.rung.fetch_add(1, Ordering::Relaxed);
+            self.bell.notify();
+        }
+    }
+
+    /// What a sleeper does, until it has received so many. How often it slept.
+    fn receive(&self, count: usize, level: Urgency) -> usize {
+        let mut slept = 0;
+        let waits = || self.length.load(Ordering::Acquire) > 0;
+        let mut received = 0;
+        loop {
+            self.doze.end();
+            if waits() {
+                received += self.length.swap(0, Ordering::AcqRel);
+            }
+            if received == count {
+                return slept;
+            }
+            if self.doze.prepare(level, waits) {
+                slept += 1;
+                self.bell.wait();
+            }
+        }
+    }
+}
+
+/// Every interleaving with at most three changes of thread at places where the thread could have gone on: more take
+/// minutes, and lost wake-ups need two.
+fn bounded(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+#[test]
+fn a_sleeper_hears_of_what_is_sent() {
+    loom::model(|| {
+        let queue = Queue::new();
+        let sender = Arc::clone(&queue);
+        let sender = thread::spawn(move || sender.send(ORDINARY));
+        queue.receive(1, SOUND);
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn one_of_two_senders_wakes_the_sleeper_and_none_is_forgotten() {
+    bounded(|| {
+        let queue = Queue::new();
+        let senders = [(); 2].map(|()| {
+            let sender = Arc::clone(&queue);
+            thread::spawn(move || sender.send(ORDINARY))
+        });
+        queue.receive(2, SOUND);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_sleeper_is_woken_once_for_each_sleep() {
+    loom::model(|| {
+        let queue = Queue::new();
+        assert!(queue.doze.prepare(SOUND, || false));
+        let sender = Arc::clone(&queue);
+        let sender = thread::spawn(move || sender.send(ORDINARY));
+        queue.send(ORDINARY);
+        sender.join().unwrap();
+        assert_eq!(queue.rung.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn a_sleeper_for_want_of_listeners_is_woken_by_what_is_urgent_alone() {
+    loom::model(|| {
+        let queue = Queue::new();
+        queue.send(ORDINARY);
+        let sender = Arc::clone(&queue);
+        let sender = thread::spawn(move || {
+            sender.send(ORDINARY);
+            sender.send(URGENT);
+        });
+        while queue.length.load(Ordering::Acquire) < 3 {
+            if queue.doze.prepare(BUT_FOR_URGENT, || queue.length.load(Ordering::Acquire) >= 3) {
+                queue.bell.wait();
+            }
+        }
+        sender.join().unwrap();
+        assert!(queue.rung.load(Ordering::Relaxed) <= 1);
+    });
+}
+
+#[test]
+fn a_writer_that_waits_hears_of_its_credits() {
+    bounded(|| {
+        let shared = Arc::new((Credits::new(), Notify::new()));
+        let publisher = Arc::clone(&shared);
+        let publisher = thread::spawn(move || {
+            let (credits, bell) = &*publisher;
+            for announced in 1..=2 {
+                if credits.give_back(announced) {
+                    bell.notify();
+                }
+            }
+        });
+        let (credits, bell) = &*shared;
+        // For a portion first, then for all of it.
+        for target in [1, 2] {
+            if credits.register(target) {
+                while credits.is_registered() {
+                    bell.wait();
+                }
+            }
+            assert!(credits.announced() >= target, "woken with the credits in sight");
+        }
+        publisher.join().unwrap();
+    });
+}
+
+#[test]
+fn a_registration_is_either_taken_or_withdrawn() {
+    loom::model(|| {
+        let credits = Arc::new(Credits::new());
+        let publisher = Arc::clone(&credits);
+        let publisher = thread::spawn(move || publisher.give_back(1));
+        let withdrawn = credits.register(1) && credits.withdraw();
+        let woken = publisher.join().unwrap();
+        assert!(!(withdrawn && woken), "not both");
+        assert!(!credits.is_registered(), "nothing of it is left");
+    });
+}
