@@ -108,7 +108,8 @@ pub const ENVELOPE_BYTES_MAX: usize = 64 << 10;
 pub const WINDOW_FRAMES: u32 = 2_048;
 
 /// What all clients of a frontend together may have outstanding, in bytes: what lies in connections that it reads itself, or in
-/// the queue's account. There, above it no request is taken until some are answered, and
+/// the queue's account. Of its own connections it does not read those that hold much, as long as it is exceeded. In the account no
+/// request is taken above it until some are answered, and
 /// clients that do not read are cut off, the largest first, if they hold half of it. Clients with much outstanding are held back before. A client that is alone may have
 /// what `--client-bytes-max` grants even if that is more.
 pub const HELD_BYTES_MAX: u64 = 1 << 30;
@@ -233,6 +234,18 @@ pub const CONNECTIONS_MAX: usize = 1 << 16;
 
 /// Connections of which the system tells at once that there is something to do.
 pub const READY_EVENTS: usize = 256;
+
+/// What a thread's connections may hold more, or less, than the frontend has counted, in bytes: the common count is written once for
+/// so much.
+pub const HELD_PORTION_BYTES: u64 = 1 << 20;
+
+/// How long a connection that holds much may neither read nor send [`STALLED_BYTES`] while the frontend holds too much: then it is
+/// closed.
+pub const STALLED_MAX: Duration = Duration::from_secs(10);
+
+/// See [`STALLED_MAX`]: 6 KiB a second, slower than any line that is used today, and faster than a peer that wants to hold memory
+/// for nothing would like.
+pub const STALLED_BYTES: u64 = 64 << 10;
 
 /// How long a peer may take for its handshake, and for reading what it was sent before it is parted with.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);

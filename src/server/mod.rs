@@ -39,7 +39,7 @@ pub use tasks::TasksConfig;
 use crate::allocator;
 use crate::clock::{Clock, wall_millis, wall_nanos};
 use crate::descriptors;
-use crate::limits::CHANGES_PER_WRITER;
+use crate::limits::{CHANGES_PER_WRITER, HELD_BYTES_MAX};
 use crate::protocols::events::mysql::Address;
 use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve as jobs;
@@ -224,6 +224,7 @@ fn start_with(config: Config, serving: impl FnOnce(), terminated: Box<dyn Fn() +
         publish_hwm: config.publish_hwm,
         value_max: config.max_value,
         client_bytes_max: config.client_bytes_max,
+        held_bytes_max: HELD_BYTES_MAX.max(config.client_bytes_max.saturating_mul(2)),
         worker_cores,
     };
     let Backstage { changes, expiry, reaper } = backstage;

@@ -185,6 +185,7 @@ fn parts(context: &Context, workers: usize) -> (spindle::protocols::kv::serve::K
         publish_hwm: 1,
         value_max: 1_024,
         client_bytes_max: 1 << 20,
+        held_bytes_max: 1 << 30,
         worker_cores: vec![None; workers],
     };
     let kv = bind(context, &settings, Clock::start(), (&tables, backstage.changes), None).unwrap();

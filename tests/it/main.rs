@@ -28,6 +28,8 @@ mod harness;
 mod history;
 /// Stores with a flaw are found out by recording and checking what they do.
 mod history_trial;
+/// Large answers of several workers, within what the frontend may hold.
+mod holding;
 /// Peers that do their worst while the server ends.
 mod hostile;
 /// Durable jobs over TCP: what a job goes through, queues, leases, the end of the server, the command line.

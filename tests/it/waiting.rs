@@ -17,13 +17,23 @@ const PING: &[&[u8]] = &[&[5]];
 const CHANGES: usize = 64;
 
 /// A server without publisher and reaper; those run when [`Held::release`] says so.
-struct Held<'s> {
-    endpoint: String,
-    release: Box<dyn FnOnce() + 's>,
+pub(crate) struct Held<'s> {
+    pub(crate) endpoint: String,
+    pub(crate) release: Box<dyn FnOnce() + 's>,
 }
 
 /// Serves with one worker until `test` is over.
 fn serve_held(frontend: FrontendKind, changes_per_writer: usize, test: impl FnOnce(Held<'_>)) {
+    serve_parts(frontend, changes_per_writer, |_| {}, test);
+}
+
+/// The same, told to be otherwise.
+pub(crate) fn serve_parts(
+    frontend: FrontendKind,
+    changes_per_writer: usize,
+    tell: impl FnOnce(&mut serve::Settings),
+    test: impl FnOnce(Held<'_>),
+) {
     let clock = Clock::start();
     let (tables, Backstage { changes, expiry, reaper }) = Tables::new(Settings {
         expected_keys: 0,
@@ -34,15 +44,17 @@ fn serve_held(frontend: FrontendKind, changes_per_writer: usize, test: impl FnOn
     });
     // Nothing here has a time to live.
     drop(expiry);
-    let settings = serve::Settings {
+    let mut settings = serve::Settings {
         frontend,
         endpoints: vec!["tcp://127.0.0.1:*".to_owned()],
         publish: None,
         publish_hwm: 1_000,
         value_max: 1_024,
         client_bytes_max: 64 << 20,
+        held_bytes_max: 1 << 30,
         worker_cores: vec![None],
     };
+    tell(&mut settings);
     let context = Context::new(1);
     let Kv { frontend, publisher, stoppers, endpoints, .. } =
         serve::bind(&context, &settings, clock, (&tables, changes), None).unwrap();

@@ -33,8 +33,27 @@ impl Desk<'_> {
         parts: &Parts<'_, F>,
         batch: &mut Batch<'_>,
         sampler: &mut Sampler,
-        mut sink: impl FnMut(&[u8], bool),
+        sink: impl FnMut(&[u8], bool),
     ) -> Result<(), Busy>
+    where
+        F: Deref<Target = [u8]>,
+    {
+        let answered = self.answer_if(parts, batch, sampler, |_| true, sink)?;
+        debug_assert!(answered, "every reply fits");
+        Ok(())
+    }
+
+    /// The same, if `fits` says so of the reply. False: it has not been answered, and may be asked again. Of a change the reply
+    /// always fits.
+    #[inline]
+    pub(super) fn answer_if<F>(
+        &self,
+        parts: &Parts<'_, F>,
+        batch: &mut Batch<'_>,
+        sampler: &mut Sampler,
+        fits: impl FnOnce(&Reply<'_>) -> bool,
+        mut sink: impl FnMut(&[u8], bool),
+    ) -> Result<bool, Busy>
     where
         F: Deref<Target = [u8]>,
     {
@@ -43,6 +62,9 @@ impl Desk<'_> {
             Ok(request) => (Some(request.command()), handle(request, batch, self.context)?),
             Err(fault) => (fault.command, Reply::Refused(fault.reason)),
         };
+        if !command.is_some_and(Command::may_change_elements) && !fits(&reply) {
+            return Ok(false);
+        }
         for frame in parts.envelope {
             sink(frame, true);
         }
@@ -56,7 +78,7 @@ impl Desk<'_> {
             let nanos = self.clock.now().nanos() - start;
             self.tally.latencies(command).record(nanos);
         }
-        Ok(())
+        Ok(true)
     }
 }
 

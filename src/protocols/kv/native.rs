@@ -23,9 +23,9 @@ use super::packet::PACKED_MAX;
 use super::report::{QueueTally, Report, WorkerTally};
 use super::reporter::{Counter, Made};
 use super::waiting::Line;
-use super::wire::{Command, Fault, Reason, split};
+use super::wire::{Command, Fault, Reason, Reply, split};
 use crate::clock::Clock;
-use crate::limits::{BATCH_MAX, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD};
+use crate::limits::{BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD};
 use crate::protocols::native::{Entrance, Outbox, PeerId, Peers, Taken};
 use crate::protocols::sockets::Stopper;
 use crate::stats::Sampler;
@@ -191,7 +191,7 @@ impl Kitchen {
         let Self { session, clock, value_max, tally, clients, counter, .. } = self;
         let desk = Desk { clock: *clock, value_max: *value_max, tally, context };
         let mut batch = session.batch(clock.now());
-        let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
+        let (is_tight, replies_end) = (outbox.is_tight(), outbox.end() + LARGE_REPLIES_BYTES);
         let mut answered = 0;
         let mut left = messages.iter(bytes);
         while answered < messages.len() {
@@ -214,11 +214,19 @@ impl Kitchen {
                     parts.envelope.iter().for_each(|frame| outbox.push(frame, true));
                     outbox.push_encoded(&made.frames);
                     tally.count(Some(command), made.refused);
-                } else if turn.is_held_up(parts.command())
-                    || desk.answer(parts, &mut batch, sampler, |frame, more| outbox.push(frame, more)) == Err(Busy)
-                {
-                    turn.wait(parts.command());
-                    return Taken::Parked(answered);
+                } else {
+                    let sink = |frame: &[u8], more| outbox.push(frame, more);
+                    let fits = |reply: &Reply<'_>| !is_tight || reply.bytes() <= BUFFER_KEPT_BYTES;
+                    let is_held_up = turn.is_held_up(parts.command());
+                    let tried = (!is_held_up).then(|| desk.answer_if(parts, &mut batch, sampler, fits, sink));
+                    match tried {
+                        Some(Ok(true)) => {}
+                        Some(Ok(false)) => return Taken::Starved(answered),
+                        Some(Err(Busy)) | None => {
+                            turn.wait(parts.command());
+                            return Taken::Parked(answered);
+                        }
+                    }
                 }
                 turn.is_first = false;
                 answered += 1;

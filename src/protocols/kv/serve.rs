@@ -22,7 +22,7 @@ use super::reporter::Reporter;
 use super::worker::{Worker, WorkerParts};
 use crate::clock::Clock;
 use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, REPLIES_IN_PIPE};
-use crate::protocols::native::{Acceptor, Listener, Peers};
+use crate::protocols::native::{Acceptor, Budget, Listener, Peers};
 use crate::protocols::publish::{Limits, Subscribers};
 use crate::protocols::sockets::{Bell, Context, Presence, ServeError, Socket, Stopper};
 use crate::tables::{Changes, Tables};
@@ -53,6 +53,8 @@ pub struct Settings {
     pub value_max: usize,
     /// What a client may have outstanding, in bytes.
     pub client_bytes_max: u64,
+    /// What all connections together may hold, in bytes, where the workers read them.
+    pub held_bytes_max: u64,
     /// For each worker the core that it will be tied to. At least one.
     pub worker_cores: Vec<Option<usize>>,
 }
@@ -161,6 +163,7 @@ fn native(settings: &Settings, clock: Clock, tables: &Tables, report: &Arc<Repor
         frames: MESSAGE_FRAMES_MAX,
         bytes: usize::try_from(message_bytes_max(settings.value_max)).unwrap_or(usize::MAX),
     };
+    let budget = Budget::new(settings.held_bytes_max);
     let stopper = Stopper::new()?;
     let mut acceptor = Acceptor::new(stopper.clone(), clock).map_err(io::Error::from)?;
     let reporter = Reporter::new(Arc::clone(report));
@@ -181,7 +184,7 @@ fn native(settings: &Settings, clock: Clock, tables: &Tables, report: &Arc<Repor
             report: Arc::clone(report),
             counter: reporter.counter(stopper.bell().clone()),
         };
-        let peers = Peers::new(stopper.bell(), bounds).map_err(io::Error::from)?;
+        let peers = Peers::new(stopper.bell(), bounds, &budget).map_err(io::Error::from)?;
         let entrance = acceptor.entrance(stopper.bell().clone());
         stoppers.push(stopper.clone());
         workers.push(NativeWorker::new(peers, entrance, stopper, kitchen));

@@ -30,9 +30,9 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// What it takes in memory, in bytes.
-    pub(super) fn capacity(&self) -> usize {
-        self.bytes.capacity()
+    /// What it holds in memory, in bytes.
+    pub(super) fn held(&self) -> usize {
+        self.bytes.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -8,8 +8,8 @@
 //! - To a peer it is a ROUTER socket of libzmq: REQ, DEALER and ROUTER sockets may connect, in ZMTP 3.0 and 3.1, over `tcp://` and
 //!   `ipc://`. An answer goes over the connection that asked, whatever routing id its peer has chosen.
 //! - **Nothing is dropped.** Of a peer that does not read, no more requests are taken once [`OUTBOX_BYTES_MAX`] lie in its
-//!   outbox; they wait in the peer. If outboxes and unfinished messages together take more than they may, a connection is closed:
-//!   that of a peer that does not read, or else the one that takes the most.
+//!   outbox; they wait in the peer. While all connections of a frontend together hold more than its [`Budget`], those that hold much
+//!   have no turns, whatever thread has them, and large answers wait; a connection is closed only if nothing of it moves meanwhile.
 //! - A peer that closes its connection is known as gone as soon as what it has sent is taken, and what it left with whoever serves
 //!   is given back.
 //! - Connections are bounded, and so is the time of a handshake; a silent connection whose host has vanished is found by the system
@@ -22,6 +22,7 @@
 //! [`KEEPALIVE_IDLE`]: crate::limits::KEEPALIVE_IDLE
 
 mod acceptor;
+mod budget;
 mod gate;
 mod id;
 mod inbox;
@@ -33,6 +34,7 @@ mod peers;
 pub(crate) mod tests;
 
 pub use acceptor::{Acceptor, Entrance};
+pub use budget::Budget;
 pub(crate) use gate::{BELL, Gate, LISTENERS, wait};
 pub use id::PeerId;
 pub use listen::Listener;

@@ -16,6 +16,8 @@ pub struct Outbox {
     taken: usize,
     /// Bytes that the system has taken, ever.
     sent: u64,
+    /// The frontend holds too much.
+    tight: bool,
 }
 
 impl Outbox {
@@ -68,9 +70,19 @@ impl Outbox {
         assert_eq!(self.bytes.len(), end, "a frame has the length that its header says");
     }
 
-    /// What it takes in memory, in bytes.
-    pub(super) fn capacity(&self) -> usize {
-        self.bytes.capacity()
+    /// What it holds in memory, in bytes.
+    pub(super) fn held(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether the frontend holds too much: what is large, and can wait, is not to be appended.
+    #[must_use]
+    pub fn is_tight(&self) -> bool {
+        self.tight
+    }
+
+    pub(super) fn set_tight(&mut self, tight: bool) {
+        self.tight = tight;
     }
 
     /// For what `zmtp` itself has to say.

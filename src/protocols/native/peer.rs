@@ -63,6 +63,12 @@ pub(super) struct Peer<S> {
     pub(super) held: Option<Box<Held>>,
     /// What is held waits for whoever serves.
     pub(super) parked: bool,
+    /// Nothing is taken of it, since the frontend holds too much.
+    pub(super) throttled: bool,
+    /// And not because of what itself holds: its next answer would be large.
+    pub(super) starved: bool,
+    /// What [`Peer::moved`] was, and when it was so first, while the frontend holds too much.
+    pub(super) progress: (u64, Now),
     /// What follows the messages that are held is a fault.
     pub(super) faulty: bool,
     pub(super) outbox: Outbox,
@@ -99,6 +105,9 @@ impl<S> Peer<S> {
             cutter: Cutter::default(),
             held: None,
             parked: false,
+            throttled: false,
+            starved: false,
+            progress: (0, deadline),
             faulty: false,
             outbox,
             state,
@@ -130,9 +139,29 @@ impl<S> Peer<S> {
         self.paused
     }
 
-    /// What it takes in memory, in bytes.
+    /// What it holds in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.inbox.capacity() + self.outbox.capacity() + self.held.as_ref().map_or(0, |held| held.bytes.capacity())
+        self.inbox.held() + self.outbox.held() + self.held.as_ref().map_or(0, |held| held.bytes.len())
+    }
+
+    /// What it holds of a message that has not come whole, in bytes.
+    pub(super) fn unfinished(&self) -> usize {
+        if self.held.is_some() { 0 } else { self.inbox.held() }
+    }
+
+    /// Changes whenever the peer has read something, or sent something that was received.
+    pub(super) fn moved(&self) -> u64 {
+        self.outbox.sent() + self.inbox.held() as u64
+    }
+
+    /// Whether it may have a turn.
+    pub(super) fn is_served(&self) -> bool {
+        !self.paused && !self.parked && !self.throttled
+    }
+
+    /// Whether it waits for us with messages that are to be taken, also if it leaves meanwhile.
+    pub(super) fn waits(&self) -> bool {
+        self.parked || (self.throttled && self.held.is_some())
     }
 
     /// Receives what is there, if any is expected, and cuts it into at most `most` messages. What is left is to be kept with
@@ -235,11 +264,11 @@ impl<S> Peer<S> {
 
     /// What the system is to tell of.
     pub(super) fn wanted(&self) -> EventFlags {
-        let reading = match (self.parked, self.paused) {
+        let reading = match (self.waits(), self.is_served()) {
             // What it has asked before is done, also if it leaves meanwhile.
             (true, _) => EventFlags::empty(),
-            (false, true) => EventFlags::RDHUP,
-            (false, false) => EventFlags::IN,
+            (false, false) => EventFlags::RDHUP,
+            (false, true) => EventFlags::IN,
         };
         if self.outbox.is_empty() { reading } else { reading | EventFlags::OUT }
     }
@@ -260,7 +289,7 @@ impl<S> Peer<S> {
     pub(super) fn part(&mut self) {
         if !self.is_parting() {
             self.stage = Stage::Parting(false);
-            (self.paused, self.parked, self.held) = (false, false, None);
+            (self.paused, self.parked, self.throttled, self.held) = (false, false, false, None);
         }
     }
 }

@@ -7,26 +7,30 @@
 //! The system tells of a descriptor as long as there is something to do, so nothing is forgotten if a turn is not taken; what
 //! was received and not taken is in a list of its own.
 
+mod memory;
 mod turns;
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::budget::{Budget, Share};
 use super::gate::{BELL, Gate, LISTENERS, wait};
 use super::id::PeerId;
 use super::listen::Listener;
 use super::outbox::Outbox;
 use super::peer::Peer;
 use crate::clock::Now;
-use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, READY_EVENTS, RECEIVE_BYTES};
+use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS, RECEIVE_BYTES};
 use crate::protocols::sockets::Bell;
 use crate::zmtp::{Bounds, Messages};
+use memory::Memory;
 pub use turns::Taken;
 
 /// What a peer that has left had with whoever serves.
@@ -53,7 +57,7 @@ pub struct Peers<S> {
     deaf: bool,
     /// Connections that were closed since somebody last asked.
     closed: usize,
-    /// Connections that were closed since all together took too much.
+    /// Connections that were closed since all together held too much.
     cut: u64,
     peers: Slab<Peer<S>>,
     generation: u32,
@@ -69,19 +73,21 @@ pub struct Peers<S> {
     touched: VecDeque<PeerId>,
     drained: Vec<PeerId>,
     gone: Vec<Gone<S>>,
-    /// What all inboxes and outboxes take, in bytes.
-    bytes: usize,
+    /// What all of them hold.
+    share: Share,
+    memory: Memory,
     /// What came last, from whoever it was.
     shared: Vec<u8>,
     messages: Messages,
 }
 
 impl<S: Default> Peers<S> {
-    /// No connections yet. Waiting for them ends when the bell rings; messages have these bounds.
+    /// No connections yet. Waiting for them ends when the bell rings; messages have these bounds, and memory is shared with all that
+    /// have the same budget.
     ///
     /// # Errors
     /// If the process has no descriptor left.
-    pub fn new(bell: &Bell, bounds: Bounds) -> Result<Self, Errno> {
+    pub fn new(bell: &Bell, bounds: Bounds, budget: &Arc<Budget>) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Self {
@@ -103,7 +109,8 @@ impl<S: Default> Peers<S> {
             touched: VecDeque::new(),
             drained: Vec::new(),
             gone: Vec::new(),
-            bytes: 0,
+            share: budget.share(bell),
+            memory: Memory::default(),
             shared: Vec::with_capacity(RECEIVE_BYTES),
             messages: Messages::default(),
         })
@@ -152,13 +159,13 @@ impl<S: Default> Peers<S> {
         self.now
     }
 
-    /// What lies in their inboxes and outboxes, in bytes.
+    /// What they hold, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes as u64
+        self.share.bytes()
     }
 
-    /// How many connections were closed, ever, since all together took too much.
+    /// How many connections were closed, ever, since all together held too much and they stood still.
     #[must_use]
     pub fn cut(&self) -> u64 {
         self.cut
@@ -173,6 +180,7 @@ impl<S: Default> Peers<S> {
     /// If the system cannot wait.
     pub fn wait(&mut self, timeout: Option<Duration>, clock: impl Fn() -> Now) -> bool {
         self.flush();
+        self.ease();
         let idle = self.backlog.is_empty() && self.drained.is_empty() && self.gone.is_empty();
         let timeout = if idle { self.shortened(timeout) } else { Some(Duration::ZERO) };
         self.turns.clear();
@@ -198,7 +206,7 @@ impl<S: Default> Peers<S> {
     /// What an event says of a peer.
     fn note(&mut self, id: PeerId, flags: epoll::EventFlags) {
         let Some(peer) = get(&mut self.peers, id) else { return };
-        if peer.parked && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+        if peer.waits() && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
             // What it has asked is still done, and its end is seen after that.
             peer.discard();
             if epoll::delete(&self.epoll, peer.descriptor()).is_ok() {
@@ -206,7 +214,8 @@ impl<S: Default> Peers<S> {
             }
             return;
         }
-        if peer.is_paused()
+        if !peer.is_served()
+            && !peer.waits()
             && flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
         {
             self.forget(id);
@@ -223,7 +232,8 @@ impl<S: Default> Peers<S> {
     }
 
     fn shortened(&self, timeout: Option<Duration>) -> Option<Duration> {
-        let next = self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.gate.again_at()).min();
+        let deadline = self.deadlines.front().map(|(deadline, _)| *deadline);
+        let next = deadline.into_iter().chain(self.gate.again_at()).chain(self.memory.look_at()).min();
         let left = next.map(|next| Duration::from_nanos(next.nanos().saturating_sub(self.now.nanos())));
         timeout.into_iter().chain(left).min()
     }
@@ -275,7 +285,6 @@ impl<S: Default> Peers<S> {
             }
             self.settle(id);
         }
-        while self.bytes as u64 > HELD_BYTES_MAX && self.end_the_largest() {}
     }
 
     /// Whether the system has taken everything that goes to peers who have not left.
@@ -293,8 +302,12 @@ impl<S: Default> Peers<S> {
     /// Counts what a peer holds, and asks the system to tell of what concerns it now.
     fn settle(&mut self, id: PeerId) {
         let Some(peer) = get(&mut self.peers, id) else { return };
-        self.bytes = self.bytes - peer.counted + peer.bytes();
+        self.share.change(peer.bytes(), peer.counted);
         peer.counted = peer.bytes();
+        if self.memory.is_tight() {
+            self.throttle(id);
+        }
+        let Some(peer) = get(&mut self.peers, id) else { return };
         let wanted = peer.wanted();
         if wanted != peer.interest && !peer.touched {
             peer.interest = wanted;
@@ -322,7 +335,7 @@ impl<S: Default> Peers<S> {
             return;
         }
         let peer = self.peers.remove(id.place() as usize);
-        self.bytes -= peer.counted;
+        self.share.change(0, peer.counted);
         self.closed += 1;
         if !peer.is_parting() {
             self.gone.push(Gone { id, state: peer.state, sent: peer.outbox.sent() });
@@ -390,22 +403,6 @@ impl<S: Default> Peers<S> {
     /// Closes a connection at once.
     pub fn close(&mut self, id: PeerId) {
         self.forget(id);
-    }
-
-    fn end_the_largest(&mut self) -> bool {
-        // Those who do not read first: they may do so for ever.
-        let largest = self.peers.iter().max_by_key(|(_, peer)| (peer.is_paused(), peer.counted));
-        let Some((slot, peer)) = largest else { return false };
-        tracing::warn!(
-            "{} bytes lie in connections: the one with {} of them, of a peer that does not read or does not finish a message, \
-             is closed",
-            self.bytes,
-            peer.counted
-        );
-        let id = PeerId::new(slot, peer.generation);
-        self.cut += 1;
-        self.forget(id);
-        true
     }
 }
 

@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
+mod memory;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Gone, Listener, PeerId, Peers, Taken};
+use super::{Budget, Gone, Listener, PeerId, Peers, Taken};
 use crate::clock::Now;
-use crate::limits::{HANDSHAKE_TIMEOUT, OUTBOX_BYTES_MAX};
+use crate::limits::{BUFFER_KEPT_BYTES, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, OUTBOX_BYTES_MAX};
 use crate::protocols::sockets::{Bell, BindError};
 use crate::zmtp::{Bounds, Command, Handshake, Part, SocketType, encode_error, encode_frame};
 
@@ -25,16 +28,24 @@ struct Echo {
     /// Who has sent something, in the order of coming.
     heard: Vec<PeerId>,
     gone: Vec<Gone<u32>>,
+    /// Whether memory was tight at the last turn, and how often an answer had to wait for it.
+    was_tight: bool,
+    starved: u32,
 }
 
 impl Echo {
     fn start() -> Self {
+        Self::start_within(&Budget::new(HELD_BYTES_MAX))
+    }
+
+    fn start_within(budget: &Arc<Budget>) -> Self {
         let bell = Bell::new().unwrap();
-        let mut peers = Peers::new(&bell, BOUNDS).unwrap();
+        let mut peers = Peers::new(&bell, BOUNDS, budget).unwrap();
         let listener = Listener::bind("tcp://127.0.0.1:*").unwrap();
         let address = listener.endpoint().strip_prefix("tcp://").unwrap().to_owned();
         peers.listen(listener).unwrap();
-        Self { peers, bell, now: Now::from_millis(1), address, heard: Vec::new(), gone: Vec::new() }
+        let (heard, gone) = (Vec::new(), Vec::new());
+        Self { peers, bell, now: Now::from_millis(1), address, heard, gone, was_tight: false, starved: 0 }
     }
 
     fn connect(&self) -> TcpStream {
@@ -47,9 +58,14 @@ impl Echo {
     fn pass(&mut self) -> bool {
         let now = self.now;
         let rung = self.peers.wait(PATIENCE, || now);
-        let heard = &mut self.heard;
+        let Self { heard, was_tight, starved, .. } = self;
         let echo = |id, count: &mut u32, outbox: &mut super::Outbox, messages: &crate::zmtp::Messages, bytes: &[u8]| {
-            for message in messages.iter(bytes) {
+            *was_tight = outbox.is_tight();
+            for (number, message) in messages.iter(bytes).enumerate() {
+                if outbox.is_tight() && message.frames().map(<[u8]>::len).sum::<usize>() > BUFFER_KEPT_BYTES {
+                    *starved += 1;
+                    return Taken::Starved(number);
+                }
                 *count += 1;
                 heard.push(id);
                 let last = message.frames().len() - 1;

@@ -23,7 +23,7 @@ use crate::limits::{
     ASK_BURST, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, HELD_BYTES_MAX, LINGER,
     TASK_FRAME_BYTES_MAX,
 };
-use crate::protocols::native::{Listener, PeerId, Peers, Taken};
+use crate::protocols::native::{Budget, Listener, PeerId, Peers, Taken};
 use crate::protocols::sockets::{Bell, ServeError, Stopper, wait};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Face, QueueId, Tasks};
@@ -84,7 +84,8 @@ pub fn bind(
     let listener = Listener::bind(&settings.endpoint)?;
     let endpoint = listener.endpoint().to_owned();
     let stopper = Stopper::new()?;
-    let mut peers = Peers::new(stopper.bell(), BOUNDS).map_err(std::io::Error::from)?;
+    let budget = Budget::new(HELD_BYTES_MAX);
+    let mut peers = Peers::new(stopper.bell(), BOUNDS, &budget).map_err(std::io::Error::from)?;
     peers.listen(listener).map_err(std::io::Error::from)?;
     let (sender, deliveries) = unbounded();
     let clock = Clock::start();

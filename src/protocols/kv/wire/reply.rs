@@ -56,6 +56,18 @@ pub struct TableLine {
 }
 
 impl<'b> Reply<'b> {
+    /// How many bytes its long frames have: values, names, text.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Value(value) | Self::Entry { value, .. } => value.len(),
+            Self::Values(values) => values.iter().flatten().map(|value| value.len()).sum(),
+            Self::Tables(tables) => tables.iter().map(|table| table.name.len() + size_of::<u64>()).sum(),
+            Self::Stats(json) => json.len(),
+            Self::Done | Self::Version(_) | Self::Refused(_) => 0,
+        }
+    }
+
     /// Hands the frames to `sink`.
     ///
     /// ```

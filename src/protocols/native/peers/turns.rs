@@ -3,6 +3,7 @@
 //! ```text
 //! readable ─► received, cut ─► handle ─┬─► all taken
 //!                 ▲                    ├─► some: the rest is held for another turn, when the outbox has room
+//!                 │                    ├─► starved: the rest is held until the frontend holds less
 //!                 └── nothing held ◄───┴─► parked: the rest is held until `resume`; the peer is not read from, whatever it does
 //! ```
 
@@ -18,8 +19,29 @@ pub enum Taken {
     All,
     /// So many were taken. The others have another turn, when the outbox has room.
     Some(usize),
+    /// So many were taken. The next one's answer is too large as long as [`Outbox::is_tight`]: the others wait so long.
+    Starved(usize),
     /// So many were taken. The others wait until [`Peers::resume`], and so does what the peer sends after them.
     Parked(usize),
+}
+
+impl Taken {
+    /// How many were taken, if not all.
+    fn count(self) -> Option<usize> {
+        match self {
+            Self::All => None,
+            Self::Some(count) | Self::Starved(count) | Self::Parked(count) => Some(count),
+        }
+    }
+}
+
+impl<S> Peer<S> {
+    /// What is held waits for what it has to wait for.
+    fn wait_for(&mut self, taken: Taken) {
+        self.parked = matches!(taken, Taken::Parked(_));
+        self.starved = matches!(taken, Taken::Starved(_));
+        self.throttled |= self.starved;
+    }
 }
 
 impl<S: Default> Peers<S> {
@@ -33,7 +55,8 @@ impl<S: Default> Peers<S> {
         handle: impl FnOnce(PeerId, &mut S, &mut Outbox, &Messages, &[u8]) -> Taken,
     ) -> Option<()> {
         let (id, readable) = self.next_turn()?;
-        match get(&mut self.peers, id).filter(|peer| !peer.is_paused() && !peer.parked) {
+        self.notice();
+        match get(&mut self.peers, id).filter(|peer| peer.is_served()) {
             Some(Peer { held: Some(_), .. }) => self.take_held(id, handle),
             Some(_) => self.take_new(id, (readable, most.max(1)), handle),
             None => {}
@@ -45,7 +68,7 @@ impl<S: Default> Peers<S> {
     pub fn resume(&mut self, id: PeerId, handle: impl FnOnce(PeerId, &mut S, &mut Outbox, &Messages, &[u8]) -> Taken) {
         let Some(peer) = get(&mut self.peers, id) else { return };
         peer.parked = false;
-        if !peer.is_paused() {
+        if peer.is_served() {
             self.take_held(id, handle);
         }
     }
@@ -53,17 +76,16 @@ impl<S: Default> Peers<S> {
     fn take_held(&mut self, id: PeerId, handle: impl FnOnce(PeerId, &mut S, &mut Outbox, &Messages, &[u8]) -> Taken) {
         let Some(peer) = get(&mut self.peers, id) else { return };
         let Some(held) = peer.held.take() else { return };
-        match handle(id, &mut peer.state, &mut peer.outbox, &held.messages, &held.bytes) {
-            Taken::All => {}
-            Taken::Some(0) => peer.held = Some(held),
-            Taken::Parked(0) => (peer.held, peer.parked) = (Some(held), true),
-            Taken::Some(count) => peer.hold(count, &held.messages, &held.bytes),
-            Taken::Parked(count) => {
-                peer.hold(count, &held.messages, &held.bytes);
-                peer.parked = true;
-            }
+        peer.outbox.set_tight(self.memory.is_tight_for(id));
+        let taken = handle(id, &mut peer.state, &mut peer.outbox, &held.messages, &held.bytes);
+        match taken.count() {
+            None => {}
+            Some(0) => peer.held = Some(held),
+            Some(count) => peer.hold(count, &held.messages, &held.bytes),
         }
-        let (faulty, more) = (peer.faulty && peer.held.is_none(), peer.holds_input() && !peer.parked);
+        peer.wait_for(taken);
+        self.memory.note_answer(id, peer.outbox.len());
+        let (faulty, more) = (peer.faulty && peer.held.is_none(), peer.holds_input() && peer.is_served());
         self.touch(id);
         if faulty {
             self.part(id);
@@ -79,26 +101,25 @@ impl<S: Default> Peers<S> {
         (readable, most): (bool, usize),
         handle: impl FnOnce(PeerId, &mut S, &mut Outbox, &Messages, &[u8]) -> Taken,
     ) {
-        let Self { peers, bounds, shared, messages, .. } = self;
+        let Self { peers, bounds, shared, messages, memory, .. } = self;
         let Some(peer) = get(peers, id) else { return };
         let left = peer.take(readable, (bounds, most), shared, messages);
         if !messages.is_empty() {
             let (bytes, state, outbox) = peer.parts(shared);
-            match handle(id, state, outbox, messages, bytes) {
-                Taken::All => {}
-                Taken::Some(count) => peer.hold_of_shared(count, messages, shared),
-                Taken::Parked(count) => {
-                    peer.hold_of_shared(count, messages, shared);
-                    peer.parked = true;
-                }
+            outbox.set_tight(memory.is_tight_for(id));
+            let taken = handle(id, state, outbox, messages, bytes);
+            if let Some(count) = taken.count() {
+                peer.hold_of_shared(count, messages, shared);
             }
+            peer.wait_for(taken);
+            memory.note_answer(id, peer.outbox.len());
         }
         match left {
             Ok(left) => {
                 let unseen = peer.keep(&left, shared);
                 let answered = !peer.outbox.is_empty();
                 let more = peer.held.is_some() || unseen && messages.len() == most;
-                if more && !peer.parked {
+                if more && peer.is_served() {
                     self.queue(id);
                 }
                 if answered {
@@ -112,7 +133,7 @@ impl<S: Default> Peers<S> {
                 peer.faulty = true;
                 if peer.held.is_none() {
                     self.part(id);
-                } else if !peer.parked {
+                } else if peer.is_served() {
                     self.queue(id);
                 }
             }

@@ -1,0 +1,118 @@
+//! Peers that hold more than there is for all of them.
+
+use super::*;
+use crate::limits::STALLED_MAX;
+
+const MEBIBYTE: usize = 1 << 20;
+
+/// A peer that is served, and has been sent so many bytes that it has not read.
+fn deaf(echo: &mut Echo, bytes: usize) -> (TcpStream, PeerId) {
+    let mut stream = echo.connect();
+    stream.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
+    let heard = echo.heard.len();
+    echo.hear(heard + 1);
+    let id = echo.heard[heard];
+    echo.peers.peer(id).unwrap().1.push(&vec![7; bytes], false);
+    echo.peers.flush();
+    (stream, id)
+}
+
+/// A pass, whatever there is to do.
+fn pass(echo: &mut Echo) {
+    echo.bell.ring();
+    echo.pass();
+}
+
+/// Lets the time pass in which those that stand still are found out.
+fn let_time_pass(echo: &mut Echo, mut meanwhile: impl FnMut()) {
+    for _ in 0..STALLED_MAX.as_secs() + 2 {
+        echo.now = echo.now.after(Duration::from_secs(1));
+        meanwhile();
+        pass(echo);
+        pass(echo);
+    }
+}
+
+#[test]
+fn of_those_that_do_not_read_the_largest_is_closed_and_nobody_else() {
+    let mut echo = Echo::start_within(&Budget::new(150 * MEBIBYTE as u64));
+    let (_small, small) = deaf(&mut echo, 30 * MEBIBYTE);
+    let (_large, large) = deaf(&mut echo, 100 * MEBIBYTE);
+    // It reads slowly, and holds more than the first.
+    let (mut reading, reads) = deaf(&mut echo, 70 * MEBIBYTE);
+    let mut some = vec![0; 256 << 10];
+    let_time_pass(&mut echo, || reading.read_exact(&mut some).unwrap());
+    let gone: Vec<PeerId> = echo.gone.iter().map(|gone| gone.id).collect();
+    assert_eq!((gone, echo.peers.cut()), (vec![large], 1));
+    assert!(echo.peers.peer(small).is_some() && echo.peers.peer(reads).is_some());
+    assert!(echo.peers.bytes() < 112 * MEBIBYTE as u64);
+}
+
+#[test]
+fn nobody_is_closed_while_there_is_enough_for_all() {
+    let mut echo = Echo::start_within(&Budget::new(100 * MEBIBYTE as u64));
+    let (_deaf, id) = deaf(&mut echo, 90 * MEBIBYTE);
+    let_time_pass(&mut echo, || {});
+    assert!(echo.gone.is_empty() && echo.peers.peer(id).is_some());
+}
+
+#[test]
+fn a_thread_is_told_when_another_one_holds_too_much_and_when_it_does_no_more() {
+    let budget = Budget::new(20 * MEBIBYTE as u64);
+    let (mut echo, mut other) = (Echo::start_within(&budget), Echo::start_within(&budget));
+    let (mut asking, _) = deaf(&mut other, 0);
+    let (mut reading, _) = deaf(&mut echo, 40 * MEBIBYTE);
+    assert!(other.pass(), "its bell has been rung");
+    let [small, large] = [message(&[b"small"]), message(&[&[1; BUFFER_KEPT_BYTES + 1]])];
+    asking.write_all(&small).unwrap();
+    let heard = other.heard.len();
+    other.hear(heard + 1);
+    assert!(other.was_tight && other.starved == 0, "what is small is answered all the same");
+    asking.write_all(&large).unwrap();
+    other.now = other.now.after(Duration::from_secs(1));
+    other.hear(heard + 2);
+    assert_eq!(other.starved, 1, "what is large waits, and is answered in its turn");
+    let mut left =
+        introduction(SocketType::Router).len() + message(&[b"x"]).len() + message(&[&[7; 40 * MEBIBYTE]]).len();
+    let mut some = vec![0; MEBIBYTE];
+    while left > 0 {
+        left -= reading.read(&mut some).unwrap();
+        pass(&mut echo);
+    }
+    assert!(other.pass(), "its bell has been rung");
+    asking.write_all(&small).unwrap();
+    other.hear(heard + 3);
+    assert!(!other.was_tight);
+    other.peers.flush();
+    introduced(&mut asking);
+    expect(&mut asking, &[message(&[b"x"]), message(&[b""]), small.clone(), large, small].concat());
+    assert!(echo.gone.is_empty() && other.gone.is_empty());
+}
+
+#[test]
+fn messages_that_are_too_large_together_come_one_after_the_other() {
+    let mut echo = Echo::start_within(&Budget::new(MEBIBYTE as u64));
+    let large = message(&[&vec![1; 900_000], &vec![2; 900_000]]);
+    let mut streams: Vec<TcpStream> = (0..4).map(|_| echo.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(&introduction(SocketType::Dealer)).unwrap();
+        stream.set_nonblocking(true).unwrap();
+    }
+    let mut left: Vec<&[u8]> = vec![&large; 4];
+    let mut answers = [0; 4];
+    let mut some = vec![0; MEBIBYTE];
+    let expected = introduction(SocketType::Router).len() + large.len();
+    while answers.iter().any(|got| *got < expected) {
+        for ((stream, left), got) in streams.iter_mut().zip(&mut left).zip(&mut answers) {
+            if let Ok(count) = stream.write(left) {
+                *left = &left[count..];
+            }
+            *got += stream.read(&mut some).unwrap_or(0);
+        }
+        echo.now = echo.now.after(Duration::from_secs(1));
+        pass(&mut echo);
+        // One goes on; the others hold what had come before that was found out, and what a reading brings.
+        assert!(echo.peers.bytes() < 5 * MEBIBYTE as u64, "{}", echo.peers.bytes());
+    }
+    assert!(echo.gone.is_empty());
+}
