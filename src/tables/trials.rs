@@ -10,6 +10,7 @@ use crate::clock::Now;
 
 pub(crate) mod alone;
 mod limits;
+mod many;
 mod orders;
 mod races;
 mod reclaim;

@@ -30,6 +30,8 @@ pub(crate) enum Request {
     CreateTable,
     DeleteTable,
     Update(Value, Option<u32>),
+    /// A pair of an UPDATE_MANY, but for its last one. If the table is not found, that may have been at a later pair.
+    Pair(Value, Option<u32>),
     Delete,
     Get,
     GetEntry,
@@ -166,6 +168,12 @@ impl Model {
 /// An element with a deadline was either still there when the server read its clock, or had expired by the time the
 /// answer came.
 fn successors(model: &Model, operation: &Operation) -> Vec<Model> {
+    if let Request::Pair(value, ttl) = operation.request {
+        let update = |answer| Operation { request: Request::Update(value, ttl), answer, span: operation.span };
+        let stored = matches!(operation.answer, Answer::TableNotFound).then_some(Answer::Ok);
+        let answers = stored.into_iter().chain([operation.answer]);
+        return answers.flat_map(|answer| successors(model, &update(answer))).collect();
+    }
     let span = &operation.span;
     let deadline = model.element.and_then(|element| element.deadline);
     let about_the_table = matches!(operation.request, Request::CreateTable | Request::DeleteTable);

@@ -5,7 +5,7 @@
 use crate::checker::{Answer, Operation, Request, Span, is_linearizable};
 
 use Answer::{Entry, KeyNotFound, Ok as Done, Swapped, TableExists, TableNotFound, Value, VersionMismatch};
-use Request::{CompareAndDelete, CompareAndSwap, CreateTable, Delete, DeleteTable, Get, GetEntry, Touch, Update};
+use Request::{CompareAndDelete, CompareAndSwap, CreateTable, Delete, DeleteTable, Get, GetEntry, Pair, Touch, Update};
 
 /// Invoked, returned, asked, answered.
 type Line = (u64, u64, Request, Answer);
@@ -318,4 +318,14 @@ fn long_races_are_decided_without_searching_twice() {
         (0..320).map(|index| (10 + index / 8 * 10, 19 + index / 8 * 10, Update(index, None), Done)).collect();
     lines.push((1_000, 1_001, Get, Value(999)));
     rejects(&lines);
+}
+
+#[test]
+fn a_pair_of_many_whose_table_goes_is_stored_or_not() {
+    let deleted = (7, 9, DeleteTable, Done);
+    accepts(&[(2, 9, Pair(1, None), TableNotFound), (4, 5, Get, Value(1)), deleted]);
+    accepts(&[(2, 9, Pair(1, None), TableNotFound), (4, 5, Get, KeyNotFound), deleted]);
+    accepts(&[(2, 3, Pair(1, None), Done), (4, 5, Get, Value(1))]);
+    rejects(&[(2, 3, Pair(1, None), Done), (4, 5, Get, KeyNotFound)]);
+    rejects(&[(2, 3, Update(1, None), TableNotFound), deleted]);
 }

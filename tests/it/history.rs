@@ -16,18 +16,49 @@ pub(crate) struct Ask {
     pub(crate) table: usize,
     pub(crate) key: usize,
     pub(crate) request: Request,
+    /// A Get is a GET_MANY of so many keys, this one and those that follow; an Update an UPDATE_MANY, of this value and
+    /// those that follow.
+    pub(crate) many: Option<usize>,
 }
 
 impl Ask {
     fn is_about_the_table(&self) -> bool {
         matches!(self.request, Request::CreateTable | Request::DeleteTable)
     }
+
+    /// The same about each of its elements alone.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
+        let ask = *self;
+        (0..self.many.unwrap_or(1)).map(move |place| {
+            let request = match ask.request {
+                Request::Update(value, ttl) => Request::Update(value + place as u64, ttl),
+                other => other,
+            };
+            Self { key: ask.key + place, request, many: None, ..ask }
+        })
+    }
+
+    /// What is recorded: GET_MANY and UPDATE_MANY are atomic for each element, so each has an operation of its own. A refusal is one
+    /// answer for all.
+    fn records(&self, span: Span, answers: &[Answer]) -> Vec<Record> {
+        let refusal = answers.first().copied().filter(|answer| *answer == Answer::TableNotFound);
+        let last = self.many.unwrap_or(1) - 1;
+        let record = |(place, ask): (usize, Self)| {
+            let request = match ask.request {
+                Request::Update(value, ttl) if place < last => Request::Pair(value, ttl),
+                other => other,
+            };
+            let answer = refusal.unwrap_or_else(|| answers[place]);
+            (ask, Operation { span, request, answer })
+        };
+        self.each().enumerate().map(record).collect()
+    }
 }
 
 /// What performs requests for one client.
 pub(crate) trait Peer {
-    /// Performs these in order, and says when each happened and what was answered.
-    fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Answer)>;
+    /// Performs these in order, and says when each happened and what was answered about each of its elements.
+    fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Vec<Answer>)>;
 }
 
 /// Who asks what in one round.
@@ -46,6 +77,9 @@ pub(crate) struct Plan {
     /// TTLs that writes choose from.
     pub(crate) ttls: &'static [Option<u32>],
 }
+
+/// One of so many requests is a GET_MANY or an UPDATE_MANY.
+const MANY_EVERY: usize = 6;
 
 pub(crate) type Record = (Ask, Operation);
 
@@ -156,10 +190,10 @@ impl<'p> Client<'p> {
         let mut records = Vec::new();
         let start = Instant::now();
         while records.len() < self.plan.requests || start.elapsed() < self.plan.lasting {
-            for (&ask, (span, answer)) in asks.iter().zip(peer.perform(&asks)) {
-                self.learn(&ask, answer);
-                let operation = Operation { span, request: ask.request, answer };
-                records.push((ask, operation));
+            for (ask, (span, answers)) in asks.iter().zip(peer.perform(&asks)) {
+                let of_this = ask.records(span, &answers);
+                of_this.iter().for_each(|(ask, operation)| self.learn(ask, operation.answer));
+                records.extend(of_this);
             }
             let count = 1 + self.chance.below(self.plan.batch_max);
             asks = (0..count).map(|_| self.next_ask()).collect();
@@ -168,7 +202,7 @@ impl<'p> Client<'p> {
     }
 
     fn about(&self, table: usize, request: Request) -> Ask {
-        Ask { table, key: 0, request }
+        Ask { table, key: 0, request, many: None }
     }
 
     fn next_ask(&mut self) -> Ask {
@@ -183,8 +217,22 @@ impl<'p> Client<'p> {
             return self.about(table, request);
         }
         let key = self.chance.below(self.plan.keys);
+        if self.chance.below(MANY_EVERY) == 0 {
+            let many = 1 + self.chance.below(self.plan.keys - key);
+            let request = self.next_request_of_many(many);
+            return Ask { table, key, request, many: Some(many) };
+        }
         let request = self.next_request((table, key));
-        Ask { table, key, request }
+        Ask { table, key, request, many: None }
+    }
+
+    fn next_request_of_many(&mut self, many: usize) -> Request {
+        if self.chance.below(2) == 0 {
+            return Request::Get;
+        }
+        let first = self.new_value();
+        self.next_value += many as u64 - 1;
+        Request::Update(first, self.chance.pick(self.plan.ttls))
     }
 
     fn next_request(&mut self, element: (usize, usize)) -> Request {

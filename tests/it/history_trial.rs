@@ -44,6 +44,10 @@ enum Flaw {
     LosesWrites,
     /// Extends the life of an element that is read.
     TouchesOnRead,
+    /// Reads many by the reading of the clock that the request before had.
+    GetsManyByAnOldClock,
+    /// Writes many by that reading.
+    UpdatesManyByAnOldClock,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -210,20 +214,40 @@ fn deadline(ttl: Option<u32>, now: u64, kept: Option<u64>) -> Option<u64> {
     }
 }
 
-struct Visitor<'s>(&'s Store);
+struct Visitor<'s> {
+    store: &'s Store,
+    /// The reading of the clock that the last request had.
+    before: u64,
+}
+
+impl Visitor<'_> {
+    fn perform_one(&mut self, ask: &Ask) -> (Span, Vec<Answer>) {
+        let invoked = self.store.stamp();
+        let now = self.store.now();
+        let flawed = match ask.request {
+            Request::Get => Flaw::GetsManyByAnOldClock,
+            _ => Flaw::UpdatesManyByAnOldClock,
+        };
+        let reading = if ask.many.is_some() && self.store.flaw == flawed { self.before } else { now };
+        self.before = now;
+        // Others come in between, on however few cores.
+        std::thread::yield_now();
+        let mut answers = Vec::new();
+        for one in ask.each() {
+            answers.push(self.store.answer(&one, reading));
+            if answers.last() == Some(&Answer::TableNotFound) {
+                answers = vec![Answer::TableNotFound];
+                break;
+            }
+        }
+        let (latest, returned) = (self.store.now(), self.store.stamp());
+        (Span { invoked, clock_min: now, clock_max: now, latest, returned }, answers)
+    }
+}
 
 impl Peer for Visitor<'_> {
-    fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Answer)> {
-        let perform_one = |ask| {
-            let invoked = self.0.stamp();
-            let now = self.0.now();
-            // Others come in between, on however few cores.
-            std::thread::yield_now();
-            let answer = self.0.answer(ask, now);
-            let span = Span { invoked, clock_min: now, clock_max: now, latest: self.0.now(), returned: self.0.stamp() };
-            (span, answer)
-        };
-        asks.iter().map(perform_one).collect()
+    fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Vec<Answer>)> {
+        asks.iter().map(|ask| self.perform_one(ask)).collect()
     }
 }
 
@@ -231,7 +255,7 @@ impl Peer for Visitor<'_> {
 fn find_out(flaw: Flaw, rounds: u64) -> Option<u64> {
     (0..rounds).find(|&seed| {
         let store = Store::new(flaw);
-        let mut peers: Vec<_> = (0..4).map(|_| Visitor(&store)).collect();
+        let mut peers: Vec<_> = (0..4).map(|_| Visitor { store: &store, before: 0 }).collect();
         find_violation(&PLAN, &record_round(&PLAN, seed, &mut peers)).is_some()
     })
 }
@@ -252,6 +276,8 @@ fn every_flaw_is_found_out() {
         Flaw::KeepsElements,
         Flaw::LosesWrites,
         Flaw::TouchesOnRead,
+        Flaw::GetsManyByAnOldClock,
+        Flaw::UpdatesManyByAnOldClock,
     ] {
         let found = find_out(flaw, 2_000);
         println!("{flaw:?}: found in round {found:?}");

@@ -2,6 +2,7 @@
 //!
 //! In process the clock runs much faster than the world's, so that TTLs of a second end in the midst of a race.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
@@ -70,7 +71,7 @@ struct InProcess<'w> {
 }
 
 impl Peer for InProcess<'_> {
-    fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Answer)> {
+    fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Vec<Answer>)> {
         let invoked: Vec<u64> = asks.iter().map(|_| self.world.stamp()).collect();
         let mut performed = Vec::new();
         while performed.len() < asks.len() {
@@ -81,18 +82,21 @@ impl Peer for InProcess<'_> {
                 // Others get on while this one holds its guard and its reading.
                 std::thread::yield_now();
             }
+            // An UPDATE_MANY that had to wait reads it anew, for itself and for what follows.
+            let reading = Cell::new(now);
             for (ask, &invoked) in asks.iter().zip(&invoked).skip(performed.len()) {
-                let Some(answer) = answer_in_process(&mut batch, self.round, ask, || self.world.now()) else {
+                let clock_min = reading.get().nanos();
+                let Some(answers) = answer_in_process(&mut batch, (self.world, self.round), ask, &reading) else {
                     break;
                 };
                 let span = Span {
                     invoked,
-                    clock_min: now.nanos(),
-                    clock_max: now.nanos(),
+                    clock_min,
+                    clock_max: reading.get().nanos(),
                     latest: self.world.now().nanos(),
                     returned: self.world.stamp(),
                 };
-                performed.push((span, answer));
+                performed.push((span, answers));
             }
             drop(batch);
             self.expiry.unpark();
@@ -104,13 +108,67 @@ impl Peer for InProcess<'_> {
     }
 }
 
-/// `None` if the tables were too busy.
-fn answer_in_process(batch: &mut Batch<'_>, round: u64, ask: &Ask, now: impl Fn() -> Now) -> Option<Answer> {
+/// `None` if the tables were too busy. An UPDATE_MANY that had to wait leaves its new reading.
+fn answer_in_process(
+    batch: &mut Batch<'_>,
+    (world, round): (&World, u64),
+    ask: &Ask,
+    reading: &Cell<Now>,
+) -> Option<Vec<Answer>> {
+    let read_anew = || {
+        reading.set(world.now());
+        reading.get()
+    };
+    let outcome = match ask.many {
+        None => answer_about_one(batch, round, ask, || world.now()).map(|answer| vec![answer]),
+        Some(_) => answer_about_many(batch, round, ask, read_anew),
+    };
+    match outcome {
+        Ok(answers) => Some(answers),
+        Err(Refusal::Busy) => None,
+        Err(refusal) => Some(vec![answer_of(refusal)]),
+    }
+}
+
+fn answer_about_many(
+    batch: &mut Batch<'_>,
+    round: u64,
+    ask: &Ask,
+    read_anew: impl Fn() -> Now,
+) -> Result<Vec<Answer>, Refusal> {
+    let table = table_name(round, ask.table);
+    let keys: Vec<Vec<u8>> = ask.each().map(|one| key_name(one.key)).collect();
+    let keys = keys.iter().map(Vec::as_slice);
+    if let Request::Update(_, ttl) = ask.request {
+        let values = values_of(ask);
+        batch.update_many(&table, ttl, keys.zip(values.iter().map(Vec::as_slice)), read_anew)?;
+        return Ok(vec![Answer::Ok; values.len()]);
+    }
+    let mut values = Vec::new();
+    batch.get_many(&table, keys, &mut values)?;
+    Ok(values.into_iter().map(found).collect())
+}
+
+/// The values that an UPDATE_MANY stores.
+fn values_of(ask: &Ask) -> Vec<Vec<u8>> {
+    let value = |one: Ask| match one.request {
+        Request::Update(value, _) => bytes_of(value),
+        other => panic!("{other:?} stores nothing"),
+    };
+    ask.each().map(value).collect()
+}
+
+/// What GET_MANY says of an element.
+fn found(value: Option<&[u8]>) -> Answer {
+    value.map_or(Answer::KeyNotFound, |bytes| Answer::Value(value_of(bytes)))
+}
+
+fn answer_about_one(batch: &mut Batch<'_>, round: u64, ask: &Ask, now: impl Fn() -> Now) -> Result<Answer, Refusal> {
     let table = table_name(round, ask.table);
     let key = key_name(ask.key);
     let done = |()| Answer::Ok;
     let value = |bytes: &[u8]| Answer::Value(value_of(bytes));
-    let outcome = match ask.request {
+    match ask.request {
         Request::CreateTable => batch.create_table(&table, &table).map(done),
         Request::DeleteTable => batch.delete_table(&table).map(done),
         Request::Update(number, ttl) => batch.update(&table, &key, &bytes_of(number), ttl).map(done),
@@ -124,11 +182,7 @@ fn answer_in_process(batch: &mut Batch<'_>, round: u64, ask: &Ask, now: impl Fn(
         }
         Request::CompareAndDelete(expected) => batch.compare_and_delete(&table, &key, expected).map(value),
         Request::Touch(ttl) => batch.touch(&table, &key, ttl).map(done),
-    };
-    match outcome {
-        Ok(answer) => Some(answer),
-        Err(Refusal::Busy) => None,
-        Err(refusal) => Some(answer_of(refusal)),
+        Request::Pair(..) => unreachable!("it is recorded, and never asked"),
     }
 }
 
@@ -201,6 +255,13 @@ fn racing_sessions_that_run_out_of_credits_are_linearizable() {
     fight_in_process(&FIGHT, 50_000, 16, 4, 800);
 }
 
+/// UPDATE_MANY of more pairs than there are credits waits in the middle, and elements expire meanwhile.
+#[test]
+fn racing_sessions_that_wait_in_the_middle_of_many_are_linearizable() {
+    let plan = Plan { keys: 30, requests: 400, ..FIGHT };
+    fight_in_process(&plan, 50_000, 16, 4, 100);
+}
+
 /// A client with a connection of its own.
 struct OverSockets<'w> {
     clock: &'w Clock,
@@ -209,13 +270,13 @@ struct OverSockets<'w> {
 }
 
 impl Peer for OverSockets<'_> {
-    fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Answer)> {
+    fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Vec<Answer>)> {
         asks.iter().map(|ask| self.perform_one(ask)).collect()
     }
 }
 
 impl OverSockets<'_> {
-    fn perform_one(&mut self, ask: &Ask) -> (Span, Answer) {
+    fn perform_one(&mut self, ask: &Ask) -> (Span, Vec<Answer>) {
         let invoked = self.clock.now().nanos();
         let answer = answer_over_sockets(&mut self.client, self.round, ask);
         let returned = self.clock.now().nanos();
@@ -224,12 +285,38 @@ impl OverSockets<'_> {
     }
 }
 
-fn answer_over_sockets(client: &mut Client, round: u64, ask: &Ask) -> Answer {
+fn answer_over_sockets(client: &mut Client, round: u64, ask: &Ask) -> Vec<Answer> {
+    let outcome = match ask.many {
+        None => ask_about_one(client, round, ask).map(|answer| vec![answer]),
+        Some(_) => ask_about_many(client, round, ask),
+    };
+    match outcome {
+        Ok(answers) => answers,
+        Err(Error::Refused(reason)) => vec![answer_of_reason(reason)],
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn ask_about_many(client: &mut Client, round: u64, ask: &Ask) -> Result<Vec<Answer>, Error> {
+    let table = table_name(round, ask.table);
+    let keys: Vec<Vec<u8>> = ask.each().map(|one| key_name(one.key)).collect();
+    if let Request::Update(_, ttl) = ask.request {
+        let values = values_of(ask);
+        let pairs: Vec<[&[u8]; 2]> = keys.iter().zip(&values).map(|(key, value)| [&key[..], &value[..]]).collect();
+        client.update_many(&table, ttl, &pairs)?;
+        return Ok(vec![Answer::Ok; values.len()]);
+    }
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let values = client.get_many(&table, &keys)?;
+    Ok(values.iter().map(|value| found(value.as_deref())).collect())
+}
+
+fn ask_about_one(client: &mut Client, round: u64, ask: &Ask) -> Result<Answer, Error> {
     let table = table_name(round, ask.table);
     let key = key_name(ask.key);
     let done = |()| Answer::Ok;
     let value = |bytes: Vec<u8>| Answer::Value(value_of(&bytes));
-    let outcome = match ask.request {
+    match ask.request {
         Request::CreateTable => client.create_table(&table).map(done),
         Request::DeleteTable => client.delete_table(&table).map(done),
         Request::Update(number, ttl) => client.update(&table, &key, &bytes_of(number), ttl).map(done),
@@ -243,11 +330,7 @@ fn answer_over_sockets(client: &mut Client, round: u64, ask: &Ask) -> Answer {
         }
         Request::CompareAndDelete(expected) => client.compare_and_delete(&table, &key, expected).map(value),
         Request::Touch(ttl) => client.touch(&table, &key, ttl).map(done),
-    };
-    match outcome {
-        Ok(answer) => answer,
-        Err(Error::Refused(reason)) => answer_of_reason(reason),
-        Err(error) => panic!("{error}"),
+        Request::Pair(..) => unreachable!("it is recorded, and never asked"),
     }
 }
 

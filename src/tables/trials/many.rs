@@ -1,0 +1,74 @@
+//! By which reading of the clock GET_MANY and UPDATE_MANY see their elements.
+
+#![allow(clippy::unwrap_used, reason = "a trial that fails should say where")]
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::super::{Backstage, Refusal, Settings, Tables};
+use super::{Stage, settings};
+use crate::clock::Now;
+
+const CREDITS: usize = 16;
+const PAIRS: u64 = 100;
+
+#[test]
+fn many_are_read_by_the_clock_of_their_batch() {
+    let stage = Stage::new();
+    stage.set("a", "1", Some(1)).unwrap();
+    stage.set("b", "2", None).unwrap();
+    let mut session = stage.another();
+    for (millis, due) in [(1_000, [Some(&b"1"[..]), Some(b"2")]), (1_001, [None, Some(b"2")])] {
+        let mut values = Vec::new();
+        let mut batch = session.batch(stage.at(millis).now());
+        batch.get_many(b"t", [&b"a"[..], b"b"].into_iter(), &mut values).unwrap();
+        assert_eq!(values, due, "{millis}");
+    }
+}
+
+#[test]
+fn many_that_had_to_wait_are_written_by_the_clock_that_was_read_after_it() {
+    let (tables, Backstage { mut changes, expiry: _expiry, reaper: _reaper }) =
+        Tables::new(Settings { changes_per_writer: CREDITS, ..settings() });
+    let mut session = tables.session();
+    let keys: Vec<[u8; 8]> = (0..PAIRS).map(u64::to_be_bytes).collect();
+    let last = keys.last().unwrap();
+    let pairs = keys.iter().map(|key| (&key[..], &b"new"[..]));
+    // After each wait it is ten seconds later.
+    let seconds = Cell::new(1);
+    let now = || Now::from_millis(1_000 * seconds.get());
+    let read_anew = || {
+        seconds.set(seconds.get() + 10);
+        now()
+    };
+    session.batch(now()).create_table(b"t", b"t").unwrap();
+    session.batch(now()).update(b"t", last, b"old", Some(1)).unwrap();
+    changes.drain(1, &mut |_, _, _| {});
+    let (mut left, ended) = (Vec::new(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (all, ended) = (&tables, &ended);
+        scope.spawn(move || {
+            // Nothing is announced before the writer waits.
+            while all.census().writer_waits == 0 {
+                std::thread::yield_now();
+            }
+            while !ended.load(Ordering::Relaxed) {
+                changes.drain(1, &mut |_, _, _| {});
+                std::thread::yield_now();
+            }
+        });
+        for ttl in [None, Some(5)] {
+            while session.batch(now()).update_many(b"t", ttl, pairs.clone(), read_anew) == Err(Refusal::Busy) {
+                session.wait();
+            }
+            left.push(session.batch(now()).get_entry(b"t", last, now).map(|entry| entry.remaining_millis));
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    assert!(seconds.get() > 1, "it has waited");
+    assert_eq!(
+        left,
+        [Ok(None), Ok(Some(5_000))],
+        "the old deadline has gone with its element; the new one is of the last reading"
+    );
+}
