@@ -20,7 +20,7 @@ pub(crate) const FRONTEND: &str = "SPINDLE_FRONTEND";
 const ANY_PORT: &str = "tcp://127.0.0.1:*";
 
 /// How long a server may take to end: much longer than sockets linger.
-const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+pub(crate) const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 /// A running `spindle serve`. Killed when dropped, by its own process id.
 pub(crate) struct Server {
@@ -166,6 +166,12 @@ impl Server {
         kill_process(self.pid(), signal).expect("the server is there");
     }
 
+    /// Waits for the end, at most so long. Whether it came.
+    pub(crate) fn comes_to_its_end(&self, time: &Timespec) -> bool {
+        let process = pidfd_open(self.pid(), PidfdFlags::empty()).expect("the server can be watched");
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(time)) == Ok(1)
+    }
+
     /// Waits for the end, and gives the exit status and what was printed after "ready". A server that does not come to
     /// its end is a failure.
     pub(crate) fn wait(self) -> (ExitStatus, String) {
@@ -174,9 +180,7 @@ impl Server {
 
     /// The same, of a server that must have come to its end by then.
     pub(crate) fn wait_for_at_most(mut self, time: &Timespec) -> (ExitStatus, String) {
-        let process = pidfd_open(self.pid(), PidfdFlags::empty()).expect("the server can be watched");
-        let ended = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(time));
-        assert_eq!(ended, Ok(1), "the server is still there after {} s", time.tv_sec);
+        assert!(self.comes_to_its_end(time), "the server is still there after {} s", time.tv_sec);
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).expect("output is text");
         let status = self.child.wait().expect("the server can be waited for");

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
+/// Hostile peers on every face, while a client of each protocol counts what is wrong.
+mod attack;
 /// Chance that a seed decides, so that a failure can be had again.
 mod chance;
 /// Says whether a history of one element can have happened one operation after the other.

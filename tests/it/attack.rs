@@ -1,0 +1,141 @@
+//! A bounded attack on every face of a real server, while a client of every protocol goes on asking.
+//!
+//! ```text
+//! round   start ─► controls ask and count ════════════════════════════════════╗ they end when the server has ended
+//!                  attackers attack, each way with threads of its own ══► SIGTERM under attack ─► status 0
+//!         start again on the same data ─► tasks, jobs and events that were acknowledged are there ─► SIGTERM
+//! ```
+//! A round is one server with everything on. As an ordinary test there is a short round for each face, with all ways of attacking
+//! it at once. `perf/attack` gives each way a round of its own: `SPINDLE_ATTACK_SECONDS` says how long all rounds together
+//! last, `SPINDLE_ATTACK_SEED` which chance decides what is sent. Each round prints a line, with its seed.
+//!
+//! What is not here: attackers that reach for anything but the server that their round has started. All of them are bounded in time,
+//! messages, bytes and connections.
+
+use std::time::Duration;
+
+use spindle::server::raise_descriptor_limit;
+
+use crate::chance::Chance;
+
+mod connections;
+mod control;
+mod durable;
+mod mutation;
+mod peers;
+mod report;
+mod round;
+mod samples;
+mod siege;
+mod zmtp;
+
+use round::Round;
+
+/// How long the rounds of one face last, all in all, as an ordinary test.
+const SHORT: Duration = Duration::from_millis(1_500);
+/// How long all rounds of all faces last; unset: short ones.
+const SECONDS: &str = "SPINDLE_ATTACK_SECONDS";
+/// What the seeds of all rounds are made from.
+const SEED: &str = "SPINDLE_ATTACK_SEED";
+
+/// What is attacked: one endpoint of the server, the tables' with either frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Face {
+    Proxy,
+    Native,
+    Publish,
+    Tasks,
+    Events,
+    Jobs,
+}
+
+/// How it is attacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Greetings and READYs that are mutated.
+    Greetings,
+    /// Frames and commands that are mutated, behind a good handshake.
+    Frames,
+    /// Requests that are mutated, in good frames: each is answered once, in its turn.
+    Requests,
+    /// Connections that come and go at every point of a conversation.
+    Connects,
+    /// Clients that ask for much and never read.
+    Deaf,
+    /// Clients that send a byte at a time.
+    Trickle,
+    /// Conversations that stop in the middle and stay there.
+    HalfOpen,
+}
+
+impl Face {
+    const ALL: [Self; 6] = [Self::Proxy, Self::Native, Self::Publish, Self::Tasks, Self::Events, Self::Jobs];
+
+    fn ways(self) -> Vec<Way> {
+        use Way::{Connects, Deaf, Frames, Greetings, HalfOpen, Requests, Trickle};
+        let of_all = [Connects, Deaf, Trickle, HalfOpen];
+        let own: &[Way] = match self {
+            Self::Proxy | Self::Native | Self::Tasks => &[Greetings, Frames, Requests],
+            Self::Publish => &[Greetings, Frames],
+            Self::Events | Self::Jobs => &[Requests],
+        };
+        own.iter().copied().chain(of_all).collect()
+    }
+}
+
+/// Attacks one face, in one short round or in a long one for each way, and expects it to have held.
+fn attack(face: Face) {
+    raise_descriptor_limit();
+    let mut seeds = Chance::new(number_of(SEED).unwrap_or(std::process::id().into()));
+    let rounds: Vec<Round> = match number_of(SECONDS) {
+        None => vec![Round { face, ways: face.ways(), lasting: SHORT, seed: seeds.next() }],
+        Some(seconds) => {
+            let count: usize = Face::ALL.iter().map(|face| face.ways().len()).sum();
+            let lasting = Duration::from_secs(seconds) / u32::try_from(count).unwrap();
+            face.ways().into_iter().map(|way| Round { face, ways: vec![way], lasting, seed: seeds.next() }).collect()
+        }
+    };
+    println!("{}", report::HEAD);
+    let mut faults = Vec::new();
+    for round in rounds {
+        let outcome = round.fight();
+        println!("{outcome}");
+        faults.extend(outcome.faults());
+    }
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+/// A number that the environment may give.
+fn number_of(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn tables_behind_the_queue_hold() {
+    attack(Face::Proxy);
+}
+
+#[test]
+fn tables_without_the_queue_hold() {
+    attack(Face::Native);
+}
+
+#[test]
+fn notifications_hold() {
+    attack(Face::Publish);
+}
+
+#[test]
+fn tasks_hold() {
+    attack(Face::Tasks);
+}
+
+#[test]
+fn events_hold() {
+    attack(Face::Events);
+}
+
+#[test]
+fn jobs_hold() {
+    attack(Face::Jobs);
+}

@@ -1,0 +1,180 @@
+//! Attackers that need no wrong byte: connections that come and go, stop halfway, trickle, or never read.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size};
+
+use super::samples::Target;
+use super::siege::Siege;
+use crate::chance::Chance;
+
+/// How long an answer that must come may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// Attackers look up so often to see whether the server is gone.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long an attacker waits for room to write, or for something to read.
+const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+/// How long an attacker tries to connect.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// Connections of a storm, at most.
+const STORM_MAX: u64 = 20_000;
+/// Connections that are held half-open by one thread.
+const HALF_OPEN: usize = 300;
+/// Connections that trickle at once.
+const TRICKLING: usize = 100;
+/// Connections that never read.
+const DEAF: usize = 16;
+/// Bytes that a deaf connection sends, at most.
+const DEAF_BYTES_MAX: usize = 8 << 20;
+
+/// A connection of an attacker; it waits for nothing longer than a moment.
+pub(super) struct Line(TcpStream);
+
+impl Line {
+    pub(super) fn open(address: SocketAddr) -> Option<Self> {
+        let stream = TcpStream::connect_timeout(&address, CONNECT_MAX).ok()?;
+        stream.set_nodelay(true).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        Some(Self(stream))
+    }
+
+    /// Sends; how much of it there was room for.
+    pub(super) fn write(&self, bytes: &[u8]) -> Option<usize> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match (&self.0).write(&bytes[written..]) {
+                Ok(count) => written += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock && self.wait(PollFlags::OUT) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Some(written),
+                Err(_) => return None,
+            }
+        }
+        Some(written)
+    }
+
+    /// Sends all of it, in pieces that chance decides.
+    pub(super) fn write_in_pieces(&self, bytes: &[u8], chance: &mut Chance) -> bool {
+        let cut = if chance.below(4) == 0 { chance.below(bytes.len() + 1) } else { bytes.len() };
+        let (first, rest) = bytes.split_at(cut);
+        self.write(first) == Some(first.len()) && self.write(rest) == Some(rest.len())
+    }
+
+    /// What has come, up to a bound. None: the server has closed the connection, and nothing is left.
+    pub(super) fn read(&self) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; 64 << 10];
+        match (&self.0).read(&mut bytes) {
+            Ok(0) => None,
+            Ok(count) => {
+                bytes.truncate(count);
+                Some(bytes)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Some(Vec::new()),
+            Err(_) => None,
+        }
+    }
+
+    /// Waits a moment for more.
+    pub(super) fn wait_to_read(&self) -> bool {
+        self.wait(PollFlags::IN)
+    }
+
+    fn wait(&self, what: PollFlags) -> bool {
+        matches!(poll(&mut [PollFd::new(&self.0, what)], Some(&MOMENT)), Ok(1))
+    }
+
+    /// Closes it, or has it reset.
+    pub(super) fn leave(self, reset: bool) {
+        if reset {
+            // It fails when the connection is gone, which is what is wanted.
+            let _gone = set_socket_linger(&self.0, Some(Duration::ZERO));
+        }
+    }
+}
+
+/// Connections that come, say some of what a client says, and go.
+pub(super) fn storm(target: &Target, siege: &Siege, mut chance: Chance) {
+    for _ in 0..STORM_MAX {
+        if siege.is_over() {
+            return;
+        }
+        let Some(line) = Line::open(target.address) else { continue };
+        siege.count(1);
+        let talk = target.talk(&mut chance);
+        let some = chance.below(talk.len());
+        let cut = chance.pick(&[0, talk.len(), some]);
+        let _gone = line.write(&talk[..cut]);
+        if chance.below(4) == 0 {
+            line.wait_to_read();
+        }
+        // Resets leave no trace; a connection that is closed by us keeps its port for a minute.
+        line.leave(chance.below(8) != 0);
+    }
+    siege.rest(PATIENCE);
+}
+
+/// Conversations that stop at any byte, and stay there until the server is gone.
+pub(super) fn half_open(target: &Target, siege: &Siege, mut chance: Chance) {
+    let mut held = Vec::new();
+    while !siege.is_over() && held.len() < HALF_OPEN {
+        let Some(line) = Line::open(target.address) else { continue };
+        siege.count(1);
+        let talk = target.talk(&mut chance);
+        let _gone = line.write(&talk[..chance.below(talk.len())]);
+        held.push(line);
+    }
+    while !siege.rest(LOOK) {}
+}
+
+/// Many conversations at once, of which each goes on by a byte when its turn comes.
+pub(super) fn trickle(target: &Target, siege: &Siege, mut chance: Chance) {
+    let mut lines: Vec<Option<(Line, Vec<u8>, usize)>> = (0..TRICKLING).map(|_| None).collect();
+    while !siege.is_over() {
+        for place in &mut lines {
+            let Some((line, talk, at)) = place else {
+                *place = Line::open(target.address).map(|line| (line, target.talk(&mut chance), 0));
+                siege.count(usize::from(place.is_some()));
+                continue;
+            };
+            let sent = line.write(&talk[*at..=*at]);
+            *at += 1;
+            if sent.is_none() || line.read().is_none() {
+                *place = None;
+            } else if *at == talk.len() {
+                siege.count(1);
+                (*talk, *at) = (target.request(&mut chance), 0);
+            }
+        }
+        siege.rest(Duration::from_millis(1));
+    }
+}
+
+/// Clients that ask for long answers, or for all notifications, and never read.
+pub(super) fn deaf(target: &Target, siege: &Siege, mut chance: Chance) {
+    let mut held: Vec<(Line, usize)> = Vec::new();
+    while !siege.is_over() && held.len() < DEAF {
+        let Some(line) = Line::open(target.address) else { continue };
+        siege.count(1);
+        set_socket_recv_buffer_size(&line.0, 4_096).unwrap();
+        let _gone = line.write(&target.hello(&mut chance));
+        held.push((line, 0));
+    }
+    let (thirst, again) = target.thirst();
+    while !siege.is_over() {
+        let mut wrote = false;
+        for (line, written) in held.iter_mut().filter(|(_, written)| *written < DEAF_BYTES_MAX) {
+            // What was sent in part would make the rest nonsense: such a connection is done.
+            *written = match line.write(&thirst) {
+                Some(count) if again && count == thirst.len() => *written + count,
+                _ => DEAF_BYTES_MAX,
+            };
+            wrote = true;
+            siege.count(1);
+        }
+        if !wrote {
+            siege.rest(LOOK);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The control client of the tables and their notifications: it knows each answer before it asks.
+//!
+//! An answer or a change that is told once too often is found out as the wrong one in the next step.
+
+use std::collections::HashMap;
+use std::io;
+use std::time::Duration;
+
+use spindle::protocols::kv::client::Subscriber;
+use spindle::protocols::kv::wire::Kind;
+
+use super::connections::PATIENCE;
+use super::siege::{Siege, Trouble, expect};
+use super::zmtp::{Client, Frames, message};
+use crate::chance::Chance;
+
+/// The table that only this client uses.
+const TABLE: &[u8] = b"control";
+/// Requests that are on the way together.
+const WINDOW: usize = 16;
+
+/// A change that subscribers must hear of.
+type Heard = (Kind, Vec<u8>);
+
+/// One connection that asks, and one that listens.
+pub(super) struct Tables {
+    client: Client,
+    subscriber: Subscriber,
+    /// What the table holds if one request is done after the other.
+    elements: HashMap<Vec<u8>, Vec<u8>>,
+    number: u64,
+    chance: Chance,
+}
+
+impl Tables {
+    /// Connects, and waits until the subscription is heard of.
+    pub(super) fn begin(kv: &str, publish: &str, chance: Chance) -> Self {
+        let client = Client::meet(kv, b"DEALER").unwrap();
+        let subscriber = Subscriber::connect(publish, &[TABLE]).unwrap();
+        let mut tables = Self { client, subscriber, elements: HashMap::new(), number: 0, chance };
+        let create = tables.call(&[&[0], TABLE]).unwrap();
+        assert_eq!(create, [[1]]);
+        while tables.hear(Duration::from_millis(20)).unwrap().is_none() {
+            assert_eq!(tables.call(&[&[2], TABLE, b"are you there", b""]).unwrap(), [[1]]);
+        }
+        assert_eq!(tables.call(&[&[2], TABLE, b"begin", b""]).unwrap(), [[1]]);
+        while tables.hear(PATIENCE).unwrap().expect("the beginning is heard").1 != b"begin" {}
+        tables
+    }
+
+    fn call(&mut self, frames: &[&[u8]]) -> io::Result<Frames> {
+        self.client.send(&message(frames))?;
+        self.client.receive()
+    }
+
+    fn hear(&mut self, patience: Duration) -> Result<Option<Heard>, String> {
+        let heard = self.subscriber.receive(patience).map_err(|error| error.to_string())?;
+        Ok(heard.map(|change| (change.kind, change.key.to_vec())))
+    }
+
+    /// Asks some questions together, and compares each answer and what is told of them.
+    pub(super) fn step(&mut self, siege: &Siege) -> Result<(), Trouble> {
+        let (mut bytes, mut due, mut told) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..WINDOW {
+            let cookie = self.number.to_be_bytes();
+            self.number += 1;
+            let (body, reply) = self.question(&mut told);
+            let body: Vec<&[u8]> = body.iter().map(Vec::as_slice).collect();
+            bytes.extend(message(&[&[&cookie[..], b""], &body[..]].concat()));
+            due.push([vec![cookie.to_vec(), Vec::new()], reply].concat());
+        }
+        let client = &mut self.client;
+        let replies = siege.ask_many(WINDOW, || -> io::Result<Vec<Frames>> {
+            client.send(&bytes)?;
+            due.iter().map(|_| client.receive()).collect()
+        })?;
+        for (reply, due) in replies.iter().zip(&due) {
+            expect(reply == due, || format!("answered {reply:?} instead of {due:?}"))?;
+        }
+        for due in told {
+            let heard = siege.ask_many(0, || self.hear(PATIENCE))?;
+            let Some(heard) = heard else { return Err(Trouble::Missing(format!("the news of {due:?}"))) };
+            expect(heard == due, || format!("heard {heard:?} instead of {due:?}"))?;
+        }
+        Ok(())
+    }
+
+    /// A question and its answer. What subscribers will hear of it, in the order of one writer, is added to `told`.
+    fn question(&mut self, told: &mut Vec<Heard>) -> (Frames, Frames) {
+        let key = vec![b'a' + u8::try_from(self.chance.below(8)).unwrap()];
+        let value = [&self.number.to_be_bytes()[..], &vec![b'v'; self.chance.below(100)]].concat();
+        let head = |code: u8| vec![vec![code], TABLE.to_vec(), key.clone()];
+        let not_found = || vec![vec![0], b"KEY NOT FOUND".to_vec()];
+        match self.chance.below(6) {
+            0 | 1 => {
+                let request = [head(2), vec![value.clone()]].concat();
+                self.elements.insert(key.clone(), value);
+                told.push((Kind::Updated, key));
+                (request, vec![vec![1]])
+            }
+            2 => {
+                let removed = self.elements.remove(&key);
+                if removed.is_some() {
+                    told.push((Kind::Deleted, key.clone()));
+                }
+                (head(3), removed.map_or_else(not_found, |value| vec![vec![1], value]))
+            }
+            3 => (vec![vec![5]], vec![vec![1]]),
+            4 => {
+                let value = self.elements.get(&key).cloned();
+                let present = vec![u8::from(value.is_some())];
+                (vec![vec![10], TABLE.to_vec(), key], vec![vec![1], present, value.unwrap_or_default()])
+            }
+            _ => (head(4), self.elements.get(&key).cloned().map_or_else(not_found, |value| vec![vec![1], value])),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Attackers that say what is nearly right: handshakes, frames and requests.
+
+use std::io::{self, ErrorKind};
+
+use spindle::protocols::spiderq::wire::{LendMode, Request};
+
+use super::Face;
+use super::connections::Line;
+use super::mutation::mutate;
+use super::samples::{Target, identity, kv_frames, task_bytes};
+use super::siege::Siege;
+use super::zmtp::{Client, command, greeting, message, ready};
+use crate::chance::Chance;
+
+/// Connections of one thread, at most.
+const CONNECTIONS_MAX: usize = 200_000;
+/// Messages of a connection before the next one is made.
+const MESSAGES: usize = 200;
+/// Requests that are on the way together.
+const PIPELINE: usize = 32;
+/// Blocks of changes that the tables are kept busy with, at most.
+const BLOCKS_MAX: usize = 20_000;
+
+/// Greetings and READYs with some bytes wrong, and a request behind them.
+pub(super) fn greetings(target: &Target, siege: &Siege, mut chance: Chance) {
+    for _ in 0..CONNECTIONS_MAX {
+        if siege.is_over() {
+            return;
+        }
+        let Some(line) = Line::open(target.address) else { continue };
+        siege.count(1);
+        let socket_type = chance.pick(&[&b"DEALER"[..], b"REQ", b"SUB", b"ROUTER", b"PUSH", b""]);
+        let own = identity(&mut chance);
+        let mut bytes = [greeting(), ready(socket_type, Some(&own))].concat();
+        let other = target.frames(&mut chance);
+        if chance.below(4) > 0 {
+            mutate(&mut chance, &mut bytes, &other);
+        }
+        bytes.extend(target.request(&mut chance));
+        line.write_in_pieces(&bytes, &mut chance);
+        if chance.below(8) == 0 {
+            line.wait_to_read();
+        }
+        line.leave(chance.below(8) != 0);
+    }
+}
+
+/// Good handshakes, then frames and commands with some bytes wrong.
+pub(super) fn frames(target: &Target, siege: &Siege, mut chance: Chance) {
+    for _ in 0..CONNECTIONS_MAX {
+        if siege.is_over() {
+            return;
+        }
+        if chance.below(8) == 0 {
+            probe_ping(target, siege);
+        }
+        let Some(line) = Line::open(target.address) else { continue };
+        line.write(&target.hello(&mut chance));
+        for _ in 0..MESSAGES {
+            let mut bytes = target.frames(&mut chance);
+            let other = target.frames(&mut chance);
+            if chance.below(2) == 0 {
+                mutate(&mut chance, &mut bytes, &other);
+            }
+            siege.count(1);
+            if !line.write_in_pieces(&bytes, &mut chance) || line.read().is_none() {
+                break;
+            }
+        }
+        line.leave(chance.below(8) != 0);
+    }
+}
+
+/// A PING that lacks its time to live ends the connection or is passed over. It is never answered with bytes that its sender has not sent.
+fn probe_ping(target: &Target, siege: &Siege) {
+    let socket_type = if target.face == Face::Publish { &b"SUB"[..] } else { b"DEALER" };
+    let probe = || -> io::Result<Vec<u8>> {
+        let mut client = Client::meet(&target.address.to_string(), socket_type)?;
+        client.send(&command(b"PING", b"\0"))?;
+        client.send(&command(b"PING", b"\0\x0aprobe"))?;
+        client.receive_pong()
+    };
+    siege.count(1);
+    match probe() {
+        Ok(context) if context != b"probe" => siege.fault("PING", format!("a PONG says {context:?}")),
+        Ok(_) | Err(_) => {}
+    }
+}
+
+/// Requests with some bytes or frames wrong, in envelopes that tell them apart: each is answered once, in its turn.
+pub(super) fn requests(target: &Target, siege: &Siege, mut chance: Chance) {
+    match target.face {
+        Face::Events | Face::Jobs => plain_requests(target, siege, &mut chance),
+        _ => {
+            while !siege.is_over() {
+                match answered_in_turn(target, siege, &mut chance) {
+                    Err(error) if !siege.is_ending() => return siege.fault("mutated requests", error),
+                    Ok(()) | Err(_) => {}
+                }
+            }
+        }
+    }
+}
+
+fn answered_in_turn(target: &Target, siege: &Siege, chance: &mut Chance) -> io::Result<()> {
+    let mut client = Client::meet(&target.address.to_string(), b"DEALER")?;
+    let mut number = 0_u64;
+    for _ in 0..MESSAGES {
+        let first = number;
+        let mut bytes = Vec::new();
+        for _ in 0..=chance.below(PIPELINE) {
+            let body = mutated_request(target.face, chance);
+            let cookie = number.to_be_bytes();
+            let frames: Vec<&[u8]> = [&cookie[..], b""].into_iter().chain(body.iter().map(Vec::as_slice)).collect();
+            bytes.extend(message(&frames));
+            number += 1;
+        }
+        client.send(&bytes)?;
+        for number in first..number {
+            let reply = client.receive()?;
+            let due = reply.len() >= 3 && reply[0] == number.to_be_bytes() && reply[1].is_empty();
+            // Of the tables each reply begins with its status.
+            if !due || (target.face != Face::Tasks && !matches!(reply[2][..], [0 | 1])) {
+                return Err(io::Error::new(ErrorKind::InvalidData, format!("instead of reply {number}: {reply:?}")));
+            }
+        }
+        siege.count(usize::try_from(number - first).unwrap());
+    }
+    Ok(())
+}
+
+/// The body of a request. Of the tasks none that waits for a task, since its answer does too.
+fn mutated_request(face: Face, chance: &mut Chance) -> Vec<Vec<u8>> {
+    if face == Face::Tasks {
+        let (mut bytes, other) = (task_bytes(chance), task_bytes(chance));
+        mutate(chance, &mut bytes, &other);
+        if matches!(Request::decode(&bytes), Ok(Request::Lend { mode: LendMode::Block, .. })) {
+            bytes.clear();
+        }
+        return vec![bytes];
+    }
+    let (mut frames, other) = (kv_frames(chance), kv_frames(chance));
+    let at = chance.below(frames.len());
+    match chance.below(6) {
+        0 => drop(frames.remove(at)),
+        1 => frames.insert(at, chance.pick(&other.iter().map(Vec::as_slice).collect::<Vec<_>>()).to_vec()),
+        2 => frames.extend(vec![Vec::new(); chance.pick(&[1, 3, 2_200])]),
+        3 => frames.rotate_left(at),
+        _ => mutate(chance, &mut frames[at], &other.concat()),
+    }
+    frames
+}
+
+/// Requests over HTTP or of the jobs, with some bytes wrong. An answer that comes is one of the protocol.
+fn plain_requests(target: &Target, siege: &Siege, chance: &mut Chance) {
+    for _ in 0..CONNECTIONS_MAX {
+        if siege.is_over() {
+            return;
+        }
+        let Some(line) = Line::open(target.address) else { continue };
+        let (mut answer, mut open) = (Vec::new(), true);
+        for _ in 0..=chance.below(4) {
+            let (mut bytes, other) = (target.request(chance), target.request(chance));
+            mutate(chance, &mut bytes, &other);
+            siege.count(1);
+            open = open && line.write_in_pieces(&bytes, chance);
+            while open && line.wait_to_read() {
+                match line.read() {
+                    Some(more) => answer.extend(more),
+                    None => open = false,
+                }
+            }
+        }
+        if !is_answer(target.face, &answer) {
+            siege.fault("mutated requests", format!("an answer is {:?}", String::from_utf8_lossy(&answer)));
+        }
+        line.leave(chance.below(8) != 0);
+    }
+}
+
+/// Whether these bytes, which may have been cut off, begin as an answer does.
+fn is_answer(face: Face, bytes: &[u8]) -> bool {
+    let begins = |word: &[u8]| bytes.starts_with(&word[..word.len().min(bytes.len())]);
+    match face {
+        Face::Events => begins(b"HTTP/1.1 ") || begins(b"HTTP/1.0 "),
+        _ => {
+            bytes.iter().take(20).all(u8::is_ascii_digit)
+                || [b"OK", b"NO"].contains(&bytes.first_chunk().unwrap_or(b"OK"))
+                || begins(b"YES")
+                || begins(b"ERROR")
+        }
+    }
+}
+
+/// A client that changes elements as fast as it is answered, so that there is something to be told.
+pub(super) fn keep_busy(kv: &str, siege: &Siege) {
+    let change = || -> io::Result<()> {
+        let mut client = Client::meet(kv, b"DEALER")?;
+        client.send(&message(&[&[0], b"noise"]))?;
+        client.receive()?;
+        let keys: Vec<[u8; 1]> = (0..200).map(|key| [key]).collect();
+        let pairs = keys.iter().flat_map(|key| [&key[..], b"value"]);
+        let block = message(&[&[11][..], b"noise", b""].into_iter().chain(pairs).collect::<Vec<_>>());
+        for _ in 0..BLOCKS_MAX {
+            client.send(&block)?;
+            client.receive()?;
+        }
+        Ok(())
+    };
+    match change() {
+        Err(error) if !siege.is_ending() => siege.fault("changes", error),
+        Ok(()) | Err(_) => {}
+    }
+}

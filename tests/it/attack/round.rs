@@ -1,0 +1,203 @@
+//! One round: a server, its control clients, its attackers, its end, and what is there afterwards.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use spindle::protocols::events::client::Client as EventsClient;
+use spindle::protocols::jobs::client::Client as JobsClient;
+use spindle::protocols::spiderq::client::Client as TasksClient;
+use spindle::protocols::spiderq::wire::AddMode;
+
+use super::connections::{PATIENCE, deaf, half_open, storm, trickle};
+use super::control::Tables;
+use super::durable::{Events, Jobs, Tasks};
+use super::peers::{frames, greetings, keep_busy, requests};
+use super::report::Outcome;
+use super::samples::{LARGE, LARGE_BYTES, TABLE, Target};
+use super::siege::Siege;
+use super::zmtp::{Client, message};
+use super::{Face, Way};
+use crate::chance::Chance;
+use crate::crash::lock;
+use crate::harness::{self, Server};
+
+/// Long jobs that wait for deaf clients.
+const LARGE_JOBS: usize = 32;
+/// Threads of a way that has a round of its own.
+const THREADS: usize = 2;
+
+/// What is attacked, and how.
+pub(super) struct Round {
+    pub(super) face: Face,
+    pub(super) ways: Vec<Way>,
+    pub(super) lasting: Duration,
+    pub(super) seed: u64,
+}
+
+/// What control clients know of what is durable.
+#[derive(Default)]
+struct Books {
+    tasks: Mutex<Tasks>,
+    jobs: Mutex<Jobs>,
+    events: Mutex<Events>,
+}
+
+/// A server with everything on, and bounds that an attack can reach.
+fn start(face: Face, data: &Path) -> Server {
+    let frontend = if face == Face::Native { "native" } else { "proxy" };
+    let any = "tcp://127.0.0.1:*";
+    let data = data.to_str().unwrap();
+    Server::start(
+        &[
+            &["--frontend", frontend, "--workers", "2", "--max-value", "128K", "--max-memory", "256M"][..],
+            &["--client-bytes-max", "4M", "--publish-hwm", "20000", "--max-tables", "1000"],
+            &["--tasks", any, "--terminate", "deny", "--jobs", "0", "--events", "127.0.0.1:0", "--events-queue", any],
+            &["--data", data],
+        ]
+        .concat(),
+    )
+}
+
+fn address(endpoint: &str) -> SocketAddr {
+    endpoint.strip_prefix("tcp://").unwrap_or(endpoint).parse().unwrap()
+}
+
+impl Round {
+    pub(super) fn fight(&self) -> Outcome {
+        let folder = tempfile::tempdir().unwrap();
+        let books = Books::default();
+        let server = start(self.face, folder.path());
+        lay_out(&server);
+        let mut chance = Chance::new(self.seed);
+        let tables = Tables::begin(&address(server.kv()).to_string(), server.publish(), Chance::new(chance.next()));
+        let siege = Siege::lasting(self.lasting);
+        let (peak_mib, status, ending) = self.besiege(server, tables, &mut chance, (&siege, &books));
+        let server = start(self.face, folder.path());
+        lock(&books.tasks).check(server.tasks(), &siege, self.face != Face::Tasks);
+        lock(&books.jobs).check(server.jobs(), &siege);
+        lock(&books.events).check(address(server.events()), &siege);
+        server.stop();
+        Outcome {
+            attack: self.name(),
+            sent: siege.sent.load(Ordering::Relaxed),
+            asked: siege.asked.load(Ordering::Relaxed),
+            wrong: siege.wrong.load(Ordering::Relaxed),
+            longest_gap: siege.longest_gap(),
+            peak_mib,
+            status,
+            ending,
+            seed: self.seed,
+            told: siege.told(),
+        }
+    }
+
+    /// Attackers and control clients at once, then the end. The peak of memory in MiB, the status, and how long the end took.
+    fn besiege(
+        &self,
+        server: Server,
+        tables: Tables,
+        chance: &mut Chance,
+        (siege, books): (&Siege, &Books),
+    ) -> (u64, Option<ExitStatus>, Duration) {
+        let (target, kv) = (self.target(&server), address(server.kv()).to_string());
+        std::thread::scope(|scope| {
+            control(scope, &server, tables, siege, books);
+            for way in &self.ways {
+                for _ in 0..if self.ways.len() == 1 { THREADS } else { 1 } {
+                    let (target, chance) = (target.clone(), Chance::new(chance.next()));
+                    scope.spawn(move || attack(*way, &target, siege, chance));
+                }
+            }
+            if self.face == Face::Publish {
+                scope.spawn(move || keep_busy(&kv, siege));
+            }
+            siege.wait_for_end();
+            let peak = peak_mib_of(&server);
+            let told = Instant::now();
+            server.signal(Signal::TERM);
+            let status = server.comes_to_its_end(&harness::PATIENCE).then(|| server.wait().0);
+            siege.end();
+            (peak, status, told.elapsed())
+        })
+    }
+
+    fn target(&self, server: &Server) -> Target {
+        let endpoint = match self.face {
+            Face::Proxy | Face::Native => server.kv(),
+            Face::Publish => server.publish(),
+            Face::Tasks => server.tasks(),
+            Face::Events => server.events(),
+            Face::Jobs => server.jobs(),
+        };
+        Target { face: self.face, address: address(endpoint) }
+    }
+
+    fn name(&self) -> String {
+        match self.ways[..] {
+            [way] => format!("{:?}: {way:?}", self.face),
+            _ => format!("{:?}: {} ways at once", self.face, self.ways.len()),
+        }
+    }
+}
+
+fn attack(way: Way, target: &Target, siege: &Siege, chance: Chance) {
+    match way {
+        Way::Greetings => greetings(target, siege, chance),
+        Way::Frames => frames(target, siege, chance),
+        Way::Requests => requests(target, siege, chance),
+        Way::Connects => storm(target, siege, chance),
+        Way::Deaf => deaf(target, siege, chance),
+        Way::Trickle => trickle(target, siege, chance),
+        Way::HalfOpen => half_open(target, siege, chance),
+    }
+}
+
+/// Puts long values where attackers ask for them.
+fn lay_out(server: &Server) {
+    let long = vec![b'l'; LARGE_BYTES];
+    let mut client = Client::meet(&address(server.kv()).to_string(), b"DEALER").unwrap();
+    for request in [&[&[0], TABLE][..], &[&[2], TABLE, LARGE, &long]] {
+        client.send(&message(request)).unwrap();
+        assert_eq!(client.receive().unwrap(), [[1]]);
+    }
+    TasksClient::connect(server.tasks()).unwrap().add(LARGE, &long, AddMode::Tail).unwrap();
+    let jobs = JobsClient::new(server.jobs());
+    for _ in 0..LARGE_JOBS {
+        jobs.add(LARGE, &long).unwrap();
+    }
+}
+
+/// Has a client of each protocol keep asking.
+fn control<'s>(
+    scope: &'s std::thread::Scope<'s, '_>,
+    server: &Server,
+    mut tables: Tables,
+    siege: &'s Siege,
+    books: &'s Books,
+) {
+    let mut tasks = TasksClient::connect(server.tasks()).unwrap();
+    tasks.set_timeout(PATIENCE);
+    let mut jobs = JobsClient::new(server.jobs());
+    jobs.set_timeout(PATIENCE);
+    let mut events = EventsClient::new(address(server.events()));
+    scope.spawn(move || siege.keep_asking("tables", || tables.step(siege)));
+    scope.spawn(move || siege.keep_asking("tasks", || lock(&books.tasks).step(&mut tasks, siege)));
+    scope.spawn(move || siege.keep_asking("jobs", || lock(&books.jobs).step(&jobs, siege)));
+    scope.spawn(move || siege.keep_asking("events", || lock(&books.events).step(&mut events, siege)));
+}
+
+/// The most that the server has had resident until now.
+fn peak_mib_of(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid().as_raw_nonzero()));
+    let kib = |status: String| {
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    // A server that has ended by itself is told by its status.
+    status.ok().and_then(kib).map_or(0, |kib| kib >> 10)
+}

@@ -1,0 +1,199 @@
+//! What clients of each face say when nothing is wrong: attacks are made from it.
+
+use std::net::SocketAddr;
+
+use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Request};
+
+use super::Face;
+use super::zmtp::{command, greeting, hello, message, ready};
+use crate::chance::Chance;
+
+/// The table that attackers share. Control clients use others.
+pub(super) const TABLE: &[u8] = b"attacked";
+/// An element with a long value, the key of a task with one, and the queue of a long job.
+pub(super) const LARGE: &[u8] = b"large";
+/// Bytes of those values.
+pub(super) const LARGE_BYTES: usize = 100_000;
+/// How often a deaf client asks in one go.
+const THIRST: usize = 16;
+
+/// Where a face listens, and how it is spoken to.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) face: Face,
+    pub(super) address: SocketAddr,
+}
+
+impl Target {
+    /// Greeting and READY, if there are such.
+    pub(super) fn hello(&self, chance: &mut Chance) -> Vec<u8> {
+        match self.face {
+            Face::Events | Face::Jobs => Vec::new(),
+            Face::Publish => hello(chance.pick(&[&b"SUB"[..], b"XSUB"])),
+            _ if chance.below(2) == 0 => hello(chance.pick(&[&b"REQ"[..], b"DEALER"])),
+            _ => [greeting(), ready(b"DEALER", Some(&identity(chance)))].concat(),
+        }
+    }
+
+    /// Something that a client says behind its hello.
+    pub(super) fn request(&self, chance: &mut Chance) -> Vec<u8> {
+        match self.face {
+            Face::Proxy | Face::Native => {
+                let frames = kv_frames(chance);
+                message(&[&[&b""[..]], &frames.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]].concat())
+            }
+            Face::Tasks => message(&[b"", &task_bytes(chance)]),
+            Face::Publish => subscription(chance),
+            Face::Events => http_bytes(chance),
+            Face::Jobs => job_bytes(chance),
+        }
+    }
+
+    /// A whole conversation of one request.
+    pub(super) fn talk(&self, chance: &mut Chance) -> Vec<u8> {
+        [self.hello(chance), self.request(chance)].concat()
+    }
+
+    /// What has long answers, and whether it can be asked again on the same connection.
+    pub(super) fn thirst(&self) -> (Vec<u8>, bool) {
+        match self.face {
+            Face::Proxy | Face::Native => (message(&[&[4], TABLE, LARGE]).repeat(THIRST), true),
+            Face::Tasks => (message(&[&encoded(&Request::Lookup { key: LARGE })]).repeat(THIRST), true),
+            Face::Events => (b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n".repeat(THIRST), true),
+            Face::Publish => (command(b"SUBSCRIBE", b""), false),
+            Face::Jobs => ([b"GET ", LARGE, b"\n"].concat(), false),
+        }
+    }
+
+    /// Frames and commands behind a handshake, of every kind.
+    pub(super) fn frames(&self, chance: &mut Chance) -> Vec<u8> {
+        let context = vec![b'c'; chance.pick(&[0, 1, 16, 17, 200])];
+        match chance.below(12) {
+            0 => command(b"PING", &[&[0, 10], &context[..]].concat()),
+            1 => command(b"PING", &context[..context.len().min(1)]),
+            2 => command(b"PONG", &context),
+            3 => command(b"SUBSCRIBE", &context),
+            4 => command(b"CANCEL", &context),
+            5 => command(b"ERROR", b"\x03why"),
+            6 => ready(b"DEALER", Some(b"again")),
+            7 => command(b"UNHEARD", &context),
+            8 => command(b"", b""),
+            9 => message(&vec![&b"many"[..]; chance.pick(&[64, 65, 3_000])]),
+            10 => message(&[&vec![7; chance.pick(&[255, 256, 70_000, 1 << 20])]]),
+            _ => self.request(chance),
+        }
+    }
+}
+
+/// Names that clients may give themselves, some of which no client should.
+pub(super) fn identity(chance: &mut Chance) -> Vec<u8> {
+    let [a, b, c, d, ..] = chance.next().to_be_bytes();
+    match chance.below(7) {
+        0 => Vec::new(),
+        1 => b"the same".to_vec(),
+        2 => vec![0, a, b, c, d],
+        3 => vec![0, 0, 0, 0, d],
+        4 => vec![a; 255],
+        5 => vec![0],
+        _ => vec![a, b, c],
+    }
+}
+
+/// A request to the tables: mostly of frames that a command has.
+pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
+    let table = || TABLE.to_vec();
+    let key = vec![b'a' + u8::try_from(chance.below(20)).unwrap()];
+    let value = vec![b'v'; chance.pick(&[0, 1, 33, 1_024])];
+    let ttl = chance.pick(&[0_u64, 1, 1, 100]).to_be_bytes().to_vec();
+    let version = chance.next().to_be_bytes().to_vec();
+    match chance.below(16) {
+        0 => vec![vec![0], format!("{}{}", "attacked", chance.below(30)).into_bytes()],
+        1 => vec![vec![1], format!("{}{}", "attacked", chance.below(30)).into_bytes()],
+        2 | 3 => vec![vec![2], table(), key, value],
+        4 => vec![vec![2], table(), key, value, ttl],
+        5 => vec![vec![3], table(), key],
+        6 => vec![vec![4], table(), key],
+        7 => vec![vec![6], table(), key],
+        8 => vec![vec![7], table(), key, chance.pick(&[vec![0; 8].as_slice(), &version]).to_vec(), value, ttl],
+        9 => vec![vec![8], table(), key, version],
+        10 => vec![vec![9], table(), key, ttl],
+        11 => [vec![vec![10], table()], vec![key; 1 + chance.below(40)]].concat(),
+        12 => [vec![vec![11], table(), ttl], vec![[key, value]; 1 + chance.below(40)].concat()].concat(),
+        13 => vec![vec![chance.pick(&[12, 13])]],
+        14 => vec![vec![chance.next().to_be_bytes()[0]], table(), key, value],
+        _ => vec![vec![5]],
+    }
+}
+
+fn encoded(request: &Request<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    request.encode(&mut bytes);
+    bytes
+}
+
+/// A request to the tasks. None of them waits.
+pub(super) fn task_bytes(chance: &mut Chance) -> Vec<u8> {
+    let name = format!("attacked {}", chance.below(50));
+    let (key, lend_key) = (name.as_bytes(), chance.next() % 100);
+    let value = vec![b'v'; chance.below(300)];
+    let timeout_ms = chance.pick(&[0, 1, 1_000, u64::MAX]);
+    encoded(&match chance.below(12) {
+        0 => Request::Count,
+        1 | 2 => Request::Add { key, value: &value, mode: chance.pick(&[AddMode::Head, AddMode::Tail]) },
+        3 => Request::Update { key, value: &value },
+        4 => Request::Lend { timeout_ms, mode: LendMode::Poll },
+        5 => Request::Repay { lend_key, key, value: &value, status: RepayStatus::Reward },
+        6 => Request::Heartbeat { lend_key, key, timeout_ms },
+        7 => Request::Stats,
+        8 => Request::Lookup { key },
+        9 => Request::Flush,
+        10 => Request::Remove { key },
+        _ => Request::Ping,
+    })
+}
+
+/// A subscription or its end, in both of their forms.
+fn subscription(chance: &mut Chance) -> Vec<u8> {
+    let topic = chance.next().to_be_bytes();
+    let topic = &topic[..chance.below(9)];
+    match chance.below(4) {
+        0 => command(b"SUBSCRIBE", topic),
+        1 => command(b"CANCEL", topic),
+        2 => message(&[&[&[1], topic].concat()]),
+        _ => message(&[&[&[0], topic].concat()]),
+    }
+}
+
+fn http_bytes(chance: &mut Chance) -> Vec<u8> {
+    chance
+        .pick(&[
+            &b"POST /events HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+            b"POST /events/async HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
+            b"POST /events HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            b"POST /events HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello",
+            b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"GET /events/1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+            b"GET /events/99999999999999999999 HTTP/1.0\r\n\r\n",
+            b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"GET /events HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        ])
+        .to_vec()
+}
+
+fn job_bytes(chance: &mut Chance) -> Vec<u8> {
+    chance
+        .pick(&[
+            &b"ADD attacked 5 hello"[..],
+            b"ADD attacked 5 hello\r\n",
+            b"ADD attacked 0 ",
+            b"ADD attacked 26 GET attacked\nADD attacked 1 x\n",
+            b"GET attacked\n",
+            b"GET attacked",
+            b"ACK attacked 00000000000000000001\n",
+            b"IN attacked 00000000000000000001\r\n",
+            b"ADD attacked 1000000 hello",
+        ])
+        .to_vec()
+}
