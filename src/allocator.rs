@@ -14,7 +14,7 @@
 #![allow(unsafe_code, reason = "GlobalAlloc is an unsafe trait, and argv comes from the C runtime")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -157,6 +157,56 @@ unsafe impl GlobalAlloc for Switch {
         // SAFETY: the caller says that `block` came from this allocator with `layout`, and that `bytes` is not 0.
         unsafe { dispatch!(decided(), realloc(block, layout, bytes)) }
     }
+}
+
+unsafe extern "C" {
+    /// mimalloc: frees what the heap of the calling thread does not use; forced, its pages go back to the system at once.
+    safe fn mi_collect(force: bool);
+    /// jemalloc's `mallctl`, under the name that its crate gives it.
+    fn _rjem_mallctl(
+        name: *const c_char,
+        old: *mut c_void,
+        old_bytes: *mut usize,
+        new: *mut c_void,
+        new_bytes: usize,
+    ) -> c_int;
+}
+
+/// Has the allocator give back what it keeps for the calling thread. What other threads have freed of a thread's memory,
+/// mimalloc takes back only there: so each thread is to call this that has allocated what others free.
+///
+/// It looks at all memory of the thread: some milliseconds for a gigabyte.
+pub fn collect_thread() {
+    match in_use() {
+        Choice::Mimalloc => {
+            mi_collect(true);
+            // The first call gives pages back as of before what it frees itself.
+            mi_collect(true);
+        }
+        Choice::Jemalloc => command(c"thread.tcache.flush"),
+        Choice::System => {}
+    }
+}
+
+/// Has the allocator, and that of the C library, from which libzmq always takes, give back what no thread uses.
+pub fn collect_process() {
+    if in_use() == Choice::Jemalloc {
+        // 4096 stands for all arenas (`MALLCTL_ARENAS_ALL`).
+        command(c"arena.4096.purge");
+    }
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: malloc_trim(3) may be called at any time, by any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// Has jemalloc do something that takes and gives no value.
+fn command(name: &CStr) {
+    let none = std::ptr::null_mut;
+    // SAFETY: the name ends in NUL, and null pointers say that nothing is read or written.
+    let status = unsafe { _rjem_mallctl(name.as_ptr(), none(), none().cast(), none(), 0) };
+    debug_assert_eq!(status, 0, "{name:?}");
 }
 
 /// The code of the allocator in use; the first call decides.
@@ -344,6 +394,16 @@ mod tests {
             assert_eq!(std::slice::from_raw_parts(block, 10), [7; 10]);
             dispatch!(code, dealloc(block, layout(10)));
         }
+    }
+
+    #[test]
+    fn each_allocator_can_be_told_to_give_back() {
+        mi_collect(true);
+        for name in [c"thread.tcache.flush", c"arena.4096.purge"] {
+            command(name);
+        }
+        collect_thread();
+        collect_process();
     }
 
     #[test]

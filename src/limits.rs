@@ -79,7 +79,17 @@ pub const RETIRED_BYTES_MAX: usize = 32 << 10;
 pub const REST_AFTER: Duration = Duration::from_millis(100);
 
 /// How long a thread with nothing to do sleeps before it looks whether memory is to be given back.
-pub const REST_MAX: Duration = Duration::from_millis(250);
+pub const REST_MAX: Duration = Duration::from_millis(120);
+
+/// How often the compactor compares what the process has with the account of the tables. At a GiB a second, 50 MB come in between.
+pub const COMPACTOR_LOOK: Duration = Duration::from_millis(50);
+
+/// The same while writes wait for memory.
+pub const COMPACTOR_HURRY: Duration = Duration::from_millis(10);
+
+/// What the process may have beyond the account of the tables before it counts against `--max-memory`: buffers of connections, and
+/// what allocators keep. Less if the host, or the control group, has less than four times that to spare.
+pub const MEMORY_SLACK_BYTES: u64 = 64 << 20;
 
 /// Requests that a worker handles under one guard and one reading of the clock.
 pub const BATCH_MAX: usize = 64;

@@ -91,7 +91,7 @@ impl Drop for Field {
 }
 
 fn behind(backstage: Backstage, clock: Clock) -> Vec<JoinHandle<()>> {
-    let Backstage { mut changes, expiry, reaper } = backstage;
+    let Backstage { mut changes, expiry, reaper, compactor } = backstage;
     vec![
         std::thread::spawn(move || {
             loop {
@@ -106,6 +106,7 @@ fn behind(backstage: Backstage, clock: Clock) -> Vec<JoinHandle<()>> {
         }),
         std::thread::spawn(move || expiry.run(|| clock.now())),
         std::thread::spawn(move || reaper.run(|| clock.now())),
+        std::thread::spawn(move || compactor.run(64 << 20, || clock.now(), || u64::try_from(resident_bytes()).ok())),
     ]
 }
 
@@ -129,7 +130,12 @@ pub(crate) fn random(state: &mut u64) -> u64 {
 
 /// Memory of this process that is in use, in bytes.
 pub(crate) fn resident_bytes() -> i64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    resident_bytes_of("self")
+}
+
+/// Memory of a process that is in use, in bytes.
+pub(crate) fn resident_bytes_of(process: &str) -> i64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<i64>().unwrap() * 1024
 }

@@ -7,6 +7,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::limits::MEMORY_SLACK_BYTES;
+
+/// Part of what the tables leave that the rest of the process may grow by before it counts against their limit.
+const SLACK_SHARE: u64 = 4;
+
 /// Has the system give memory in small pages only. A huge page is cleared when it is first touched, and in a virtual machine its
 /// memory may first have to be found on the host: 5 ms in which a commit, and all who wait for it, stands still. Small ones spread
 /// that out. Tables are better off with huge pages; so this is for servers with tasks.
@@ -14,6 +19,22 @@ pub(super) fn avoid_huge_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::warn!("huge pages stay in use ({error}): now and then an answer about tasks may take some ms longer");
     }
+}
+
+/// What the process may have beyond the account of the tables, if these may take so much: part of what is left to it then.
+pub(super) fn slack(max_memory: u64) -> u64 {
+    (available_bytes().saturating_sub(max_memory) / SLACK_SHARE).min(MEMORY_SLACK_BYTES)
+}
+
+/// What this process has in memory for itself alone, not from files: the line `RssAnon` of `/proc/self/status` (proc(5)).
+pub(super) fn own_resident_bytes() -> Option<u64> {
+    own_bytes(&fs::read_to_string("/proc/self/status").ok()?)
+}
+
+fn own_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes << 10)
 }
 
 /// Bytes that this process may take.
@@ -73,6 +94,14 @@ mod tests {
     fn a_limit_is_a_number_or_there_is_none() {
         assert_eq!(limit("1048576\n"), Some(1 << 20));
         assert_eq!(limit("max\n"), None);
+    }
+
+    #[test]
+    fn what_the_process_has_is_read_and_there_is_some() {
+        assert_eq!(own_bytes("VmRSS:\t 9 kB\nRssAnon:\t   2048 kB\nRssFile:\t 1 kB\n"), Some(2 << 20));
+        assert_eq!(own_bytes("RssAnon: many\n"), None);
+        assert!(own_resident_bytes().is_some_and(|bytes| bytes > 0));
+        assert!(slack(available_bytes()) == 0 && slack(0) <= MEMORY_SLACK_BYTES);
     }
 
     #[test]

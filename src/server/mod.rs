@@ -3,13 +3,14 @@
 //! ```text
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, kv::serve::bind                                  │
-//!                              │ threads: expiry, reaper, publisher, kv-report, kv-worker-i, and │
-//!                              │ kv-queue, or, where workers have the connections, kv-accept     │
+//!                              │ threads: expiry, reaper, compactor, publisher, kv-report,       │
+//!                              │ kv-worker-i, and kv-queue, or, where workers have the           │
+//!                              │ connections, kv-accept                                          │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
 //!                              └ spiderq, jobs-io, events-io and events-queue                    │
 //!     these four answer what was taken, then the committer has all on disk ◄─────────────────────┤
 //!     kv-queue answers what was taken and ends the workers, or these do and end ◄────────────────┤
-//!     tables close: expiry and reaper end, the publisher when all is announced ◄─────────────────┤
+//!     tables close: expiry, reaper, compactor end, the publisher when all is announced ◄─────────┤
 //!     sockets send what they still hold, up to 5 s ◄─────────────────────────────────────────────┘
 //! ```
 //! A second signal ends the process at once.
@@ -190,7 +191,7 @@ pub struct Running {
     tables: Tables,
     /// `kv-queue` and the workers, which end when the queue is told to stop; or `kv-accept` and the workers.
     frontend: Vec<JoinHandle<()>>,
-    /// `publisher`, `expiry` and `reaper`: they end when the tables are closed.
+    /// `publisher`, `expiry`, `reaper` and `compactor`: they end when the tables are closed.
     backstage: Vec<JoinHandle<()>>,
     /// The last to go: that waits until the sockets have sent what they hold, or lingered long enough.
     context: Option<Context>,
@@ -227,7 +228,8 @@ fn start_with(config: Config, serving: impl FnOnce(), terminated: Box<dyn Fn() +
         held_bytes_max: HELD_BYTES_MAX.max(config.client_bytes_max.saturating_mul(2)),
         worker_cores,
     };
-    let Backstage { changes, expiry, reaper } = backstage;
+    let Backstage { changes, expiry, reaper, compactor } = backstage;
+    let slack = memory::slack(config.max_memory);
     let mut tasks = config.tasks.map(|config| tasks::open(&config, terminated)).transpose()?;
     let events = config.events.map(|config| bind_events(&config, tasks.as_mut())).transpose()?.flatten();
     let figures = tasks.as_ref().map(|tasks| Arc::clone(&tasks.figures));
@@ -250,6 +252,8 @@ fn start_with(config: Config, serving: impl FnOnce(), terminated: Box<dyn Fn() +
     serving();
     running.start_backstage("expiry", move || expiry.run(|| clock.now()))?;
     running.start_backstage("reaper", move || reaper.run(|| clock.now()))?;
+    let compact = move || compactor.run(slack, || clock.now(), memory::own_resident_bytes);
+    running.start_backstage("compactor", compact)?;
     running.start_frontend(kv, &settings.worker_cores)?;
     // Events come first: they hold a handle to the tasks, and the committer ends when nobody has one, also if something cannot start.
     if let Some(events) = events {

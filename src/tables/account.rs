@@ -1,7 +1,8 @@
 //! What the elements cost, and whether there is room for more.
 //!
 //! Costs are what an allocator really takes: sizes are rounded up to its classes, and the index and the wheel count.
-//! Memory that has been replaced but not given back yet (one batch per thread) is not in the account.
+//! What the process has beyond that, as the `compactor` finds it, counts against the limit as well: memory that was replaced
+//! and is not given back yet, and holes between elements.
 //!
 //! ```text
 //! element = slot (header 32 + key) + entry (header 16 + value) + a wheel record if it has a TTL
@@ -44,6 +45,8 @@ pub(super) struct Account {
     used: CachePadded<AtomicI64>,
     /// Records of the wheel. Written by the expiry thread when it has changed; read with `used`.
     timers: CachePadded<AtomicU64>,
+    /// What the process has beyond that. Written by the compactor when it has changed; read with `used`.
+    excess: CachePadded<AtomicI64>,
     limit: i64,
     slack: i64,
 }
@@ -54,6 +57,7 @@ impl Account {
         Self {
             used: CachePadded::new(AtomicI64::new(0)),
             timers: CachePadded::new(AtomicU64::new(0)),
+            excess: CachePadded::new(AtomicI64::new(0)),
             limit,
             slack: (limit / SLACK_SHARE).min(SLACK_BYTES_MAX),
         }
@@ -63,6 +67,23 @@ impl Account {
     pub(super) fn used(&self) -> i64 {
         let timers = i64::try_from(self.timers.load(Ordering::Relaxed)).unwrap_or(0);
         self.used.load(Ordering::Relaxed) + timers * TIMER_BYTES
+    }
+
+    /// Bytes that the process has beyond those in use.
+    pub(super) fn excess(&self) -> i64 {
+        self.excess.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_excess(&self, bytes: i64) {
+        // Relaxed: as in `set_timers`.
+        if self.excess() != bytes {
+            self.excess.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// All that counts against the limit.
+    pub(super) fn taken(&self) -> i64 {
+        self.used() + self.excess()
     }
 
     /// The wheel holds `timers` records.
@@ -82,6 +103,17 @@ impl Account {
     }
 }
 
+/// Whether something fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It does.
+    Enough,
+    /// It would, if the process had no more than the account says.
+    Blocked,
+    /// It does not.
+    None,
+}
+
 /// One thread's part of the account: changes are gathered here and written to the shared one now and then.
 #[derive(Default)]
 pub(super) struct Tab {
@@ -90,8 +122,15 @@ pub(super) struct Tab {
 
 impl Tab {
     /// Whether `bytes` more fit.
-    pub(super) fn admits(&self, account: &Account, bytes: i64) -> bool {
-        bytes <= 0 || account.used() + self.kept + bytes <= account.limit
+    #[inline]
+    pub(super) fn room(&self, account: &Account, bytes: i64) -> Room {
+        if bytes <= 0 || account.taken() + self.kept + bytes <= account.limit {
+            Room::Enough
+        } else if account.used() + self.kept + bytes <= account.limit {
+            Room::Blocked
+        } else {
+            Room::None
+        }
     }
 
     /// `bytes` more are in use.
@@ -121,9 +160,12 @@ mod tests {
         let account = Account::new(1000);
         let mut tab = Tab::default();
         tab.add(&account, 900);
-        assert!(tab.admits(&account, 100));
-        assert!(!tab.admits(&account, 101));
-        assert!(tab.admits(&account, -1), "what shrinks always fits");
+        assert_eq!(tab.room(&account, 100), Room::Enough);
+        assert_eq!(tab.room(&account, 101), Room::None);
+        account.set_excess(50);
+        assert_eq!((tab.room(&account, 50), tab.room(&account, 51)), (Room::Enough, Room::Blocked));
+        account.set_excess(5_000);
+        assert_eq!(tab.room(&account, -1), Room::Enough, "what shrinks always fits");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::catalog::{Known, table_bytes};
 use super::change::{WAIT_RECHECK, Writer};
 use super::errands::Errands;
 use super::garbage::Garbage;
-use super::hand::{CREDITS_PER_WRITE, Hand, find_live};
+use super::hand::{CREDITS_PER_WRITE, Hand, MEMORY, find_live};
 use super::slot::NEVER;
 use super::table::Table;
 use super::{EntryView, Refusal, Shared, TableSummary};
@@ -25,7 +25,9 @@ pub struct Session {
     writer: Writer,
     tab: Tab,
     garbage: Garbage,
-    /// What the last `Busy` was about: so many credits, or 0 for a table that has to be taken down first.
+    /// The last call of the compactor that was heard.
+    heard: u64,
+    /// What the last `Busy` was about: so many credits, [`MEMORY`], or 0 for a table that has to be taken down first.
     wanted: usize,
     /// How many credits the last `Busy` before that was about.
     wanted_before: usize,
@@ -42,11 +44,14 @@ pub struct Session {
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let writer = shared.hub.writer();
+        shared.compactor.enter();
+        let heard = shared.compactor.calls();
         Self {
             shared,
             writer,
             tab: Tab::default(),
             garbage: Garbage::default(),
+            heard,
             wanted: 0,
             wanted_before: 0,
             errands: Errands::default(),
@@ -77,11 +82,22 @@ impl Session {
     /// thread that has waited for work.
     pub fn rest(&mut self, now: Now) {
         self.garbage.rest(now);
+        self.hear();
+    }
+
+    /// Has the allocator give back what it keeps for this thread, if the compactor has called for it.
+    #[inline]
+    fn hear(&mut self) {
+        let call = self.shared.compactor.calls();
+        if self.heard != call {
+            self.heard = call;
+            self.shared.compactor.collect();
+        }
     }
 
     /// Waits until a request that was refused as `Busy` is worth another try. Holds no guard.
     pub fn wait(&mut self) {
-        if self.wanted == 0 {
+        if matches!(self.wanted, 0 | MEMORY) {
             let sleeper = Arc::clone(self.writer.sleeper());
             sleeper.park(WAIT_RECHECK, || self.watch());
         } else {
@@ -95,8 +111,8 @@ impl Session {
     }
 
     /// Whether the request that was last refused as `Busy` is worth another try now. If not, the waker is called once
-    /// when it is: when the credits have come back that it lacked, and a good portion with them, or when a table has
-    /// been taken down. Called at other times, or more often, the waker finds nothing new.
+    /// when it is: when the credits have come back that it lacked, and a good portion with them, when a table has been
+    /// taken down, or memory was given back. Called at other times, or more often, the waker finds nothing new.
     ///
     /// Until it is woken, the session refuses as `Busy` all that needs credits: nothing overtakes what was refused before.
     /// Reading goes on. To be called after each `Busy`, without a batch; calling it again while the waker is awaited
@@ -105,8 +121,17 @@ impl Session {
     pub fn watch(&mut self) -> bool {
         match self.wanted {
             0 => self.shared.reaper.watch(self.taken_down, self.writer.sleeper()),
-            wanted => self.writer.watch(wanted),
+            wanted => self.watch_for(wanted),
         }
+    }
+
+    fn watch_for(&mut self, wanted: usize) -> bool {
+        if wanted != MEMORY {
+            return self.writer.watch(wanted);
+        }
+        self.garbage.sweep();
+        self.hear();
+        self.shared.compactor.watch(self.writer.sleeper())
     }
 
     /// As [`Session::watch`], of the change that was last refused as `Busy`, whatever was refused after it. For an owner with
@@ -114,13 +139,14 @@ impl Session {
     #[must_use]
     pub fn watch_changes(&mut self) -> bool {
         let wanted = if self.wanted == 0 { self.wanted_before } else { self.wanted };
-        self.writer.watch(wanted)
+        self.watch_for(wanted)
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         self.tab.settle(&self.shared.account);
+        self.shared.compactor.leave();
     }
 }
 
@@ -144,6 +170,9 @@ impl Drop for Batch<'_> {
             let Session { shared, errands, .. } = &mut *self.session;
             self.guard.repin_after(|| errands.run(shared));
         }
+        if self.session.garbage.take_touched() {
+            self.session.hear();
+        }
     }
 }
 
@@ -155,7 +184,7 @@ impl Batch<'_> {
     pub fn create_table(&mut self, name: &[u8], announced_name: &[u8]) -> Result<(), Refusal> {
         let shared = &self.session.shared;
         let bytes = table_bytes(announced_name);
-        let room = self.session.tab.admits(&shared.account, bytes);
+        let room = shared.admit(&self.session.tab, bytes) != Err(Refusal::OutOfMemory);
         let refused = std::mem::take(&mut self.session.wanted);
         if refused > 0 {
             self.session.wanted_before = refused;
@@ -322,9 +351,7 @@ impl Batch<'_> {
     ) -> Result<(), Refusal> {
         let table = self.share(table)?;
         let (needed, count) = self.hand().cost_of_pairs(&table, pairs.clone());
-        if !self.session.tab.admits(&self.session.shared.account, needed) {
-            return Err(Refusal::OutOfMemory);
-        }
+        self.hand().admit(needed)?;
         let capacity = self.session.writer.capacity();
         self.hand().credits((CREDITS_PER_WRITE * count).min(capacity))?;
         let mut ahead = Ahead::of(pairs.clone().map(|(key, _)| key));

@@ -116,9 +116,14 @@ impl Catalog {
         table
     }
 
+    /// The numbers of all tables that have a name, in no order.
+    pub(super) fn numbers(&self) -> Vec<u32> {
+        self.names.numbers()
+    }
+
     /// All tables that have a name, in no order.
     pub(super) fn tables<'g>(&self, guard: &'g Guard) -> impl Iterator<Item = &'g Table> {
-        self.names.numbers().into_iter().filter_map(|number| self.registry.get(number, guard))
+        self.numbers().into_iter().filter_map(|number| self.registry.get(number, guard))
     }
 
     // ------------------------------------------------------------------------------------------------------- changing

@@ -33,6 +33,9 @@ use crate::clock::Now;
 /// Credits that one write may use: for an expiry that it meets, and for itself.
 pub(super) const CREDITS_PER_WRITE: usize = 2;
 
+/// What is wanted instead of credits by a write that waits for memory to be given back.
+pub(super) const MEMORY: usize = usize::MAX;
+
 /// Whether a deadline has passed.
 fn passed(deadline: u64, now: Now) -> bool {
     deadline <= now.millis()
@@ -322,6 +325,7 @@ impl<'h> Hand<'h> {
 
     fn charge(&mut self, table: &Table, bytes: i64) {
         if bytes != 0 {
+            self.garbage.touch();
             table.count_bytes(bytes);
             self.tab.add(&self.shared.account, bytes);
         }
@@ -349,8 +353,16 @@ impl<'h> Hand<'h> {
         Err(Refusal::Busy)
     }
 
-    fn admit(&mut self, bytes: i64) -> Result<(), Refusal> {
-        if self.admitted || self.tab.admits(&self.shared.account, bytes) { Ok(()) } else { Err(Refusal::OutOfMemory) }
+    /// Refuses what does not fit into memory.
+    pub(super) fn admit(&mut self, bytes: i64) -> Result<(), Refusal> {
+        if self.admitted {
+            return Ok(());
+        }
+        let refusal = self.shared.admit(self.tab, bytes);
+        if refusal == Err(Refusal::Busy) {
+            *self.wanted = MEMORY;
+        }
+        refusal
     }
 
     /// An absence has just been seen: is the table open, and is an absence what was expected?

@@ -36,6 +36,7 @@ mod announce;
 mod batch;
 mod catalog;
 mod change;
+mod compactor;
 mod doze;
 mod errands;
 mod expiry;
@@ -58,12 +59,13 @@ use std::sync::Arc;
 
 pub use announce::Changes;
 pub use batch::{Batch, Session};
+pub use compactor::Compactor;
 pub use expiry::Expiry;
 pub use reaper::Reaper;
 
 use crossbeam::epoch::{self, Guard};
 
-use account::Account;
+use account::{Account, Room, Tab};
 use catalog::Catalog;
 use change::Hub;
 use table::Table;
@@ -111,7 +113,7 @@ pub enum Refusal {
     OutOfMemory,
     /// The limit of `tables_max` is reached.
     TooManyTables,
-    /// Nothing was done: drop the batch, call [`Session::wait`], read the clock, try again.
+    /// Nothing was done, for want of credits or of memory that may be given back: drop the batch, call [`Session::wait`], read the clock, try again.
     Busy,
 }
 
@@ -164,6 +166,10 @@ pub struct Census {
     pub bytes: u64,
     /// The limit of that account.
     pub memory_max: u64,
+    /// What counts against the limit besides the account: memory that the process has for other reasons.
+    pub excess_bytes: u64,
+    /// Elements that were moved in memory to make room.
+    pub moved: u64,
     /// Records of the wheel: elements with a deadline, some of them gone already.
     pub timers: u64,
     /// Expiries committed.
@@ -180,7 +186,7 @@ pub struct Census {
     pub expiry_lag: Percentiles,
 }
 
-/// What the three threads behind the tables are made of.
+/// What the four threads behind the tables are made of.
 pub struct Backstage {
     /// For the publisher.
     pub changes: Changes,
@@ -188,6 +194,8 @@ pub struct Backstage {
     pub expiry: Expiry,
     /// For the reaper.
     pub reaper: Reaper,
+    /// For the compactor. Without it the limit is that of the account alone.
+    pub compactor: Compactor,
 }
 
 /// What all parts of the tables share.
@@ -197,10 +205,20 @@ struct Shared {
     account: Account,
     expiry: expiry::Link,
     reaper: reaper::Link,
+    compactor: compactor::Link,
     version_base: u64,
 }
 
 impl Shared {
+    /// Whether `bytes` more fit, besides what the session has in its `tab`.
+    fn admit(&self, tab: &Tab, bytes: i64) -> Result<(), Refusal> {
+        match tab.room(&self.account, bytes) {
+            Room::Enough => Ok(()),
+            Room::Blocked if self.compactor.may_give_back() => Err(Refusal::Busy),
+            Room::Blocked | Room::None => Err(Refusal::OutOfMemory),
+        }
+    }
+
     fn outer_version(&self, version: u64) -> u64 {
         self.version_base + version
     }
@@ -234,7 +252,7 @@ impl Shared {
 pub struct Tables(Arc<Shared>);
 
 impl Tables {
-    /// Makes empty tables, and the work of the three threads without which they do not get on.
+    /// Makes empty tables, and the work of the four threads without which they do not get on.
     ///
     /// # Panics
     /// If `changes_per_writer` is below 15.
@@ -248,6 +266,7 @@ impl Tables {
             account: Account::new(settings.memory_max),
             expiry: expiry_link,
             reaper: reaper_link,
+            compactor: compactor::Link::default(),
             version_base: settings.version_base,
         });
         let registry = Arc::clone(shared.catalog.registry());
@@ -255,6 +274,7 @@ impl Tables {
             changes: Changes::new(Arc::clone(&shared.hub), registry, Box::new(reaper::Hearse(Arc::clone(&shared)))),
             expiry: Expiry::new(&shared, dues),
             reaper: Reaper::new(&shared, inbox),
+            compactor: Compactor::new(&shared),
         };
         (Self(shared), backstage)
     }
@@ -273,6 +293,8 @@ impl Tables {
             tables: shared.summaries(&epoch::pin()),
             bytes: u64::try_from(shared.account.used()).unwrap_or(0),
             memory_max: u64::try_from(shared.account.limit()).unwrap_or(0),
+            excess_bytes: u64::try_from(shared.account.excess()).unwrap_or(0),
+            moved: shared.compactor.moved(),
             timers: shared.account.timers(),
             expired: shared.expiry.expired(),
             changes_waiting: shared.hub.waiting(),
@@ -283,10 +305,11 @@ impl Tables {
         }
     }
 
-    /// Lets the three threads end: expiry at once, the reaper when deleted tables are sealed, the publisher when all
+    /// Lets the four threads end: expiry and the compactor at once, the reaper when deleted tables are sealed, the publisher when all
     /// sessions are gone and all is announced. To be called when the workers' sessions have been dropped.
     pub fn close(&self) {
         self.0.expiry.close();
+        self.0.compactor.close();
         self.0.reaper.close();
         self.0.hub.close();
     }

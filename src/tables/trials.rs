@@ -5,10 +5,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{ChangeKind, Changes, Expiry, Reaper, Refusal, Session, Settings, Tables};
+use super::{ChangeKind, Changes, Compactor, Expiry, Reaper, Refusal, Session, Settings, Tables};
 use crate::clock::Now;
 
 pub(crate) mod alone;
+mod compaction;
 mod limits;
 mod many;
 mod orders;
@@ -29,6 +30,7 @@ struct Cast {
     changes: RefCell<Changes>,
     expiry: RefCell<Expiry>,
     reaper: RefCell<Reaper>,
+    compactor: RefCell<Compactor>,
     session: RefCell<Session>,
     heard: RefCell<Vec<Heard>>,
     now: RefCell<u64>,
@@ -51,6 +53,7 @@ impl Stage {
             changes: RefCell::new(backstage.changes),
             expiry: RefCell::new(backstage.expiry),
             reaper: RefCell::new(backstage.reaper),
+            compactor: RefCell::new(backstage.compactor),
             session: RefCell::new(session),
             heard: RefCell::default(),
             now: RefCell::new(1),
@@ -120,6 +123,15 @@ impl Stage {
     fn reap(&self) {
         let now = self.now();
         self.0.reaper.borrow_mut().step(now);
+    }
+
+    /// The process has so many bytes beyond the account. What the compactor does is repeated as often as it may take.
+    fn look(&self, beyond: i64) {
+        for _ in 0..1_000 {
+            let used = i64::try_from(self.census().bytes).unwrap();
+            self.0.compactor.borrow_mut().look(used + beyond, self.now());
+            self.0.session.borrow_mut().rest(self.now());
+        }
     }
 
     /// Everybody does what there is to do, until there is nothing.

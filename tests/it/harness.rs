@@ -59,6 +59,13 @@ impl Server {
         Self::start_as(&[&["--kv", "off", "--publish", "off"][..], &events].concat(), flags)
     }
 
+    /// Starts a server with these further flags in the control group with this folder, and waits until it is ready.
+    pub(crate) fn start_in_group(group: &str, flags: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", group, SPINDLE]);
+        Self::run(&mut shell, &["--kv", ANY_PORT, "--publish", ANY_PORT], flags)
+    }
+
     /// Starts a server with exactly these flags, and waits until it is ready.
     pub(crate) fn start_exactly(flags: &[&str]) -> Self {
         Self::start_as(&[], flags)

@@ -208,7 +208,7 @@ fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tabl
         version_base: 1_000_000,
     };
     let (tables, backstage) = Tables::new(settings);
-    let Backstage { mut changes, expiry, reaper } = backstage;
+    let Backstage { mut changes, expiry, reaper, .. } = backstage;
     std::thread::scope(|scope| {
         let expiry = scope.spawn(|| expiry.run(|| world.now()));
         scope.spawn(|| reaper.run(|| world.now()));

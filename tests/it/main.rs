@@ -54,6 +54,8 @@ mod load;
 mod manners;
 /// A MariaDB of a test's own.
 mod mariadb;
+/// A limit of memory holds for what the process has, with every allocator and frontend.
+mod memory;
 /// A subscriber that only listens knows what is in the tables.
 mod mirror;
 /// Workers that speak ZMTP themselves are to a client what the queue is.

@@ -35,7 +35,7 @@ pub(crate) fn serve_parts(
     test: impl FnOnce(Held<'_>),
 ) {
     let clock = Clock::start();
-    let (tables, Backstage { changes, expiry, reaper }) = Tables::new(Settings {
+    let (tables, Backstage { changes, expiry, reaper, .. }) = Tables::new(Settings {
         expected_keys: 0,
         memory_max: 1 << 30,
         tables_max: 100,

@@ -20,7 +20,7 @@ pub struct Context<'c> {
     pub now: &'c dyn Fn() -> Now,
 }
 
-/// Nothing of the request was done: the changes that this thread may have on the way are used up. An element whose deadline
+/// Nothing of the request was done: the changes that this thread may have on the way are used up, or memory is being given back. An element whose deadline
 /// has passed may have been taken away on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;

@@ -14,7 +14,7 @@
 //!              "lost_notifications",                                    of subscribers that read too slowly
 //!              "closed_subscribers"},                                   that exceeded a bound or broke the protocol
 //!  "clients": {"known", "outstanding_bytes", "cut_off", "requests", "dropped_requests", "undeliverable_replies", …},
-//!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "resident_bytes"},
+//!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes", "moved_elements", "resident_bytes"},
 //!  "descriptors": {"limit", "reserve", "accept_pauses"},                    how often there was none for a connection
 //!  "log": {"dropped_lines"},                                              lines that standard error has not taken
 //!  "tasks": {"commits", "syncs",                                                null if there are none
@@ -429,6 +429,9 @@ struct MemoryLine {
     allocator: &'static str,
     tables_bytes: u64,
     tables_bytes_max: u64,
+    /// What the process has besides, and what counts against the limit like elements.
+    excess_bytes: u64,
+    moved_elements: u64,
     /// `None` where the system does not say.
     resident_bytes: Option<u64>,
 }
@@ -439,6 +442,8 @@ impl MemoryLine {
             allocator: allocator::in_use().name(),
             tables_bytes: census.bytes,
             tables_bytes_max: census.memory_max,
+            excess_bytes: census.excess_bytes,
+            moved_elements: census.moved,
             resident_bytes: resident_bytes(),
         }
     }

@@ -136,6 +136,11 @@ impl<'g> EntryRef<'g> {
         unsafe { self.entry.as_ref() }
     }
 
+    /// Where it is.
+    pub(in crate::tables) fn address(&self) -> usize {
+        self.entry.as_ptr().addr()
+    }
+
     pub(in crate::tables) fn version(&self) -> u64 {
         self.header().version()
     }

@@ -28,7 +28,7 @@ fn many_are_read_by_the_clock_of_their_batch() {
 
 #[test]
 fn many_that_had_to_wait_are_written_by_the_clock_that_was_read_after_it() {
-    let (tables, Backstage { mut changes, expiry: _expiry, reaper: _reaper }) =
+    let (tables, Backstage { mut changes, expiry: _expiry, reaper: _reaper, .. }) =
         Tables::new(Settings { changes_per_writer: CREDITS, ..settings() });
     let mut session = tables.session();
     let keys: Vec<[u8; 8]> = (0..PAIRS).map(u64::to_be_bytes).collect();

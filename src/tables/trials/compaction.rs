@@ -1,0 +1,150 @@
+//! What the process has beyond the account: it counts, it is given back, and moving entries changes nothing.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use super::super::pause::{Point, hooks};
+use super::super::{Refusal, Settings};
+use super::{Stage, settings};
+
+const LIMIT: i64 = 16 << 20;
+
+fn small() -> Stage {
+    Stage::with(Settings { memory_max: LIMIT.cast_unsigned(), changes_per_writer: 1 << 14, ..settings() })
+}
+
+#[test]
+fn memory_that_the_account_does_not_know_counts_too() {
+    let stage = small();
+    stage.set("k", "value", None).unwrap();
+    stage.look(LIMIT);
+    assert_eq!(stage.census().excess_bytes, LIMIT.cast_unsigned());
+    assert_eq!(stage.set("more", "value", None), Err(Refusal::Busy), "it may be given back");
+    assert_eq!(stage.set("k", "other", None), Ok(()), "what takes no more needs no room");
+    stage.look(LIMIT);
+    assert_eq!(stage.set("more", "value", None), Err(Refusal::OutOfMemory), "it was not");
+    assert_eq!(stage.delete("k").unwrap(), "other");
+    stage.look(0);
+    stage.set("more", "value", None).unwrap();
+}
+
+#[test]
+fn many_pairs_wait_for_memory_as_one_does_and_store_nothing_meanwhile() {
+    let stage = small();
+    stage.look(LIMIT);
+    let pairs = || [(&b"a"[..], &b"1"[..]), (b"b", b"2")].into_iter();
+    let mut session = stage.another();
+    let mut many = || session.batch(stage.now()).update_many(b"t", None, pairs(), || stage.now());
+    assert_eq!(many(), Err(Refusal::Busy));
+    assert_eq!(stage.census().tables[0].elements, 0);
+    stage.look(0);
+    assert_eq!(many(), Ok(()));
+}
+
+#[test]
+fn a_write_that_lacks_more_than_was_given_back_is_refused_and_smaller_ones_go_on() {
+    let stage = small();
+    let large = "x".repeat(4 << 20);
+    stage.look(LIMIT - (1 << 20));
+    assert_eq!(stage.set("large", &large, None), Err(Refusal::Busy));
+    stage.look(LIMIT - (1 << 20));
+    assert_eq!(stage.set("large", &large, None), Err(Refusal::OutOfMemory));
+    assert_eq!(stage.set("small", "value", None), Ok(()));
+    stage.look(LIMIT / 2);
+    assert_eq!(stage.set("large", &large, None), Ok(()));
+}
+
+#[test]
+fn a_write_that_waits_for_memory_is_let_in_when_it_was_given_back() {
+    let stage = small();
+    stage.look(LIMIT);
+    assert_eq!(stage.set("k", "value", None), Err(Refusal::Busy));
+    stage.look(0);
+    assert_eq!(stage.set("k", "value", None), Ok(()));
+    assert_eq!(stage.census().moved, 0, "there are no holes between elements");
+}
+
+#[test]
+fn after_a_refusal_the_next_is_only_tried_when_something_was_deleted() {
+    let stage = small();
+    let value = "x".repeat(1_000);
+    for key in 0..1_000 {
+        stage.set(&key.to_string(), &value, None).unwrap();
+    }
+    stage.publish();
+    let moved = move_all(&stage);
+    // Some come to lie in a region whose turn is later.
+    assert!((1_000..2_000).contains(&moved), "the most that can be done was done, once: {moved}");
+    for _ in 0..3 {
+        assert_eq!(stage.set("more", &value, None), Err(Refusal::OutOfMemory));
+        stage.look(LIMIT);
+    }
+    assert_eq!(stage.census().moved, moved);
+    for key in 0..500 {
+        stage.delete(&key.to_string()).unwrap();
+    }
+    stage.settle();
+    stage.look(LIMIT);
+    assert_eq!(stage.set("more", &value, None), Err(Refusal::Busy), "there may be more to have again");
+}
+
+/// Has the entries of all tables moved.
+fn move_all(stage: &Stage) -> u64 {
+    let before = stage.census().moved;
+    stage.look(LIMIT);
+    assert_eq!(stage.set("no room", "", None), Err(Refusal::Busy));
+    stage.look(LIMIT);
+    stage.census().moved - before
+}
+
+#[test]
+fn an_entry_that_moves_keeps_value_version_and_deadline_and_nobody_hears_of_it() {
+    let stage = small();
+    for key in 0..2_000 {
+        stage.set(&key.to_string(), &format!("value {key}"), (key % 2 == 1).then_some(10)).unwrap();
+    }
+    stage.settle();
+    stage.heard();
+    let versions: Vec<_> = (0..2_000).map(|key| stage.version(&key.to_string())).collect();
+    let before = stage.census();
+    assert_eq!(move_all(&stage), 2_000);
+    stage.settle();
+    assert!(stage.heard().is_empty(), "a move is no change");
+    for (key, version) in versions.iter().enumerate() {
+        assert_eq!(stage.get(&key.to_string()), Some(format!("value {key}")));
+        assert_eq!(stage.version(&key.to_string()), *version);
+    }
+    let after = stage.census();
+    assert_eq!((before.bytes, before.timers), (after.bytes, after.timers));
+    stage.at(20_000).settle();
+    assert_eq!((stage.census().expired, stage.get("0").is_some(), stage.get("1")), (1_000, true, None));
+    stage.look(0);
+    assert_eq!(stage.swap("0", versions[0], "next"), Ok(versions[0] + 1));
+}
+
+#[test]
+fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
+    let stage = small();
+    stage.set("k", "first", None).unwrap();
+    let version = stage.version("k");
+    let moving = stage.clone();
+    let mut session = stage.another();
+    move_all(&stage);
+    hooks::at(Point::BeforeCas, move || {
+        moving.look(0);
+        moving.look(LIMIT);
+        // Of another session: this thread's is at work.
+        assert_eq!(moving.census().excess_bytes, LIMIT.cast_unsigned());
+        assert_eq!(moving.set("no room", "", None), Err(Refusal::Busy));
+        let before = moving.census().moved;
+        moving.look(LIMIT);
+        assert_eq!(moving.census().moved, before + 1);
+    });
+    let swapped = session
+        .batch(stage.now())
+        .compare_and_swap(b"t", b"k", version, b"later", None)
+        .expect("the version is the same");
+    assert!(!hooks::is_waiting());
+    assert_eq!((swapped, stage.get("k")), (version + 1, Some("later".to_owned())));
+    stage.publish();
+    assert_eq!(stage.heard(), ["k+", "k+"]);
+}

@@ -1,0 +1,154 @@
+//! A limit of memory is one: what the process has stays below it, whatever comes, goes and comes in other sizes.
+//!
+//! By itself this tries 128 MiB. `SPINDLE_MEMORY_ROUNDS`, as `perf/memory` sets it, takes 80 % of 512 MiB and so many further
+//! rounds of other sizes, with every allocator and both frontends; with `SPINDLE_MEMORY_GROUP` as well, a folder of a control
+//! group that is limited to 512 MiB, servers run in there with the flags that they have by themselves.
+
+use std::time::Duration;
+
+use rustix::process::Pid;
+
+use spindle::protocols::kv::client::{Client, Error};
+use spindle::protocols::kv::wire::{Reason, Reply, Request, TableName};
+
+use crate::chance::Chance;
+use crate::harness::Server;
+
+const TABLE: &[u8] = b"t";
+/// Pairs of a request.
+const PAIRS: usize = 256;
+/// How long an answer may take, on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Requests on the way at once.
+const DEPTH: usize = 64;
+/// One of so many elements stays when the others are deleted, at random.
+const STAYS_ONE_OF: usize = 20;
+/// What the process may have beyond the limit: the slack that the flag grants, what comes between two looks, and what moves.
+const BEYOND_BYTES: u64 = (64 + 24) << 20;
+/// What an element takes beside its value: slot, header and index.
+const ELEMENT_BYTES: u64 = 48 + 16 + 28;
+
+/// What is tried.
+struct Trial {
+    limit: u64,
+    rounds: usize,
+    group: Option<String>,
+}
+
+impl Trial {
+    fn from_environment() -> Self {
+        let group = std::env::var("SPINDLE_MEMORY_GROUP").ok();
+        if let Ok(rounds) = std::env::var("SPINDLE_MEMORY_ROUNDS") {
+            return Self { limit: (512 << 20) / 5 * 4, rounds: rounds.parse().unwrap(), group };
+        }
+        Self { limit: 128 << 20, rounds: 0, group }
+    }
+
+    fn start(&self, frontend: &str, allocator: &str) -> Server {
+        let flags = ["--frontend", frontend, "--allocator", allocator];
+        match &self.group {
+            Some(group) => Server::start_in_group(group, &flags),
+            None => Server::start(&[&flags[..], &["--max-memory", &self.limit.to_string()]].concat()),
+        }
+    }
+}
+
+/// The figure of this name in `/proc/PID/status`, in bytes.
+fn status(process: Pid, name: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_start_matches(':').trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+}
+
+fn key(number: usize) -> [u8; 16] {
+    let mut key = [b'k'; 16];
+    key[..8].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Stores elements from this number on until memory is out; the first number that was not stored.
+fn fill(client: &mut Client, first: usize, bytes: usize) -> usize {
+    let value = vec![b'v'; bytes];
+    let mut next = first;
+    loop {
+        let keys: Vec<_> = (next..next + PAIRS).map(key).collect();
+        let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [&key[..], &value[..]]).collect();
+        match client.update_many(TABLE, None, &pairs) {
+            Ok(()) => next += PAIRS,
+            Err(Error::Refused(Reason::OutOfMemory)) => return next,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Deletes elements, many at a time.
+fn delete(client: &mut Client, numbers: &[usize]) {
+    for numbers in numbers.chunks(DEPTH) {
+        for number in numbers {
+            client.send(&Request::Delete { table: TableName::spelt(TABLE), key: &key(*number) }).unwrap();
+        }
+        for _ in numbers {
+            assert!(matches!(client.receive().unwrap(), Reply::Value(_)), "it was there");
+        }
+    }
+}
+
+/// Deletes all but one of twenty of these, and what stayed before; what stays.
+fn thin_out(client: &mut Client, chance: &mut Chance, stayed: Vec<usize>, range: std::ops::Range<usize>) -> Vec<usize> {
+    let (stay, go): (Vec<_>, Vec<_>) = range.partition(|_| chance.below(STAYS_ONE_OF) == 0);
+    delete(client, &go);
+    delete(client, &stayed);
+    stay
+}
+
+/// Fills with long values, leaves one of twenty, fills with short ones; then with others, again and again.
+fn fills_and_thins(trial: &Trial, frontend: &str, allocator: &str) {
+    let server = trial.start(frontend, allocator);
+    let before = status(server.pid(), "VmRSS");
+    let mut client = Client::connect_in(&zmq::Context::new(), server.kv(), PATIENCE).unwrap();
+    client.create_table(TABLE).unwrap();
+    let mut chance = Chance::new(7);
+    let sizes = [1024, 64, 500, 16, 200, 1000, 8, 100, 700, 40, 300, 1024];
+    let (mut stayed, mut first) = (Vec::new(), 0);
+    for (round, bytes) in sizes.into_iter().take(trial.rounds + 2).enumerate() {
+        let end = fill(&mut client, first, bytes);
+        let stored = (end - first) as u64 * (ELEMENT_BYTES + bytes as u64);
+        let most = status(server.pid(), "VmHWM");
+        println!("{frontend} {allocator}: {} of {bytes} bytes, most {} MiB", end - first, most >> 20);
+        assert!(most < before + trial.limit + BEYOND_BYTES, "{most} bytes at most, {before} at first");
+        assert!(stored > trial.limit / 2, "{stored} bytes of {} were stored, {bytes} at a time", trial.limit);
+        let number = chance.below(end - first) + first;
+        assert_eq!(client.get(TABLE, &key(number)).unwrap(), vec![b'v'; bytes], "reading goes on");
+        for number in &stayed {
+            assert!(client.get(TABLE, &key(*number)).is_ok(), "what was not deleted is there");
+        }
+        if round <= trial.rounds {
+            stayed = thin_out(&mut client, &mut chance, stayed, first..end);
+        }
+        first = end;
+    }
+    drop(client);
+    server.stop();
+}
+
+#[test]
+fn a_limit_of_memory_holds_with_mimalloc_over_the_queue() {
+    fills_and_thins(&Trial::from_environment(), "proxy", "mimalloc");
+}
+
+#[test]
+fn a_limit_of_memory_holds_with_jemalloc_over_native_connections() {
+    fills_and_thins(&Trial::from_environment(), "native", "jemalloc");
+}
+
+#[test]
+fn a_limit_of_memory_holds_with_any_allocator_over_any_frontend() {
+    let trial = Trial::from_environment();
+    if trial.limit > BEYOND_BYTES * 2 {
+        for (frontend, allocator) in
+            [("native", "mimalloc"), ("proxy", "jemalloc"), ("proxy", "system"), ("native", "system")]
+        {
+            fills_and_thins(&trial, frontend, allocator);
+        }
+    }
+}
