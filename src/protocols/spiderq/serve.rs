@@ -30,6 +30,8 @@ use crate::tasks::{Committer, Delivery, Face, QueueId, Tasks};
 use crate::zmtp::Bounds;
 
 /// How often it is looked whether answers were sent while no requests are taken.
+/// This is polled: answers of its own wake the thread, but no other face tells that its requests are stored, and the system would tell
+/// of requests that are not taken without end.
 const RETRY: Duration = Duration::from_millis(5);
 /// How often it is looked whether answers can still come, and whether some wait for too long.
 const SWEEP: Duration = Duration::from_secs(5);
