@@ -88,7 +88,7 @@ pub const COMPACTOR_LOOK: Duration = Duration::from_millis(50);
 pub const COMPACTOR_HURRY: Duration = Duration::from_millis(10);
 
 /// What the process may have beyond the account of the tables before it counts against `--max-memory`: buffers of connections, and
-/// what allocators keep. Less if the host, or the control group, has less than four times that to spare.
+/// what allocators keep. Less if the host, or the control group, has less than eight times that to spare.
 pub const MEMORY_SLACK_BYTES: u64 = 64 << 20;
 
 /// Requests that a worker handles under one guard and one reading of the clock.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::limits::MEMORY_SLACK_BYTES;
 
 /// Part of what the tables leave that the rest of the process may grow by before it counts against their limit.
-const SLACK_SHARE: u64 = 4;
+const SLACK_SHARE: u64 = 8;
 
 /// Has the system give memory in small pages only. A huge page is cleared when it is first touched, and in a virtual machine its
 /// memory may first have to be found on the host: 5 ms in which a commit, and all who wait for it, stands still. Small ones spread

@@ -50,7 +50,7 @@ const CALM_LOOKS: i64 = 20;
 /// What the process may have beyond the account before it is called to collect, besides an eighth.
 const LOOSE_BYTES: i64 = 8 << 20;
 /// A pass moves at most this share of the limit.
-const PASS_SHARE: i64 = 16;
+const PASS_SHARE: i64 = 32;
 /// Room that ends the search for more, as a share of the limit.
 const ROOM_SHARE: i64 = 8;
 /// Room that is not worth another search, as a share of the limit.
