@@ -107,8 +107,8 @@ struct Conversation<'h> {
 pub(super) async fn converse(house: Rc<House>, stream: TcpStream) {
     let end = house.clock.now().after(JOB_TIME);
     let conversation = Conversation { house: &house, stream, end };
-    // Whoever has reset the connection, or has asked nothing when the server ends, hears nothing.
-    let Ok(Some(inbox)) = conversation.hear().await else { return };
+    // Whoever has reset the connection hears nothing.
+    let Ok(inbox) = conversation.hear().await else { return };
     if conversation.answer(inbox).await {
         conversation.close().await;
     }
@@ -117,25 +117,23 @@ pub(super) async fn converse(house: Rc<House>, stream: TcpStream) {
 impl<'h> Conversation<'h> {
     // ------------------------------------------------------------------------------------------------------- requests
 
-    /// Reads until the request is whole, is none, or has taken too long. None: the server ends, and nothing has come.
-    async fn hear(&self) -> io::Result<Option<Inbox<'h>>> {
+    /// Reads until the request is whole, is none, has taken too long, or the server ends.
+    async fn hear(&self) -> io::Result<Inbox<'h>> {
         let mut inbox = Inbox::default();
         loop {
             let (missing, patience) = match decode(&inbox.bytes, false) {
-                Decoded::Whole(_) | Decoded::Wrong(_) => return Ok(Some(inbox)),
+                Decoded::Whole(_) | Decoded::Wrong(_) => return Ok(inbox),
                 Decoded::Pausing => (1, JOB_PAUSE),
                 Decoded::Short { missing } => (missing, JOB_SILENCE),
             };
             if timeout(self.left(), self.make_room(&mut inbox, missing)).await.is_err() {
-                return Ok(Some(inbox));
+                return Ok(inbox);
             }
-            match self.sign(patience.min(self.left())).await {
-                Sign::Readable => {}
-                Sign::Closing if inbox.bytes.is_empty() => return Ok(None),
-                Sign::Closing | Sign::Silent => return Ok(Some(inbox)),
+            if self.sign(patience.min(self.left())).await != Sign::Readable {
+                return Ok(inbox);
             }
             match self.stream.try_read_buf(&mut inbox.bytes) {
-                Ok(0) => return Ok(Some(inbox)),
+                Ok(0) => return Ok(inbox),
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
