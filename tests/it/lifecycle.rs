@@ -73,6 +73,24 @@ fn both_signals_end_the_server_well() {
 }
 
 #[test]
+fn versions_grow_over_a_restart() {
+    let first = |client: &mut Client, changes: usize| {
+        client.create_table(b"t").unwrap();
+        for _ in 0..changes {
+            client.update(b"t", b"k", b"v", None).unwrap();
+        }
+        client.get_entry(b"t", b"k").unwrap().version
+    };
+    let mut server = Server::start(&[]);
+    let before = first(&mut Client::connect(server.kv()).unwrap(), 100);
+    server.stop();
+    server = Server::start(&[]);
+    let after = first(&mut Client::connect(server.kv()).unwrap(), 1);
+    server.stop();
+    assert!(after > before, "{after} after {before}: a client that waited for the change would not see it");
+}
+
+#[test]
 fn several_endpoints_serve_the_same_tables() {
     let folder = tempfile::tempdir().unwrap();
     let ipc = format!("ipc://{}/kv", folder.path().display());

@@ -170,6 +170,7 @@ fn many(client: &mut Client, chance: &mut Chance) -> Vec<Place> {
 fn settle(client: &mut Client) {
     loop {
         let stats: serde_json::Value = serde_json::from_str(&client.stats().unwrap()).unwrap();
+        assert_eq!(stats["changes"]["lost_wakeups"], 0, "all that was waited for came by a wake-up");
         if stats["expiry"]["pending"] == 0 && stats["changes"]["waiting"] == 0 {
             return;
         }
