@@ -66,17 +66,19 @@ enum Way {
     Trickle,
     /// Conversations that stop in the middle and stay there.
     HalfOpen,
+    /// Subscriptions to ever more topics.
+    Subscriptions,
 }
 
 impl Face {
     const ALL: [Self; 6] = [Self::Proxy, Self::Native, Self::Publish, Self::Tasks, Self::Events, Self::Jobs];
 
     fn ways(self) -> Vec<Way> {
-        use Way::{Connects, Deaf, Frames, Greetings, HalfOpen, Requests, Trickle};
+        use Way::{Connects, Deaf, Frames, Greetings, HalfOpen, Requests, Subscriptions, Trickle};
         let of_all = [Connects, Deaf, Trickle, HalfOpen];
         let own: &[Way] = match self {
             Self::Proxy | Self::Native | Self::Tasks => &[Greetings, Frames, Requests],
-            Self::Publish => &[Greetings, Frames],
+            Self::Publish => &[Greetings, Frames, Subscriptions],
             Self::Events | Self::Jobs => &[Requests],
         };
         own.iter().copied().chain(of_all).collect()

@@ -1,4 +1,4 @@
-//! Attackers that say what is nearly right: handshakes, frames and requests.
+//! Attackers that say what is nearly right: handshakes, frames, requests, and subscriptions without an end.
 
 use std::io::{self, ErrorKind};
 
@@ -18,6 +18,14 @@ const CONNECTIONS_MAX: usize = 200_000;
 const MESSAGES: usize = 200;
 /// Requests that are on the way together.
 const PIPELINE: usize = 32;
+/// Subscriptions of one thread, at most.
+const SUBSCRIPTIONS_MAX: u64 = 400_000;
+/// Connections that subscribe together.
+const SUBSCRIBERS: usize = 4;
+/// Bytes of a topic.
+const TOPIC_BYTES: usize = 200;
+/// Subscriptions that are sent together.
+const BURST: u64 = 256;
 /// Blocks of changes that the tables are kept busy with, at most.
 const BLOCKS_MAX: usize = 20_000;
 
@@ -190,6 +198,40 @@ fn is_answer(face: Face, bytes: &[u8]) -> bool {
                 || begins(b"ERROR")
         }
     }
+}
+
+/// Subscriptions to ever new topics, in both forms, from connections that never read.
+pub(super) fn subscriptions(target: &Target, siege: &Siege, mut chance: Chance) {
+    let mut lines: Vec<Option<(Line, Vec<u8>)>> = (0..SUBSCRIBERS).map(|_| None).collect();
+    let mut number = chance.next();
+    let last = number.saturating_add(SUBSCRIPTIONS_MAX);
+    while !siege.is_over() {
+        if number >= last {
+            siege.rest(super::connections::PATIENCE);
+            continue;
+        }
+        for place in &mut lines {
+            let Some((line, unsent)) = place else {
+                *place = Line::open(target.address).map(|line| (line, target.hello(&mut chance)));
+                continue;
+            };
+            if unsent.is_empty() {
+                siege.count(usize::try_from(BURST).unwrap());
+                *unsent = (number..number + BURST).flat_map(endless).collect();
+                number += BURST;
+            }
+            match line.write(unsent) {
+                Some(sent) => drop(unsent.drain(..sent)),
+                None => *place = None,
+            }
+        }
+    }
+}
+
+fn endless(number: u64) -> Vec<u8> {
+    let mut topic = vec![b't'; TOPIC_BYTES];
+    topic[..8].copy_from_slice(&number.to_be_bytes());
+    if number.is_multiple_of(2) { command(b"SUBSCRIBE", &topic) } else { message(&[&[&[1], &topic[..]].concat()]) }
 }
 
 /// A client that changes elements as fast as it is answered, so that there is something to be told.

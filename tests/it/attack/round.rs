@@ -16,7 +16,7 @@ use spindle::protocols::spiderq::wire::AddMode;
 use super::connections::{PATIENCE, deaf, half_open, storm, trickle};
 use super::control::Tables;
 use super::durable::{Events, Jobs, Tasks};
-use super::peers::{frames, greetings, keep_busy, requests};
+use super::peers::{frames, greetings, keep_busy, requests, subscriptions};
 use super::report::Outcome;
 use super::samples::{LARGE, LARGE_BYTES, TABLE, Target};
 use super::siege::Siege;
@@ -154,6 +154,7 @@ fn attack(way: Way, target: &Target, siege: &Siege, chance: Chance) {
         Way::Deaf => deaf(target, siege, chance),
         Way::Trickle => trickle(target, siege, chance),
         Way::HalfOpen => half_open(target, siege, chance),
+        Way::Subscriptions => subscriptions(target, siege, chance),
     }
 }
 
