@@ -198,6 +198,15 @@ fn answer_of(refusal: Refusal) -> Answer {
     }
 }
 
+/// Has the threads behind the tables end, also when a history turns out to be wrong.
+struct Closing<'t>(&'t Tables);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// Runs `work` on tables with all the threads behind them, and gives how many elements have expired.
 fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tables, &Thread)) -> u64 {
     let settings = Settings {
@@ -221,8 +230,8 @@ fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tabl
                 }
             }
         });
+        let _closing = Closing(&tables);
         work(&tables, expiry.thread());
-        tables.close();
     });
     tables.census().expired
 }
