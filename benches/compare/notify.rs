@@ -7,11 +7,13 @@ use crate::Plan;
 use crate::listen::Listener;
 use crate::report::{Report, median};
 use crate::side::Side;
-use crate::write::{client, store};
+use crate::write::{client, store_in_turn};
 
 /// Updates of one measurement.
 const UPDATES: usize = 2_000_000;
 const BURST: usize = 200_000;
+/// Keys that are stored again and again.
+const FEW: usize = 10_000;
 /// Nothing for so long is the end.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The key that shows that a subscription has arrived.
@@ -20,47 +22,95 @@ const MARK: &str = "mark";
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     report.write(
         "## Notifications\n\nOne client stores with UPDATE_MANY, 256 pairs each, 32 requests outstanding; subscribers are threads of another process that \
-         read as fast as they can. Notifications a second *to each*, from the first to the last that arrived; *lost* of all rounds.",
+         read as fast as they can. Notifications a second *to each*, from the first to the last that arrived; *lost* of all rounds; the processor time of a change is that of the whole server, and of the thread that publishes (libzmq's I/O thread is another).",
     );
-    let heads = ["", "per second to each", "in all, per second", "expected of each", "lost"];
+    let heads = [
+        "",
+        "per second to each",
+        "in all, per second",
+        "expected of each",
+        "lost",
+        "server, ns a change",
+        "publisher, ns a change",
+    ];
     let mut rows = vec![heads.map(str::to_owned).to_vec()];
-    for (what, updates, subscribers) in [
-        ("2 million updates", UPDATES, 1),
-        ("2 million updates", UPDATES, 8),
-        ("a burst of 200,000", BURST, 1),
-        ("a burst of 200,000", BURST, 8),
-    ] {
-        let rounds: Vec<(f64, usize)> = (0..plan.rounds).map(|_| round(updates, subscribers)).collect();
-        let rate = median(&rounds.iter().map(|(rate, _)| *rate).collect::<Vec<_>>());
-        let lost: usize = rounds.iter().map(|(_, lost)| lost).sum();
-        report.raw(&serde_json::json!({ "what": what, "subscribers": subscribers, "rounds": rounds }));
+    for case in CASES {
+        let rounds: Vec<Round> = (0..plan.rounds).map(|_| round(&case)).collect();
+        let middle = |figure: fn(&Round) -> f64| median(&rounds.iter().map(figure).collect::<Vec<_>>());
+        let rate = middle(|round| round.rate);
+        let lost: usize = rounds.iter().map(|round| round.lost).sum();
+        let raw: Vec<_> = rounds.iter().map(|round| (round.rate, round.lost, round.server, round.publisher)).collect();
+        report.raw(&serde_json::json!({ "what": case.what, "subscribers": case.subscribers, "rounds": raw }));
         rows.push(vec![
-            format!("{what}, {subscribers} subscribers"),
+            format!("{}, {} subscribers", case.what, case.subscribers),
             format!("{rate:.0}"),
-            format!("{:.0}", rate * subscribers as f64),
-            updates.to_string(),
+            format!("{:.0}", rate * case.subscribers as f64),
+            case.updates.to_string(),
             lost.to_string(),
+            format!("{:.0}", middle(|round| round.server)),
+            format!("{:.0}", middle(|round| round.publisher)),
         ]);
     }
     report.table(&rows);
 }
 
-/// The rate to each, and how many were lost.
-fn round(updates: usize, subscribers: usize) -> (f64, usize) {
-    let side = Side::spindle(&["--publish", "tcp://127.0.0.1:*"]);
+/// What is measured.
+struct Case {
+    what: &'static str,
+    frontend: &'static str,
+    updates: usize,
+    /// That are stored in turn.
+    keys: usize,
+    subscribers: usize,
+}
+
+const fn case(what: &'static str, frontend: &'static str, updates: usize, keys: usize, subscribers: usize) -> Case {
+    Case { what, frontend, updates, keys, subscribers }
+}
+
+/// New keys cost the server more than their notifications do; keys that are there already show more of the publisher.
+const CASES: [Case; 6] = [
+    case("2 million new keys", "proxy", UPDATES, UPDATES, 1),
+    case("2 million new keys", "proxy", UPDATES, UPDATES, 8),
+    case("a burst of 200,000 new keys", "proxy", BURST, BURST, 1),
+    case("a burst of 200,000 new keys", "proxy", BURST, BURST, 8),
+    case("4 million updates of 10,000 keys, native frontend", "native", 2 * UPDATES, FEW, 1),
+    case("4 million updates of 10,000 keys, native frontend", "native", 2 * UPDATES, FEW, 8),
+];
+
+struct Round {
+    /// Notifications a second to each.
+    rate: f64,
+    lost: usize,
+    /// Processor time of a change in the whole server, in ns.
+    server: f64,
+    /// That of the thread that publishes.
+    publisher: f64,
+}
+
+fn round(case: &Case) -> Round {
+    let updates = case.updates;
+    let side = Side::spindle(&["--publish", "tcp://127.0.0.1:*", "--frontend", case.frontend]);
     let address = side.publish.strip_prefix("tcp://").unwrap().to_owned();
     let mut client = client(&side.endpoint);
-    let mut listeners: Vec<Listener> = (0..subscribers).map(|_| Listener::subscribe(&address)).collect();
+    let mut listeners: Vec<Listener> = (0..case.subscribers).map(|_| Listener::subscribe(&address)).collect();
     for listener in &mut listeners {
         wait_for_mark(&mut client, listener);
     }
     let threads: Vec<_> =
         listeners.into_iter().map(|listener| thread::spawn(move || count(listener, updates))).collect();
-    store(&side.endpoint, "key-", updates, || None);
+    let before = side.nanos("publisher");
+    store_in_turn(&side.endpoint, ("key-", case.keys), case.updates, || None);
     let counts: Vec<(usize, Duration)> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    let lost = counts.iter().map(|(heard, _)| updates - heard).sum();
+    let after = side.nanos("publisher");
     let slowest = counts.iter().map(|(_, time)| *time).max().unwrap();
-    (updates as f64 / slowest.as_secs_f64(), lost)
+    let cost = |before: u64, after: u64| (after - before) as f64 / case.updates as f64;
+    Round {
+        rate: case.updates as f64 / slowest.as_secs_f64(),
+        lost: counts.iter().map(|(heard, _)| case.updates - heard).sum(),
+        server: cost(before.0, after.0),
+        publisher: cost(before.1, after.1),
+    }
 }
 
 /// Stores a key until the subscriber hears of it.

@@ -137,6 +137,12 @@ impl Side {
         }
     }
 
+    /// Nanoseconds that it has run: all of its threads together, and those of one name.
+    pub(crate) fn nanos(&self, thread: &str) -> (u64, u64) {
+        let usage = self.usage();
+        (usage.total(), usage.0.get(thread).copied().unwrap_or(0))
+    }
+
     fn usage(&self) -> Usage {
         Usage::of(&self.child.id().to_string())
     }

@@ -23,13 +23,23 @@ pub(crate) fn client(endpoint: &str) -> Client {
 }
 
 /// Stores the keys `prefix` and a number, below `count`, with values of 64 bytes; `ttl` is asked before each request.
-pub(crate) fn store(endpoint: &str, prefix: &str, count: usize, mut ttl: impl FnMut() -> Option<u32>) {
+pub(crate) fn store(endpoint: &str, prefix: &str, count: usize, ttl: impl FnMut() -> Option<u32>) {
+    store_in_turn(endpoint, (prefix, count), count, ttl);
+}
+
+/// The same for so many `keys` in turn, until `count` values are stored.
+pub(crate) fn store_in_turn(
+    endpoint: &str,
+    (prefix, keys): (&str, usize),
+    count: usize,
+    mut ttl: impl FnMut() -> Option<u32>,
+) {
     let mut writer = Writer::connect(endpoint.strip_prefix("tcp://").unwrap());
     let value = [b'v'; 64];
     for start in (0..count).step_by(PAIRS) {
-        let keys: Vec<String> =
-            (start..count.min(start + PAIRS)).map(|number| format!("{prefix}{number:012}")).collect();
-        let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [key.as_bytes(), &value[..]]).collect();
+        let names: Vec<String> =
+            (start..count.min(start + PAIRS)).map(|number| format!("{prefix}{:012}", number % keys)).collect();
+        let pairs: Vec<[&[u8]; 2]> = names.iter().map(|key| [key.as_bytes(), &value[..]]).collect();
         while writer.outstanding >= PIPELINE {
             writer.receive();
         }
