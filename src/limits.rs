@@ -302,6 +302,10 @@ pub const CLIENT_STALLS_MAX: Duration = Duration::from_secs(60);
 /// How long an answer may wait for a client that reads, but slowly.
 pub const ANSWER_WAITS_MAX: Duration = Duration::from_secs(15 * 60);
 
+/// How long a face that waits for the committer to have room sleeps at most: then it looks whether it was told. What it finds so is counted
+/// (`lost_wakeups` of the tasks in STATS), and there should be none.
+pub const ROOM_RECHECK: Duration = Duration::from_secs(5);
+
 /// A commit that takes longer is on a slow disk: for [`SLOW_DISK_PAUSE`] faces leave commits to the committer's thread, so that they can
 /// answer what needs no commit, such as whether they are there.
 pub const SLOW_COMMIT: Duration = Duration::from_millis(20);
@@ -419,9 +423,6 @@ pub const EVENT_BODY_TIME: Duration = Duration::from_secs(10);
 
 /// How long a client may leave the reply to its request unread.
 pub const EVENT_REPLY_TIME: Duration = Duration::from_secs(30);
-
-/// How often it is looked whether a committer with too much to do has done some of it.
-pub const EVENT_TASKS_RETRY: Duration = Duration::from_millis(5);
 
 /// How often it is looked whether the store of the events can still answer.
 pub const EVENT_SWEEP: Duration = Duration::from_secs(5);

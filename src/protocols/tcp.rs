@@ -13,14 +13,14 @@ use slab::Slab;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::oneshot;
-use tokio::time::sleep;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{sleep, timeout};
 
 use super::sockets::BindError;
 use crate::descriptors::{has_room, outside_the_reserve};
-use crate::limits::ACCEPT_PAUSE;
+use crate::limits::{ACCEPT_PAUSE, ROOM_RECHECK};
 use crate::store::{self, Moment};
-use crate::tasks::{Delivery, Face, Outcome};
+use crate::tasks::{Delivery, Face, Outcome, RoomWait, Tasks};
 
 /// How serving ends: well, or because the store has failed.
 pub(super) type Ending = Result<(), store::Error>;
@@ -38,12 +38,34 @@ impl Stopper {
 }
 
 /// The committer's end. There are never more answers in it than requests wait.
-pub(super) struct Mailbox(pub(super) UnboundedSender<Delivery>);
+pub(super) struct Mailbox {
+    pub(super) sender: UnboundedSender<Delivery>,
+    pub(super) room: Room,
+}
 
 impl Face for Mailbox {
     fn deliver(&self, delivery: Delivery) {
         // The face outlives the committer; if it has failed, the process is about to end.
-        let _failed = self.0.send(delivery);
+        let _failed = self.sender.send(delivery);
+    }
+
+    fn go_on(&self) {
+        self.room.0.notify_one();
+    }
+}
+
+/// Rung when the committer has room again. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Room(Arc<Notify>);
+
+impl Room {
+    /// Waits until the committer has room for what this face asks.
+    pub(super) async fn wait(&self, tasks: &Tasks, face: usize) {
+        let mut wait = RoomWait::default();
+        while !tasks.has_room(face, &mut wait) {
+            // Over without having been rung: it is looked whether that was forgotten.
+            let _rung = timeout(ROOM_RECHECK, self.0.notified()).await;
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! How threads of the tables wait for each other, under loom: every interleaving, and none waits for ever.
 //!
-//! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model::`. What runs is what the server runs; only the parking is
+//! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model:: tasks::room::model::`. What runs is what the server runs; only the parking is
 //! loom's. A wake-up that is lost shows as a thread that waits for ever, which loom reports.
 
 #![allow(clippy::unwrap_used, reason = "a model that fails should say where")]

@@ -150,7 +150,10 @@ impl Committer {
             taken = core.apply(first, || self.inbox.try_recv().ok());
             core.commit(now, None)
         });
-        self.shared.done(taken.messages, taken.bytes);
+        let faces = &core.faces;
+        self.shared.done(taken.messages, taken.bytes, |face| {
+            faces.get(face).into_iter().for_each(|face| face.go_on());
+        });
         done.map(drop)
     }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::queue::Counts;
-use crate::stats::{Counter, Gauge};
+use crate::stats::{Counter, Gauge, SharedCounter};
 
 /// `oldest` of a queue without a ready task.
 const NONE: u64 = u64::MAX;
@@ -116,6 +116,10 @@ pub struct Figures {
     pub(super) commits: Counter,
     /// Batches and moments after which all was synced.
     pub(super) syncs: Counter,
+    /// How often a face had to wait for room.
+    pub(super) waits: SharedCounter,
+    /// How often a face found room by itself of which it had not been told.
+    pub(super) lost_wakeups: SharedCounter,
 }
 
 impl Figures {
@@ -160,6 +164,18 @@ impl Figures {
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.syncs.get()
+    }
+
+    /// How often a face had to wait until the committer had done some of what was asked.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.waits.get()
+    }
+
+    /// How often a face found out by itself that there was room again. Each is a bug.
+    #[must_use]
+    pub fn lost_wakeups(&self) -> u64 {
+        self.lost_wakeups.get()
     }
 }
 

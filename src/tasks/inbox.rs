@@ -5,6 +5,8 @@
 //! ask_now  ─► nothing is handed over, and nobody commits: commit here, the answers are given back
 //!         └─► otherwise as ask
 //! ```
+//! Where too much is waiting a face asks nothing more, and is told when there is room again ([`super::Face::go_on`]).
+//!
 //! Requests of a face are committed in the order in which it asks them: it commits itself only when all that it has handed over
 //! is done, and has been delivered.
 //!
@@ -18,6 +20,7 @@ use parking_lot::Mutex;
 
 use super::committer::Core;
 use super::figures::Figures;
+use super::room::{RoomWait, RoomWaiters};
 use super::{Delivery, QueueId, QueueName, Request, Ticket};
 use crate::clock::Now;
 use crate::limits::{ASKED_BYTES_MAX, ASKED_MAX, SLOW_COMMIT, SLOW_DISK_PAUSE};
@@ -63,13 +66,15 @@ pub(super) struct Shared {
     asked_bytes: AtomicU64,
     /// Messages that were handed over and are not answered. Written as `asked_bytes` is.
     handed_over: AtomicU64,
+    room: RoomWaiters,
     figures: Arc<Figures>,
     watch: Arc<dyn Watch>,
 }
 
 impl Shared {
     pub(super) fn new(figures: Arc<Figures>, watch: Arc<dyn Watch>) -> Self {
-        Self { asked_bytes: AtomicU64::new(0), handed_over: AtomicU64::new(0), figures, watch }
+        let room = RoomWaiters::new(Arc::clone(&figures));
+        Self { asked_bytes: AtomicU64::new(0), handed_over: AtomicU64::new(0), room, figures, watch }
     }
 
     /// Whether the store still works, as far as another thread than that which commits can see.
@@ -77,12 +82,13 @@ impl Shared {
         self.watch.check()
     }
 
-    /// So much of what was handed over is answered.
-    pub(super) fn done(&self, messages: u64, bytes: u64) {
+    /// So much of what was handed over is answered. `tell` hears of each face that waits for room: it looks again.
+    pub(super) fn done(&self, messages: u64, bytes: u64, tell: impl FnMut(usize)) {
         // Relaxed: as in `send`.
         self.asked_bytes.fetch_sub(bytes, Ordering::Relaxed);
         // Release: pairs with the Acquire in `ask_now`, which then finds everything delivered.
         self.handed_over.fetch_sub(messages, Ordering::Release);
+        self.room.tell(tell);
     }
 }
 
@@ -179,9 +185,17 @@ impl Tasks {
         let _failed = self.sender.send(message);
     }
 
+    /// Whether there is room for what a face asks. If not, the face is told once when it is worth another look ([`super::Face::go_on`]), and
+    /// has none until then.
+    ///
+    /// # Panics
+    /// If there are more than 64 faces.
+    pub fn has_room(&self, face: usize, wait: &mut RoomWait) -> bool {
+        self.shared.room.has_room(face, wait, || self.is_full())
+    }
+
     /// Whether so much is waiting that who asks should wait for answers before it asks again.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         // Relaxed: as in `send`.
         self.shared.asked_bytes.load(Ordering::Relaxed) > ASKED_BYTES_MAX || self.sender.len() > ASKED_MAX / 2
     }

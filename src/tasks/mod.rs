@@ -31,6 +31,7 @@ mod lines;
 mod order;
 mod queue;
 mod record;
+mod room;
 #[cfg(test)]
 mod trials;
 
@@ -41,6 +42,7 @@ pub use figures::{FamilyFigures, Figures, QueueFigures};
 pub use inbox::{Ask, Brake, Tasks};
 pub use order::{End, Order, Settlement};
 pub use record::Damaged;
+pub use room::RoomWait;
 
 use crate::store::{self, Moment, Space, Value};
 
@@ -339,4 +341,7 @@ impl Delivery {
 pub trait Face: Send {
     /// Takes the answers of a batch.
     fn deliver(&self, delivery: Delivery);
+
+    /// There is room again for what the face asks, which [`Tasks::has_room`] had denied.
+    fn go_on(&self);
 }

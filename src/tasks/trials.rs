@@ -9,11 +9,14 @@ mod families;
 mod model;
 mod numbered;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{
-    Ask, Committer, Delivery, End, Face, Order, Outcome, Policy, QueueId, Request, Settlement, Tasks, Ticket, open,
+    Ask, Committer, Delivery, End, Face, Order, Outcome, Policy, QueueId, Request, RoomWait, Settlement, Tasks, Ticket,
+    open,
 };
+use crate::limits::ASKED_BYTES_MAX;
 use crate::store::double::Double;
 use crate::store::{Error, Value};
 
@@ -29,7 +32,7 @@ enum Answer {
 
 /// A face that keeps what it hears.
 #[derive(Clone, Default)]
-struct Ear(Arc<Mutex<Vec<(u64, Answer)>>>);
+struct Ear(Arc<Mutex<Vec<(u64, Answer)>>>, Arc<AtomicUsize>);
 
 impl Face for Ear {
     fn deliver(&self, delivery: Delivery) {
@@ -46,6 +49,10 @@ impl Face for Ear {
             heard.push((*number, answer));
         }
     }
+
+    fn go_on(&self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The committer with a store that a test can harm.
@@ -55,7 +62,7 @@ struct Real {
     queue: QueueId,
     committer: Committer,
     /// Keeps the inbox open.
-    _tasks: Tasks,
+    tasks: Tasks,
     asked: u64,
 }
 
@@ -65,7 +72,7 @@ impl Real {
         let ear = Ear::default();
         committer.face(Box::new(ear.clone()));
         let queue = committer.queue(QUEUE, order, policy).unwrap();
-        Self { store, ear, queue, committer, _tasks: tasks, asked: 0 }
+        Self { store, ear, queue, committer, tasks, asked: 0 }
     }
 
     fn ask(&mut self, requests: Vec<Request>, now: u64) -> Result<Vec<(u64, Answer)>, Error> {
@@ -196,6 +203,29 @@ fn nothing_is_answered_once_the_store_has_failed() {
         let mut real = Real::open(store, Order::Priority, Policy::Always, 0);
         assert_eq!(real.ask_one(Request::Count, 0), Answer::Plain(Outcome::Counted(failing as u64)));
     }
+}
+
+#[test]
+fn a_face_that_found_no_room_is_told_after_the_next_batch() {
+    let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
+    let tasks = real.tasks.clone();
+    let (mut wait, mut number) = (RoomWait::default(), 0);
+    let value = Value::from(&vec![0; 1 << 20][..]);
+    while tasks.has_room(0, &mut wait) {
+        let request = Request::Push { value: value.clone() };
+        tasks.ask(vec![Ask { queue: real.queue, ticket: Ticket { face: 0, number }, request }]);
+        number += 1;
+    }
+    assert_eq!(number, ASKED_BYTES_MAX >> 20, "as much as may wait");
+    let told = || real.ear.1.load(Ordering::Relaxed);
+    assert_eq!(told(), 0);
+    real.committer.batch(vec![], 0).unwrap();
+    assert_eq!(told(), 1);
+    assert!(tasks.has_room(0, &mut wait));
+    real.committer.batch(vec![], 0).unwrap();
+    assert_eq!(told(), 1, "it does not wait any more");
+    let figures = tasks.figures();
+    assert_eq!((figures.waits(), figures.lost_wakeups()), (1, 0));
 }
 
 #[test]

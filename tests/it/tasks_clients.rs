@@ -1,9 +1,18 @@
 //! Clients of the tasks that do not behave: they do not read, vanish, or come back under the same name.
 
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::thread;
 
+use spindle::protocols::jobs::client::Client as JobsClient;
+use spindle::protocols::jobs::serve::{self as jobs, Jobs};
+use spindle::protocols::jobs::wire::{AckWords, Id};
 use spindle::protocols::spiderq::client::Client;
+use spindle::protocols::spiderq::handle::Access;
+use spindle::protocols::spiderq::serve::{self as spiderq, Spiderq};
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, Reply, Request};
+use spindle::store::Disk;
+use spindle::tasks::{self, Ask, Delivery, Face, Order, Policy, RoomWait, Ticket, open};
 use spindle::zmtp::SocketType;
 use zmq::{Context, DEALER, Socket};
 
@@ -37,10 +46,14 @@ fn deaf(context: &Context, server: &Server) -> Socket {
     deaf
 }
 
-fn send(socket: &Socket, request: &Request<'_>) {
+fn encoded(request: &Request<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     request.encode(&mut bytes);
-    socket.send(bytes, 0).unwrap();
+    bytes
+}
+
+fn send(socket: &Socket, request: &Request<'_>) {
+    socket.send(encoded(request), 0).unwrap();
 }
 
 fn hears_pong(socket: &Socket) {
@@ -48,10 +61,15 @@ fn hears_pong(socket: &Socket) {
     assert_eq!(Reply::decode(&socket.recv_bytes(0).unwrap()), Ok(Reply::Pong));
 }
 
-fn waiting(server: &Server) -> u64 {
+/// What STATS says of the tasks.
+fn figures(server: &Server) -> serde_json::Value {
     let output = spindle(&["stats", "--json", "--connect", server.kv()]);
-    let stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    stats["tasks"]["queues"][0]["waiting"].as_u64().unwrap()
+    let mut stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    stats["tasks"].take()
+}
+
+fn waiting(server: &Server) -> u64 {
+    figures(server)["queues"][0]["waiting"].as_u64().unwrap()
 }
 
 #[test]
@@ -63,9 +81,12 @@ fn what_was_lent_to_a_client_that_never_reads_goes_back_when_it_is_gone() {
     for number in 0..TASKS {
         assert!(other.add(&number.to_be_bytes(), &[7; 100_000], AddMode::Tail).unwrap());
     }
-    let context = Context::new();
-    let deaf = deaf(&context, &server);
-    (0..TASKS).for_each(|_| send(&deaf, &Request::Lend { timeout_ms: u64::MAX, mode: LendMode::Poll }));
+    let stream = TcpStream::connect(server.tasks().strip_prefix("tcp://").unwrap()).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 4_096).unwrap();
+    let mut deaf = Plain::meet(stream, SocketType::Dealer).unwrap().0;
+    let lend = encoded(&Request::Lend { timeout_ms: u64::MAX, mode: LendMode::Poll });
+    // At once: of a client whose answers wait nothing more is taken.
+    deaf.send_all(&vec![&[&lend[..]][..]; TASKS as usize]);
     while other.count().unwrap() > 0 {}
     drop(deaf);
     // What the system had taken for it is lent to nobody now, until its time is up; the rest of 20 MB is not.
@@ -193,4 +214,63 @@ fn an_envelope_beyond_all_use_closes_its_connection_and_no_other() {
         other.ping().unwrap();
     }
     server.stop();
+}
+
+/// A face of which nobody hears.
+struct Silent;
+
+impl Face for Silent {
+    fn deliver(&self, _: Delivery) {}
+
+    fn go_on(&self) {}
+}
+
+#[test]
+fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tasks, mut committer) = open(Box::new(Disk::open(folder.path()).unwrap()), 0).unwrap();
+    let figures = Arc::clone(tasks.figures());
+    let queue = committer.queue(b"queue", Order::Priority, Policy::Never).unwrap();
+    let family = committer.family(b"jobs/", Order::Fifo, Policy::Never).unwrap();
+    let settings = spiderq::Settings {
+        endpoint: "tcp://127.0.0.1:*".to_owned(),
+        version: spiderq::Version::V1_4,
+        terminate: false,
+        access: Access::Full,
+    };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let jobs_settings = jobs::Settings { address, lease: LONG, words: AckWords::OkNo };
+    let Spiderq { front, stopper, endpoint } =
+        spiderq::bind(&settings, (&mut committer, tasks.clone(), queue), Box::new(|| {})).unwrap();
+    let Jobs { front: jobs_front, stopper: jobs_stopper, address } =
+        jobs::bind(&jobs_settings, (&mut committer, tasks.clone(), family)).unwrap();
+    let face = committer.face(Box::new(Silent));
+    // The committer does not run yet, and has as much to do as may wait.
+    let mut wait = RoomWait::default();
+    for number in 0.. {
+        if !tasks.has_room(face, &mut wait) {
+            break;
+        }
+        tasks.ask(vec![Ask { queue, ticket: Ticket { face, number }, request: tasks::Request::Nothing }]);
+    }
+    let (waited, added, id) = thread::scope(|scope| {
+        scope.spawn(move || front.run().unwrap());
+        scope.spawn(move || jobs_front.run().unwrap());
+        let adding = scope.spawn(move || Client::connect(&endpoint).unwrap().add(b"key", b"value", AddMode::Tail));
+        let id = scope.spawn(move || JobsClient::new(&address.to_string()).add(b"queue", b"data"));
+        // Of the two faces and of the one here.
+        while figures.waits() < 3 {
+            thread::yield_now();
+        }
+        let waited = !adding.is_finished() && !id.is_finished();
+        drop(tasks);
+        scope.spawn(move || committer.run(|| 0).unwrap());
+        let answers = (waited, adding.join().unwrap(), id.join().unwrap());
+        stopper.stop();
+        jobs_stopper.stop();
+        answers
+    });
+    assert!(waited && added.unwrap());
+    assert_eq!(id.unwrap(), Id(1));
+    assert_eq!(figures.lost_wakeups(), 0);
 }

@@ -18,8 +18,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::{sleep, timeout};
 
 use super::store::Trouble;
-use crate::limits::{ASK_BURST, EVENT_SWEEP, EVENT_TASKS_RETRY, STORE_ANSWER_MAX};
-use crate::protocols::tcp::{Answer, Ending, Waiting};
+use crate::limits::{ASK_BURST, EVENT_SWEEP, STORE_ANSWER_MAX};
+use crate::protocols::tcp::{Answer, Ending, Room, Waiting};
 use crate::store::{self, Value};
 use crate::tasks::{Ask, Delivery, Outcome, QueueId, Request, Tasks, Ticket};
 
@@ -28,6 +28,8 @@ pub(super) struct Place {
     pub(super) tasks: Tasks,
     pub(super) queue: QueueId,
     pub(super) face: usize,
+    /// Rung when the committer has room for it again.
+    pub(super) room: Room,
 }
 
 /// The store. Cheap to clone; clones are the same store.
@@ -104,12 +106,10 @@ impl Embedded {
 
     /// Hands over each burst, for ever. Nothing is committed here: whoever asks how it stands is answered also while the disk is not.
     pub(super) async fn hand_over(self) {
-        let Place { tasks, .. } = &self.0.place;
+        let Place { tasks, face, room, .. } = &self.0.place;
         loop {
             self.0.bell.notified().await;
-            while tasks.is_full() {
-                sleep(EVENT_TASKS_RETRY).await;
-            }
+            room.wait(tasks, *face).await;
             let mut burst = std::mem::take(&mut *lock(&self.0.burst));
             while !burst.is_empty() {
                 let rest = burst.split_off(burst.len().min(ASK_BURST));

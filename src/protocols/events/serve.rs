@@ -31,7 +31,7 @@ use super::patient::Patient;
 use super::store::Store;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_BYTES_MAX, EVENT_HEAD_TIME, LINGER};
 use crate::protocols::sockets::ServeError;
-use crate::protocols::tcp::{Ending, Listener, Mailbox};
+use crate::protocols::tcp::{Ending, Listener, Mailbox, Room};
 use crate::store;
 use crate::tasks::{Committer, Delivery, QueueId, Tasks};
 
@@ -85,8 +85,9 @@ pub fn bind(address: SocketAddr, source: Source<'_>) -> Result<Events, Error> {
     let backing = match source {
         Source::Embedded(committer, tasks, queue) => {
             let (sender, deliveries) = unbounded_channel();
-            let face = committer.face(Box::new(Mailbox(sender)));
-            Backing::Embedded(Embedded::new(Place { tasks, queue, face }, ending), deliveries)
+            let room = Room::default();
+            let face = committer.face(Box::new(Mailbox { sender, room: room.clone() }));
+            Backing::Embedded(Embedded::new(Place { tasks, queue, face, room }, ending), deliveries)
         }
         Source::MySql(address) => {
             let (database, writers) = runtime.block_on(Database::open(address))?;

@@ -11,25 +11,21 @@
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::sleep;
 
 use crate::clock::{Clock, wall_millis};
 use crate::limits::{ASK_BURST, ASK_BURST_BYTES, JOBS_NOW_MAX};
-use crate::protocols::tcp::{Answer, Waiting};
+use crate::protocols::tcp::{Answer, Room, Waiting};
 use crate::store;
 use crate::tasks::{Ask, Brake, Delivery, QueueName, Request, Tasks, Ticket};
-
-/// How often it is looked whether a committer with too much to do has done some of it.
-const RETRY: Duration = Duration::from_millis(5);
 
 /// Who waits for which answer.
 pub(super) struct Desk {
     tasks: Tasks,
     face: usize,
+    room: Room,
     waiting: RefCell<Waiting>,
     /// What is to be asked next, and how many bytes that has.
     burst: RefCell<Vec<Ask<QueueName>>>,
@@ -41,10 +37,10 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(tasks: Tasks, face: usize) -> Self {
+    pub(super) fn new(tasks: Tasks, face: usize, room: Room) -> Self {
         let (waiting, burst, burst_bytes) = (RefCell::default(), RefCell::default(), Cell::default());
         let (clock, brake) = (Clock::start(), Cell::default());
-        Self { tasks, face, waiting, burst, burst_bytes, clock, brake, bell: Notify::new() }
+        Self { tasks, face, room, waiting, burst, burst_bytes, clock, brake, bell: Notify::new() }
     }
 
     /// The handle that asks.
@@ -80,9 +76,7 @@ impl Desk {
     pub(super) async fn ask_bursts(&self) -> Result<Infallible, store::Error> {
         loop {
             self.bell.notified().await;
-            while self.tasks.is_full() {
-                sleep(RETRY).await;
-            }
+            self.room.wait(&self.tasks, self.face).await;
             let start = self.clock.now();
             if self.burst.borrow().len() > JOBS_NOW_MAX || self.brake.get().is_on(start) {
                 self.hand_over_now();

@@ -26,7 +26,7 @@ use super::wire::AckWords;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX, JOB_ROOM_BYTES, LINGER};
 use crate::protocols::sockets::ServeError;
-use crate::protocols::tcp::{Ending, Listener, Mailbox};
+use crate::protocols::tcp::{Ending, Listener, Mailbox, Room};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Family, Tasks};
 
@@ -72,9 +72,10 @@ pub fn bind(
     let (ending, endings) = unbounded_channel();
     let stopper = Stopper(ending.clone());
     let (sender, deliveries) = unbounded_channel();
-    let face = committer.face(Box::new(Mailbox(sender)));
+    let room = Room::default();
+    let face = committer.face(Box::new(Mailbox { sender, room: room.clone() }));
     let settings = settings.clone();
-    let front = Front { runtime, listener, ending, endings, deliveries, tasks, face, family, settings };
+    let front = Front { runtime, listener, ending, endings, deliveries, tasks, face, room, family, settings };
     Ok(Jobs { front, stopper, address })
 }
 
@@ -87,6 +88,7 @@ pub struct Front {
     deliveries: UnboundedReceiver<Delivery>,
     tasks: Tasks,
     face: usize,
+    room: Room,
     family: Family,
     settings: Settings,
 }
@@ -97,9 +99,9 @@ impl Front {
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or no answer can come.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { runtime, listener, ending, endings, deliveries, tasks, face, family, settings } = self;
+        let Self { runtime, listener, ending, endings, deliveries, tasks, face, room, family, settings } = self;
         let house = Rc::new(House {
-            desk: Desk::new(tasks, face),
+            desk: Desk::new(tasks, face, room),
             family,
             lease: settings.lease,
             words: settings.words,

@@ -17,7 +17,7 @@
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes", "moved_elements", "resident_bytes"},
 //!  "descriptors": {"limit", "reserve", "accept_pauses"},                    how often there was none for a connection
 //!  "log": {"dropped_lines"},                                              lines that standard error has not taken
-//!  "tasks": {"commits", "syncs",                                                null if there are none
+//!  "tasks": {"commits", "syncs", "waits", "lost_wakeups",                       null if there are none; waits: of faces, for room
 //!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],    queues that come and go, all together
 //!            "queues": [{"name", "ready", "leased", "dropped", "ran_out", "waiting", "oldest_ready_seconds"}]}}
 //! ```
@@ -319,6 +319,8 @@ fn printable(name: &[u8]) -> String {
 struct TasksSection {
     commits: u64,
     syncs: u64,
+    waits: u64,
+    lost_wakeups: u64,
     families: Vec<TaskFamilyLine>,
     queues: Vec<TaskQueueLine>,
 }
@@ -374,6 +376,8 @@ impl TasksSection {
         Self {
             commits: figures.commits(),
             syncs: figures.syncs(),
+            waits: figures.waits(),
+            lost_wakeups: figures.lost_wakeups(),
             families: figures.families().iter().map(TaskFamilyLine::of).collect(),
             queues: figures.queues().iter().map(line).collect(),
         }

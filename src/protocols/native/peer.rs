@@ -63,6 +63,8 @@ pub(super) struct Peer<S> {
     pub(super) held: Option<Box<Held>>,
     /// What is held waits for whoever serves.
     pub(super) parked: bool,
+    /// It has sent something while nothing is received: the system does not tell of more.
+    pub(super) muted: bool,
     /// Nothing is taken of it, since the frontend holds too much.
     pub(super) throttled: bool,
     /// And not because of what itself holds: its next answer would be large.
@@ -105,6 +107,7 @@ impl<S> Peer<S> {
             cutter: Cutter::default(),
             held: None,
             parked: false,
+            muted: false,
             throttled: false,
             starved: false,
             progress: (0, deadline),
@@ -264,7 +267,7 @@ impl<S> Peer<S> {
 
     /// What the system is to tell of.
     pub(super) fn wanted(&self) -> EventFlags {
-        let reading = match (self.waits(), self.is_served()) {
+        let reading = match (self.waits() || self.muted, self.is_served()) {
             // What it has asked before is done, also if it leaves meanwhile.
             (true, _) => EventFlags::empty(),
             (false, false) => EventFlags::RDHUP,

@@ -55,6 +55,10 @@ pub struct Peers<S> {
     connections_max: usize,
     /// Nothing is received any more.
     deaf: bool,
+    /// Nothing is received for now: whoever sends something is muted.
+    muting: bool,
+    /// Of whose input the system does not tell, until something is received again.
+    muted: Vec<PeerId>,
     /// Connections that were closed since somebody last asked.
     closed: usize,
     /// Connections that were closed since all together held too much.
@@ -98,6 +102,8 @@ impl<S: Default> Peers<S> {
             now: Now::from_nanos(0),
             connections_max: CONNECTIONS_MAX,
             deaf: false,
+            muting: false,
+            muted: Vec::new(),
             closed: 0,
             cut: 0,
             peers: Slab::new(),
@@ -179,9 +185,25 @@ impl<S: Default> Peers<S> {
     /// # Panics
     /// If the system cannot wait.
     pub fn wait(&mut self, timeout: Option<Duration>, clock: impl Fn() -> Now) -> bool {
+        self.muting = false;
+        self.unmute();
+        self.wait_for_events(timeout, clock)
+    }
+
+    /// The same where nothing will be received after it: what peers send, or have sent, is nothing to do.
+    ///
+    /// # Panics
+    /// If the system cannot wait.
+    pub fn wait_without_receiving(&mut self, timeout: Option<Duration>, clock: impl Fn() -> Now) -> bool {
+        self.muting = true;
+        self.wait_for_events(timeout, clock)
+    }
+
+    fn wait_for_events(&mut self, timeout: Option<Duration>, clock: impl Fn() -> Now) -> bool {
         self.flush();
         self.ease();
-        let idle = self.backlog.is_empty() && self.drained.is_empty() && self.gone.is_empty();
+        let has_input = !self.backlog.is_empty() && !self.muting;
+        let idle = !has_input && self.drained.is_empty() && self.gone.is_empty();
         let timeout = if idle { self.shortened(timeout) } else { Some(Duration::ZERO) };
         self.turns.clear();
         self.backlog_turns = self.backlog.len();
@@ -206,7 +228,7 @@ impl<S: Default> Peers<S> {
     /// What an event says of a peer.
     fn note(&mut self, id: PeerId, flags: epoll::EventFlags) {
         let Some(peer) = get(&mut self.peers, id) else { return };
-        if peer.waits() && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+        if (peer.waits() || peer.muted) && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
             // What it has asked is still done, and its end is seen after that.
             peer.discard();
             if epoll::delete(&self.epoll, peer.descriptor()).is_ok() {
@@ -221,14 +243,35 @@ impl<S: Default> Peers<S> {
             self.forget(id);
             return;
         }
-        let has_input = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
-            && (!self.deaf || peer.is_parting());
+        let has_input = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+        let muting = self.muting || self.deaf && !peer.is_parting();
+        if has_input && muting {
+            peer.muted = true;
+            self.muted.push(id);
+        }
         if flags.contains(epoll::EventFlags::OUT) {
             self.touch(id);
         }
-        if has_input {
+        if has_input && !muting {
             self.turns.push_back(id);
+        } else if has_input {
+            self.settle(id);
         }
+    }
+
+    /// Has the system tell again of the input of those who are received from again.
+    fn unmute(&mut self) {
+        let mut muted = std::mem::take(&mut self.muted);
+        muted.retain(|id| {
+            let Some(peer) = get(&mut self.peers, *id) else { return false };
+            let stays = self.deaf && !peer.is_parting();
+            if !stays {
+                peer.muted = false;
+                self.settle(*id);
+            }
+            stays
+        });
+        self.muted = muted;
     }
 
     fn shortened(&self, timeout: Option<Duration>) -> Option<Duration> {

@@ -405,3 +405,50 @@ fn all_are_parted_with_when_they_have_read_what_was_sent() {
     assert_eq!((echo.heard.len(), echo.gone.len()), (5, 5));
     assert!(TcpStream::connect(&echo.address).is_err(), "nobody listens any more");
 }
+
+#[test]
+fn while_nothing_is_received_what_peers_send_wakes_nobody_and_is_there_afterwards() {
+    let mut echo = Echo::start();
+    let mut streams = [echo.connect(), echo.connect(), echo.connect()];
+    for stream in &mut streams {
+        stream.write_all(&introduction(SocketType::Dealer)).unwrap();
+        stream.write_all(&message(&[b"first"])).unwrap();
+    }
+    echo.hear(3);
+    streams.iter_mut().for_each(introduced);
+    for stream in &mut streams {
+        expect(stream, &message(&[b"first"]));
+        stream.write_all(&message(&[b"second"])).unwrap();
+    }
+    // It has both: input, and an end.
+    let [_, second, third] = &streams;
+    second.shutdown(std::net::Shutdown::Write).unwrap();
+    reset(third);
+    let (now, before) = (echo.now, std::time::Instant::now());
+    let reads = std::cell::Cell::new(0);
+    let mut wait = |timeout| {
+        reads.set(reads.get() + 1);
+        echo.peers.wait_without_receiving(Some(timeout), || now)
+    };
+    // Each peer's input is told of once or twice at most; then the wait lasts.
+    let pause = Duration::from_millis(50);
+    while before.elapsed() < 4 * pause {
+        assert!(!wait(pause));
+    }
+    assert!(reads.get() < 4 + 3 * 3, "{} waits", reads.get());
+    assert_eq!(echo.heard.len(), 3);
+    echo.bell.ring();
+    assert!(echo.peers.wait_without_receiving(PATIENCE, || now), "the bell is heard");
+    echo.hear(5);
+    while echo.gone.len() < 2 {
+        echo.pass();
+    }
+    expect(&mut streams[0], &message(&[b"second"]));
+    assert_eq!(echo.peers.len(), 1);
+}
+
+/// Ends a connection at once, with what is on its way.
+fn reset(stream: &TcpStream) {
+    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
+    stream.shutdown(std::net::Shutdown::Both).unwrap();
+}

@@ -18,7 +18,7 @@ use crate::limits::{
 };
 use crate::protocols::native::PeerId;
 use crate::store;
-use crate::tasks::{self, Ask, Brake, Delivery, QueueId, Tasks, Ticket};
+use crate::tasks::{self, Ask, Brake, Delivery, QueueId, RoomWait, Tasks, Ticket};
 use crate::zmtp::{Message, encode_frame};
 
 /// Kinds of requests, by their tags.
@@ -101,6 +101,7 @@ pub(super) struct Desk {
     pending_bytes: u64,
     burst: Vec<Ask>,
     brake: Brake,
+    room: RoomWait,
     /// Bytes of the requests in it.
     burst_bytes: usize,
     pub(super) manners: Manners,
@@ -109,8 +110,18 @@ pub(super) struct Desk {
 impl Desk {
     pub(super) fn new(tasks: Tasks, queue: QueueId, face: usize, manners: Manners) -> Self {
         let burst = Vec::with_capacity(ASK_BURST);
-        let brake = Brake::default();
-        Self { tasks, queue, face, pending: Slab::new(), pending_bytes: 0, burst, brake, burst_bytes: 0, manners }
+        Self {
+            tasks,
+            queue,
+            face,
+            pending: Slab::new(),
+            pending_bytes: 0,
+            burst,
+            brake: Brake::default(),
+            room: RoomWait::default(),
+            burst_bytes: 0,
+            manners,
+        }
     }
 
     pub(super) fn tasks(&self) -> &Tasks {
@@ -122,9 +133,11 @@ impl Desk {
         self.pending.is_empty()
     }
 
-    /// Whether further requests may be taken.
-    pub(super) fn has_room(&self) -> bool {
-        self.pending.len() < TASK_REQUESTS_MAX && self.pending_bytes < ASKED_BYTES_MAX && !self.tasks.is_full()
+    /// Whether further requests may be taken. If not, the face is woken when they may: by an answer, or by the committer.
+    pub(super) fn has_room(&mut self) -> bool {
+        self.pending.len() < TASK_REQUESTS_MAX
+            && self.pending_bytes < ASKED_BYTES_MAX
+            && self.tasks.has_room(self.face, &mut self.room)
     }
 
     /// Takes a message of a client. False: its envelope is longer than any route needs, and so it cannot be answered.

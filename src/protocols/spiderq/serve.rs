@@ -20,21 +20,17 @@ use super::seat::{Estate, Letter, Patience, Seat};
 use super::wire::tag;
 use crate::clock::{Clock, Now};
 use crate::limits::{
-    ASK_BURST, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, HELD_BYTES_MAX, LINGER,
+    ASK_BURST, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, HELD_BYTES_MAX, LINGER, ROOM_RECHECK,
     TASK_FRAME_BYTES_MAX,
 };
 use crate::protocols::native::{Budget, Listener, PeerId, Peers, Taken};
-use crate::protocols::sockets::{Bell, ServeError, Stopper, wait};
+use crate::protocols::sockets::{Bell, ServeError, Stopper};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Face, QueueId, Tasks};
 use crate::zmtp::Bounds;
 
-/// How often it is looked whether answers were sent while no requests are taken.
-/// This is polled: answers of its own wake the thread, but no other face tells that its requests are stored, and the system would tell
-/// of requests that are not taken without end.
-const RETRY: Duration = Duration::from_millis(5);
-/// How often it is looked whether answers can still come, and whether some wait for too long.
-const SWEEP: Duration = Duration::from_secs(5);
+/// How often it is looked whether answers can still come, whether some wait for too long, and whether there is room of which nobody has told.
+const SWEEP: Duration = ROOM_RECHECK;
 /// What is kept of a message: the longest request, and an envelope of which nobody needs more.
 const BOUNDS: Bounds = Bounds {
     frame_bytes: TASK_FRAME_BYTES_MAX as u64,
@@ -118,6 +114,10 @@ impl Face for Mailbox {
         let _failed = self.sender.send(delivery);
         self.bell.ring();
     }
+
+    fn go_on(&self) {
+        self.bell.ring();
+    }
 }
 
 /// The face, ready to run.
@@ -143,7 +143,7 @@ impl Front {
     /// [`store::Error`] if a value cannot be read, or something cannot be stored.
     pub fn run(mut self) -> Result<(), store::Error> {
         while !self.stopper.is_told() {
-            self.rest();
+            self.rest(None);
             self.answer()?;
             self.sweep()?;
             if self.desk.has_room() {
@@ -166,11 +166,13 @@ impl Front {
         self.peers.stop_receiving();
         let end = clock.now().after(LINGER);
         while self.peers.has_backlog() && clock.now() < end {
+            self.rest(Some(end));
             self.answer_and_settle()?;
             self.take();
             self.desk.ask();
         }
         while !(self.is_all_answered() && self.peers.is_all_sent()) && clock.now() < end {
+            self.wait_for_answers(Some(end));
             self.answer_and_settle()?;
         }
         // What they have not read by now goes back.
@@ -179,10 +181,11 @@ impl Front {
         self.settle();
         self.desk.ask();
         while !self.desk.is_empty() {
+            self.wait_for_answers(None);
             self.answer_and_settle()?;
         }
         while !self.peers.is_empty() && clock.now() < end {
-            self.peers.wait(Some(RETRY), || clock.now());
+            self.peers.wait(Some(left_until(end, clock.now())), || clock.now());
             while self.peers.receive(1, |_, _, _, _, _| Taken::All).is_some() {}
         }
         Ok(())
@@ -196,28 +199,31 @@ impl Front {
     }
 
     fn answer_and_settle(&mut self) -> Result<(), store::Error> {
-        self.wait_for_answers();
         self.answer()?;
         self.sweep()?;
         self.desk.ask();
         Ok(())
     }
 
-    fn rest(&mut self) {
+    /// Sleeps until there is something to do, or it is `end`.
+    fn rest(&mut self, end: Option<Now>) {
         if self.desk.has_room() {
-            let idle = self.desk.is_empty() && self.late.is_empty();
-            let clock = self.clock;
-            self.peers.wait((!idle).then_some(SWEEP), || clock.now());
+            let idle = self.desk.is_empty() && self.late.is_empty() && end.is_none();
+            let (clock, patience) = (self.clock, self.patience(end));
+            self.peers.wait((!idle).then_some(patience), || clock.now());
         } else {
-            self.wait_for_answers();
+            self.wait_for_answers(end);
         }
     }
 
     /// As long as nothing is taken, clients that have sent something must not wake the thread.
-    fn wait_for_answers(&mut self) {
-        let clock = self.clock;
-        wait(&[], self.stopper.bell(), Some(RETRY));
-        self.peers.wait(Some(Duration::ZERO), || clock.now());
+    fn wait_for_answers(&mut self, end: Option<Now>) {
+        let (clock, patience) = (self.clock, self.patience(end));
+        self.peers.wait_without_receiving(Some(patience), || clock.now());
+    }
+
+    fn patience(&self, end: Option<Now>) -> Duration {
+        end.map_or(SWEEP, |end| left_until(end, self.clock.now()).min(SWEEP))
     }
 
     // ------------------------------------------------------------------------------------------------------- requests
@@ -357,4 +363,8 @@ impl Front {
         }
         Ok(())
     }
+}
+
+fn left_until(end: Now, now: Now) -> Duration {
+    Duration::from_nanos(end.nanos().saturating_sub(now.nanos()))
 }

@@ -1,6 +1,6 @@
 //! The slot's protocol under loom: every interleaving of two or three threads, and what must hold after each.
 //!
-//! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model::`. Loom sees the slot's atomics; the epochs, which
+//! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model:: tasks::room::model::`. Loom sees the slot's atomics; the epochs, which
 //! only delay frees, are the real ones.
 
 #![allow(clippy::unwrap_used, reason = "a model that fails should say where")]
