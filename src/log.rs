@@ -7,6 +7,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use crate::clock::Now;
+use crate::limits::WARNING_PAUSE;
 use crate::stats::SharedCounter;
 
 /// Lines that could not be written. Added to by any thread that writes a line; read by STATS.
@@ -32,6 +34,29 @@ pub fn may_have_colours() -> bool {
 /// ```
 pub fn say(line: &str) {
     Lines(io::stderr()).tell(format!("spindle: {line}\n").as_bytes());
+}
+
+/// Keeps a warning that a client can cause from being written each time: once in [`WARNING_PAUSE`] is often enough.
+///
+/// ```
+/// # use spindle::{clock::Now, log::Pace};
+/// let mut pace = Pace::default();
+/// assert!(pace.is_time(Now::from_millis(0)));
+/// assert!(!pace.is_time(Now::from_millis(9_999)));
+/// assert!(pace.is_time(Now::from_millis(10_000)));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace(Option<Now>);
+
+impl Pace {
+    /// Whether the warning may be written `now`, which then counts as done.
+    pub fn is_time(&mut self, now: Now) -> bool {
+        let is_time = self.0.is_none_or(|last| last.after(WARNING_PAUSE) <= now);
+        if is_time {
+            self.0 = Some(now);
+        }
+        is_time
+    }
 }
 
 /// A writer of whole lines that takes everything, whether it can be written or not.

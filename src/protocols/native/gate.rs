@@ -10,7 +10,8 @@ use rustix::io::Errno;
 use super::listen::Listener;
 use crate::clock::Now;
 use crate::descriptors::{has_room, outside_the_reserve};
-use crate::limits::{ACCEPT_BURST, ACCEPT_PAUSE, WARNING_PAUSE};
+use crate::limits::{ACCEPT_BURST, ACCEPT_PAUSE};
+use crate::log::Pace;
 use crate::protocols::sockets::timespec;
 
 /// How the system names the bell: no connection has this place.
@@ -41,7 +42,7 @@ pub(crate) struct Gate {
     /// Nothing is accepted until then.
     again_at: Option<Now>,
     /// When it was last said that there is no room.
-    warned_at: Option<Now>,
+    pauses_told: Pace,
 }
 
 impl Gate {
@@ -107,8 +108,7 @@ impl Gate {
 
     /// Those who want to connect wait where the system keeps them.
     fn pause(&mut self, epoll: &OwnedFd, error: Errno, now: Now) {
-        if self.warned_at.is_none_or(|at| at.after(WARNING_PAUSE) <= now) {
-            self.warned_at = Some(now);
+        if self.pauses_told.is_time(now) {
             tracing::warn!(
                 "no further connection is accepted for now ({error}): raise the limit of open files, or connect less"
             );

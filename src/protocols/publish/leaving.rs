@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::queue::Queue;
 use super::subscriber::Refusal;
-use super::subscribers::{Subscribers, is_time, member_at};
+use super::subscribers::{Subscribers, member_at};
 use super::topics::Member;
 use crate::clock::Now;
 use crate::limits::{HANDSHAKE_TIMEOUT, SUBSCRIPTIONS_REMOVED_A_TURN};
@@ -21,7 +21,7 @@ impl Subscribers {
         let Some(subscriber) = self.places.get_mut(member as usize) else { return };
         if subscriber.is_open() {
             self.closed += 1;
-            if is_time(&mut self.warned_of_refusal, self.now) {
+            if self.refusals_told.is_time(self.now) {
                 tracing::warn!("a subscriber is closed: {refusal}; {} by now", self.closed);
             }
         }

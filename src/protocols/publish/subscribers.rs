@@ -27,8 +27,9 @@ use super::{Figures, Limits};
 use crate::clock::Now;
 use crate::limits::{
     HANDSHAKE_TIMEOUT, IGNORED_BYTES_MAX, READY_EVENTS, SEND_BYTES_A_TURN, SUBSCRIBER_RECEIVE_BYTES,
-    SUBSCRIBERS_RECEIVE_BYTES, WARNING_PAUSE,
+    SUBSCRIBERS_RECEIVE_BYTES,
 };
+use crate::log::Pace;
 use crate::protocols::native::{BELL, Gate, LISTENERS, Listener, PeerId, wait};
 use crate::protocols::sockets::Bell;
 
@@ -62,8 +63,8 @@ pub struct Subscribers {
     pub(super) topic_bytes: usize,
     pub(super) lost: u64,
     pub(super) closed: u64,
-    pub(super) warned_of_loss: Option<Now>,
-    pub(super) warned_of_refusal: Option<Now>,
+    pub(super) losses_told: Pace,
+    pub(super) refusals_told: Pace,
     pub(super) buffer: Vec<u8>,
 }
 
@@ -97,8 +98,8 @@ impl Subscribers {
             topic_bytes: 0,
             lost: 0,
             closed: 0,
-            warned_of_loss: None,
-            warned_of_refusal: None,
+            losses_told: Pace::default(),
+            refusals_told: Pace::default(),
             buffer: Vec::new(),
         })
     }
@@ -190,7 +191,7 @@ impl Subscribers {
 
     fn count_lost(&mut self, messages: usize) {
         self.lost += messages as u64;
-        if is_time(&mut self.warned_of_loss, self.now) {
+        if self.losses_told.is_time(self.now) {
             tracing::warn!(
                 "a subscriber reads too slowly and has lost {messages} messages; {} of all subscribers by now",
                 self.lost
@@ -370,12 +371,3 @@ pub(super) fn member_at(place: usize) -> Member {
 
 /// What a subscription counts beside its topic's bytes when the largest is looked for.
 const TOPIC_COST: usize = 100;
-
-/// Whether it is time to say something again.
-pub(super) fn is_time(said: &mut Option<Now>, now: Now) -> bool {
-    let is_time = said.is_none_or(|at| at.after(WARNING_PAUSE) <= now);
-    if is_time {
-        *said = Some(now);
-    }
-    is_time
-}

@@ -23,6 +23,7 @@ use crate::limits::{
     ASK_BURST, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, HELD_BYTES_MAX, LINGER, ROOM_RECHECK,
     TASK_FRAME_BYTES_MAX,
 };
+use crate::log::Pace;
 use crate::protocols::native::{Budget, Listener, PeerId, Peers, Taken};
 use crate::protocols::sockets::{Bell, ServeError, Stopper};
 use crate::store;
@@ -98,6 +99,9 @@ pub fn bind(
         letters_bytes: 0,
         clock,
         sweep_at: clock.now().after(SWEEP),
+        refused_ever: 0,
+        refusals_told: Pace::default(),
+        closures_told: Pace::default(),
     };
     Ok(Spiderq { front, stopper, endpoint })
 }
@@ -134,6 +138,10 @@ pub struct Front {
     letters_bytes: u64,
     clock: Clock,
     sweep_at: Now,
+    /// Connections that were closed for an envelope without end.
+    refused_ever: u64,
+    refusals_told: Pace,
+    closures_told: Pace,
 }
 
 impl Front {
@@ -230,7 +238,7 @@ impl Front {
 
     /// Takes what clients have sent, and asks it.
     fn take(&mut self) {
-        let Self { peers, desk, .. } = self;
+        let Self { peers, desk, refused_ever, refusals_told, .. } = self;
         while desk.has_room() {
             let mut refused = None;
             let turn = peers.receive(ASK_BURST, |peer, seat, _, messages, bytes| {
@@ -242,10 +250,14 @@ impl Front {
                 break;
             }
             if let Some(peer) = refused {
-                tracing::warn!(
-                    "a message about tasks has an envelope of more than {ENVELOPE_FRAMES_MAX} frames: its connection is closed"
-                );
                 peers.refuse(peer);
+                *refused_ever += 1;
+                if refusals_told.is_time(peers.now()) {
+                    tracing::warn!(
+                        "a message about tasks has an envelope of more than {ENVELOPE_FRAMES_MAX} frames: its connection is closed; \
+                         {refused_ever} by now"
+                    );
+                }
             }
         }
         self.settle();
@@ -335,10 +347,12 @@ impl Front {
             self.late.push(peer);
         }
         if after > CLIENT_BYTES_DEFAULT || after > 0 && self.letters_bytes > HELD_BYTES_MAX {
-            tracing::warn!(
-                "a client that does not read has {after} bytes of answers waiting: its connection is closed"
-            );
             self.peers.close(peer);
+            if self.closures_told.is_time(self.clock.now()) {
+                tracing::warn!(
+                    "a client that does not read has {after} bytes of answers waiting: its connection is closed"
+                );
+            }
         }
         Ok(())
     }
