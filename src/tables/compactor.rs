@@ -18,8 +18,9 @@
 //!
 //! **Moving.** Where few elements are left on each page, entries get a new place: the same version, value and deadline in
 //! new memory, by the CAS of their slot. That is no change, and nobody is told; a writer whose CAS it made fail tries again.
-//! Each pass moves the entries of some regions of memory and no others, so that whole pages become free soon, and moving
-//! takes little more memory than there is. Slots never move.
+//! Slots get a new place as well, but for those with a deadline or with a change that is yet to be announced (`slot`).
+//! Each pass moves what is in some regions of memory and nothing else, so that whole pages become free soon, and moving
+//! takes little more memory than there is. The index keeps its size.
 //!
 //! The counters and flags are Relaxed where nothing is said: they carry no other data, and one that is seen late costs a look.
 //!
@@ -35,8 +36,9 @@ use crossbeam::epoch::{self, Guard};
 use super::Shared;
 use super::garbage::Garbage;
 use super::index::CELLS;
+use super::pause::{Point, reach};
 use super::sleeper::Sleeper;
-use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SlotRef, State};
+use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SLOT_HEADER_BYTES, SlotHandle, SlotRef, State};
 use super::table::Table;
 use crate::allocator;
 use crate::clock::Now;
@@ -55,7 +57,7 @@ const PASS_SHARE: i64 = 32;
 const ROOM_SHARE: i64 = 8;
 /// Room that is not worth another search, as a share of the limit.
 const TIGHT_SHARE: i64 = 64;
-/// Entries are moved by regions of this many bytes, as a power of two: sixteen pages of mimalloc.
+/// Entries and slots are moved by regions of this many bytes, as a power of two: sixteen pages of mimalloc.
 const REGION_BITS: u32 = 20;
 
 /// What others know of the compactor.
@@ -184,7 +186,7 @@ enum Stage {
     Collecting { looks: u32, next: Option<Passes> },
 }
 
-/// Which part of the entries is moved: this one of so many.
+/// Which part of the entries and slots is moved: this one of so many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Passes {
     number: usize,
@@ -328,7 +330,13 @@ impl Compactor {
         self.shared.compactor.finish();
     }
 
-    /// Moves a part of the entries of all tables. What comes and goes meanwhile may be left out.
+    /// Moves all entries and slots that may move.
+    #[cfg(test)]
+    pub(super) fn move_all(&mut self, now: Now) {
+        self.move_entries(Passes { number: 0, count: 1 }, now);
+    }
+
+    /// Moves a part of the entries and slots of all tables. What comes and goes meanwhile may be left out.
     fn move_entries(&mut self, passes: Passes, now: Now) {
         for number in self.shared.catalog.numbers() {
             let Some(table) = self.shared.catalog.registry().share(number, &epoch::pin()) else { continue };
@@ -350,6 +358,44 @@ impl Compactor {
                 self.garbage.add(bytes, &guard, now);
             }
         }
+        let armed = self.move_slots(table, bucket, passes, (&guard, now));
+        drop(guard);
+        armed.into_iter().for_each(|slot| self.shared.expiry.cancel(slot));
+    }
+
+    /// Moves slots of a bucket. Gives those of which the wheel has, or will have, a record, which is to go: a writer has armed them too late.
+    fn move_slots(
+        &mut self,
+        table: &Table,
+        bucket: u32,
+        passes: Passes,
+        (guard, now): (&Guard, Now),
+    ) -> Vec<SlotHandle> {
+        let (mut armed, mut retired) = (Vec::new(), 0);
+        table.index().renew(bucket, guard, |slot| {
+            // Asked under the bucket's lock: what is sealed has been found under it, after the table was closed, and stays.
+            if table.is_closed() || !passes.include(slot.address()) {
+                return None;
+            }
+            let next = slot.move_out(slot.load(guard))?;
+            reach(Point::MovedOut);
+            retired += SLOT_HEADER_BYTES + slot.key().len();
+            if slot.is_armed() {
+                armed.push(slot.handle());
+            }
+            Some(next)
+        });
+        if retired > 0 {
+            self.garbage.add(retired, guard, now);
+        }
+        armed
+    }
+}
+
+impl Passes {
+    /// Whether what is at this address is moved now.
+    fn include(self, address: usize) -> bool {
+        (address >> REGION_BITS) % self.count == self.number
     }
 }
 
@@ -357,7 +403,7 @@ impl Compactor {
 fn relocate<'g>(slot: SlotRef<'g>, passes: Passes, guard: &'g Guard) -> Option<usize> {
     let seen = slot.load(guard);
     let State::Live(old) = seen.state() else { return None };
-    if (old.address() >> REGION_BITS) % passes.count != passes.number {
+    if !passes.include(old.address()) {
         return None;
     }
     let mut entry = EntryBox::new(old.value());

@@ -350,7 +350,7 @@ fn expire_or_next(hand: &mut Hand<'_>, slot: SlotRef<'_>) -> Next {
         let seen = slot.load(hand.guard);
         let deadline = match seen.state() {
             State::Live(entry) | State::Expired(entry) => entry.deadline(),
-            State::Absent(_) | State::Dead(_) => return Next::At(NEVER),
+            State::Absent(_) | State::Dead(_) | State::Moved(_) => return Next::At(NEVER),
         };
         if deadline > hand.now.millis() && !matches!(seen.state(), State::Expired(_)) {
             return Next::At(deadline);
@@ -368,6 +368,6 @@ fn expire_or_next(hand: &mut Hand<'_>, slot: SlotRef<'_>) -> Next {
 fn deadline_of(slot: SlotRef<'_>, hand: &Hand<'_>) -> u64 {
     match slot.load(hand.guard).state() {
         State::Live(entry) | State::Expired(entry) => entry.deadline(),
-        State::Absent(_) | State::Dead(_) => NEVER,
+        State::Absent(_) | State::Dead(_) | State::Moved(_) => NEVER,
     }
 }

@@ -43,15 +43,18 @@ fn passed(deadline: u64, now: Now) -> bool {
 
 /// The live entry of a key.
 pub(super) fn find_live<'g>(table: &Table, key: &[u8], guard: &'g Guard, now: Now) -> Result<EntryRef<'g>, Refusal> {
-    let Some(slot) = table.find(table.hash(key), key, guard) else { return Err(absence(table)) };
-    loop {
+    let hash = table.hash(key);
+    let mut found = table.find(hash, key, guard);
+    while let Some(slot) = found {
         let seen = slot.load(guard);
         match seen.state() {
             State::Live(entry) if !passed(entry.deadline(), now) => return Ok(entry),
             State::Live(_) if !slot.mark(seen) => {}
-            State::Live(_) | State::Expired(_) | State::Absent(_) | State::Dead(_) => return Err(absence(table)),
+            State::Live(_) | State::Expired(_) | State::Absent(_) | State::Dead(_) => break,
+            State::Moved(_) => found = table.find_moved(hash, key, guard),
         }
     }
+    Err(absence(table))
 }
 
 /// What an absence that has just been seen means.
@@ -106,6 +109,11 @@ impl<'h> Hand<'h> {
                         Ok(version) => return Ok(version),
                         Err(entry) => entry,
                     }
+                }
+                Some((_, _, State::Moved(_))) => {
+                    // The next look finds it where it is then, or whatever has become of it.
+                    table.find_moved(hash, key, self.guard);
+                    entry
                 }
                 Some((_, _, State::Dead(_))) | None => {
                     match self.create(table, (key, hash), (entry, value.len(), ttl, expected))? {
@@ -194,7 +202,8 @@ impl<'h> Hand<'h> {
 
     /// Deletes if the version is `expected`, and gives the value.
     pub(super) fn remove(&mut self, table: &Table, key: &[u8], expected: Option<u64>) -> Result<&'h [u8], Refusal> {
-        let found = table.find(table.hash(key), key, self.guard);
+        let hash = table.hash(key);
+        let mut found = table.find(hash, key, self.guard);
         while let Some(slot) = found {
             let seen = slot.load(self.guard);
             match seen.state() {
@@ -207,6 +216,7 @@ impl<'h> Hand<'h> {
                 }
                 State::Live(_) | State::Expired(_) => self.expire(table, slot, seen)?,
                 State::Absent(_) | State::Dead(_) => break,
+                State::Moved(_) => found = table.find_moved(hash, key, self.guard),
             }
         }
         self.check_absent(table, expected)?;
@@ -214,9 +224,10 @@ impl<'h> Hand<'h> {
     }
 
     pub(super) fn touch(&mut self, table: &Table, key: &[u8], ttl: u32) -> Result<(), Refusal> {
-        let Some(slot) = table.find(table.hash(key), key, self.guard) else { return Err(absence(table)) };
+        let hash = table.hash(key);
+        let mut found = table.find(hash, key, self.guard);
         let deadline = self.deadline(Some(ttl), None);
-        loop {
+        while let Some(slot) = found {
             let seen = slot.load(self.guard);
             match seen.state() {
                 State::Live(old) if !passed(old.deadline(), self.now) => {
@@ -229,9 +240,11 @@ impl<'h> Hand<'h> {
                     }
                 }
                 State::Live(_) if !slot.mark(seen) => {}
-                State::Live(_) | State::Expired(_) | State::Absent(_) | State::Dead(_) => return Err(absence(table)),
+                State::Live(_) | State::Expired(_) | State::Absent(_) | State::Dead(_) => break,
+                State::Moved(_) => found = table.find_moved(hash, key, self.guard),
             }
         }
+        Err(absence(table))
     }
 
     /// One attempt to commit the expiry of an entry whose deadline has passed.
@@ -278,6 +291,9 @@ impl<'h> Hand<'h> {
                 State::Dead(version) => return Ok(version),
                 State::Live(old) | State::Expired(old) => Some(old),
                 State::Absent(_) => None,
+                State::Moved(_) => {
+                    unreachable!("slots of a closed table are found behind the lock under which they would move")
+                }
             };
             self.credits(1)?;
             reach(Point::BeforeSeal);
@@ -398,12 +414,17 @@ impl<'h> Hand<'h> {
 
     /// What is there of a key, less what it takes to add it.
     fn cost_now(&self, table: &Table, key: &[u8]) -> i64 {
-        let Some(slot) = table.find(table.hash(key), key, self.guard) else { return -slot_bytes(key.len()) };
-        match slot.load(self.guard).state() {
-            State::Live(entry) | State::Expired(entry) => entry_bytes(entry.value().len()),
-            State::Absent(_) => 0,
-            State::Dead(_) => -slot_bytes(key.len()),
+        let hash = table.hash(key);
+        let mut found = table.find(hash, key, self.guard);
+        while let Some(slot) = found {
+            match slot.load(self.guard).state() {
+                State::Live(entry) | State::Expired(entry) => return entry_bytes(entry.value().len()),
+                State::Absent(_) => return 0,
+                State::Dead(_) => break,
+                State::Moved(_) => found = table.find_moved(hash, key, self.guard),
+            }
         }
+        -slot_bytes(key.len())
     }
 }
 

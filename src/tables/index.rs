@@ -325,6 +325,28 @@ impl Index {
         bucket.cells.iter().filter_map(|cell| cell.get(guard)).for_each(&mut slot);
     }
 
+    /// Offers each slot of bucket `number` to `make`, under the bucket's lock: another slot of the same key that this gives takes its
+    /// place. A bucket that is just being split off is left out.
+    pub(super) fn renew<'g>(
+        &self,
+        number: u32,
+        guard: &'g Guard,
+        mut make: impl FnMut(SlotRef<'g>) -> Option<SlotHandle>,
+    ) {
+        let view = self.segments.view();
+        let Some(bucket) = view.bucket_at(number) else { return };
+        let _locked = bucket.lock.lock();
+        // Acquire: pairs with the Release in `split`. Before, the cells of another bucket show the same slots.
+        if !bucket.ready.load(Ordering::Acquire) {
+            return;
+        }
+        for cell in &bucket.cells {
+            if let Some(slot) = cell.get(guard).and_then(&mut make) {
+                cell.exchange(slot, guard);
+            }
+        }
+    }
+
     /// Empties bucket `number`.
     pub(super) fn clear(&self, number: u32, guard: &Guard) {
         let view = self.segments.view();

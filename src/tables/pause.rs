@@ -22,6 +22,8 @@ pub(super) enum Point {
     HandedOver,
     /// A slot has left its index.
     SlotLeft,
+    /// A slot has become Moved, and its bucket, whose lock is held, does not show the other one yet.
+    MovedOut,
     /// The expiry thread has decided when to look again, and has not yet written it.
     BeforeRearm,
     /// The expiry thread has written when to look again, and has not yet read the word again.

@@ -1,12 +1,12 @@
 //! The slot: one element's place, its versioned entries, and the CAS that changes it.
 //!
-//! All `unsafe` of the tables is in this file, `slot/entry.rs`, `slot/cell.rs` and `slot/arc_cell.rs`. They know nothing of
-//! tables, threads, queues or time, and never wait.
+//! All `unsafe` of the tables is in this file, `slot/entry.rs`, `slot/handle.rs`, `slot/cell.rs` and `slot/arc_cell.rs`. They know
+//! nothing of tables, threads, queues or time, and never wait.
 //!
 //! # Memory
 //!
 //! ```text
-//! Slot (counted, found through the index, never moves)        Entry (immutable once published)
+//! Slot (counted, found through the index)                     Entry (immutable once published)
 //! +0   word       AtomicPtr  ── live ──────────────────────►  +0  version:60 | length bits 21..25:4
 //! +8   armed      AtomicU64  when the wheel looks next        +8  deadline:43 | length bits 0..21:21
 //! +16  announced  AtomicU32  written by the publisher         +16 the value
@@ -29,8 +29,12 @@
 //!               │        │                  ▼
 //!               └────────┴──── seal ──────► Dead(v)     nothing leaves this state
 //!
-//!  low bits   000 Live: the pointer   100 Expired: the pointer, marked   001 Absent: v<<3   010 Dead: v<<3
+//!  low bits   000 Live: the pointer   100 Expired: the pointer, marked   001 Absent: v<<3   010 Dead: v<<3   011 Moved: v<<3
 //! ```
+//! The compactor may move a Live element without a deadline, all of whose changes have been announced, to another slot of the
+//! key: the word becomes Moved(v), which nothing leaves either, and the entry is the other slot's. It holds the lock of the
+//! key's bucket until the index shows the other slot: whoever finds Moved looks there again, behind that lock.
+//!
 //! Who finds by its own clock that a deadline has passed must make that visible before it says so: a reader marks, a
 //! writer vacates. So an older reading of the clock cannot bring back, or extend, what somebody has called expired.
 //!
@@ -40,16 +44,16 @@
 //! record) one. The index gives its own back only after the epoch in which the slot was unlinked has passed, so a
 //! [`SlotRef`] taken under a guard is good until the guard goes. Entries are freed one epoch after they were replaced.
 
-#![allow(unsafe_code, reason = "here, and in the three files below, is where the tables manage memory by hand")]
+#![allow(unsafe_code, reason = "here, and in the four files below, is where the tables manage memory by hand")]
 
 mod arc_cell;
 mod cell;
 mod entry;
+mod handle;
 #[cfg(all(test, feature = "models"))]
 mod model;
 
-use std::alloc::{self, Layout};
-use std::fmt;
+use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
@@ -63,6 +67,7 @@ pub(super) use cell::SlotCell;
 pub(super) use entry::count;
 pub(super) use entry::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER};
 use entry::{Entry, VERSION_BITS, free_entry};
+pub(super) use handle::SlotHandle;
 
 use crate::limits::KEY_BYTES_MAX;
 
@@ -73,6 +78,7 @@ pub(super) const SLOT_HEADER_BYTES: usize = offset_of!(Slot, table_and_length) +
 
 const ABSENT: usize = 0b001;
 const DEAD: usize = 0b010;
+const MOVED: usize = 0b011;
 const MARK: usize = 0b100;
 const TAG: usize = 0b111;
 const TAG_BITS: u32 = 3;
@@ -124,6 +130,8 @@ pub(super) enum State<'g> {
     Absent(u64),
     /// No element, and never again in this slot; its last version.
     Dead(u64),
+    /// The element is in another slot of the key since this version, and never again in this one.
+    Moved(u64),
 }
 
 /// A word as it was loaded: what a CAS expects.
@@ -140,9 +148,10 @@ impl<'g> Seen<'g> {
         match address & TAG {
             ABSENT => State::Absent(number),
             DEAD => State::Dead(number),
+            MOVED => State::Moved(number),
             tag => {
                 let entry = self.raw.map_addr(|address| address & !TAG);
-                // SAFETY: tags other than ABSENT and DEAD are set on pointers that came from an EntryBox.
+                // SAFETY: tags other than ABSENT, DEAD and MOVED are set on pointers that came from an EntryBox.
                 let entry = EntryRef { entry: unsafe { NonNull::new_unchecked(entry) }, _guard: PhantomData };
                 if tag & MARK == 0 { State::Live(entry) } else { State::Expired(entry) }
             }
@@ -153,14 +162,14 @@ impl<'g> Seen<'g> {
     pub(super) fn version(&self) -> u64 {
         match self.state() {
             State::Live(entry) | State::Expired(entry) => entry.version(),
-            State::Absent(version) | State::Dead(version) => version,
+            State::Absent(version) | State::Dead(version) | State::Moved(version) => version,
         }
     }
 
     fn entry(&self) -> Option<EntryRef<'g>> {
         match self.state() {
             State::Live(entry) | State::Expired(entry) => Some(entry),
-            State::Absent(_) | State::Dead(_) => None,
+            State::Absent(_) | State::Dead(_) | State::Moved(_) => None,
         }
     }
 }
@@ -266,7 +275,7 @@ impl<'g> SlotRef<'g> {
     /// # Errors
     /// The entry comes back if the word has changed since `seen`.
     pub(super) fn replace(&self, seen: Seen<'g>, entry: EntryBox, guard: &'g Guard) -> Result<(), EntryBox> {
-        debug_assert!(!matches!(seen.state(), State::Dead(_)), "nothing leaves Dead");
+        debug_assert!(!matches!(seen.state(), State::Dead(_) | State::Moved(_)), "nothing leaves these");
         let raw = entry.into_raw();
         if self.exchange(seen, raw) {
             Self::retire_entry(seen, guard);
@@ -287,9 +296,28 @@ impl<'g> SlotRef<'g> {
         self.leave(seen, numbered(version, ABSENT), guard)
     }
 
+    /// Live, announced, without a deadline → Moved: the element goes on in the slot that this gives, which the caller puts in the
+    /// place of this one before it lets go of the bucket's lock. `None`: it stays here.
+    pub(super) fn move_out(&self, seen: Seen<'g>) -> Option<SlotHandle> {
+        let State::Live(entry) = seen.state() else { return None };
+        let version = entry.version();
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is what is announced")]
+        let is_announced = self.announced() == version as u32;
+        if !is_announced || entry.deadline() != NEVER || self.armed() != Some(NEVER) {
+            return None;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "as above")]
+        let next = SlotHandle::make(self.table(), self.key(), entry.entry.as_ptr(), version as u32);
+        if self.exchange(seen, numbered(version, MOVED)) {
+            return Some(next);
+        }
+        next.disown();
+        None
+    }
+
     /// Anything but Dead → Dead with `version`. True if this call did it.
     pub(super) fn kill(&self, seen: Seen<'g>, version: u64, guard: &'g Guard) -> bool {
-        debug_assert!(!matches!(seen.state(), State::Dead(_)), "nothing leaves Dead");
+        debug_assert!(!matches!(seen.state(), State::Dead(_) | State::Moved(_)), "nothing leaves these");
         self.leave(seen, numbered(version, DEAD), guard)
     }
 
@@ -369,12 +397,12 @@ impl<'g> SlotRef<'g> {
         (armed & QUEUED == 0).then_some(armed)
     }
 
-    /// Whether nothing will ever happen in this slot again.
+    /// Whether nothing will ever happen in this slot again: it is Dead or Moved.
     pub(super) fn is_dead(&self) -> bool {
-        self.header().word.load(Ordering::Acquire).addr() & TAG == DEAD
+        matches!(self.header().word.load(Ordering::Acquire).addr() & TAG, DEAD | MOVED)
     }
 
-    /// Reaper, of a dead slot: whether the wheel holds a record of it, or may come to hold one.
+    /// Reaper and compactor, of a dead slot: whether the wheel holds a record of it, or may come to hold one.
     ///
     /// Races with the expiry thread, which files a record after it has found the slot armed (`take_due`; a writer may do
     /// that when the slot has long died, for it arms after it has committed) or has armed it itself (`rearm`), and then
@@ -400,95 +428,5 @@ impl<'g> SlotRef<'g> {
     pub(super) fn set_timer(&self, timer: Option<u32>) {
         // Relaxed: only the expiry thread reads and writes it.
         self.header().timer.store(timer.unwrap_or(NO_TIMER), Ordering::Relaxed);
-    }
-}
-
-/// A counted reference: keeps the slot's memory without a guard.
-pub(super) struct SlotHandle(NonNull<Slot>);
-
-// SAFETY: all that is reached through a handle is atomic or immutable, and the count is atomic.
-unsafe impl Send for SlotHandle {}
-// SAFETY: as above.
-unsafe impl Sync for SlotHandle {}
-
-impl SlotHandle {
-    /// A slot that nobody else knows yet: live with `entry`, and announced up to the version before it.
-    ///
-    /// # Panics
-    /// If the key or the table's number is out of its range: the border checks the one, the catalog the other.
-    pub(super) fn new(table: u32, key: &[u8], entry: EntryBox) -> Self {
-        assert!(key.len() <= KEY_BYTES_MAX && table < TABLE_NUMBERS, "checked at the border");
-        let layout = Slot::layout(key.len());
-        // SAFETY: the new entry belongs to us; its header is initialised.
-        let version = unsafe { entry.0.as_ref() }.version();
-        debug_assert!(version > 0, "versions start at 1");
-        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant; a key has at most 64 bytes")]
-        let slot = Slot {
-            word: AtomicPtr::new(entry.into_raw()),
-            armed: AtomicU64::new(NEVER),
-            announced: AtomicU32::new((version - 1) as u32),
-            references: AtomicU32::new(1),
-            timer: AtomicU32::new(NO_TIMER),
-            table_and_length: table << 8 | key.len() as u32,
-        };
-        // SAFETY: the layout has room for the header and the key; nobody else has the pointer yet.
-        unsafe {
-            let Some(memory) = NonNull::new(alloc::alloc(layout).cast::<Slot>()) else {
-                alloc::handle_alloc_error(layout);
-            };
-            #[cfg(test)]
-            count::SLOTS.fetch_add(1, Ordering::Relaxed);
-            memory.write(slot);
-            let bytes = memory.as_ptr().cast::<u8>().add(SLOT_HEADER_BYTES);
-            ptr::copy_nonoverlapping(key.as_ptr(), bytes, key.len());
-            Self(memory)
-        }
-    }
-
-    /// The slot, for as long as this handle is borrowed.
-    pub(super) fn slot(&self) -> SlotRef<'_> {
-        SlotRef { slot: self.0, _guard: PhantomData }
-    }
-}
-
-impl Drop for SlotHandle {
-    fn drop(&mut self) {
-        // SAFETY: the handle's own reference keeps the slot until this decrement.
-        let references = unsafe { &self.0.as_ref().references };
-        // Release: what this thread did with the slot comes before its memory goes.
-        if references.fetch_sub(1, Ordering::Release) != 1 {
-            return;
-        }
-        // Acquire: pairs with the Release of every other decrement.
-        fence(Ordering::Acquire);
-        // SAFETY: that was the last reference. The index's own is given back one epoch after the unlinking, so no
-        // guard still shows the slot; a live entry is owned by the slot and goes with it.
-        unsafe { free_slot(self.0) }
-    }
-}
-
-/// Frees a slot, and the entry that it still has.
-///
-/// # Safety
-/// The last reference is gone.
-unsafe fn free_slot(slot: NonNull<Slot>) {
-    // SAFETY: nobody else can reach the slot, so its parts can be read, dropped and freed.
-    unsafe {
-        let length = (slot.as_ref().table_and_length & 0xff) as usize;
-        let raw = slot.as_ref().word.load(Ordering::Relaxed);
-        let last = Seen { raw, _guard: PhantomData };
-        if let Some(entry) = last.entry() {
-            free_entry(entry.entry);
-        }
-        #[cfg(test)]
-        count::SLOTS.fetch_sub(1, Ordering::Relaxed);
-        ptr::drop_in_place(slot.as_ptr());
-        alloc::dealloc(slot.as_ptr().cast(), Slot::layout(length));
-    }
-}
-
-impl fmt::Debug for SlotHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SlotHandle({:p})", self.0)
     }
 }

@@ -162,6 +162,12 @@ impl Table {
     }
 
     /// Has the processor fetch what looking up these keys, at most [`LOOK_AHEAD`] of them, is going to read.
+    /// The slot of a key that was found Moved: where it is since, once whoever moves it has finished.
+    #[cold]
+    pub(super) fn find_moved<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
+        self.index.find_settled(hash, key, guard)
+    }
+
     pub(super) fn foresee(&self, keys: &[&[u8]], guard: &Guard) {
         if self.index.is_near() {
             return;
@@ -206,7 +212,10 @@ impl Table {
         }
         let guard = epoch::pin();
         self.elders().iter().find_map(|elder| {
-            let slot = elder.find(elder.hash(key), key, &guard)?;
+            let hash = elder.hash(key);
+            let found = elder.find(hash, key, &guard)?;
+            let is_moved = matches!(found.load(&guard).state(), State::Moved(_));
+            let slot = if is_moved { elder.find_moved(hash, key, &guard)? } else { found };
             let settled = matches!(slot.load(&guard).state(), State::Dead(last) if is_low_half(last, slot.announced()));
             (!settled).then_some(slot.address())
         })

@@ -12,6 +12,7 @@ pub(crate) mod alone;
 mod compaction;
 mod limits;
 mod many;
+mod moving;
 mod orders;
 mod races;
 mod reclaim;

@@ -120,7 +120,11 @@ fn fills_and_thins(trial: &Trial, frontend: &str, allocator: &str) {
         let share = 100 * stored / trial.limit;
         println!("{frontend} {allocator}: {} of {bytes} bytes ({share} %), most {} MiB", end - first, most >> 20);
         assert!(most < before + trial.limit + BEYOND_BYTES, "{most} bytes at most, {before} at first");
-        assert!(stored > trial.limit / FILLED_SHARE, "{stored} bytes of {} were stored, {bytes} at a time", trial.limit);
+        assert!(
+            stored > trial.limit / FILLED_SHARE,
+            "{stored} bytes of {} were stored, {bytes} at a time",
+            trial.limit
+        );
         let number = chance.below(end - first) + first;
         assert_eq!(client.get(TABLE, &key(number)).unwrap(), vec![b'v'; bytes], "reading goes on");
         for number in &stayed {

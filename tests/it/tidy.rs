@@ -66,7 +66,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("hyper_util", &["src/protocols/events/serve.rs"]),
     ("indicatif", &["src/cli/load.rs"]),
     ("libc", &["src/allocator.rs", "src/threads", "src/protocols/sockets"]),
-    ("loom", &["src/tables/"]),
+    ("loom", &["src/tables/", "src/tasks/room.rs"]),
     ("mimalloc", &["src/allocator.rs"]),
     ("parking_lot", &["src/tables/index", "src/tasks/committer.rs", "src/tasks/inbox.rs"]),
     ("plotters", &["src/load/plot.rs"]),

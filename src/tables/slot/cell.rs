@@ -74,6 +74,13 @@ impl SlotCell {
         Self::release(before, guard);
     }
 
+    /// Puts another slot of the same key in the place of the one that is here, which is given back after the epoch.
+    pub(in crate::tables) fn exchange(&self, slot: SlotHandle, guard: &Guard) {
+        // The bits that a cell keeps are at the top of it, as they are at the top of a hash.
+        let hash = (self.load().addr() >> CELL_HASH_SHIFT << CELL_HASH_SHIFT) as u64;
+        self.put(hash, slot, guard);
+    }
+
     /// Empties the cell; the index's reference is given back after the epoch.
     pub(in crate::tables) fn clear(&self, guard: &Guard) {
         // Release: pairs with the Acquire of `load`.

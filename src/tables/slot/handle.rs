@@ -1,0 +1,115 @@
+//! A counted reference to a slot: how a slot is made, kept and freed.
+//!
+//! It does not know what the word of a slot says.
+
+use std::alloc;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use super::entry::{Entry, EntryBox, NEVER, free_entry};
+use super::{ABSENT, NO_TIMER, SLOT_HEADER_BYTES, Seen, Slot, SlotRef, TABLE_NUMBERS, numbered};
+use crate::limits::KEY_BYTES_MAX;
+use crate::tables::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+/// A counted reference: keeps the slot's memory without a guard.
+pub(in crate::tables) struct SlotHandle(pub(super) NonNull<Slot>);
+
+// SAFETY: all that is reached through a handle is atomic or immutable, and the count is atomic.
+unsafe impl Send for SlotHandle {}
+// SAFETY: as above.
+unsafe impl Sync for SlotHandle {}
+
+impl SlotHandle {
+    /// A slot that nobody else knows yet: live with `entry`, and announced up to the version before it.
+    ///
+    /// # Panics
+    /// If the key or the table's number is out of its range: the border checks the one, the catalog the other.
+    pub(in crate::tables) fn new(table: u32, key: &[u8], entry: EntryBox) -> Self {
+        assert!(key.len() <= KEY_BYTES_MAX && table < TABLE_NUMBERS, "checked at the border");
+        // SAFETY: the new entry belongs to us; its header is initialised.
+        let version = unsafe { entry.0.as_ref() }.version();
+        debug_assert!(version > 0, "versions start at 1");
+        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
+        Self::make(table, key, entry.into_raw(), (version - 1) as u32)
+    }
+
+    /// A slot with this entry, announced up to this version.
+    pub(super) fn make(table: u32, key: &[u8], entry: *mut Entry, announced: u32) -> Self {
+        let layout = Slot::layout(key.len());
+        #[expect(clippy::cast_possible_truncation, reason = "a key has at most 64 bytes")]
+        let slot = Slot {
+            word: AtomicPtr::new(entry),
+            armed: AtomicU64::new(NEVER),
+            announced: AtomicU32::new(announced),
+            references: AtomicU32::new(1),
+            timer: AtomicU32::new(NO_TIMER),
+            table_and_length: table << 8 | key.len() as u32,
+        };
+        // SAFETY: the layout has room for the header and the key; nobody else has the pointer yet.
+        unsafe {
+            let Some(memory) = NonNull::new(alloc::alloc(layout).cast::<Slot>()) else {
+                alloc::handle_alloc_error(layout);
+            };
+            #[cfg(test)]
+            super::entry::count::SLOTS.fetch_add(1, Ordering::Relaxed);
+            memory.write(slot);
+            let bytes = memory.as_ptr().cast::<u8>().add(SLOT_HEADER_BYTES);
+            ptr::copy_nonoverlapping(key.as_ptr(), bytes, key.len());
+            Self(memory)
+        }
+    }
+
+    /// Frees a slot that nobody else knows, without the entry in it, which is another slot's.
+    pub(super) fn disown(self) {
+        // Relaxed: nobody else knows the slot.
+        self.slot().header().word.store(numbered(0, ABSENT), Ordering::Relaxed);
+    }
+
+    /// The slot, for as long as this handle is borrowed.
+    pub(in crate::tables) fn slot(&self) -> SlotRef<'_> {
+        SlotRef { slot: self.0, _guard: PhantomData }
+    }
+}
+
+impl Drop for SlotHandle {
+    fn drop(&mut self) {
+        // SAFETY: the handle's own reference keeps the slot until this decrement.
+        let references = unsafe { &self.0.as_ref().references };
+        // Release: what this thread did with the slot comes before its memory goes.
+        if references.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        // Acquire: pairs with the Release of every other decrement.
+        fence(Ordering::Acquire);
+        // SAFETY: that was the last reference. The index's own is given back one epoch after the unlinking, so no
+        // guard still shows the slot; a live entry is owned by the slot and goes with it.
+        unsafe { free_slot(self.0) }
+    }
+}
+
+/// Frees a slot, and the entry that it still has.
+///
+/// # Safety
+/// The last reference is gone.
+unsafe fn free_slot(slot: NonNull<Slot>) {
+    // SAFETY: nobody else can reach the slot, so its parts can be read, dropped and freed.
+    unsafe {
+        let length = (slot.as_ref().table_and_length & 0xff) as usize;
+        let raw = slot.as_ref().word.load(Ordering::Relaxed);
+        let last = Seen { raw, _guard: PhantomData };
+        if let Some(entry) = last.entry() {
+            free_entry(entry.entry);
+        }
+        #[cfg(test)]
+        super::entry::count::SLOTS.fetch_sub(1, Ordering::Relaxed);
+        ptr::drop_in_place(slot.as_ptr());
+        alloc::dealloc(slot.as_ptr().cast(), Slot::layout(length));
+    }
+}
+
+impl fmt::Debug for SlotHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SlotHandle({:p})", self.0)
+    }
+}

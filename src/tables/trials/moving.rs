@@ -1,0 +1,248 @@
+//! Slots that the compactor moves: nothing is lost, and nobody sees a moment without the element.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use crossbeam::epoch;
+
+use super::super::pause::{Point, hooks};
+use super::super::{Refusal, Session};
+use super::alone::alone;
+use super::{Stage, settings};
+use crate::clock::Now;
+use crate::tables::slot::count::SLOTS;
+use crate::tables::{Batch, Settings, Tables};
+
+impl Stage {
+    fn address(&self, key: &str) -> usize {
+        let guard = epoch::pin();
+        let table = self.0.tables.0.catalog.find(b"t", &guard).unwrap();
+        table.find(table.hash(key.as_bytes()), key.as_bytes(), &guard).unwrap().address()
+    }
+
+    fn move_all(&self) {
+        let now = self.now();
+        self.0.compactor.borrow_mut().move_all(now);
+    }
+}
+
+#[test]
+fn slots_without_a_deadline_move_and_keep_everything() {
+    alone("tables::trials::moving::slots_without_a_deadline_move_and_keep_everything", || {
+        let stage = Stage::with(Settings { changes_per_writer: 1 << 14, ..settings() });
+        let key = |number: usize| format!("{number:016}");
+        for number in 0..2_000 {
+            stage.set(&key(number), &format!("value {number}"), (number % 2 == 1).then_some(10)).unwrap();
+        }
+        stage.settle();
+        stage.heard();
+        let before: Vec<_> =
+            (0..2_000).map(|number| (stage.address(&key(number)), stage.version(&key(number)))).collect();
+        let census = stage.census();
+        stage.move_all();
+        for (number, (address, version)) in before.into_iter().enumerate() {
+            assert_eq!(stage.address(&key(number)) == address, number % 2 == 1, "{number}");
+            assert_eq!(stage.get(&key(number)), Some(format!("value {number}")));
+            assert_eq!(stage.version(&key(number)), version);
+        }
+        stage.settle();
+        assert!(stage.heard().is_empty(), "a move is no change");
+        let after = stage.census();
+        assert_eq!((census.bytes, census.timers), (after.bytes, after.timers));
+        // What was moved can be changed, expire and go as before.
+        stage.set(&key(0), "again", Some(10)).unwrap();
+        stage.delete(&key(2)).unwrap();
+        stage.at(20_000).settle();
+        assert_eq!(stage.heard().len(), 3 + 1_000);
+        assert_eq!((stage.census().expired, stage.census().reaped), (1_001, 1_002));
+        for _ in 0..10 {
+            stage.0.session.borrow_mut().rest(stage.now());
+            stage.move_all();
+            epoch::pin().flush();
+        }
+        assert_eq!(SLOTS.load(Ordering::Relaxed), 998, "old slots are freed");
+        stage.drop_table("t").unwrap();
+        for _ in 0..40 {
+            stage.settle();
+        }
+        assert_eq!(stage.heard().len(), 998);
+        assert_eq!(stage.census().tables.len(), 0);
+    });
+}
+
+#[test]
+fn a_slot_stays_while_a_change_of_it_is_to_be_announced() {
+    let stage = Stage::new();
+    stage.set("k", "1", None).unwrap();
+    let address = stage.address("k");
+    stage.move_all();
+    assert_eq!(stage.address("k"), address);
+    stage.publish();
+    stage.move_all();
+    let moved = stage.address("k");
+    assert_ne!(moved, address);
+    stage.set("k", "2", None).unwrap();
+    stage.move_all();
+    assert_eq!(stage.address("k"), moved);
+    stage.publish();
+    assert_eq!(stage.heard(), ["k+", "k+"]);
+}
+
+#[test]
+fn slots_of_a_table_that_is_taken_down_stay() {
+    let stage = Stage::new();
+    stage.set("k", "1", None).unwrap();
+    stage.settle();
+    let address = stage.address("k");
+    let inner = stage.clone();
+    hooks::at(Point::BeforeSeal, move || {
+        inner.move_all();
+        let guard = epoch::pin();
+        assert!(inner.0.tables.0.catalog.find(b"t", &guard).is_none());
+    });
+    stage.drop_table("t").unwrap();
+    stage.settle();
+    assert!(!hooks::is_waiting());
+    stage.create("t").unwrap();
+    stage.set("k", "2", None).unwrap();
+    stage.settle();
+    assert_ne!(stage.address("k"), address);
+    assert_eq!(stage.heard(), ["k+", "k-", "k+"]);
+}
+
+#[test]
+fn a_writer_whose_slot_moves_under_it_stores_in_the_other_one() {
+    let stage = Stage::new();
+    stage.set("k", "1", None).unwrap();
+    stage.settle();
+    let inner = stage.clone();
+    let mut delayed = stage.another();
+    hooks::at(Point::BeforeCas, move || inner.move_all());
+    super::set(&mut delayed, stage.now(), "k", "2", None).unwrap();
+    assert!(!hooks::is_waiting());
+    assert_eq!(stage.get("k").as_deref(), Some("2"));
+    stage.settle();
+    assert_eq!(stage.heard(), ["k+", "k+"]);
+}
+
+/// What a thread does with the key.
+type Deed = fn(&mut Batch<'_>) -> Result<Vec<u8>, Refusal>;
+
+#[test]
+fn whoever_finds_a_slot_that_has_just_moved_finds_the_element() {
+    let deeds: [(Deed, &[u8]); 5] = [
+        (|batch| batch.get(b"t", b"k").map(<[u8]>::to_vec), b"first"),
+        (|batch| batch.delete(b"t", b"k").map(<[u8]>::to_vec), b"first"),
+        (|batch| batch.touch(b"t", b"k", 100).map(|()| Vec::new()), b""),
+        (|batch| batch.update(b"t", b"k", b"second", None).map(|()| Vec::new()), b""),
+        (
+            |batch| {
+                let mut values = Vec::new();
+                batch.get_many(b"t", [&b"k"[..]].into_iter(), &mut values)?;
+                Ok(values[0].unwrap().to_vec())
+            },
+            b"first",
+        ),
+    ];
+    for (deed, expected) in deeds {
+        let stage = Stage::new();
+        stage.set("k", "first", None).unwrap();
+        stage.settle();
+        let (mut session, now) = (stage.another(), stage.now());
+        let (sender, receiver) = crossbeam::channel::bounded(1);
+        hooks::at(Point::MovedOut, move || {
+            let thread = thread::spawn(move || deed(&mut session.batch(now)));
+            // It may have come to the slot by now; if not, it comes later, which is as good.
+            for _ in 0..1_000 {
+                thread::yield_now();
+            }
+            sender.send(thread).unwrap();
+        });
+        stage.move_all();
+        assert!(!hooks::is_waiting());
+        assert_eq!(receiver.recv().unwrap().join().unwrap(), Ok(expected.to_vec()));
+    }
+}
+
+fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+/// Adds one to the number that a key has, by CAS.
+fn add(session: &mut Session, now: Now, number: u64) {
+    loop {
+        let before = session
+            .batch(now)
+            .get_entry(b"t", &key(number), || now)
+            .map(|entry| (entry.version, u64::from_be_bytes(entry.value.try_into().unwrap())));
+        let (version, value) = before.unwrap_or((0, 0));
+        let next = (value + 1).to_be_bytes();
+        let result = session.batch(now).compare_and_swap(b"t", &key(number), version, &next, None);
+        match result {
+            Ok(_) => return,
+            Err(Refusal::VersionMismatch { .. }) => {}
+            Err(Refusal::Busy) => session.wait(),
+            Err(refusal) => panic!("{refusal:?}"),
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_goes_back_while_slots_move_all_the_time() {
+    const KEYS: u64 = 40;
+    const WRITES: u64 = 20_000;
+    let key_count = usize::try_from(KEYS).unwrap();
+    let (tables, backstage) = Tables::new(Settings { changes_per_writer: 256, ..settings() });
+    let now = Now::from_millis(1);
+    tables.session().batch(now).create_table(b"t", b"t").unwrap();
+    let (done, announced) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (mut compactor, mut changes) = (backstage.compactor, backstage.changes);
+    let count = || {
+        announced.fetch_add(1, Ordering::Relaxed);
+    };
+    thread::scope(|scope| {
+        let publisher = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                changes.drain(1_000, &mut |_, _, _| count());
+            }
+            changes.drain(usize::MAX, &mut |_, _, _| count());
+        });
+        let mover = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                compactor.move_all(now);
+            }
+        });
+        let reader = scope.spawn(|| {
+            let (mut session, mut last) = (tables.session(), vec![0; key_count]);
+            while !done.load(Ordering::Relaxed) {
+                for number in 0..KEYS {
+                    let found = session.batch(now).get(b"t", &key(number)).map(|value| value.try_into().unwrap());
+                    let value = found.map_or(0, u64::from_be_bytes);
+                    assert!(
+                        value >= last[usize::try_from(number).unwrap()],
+                        "{number} had {}, and has {value}",
+                        last[usize::try_from(number).unwrap()]
+                    );
+                    last[usize::try_from(number).unwrap()] = value;
+                }
+            }
+        });
+        let writers = [0, 1].map(|writer| {
+            let tables = &tables;
+            scope.spawn(move || {
+                let mut session = tables.session();
+                (0..WRITES).for_each(|write| add(&mut session, now, (write * 7 + writer * 3) % KEYS));
+            })
+        });
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        done.store(true, Ordering::Relaxed);
+        [publisher, mover, reader].into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let mut session = tables.session();
+    let values = (0..KEYS)
+        .map(|number| u64::from_be_bytes(session.batch(now).get(b"t", &key(number)).unwrap().try_into().unwrap()));
+    assert_eq!(values.sum::<u64>(), 2 * WRITES);
+    assert_eq!(announced.load(Ordering::Relaxed), 2 * WRITES);
+}
