@@ -16,6 +16,9 @@
 //! A second signal ends the process at once.
 //!
 //! What is not here: arguments (`cli` makes the [`Config`]), and anything that a thread does.
+//!
+#![doc = include_str!("../OPERATION.md")]
+#![doc = include_str!("../TUNING.md")]
 
 mod cores;
 mod memory;

@@ -1,21 +1,7 @@
 //! Tables: concurrent maps of versioned elements with deadlines, and every change announced.
 //!
-//! They know no socket and no argument, and are told the time. This page says what holds, and walks one write through.
-//!
-//! # Consistency
-//!
-//! - Each element is linearizable: GET, UPDATE, DELETE, COMPARE_AND_SWAP, TOUCH, and its expiry.
-//! - Reading, and changing an element that exists, takes no lock. Adding or removing a key may lock one bucket of keys.
-//! - A version grows by one with each change of an element, and never repeats for a key: not across delete and
-//!   re-create of the element or of its table, and not across restarts while the host's clock does not step back by
-//!   more than the server ran.
-//! - Each committed change is announced exactly once; the changes of a key in commit order.
-//! - From its deadline on, an element is absent for everybody: whoever finds by its clock that the deadline has passed
-//!   makes it visible in the slot before it answers.
-//! - What waits anywhere is bounded; when it is full, writers wait, and nothing is lost.
-//! - A read writes no cache line that another core uses: it counts no reference and takes no lock. Writers share the line of
-//!   the slot that they change and the totals of its table, and all changes end at the one publisher. It takes 40 to 50 ns
-//!   for each in the server, without subscribers: some 20 million a second, however many cores write.
+//! They know no socket and no argument, and are told the time. This page walks one write through, and then says what tables
+//! guarantee.
 //!
 //! # One write
 //!
@@ -29,6 +15,8 @@
 //!
 //! The wheel does not know the clock, the slot does not know its table's name, the change queue does not know who
 //! listens, and nothing here knows frames.
+//!
+#![doc = include_str!("GUARANTEES.md")]
 
 mod account;
 mod ahead;

@@ -22,6 +22,8 @@
 //! read by the face, as it was at that point of the order, and not by the committer.
 //!
 //! What is not here: any byte of a protocol, and the files (`store`).
+//!
+#![doc = include_str!("GUARANTEES.md")]
 
 mod committer;
 mod engine;

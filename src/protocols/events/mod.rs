@@ -13,6 +13,8 @@
 //! `mysql::claims` locks. [`client`] is the other end, for tests and benches.
 //!
 //! What is not here: the face of the queue (`spiderq`), and what a worker does with an event (`worker`).
+//!
+#![doc = include_str!("PROTOCOL.md")]
 
 pub mod chance;
 pub mod client;

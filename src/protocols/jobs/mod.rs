@@ -12,6 +12,8 @@
 //! the command line and tests.
 //!
 //! What is not here: what a queue promises (`tasks`), and the store.
+//!
+#![doc = include_str!("PROTOCOL.md")]
 
 pub mod client;
 mod conversation;

@@ -33,6 +33,8 @@
 //! thread of its own makes, as it answers LIST_TABLES: the *reporter*, beside native workers; a further worker, behind the queue.
 //!
 //! What is not here: [`wire`] knows no table and does no I/O; [`handle`] knows no socket and never sends.
+//!
+#![doc = include_str!("PROTOCOL.md")]
 
 mod account;
 mod answer;

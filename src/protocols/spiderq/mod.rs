@@ -18,6 +18,8 @@
 //! What is not here: what the queue promises (`tasks`), and the store.
 //!
 //! [`native`]: crate::protocols::native
+//!
+#![doc = include_str!("PROTOCOL.md")]
 
 pub mod client;
 mod desk;
