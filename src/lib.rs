@@ -1,7 +1,11 @@
 //! Tables, timers and task queues over ZeroMQ, and jobs over TCP, for a multicore host.
 //!
-//! This crate is the server `spindle`, and the library that it is made of. The protocol of the tables is for clients in
-//! [`protocols::kv`]; what the tables promise stands in [`tables`].
+//! This crate is the server `spindle`, and the library that it is made of. These modules include pages that stand as Markdown
+//! beside the code:
+//!
+//! - [`protocols::kv`], [`protocols::spiderq`], [`protocols::jobs`], [`protocols::events`]: each protocol, byte by byte
+//! - [`tables`], [`tasks`]: guarantees
+//! - [`server`]: operation (flags, limits, signals, logs, STATS) and tuning
 //!
 //! # One request
 //!
@@ -48,7 +52,37 @@
 //! 1  wheel                    a pure data structure
 //! 0  limits, clock, stats, log, allocator
 //! ```
-//! Imports go down only; a test of the source text sees to it.
+//! Imports go down only. A test of the source text (`tests/it/tidy.rs`) checks this, and which files may name a dependency.
+//!
+//! # Threads
+//!
+//! | name | count | work |
+//! |---|---|---|
+//! | `signals` | 1 | reads SIGINT, SIGTERM and SIGHUP; they are blocked in all others |
+//! | `kv-queue` | 1, `--frontend proxy` | moves messages between the ROUTER and the workers |
+//! | `kv-accept` | 1, `--frontend native` | accepts connections and hands each to a worker |
+//! | `kv-worker-N` | `--workers` | handles requests about tables; pinned |
+//! | `kv-report` | 1 | renders LIST_TABLES and STATS |
+//! | `publisher` | 1 | drains the changes, orders them per key, sends notifications |
+//! | `expiry` | 1 | owns the wheel; sleeps until the next deadline |
+//! | `reaper` | 1 | retires and removes dead slots, seals deleted tables |
+//! | `compactor` | 1 | keeps the process within `--max-memory`: gives memory back, moves elements together |
+//! | `committer` | 1, with tasks, jobs or embedded events | owns the queues of tasks: applies, stores, answers |
+//! | `spiderq`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
+//! | `jobs-io`, `events-io` | 1 each, if on | the connections of jobs and of events |
+//!
+//! libzmq has I/O threads of its own with `--frontend proxy`.
+//!
+//! # Invariants
+//!
+//! - `wire` knows no domain, and the domains know no wire. Only `protocols` opens sockets. Only `store` keeps files.
+//! - The verb that changes an element emits its change and its deadline. No caller can forget either.
+//! - A read of an element takes no lock and writes no cache line that another core uses.
+//! - A frontend answers a change of tasks, jobs or events after the batch is stored: store, then memory, then answer.
+//! - Every queue has a capacity in [`limits`] and a sentence on what happens when it is full.
+//! - Only [`threads`] spawns, only [`clock`] reads the clock, and a thread that waits has a waker.
+//! - `unsafe` stands in `tables/slot`, `allocator`, `threads`, `main` and `protocols/sockets` alone. Each block says which
+//!   fact makes it sound and which code guarantees it; the slot protocol is model-checked (loom).
 //!
 //! # What is not here
 //!

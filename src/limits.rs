@@ -1,20 +1,23 @@
 //! Every bound of the server, with its unit and the reason for the number. Nothing here is computed at run time.
+//!
+//! A page in parentheses promises the number to clients: `kv/PROTOCOL.md` and its like stand in `src/protocols`,
+//! `OPERATION.md` in `src`.
 
 use std::time::Duration;
 
-/// Longest name of a table, in bytes, without the NUL that may end it (`spec`: a frame of 1–255 bytes).
+/// Longest name of a table, in bytes, without the NUL that may end it (`kv/PROTOCOL.md`: a frame of 1–255 bytes).
 pub const TABLE_NAME_BYTES_MAX: usize = 254;
 
-/// Longest key, in bytes (`spec`).
+/// Longest key, in bytes (`kv/PROTOCOL.md`).
 pub const KEY_BYTES_MAX: usize = 64;
 
-/// Longest value, in bytes, unless `--max-value` says otherwise (`spec`).
+/// Longest value, in bytes, unless `--max-value` says otherwise (`kv/PROTOCOL.md`).
 pub const VALUE_BYTES_DEFAULT: usize = 1024;
 
 /// The most that `--max-value` may say: libzmq closes a connection that sends a larger frame.
 pub const VALUE_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
-/// Largest frame that is read at all, in bytes; a larger one closes its connection (`spec`).
+/// Largest frame that is read at all, in bytes; a larger one closes its connection (`kv/PROTOCOL.md`).
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
 
 /// Longest routing id that a peer may choose, in bytes (RFC 37).
@@ -23,7 +26,7 @@ pub const IDENTITY_BYTES_MAX: usize = 255;
 /// Longest command of a handshake that is kept, in bytes: what libzmq sends takes less than 600.
 pub const HANDSHAKE_BYTES_MAX: u64 = 8 << 10;
 
-/// Keys of one GET_MANY and pairs of one UPDATE_MANY (`spec`).
+/// Keys of one GET_MANY and pairs of one UPDATE_MANY (`kv/PROTOCOL.md`).
 pub const MANY_MAX: usize = 1024;
 
 /// Frames of the longest body: UPDATE_MANY has a command, a table, a TTL, and two frames for each pair.
@@ -35,21 +38,22 @@ pub const ENVELOPE_FRAMES_MAX: usize = 64;
 /// Frames of the longest message that is kept while it is read.
 pub const MESSAGE_FRAMES_MAX: usize = ENVELOPE_FRAMES_MAX + BODY_FRAMES_MAX;
 
-/// Bytes of the values or names in one reply; a longer one is refused before it is built (`spec`). GET_MANY of as many keys as there
-/// may be, with values of a megabyte, is just not too long. A client that asks for it has nothing else outstanding meanwhile.
+/// Bytes of the values or names in one reply; a longer one is refused before it is built (`kv/PROTOCOL.md`).
+/// GET_MANY of as many keys as there may be, with values of a megabyte, is just not too long. A client that asks for it
+/// has nothing else outstanding meanwhile.
 pub const REPLY_BYTES_MAX: usize = MANY_MAX << 20;
 
-/// Tables at once, unless `--max-tables` says otherwise (`spec`).
+/// Tables at once, unless `--max-tables` says otherwise (`OPERATION.md`).
 pub const TABLES_DEFAULT: usize = 65_536;
 
-/// What one client may have outstanding, in bytes, unless `--client-bytes-max` says otherwise (`spec`).
+/// What one client may have outstanding, in bytes, unless `--client-bytes-max` says otherwise (`OPERATION.md`).
 pub const CLIENT_BYTES_DEFAULT: u64 = 64 << 20;
 
-/// How many notifications a subscriber may fall behind, unless `--publish-hwm` says otherwise (`spec`).
+/// How many notifications a subscriber may fall behind, unless `--publish-hwm` says otherwise (`OPERATION.md`).
 pub const PUBLISH_HWM_DEFAULT: i32 = 1_000_000;
 
 /// Share of the memory of the host, or of the control group around the server if that has less, that tables may take,
-/// in percent, unless `--max-memory` says otherwise (`spec`).
+/// in percent, unless `--max-memory` says otherwise (`OPERATION.md`).
 pub const MEMORY_PERCENT_DEFAULT: u64 = 80;
 
 /// Changes that one writing thread may have on the way to the publisher. When they are out, the writer waits.
@@ -102,7 +106,7 @@ pub const LOOK_AHEAD: usize = 16;
 /// committed. Peers that do not read cost no more than that.
 pub const LINGER: Duration = Duration::from_secs(2);
 
-/// How long the end may take, whatever peers do (`ARCHITECTURE`).
+/// How long the end may take, whatever peers do (`OPERATION.md`).
 pub const STOP_MAX: Duration = Duration::from_secs(5);
 
 const _: () = assert!(2 * LINGER.as_millis() < STOP_MAX.as_millis());
@@ -279,10 +283,10 @@ pub const BUFFER_KEPT_BYTES: usize = 16 << 10;
 /// and little enough for as many connections as there may be.
 pub const OUTBOX_BYTES_MAX: usize = 1 << 20;
 
-/// Longest key of a task, in bytes (`spec`).
+/// Longest key of a task, in bytes (`spiderq/PROTOCOL.md`).
 pub const TASK_KEY_BYTES_MAX: usize = 32 << 10;
 
-/// Longest value of a task, in bytes (`spec`).
+/// Longest value of a task, in bytes (`spiderq/PROTOCOL.md`).
 pub const TASK_VALUE_BYTES_MAX: usize = 16 << 20;
 
 /// Largest frame of a request about tasks, in bytes: the longest value and the longest key fit, and somewhat longer ones, so that
@@ -316,7 +320,7 @@ pub const SLOW_DISK_PAUSE: Duration = Duration::from_secs(1);
 /// Requests about tasks that may be unanswered at once: those that wait for a task, and as many others.
 pub const TASK_REQUESTS_MAX: usize = 2 * WAITERS_MAX;
 
-/// Requests that wait for a task in one queue; a further one is answered that there is none (`spec`).
+/// Requests that wait for a task in one queue; a further one is answered that there is none (`spiderq/PROTOCOL.md`).
 pub const WAITERS_MAX: usize = 100_000;
 
 /// Bursts of requests that may wait for the committer. When they are more, who asks waits.
@@ -362,10 +366,10 @@ pub const QUEUES_MAX: usize = 1 << 24;
 /// Queues of a family that STATS list one by one; all of them are in its totals.
 pub const QUEUES_LISTED: usize = 100;
 
-/// Longest name of a queue of jobs, in bytes (`spec`).
+/// Longest name of a queue of jobs, in bytes (`jobs/PROTOCOL.md`).
 pub const JOB_QUEUE_BYTES_MAX: usize = 255;
 
-/// Most data of a job, in bytes (`spec`).
+/// Most data of a job, in bytes (`jobs/PROTOCOL.md`).
 pub const JOB_DATA_BYTES_MAX: usize = 1_000_000;
 
 /// Longest line of GET, ACK or IN, in bytes: a queue and an id of any length that somebody may have made up.
@@ -384,23 +388,24 @@ pub const JOB_CONNECTIONS_MAX: usize = 1 << 14;
 /// Connections for jobs that may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
 pub const JOB_BACKLOG: u32 = 4_096;
 
-/// How long nothing more comes after a GET, ACK or IN without an end until it is answered (`spec`).
+/// How long nothing more comes after a GET, ACK or IN without an end until it is answered (`jobs/PROTOCOL.md`).
 pub const JOB_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a client for jobs may be silent in its request, not read its answer, or not close after it (`spec` for the first).
+/// How long a client for jobs may be silent in its request, not read its answer, or not close after it
+/// (`jobs/PROTOCOL.md` for the first).
 pub const JOB_SILENCE: Duration = Duration::from_secs(5);
 
-/// How long a request for jobs may take to come, and its answer to be read (`spec` for the first).
+/// How long a request for jobs may take to come, and its answer to be read (`jobs/PROTOCOL.md` for the first).
 pub const JOB_TIME: Duration = Duration::from_secs(60);
 
 /// Bytes that a client may go on sending after its answer; of what comes later it hears by a reset. Longer than the longest request.
 pub const JOB_DRAINED_BYTES_MAX: usize = 64 << 20;
 
-/// How long a job is lent out, in seconds, unless `--lease` says otherwise (`spec`).
+/// How long a job is lent out, in seconds, unless `--lease` says otherwise (`jobs/PROTOCOL.md`).
 pub const JOB_LEASE_SECONDS: u64 = 300;
 
 const _: () = assert!(JOB_LINE_BYTES_MAX < JOB_BUFFER_BYTES && JOB_DATA_BYTES_MAX < JOB_ROOM_BYTES);
-/// Longest value of an event, in characters (`spec`).
+/// Longest value of an event, in characters (`events/PROTOCOL.md`).
 pub const EVENT_VALUE_CHARS_MAX: usize = 255;
 
 /// Connections for events at once, if there are descriptors for them. Above it they wait to be accepted.
@@ -461,7 +466,8 @@ const _: () = assert!(LOCK_WAIT_SECONDS < STORE_ANSWER_MAX.as_secs());
 /// Events that a worker claims in a transaction, at most: the statement that stores them has two places for each.
 pub const CLAIM_MAX: usize = 1_000;
 
-/// How long a worker waits when no event is pending in a database, and how much longer at most (`spec`).
+/// How long a worker waits when no event is pending in a database, and how much longer at most
+/// (`events/PROTOCOL.md`).
 pub const CLAIM_PAUSE: Duration = Duration::from_secs(1);
 
 /// See [`CLAIM_PAUSE`].

@@ -1,6 +1,6 @@
 //! The only place that makes threads: their name, their core, their signals, and what a panic in one of them means.
 //!
-//! - A thread is named as `ARCHITECTURE` lists it, so that `top -H` and a panic say who it is.
+//! - A thread is named as the crate's page lists it, so that `top -H` and a panic say who it is.
 //! - A thread that is pinned runs on one core; one that is not goes where the system puts it.
 //! - Signals are blocked in it: they arrive in the one thread that reads them (`signals`), and never interrupt a call. Only those
 //!   that a fault of the thread itself raises are not: blocked, they would end the process without a word.

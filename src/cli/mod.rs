@@ -36,19 +36,19 @@ const FAILED: u8 = 1;
 /// Exit status of bad usage.
 const BAD_USAGE: u8 = 2;
 
-/// Where the server answers requests unless it is told otherwise (`spec`).
+/// Where the server answers requests unless it is told otherwise (`OPERATION.md`).
 const KV_ENDPOINT: &str = "tcp://127.0.0.1:5555";
-/// Where the server announces changes unless it is told otherwise (`spec`).
+/// Where the server announces changes unless it is told otherwise (`OPERATION.md`).
 const PUBLISH_ENDPOINT: &str = "tcp://127.0.0.1:5556";
 
-/// Where the server answers requests about tasks unless it is told otherwise (`spec`).
+/// Where the server answers requests about tasks unless it is told otherwise (`OPERATION.md`).
 const TASKS_ENDPOINT: &str = "tcp://127.0.0.1:5557";
 
-/// Where the server answers requests about jobs unless it is told otherwise (`spec`).
+/// Where the server answers requests about jobs unless it is told otherwise (`OPERATION.md`).
 const JOBS_ADDRESS: &str = "127.0.0.1:8080";
-/// Where the server answers requests for events unless it is told otherwise (`spec`).
+/// Where the server answers requests for events unless it is told otherwise (`OPERATION.md`).
 const EVENTS_ADDRESS: &str = "127.0.0.1:8081";
-/// Where workers find events that wait for a value unless the server is told otherwise (`spec`).
+/// Where workers find events that wait for a value unless the server is told otherwise (`OPERATION.md`).
 const EVENTS_ENDPOINT: &str = "tcp://127.0.0.1:5558";
 
 /// Tables with time to live and durable tasks, served over ZeroMQ, and the commands that talk to them.

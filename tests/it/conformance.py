@@ -1,4 +1,4 @@
-"""The kv protocol as pyzmq sees it, written from the specification alone: what requests mean.
+"""The kv protocol as pyzmq sees it, written from PROTOCOL.md alone: what requests mean.
 
     conformance.py CHAPTER KV [PUBLISH]
 

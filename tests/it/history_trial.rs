@@ -1,6 +1,6 @@
 //! Stores with a flaw are found out by recording and checking what they do; the same store without a flaw is not.
 //!
-//! The store is the specification written down plainly, behind one lock. Each flaw is a mistake that a lock-free server
+//! The store is what `GUARANTEES.md` promises, written down plainly, behind one lock. Each flaw is a mistake that a lock-free server
 //! could make.
 
 use std::collections::HashMap;

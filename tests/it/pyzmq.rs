@@ -1,4 +1,4 @@
-//! The same protocol as seen by pyzmq, from the specification alone: chapters of `conformance.py`, each with a server of
+//! The same protocol as seen by pyzmq, from `PROTOCOL.md` alone: chapters of `conformance.py`, each with a server of
 //! its own.
 
 use crate::harness::{Server, run_python};

@@ -1,4 +1,4 @@
-"""The task queue as pyzmq sees it, from the specification alone.
+"""The task queue as pyzmq sees it, from PROTOCOL.md alone.
 
 usage: tasks.py ENDPOINT
 """

@@ -259,7 +259,7 @@ fn a_task_is_read_from_standard_input() {
 
 // ---------------------------------------------------------------------------------------------------------------- order
 
-/// The order as the specification tells it.
+/// The order as `PROTOCOL.md` tells it.
 #[derive(Default)]
 struct Plain {
     serial: u64,

@@ -119,7 +119,7 @@ impl Command {
         matches!(self, Self::Update | Self::Delete | Self::CompareAndSwap | Self::CompareAndDelete | Self::UpdateMany)
     }
 
-    /// The name that the specification uses.
+    /// The name that `PROTOCOL.md` uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -179,7 +179,7 @@ impl Reason {
     /// How many reasons there are.
     pub const COUNT: usize = 13;
 
-    /// All reasons, in the order of the specification.
+    /// All reasons, in the order of `PROTOCOL.md`.
     pub const ALL: [Self; Self::COUNT] = [
         Self::BadRequest,
         Self::UnknownCommand,

@@ -1,4 +1,4 @@
-//! The committer beside a plain model of what the specification says: time, crashes and reopening among the operations.
+//! The committer beside a plain model of what `spiderq/PROTOCOL.md` says: time, crashes and reopening among the operations.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ struct PlainTask {
     state: PlainState,
 }
 
-/// The queue as the specification tells it, without any thought of speed.
+/// The queue as `spiderq/PROTOCOL.md` tells it, without any thought of speed.
 struct Plain {
     order: Order,
     serial: u64,

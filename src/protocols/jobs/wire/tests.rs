@@ -1,4 +1,4 @@
-//! Each row of the specification as bytes, cut at every byte; and any bytes whatever.
+//! Each row of `PROTOCOL.md` as bytes, cut at every byte; and any bytes whatever.
 
 #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 

@@ -17,7 +17,7 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
     /// Reads a body (see [`super::split`]); values may have up to `value_max` bytes.
     ///
     /// # Errors
-    /// The first [`Fault`], in the order of the specification.
+    /// The first [`Fault`], in the order of `PROTOCOL.md`.
     ///
     /// ```
     /// use spindle::protocols::kv::wire::{Reason, Request, TableName};

@@ -1,5 +1,5 @@
 //! Any message whatever against decoding: nothing panics, everything gets an envelope and an answer, and the first
-//! fault is the one that a slow, plain reading of the specification finds.
+//! fault is the one that a slow, plain reading of `PROTOCOL.md` finds.
 //!
 //! The slow reading is table-driven and shares no code with [`super::decode`]: each command has a list of fields, each
 //! field its own check, and the faults are collected and sorted by their place.
@@ -46,7 +46,7 @@ enum Field {
 
 use Field::{Key, Table, Ttl, TtlOrEmpty, Value, Version};
 
-/// The rows of the specification: fields that come once, a field that may follow, fields that come 1–1024 times.
+/// The rows of `PROTOCOL.md`: fields that come once, a field that may follow, fields that come 1–1024 times.
 fn row(command: Command) -> (&'static [Field], Option<Field>, &'static [Field]) {
     match command {
         Command::CreateTable | Command::DeleteTable => (&[Table], None, &[]),
@@ -100,7 +100,7 @@ fn fault_of(field: Field, frame: &[u8]) -> Option<Reason> {
     }
 }
 
-/// The first fault of a body by the specification.
+/// The first fault of a body by `PROTOCOL.md`.
 fn first_fault(body: &[Vec<u8>]) -> Option<Reason> {
     let mut faults = Vec::new();
     if body.first().is_none_or(|command| command.len() != 1) {
@@ -118,7 +118,7 @@ fn first_fault(body: &[Vec<u8>]) -> Option<Reason> {
     faults.into_iter().min_by_key(|(place, _)| *place).map(|(_, reason)| reason)
 }
 
-/// How many frames the envelope has by the specification; `None` if there is neither envelope nor body.
+/// How many frames the envelope has by `PROTOCOL.md`; `None` if there is neither envelope nor body.
 fn envelope_frames(message: &[Vec<u8>]) -> Option<usize> {
     let bytes: Vec<usize> = message.iter().map(Vec::len).collect();
     let bare = bytes.first() == Some(&1) && bytes.get(1) != Some(&0);

@@ -1,4 +1,4 @@
-//! The tables of the specification, byte by byte.
+//! The tables of `PROTOCOL.md`, byte by byte.
 
 #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 
@@ -132,7 +132,7 @@ fn every_cut_is_answered_with_its_field_and_what_it_needs() {
             assert_eq!(fault(&whole[..cut]), expected, "tag {tag}, cut at {cut}");
         }
     }
-    assert_eq!(fault(&[2, 0]), [0x0B, 3, 0, 0, 0, 4, 0, 0, 0, 1], "the example of the specification");
+    assert_eq!(fault(&[2, 0]), [0x0B, 3, 0, 0, 0, 4, 0, 0, 0, 1], "the example of PROTOCOL.md");
 }
 
 #[test]
