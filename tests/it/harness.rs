@@ -250,7 +250,8 @@ pub(crate) fn run_python(script: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{} {arguments:?}: {}", script.display(), output.status);
 }
 
-fn python_with_pyzmq() -> Option<PathBuf> {
+/// The Python that has pyzmq. Without it this says so, unless real peers are demanded.
+pub(crate) fn python_with_pyzmq() -> Option<PathBuf> {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/venv/bin/python");
     if python.exists() {
         return Some(python);

@@ -62,8 +62,10 @@ mod mirror;
 mod native;
 /// A client that does what a well-behaved one does not.
 mod peer;
-/// The same protocol as seen by pyzmq, from the specification alone.
+/// The same protocol as seen by pyzmq, from `PROTOCOL.md` alone.
 mod pyzmq;
+/// The README: its terminal script and its Python as they are printed, its length, and the links of all pages.
+mod readme;
 /// Order under pipelining, and no client that others could disturb: by not reading, vanishing, or being two thousand.
 mod serving;
 /// Signals at any moment of a server's life: none is lost, none disturbs.
