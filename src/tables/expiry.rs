@@ -270,13 +270,13 @@ impl Expiry {
             return;
         }
         let left = Duration::from_nanos(deadline.saturating_mul(1_000_000).saturating_sub(now.nanos()));
-        let patience = self.session.patience().min(SLEEP_MAX);
-        thread::park_timeout(left.min(patience));
+        let (first, second) = naps(left, self.session.patience());
+        thread::park_timeout(first);
         let doze = &self.shared.expiry.doze;
-        if left > patience && doze.is_asleep() && !self.inbox.0.is_empty() {
-            // Messages about later deadlines, or a sender has yet to look at the level: it has a second for that.
-            thread::park_timeout(SLEEP_MAX);
-            self.overslept = if doze.is_asleep() { deadline } else { 0 };
+        if !second.is_zero() && doze.is_asleep() && !self.inbox.0.is_empty() {
+            // Messages about later deadlines, or a sender has yet to look at the level: if it has not in SLEEP_MAX, it has forgotten to.
+            thread::park_timeout(second);
+            self.overslept = if second == SLEEP_MAX && doze.is_asleep() { deadline } else { 0 };
         }
         doze.end();
     }
@@ -288,6 +288,13 @@ impl Expiry {
             self.shared.expiry.doze.end();
         }
     }
+}
+
+/// How long the thread sleeps until a deadline that is `left` away: until what it has retired is to be freed, and then, if messages are
+/// there about later deadlines only, once more. Together never longer than `left`.
+fn naps(left: Duration, patience: Duration) -> (Duration, Duration) {
+    let first = left.min(patience).min(SLEEP_MAX);
+    (first, (left - first).min(SLEEP_MAX))
 }
 
 fn drop_record(wheel: &mut Wheel<SlotHandle>, slot: SlotRef<'_>) {
@@ -369,5 +376,24 @@ fn deadline_of(slot: SlotRef<'_>, hand: &Hand<'_>) -> u64 {
     match slot.load(hand.guard).state() {
         State::Live(entry) | State::Expired(entry) => entry.deadline(),
         State::Absent(_) | State::Dead(_) | State::Moved(_) => NEVER,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_sleep_is_longer_than_what_is_left_until_the_deadline() {
+        let millis = Duration::from_millis;
+        for left in [0, 1, 99, 100, 101, 130, 1_000, 1_099, 1_101, 1_000_000].map(millis) {
+            for patience in [0, 100, 120, 5_000].map(millis) {
+                let (first, second) = naps(left, patience);
+                assert!(first + second <= left, "{left:?}, {patience:?}");
+                assert!(first <= patience && first <= SLEEP_MAX && second <= SLEEP_MAX);
+                assert!(first == left || first == patience || first == SLEEP_MAX, "no shorter than need be");
+            }
+        }
+        assert_eq!(naps(millis(130), millis(120)), (millis(120), millis(10)));
     }
 }
