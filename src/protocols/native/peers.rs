@@ -28,6 +28,7 @@ use super::outbox::Outbox;
 use super::peer::Peer;
 use crate::clock::Now;
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS, RECEIVE_BYTES};
+use crate::log::Pace;
 use crate::protocols::sockets::Bell;
 use crate::zmtp::{Bounds, Messages};
 use memory::Memory;
@@ -63,6 +64,7 @@ pub struct Peers<S> {
     closed: usize,
     /// Connections that were closed since all together held too much.
     cut: u64,
+    cuts_told: Pace,
     peers: Slab<Peer<S>>,
     generation: u32,
     /// Who has to be through with the handshake, or gone, and when.
@@ -106,6 +108,7 @@ impl<S: Default> Peers<S> {
             muted: Vec::new(),
             closed: 0,
             cut: 0,
+            cuts_told: Pace::default(),
             peers: Slab::new(),
             generation: 0,
             deadlines: VecDeque::new(),

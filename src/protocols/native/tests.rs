@@ -421,7 +421,7 @@ fn while_nothing_is_received_what_peers_send_wakes_nobody_and_is_there_afterward
         stream.write_all(&message(&[b"second"])).unwrap();
     }
     // It has both: input, and an end.
-    let [_, second, third] = &streams;
+    let [mut first, second, third] = streams;
     second.shutdown(std::net::Shutdown::Write).unwrap();
     reset(third);
     let (now, before) = (echo.now, std::time::Instant::now());
@@ -443,12 +443,51 @@ fn while_nothing_is_received_what_peers_send_wakes_nobody_and_is_there_afterward
     while echo.gone.len() < 2 {
         echo.pass();
     }
-    expect(&mut streams[0], &message(&[b"second"]));
+    expect(&mut first, &message(&[b"second"]));
     assert_eq!(echo.peers.len(), 1);
 }
 
 /// Ends a connection at once, with what is on its way.
-fn reset(stream: &TcpStream) {
-    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
-    stream.shutdown(std::net::Shutdown::Both).unwrap();
+fn reset(stream: TcpStream) {
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    drop(stream);
+}
+
+#[test]
+fn a_fault_behind_a_message_that_waits_wakes_nobody_until_the_message_goes_on() {
+    let mut echo = Echo::start();
+    let mut stream = echo.connect();
+    stream.write_all(&introduction(SocketType::Dealer)).unwrap();
+    stream.write_all(&message(&[b"first"])).unwrap();
+    echo.hear(1);
+    introduced(&mut stream);
+    expect(&mut stream, &message(&[b"first"]));
+    stream.write_all(&[message(&[b"waits"]), vec![0xff; 300_000]].concat()).unwrap();
+    let (now, mut parked) = (echo.now, None);
+    while parked.is_none() {
+        echo.peers.wait(PATIENCE, || now);
+        while echo
+            .peers
+            .receive(4, |id, _, _, _, _| {
+                parked = Some(id);
+                Taken::Parked(0)
+            })
+            .is_some()
+        {}
+    }
+    let (before, mut waits) = (std::time::Instant::now(), 0);
+    while before.elapsed() < Duration::from_millis(100) {
+        echo.peers.wait(Some(Duration::from_millis(50)), || now);
+        waits += 1;
+    }
+    assert!(waits < 10, "{waits} waits");
+    let mut taken = 0;
+    echo.peers.resume(parked.unwrap(), |_, _, _, messages, bytes| {
+        taken = messages.iter(bytes).count();
+        Taken::All
+    });
+    assert_eq!(taken, 1);
+    while echo.gone.is_empty() {
+        echo.pass();
+    }
 }

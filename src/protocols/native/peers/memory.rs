@@ -13,6 +13,7 @@
 //! So the frontend holds at most its budget, and besides it for each thread the rest of a message, two answers and a portion, and for each
 //! connection what it may hold in any case.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::super::peer::Peer;
@@ -153,18 +154,30 @@ impl<S: Default> Peers<S> {
                 peer.progress = (moved, self.now);
             }
         }
-        while !self.share.is_enough() {
-            let Some((id, bytes)) = self.largest_that_stands_still() else { return };
-            tracing::warn!(
-                "the connections of a frontend hold too much: one with {bytes} bytes, of a peer that does not read or does not \
-                 finish a message, is closed"
-            );
+        if self.share.is_enough() {
+            return;
+        }
+        let (before, mut bytes) = (self.cut, 0);
+        for (id, held) in self.those_that_stand_still() {
+            if self.share.is_enough() {
+                break;
+            }
             self.cut += 1;
+            bytes += held;
             self.forget(id);
+        }
+        let count = self.cut - before;
+        if count > 0 && self.cuts_told.is_time(self.now) {
+            tracing::warn!(
+                "the connections of a frontend hold too much: {count} with {bytes} bytes, of peers that do not read or do not \
+                 finish a message, are closed; {} by now",
+                self.cut
+            );
         }
     }
 
-    fn largest_that_stands_still(&self) -> Option<(PeerId, usize)> {
+    /// The largest first.
+    fn those_that_stand_still(&self) -> Vec<(PeerId, usize)> {
         let (now, exempt) = (self.now, self.memory.exempt);
         let all = self.peers.iter().map(|(slot, peer)| (PeerId::new(slot, peer.generation), peer));
         let still = all.filter(|(id, peer)| {
@@ -172,7 +185,9 @@ impl<S: Default> Peers<S> {
             let may_move = !peer.outbox.is_empty() || exempt == Some(*id);
             may_move && !peer.parked && peer.bytes() > BUFFER_KEPT_BYTES && peer.progress.1.after(STALLED_MAX) <= now
         });
-        still.map(|(id, peer)| (id, peer.bytes())).max_by_key(|(_, bytes)| *bytes)
+        let mut still: Vec<_> = still.map(|(id, peer)| (id, peer.bytes())).collect();
+        still.sort_unstable_by_key(|(_, bytes)| Reverse(*bytes));
+        still
     }
 
     fn all(&self) -> Vec<PeerId> {

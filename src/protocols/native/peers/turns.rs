@@ -136,6 +136,8 @@ impl<S: Default> Peers<S> {
                 } else if peer.is_served() {
                     self.queue(id);
                 }
+                // Also of one whose messages wait: the system must not go on telling of what is not received.
+                self.touch(id);
             }
         }
     }
