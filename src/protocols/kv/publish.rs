@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::report::PublishTally;
 use super::wire::{Kind, Notification};
-use crate::clock::{Clock, Now};
+use crate::clock::Clock;
 use crate::limits::{LINGER, PUBLISH_BURST};
 use crate::protocols::publish::{Figures, Subscribers};
 use crate::protocols::sockets::Stopper;
@@ -27,13 +27,10 @@ const LAZY_SLEEP: Duration = Duration::from_millis(10);
 pub struct Publisher {
     subscribers: Subscribers,
     changes: Changes,
-    stopper: Stopper,
     clock: Clock,
     tally: Arc<PublishTally>,
     /// What STATS were told last.
     shown: Figures,
-    /// When it stops sending to those who do not read, once the server ends.
-    end: Option<Now>,
 }
 
 impl Publisher {
@@ -41,29 +38,25 @@ impl Publisher {
     pub(super) fn new(
         subscribers: Subscribers,
         mut changes: Changes,
-        stopper: Stopper,
+        stopper: &Stopper,
         clock: Clock,
         tally: Arc<PublishTally>,
     ) -> Self {
         let ringer = stopper.bell().clone();
         changes.set_waker(Box::new(move || ringer.ring()));
-        Self { subscribers, changes, stopper, clock, tally, shown: Figures::default(), end: None }
+        Self { subscribers, changes, clock, tally, shown: Figures::default() }
     }
 
     /// The loop of the thread. Returns when the tables are closed, all that was committed is announced, and those who
-    /// read have heard it, or [`LINGER`] is over since the server was told to end.
+    /// read have heard it, or [`LINGER`] is over since then.
     pub fn run(mut self) {
         let clock = self.clock;
         let mut found = true;
         loop {
             let drained = self.announce();
             self.show();
-            if self.end.is_none() && (drained.closed || self.stopper.is_told()) {
-                self.end = Some(clock.now().after(LINGER));
-            }
             if drained.closed {
-                let end = self.end.unwrap_or_else(|| clock.now());
-                self.subscribers.finish(end, || clock.now());
+                self.subscribers.finish(clock.now().after(LINGER), || clock.now());
                 return self.show();
             }
             let timeout = self.rest(drained.taken > 0, found);

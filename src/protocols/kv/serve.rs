@@ -110,7 +110,7 @@ pub fn bind(
     let (subscribers, publish) = subscribers(publisher_stopper.bell(), settings)?;
     let report = Arc::new(report(settings, clock, tables, tasks));
     let tally = Arc::clone(&report.publish);
-    let publisher = Publisher::new(subscribers, changes, publisher_stopper.clone(), clock, tally);
+    let publisher = Publisher::new(subscribers, changes, &publisher_stopper, clock, tally);
     let (frontend, mut stoppers, endpoints) = match settings.frontend {
         FrontendKind::Proxy => proxy(context, settings, clock, tables, &report)?,
         FrontendKind::Native => native(settings, clock, tables, &report)?,

@@ -48,6 +48,8 @@ pub struct Subscribers {
     pub(super) portion: Portion,
     /// Who gets something of the burst that is being handed on.
     pub(super) touched: Vec<Member>,
+    /// How often something was handed to a subscriber since others were last received from.
+    pub(super) deliveries: usize,
     pub(super) held: Held,
     /// Who has to be through with the handshake, or gone, and when.
     pub(super) deadlines: VecDeque<(Now, PeerId)>,
@@ -88,6 +90,7 @@ impl Subscribers {
             burst: Burst::default(),
             portion: Portion::default(),
             touched: Vec::new(),
+            deliveries: 0,
             held: Held::default(),
             deadlines: VecDeque::new(),
             turns: VecDeque::new(),
@@ -171,6 +174,7 @@ impl Subscribers {
     }
 
     fn deliver(&mut self, member: Member) {
+        self.deliveries += 1;
         let room = self.room();
         let Self { places, burst, portion, held, .. } = self;
         let Some(subscriber) = places.get_mut(member as usize) else { return };
@@ -305,12 +309,14 @@ impl Subscribers {
     fn receive(&mut self) {
         // What was left behind has its room back before more is taken.
         let is_behind = !self.ending && self.topics.subscriptions() > 2 * self.limits.all_subscriptions;
-        let mut budget = if is_behind { 0 } else { SUBSCRIBERS_RECEIVE_BYTES };
+        // A turn in which many were sent to is long: as many may be received from.
+        let most = SUBSCRIBERS_RECEIVE_BYTES + std::mem::take(&mut self.deliveries) * RECEIVE_COST;
+        let mut budget = if is_behind { 0 } else { most };
         while budget >= SUBSCRIBER_RECEIVE_BYTES
             && let Some(id) = self.turns.pop_front()
         {
             // Also one that has nothing costs something.
-            budget -= self.receive_from(id).max(SUBSCRIBER_RECEIVE_BYTES / 8).min(budget);
+            budget -= self.receive_from(id).max(RECEIVE_COST).min(budget);
         }
     }
 
@@ -368,6 +374,9 @@ impl Subscribers {
 pub(super) fn member_at(place: usize) -> Member {
     Member::try_from(place).expect("subscribers are bounded")
 }
+
+/// What receiving from a subscriber costs of the budget of a turn, at least, in bytes.
+const RECEIVE_COST: usize = SUBSCRIBER_RECEIVE_BYTES / 8;
 
 /// What a subscription counts beside its topic's bytes when the largest is looked for.
 const TOPIC_COST: usize = 100;
