@@ -63,8 +63,9 @@ impl Room {
     pub(super) async fn wait(&self, tasks: &Tasks, face: usize) {
         let mut wait = RoomWait::default();
         while !tasks.has_room(face, &mut wait) {
-            // Over without having been rung: it is looked whether that was forgotten.
-            let _rung = timeout(ROOM_RECHECK, self.0.notified()).await;
+            if timeout(ROOM_RECHECK, self.0.notified()).await.is_err() {
+                tasks.has_overslept(face, &wait);
+            }
         }
     }
 }

@@ -148,12 +148,12 @@ impl Committer {
         let done = core.guarded(|core| {
             core.run_out(now)?;
             taken = core.apply(first, || self.inbox.try_recv().ok());
+            // While this batch is being synced the next one gathers.
+            self.shared.tell(|face| core.go_on(face));
             core.commit(now, None)
         });
-        let faces = &core.faces;
-        self.shared.done(taken.messages, taken.bytes, |face| {
-            faces.get(face).into_iter().for_each(|face| face.go_on());
-        });
+        self.shared.done(taken.messages, taken.bytes);
+        self.shared.tell(|face| core.go_on(face));
         done.map(drop)
     }
 
@@ -247,6 +247,11 @@ impl Core {
         let early = wake < self.sleeps_until;
         self.sleeps_until = self.sleeps_until.min(wake);
         Ok((own, early))
+    }
+
+    /// Tells a face that it is worth another look whether there is room.
+    fn go_on(&self, face: usize) {
+        self.faces.get(face).into_iter().for_each(|face| face.go_on());
     }
 
     /// Nothing follows an error.

@@ -82,12 +82,16 @@ impl Shared {
         self.watch.check()
     }
 
-    /// So much of what was handed over is answered. `tell` hears of each face that waits for room: it looks again.
-    pub(super) fn done(&self, messages: u64, bytes: u64, tell: impl FnMut(usize)) {
+    /// So much of what was handed over is answered.
+    pub(super) fn done(&self, messages: u64, bytes: u64) {
         // Relaxed: as in `send`.
         self.asked_bytes.fetch_sub(bytes, Ordering::Relaxed);
         // Release: pairs with the Acquire in `ask_now`, which then finds everything delivered.
         self.handed_over.fetch_sub(messages, Ordering::Release);
+    }
+
+    /// `tell` hears of each face that waits for room: it is worth another look.
+    pub(super) fn tell(&self, tell: impl FnMut(usize)) {
         self.room.tell(tell);
     }
 }
@@ -192,6 +196,11 @@ impl Tasks {
     /// If there are more than 64 faces.
     pub fn has_room(&self, face: usize, wait: &mut RoomWait) -> bool {
         self.shared.room.has_room(face, wait, || self.is_full())
+    }
+
+    /// A face has slept for as long as it may, and nothing has woken it: if it has been told meanwhile, that is counted as lost.
+    pub fn has_overslept(&self, face: usize, wait: &RoomWait) {
+        self.shared.room.has_overslept(face, wait);
     }
 
     /// Whether so much is waiting that who asks should wait for answers before it asks again.

@@ -42,12 +42,19 @@ impl RoomWaiters {
         Self { faces: AtomicU64::new(0), passes: AtomicU64::new(0), figures }
     }
 
+    /// Face: nothing has woken it for a long time. If it was told, that got lost.
+    pub(super) fn has_overslept(&self, face: usize, wait: &RoomWait) {
+        if wait.since.is_some() && !self.is_registered(bit(face)) {
+            self.figures.lost_wakeups.add(1);
+        }
+    }
+
     /// Face: whether there is room. If not, it is told when it is worth another look, and has none until then.
     ///
     /// # Panics
     /// If there are more than 64 faces.
     pub(super) fn has_room(&self, face: usize, wait: &mut RoomWait, is_full: impl Fn() -> bool) -> bool {
-        let face = u32::try_from(face).ok().and_then(|face| 1_u64.checked_shl(face)).expect("at most 64 faces");
+        let face = bit(face);
         if let Some(since) = wait.since {
             // The pass that was under way may have looked before; the next one has not.
             let is_forgotten = self.passes() >= since + 2;
@@ -113,6 +120,10 @@ impl RoomWaiters {
     }
 }
 
+fn bit(face: usize) -> u64 {
+    u32::try_from(face).ok().and_then(|face| 1_u64.checked_shl(face)).expect("at most 64 faces")
+}
+
 #[cfg(all(test, not(feature = "models")))]
 mod tests {
     use super::*;
@@ -144,6 +155,21 @@ mod tests {
         assert_eq!(told(&waiters), [0]);
         assert!(waiters.has_room(0, &mut first, || false));
         assert_eq!((figures.waits(), figures.lost_wakeups()), (3, 0));
+    }
+
+    #[test]
+    fn a_face_that_was_told_and_not_woken_is_counted() {
+        let (waiters, figures) = waiters();
+        let mut wait = RoomWait::default();
+        assert!(!waiters.has_room(5, &mut wait, || true));
+        waiters.has_overslept(5, &wait);
+        assert_eq!(figures.lost_wakeups(), 0, "nothing has come");
+        assert_eq!(told(&waiters), [5]);
+        waiters.has_overslept(5, &wait);
+        assert_eq!(figures.lost_wakeups(), 1);
+        assert!(waiters.has_room(5, &mut wait, || false));
+        waiters.has_overslept(5, &wait);
+        assert_eq!(figures.lost_wakeups(), 1, "it does not wait");
     }
 
     #[test]

@@ -140,6 +140,11 @@ impl Desk {
             && self.tasks.has_room(self.face, &mut self.room)
     }
 
+    /// The face has slept for as long as it may, and nothing has woken it.
+    pub(super) fn has_overslept(&self) {
+        self.tasks.has_overslept(self.face, &self.room);
+    }
+
     /// Takes a message of a client. False: its envelope is longer than any route needs, and so it cannot be answered.
     pub(super) fn take(&mut self, peer: PeerId, seat: &mut Seat, message: &Message<'_>) -> bool {
         let mut frames = message.frames();

@@ -227,7 +227,11 @@ impl Front {
     /// As long as nothing is taken, clients that have sent something must not wake the thread.
     fn wait_for_answers(&mut self, end: Option<Now>) {
         let (clock, patience) = (self.clock, self.patience(end));
-        self.peers.wait_without_receiving(Some(patience), || clock.now());
+        let start = clock.now();
+        let rung = self.peers.wait_without_receiving(Some(patience), || clock.now());
+        if !rung && start.after(ROOM_RECHECK) <= self.peers.now() {
+            self.desk.has_overslept();
+        }
     }
 
     fn patience(&self, end: Option<Now>) -> Duration {
