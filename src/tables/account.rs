@@ -20,7 +20,7 @@ use super::slot::{ENTRY_HEADER_BYTES, SLOT_HEADER_BYTES};
 use crate::allocator::size_class;
 
 /// A record of the wheel, its share of half-filled chunks included.
-const TIMER_BYTES: i64 = 32;
+pub(super) const TIMER_BYTES: i64 = 32;
 /// A session keeps back at most this share of the limit before it writes to the shared account.
 const SLACK_SHARE: i64 = 1024;
 /// A session keeps back at most this many bytes.

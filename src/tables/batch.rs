@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::account::Tab;
+use super::account::{Room, Tab};
 use super::ahead::{Ahead, Run};
 use super::catalog::{Known, table_bytes};
 use super::change::{WAIT_RECHECK, Writer};
@@ -88,11 +88,16 @@ impl Session {
     /// Has the allocator give back what it keeps for this thread, if the compactor has called for it.
     #[inline]
     fn hear(&mut self) {
-        let call = self.shared.compactor.calls();
-        if self.heard != call {
-            self.heard = call;
+        if self.is_called() {
+            self.heard = self.shared.compactor.calls();
             self.shared.compactor.collect();
         }
+    }
+
+    /// Whether the compactor has called since this session last heard it.
+    #[inline]
+    fn is_called(&self) -> bool {
+        self.heard != self.shared.compactor.calls()
     }
 
     /// Waits until a request that was refused as `Busy` is worth another try. Holds no guard.
@@ -170,8 +175,10 @@ impl Drop for Batch<'_> {
             let Session { shared, errands, .. } = &mut *self.session;
             self.guard.repin_after(|| errands.run(shared));
         }
-        if self.session.garbage.take_touched() {
-            self.session.hear();
+        if self.session.is_called() {
+            // Collecting takes some ms where there is much: no epoch is held back meanwhile.
+            let session = &mut *self.session;
+            self.guard.repin_after(|| session.hear());
         }
     }
 }
@@ -184,7 +191,8 @@ impl Batch<'_> {
     pub fn create_table(&mut self, name: &[u8], announced_name: &[u8]) -> Result<(), Refusal> {
         let shared = &self.session.shared;
         let bytes = table_bytes(announced_name);
-        let room = shared.admit(&self.session.tab, bytes) != Err(Refusal::OutOfMemory);
+        // A table is small: it is not worth to wait for memory that the compactor may give back.
+        let room = self.session.tab.room(&shared.account, bytes) != Room::None;
         let refused = std::mem::take(&mut self.session.wanted);
         if refused > 0 {
             self.session.wanted_before = refused;
@@ -350,7 +358,7 @@ impl Batch<'_> {
         now: impl Fn() -> Now,
     ) -> Result<(), Refusal> {
         let table = self.share(table)?;
-        let (needed, count) = self.hand().cost_of_pairs(&table, pairs.clone());
+        let (needed, count) = self.hand().cost_of_pairs(&table, pairs.clone(), ttl);
         self.hand().admit(needed)?;
         let capacity = self.session.writer.capacity();
         self.hand().credits((CREDITS_PER_WRITE * count).min(capacity))?;

@@ -229,13 +229,16 @@ impl Compactor {
     pub fn run(mut self, slack: u64, mut now: impl FnMut() -> Now, mut resident: impl FnMut() -> Option<u64>) {
         let link = &Arc::clone(&self.shared).compactor;
         *link.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
-        let first = resident().map_or(0, signed) - self.shared.account.used();
+        let mut first = None;
         self.slack = signed(slack);
         // Acquire: pairs with the Release in `close`, which unparks after it.
         while !link.closed.load(Ordering::Acquire) {
             let reading = now();
-            if let Some(bytes) = resident() {
-                self.look(signed(bytes) - first, reading);
+            if let Some(bytes) = resident().map(signed) {
+                let first = *first.get_or_insert_with(|| bytes - self.shared.account.used());
+                self.look(bytes - first, reading);
+            } else {
+                self.go_blind();
             }
             self.garbage.rest(reading);
             thread::park_timeout(if self.stage == Stage::Calm { COMPACTOR_LOOK } else { COMPACTOR_HURRY });
@@ -256,6 +259,13 @@ impl Compactor {
             }
             Stage::Collecting { next, .. } => self.decide(level, next, now),
         }
+    }
+
+    /// It is not known what the process has: the account alone counts, and nobody waits for more.
+    fn go_blind(&mut self) {
+        self.shared.account.set_excess(0);
+        self.stage = Stage::Calm;
+        self.shared.compactor.finish();
     }
 
     fn count_look(&mut self) {
@@ -311,7 +321,7 @@ impl Compactor {
     fn decide(&mut self, level: Level, next: Option<Passes>, now: Now) {
         let limit = self.shared.account.limit();
         let enough = self.room() >= limit / ROOM_SHARE;
-        let next = next.or_else(|| (!self.moved && !enough).then(|| passes(level, limit)).flatten());
+        let next = next.or_else(|| (!self.moved).then(|| passes(level, limit)).flatten()).filter(|_| !enough);
         if let Some(passes) = next {
             self.moved = true;
             self.move_entries(passes, now);

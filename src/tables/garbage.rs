@@ -32,8 +32,6 @@ pub(super) struct Garbage {
     bytes: usize,
     /// When something was last retired that is not known to be freed.
     since: Option<Now>,
-    /// Something came, went or was replaced since [`Garbage::take_touched`] was called.
-    touched: bool,
     /// Flushed since [`Garbage::take_flushed`] was called.
     flushed: bool,
 }
@@ -44,21 +42,9 @@ impl Garbage {
         self.objects += 1;
         self.bytes += bytes;
         self.since = Some(now);
-        self.touched = true;
         if self.objects >= RETIRED_OBJECTS_MAX || self.bytes >= RETIRED_BYTES_MAX {
             self.flush(guard);
         }
-    }
-
-    /// Something came or went.
-    pub(super) fn touch(&mut self) {
-        self.touched = true;
-    }
-
-    /// Whether something came, went or was replaced since the last call.
-    #[inline]
-    pub(super) fn take_touched(&mut self) -> bool {
-        std::mem::take(&mut self.touched)
     }
 
     #[cold]

@@ -19,7 +19,7 @@
 
 use crossbeam::epoch::Guard;
 
-use super::account::{Tab, entry_bytes, slot_bytes};
+use super::account::{TIMER_BYTES, Tab, entry_bytes, slot_bytes};
 use super::change::{Change, Committed, Writer};
 use super::errands::Errands;
 use super::garbage::Garbage;
@@ -55,6 +55,11 @@ pub(super) fn find_live<'g>(table: &Table, key: &[u8], guard: &'g Guard, now: No
         }
     }
     Err(absence(table))
+}
+
+/// What the record in the wheel takes that an element needs which had this entry before. It is charged when it is filed.
+fn timer_bytes(deadline: u64, old: Option<EntryRef<'_>>) -> i64 {
+    if deadline == NEVER || old.is_some_and(|old| old.deadline() != NEVER) { 0 } else { TIMER_BYTES }
 }
 
 /// What an absence that has just been seen means.
@@ -139,10 +144,10 @@ impl<'h> Hand<'h> {
             None => self.check_absent(table, expected)?,
         }
         let growth = entry_bytes(bytes) - old.map_or(0, |old| entry_bytes(old.value().len()));
-        self.admit(growth)?;
+        let deadline = self.deadline(ttl, old.map(|old| old.deadline()));
+        self.admit(growth + timer_bytes(deadline, old))?;
         self.credits(1)?;
         let version = seen.version() + 1;
-        let deadline = self.deadline(ttl, old.map(|old| old.deadline()));
         entry.stamp(version, deadline);
         reach(Point::BeforeCas);
         if let Err(entry) = slot.replace(seen, entry, self.guard) {
@@ -166,10 +171,10 @@ impl<'h> Hand<'h> {
     ) -> Result<Result<u64, EntryBox>, Refusal> {
         self.check_absent(table, expected)?;
         let cost = slot_bytes(key.len()) + entry_bytes(bytes);
-        self.admit(cost)?;
+        let deadline = self.deadline(ttl, None);
+        self.admit(cost + timer_bytes(deadline, None))?;
         let elder_version = self.settle_in_elders(table, key, hash)?;
         self.credits(1)?;
-        let deadline = self.deadline(ttl, None);
         reach(Point::BeforeEnter);
         let mut entry = Some(entry);
         let mut made: Option<(SlotHandle, u64)> = None;
@@ -231,6 +236,7 @@ impl<'h> Hand<'h> {
             let seen = slot.load(self.guard);
             match seen.state() {
                 State::Live(old) if !passed(old.deadline(), self.now) => {
+                    self.admit(timer_bytes(deadline, Some(old)))?;
                     let mut entry = EntryBox::new(old.value());
                     entry.stamp(old.version(), deadline);
                     if slot.replace(seen, entry, self.guard).is_ok() {
@@ -341,7 +347,6 @@ impl<'h> Hand<'h> {
 
     fn charge(&mut self, table: &Table, bytes: i64) {
         if bytes != 0 {
-            self.garbage.touch();
             table.count_bytes(bytes);
             self.tab.add(&self.shared.account, bytes);
         }
@@ -402,23 +407,28 @@ impl<'h> Hand<'h> {
         &self,
         table: &Table,
         pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>,
+        ttl: Option<u32>,
     ) -> (i64, usize) {
+        let timer = if ttl.is_some_and(|ttl| ttl > 0) { TIMER_BYTES } else { 0 };
         let mut cost = 0;
         let mut count = 0;
         for (key, value) in pairs {
             count += 1;
-            cost += entry_bytes(value.len()) - self.cost_now(table, key);
+            cost += entry_bytes(value.len()) + timer - self.cost_now(table, key, timer);
         }
         (cost, count)
     }
 
-    /// What is there of a key, less what it takes to add it.
-    fn cost_now(&self, table: &Table, key: &[u8]) -> i64 {
+    /// What is there of a key, less what it takes to add it; `timer` is what a deadline takes.
+    fn cost_now(&self, table: &Table, key: &[u8], timer: i64) -> i64 {
         let hash = table.hash(key);
         let mut found = table.find(hash, key, self.guard);
         while let Some(slot) = found {
             match slot.load(self.guard).state() {
-                State::Live(entry) | State::Expired(entry) => return entry_bytes(entry.value().len()),
+                State::Live(entry) | State::Expired(entry) => {
+                    let timer = if entry.deadline() == NEVER { 0 } else { timer };
+                    return entry_bytes(entry.value().len()) + timer;
+                }
                 State::Absent(_) => return 0,
                 State::Dead(_) => break,
                 State::Moved(_) => found = table.find_moved(hash, key, self.guard),

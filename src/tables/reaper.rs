@@ -11,6 +11,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -185,8 +186,12 @@ struct Leaving {
 impl Leaving {
     /// Frees a piece of the table, if no other thread sees it any more. True: nothing is left but the structure.
     fn dismantle(&mut self) -> bool {
-        if self.segments.is_none() && Arc::strong_count(&self.table) > 1 {
-            return false;
+        if self.segments.is_none() {
+            if Arc::strong_count(&self.table) > 1 {
+                return false;
+            }
+            // Acquire: pairs with the Release of the last other reference that went.
+            fence(Ordering::Acquire);
         }
         let index = self.table.index();
         let segments = self.segments.get_or_insert_with(|| index.removable());

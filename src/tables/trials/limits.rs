@@ -34,6 +34,36 @@ fn memory_is_refused_at_the_limit_and_comes_back_with_what_is_deleted() {
 }
 
 #[test]
+fn deadlines_are_refused_at_the_limit_as_well() {
+    let stage = Stage::with(Settings { memory_max: 4 << 20, ..settings() });
+    let mut count = 0;
+    while stage.set(&format!("{count:016}"), "value", None).is_ok() {
+        count += 1;
+        stage.settle();
+    }
+    let touch = |key: u32| {
+        let mut session = stage.0.session.borrow_mut();
+        let touched = session.batch(stage.now()).touch(b"t", format!("{key:016}").as_bytes(), 1_000);
+        drop(session);
+        stage.settle();
+        touched
+    };
+    for key in 0..100 {
+        stage.delete(&format!("{key:016}")).unwrap();
+    }
+    stage.settle();
+    let granted = (100..count).take_while(|key| touch(*key).is_ok()).count();
+    assert!((200..500).contains(&granted), "100 elements of 80 bytes went, and a deadline takes 32: {granted}");
+    let key = format!("{:016}", count - 1);
+    assert_eq!(stage.set(&key, "value", Some(1_000)), Err(Refusal::OutOfMemory));
+    assert_eq!(stage.set(&key, "value", None), Ok(()));
+    assert_eq!(touch(100), Ok(()), "it has a deadline already");
+    assert_eq!(touch(100 + u32::try_from(granted).unwrap()), Err(Refusal::OutOfMemory));
+    let census = stage.census();
+    assert!(census.bytes <= (4 << 20) + (64 << 10), "{}", census.bytes);
+}
+
+#[test]
 fn the_account_is_back_at_nothing_when_all_is_gone() {
     let stage = Stage::new();
     for key in 0..20_000 {
