@@ -29,8 +29,8 @@ pub struct Session {
     heard: u64,
     /// What the last `Busy` was about: so many credits, [`MEMORY`], or 0 for a table that has to be taken down first.
     wanted: usize,
-    /// How many credits the last `Busy` before that was about.
-    wanted_before: usize,
+    /// How many credits the last `Busy` for want of credits was about.
+    wanted_credits: usize,
     /// Messages that found no room: sent when the batch has let its guard go.
     errands: Errands,
     /// How many tables had been taken down before the last attempt to create one.
@@ -53,7 +53,7 @@ impl Session {
             garbage: Garbage::default(),
             heard,
             wanted: 0,
-            wanted_before: 0,
+            wanted_credits: 0,
             errands: Errands::default(),
             taken_down: 0,
             known: None,
@@ -68,8 +68,8 @@ impl Session {
     }
 
     fn hand<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Hand<'h> {
-        let Self { shared, writer, tab, garbage, wanted, lags, errands, .. } = self;
-        Hand { shared, writer, tab, garbage, wanted, lags, errands, guard, now, admitted: false }
+        let Self { shared, writer, tab, garbage, wanted, wanted_credits, lags, errands, .. } = self;
+        Hand { shared, writer, tab, garbage, wanted, wanted_credits, lags, errands, guard, now, admitted: false }
     }
 
     /// How long this thread may wait for work before it calls [`Session::rest`] again.
@@ -126,25 +126,24 @@ impl Session {
     pub fn watch(&mut self) -> bool {
         match self.wanted {
             0 => self.shared.reaper.watch(self.taken_down, self.writer.sleeper()),
-            wanted => self.watch_for(wanted),
+            MEMORY => self.watch_memory(),
+            wanted => self.writer.watch(wanted),
         }
     }
 
-    fn watch_for(&mut self, wanted: usize) -> bool {
-        if wanted != MEMORY {
-            return self.writer.watch(wanted);
-        }
+    /// As [`Session::watch`], of the change that was last refused as `Busy` for want of credits, whatever was refused after it. For
+    /// an owner with requests of several clients that wait: for a CREATE_TABLE that is `Busy` the waker is called in any case.
+    #[must_use]
+    pub fn watch_changes(&mut self) -> bool {
+        self.writer.watch(self.wanted_credits)
+    }
+
+    /// The same of the changes that were refused as `Busy` because memory has to be given back first ([`Batch::lacks_memory`]).
+    #[must_use]
+    pub fn watch_memory(&mut self) -> bool {
         self.garbage.sweep();
         self.hear();
         self.shared.compactor.watch(self.writer.sleeper())
-    }
-
-    /// As [`Session::watch`], of the change that was last refused as `Busy`, whatever was refused after it. For an owner with
-    /// requests of several clients that wait: for a CREATE_TABLE that is `Busy` the waker is called in any case.
-    #[must_use]
-    pub fn watch_changes(&mut self) -> bool {
-        let wanted = if self.wanted == 0 { self.wanted_before } else { self.wanted };
-        self.watch_for(wanted)
     }
 }
 
@@ -184,6 +183,13 @@ impl Drop for Batch<'_> {
 }
 
 impl Batch<'_> {
+    /// Whether the request that was last refused as `Busy` waits for memory that others are to give back, and for nothing else: changes
+    /// that need no memory can be made meanwhile.
+    #[must_use]
+    pub fn lacks_memory(&self) -> bool {
+        self.session.wanted == MEMORY
+    }
+
     /// Creates a table. `name` is without the NUL that may end it, `announced_name` exactly as the client gave it.
     ///
     /// # Errors
@@ -193,10 +199,7 @@ impl Batch<'_> {
         let bytes = table_bytes(announced_name);
         // A table is small: it is not worth to wait for memory that the compactor may give back.
         let room = self.session.tab.room(&shared.account, bytes) != Room::None;
-        let refused = std::mem::take(&mut self.session.wanted);
-        if refused > 0 {
-            self.session.wanted_before = refused;
-        }
+        self.session.wanted = 0;
         let table = loop {
             self.session.taken_down = shared.reaper.taken_down();
             let created = shared.catalog.create(name, announced_name, room, &self.guard);

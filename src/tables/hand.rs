@@ -74,6 +74,7 @@ pub(super) struct Hand<'h> {
     pub(super) tab: &'h mut Tab,
     pub(super) garbage: &'h mut Garbage,
     pub(super) wanted: &'h mut usize,
+    pub(super) wanted_credits: &'h mut usize,
     /// Nanoseconds from the deadlines to the expiries that this batch has committed.
     pub(super) lags: &'h mut Vec<u64>,
     pub(super) errands: &'h mut Errands,
@@ -371,6 +372,7 @@ impl<'h> Hand<'h> {
             return Ok(());
         }
         *self.wanted = count.max(CREDITS_PER_WRITE).min(self.writer.capacity());
+        *self.wanted_credits = *self.wanted;
         Err(Refusal::Busy)
     }
 

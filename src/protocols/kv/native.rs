@@ -170,11 +170,11 @@ impl Turn<'_> {
     }
 
     /// The next request waits.
-    fn wait(self, command: Option<Command>) {
+    fn wait(self, command: Option<Command>, lacks_memory: bool) {
         if self.is_first {
-            self.line.stay(self.id, command);
+            self.line.stay(self.id, command, lacks_memory);
         } else {
-            self.line.join(self.id, command);
+            self.line.join(self.id, command, lacks_memory);
         }
     }
 }
@@ -223,7 +223,8 @@ impl Kitchen {
                         Some(Ok(true)) => {}
                         Some(Ok(false)) => return Taken::Starved(answered),
                         Some(Err(Busy)) | None => {
-                            turn.wait(parts.command());
+                            let lacks_memory = !is_held_up && batch.lacks_memory();
+                            turn.wait(parts.command(), lacks_memory);
                             return Taken::Parked(answered);
                         }
                     }

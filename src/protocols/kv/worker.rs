@@ -156,7 +156,8 @@ impl Post<'_> {
             let waits = self.deferred.holds_up(letter);
             let mut sink = |bytes: &[u8], more| socket.send_bytes(bytes, more);
             if waits || letter.answer(&self.desk, batch, sampler, &mut sink) == Err(Busy) {
-                self.deferred.defer(letter, number, socket);
+                let lacks_memory = !waits && batch.lacks_memory();
+                self.deferred.defer(letter, number, lacks_memory, socket);
             }
         }
     }

@@ -72,7 +72,7 @@ impl Stage {
 fn those_that_wait_are_called_and_tried_in_their_order() {
     let mut stage = Stage::new();
     assert_eq!(stage.patience(), None);
-    (1..=3).for_each(|client| stage.line.join(client, UPDATE));
+    (1..=3).for_each(|client| stage.line.join(client, UPDATE, false));
     assert_eq!((stage.line.len(), stage.patience()), (3, Some(RECHECK)));
     stage.begin();
     assert_eq!(stage.line.next(), None);
@@ -82,9 +82,9 @@ fn those_that_wait_are_called_and_tried_in_their_order() {
     assert!(stage.update());
     assert_eq!(stage.line.next(), Some(2));
     while stage.update() {}
-    stage.line.stay(2, UPDATE);
+    stage.line.stay(2, UPDATE, false);
     assert_eq!(stage.line.next(), None, "what is out is out for all");
-    stage.line.join(1, UPDATE);
+    stage.line.join(1, UPDATE, false);
     assert_eq!(stage.patience(), Some(RECHECK));
     assert!(stage.announce());
     stage.begin();
@@ -99,9 +99,9 @@ fn what_may_change_elements_does_not_overtake_what_waits() {
         Command::ALL.into_iter().filter(|command| !stage.line.is_ahead_of(Some(*command))).collect()
     };
     assert_eq!(overtakes(&stage).len(), Command::COUNT);
-    stage.line.join(1, CREATE);
+    stage.line.join(1, CREATE, false);
     assert_eq!(overtakes(&stage).len(), Command::COUNT, "a table that has to be taken down is in the way of no change");
-    stage.line.join(2, UPDATE);
+    stage.line.join(2, UPDATE, false);
     let changes =
         [Command::Update, Command::Delete, Command::CompareAndSwap, Command::CompareAndDelete, Command::UpdateMany];
     let others: Vec<Command> = Command::ALL.into_iter().filter(|command| !changes.contains(command)).collect();
@@ -112,11 +112,30 @@ fn what_may_change_elements_does_not_overtake_what_waits() {
 #[test]
 fn a_table_made_meanwhile_takes_no_wake_up_from_those_that_wait_for_credits() {
     let mut stage = Stage::new();
-    stage.line.join(1, UPDATE);
+    stage.line.join(1, UPDATE, false);
     stage.session.batch(NOW).create_table(b"u", b"u").unwrap();
     assert_eq!(stage.patience(), Some(RECHECK));
     stage.session.batch(NOW).create_table(b"v", b"v").unwrap();
     assert!(stage.announce());
     stage.begin();
     assert_eq!(stage.line.next(), Some(1));
+}
+
+#[test]
+fn those_that_wait_for_memory_hold_nobody_up_and_are_all_tried() {
+    let mut stage = Stage::new();
+    stage.line.join(1, UPDATE, true);
+    stage.line.join(2, UPDATE, true);
+    assert!(!stage.line.is_ahead_of(UPDATE), "a change that needs no memory can be made");
+    assert_eq!(stage.line.len(), 2);
+    // Nothing has asked the compactor for memory: whoever waits has reason to hope.
+    assert_eq!(stage.patience(), Some(Duration::ZERO));
+    stage.begin();
+    assert_eq!(stage.line.next(), Some(1));
+    stage.line.stay(1, UPDATE, true);
+    assert_eq!(stage.line.next(), Some(2));
+    assert_eq!(stage.line.next(), None, "each once in a round");
+    stage.begin();
+    assert_eq!(stage.line.next(), Some(1));
+    assert!(stage.line.is_empty());
 }

@@ -66,11 +66,11 @@ impl Deferred {
     }
 
     /// Defers the message that has this place in the inbox: the queue is told, and the client waits in line.
-    pub(super) fn defer(&mut self, letter: &Letter<'_>, place: usize, socket: &Socket) {
+    pub(super) fn defer(&mut self, letter: &Letter<'_>, place: usize, lacks_memory: bool, socket: &Socket) {
         Aside::Deferred.send(socket);
         if !self.messages.contains_key(&letter.tag) {
             self.messages.insert(letter.tag, VecDeque::new());
-            self.line.join(letter.tag, letter.command());
+            self.line.join(letter.tag, letter.command(), lacks_memory);
         }
         self.of_batch.push((place, letter.tag, self.count));
         self.count += 1;
@@ -107,7 +107,7 @@ impl Post<'_> {
             let command = letter.command();
             // The first one has waited for its turn, and has it now.
             if answered > 0 && line.is_ahead_of(command) {
-                line.join(tag, command);
+                line.join(tag, command, false);
                 return answered;
             }
             let mut begun = false;
@@ -119,9 +119,9 @@ impl Post<'_> {
             };
             if letter.answer(desk, batch, sampler, sink) == Err(Busy) {
                 if answered > 0 {
-                    line.join(tag, command)
+                    line.join(tag, command, batch.lacks_memory());
                 } else {
-                    line.stay(tag, command)
+                    line.stay(tag, command, batch.lacks_memory());
                 }
                 return answered;
             }
