@@ -46,6 +46,7 @@ impl Subscribers {
         let topics = std::mem::take(&mut subscriber.topics);
         subscriber.topic_bytes = 0;
         if !topics.is_empty() && !self.ending {
+            subscriber.is_leaving = true;
             self.left.push_back((member, topics.into_iter().collect()));
         }
     }
@@ -53,11 +54,10 @@ impl Subscribers {
     /// Closes a connection.
     pub(super) fn forget(&mut self, member: Member) {
         self.leave(member);
-        let is_left = self.left.iter().any(|(other, _)| *other == member);
         let Some(subscriber) = self.places.get_mut(member as usize) else { return };
         subscriber.descriptor = None;
         subscriber.queue = Queue::default();
-        if !is_left {
+        if !subscriber.is_leaving {
             self.places.remove(member as usize);
         }
     }
@@ -72,7 +72,9 @@ impl Subscribers {
             }
             let member = *member;
             self.left.pop_front();
-            if self.places.get(member as usize).is_some_and(|subscriber| subscriber.descriptor.is_none()) {
+            let Some(subscriber) = self.places.get_mut(member as usize) else { continue };
+            subscriber.is_leaving = false;
+            if subscriber.descriptor.is_none() {
                 self.places.remove(member as usize);
             }
         }
@@ -84,6 +86,7 @@ impl Subscribers {
         self.gate.close();
         self.ending = true;
         self.left.clear();
+        self.places.iter_mut().for_each(|(_, subscriber)| subscriber.is_leaving = false);
         self.now = clock();
         let all: Vec<(Member, bool, bool)> = self
             .places

@@ -74,6 +74,8 @@ pub(super) struct Subscriber {
     pub(super) topics: AHashSet<NodeId>,
     /// Bytes of these topics.
     pub(super) topic_bytes: usize,
+    /// What it subscribed to is still being removed; its place is not free before that is done.
+    pub(super) is_leaving: bool,
     /// What it gets of the burst that is being handed on.
     pub(super) runs: Vec<Run>,
     /// What the system has been asked to tell of.
@@ -100,6 +102,7 @@ impl Subscriber {
             queue,
             topics: AHashSet::new(),
             topic_bytes: 0,
+            is_leaving: false,
             runs: Vec::new(),
             interest: EventFlags::IN,
             queued: false,
