@@ -17,8 +17,10 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::sockets::BindError;
+use crate::clock::Clock;
 use crate::descriptors::{has_room, outside_the_reserve};
 use crate::limits::{ACCEPT_PAUSE, ROOM_RECHECK};
+use crate::log::Pace;
 use crate::store::{self, Moment};
 use crate::tasks::{Delivery, Face, Outcome, RoomWait, Tasks};
 
@@ -85,6 +87,11 @@ impl Waiting {
     /// The number of a ticket whose answer nobody hears.
     pub(super) const NOBODY: u64 = u64::MAX;
 
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// One who waits: the number, and where the answer comes. Nothing comes if the committer has failed.
     pub(super) fn add(&mut self) -> (u64, oneshot::Receiver<Answer>) {
         let (sender, answer) = oneshot::channel();
@@ -107,8 +114,8 @@ pub(super) struct Listener {
     socket: TcpListener,
     /// With the port that the system chose.
     pub(super) address: SocketAddr,
-    /// It was said that nothing is accepted for now.
-    told: bool,
+    clock: Clock,
+    pauses_told: Pace,
 }
 
 impl Listener {
@@ -120,7 +127,7 @@ impl Listener {
             socket.set_reuseaddr(true)?;
             socket.bind(address)?;
             let socket = socket.listen(backlog)?;
-            Ok(Self { address: socket.local_addr()?, socket, told: false })
+            Ok(Self { address: socket.local_addr()?, socket, clock: Clock::start(), pauses_told: Pace::default() })
         };
         let endpoint = address.to_string();
         bound().map_err(|source: io::Error| match source.kind() {
@@ -138,7 +145,7 @@ impl Listener {
                 // Somebody has gone before it was accepted.
                 Ok(None) => {}
                 Err(error) => {
-                    if !std::mem::replace(&mut self.told, true) {
+                    if self.pauses_told.is_time(self.clock.now()) {
                         tracing::warn!("no connection to {} is accepted for now: {error}", self.address);
                     }
                     sleep(ACCEPT_PAUSE).await;

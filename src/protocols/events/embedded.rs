@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::{sleep, timeout};
 
 use super::store::Trouble;
-use crate::limits::{ASK_BURST, EVENT_SWEEP, STORE_ANSWER_MAX};
+use crate::limits::{ASK_BURST, EVENT_SWEEP, EVENTS_WAITING_MAX, STORE_ANSWER_MAX};
 use crate::protocols::tcp::{Answer, Ending, Room, Waiting};
 use crate::store::{self, Value};
 use crate::tasks::{Ask, Delivery, Outcome, QueueId, Request, Tasks, Ticket};
@@ -88,10 +88,17 @@ impl Embedded {
         turn.map_err(|_| Trouble(format!("the store has not answered for {} s", STORE_ANSWER_MAX.as_secs())))?.map(drop)
     }
 
-    /// Asks, and waits for the answer. Err: the committer has failed, and the process is about to end.
+    /// Asks, and waits for the answer. Err: too much waits already, also of clients that have gone meanwhile; or the committer has failed,
+    /// and the process is about to end.
     async fn ask(&self, request: Request) -> Result<Answer, Trouble> {
         let Place { queue, face, .. } = self.0.place;
-        let (number, answer) = lock(&self.0.waiting).add();
+        let (number, answer) = {
+            let mut waiting = lock(&self.0.waiting);
+            if waiting.len() >= EVENTS_WAITING_MAX {
+                return Err(Trouble("too many requests wait for the store: ask again later".to_owned()));
+            }
+            waiting.add()
+        };
         lock(&self.0.burst).push(Ask { queue, ticket: Ticket { face, number }, request });
         self.0.bell.notify_one();
         answer.await.map_err(|_| gone())
