@@ -231,7 +231,12 @@ impl Desk {
         if !estate.waits.is_empty() {
             self.put(Pending::Undo, tasks::Request::Withdraw { tickets: estate.waits });
         }
-        estate.leases.into_iter().for_each(|lease| self.take_back(lease));
+        for lease in estate.leases {
+            self.take_back(lease);
+            if self.burst.len() >= ASK_BURST {
+                self.ask();
+            }
+        }
     }
 
     /// A lease of which nobody has heard goes back.

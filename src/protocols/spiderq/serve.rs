@@ -258,7 +258,7 @@ impl Front {
                 *refused_ever += 1;
                 if refusals_told.is_time(peers.now()) {
                     tracing::warn!(
-                        "a message about tasks has an envelope of more than {ENVELOPE_FRAMES_MAX} frames: its connection is closed; \
+                        "a message about tasks has an envelope of more than {ENVELOPE_FRAMES_MAX} frames, or {ENVELOPE_BYTES_MAX} bytes: its connection is closed; \
                          {refused_ever} by now"
                     );
                 }
