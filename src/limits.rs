@@ -109,7 +109,10 @@ pub const LINGER: Duration = Duration::from_secs(2);
 /// How long the end may take, whatever peers do (`OPERATION.md`).
 pub const STOP_MAX: Duration = Duration::from_secs(5);
 
-const _: () = assert!(2 * LINGER.as_millis() < STOP_MAX.as_millis());
+/// How long the elements of tables that were deleted before are still announced once no client is served any more.
+pub const SEALING_MAX: Duration = Duration::from_millis(500);
+
+const _: () = assert!(2 * LINGER.as_millis() + SEALING_MAX.as_millis() < STOP_MAX.as_millis());
 
 /// What a frame costs in memory beside its bytes: the structure in which libzmq keeps it (`zmq_msg_t`).
 pub const FRAME_OVERHEAD_BYTES: u64 = 64;
@@ -445,7 +448,8 @@ pub const EVENTS_PER_TRANSACTION: usize = 1 << 10;
 /// wait for it.
 pub const EVENT_WRITERS: usize = 2;
 
-/// Events that may wait for a transaction: as many as there may be connections, each of which asks for one at a time.
+/// Requests about events that may wait for a transaction, or for the committer: as many as there may be connections, each of which asks for
+/// one at a time.
 pub const EVENTS_WAITING_MAX: usize = EVENT_CONNECTIONS_MAX;
 
 /// Connections on which a database is asked for events at once.

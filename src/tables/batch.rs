@@ -190,6 +190,11 @@ impl Batch<'_> {
         self.session.wanted == MEMORY
     }
 
+    /// Does what takes long and looks at no element. No epoch is held back meanwhile.
+    pub fn aside<R>(&mut self, work: impl FnOnce() -> R) -> R {
+        self.guard.repin_after(work)
+    }
+
     /// Creates a table. `name` is without the NUL that may end it, `announced_name` exactly as the client gave it.
     ///
     /// # Errors

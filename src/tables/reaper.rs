@@ -30,7 +30,7 @@ use super::sleeper::Sleeper;
 use super::slot::{SLOT_HEADER_BYTES, SlotHandle, SlotRef};
 use super::table::Table;
 use crate::clock::Now;
-use crate::limits::{DEAD_MAX, REAPER_CHUNK};
+use crate::limits::{DEAD_MAX, REAPER_CHUNK, SEALING_MAX};
 use crate::stats::SharedCounter;
 
 /// How long it waits for others to let go of a table before it looks again.
@@ -236,10 +236,14 @@ impl Reaper {
     }
 
     /// The loop of the reaper thread; returns when the tables are closed and all elements of deleted tables are
-    /// sealed. `now` reads the clock.
+    /// sealed, or [`SEALING_MAX`] is over since then: those that are left go unannounced, as those of other tables do. `now` reads the clock.
     pub fn run(mut self, mut now: impl FnMut() -> Now) {
+        let mut end = None;
         while !(self.closing && self.sealing.is_empty()) {
             let now = now();
+            if self.closing && now >= *end.get_or_insert_with(|| now.after(SEALING_MAX)) {
+                break;
+            }
             let stuck = !self.step(now);
             self.session.rest(now);
             if !self.emptying.is_empty() {

@@ -75,7 +75,7 @@ fn answer<'b, F: Deref<Target = [u8]>>(
             batch.update_many(table.name(), ttl, pairs, context.now).map(done)
         }
         Request::ListTables => Ok(tables(batch.list_tables())),
-        Request::Stats => Ok(Reply::Stats((context.stats)())),
+        Request::Stats => Ok(Reply::Stats(batch.aside(context.stats))),
     }
 }
 

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::index::CELLS;
 use super::super::pause::{Point, hooks};
 use super::super::slot::NEVER;
-use super::super::{Refusal, Settings};
+use super::super::{ChangeKind, Refusal, Settings, Tables};
 use super::{Stage, set, settings};
+use crate::clock::Now;
 use crate::limits::{DUES_MAX, REAPER_CHUNK};
 
 #[test]
@@ -220,4 +221,30 @@ fn a_throttled_writer_waits_once_for_a_portion() {
     }
     let waits = stage.census().writer_waits;
     assert!(waits <= written / 16 + 4, "{waits} waits for {written} changes");
+}
+
+#[test]
+fn sealing_a_large_table_ends_with_its_time_when_the_tables_are_closed() {
+    const KEYS: usize = 30_000;
+    let (tables, backstage) = Tables::new(Settings { changes_per_writer: 1 << 16, ..settings() });
+    let now = Now::from_millis(1);
+    let mut session = tables.session();
+    session.batch(now).create_table(b"t", b"t").unwrap();
+    for key in 0..KEYS {
+        set(&mut session, now, &key.to_string(), "", None).unwrap();
+    }
+    session.batch(now).delete_table(b"t").unwrap();
+    drop(session);
+    tables.close();
+    // Each look at the clock is 200 ms after the last one.
+    let mut millis = 0;
+    backstage.reaper.run(|| {
+        millis += 200;
+        Now::from_millis(millis)
+    });
+    let mut changes = backstage.changes;
+    let mut deleted = 0;
+    drop((backstage.expiry, backstage.compactor));
+    while !changes.drain(10_000, &mut |_, kind, _| deleted += usize::from(kind == ChangeKind::Deleted)).closed {}
+    assert!((1..KEYS / 2).contains(&deleted), "{deleted}");
 }
