@@ -31,22 +31,34 @@ fn ends_within(child: &Child, time: Duration) -> bool {
     poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&Timespec::try_from(time).unwrap())) == Ok(1)
 }
 
+/// Whether the process has blocked SIGTERM, which it then waits for (proc_pid_status(5), SigBlk of its first thread).
+fn blocks_term(child: &Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    u64::from_str_radix(blocked.trim(), 16).unwrap() >> (Signal::TERM.as_raw() - 1) & 1 == 1
+}
+
 #[test]
 fn a_server_that_is_told_to_end_while_it_starts_ends() {
     let folder = tempfile::tempdir().unwrap();
     let mut chance = Chance::new(3);
+    let mut well = 0;
     for round in 0..ROUNDS {
         let mut server = Guarded(start(folder.path()));
         // Half of them in the first milliseconds, where there is least of a server.
         let most = if round % 2 == 0 { 8_000 } else { 200_000 };
         let micros = u64::try_from(chance.below(most)).unwrap();
         assert!(!ends_within(&server.0, Duration::from_micros(micros)), "it ended by itself");
+        let blocks = blocks_term(&server.0);
         kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
         assert!(ends_within(&server.0, PATIENCE), "round {round}: the signal after {micros} µs is lost");
         let status = server.0.wait().unwrap();
         // Before its first instruction the system ends it.
-        assert!(status.success() || status.signal() == Some(15), "round {round}, after {micros} µs: {status}");
+        let may_die = !blocks && status.signal() == Some(15);
+        assert!(status.success() || may_die, "round {round}, after {micros} µs: {status}");
+        well += usize::from(status.success());
     }
+    assert!(well > ROUNDS / 3, "{well} of {ROUNDS} ended well: of those that were told late all do");
 }
 
 #[test]
