@@ -221,6 +221,11 @@ impl Front {
             self.peers.wait((!idle).then_some(patience), || clock.now());
         } else {
             self.wait_for_answers(end);
+            if self.desk.has_room() {
+                // Those who have sent something meanwhile have their turns at once.
+                let clock = self.clock;
+                self.peers.wait(Some(Duration::ZERO), || clock.now());
+            }
         }
     }
 
