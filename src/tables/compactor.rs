@@ -17,7 +17,7 @@
 //! session hears the call, between two batches or where its thread waits for work, and collects its own part.
 //!
 //! **Moving.** Where few elements are left on each page, entries get a new place: the same version, value and deadline in
-//! new memory, by the CAS of their slot. That is no change, and nobody is told; a writer whose CAS it made fail tries again.
+//! new memory, by the CAS of their slot. That is no change, and is not announced; a writer whose CAS it made fail tries again.
 //! Slots get a new place as well, but for those with a deadline or with a change that is yet to be announced (`slot`).
 //! Each pass moves what is in some regions of memory and nothing else, so that whole pages become free soon, and moving
 //! takes little more memory than there is. The index keeps its size.
@@ -45,9 +45,9 @@ use crate::clock::Now;
 use crate::limits::{COMPACTOR_HURRY, COMPACTOR_LOOK};
 use crate::stats::SharedCounter;
 
-/// Looks after which those who have not heard a call are waited for no longer: they sleep shorter than that.
+/// Looks after which the compactor waits no longer for sessions that have not heard a call: they sleep shorter than that.
 const HEARD_LOOKS_MAX: u32 = 30;
-/// Looks between two calls that nobody waits for, and as many for each GiB of elements: collecting takes some ms for a GiB.
+/// Looks between two calls that no write waits for, and as many for each GiB of elements: collecting takes some ms for a GiB.
 const CALM_LOOKS: i64 = 20;
 /// What the process may have beyond the account before it is called to collect, besides an eighth.
 const LOOSE_BYTES: i64 = 8 << 20;
@@ -89,7 +89,7 @@ impl Link {
         self.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The number of the last call. Whoever has heard an older one collects, and says so.
+    /// The number of the last call. A session that has heard an older one collects, and says so.
     #[inline]
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
@@ -125,7 +125,7 @@ impl Link {
         false
     }
 
-    /// What can be done has been done: who waits tries again.
+    /// The compactor has done what it can: writes that wait try again.
     fn finish(&self) {
         let mut sleepers = self.sleepers();
         self.wanted.store(false, Ordering::Relaxed);
@@ -180,7 +180,7 @@ struct Level {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nobody waits.
+    /// No write waits.
     Calm,
     /// Called so many looks ago; the pass that follows, if entries are to be moved.
     Collecting { looks: u32, next: Option<Passes> },
@@ -261,7 +261,7 @@ impl Compactor {
         }
     }
 
-    /// It is not known what the process has: the account alone counts, and nobody waits for more.
+    /// It is not known what the process has: the account alone counts, and no write waits for more.
     fn go_blind(&mut self) {
         self.shared.account.set_excess(0);
         self.stage = Stage::Calm;

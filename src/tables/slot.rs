@@ -33,7 +33,7 @@
 //! ```
 //! The compactor may move a Live element without a deadline, all of whose changes have been announced, to another slot of the
 //! key: the word becomes Moved(v), which nothing leaves either, and the entry is the other slot's. It holds the lock of the
-//! key's bucket until the index shows the other slot: whoever finds Moved looks there again, behind that lock.
+//! key's bucket until the index shows the other slot: a thread that finds Moved looks there again, behind that lock.
 //!
 //! Who finds by its own clock that a deadline has passed must make that visible before it says so: a reader marks, a
 //! writer vacates. So an older reading of the clock cannot bring back, or extend, what somebody has called expired.

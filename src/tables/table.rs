@@ -162,7 +162,7 @@ impl Table {
     }
 
     /// Has the processor fetch what looking up these keys, at most [`LOOK_AHEAD`] of them, is going to read.
-    /// The slot of a key that was found Moved: where it is since, once whoever moves it has finished.
+    /// The slot of a key that was found Moved: where it is since, once the compactor has finished moving it.
     #[cold]
     pub(super) fn find_moved<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
         self.index.find_settled(hash, key, guard)

@@ -25,7 +25,7 @@ use super::figures::Figures;
 pub(super) struct RoomWaiters {
     /// A bit for each.
     faces: AtomicU64,
-    /// How often the committer has told those who were there.
+    /// How often the committer has told the faces that waited.
     passes: AtomicU64,
     figures: Arc<Figures>,
 }
@@ -98,7 +98,7 @@ impl RoomWaiters {
         self.faces.load(Ordering::Relaxed) & face != 0
     }
 
-    /// Committer: has those told who wait.
+    /// Committer: has the faces told that wait.
     pub(super) fn tell(&self, mut tell: impl FnMut(usize)) {
         // SeqCst fence: pairs with the one in `register`.
         fence(Ordering::SeqCst);
@@ -110,7 +110,7 @@ impl RoomWaiters {
                 faces &= faces - 1;
             }
         }
-        // Release: pairs with the Acquire in `passes`: who sees the count sees which bits were taken before.
+        // Release: pairs with the Acquire in `passes`: a face that sees the count sees which bits were taken before.
         self.passes.fetch_add(1, Ordering::Release);
     }
 
@@ -177,7 +177,7 @@ mod tests {
         let (waiters, figures) = waiters();
         let mut wait = RoomWait::default();
         assert!(!waiters.has_room(5, &mut wait, || true));
-        // A committer that tells nobody.
+        // A committer that tells no face.
         let forget = || waiters.passes.fetch_add(1, Ordering::Release);
         forget();
         assert!(!waiters.has_room(5, &mut wait, || false), "that pass may have looked before");

@@ -216,7 +216,7 @@ fn an_envelope_beyond_all_use_closes_its_connection_and_no_other() {
     server.stop();
 }
 
-/// A face of which nobody hears.
+/// A face that passes no answer on.
 struct Silent;
 
 impl Face for Silent {

@@ -107,7 +107,7 @@ struct Conversation<'h> {
 pub(super) async fn converse(house: Rc<House>, stream: TcpStream) {
     let end = house.clock.now().after(JOB_TIME);
     let conversation = Conversation { house: &house, stream, end };
-    // Whoever has reset the connection hears nothing.
+    // A client that has reset the connection hears nothing.
     let Ok(inbox) = conversation.hear().await else { return };
     if conversation.answer(inbox).await {
         conversation.close().await;

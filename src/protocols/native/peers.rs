@@ -56,7 +56,7 @@ pub struct Peers<S> {
     connections_max: usize,
     /// Nothing is received any more.
     deaf: bool,
-    /// Nothing is received for now: whoever sends something is muted.
+    /// Nothing is received for now: a peer that sends something is muted.
     muting: bool,
     /// Of whose input the system does not tell, until something is received again.
     muted: Vec<PeerId>,
@@ -262,7 +262,7 @@ impl<S: Default> Peers<S> {
         }
     }
 
-    /// Has the system tell again of the input of those who are received from again.
+    /// Has the system tell again of the input of muted peers that the thread receives from again.
     fn unmute(&mut self) {
         let mut muted = std::mem::take(&mut self.muted);
         muted.retain(|id| {

@@ -30,7 +30,7 @@ use crate::store;
 use crate::tasks::{Committer, Delivery, Face, QueueId, Tasks};
 use crate::zmtp::Bounds;
 
-/// How often it is looked whether answers can still come, whether some wait for too long, and whether there is room of which nobody has told.
+/// How often the face looks whether answers can still come, whether some wait for too long, and whether the committer has room and has not said so.
 const SWEEP: Duration = ROOM_RECHECK;
 /// What is kept of a message: the longest request, and an envelope of which nobody needs more.
 const BOUNDS: Bounds = Bounds {
@@ -222,7 +222,7 @@ impl Front {
         } else {
             self.wait_for_answers(end);
             if self.desk.has_room() {
-                // Those who have sent something meanwhile have their turns at once.
+                // Clients that have sent something meanwhile have their turns at once.
                 let clock = self.clock;
                 self.peers.wait(Some(Duration::ZERO), || clock.now());
             }

@@ -21,7 +21,7 @@ unsafe impl Send for SlotHandle {}
 unsafe impl Sync for SlotHandle {}
 
 impl SlotHandle {
-    /// A slot that nobody else knows yet: live with `entry`, and announced up to the version before it.
+    /// A slot that no other thread knows yet: live with `entry`, and announced up to the version before it.
     ///
     /// # Panics
     /// If the key or the table's number is out of its range: the border checks the one, the catalog the other.
@@ -46,7 +46,7 @@ impl SlotHandle {
             timer: AtomicU32::new(NO_TIMER),
             table_and_length: table << 8 | key.len() as u32,
         };
-        // SAFETY: the layout has room for the header and the key; nobody else has the pointer yet.
+        // SAFETY: the layout has room for the header and the key; no other thread has the pointer yet.
         unsafe {
             let Some(memory) = NonNull::new(alloc::alloc(layout).cast::<Slot>()) else {
                 alloc::handle_alloc_error(layout);
@@ -60,9 +60,9 @@ impl SlotHandle {
         }
     }
 
-    /// Frees a slot that nobody else knows, without the entry in it, which is another slot's.
+    /// Frees a slot that no other thread knows, without the entry in it, which is another slot's.
     pub(super) fn disown(self) {
-        // Relaxed: nobody else knows the slot.
+        // Relaxed: no other thread knows the slot.
         self.slot().header().word.store(numbered(0, ABSENT), Ordering::Relaxed);
     }
 
@@ -93,7 +93,7 @@ impl Drop for SlotHandle {
 /// # Safety
 /// The last reference is gone.
 unsafe fn free_slot(slot: NonNull<Slot>) {
-    // SAFETY: nobody else can reach the slot, so its parts can be read, dropped and freed.
+    // SAFETY: no other thread can reach the slot, so its parts can be read, dropped and freed.
     unsafe {
         let length = (slot.as_ref().table_and_length & 0xff) as usize;
         let raw = slot.as_ref().word.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Slots that the compactor moves: nothing is lost, and nobody sees a moment without the element.
+//! Slots that the compactor moves: nothing is lost, and no reader sees a moment without the element.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 

@@ -128,7 +128,7 @@ fn those_that_wait_for_memory_hold_nobody_up_and_are_all_tried() {
     stage.line.join(2, UPDATE, true);
     assert!(!stage.line.is_ahead_of(UPDATE), "a change that needs no memory can be made");
     assert_eq!(stage.line.len(), 2);
-    // Nothing has asked the compactor for memory: whoever waits has reason to hope.
+    // The compactor has not been asked for memory: each client in the line has reason to hope.
     assert_eq!(stage.patience(), Some(Duration::ZERO));
     stage.begin();
     assert_eq!(stage.line.next(), Some(1));
