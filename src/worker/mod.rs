@@ -150,6 +150,7 @@ impl Running {
 
     fn end(&mut self) {
         self.shop.stopper.stop();
+        tracing::info!("stopping: no more events are taken, and what runs is finished");
         for slot in self.slots.drain(..) {
             // A thread that panics has ended the process.
             let _ended = slot.join();

@@ -188,9 +188,9 @@ fn a_worker_that_is_told_to_stop_finishes_what_it_has(stage: Option<Stage>) {
     let mut client = client(&server);
     let id = client.defer().unwrap();
     let other = client.defer().unwrap();
-    let worker = stage.work(&server, &["--command", &command]);
+    let mut worker = stage.work_with_a_log(&server, &["--command", &command]);
     assert_eq!(std::fs::read_to_string(&begun).unwrap().trim(), id.to_string());
-    worker.signal(Signal::TERM);
+    worker.hears_of_the_end();
     std::fs::write(&gate, "late\n").unwrap();
     let (status, printed) = worker.wait();
     assert!(status.success() && printed.starts_with("stored 1, given back 0, lost 0"), "{status}: {printed}");

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use spindle::protocols::events::client::Client;
@@ -37,13 +37,21 @@ impl Stage {
 
     /// A worker with these further flags. Leases are short, so that what a dead one had comes back soon.
     pub(crate) fn work(&self, server: &Server, flags: &[&str]) -> Worker {
-        let source = match self {
+        Worker::start(&self.source(server), flags, "error", Stdio::inherit())
+    }
+
+    /// The same, with a log that the test reads: see [`Worker::hears_of_the_end`].
+    pub(crate) fn work_with_a_log(&self, server: &Server, flags: &[&str]) -> Worker {
+        Worker::start(&self.source(server), flags, "spindle::worker=info", Stdio::piped())
+    }
+
+    fn source(&self, server: &Server) -> Vec<String> {
+        match self {
             Self::Embedded(_) => {
                 ["--connect".to_owned(), server.events_queue().to_owned(), "--lease=1".to_owned()].to_vec()
             }
             Self::MySql(database) => ["--store".to_owned(), database.url()].to_vec(),
-        };
-        Worker::start(&source, flags)
+        }
     }
 }
 
@@ -57,22 +65,31 @@ pub(crate) struct Worker {
     process: Guarded,
     /// What follows "ready".
     output: BufReader<ChildStdout>,
+    log: Option<BufReader<ChildStderr>>,
 }
 
 impl Worker {
-    fn start(source: &[String], flags: &[&str]) -> Self {
+    fn start(source: &[String], flags: &[&str], filter: &str, log: Stdio) -> Self {
         let mut command = Command::new(SPINDLE);
-        command.arg("worker").args(source).args(flags).env("RUST_LOG", "error");
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        command.arg("worker").args(source).args(flags).env("RUST_LOG", filter);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        Self { process: Guarded(child), output }
+        let log = child.stderr.take().map(BufReader::new);
+        Self { process: Guarded(child), output, log }
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.process.0), signal).unwrap();
+    }
+
+    /// Tells it to stop, and waits until it knows.
+    pub(crate) fn hears_of_the_end(&mut self) {
+        self.signal(Signal::TERM);
+        let log = self.log.as_mut().expect("a worker with a log");
+        assert!(log.lines().any(|line| line.unwrap().contains("stopping")), "it ended without a word");
     }
 
     /// Its exit status and what it has printed, once it has ended.
