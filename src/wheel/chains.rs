@@ -158,6 +158,14 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_are_those_of_the_ends_the_chunks_and_the_ids() {
+        let (chains, ids) = filled(0);
+        assert_eq!((chains.bytes(), ids.len()), (SLOTS * size_of::<Place>(), 0));
+        let (chains, _) = filled(1);
+        assert_eq!(chains.bytes(), SLOTS * size_of::<Place>() + chains.chunks.bytes() + chains.ids.bytes());
+    }
+
+    #[test]
     fn an_empty_slot_gives_nothing() {
         assert!(Chains::<u64>::new().take(SLOT).is_none());
     }

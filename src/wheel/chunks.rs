@@ -237,6 +237,17 @@ mod tests {
     }
 
     #[test]
+    fn the_bytes_are_those_of_all_segments_and_of_their_list() {
+        let mut chunks = Chunks::<u64>::new();
+        assert_eq!(chunks.bytes(), 0);
+        let segment = SEGMENT_CHUNKS * size_of::<Chunk<u64>>();
+        chunks.take(0, NO_CHUNK);
+        assert!((segment + 8..segment + 8 * 9).contains(&chunks.bytes()), "{}", chunks.bytes());
+        (0..2 * SEGMENT_CHUNKS).for_each(|_| drop(chunks.take(0, NO_CHUNK)));
+        assert!((3 * segment + 24..3 * segment + 8 * 9).contains(&chunks.bytes()), "{}", chunks.bytes());
+    }
+
+    #[test]
     fn chunks_do_not_move_when_storage_grows() {
         let mut chunks = Chunks::new();
         let count = u32::try_from(3 * SEGMENT_CHUNKS + 1).expect("a small number");

@@ -131,4 +131,15 @@ mod tests {
         assert!((0..count).all(|id| ids.take() == id));
         assert_eq!(ids.segments.len(), 2);
     }
+
+    #[test]
+    fn the_bytes_are_those_of_all_segments_and_of_their_list() {
+        let mut ids = Ids::new();
+        assert_eq!(ids.bytes(), 0);
+        let words = 4 * SEGMENT_IDS;
+        ids.take();
+        assert!((words + 8..words + 8 * 9).contains(&ids.bytes()), "{}", ids.bytes());
+        (0..2 * SEGMENT_IDS).for_each(|_| drop(ids.take()));
+        assert!((3 * words + 24..3 * words + 8 * 9).contains(&ids.bytes()), "{}", ids.bytes());
+    }
 }
