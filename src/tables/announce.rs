@@ -254,8 +254,8 @@ impl Changes {
 
     /// Takes up new rings and lets go of finished ones.
     fn refresh(&mut self) {
-        // Acquire: pairs with the Release where rings come and go.
-        let generation = self.hub.generation.load(Ordering::Acquire);
+        // SeqCst: pairs with the additions where rings come and go, also in `Writer::drop`.
+        let generation = self.hub.generation.load(Ordering::SeqCst);
         if generation == self.generation {
             return;
         }
@@ -291,8 +291,9 @@ impl Changes {
         hub.doze.prepare(level, || {
             self.refresh();
             let wants = |ring: &Ring| !ring.queue.is_empty() && ring.urgency(hub.capacity) < level;
-            // SeqCst: pairs with the store in `close`.
-            hub.closed.load(Ordering::SeqCst) || self.lanes.values().any(|lane| wants(&lane.ring))
+            // SeqCst: pairs with the store in `close`. As long as there are writers, the last of them wakes the publisher.
+            let is_over = hub.closed.load(Ordering::SeqCst) && self.lanes.is_empty();
+            is_over || self.lanes.values().any(|lane| wants(&lane.ring))
         })
     }
 }

@@ -344,6 +344,11 @@ impl Drop for Writer {
         self.tell();
         // Release: pairs with the Acquire in `Changes::refresh`: what was pushed comes before.
         self.ring.abandoned.store(true, Ordering::Release);
-        self.hub.generation.fetch_add(1, Ordering::Release);
+        // SeqCst, both: pair with the store in `close` and the load in `Changes::refresh`. If the queue was closed first, the
+        // publisher is woken here; if not, `close` wakes it, and it finds that this writer is gone.
+        self.hub.generation.fetch_add(1, Ordering::SeqCst);
+        if self.hub.closed.load(Ordering::SeqCst) {
+            self.hub.wake();
+        }
     }
 }

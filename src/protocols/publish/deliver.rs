@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! its runs of the burst ─► Portion, gathered once for all who get the same ─► the system
-//!                                                 what that does not take  └─► its queue, within its room
+//!                                                 what that does not take  └─► its queue, within its room and that of all
 //! ```
 //! As long as all subscribers keep up nothing is allocated or copied here.
 //!
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::burst::{Burst, Run};
-use super::queue::{Buffer, Held, send};
+use super::queue::{Buffer, Held, Queue, send};
 use super::subscriber::Subscriber;
 use crate::limits::SHARED_BYTES_MIN;
 
@@ -23,6 +23,8 @@ use crate::limits::SHARED_BYTES_MIN;
 pub(super) struct Room {
     pub(super) messages: usize,
     pub(super) bytes: usize,
+    /// For all subscribers together.
+    pub(super) held_bytes: usize,
 }
 
 /// Messages of a burst for one subscriber, and for all others who get the same.
@@ -58,6 +60,15 @@ impl Portion {
         }
     }
 
+    /// By how many bytes all buffers grow when it is appended to a queue.
+    fn cost(&self, burst: &Burst, queue: &mut Queue) -> usize {
+        match self.bytes(burst).len() {
+            _ if self.buffer.is_some() => 0,
+            short @ ..SHARED_BYTES_MIN => queue.cost_of_copy(short),
+            long => long,
+        }
+    }
+
     fn buffer(&mut self, burst: &Burst, held: &Held) -> Arc<Buffer> {
         let buffer = self.buffer.take().unwrap_or_else(|| Arc::new(Buffer::new(self.bytes(burst), held)));
         Arc::clone(self.buffer.insert(buffer))
@@ -72,40 +83,59 @@ impl Portion {
     }
 }
 
-/// Hands a subscriber its runs of the burst. How many messages it loses.
+/// Offers the system a subscriber's runs of the burst, if nothing waits before them. How many bytes it takes; none: all that there are.
 ///
 /// # Errors
 /// The connection is broken.
-pub(super) fn deliver(
+pub(super) fn offer(
     subscriber: &mut Subscriber,
     (burst, portion): (&Burst, &mut Portion),
-    room: Room,
-    held: &Held,
-) -> Result<usize, Errno> {
+) -> Result<Option<usize>, Errno> {
     portion.load(burst, &subscriber.runs);
     subscriber.runs.clear();
-    let queue = &mut subscriber.queue;
-    let Some(descriptor) = &subscriber.descriptor else { return Ok(0) };
-    let mut sent = 0;
-    if queue.is_empty() {
-        let bytes = portion.bytes(burst);
-        sent = send(descriptor, &[IoSlice::new(bytes)])?;
-        if sent == bytes.len() {
-            return Ok(0);
-        }
-    } else if queue.bytes() >= room.bytes
-        || (queue.messages_at_most() >= room.messages && queue.messages() >= room.messages)
-    {
-        return Ok(portion.messages);
+    let Some(descriptor) = subscriber.descriptor.as_ref().filter(|_| subscriber.queue.is_empty()) else {
+        return Ok(Some(0));
+    };
+    let bytes = portion.bytes(burst);
+    let sent = send(descriptor, &[IoSlice::new(bytes)])?;
+    Ok((sent < bytes.len()).then_some(sent))
+}
+
+/// Whether the buffers of all subscribers have no room for the portion.
+pub(super) fn lacks_room(queue: &mut Queue, (burst, portion): (&Burst, &Portion), room: Room, held: &Held) -> bool {
+    held.bytes() + portion.cost(burst, queue) > room.held_bytes
+}
+
+/// Appends the portion, of which the system has taken so many bytes, to a subscriber's queue. How many messages it loses.
+///
+/// If all buffers together would take too much, it keeps what fits, and in any case a message of which the system has taken a part.
+pub(super) fn keep(
+    queue: &mut Queue,
+    (burst, portion): (&Burst, &mut Portion),
+    sent: usize,
+    room: Room,
+    held: &Held,
+) -> usize {
+    let is_full = |queue: &mut Queue| {
+        queue.bytes() >= room.bytes || (queue.messages_at_most() >= room.messages && queue.messages() >= room.messages)
+    };
+    if !queue.is_empty() && is_full(queue) {
+        return portion.messages;
     }
-    if portion.bytes(burst).len() < SHARED_BYTES_MIN {
-        queue.push_copy(portion.bytes(burst), portion.messages, held);
+    let mut lost = 0;
+    if lacks_room(queue, (burst, portion), room, held) {
+        let left = room.held_bytes.saturating_sub(held.bytes());
+        lost = portion.messages - queue.push_fitting(portion.bytes(burst), sent, left, held);
     } else {
-        queue.push_shared(&portion.buffer(burst, held), portion.messages);
+        if portion.bytes(burst).len() < SHARED_BYTES_MIN {
+            queue.push_copy(portion.bytes(burst), portion.messages, held);
+        } else {
+            queue.push_shared(&portion.buffer(burst, held), portion.messages);
+        }
+        queue.advance(sent);
     }
-    queue.advance(sent);
     if queue.messages_at_most() > room.messages || queue.bytes() > room.bytes {
-        return Ok(queue.shorten(room.messages, room.bytes));
+        lost += queue.shorten(room.messages, room.bytes);
     }
-    Ok(0)
+    lost
 }

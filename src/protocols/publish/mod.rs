@@ -11,8 +11,8 @@
 //!   `ipc://`. A message goes to each subscriber once that has a topic with which the message's first frame begins.
 //! - **Nothing is dropped but for a subscriber that reads too slowly**: one that is more than [`Limits::messages`]
 //!   behind, or for which more than [`Limits::bytes`] wait, loses the newest messages, whole ones, and they are
-//!   counted. What waits for several is kept once. If all that waits takes more than [`Limits::held_bytes`], those lose
-//!   for which more waits than their share.
+//!   counted. What waits for several is kept once. All that waits takes at most [`Limits::held_bytes`], and a message for
+//!   each subscriber that has a part of it already: where one with less than its share lacks room, those lose that have more.
 //! - **A subscriber is read fairly beside publishing**: so many bytes a turn, from all of them together. One that
 //!   exceeds a bound (subscriptions, bytes of its topics, a frame, answers to PINGs that it does not read) is told by
 //!   an ERROR, closed, and counted; the subscriptions that it leaves behind are removed some in each turn.
@@ -47,7 +47,8 @@ pub struct Limits {
     pub messages: usize,
     /// Bytes that wait for a subscriber.
     pub bytes: usize,
-    /// Bytes that wait for all subscribers together; what several wait for counts once.
+    /// Bytes of memory for what waits for all subscribers together; what several wait for counts once. The rest of a message
+    /// that the system has begun to send is kept in any case, and so is what ZMTP has to say.
     pub held_bytes: usize,
     /// Topics of a subscriber.
     pub subscriptions: usize,

@@ -5,8 +5,8 @@
 //! queue             └──────────── piece ───────────┘──────────────────────────└─ piece ─┘
 //!                        ▲ sent                                              shortened here, between two messages ▲
 //! ```
-//! A queue is shortened at its end, by whole messages; a message of which the system has taken a part stays. A piece
-//! holds messages, or what ZMTP itself has to say (greetings, PONGs), never both.
+//! A queue is shortened at its end, by whole messages; a message of which the system has taken a part stays, and so does what
+//! ZMTP itself has to say (greetings, PONGs). A piece holds the one or the other, never both.
 //!
 //! What is not here: when a queue is too long.
 
@@ -57,7 +57,14 @@ impl Buffer {
         buffer
     }
 
+    /// What a buffer with this capacity has when it has grown to so many bytes: small pieces cost no copy each.
+    fn grown(capacity: usize, length: usize) -> usize {
+        if length > capacity { length.max(2 * capacity) } else { capacity }
+    }
+
     fn append(&mut self, bytes: &[u8]) {
+        let length = self.bytes.len() + bytes.len();
+        self.bytes.reserve_exact(Self::grown(self.bytes.capacity(), length) - self.bytes.len());
         self.bytes.extend_from_slice(bytes);
         let now = self.bytes.capacity();
         self.held.change(self.counted, now);
@@ -82,23 +89,32 @@ struct Piece {
 }
 
 impl Piece {
+    fn length(&self) -> usize {
+        self.end - self.begin
+    }
+
     fn bytes_from(&self, start: usize) -> &[u8] {
         self.buffer.bytes.get(start..self.end).unwrap_or_default()
     }
 
     /// Where the message that begins at `start` ends.
     fn message_end(&self, start: usize) -> usize {
-        let mut at = start;
-        loop {
-            match Part::decode(self.bytes_from(at), u64::MAX) {
-                Ok(Some((Part::Frame { more, .. }, length))) => {
-                    at += length;
-                    if !more {
-                        return at;
-                    }
+        message_end(self.buffer.bytes.get(..self.end).unwrap_or_default(), start)
+    }
+}
+
+/// Where the message that begins at `start` of these whole messages ends.
+fn message_end(bytes: &[u8], start: usize) -> usize {
+    let mut at = start;
+    loop {
+        match Part::decode(bytes.get(at..).unwrap_or_default(), u64::MAX) {
+            Ok(Some((Part::Frame { more, .. }, length))) => {
+                at += length;
+                if !more {
+                    return at;
                 }
-                other => unreachable!("a piece is whole messages: {other:?}"),
             }
+            other => unreachable!("a piece is whole messages: {other:?}"),
         }
     }
 }
@@ -164,10 +180,7 @@ impl Queue {
         if bytes.is_empty() {
             return;
         }
-        if let Some(last) = self.pieces.back_mut()
-            && (last.messages == 0) == (messages == 0)
-            && last.buffer.bytes.len() == last.end
-            && last.end < SHARED_BYTES_MIN
+        if let Some(last) = self.open_end(messages == 0)
             && let Some(buffer) = Arc::get_mut(&mut last.buffer)
         {
             buffer.append(bytes);
@@ -180,11 +193,49 @@ impl Queue {
         self.push(Piece { buffer, begin: 0, end: bytes.len(), messages });
     }
 
+    /// The last piece, if more of its kind can be appended to its buffer.
+    fn open_end(&mut self, is_control: bool) -> Option<&mut Piece> {
+        let last = self.pieces.back_mut().filter(|last| (last.messages == 0) == is_control)?;
+        let is_open = last.buffer.bytes.len() == last.end && last.end < SHARED_BYTES_MIN;
+        (is_open && Arc::get_mut(&mut last.buffer).is_some()).then_some(last)
+    }
+
+    /// By how many bytes all buffers together grow with a copy of so many bytes of messages.
+    pub(super) fn cost_of_copy(&mut self, bytes: usize) -> usize {
+        let Some(last) = self.open_end(false) else { return bytes };
+        let (capacity, length) = (last.buffer.bytes.capacity(), last.buffer.bytes.len() + bytes);
+        Buffer::grown(capacity, length) - capacity
+    }
+
+    /// Appends what is left of these messages as far as all buffers together grow by so many bytes at most, and in any case one of
+    /// which the system has taken a part. How many messages it has taken or will be sent. If it has taken any, the queue is empty.
+    pub(super) fn push_fitting(&mut self, bytes: &[u8], sent: usize, most: usize, held: &Held) -> usize {
+        let (mut begin, mut end, mut messages) = (0, 0, 0);
+        while end < sent {
+            (begin, end, messages) = (end, message_end(bytes, end), messages + 1);
+        }
+        // A piece begins where a message does, also if that one has been begun.
+        begin = if end > sent { begin } else { end };
+        let mut waiting = usize::from(end > sent);
+        while end < bytes.len() {
+            let next = message_end(bytes, end);
+            if self.cost_of_copy(next - begin) > most {
+                break;
+            }
+            (end, messages, waiting) = (next, messages + 1, waiting + 1);
+        }
+        self.push_copy(bytes.get(begin..end).unwrap_or_default(), waiting, held);
+        if begin < sent {
+            self.advance(sent - begin);
+        }
+        messages
+    }
+
     fn push(&mut self, piece: Piece) {
         if self.pieces.is_empty() {
             self.begin(piece.begin);
         }
-        self.count(piece.end - piece.begin, piece.messages);
+        self.count(piece.length(), piece.messages);
         self.pieces.push_back(piece);
     }
 
@@ -231,7 +282,7 @@ impl Queue {
             taken -= left;
             self.messages -= first.messages;
             if first.messages == 0 {
-                self.control_bytes -= first.end - first.begin;
+                self.control_bytes -= first.length();
             }
             self.pieces.pop_front();
             let start = self.pieces.front().map_or(0, |next| next.begin);
@@ -239,49 +290,76 @@ impl Queue {
         }
     }
 
-    /// Takes messages away from the end, until there are at most so many messages, and no more bytes, or only one
-    /// piece. How many that are.
+    /// Takes messages away from the end, until there are at most so many messages and bytes. How many that are. What ZMTP has to
+    /// say stays, and a message of which the system has taken a part.
     pub(super) fn shorten(&mut self, messages: usize, bytes: usize) -> usize {
         let before = self.messages();
-        while self.pieces.len() > 1
-            && let Some(last) = self.pieces.back()
-            && (self.bytes > bytes || self.messages_at_most() >= messages + last.messages.max(1))
-        {
-            let last = self.pieces.pop_back().expect("there is a last one");
-            self.uncount(last.end - last.begin, last.messages);
-            self.control_bytes -= if last.messages == 0 { last.end - last.begin } else { 0 };
+        let mut place = self.pieces.len();
+        while place > 0 && (self.messages_at_most() > messages || self.bytes > bytes) {
+            place -= 1;
+            self.cut(place, messages, bytes);
         }
-        self.cut(self.messages_at_most().saturating_sub(messages));
         before - self.messages_at_most()
     }
 
-    /// Takes so many messages away from the last piece, but for one of which the system has taken a part.
-    fn cut(&mut self, excess: usize) {
-        let is_first = self.pieces.len() == 1;
-        let (sent, walked) = (self.sent, self.walked);
-        let Some(last) = self.pieces.back_mut().filter(|last| excess > 0 && last.messages > 0) else { return };
-        let (mut end, mut kept) = if is_first { walked } else { (last.begin, 0) };
-        let goal = last.messages - excess.min(last.messages);
-        while kept < goal || (is_first && end < sent) {
-            end = last.message_end(end);
-            kept += 1;
+    /// Takes messages away from the end of one piece, the last that has any.
+    fn cut(&mut self, place: usize, most_messages: usize, most_bytes: usize) {
+        let (others, other_bytes) = (self.messages_at_most(), self.bytes);
+        let Some(piece) = self.pieces.get_mut(place).filter(|piece| piece.messages > 0) else { return };
+        // Of the first piece only what is behind the last message that was begun can go.
+        let (first_end, walked) = if place == 0 { self.walked } else { (piece.begin, 0) };
+        let begin = if place == 0 { self.sent } else { piece.begin };
+        let others = others - (piece.messages - walked);
+        let other_bytes = other_bytes - (piece.end - begin);
+        let (mut end, mut kept) = (first_end, walked);
+        if end < begin {
+            (end, kept) = (piece.message_end(end), kept + 1);
         }
-        let (bytes, messages) = (last.end - end, last.messages - kept);
-        (last.end, last.messages) = (end, kept);
-        self.uncount(bytes, messages);
-        if is_first && end == sent {
-            self.pieces.clear();
-            self.messages = 0;
-            self.begin(0);
+        while kept < piece.messages && others + kept - walked < most_messages {
+            let next = piece.message_end(end);
+            if other_bytes + next - begin > most_bytes {
+                break;
+            }
+            (end, kept) = (next, kept + 1);
         }
-    }
-
-    fn uncount(&mut self, bytes: usize, messages: usize) {
+        let (bytes, messages) = (piece.end - end, piece.messages - kept);
+        (piece.end, piece.messages) = (end, kept);
         self.bytes -= bytes;
         self.messages -= messages;
+        if end == begin {
+            self.remove(place);
+        }
     }
 
-    /// Takes everything away but a message of which the system has taken a part.
+    /// Removes a piece of which nothing is left to be sent.
+    fn remove(&mut self, place: usize) {
+        let Some(piece) = self.pieces.remove(place) else { return };
+        self.messages -= piece.messages;
+        if place == 0 {
+            let start = self.pieces.front().map_or(0, |next| next.begin);
+            self.begin(start);
+        }
+    }
+
+    /// Gives back the memory of what is sent or cut off, where no other queue needs it and it is half of a buffer or more.
+    pub(super) fn tighten(&mut self, held: &Held) {
+        let mut walked = self.walked;
+        for piece in &mut self.pieces {
+            let (start, gone) = std::mem::take(&mut walked);
+            if Arc::strong_count(&piece.buffer) > 1 || 2 * (piece.end - start) > piece.buffer.bytes.capacity() {
+                continue;
+            }
+            piece.buffer = Arc::new(Buffer::new(piece.bytes_from(start), held));
+            (piece.begin, piece.end, piece.messages) = (0, piece.end - start, piece.messages - gone);
+            if start > 0 {
+                self.sent -= start;
+                self.walked = (0, 0);
+                self.messages -= gone;
+            }
+        }
+    }
+
+    /// Takes all messages away but one of which the system has taken a part.
     pub(super) fn discard(&mut self) {
         self.shorten(0, 0);
     }
@@ -301,120 +379,4 @@ pub(super) fn send(descriptor: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
-
-    use std::io::Read;
-    use std::os::unix::net::UnixStream;
-
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::zmtp::encode_frame;
-
-    /// A message of two frames, so many bytes and a number.
-    fn message(number: u32, length: usize) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        encode_frame(&mut bytes, &vec![7; length], true);
-        encode_frame(&mut bytes, &number.to_be_bytes(), false);
-        bytes
-    }
-
-    /// The numbers of the messages that these bytes are; nothing may be left over.
-    fn numbers(bytes: &[u8]) -> Vec<u32> {
-        let (mut at, mut numbers) = (0, Vec::new());
-        while at < bytes.len() {
-            let (part, length) = Part::decode(&bytes[at..], u64::MAX).unwrap().expect("whole messages");
-            at += length;
-            if let Part::Frame { body, more: false } = part {
-                numbers.push(u32::from_be_bytes(body.try_into().unwrap()));
-            }
-        }
-        numbers
-    }
-
-    /// What a peer is sent of it.
-    fn drained(queue: &mut Queue) -> Vec<u8> {
-        let (near, mut far) = UnixStream::pair().unwrap();
-        near.set_nonblocking(true).unwrap();
-        far.set_nonblocking(true).unwrap();
-        let (near, mut out) = (OwnedFd::from(near), Vec::new());
-        while !queue.is_empty() {
-            queue.flush(&near, 10_000).unwrap();
-            let mut some = vec![0; 100_000];
-            while let Ok(count @ 1..) = far.read(&mut some) {
-                out.extend_from_slice(&some[..count]);
-            }
-        }
-        out
-    }
-
-    #[test]
-    fn small_messages_are_copied_together_and_buffers_are_counted_until_nobody_has_them() {
-        let held = Held::default();
-        let mut queues = [Queue::default(), Queue::default()];
-        let shared = Arc::new(Buffer::new(&vec![0; 10_000], &held));
-        assert_eq!(held.bytes(), 10_000);
-        queues.iter_mut().for_each(|queue| queue.push_shared(&shared, 1));
-        drop(shared);
-        assert_eq!(held.bytes(), 10_000, "once, not twice");
-        (0..10).for_each(|number| queues[0].push_copy(&message(number, 3), 1, &held));
-        assert_eq!(queues[0].pieces.len(), 2);
-        queues.iter_mut().for_each(|queue| queue.advance(queue.bytes()));
-        assert!(queues.iter().all(Queue::is_empty));
-        assert_eq!(held.bytes(), 0);
-    }
-
-    #[test]
-    fn what_zmtp_says_stays_between_messages() {
-        let held = Held::default();
-        let mut queue = Queue::default();
-        queue.push_copy(&message(1, 5), 1, &held);
-        queue.push_copy(b"\x04\x05\x04PONG", 0, &held);
-        queue.push_copy(b"\x04\x05\x04PONG", 0, &held);
-        queue.push_copy(&message(2, 5), 1, &held);
-        assert_eq!((queue.pieces.len(), queue.messages(), queue.control_bytes()), (3, 2, 14));
-        let out = drained(&mut queue);
-        assert_eq!(out, [&message(1, 5)[..], b"\x04\x05\x04PONG\x04\x05\x04PONG", &message(2, 5)].concat());
-        assert_eq!(queue.control_bytes(), 0);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-        /// Whatever was sent before, what is left are whole messages, the oldest ones, as many as may be.
-        #[test]
-        fn a_queue_is_shortened_by_its_newest_messages(
-            pieces in prop::collection::vec((1_usize..20, 0_usize..400, any::<bool>()), 1..12),
-            taken in 0_usize..20_000,
-            keep in 0_usize..60,
-        ) {
-            let held = Held::default();
-            let (mut queue, mut all, mut count) = (Queue::default(), Vec::new(), 0);
-            for (messages, length, is_shared) in pieces {
-                let bytes: Vec<u8> = (count..).take(messages).flat_map(|number| message(number, length)).collect();
-                count += u32::try_from(messages).unwrap();
-                if is_shared {
-                    queue.push_shared(&Arc::new(Buffer::new(&bytes, &held)), messages);
-                } else {
-                    queue.push_copy(&bytes, messages, &held);
-                }
-                all.extend_from_slice(&bytes);
-            }
-            let taken = taken.min(all.len());
-            queue.advance(taken);
-            let unsent = queue.messages();
-            let lost = queue.shorten(keep, usize::MAX);
-            prop_assert_eq!(queue.messages(), unsent - lost);
-            let out = [&all[..taken], &drained(&mut queue)].concat();
-            let heard = numbers(&out);
-            prop_assert_eq!(heard.len(), count as usize - lost);
-            prop_assert!(heard.iter().copied().eq(0..u32::try_from(heard.len()).unwrap()), "the oldest, in order");
-            // One message more than may be kept is one that was begun.
-            prop_assert!(unsent - lost <= keep.max(1));
-            prop_assert!(lost == 0 || unsent - lost >= keep);
-            prop_assert_eq!(held.bytes(), 0);
-            prop_assert_eq!((queue.bytes(), queue.messages()), (0, 0));
-        }
-    }
-}
+mod tests;

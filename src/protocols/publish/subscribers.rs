@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use super::burst::Burst;
-use super::deliver::{Portion, Room, deliver};
+use super::deliver::{Portion, Room, keep, lacks_room, offer};
 use super::queue::Held;
 use super::subscriber::{Refusal, Subscriber};
 use super::topics::{Member, NodeId, Topics};
@@ -51,6 +51,8 @@ pub struct Subscribers {
     /// How often something was handed to a subscriber since others were last received from.
     pub(super) deliveries: usize,
     pub(super) held: Held,
+    /// Whether those with more than their share have been cut down to it in this burst.
+    pub(super) made_room: bool,
     /// Who has to be through with the handshake, or gone, and when.
     pub(super) deadlines: VecDeque<(Now, PeerId)>,
     /// From whom there is something to receive.
@@ -92,6 +94,7 @@ impl Subscribers {
             touched: Vec::new(),
             deliveries: 0,
             held: Held::default(),
+            made_room: false,
             deadlines: VecDeque::new(),
             turns: VecDeque::new(),
             left: VecDeque::new(),
@@ -171,29 +174,64 @@ impl Subscribers {
         self.touched = touched;
         self.portion.clear();
         self.burst.clear();
+        self.made_room = false;
     }
 
     fn deliver(&mut self, member: Member) {
         self.deliveries += 1;
-        let room = self.room();
-        let Self { places, burst, portion, held, .. } = self;
+        let Self { places, burst, portion, .. } = self;
         let Some(subscriber) = places.get_mut(member as usize) else { return };
-        match deliver(subscriber, (burst, portion), room, held) {
-            Ok(0) => {}
-            Ok(lost) => self.count_lost(lost),
+        match offer(subscriber, (burst, portion)) {
+            Ok(None) => {}
+            Ok(Some(sent)) => self.keep(member, sent),
             Err(_) => return self.forget(member),
         }
         self.settle(member);
     }
 
-    /// What may wait for a subscriber now.
+    /// Keeps for a subscriber what the system has not taken of its portion.
+    fn keep(&mut self, member: Member, sent: usize) {
+        let (room, share) = (self.room(), self.share());
+        let Self { places, burst, portion, held, made_room, .. } = self;
+        let Some(Subscriber { queue, .. }) = places.get_mut(member as usize) else { return };
+        if !*made_room && queue.bytes() < share && lacks_room(queue, (burst, portion), room, held) {
+            *made_room = true;
+            self.cut_to_shares(share);
+        }
+        let Self { places, burst, portion, held, .. } = self;
+        let Some(Subscriber { queue, .. }) = places.get_mut(member as usize) else { return };
+        let lost = keep(queue, (burst, portion), sent, room, held);
+        self.count_lost(lost);
+    }
+
+    /// What may wait for a subscriber.
     fn room(&self) -> Room {
         let Limits { messages, bytes, held_bytes, .. } = self.limits;
-        let share = if self.held.bytes() > held_bytes { held_bytes / self.subscribers.max(1) } else { bytes };
-        Room { messages, bytes: bytes.min(share) }
+        Room { messages, bytes, held_bytes }
+    }
+
+    /// What each subscriber may have of the bytes that wait for all together, whatever the others have.
+    fn share(&self) -> usize {
+        self.limits.held_bytes / self.subscribers.max(1)
+    }
+
+    /// Those for whom more waits than their share lose the newest messages.
+    fn cut_to_shares(&mut self, share: usize) {
+        let mut lost = 0;
+        let Self { places, held, .. } = self;
+        for (_, Subscriber { queue, .. }) in
+            places.iter_mut().filter(|(_, subscriber)| subscriber.queue.bytes() > share)
+        {
+            lost += queue.shorten(usize::MAX, share);
+            queue.tighten(held);
+        }
+        self.count_lost(lost);
     }
 
     fn count_lost(&mut self, messages: usize) {
+        if messages == 0 {
+            return;
+        }
         self.lost += messages as u64;
         if self.losses_told.is_time(self.now) {
             tracing::warn!(

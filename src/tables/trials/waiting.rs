@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::{Refusal, Session, Settings};
+use super::super::{Refusal, Session, Settings, Tables};
 use super::{Stage, set, settings};
 
 /// Counts how often the session is woken.
@@ -121,4 +121,26 @@ fn a_thread_that_waits_goes_on_when_its_credits_are_back() {
     stage.publish();
     assert_eq!(writer.join().unwrap(), Ok(()));
     assert_eq!(stage.census().lost_wakeups, 0);
+}
+
+#[test]
+fn the_publisher_of_closed_tables_sleeps_until_the_last_session_is_gone() {
+    let (tables, backstage) = Tables::new(settings());
+    let (mut changes, mut sessions) = (backstage.changes, vec![tables.session(), tables.session()]);
+    drop((backstage.expiry, backstage.reaper, backstage.compactor));
+    let woken = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&woken);
+    changes.set_waker(Box::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    tables.close();
+    while let Some(session) = sessions.pop() {
+        assert!(!changes.drain(1, &mut |_, _, _| {}).closed);
+        assert!(changes.prepare_sleep(false), "there is nothing to do");
+        let before = woken.load(Ordering::Relaxed);
+        drop(session);
+        assert_eq!(woken.load(Ordering::Relaxed), before + 1, "each that goes is told of");
+    }
+    assert!(!changes.prepare_sleep(false), "all are gone");
+    assert!(changes.drain(1, &mut |_, _, _| {}).closed);
 }
