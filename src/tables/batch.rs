@@ -18,6 +18,7 @@ use super::slot::NEVER;
 use super::table::Table;
 use super::{EntryView, Refusal, Shared, TableSummary};
 use crate::clock::Now;
+use crate::limits::COMPACTOR_HURRY;
 
 /// One thread's way to the tables: it owns that thread's change ring.
 pub struct Session {
@@ -44,7 +45,7 @@ pub struct Session {
 impl Session {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let writer = shared.hub.writer();
-        shared.compactor.enter();
+        shared.compactor.enter(writer.sleeper());
         let heard = shared.compactor.calls();
         Self {
             shared,
@@ -72,10 +73,12 @@ impl Session {
         Hand { shared, writer, tab, garbage, wanted, wanted_credits, lags, errands, guard, now, admitted: false }
     }
 
-    /// How long this thread may wait for work before it calls [`Session::rest`] again.
+    /// How long this thread may wait for work before it calls [`Session::rest`] again. A call of the compactor wakes it earlier,
+    /// where the waker of [`Session::set_waker`] ends that wait.
     #[must_use]
     pub fn patience(&self) -> Duration {
-        self.garbage.patience()
+        let patience = self.garbage.patience();
+        if self.shared.compactor.is_wanted() { patience.min(COMPACTOR_HURRY) } else { patience }
     }
 
     /// Frees what this thread has replaced, once it has replaced nothing for a while. To be called between batches by a
@@ -150,7 +153,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.tab.settle(&self.shared.account);
-        self.shared.compactor.leave();
+        self.shared.compactor.leave(self.writer.sleeper());
     }
 }
 

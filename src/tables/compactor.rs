@@ -67,11 +67,12 @@ pub(super) struct Link {
     calls: AtomicU64,
     /// Sessions that have heard the last one.
     heard: AtomicUsize,
-    sessions: AtomicUsize,
+    /// How the sessions' threads are woken, at each call.
+    sessions: Mutex<Vec<Arc<Sleeper>>>,
     /// A write waits for memory. Set by writers, taken back by the compactor when it has done what it can, under the lock
     /// of `sleepers`.
     wanted: AtomicBool,
-    /// Sessions with writes that wait, to be woken at each call and in the end.
+    /// Sessions with writes that wait, to be woken in the end.
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
     /// What could be given back has been. Written by the compactor; read by writers.
     exhausted: AtomicBool,
@@ -81,12 +82,21 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn enter(&self) {
-        self.sessions.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn enter(&self, sleeper: &Arc<Sleeper>) {
+        self.sessions().push(Arc::clone(sleeper));
     }
 
-    pub(super) fn leave(&self) {
-        self.sessions.fetch_sub(1, Ordering::Relaxed);
+    pub(super) fn leave(&self, sleeper: &Arc<Sleeper>) {
+        self.sessions().retain(|other| !Arc::ptr_eq(other, sleeper));
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Sleeper>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a write waits for memory: sessions whose threads are not woken at a call look for one often.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
     }
 
     /// The number of the last call. A session that has heard an older one collects, and says so.
@@ -105,8 +115,8 @@ impl Link {
         // A session that hears the last call late counts for this one: then something is collected later.
         self.heard.store(0, Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let sleepers = self.sleepers().clone();
-        sleepers.iter().for_each(|sleeper| sleeper.wake());
+        let sessions = self.sessions().clone();
+        sessions.iter().for_each(|sleeper| sleeper.wake());
     }
 
     fn sleepers(&self) -> MutexGuard<'_, Vec<Arc<Sleeper>>> {
@@ -135,7 +145,7 @@ impl Link {
     }
 
     fn all_have_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed) >= self.sessions.load(Ordering::Relaxed)
+        self.heard.load(Ordering::Relaxed) >= self.sessions().len()
     }
 
     /// A write lacks memory that the account would grant. Whether it is worth to wait for it.

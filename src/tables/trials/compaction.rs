@@ -4,7 +4,9 @@
 
 use super::super::pause::{Point, hooks};
 use super::super::{Refusal, Settings};
+use super::waiting::counted;
 use super::{Stage, settings};
+use crate::limits::COMPACTOR_HURRY;
 
 const LIMIT: i64 = 16 << 20;
 
@@ -25,6 +27,27 @@ fn memory_that_the_account_does_not_know_counts_too() {
     assert_eq!(stage.delete("k").unwrap(), "other");
     stage.look(0);
     stage.set("more", "value", None).unwrap();
+}
+
+#[test]
+fn a_session_that_sleeps_is_woken_at_each_call_and_looks_often_while_a_write_waits() {
+    let stage = small();
+    let mut idle = stage.another();
+    let woken = counted(&mut idle);
+    stage.look(LIMIT);
+    assert!(idle.patience() > COMPACTOR_HURRY, "nothing waits");
+    assert_eq!(stage.set("k", "value", None), Err(Refusal::Busy));
+    assert_eq!(idle.patience(), COMPACTOR_HURRY);
+    let before = woken();
+    stage.0.compactor.borrow_mut().look(LIMIT, stage.now());
+    assert_eq!(woken(), before + 1, "the call for the write that waits");
+    stage.look(0);
+    assert!(idle.patience() > COMPACTOR_HURRY, "the write can be tried again");
+    drop(idle);
+    let before = woken();
+    assert_eq!(stage.set("k", "value", None), Ok(()));
+    stage.look(LIMIT);
+    assert_eq!(woken(), before, "it is not there any more");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::super::{Refusal, Session, Settings, Tables};
 use super::{Stage, set, settings};
 
 /// Counts how often the session is woken.
-fn counted(session: &mut Session) -> impl Fn() -> u64 + use<> {
+pub(super) fn counted(session: &mut Session) -> impl Fn() -> u64 + use<> {
     let count = Arc::new(AtomicU64::new(0));
     let inner = Arc::clone(&count);
     session.set_waker(Box::new(move || {
