@@ -59,6 +59,7 @@
 //! | name | count | work |
 //! |---|---|---|
 //! | `signals` | 1 | reads SIGINT, SIGTERM and SIGHUP; they are blocked in all others |
+//! | `log` | 1 | writes to standard error what the others have to say |
 //! | `kv-queue` | 1, `--frontend proxy` | moves messages between the ROUTER and the workers |
 //! | `kv-accept` | 1, `--frontend native` | accepts connections and hands each to a worker |
 //! | `kv-worker-N` | `--workers` | handles requests about tables; pinned |

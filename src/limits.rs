@@ -109,10 +109,17 @@ pub const LINGER: Duration = Duration::from_secs(2);
 /// How long the end may take, whatever peers do (`OPERATION.md`).
 pub const STOP_MAX: Duration = Duration::from_secs(5);
 
+/// Bytes of lines of the log that wait for a reader of standard error that is slow; those beyond are dropped and counted.
+pub const LOG_BYTES_MAX: usize = 1 << 20;
+
+/// How long the process waits at its end for the last lines of the log to be written.
+pub const LOG_LAST_WORDS: Duration = Duration::from_millis(200);
+
 /// How long the elements of tables that were deleted before are still announced once no client is served any more.
 pub const SEALING_MAX: Duration = Duration::from_millis(500);
 
-const _: () = assert!(2 * LINGER.as_millis() + SEALING_MAX.as_millis() < STOP_MAX.as_millis());
+const _: () =
+    assert!(2 * LINGER.as_millis() + SEALING_MAX.as_millis() + LOG_LAST_WORDS.as_millis() < STOP_MAX.as_millis());
 
 /// What a frame costs in memory beside its bytes: the structure in which libzmq keeps it (`zmq_msg_t`).
 pub const FRAME_OVERHEAD_BYTES: u64 = 64;

@@ -1,18 +1,31 @@
 //! Standard error: where the operator reads what the server has to say.
 //!
-//! A line that cannot be written (the disk is full, the reader has gone, standard error is `/dev/full`) is dropped and counted. The
-//! thread that had something to say goes on: it never fails, panics or ends for a line.
+//! ```text
+//! a thread ─► put ─► Backlog, bounded ─► the thread `log` ─► standard error
+//!              └ full: dropped and counted   └ waits for a reader that is slow; nobody else does
+//! ```
+//! A line that cannot be written (the disk is full, the reader has gone or does not read, standard error is `/dev/full`) is dropped
+//! and counted. The thread that had something to say goes on: it never waits, fails, panics or ends for a line. A program that has
+//! no thread `log` writes its lines itself.
 //!
 //! What is not here: which lines are written, and how they look (`cli`).
 
+mod backlog;
+
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+
+use backlog::Backlog;
 
 use crate::clock::Now;
-use crate::limits::WARNING_PAUSE;
+use crate::limits::{LOG_LAST_WORDS, WARNING_PAUSE};
 use crate::stats::SharedCounter;
 
 /// Lines that could not be written. Added to by any thread that writes a line; read by STATS.
 static DROPPED: SharedCounter = SharedCounter::new();
+/// Lines that the thread `log` is to write, once there is one.
+static BACKLOG: Backlog = Backlog::new();
 
 /// Lines that could not be written since the process began.
 #[must_use]
@@ -33,7 +46,36 @@ pub fn may_have_colours() -> bool {
 /// spindle::log::say("the disk is nearly full");
 /// ```
 pub fn say(line: &str) {
-    Lines(io::stderr()).tell(format!("spindle: {line}\n").as_bytes());
+    tell(format!("spindle: {line}\n").as_bytes());
+}
+
+/// What the thread `log` does; `None` if the process has no descriptor left for it. From now on other threads leave their lines to it.
+#[must_use]
+pub fn writer() -> Option<impl FnOnce() + Send + 'static> {
+    // A descriptor of its own: who holds the lock of standard error would keep the others from it.
+    let mut out = File::from(io::stderr().as_fd().try_clone_to_owned().ok()?);
+    BACKLOG.open();
+    Some(move || BACKLOG.write_all(&mut |line| write(&mut out, line)))
+}
+
+/// To be called before the process ends: waits until all lines are written, for [`LOG_LAST_WORDS`] at most.
+pub fn finish() {
+    BACKLOG.wait_until_written(LOG_LAST_WORDS);
+}
+
+/// Leaves a line to the thread `log`, or writes it where there is none.
+fn tell(line: &[u8]) {
+    match BACKLOG.put(line) {
+        Some(true) => {}
+        Some(false) => DROPPED.add(1),
+        None => write(&mut io::stderr(), line),
+    }
+}
+
+fn write(out: &mut impl Write, line: &[u8]) {
+    if out.write_all(line).and_then(|()| out.flush()).is_err() {
+        DROPPED.add(1);
+    }
 }
 
 /// Keeps a warning that a client can cause from being written each time: once in [`WARNING_PAUSE`] is often enough.
@@ -59,28 +101,20 @@ impl Pace {
     }
 }
 
-/// A writer of whole lines that takes everything, whether it can be written or not.
+/// A writer of whole lines that takes everything at once, whether it can be written or not.
 ///
 /// ```
 /// use std::io::Write;
 ///
-/// assert!(spindle::log::Lines(std::io::stderr()).write_all(b"a line\n").is_ok());
+/// assert!(spindle::log::Lines.write_all(b"a line\n").is_ok());
 /// ```
-#[derive(Debug)]
-pub struct Lines<W>(pub W);
+#[derive(Clone, Copy, Debug)]
+pub struct Lines;
 
-impl<W: Write> Lines<W> {
-    fn tell(&mut self, line: &[u8]) {
-        if self.0.write_all(line).and_then(|()| self.0.flush()).is_err() {
-            DROPPED.add(1);
-        }
-    }
-}
-
-impl<W: Write> Write for Lines<W> {
+impl Write for Lines {
     /// Takes `bytes`, which are one line or several.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.tell(bytes);
+        tell(bytes);
         Ok(bytes.len())
     }
 
@@ -91,8 +125,6 @@ impl<W: Write> Write for Lines<W> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
-
     use super::*;
 
     /// Takes so many bytes, as a disk that becomes full.
@@ -116,9 +148,9 @@ mod tests {
     #[test]
     fn a_line_that_cannot_be_written_is_counted_and_no_error() {
         let before = dropped();
-        let mut lines = Lines(Filling(12));
+        let mut out = Filling(12);
         for line in ["whole\n", "cut off\n", "lost\n"] {
-            lines.write_all(line.as_bytes()).unwrap();
+            write(&mut out, line.as_bytes());
         }
         assert_eq!(dropped() - before, 2);
     }

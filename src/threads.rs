@@ -122,6 +122,7 @@ fn stop_the_process_on_panic() {
 /// nobody any more.
 pub fn give_up(why: &str, status: i32) -> ! {
     crate::log::say(why);
+    crate::log::finish();
     signal_hook::low_level::exit(status)
 }
 

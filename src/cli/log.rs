@@ -3,13 +3,13 @@
 //! What is not here: writing a line, and what becomes of one that cannot be written (`log`).
 
 use std::ffi::OsStr;
-use std::io;
 use std::str::FromStr;
 
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
 use super::Failure;
-use crate::log::{Lines, may_have_colours};
+use crate::log::{Lines, may_have_colours, writer};
+use crate::threads;
 
 /// The variable that says what is to be logged.
 const VARIABLE: &str = "RUST_LOG";
@@ -20,14 +20,19 @@ const TARGETS: [&str; 7] = ["spindle", "fjall", "lsm_tree", "sfa", "sqlx", "sqlx
 /// Begins to log to standard error.
 ///
 /// # Errors
-/// [`Failure::Usage`] if `RUST_LOG` is none that makes sense.
+/// [`Failure::Usage`] if `RUST_LOG` is none that makes sense; [`Failure::Failed`] if the system makes no more threads.
 pub(super) fn begin() -> Result<(), Failure> {
     let filter = filter(std::env::var_os(VARIABLE).as_deref().unwrap_or_default())?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(may_have_colours());
     // By itself it would report a line that cannot be written on standard error, and panic since it cannot be written.
-    let log = log.log_internal_errors(false).with_writer(|| Lines(io::stderr()));
+    let log = log.log_internal_errors(false).with_writer(|| Lines);
     // Only a program that has set up its own log before gets an error here, and keeps its own.
     let _kept = log.try_init();
+    if let Some(write) = writer() {
+        // It ends with the process.
+        threads::spawn("log", None, write)
+            .map_err(|error| Failure::Failed(format!("the system makes no more threads: {error}")))?;
+    }
     Ok(())
 }
 

@@ -113,10 +113,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Worker(arguments) => worker::run(arguments, out),
         Command::Load(flags) => load::run(flags, out),
     };
-    match done.and_then(|()| Ok(out.flush()?)) {
+    let status = match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => report(&failure),
-    }
+    };
+    crate::log::finish();
+    status
 }
 
 /// Says in one line why a command has not been done.

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::low_level::exit;
 
 use crate::limits::LINGER;
+use crate::log::finish;
 use crate::protocols::sockets::{Stopper, timespec, wait};
 use crate::threads;
 use crate::threads::signals::{Signal, Signals};
@@ -86,13 +87,17 @@ fn read(signals: &Signals, stopper: &Stopper, stage: &AtomicU8) -> ! {
         if !wait_for(signals, is_starting.then_some(LINGER)) && is_starting {
             // Relaxed: as in `serving`; of the two that change it one is first.
             if stage.compare_exchange(STARTING, GIVEN_UP, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                finish();
                 exit(0);
             }
         }
         match signals.next() {
             None => {}
             Some(Signal::HangUp) => tracing::info!("SIGHUP: there is nothing to be read again"),
-            Some(signal) if told => exit(SIGNAL_STATUS + signal.number()),
+            Some(signal) if told => {
+                finish();
+                exit(SIGNAL_STATUS + signal.number())
+            }
             Some(_) => {
                 told = true;
                 stopper.stop();

@@ -1,10 +1,13 @@
 //! What a server and its commands do when nobody can be told, when they are told nonsense, and what they leave on disk.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use spindle::protocols::kv::client::Client;
 
@@ -22,18 +25,36 @@ fn closed_pipe() -> Stdio {
     writer.into()
 }
 
+/// A pipe that is full, and that nobody reads; the end that would be read, and the other.
+fn full_pipe() -> (OwnedFd, Stdio) {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let mut pipe = File::from(writer);
+    let flags = rustix::fs::fcntl_getfl(&pipe).unwrap();
+    rustix::fs::fcntl_setfl(&pipe, flags | OFlags::NONBLOCK).unwrap();
+    while pipe.write(&[b'x'; 4_096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&pipe, flags).unwrap();
+    (reader, pipe.into())
+}
+
 /// Starts a server of tables that logs everything to this; where it listens.
 fn start(stderr: Stdio) -> (Guarded, String) {
+    let (server, endpoints) = start_with(&["--kv", "tcp://127.0.0.1:*", "--publish", "off"], stderr);
+    (server, endpoints[0].clone())
+}
+
+/// Starts a server with these flags that logs everything to this; what it prints where it listens, in its order.
+fn start_with(flags: &[&str], stderr: Stdio) -> (Guarded, Vec<String>) {
     let mut child = Command::new(SPINDLE)
-        .args(["serve", "--kv", "tcp://127.0.0.1:*", "--publish", "off"])
+        .arg("serve")
+        .args(flags)
         .env("RUST_LOG", "trace")
         .stdout(Stdio::piped())
         .stderr(stderr)
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let kv = lines.take_while(|line| line != "ready").find_map(|line| line.strip_prefix("kv ").map(str::to_owned));
-    (Guarded(child), kv.unwrap())
+    let endpoint = |line: String| line.split_once(' ').unwrap().1.to_owned();
+    (Guarded(child), lines.take_while(|line| line != "ready").map(endpoint).collect())
 }
 
 /// Sends SIGHUP, which is logged, until so many lines are counted as dropped.
@@ -57,6 +78,39 @@ fn a_line_that_cannot_be_logged_is_dropped_and_counted() {
         client.create_table(b"t").unwrap();
         kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
         assert_eq!(server.0.wait().unwrap().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_reader_of_the_log_that_does_not_read_holds_nobody_up() {
+    for frontend in ["proxy", "native"] {
+        let folder = tempfile::tempdir().unwrap();
+        let (any, data) = ("tcp://127.0.0.1:*", folder.path().to_str().unwrap());
+        let flags = ["--kv", any, "--publish", any, "--frontend", frontend, "--tasks", any, "--jobs", "0"];
+        let more = ["--events", "127.0.0.1:0", "--events-queue", any, "--data", data];
+        let (reader, stderr) = full_pipe();
+        let (mut server, endpoints) = start_with(&[&flags[..], &more].concat(), stderr);
+        let [kv, publish, tasks, jobs, events, queue] = &endpoints[..] else { panic!("{endpoints:?}") };
+        let mut client = Client::connect(kv).unwrap();
+        client.create_table(b"t").unwrap();
+        assert!(dropped_lines(&server.0, &mut client, 1) >= 1, "more than waits for a reader");
+        client.update(b"t", b"k", b"v", None).unwrap();
+        for endpoint in [publish, tasks, queue] {
+            let mut stream = TcpStream::connect(endpoint.trim_start_matches("tcp://")).unwrap();
+            stream.read_exact(&mut [0; 64]).expect("it is greeted");
+        }
+        let answer = |address: &str, request: &[u8]| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(request).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        };
+        assert_eq!(answer(jobs, b"GET q\n"), "NONE");
+        assert!(answer(events, b"GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1"));
+        kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
+        assert_eq!(server.0.wait().unwrap().code(), Some(0), "{frontend}");
+        drop(reader);
     }
 }
 

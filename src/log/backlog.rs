@@ -1,0 +1,129 @@
+//! Lines that wait to be written: bounded, with one thread that writes them.
+//!
+//! It does not know what a line is about, nor where it goes. Only the thread that writes waits for a reader.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::limits::LOG_BYTES_MAX;
+
+/// Lines on their way to the thread that writes.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    lines: Mutex<Lines>,
+    /// Rung when there is a line to be written.
+    came: Condvar,
+    /// Rung when all are written.
+    written: Condvar,
+}
+
+/// Held for as long as it takes to add or take a line, never while one is written.
+#[derive(Debug)]
+struct Lines {
+    waiting: VecDeque<Box<[u8]>>,
+    /// Bytes of those that wait, and of the one that is being written.
+    bytes: usize,
+    /// There is a thread that writes, or there will be.
+    is_open: bool,
+}
+
+impl Backlog {
+    pub(super) const fn new() -> Self {
+        let lines = Lines { waiting: VecDeque::new(), bytes: 0, is_open: false };
+        Self { lines: Mutex::new(lines), came: Condvar::new(), written: Condvar::new() }
+    }
+
+    /// From now on lines wait here: a thread will write them.
+    pub(super) fn open(&self) {
+        self.lines().is_open = true;
+    }
+
+    /// Adds a line. False: there is no room for it. None: nobody will write it.
+    pub(super) fn put(&self, line: &[u8]) -> Option<bool> {
+        let mut lines = self.lines();
+        if !lines.is_open {
+            return None;
+        }
+        if lines.bytes + line.len() > LOG_BYTES_MAX {
+            return Some(false);
+        }
+        lines.bytes += line.len();
+        lines.waiting.push_back(line.into());
+        drop(lines);
+        self.came.notify_one();
+        Some(true)
+    }
+
+    /// Hands each line to `write`, in their order; the loop of the thread that writes.
+    pub(super) fn write_all(&self, write: &mut dyn FnMut(&[u8])) -> ! {
+        loop {
+            self.write_next(write);
+        }
+    }
+
+    /// Waits for a line, and hands it to `write`.
+    fn write_next(&self, write: &mut dyn FnMut(&[u8])) {
+        let wait = |lines| self.came.wait_while(lines, |lines: &mut Lines| lines.waiting.is_empty());
+        let mut lines = wait(self.lines()).unwrap_or_else(PoisonError::into_inner);
+        let Some(line) = lines.waiting.pop_front() else { return };
+        drop(lines);
+        write(&line);
+        let mut lines = self.lines();
+        lines.bytes -= line.len();
+        if lines.bytes == 0 {
+            self.written.notify_all();
+        }
+    }
+
+    /// Waits until all lines are written, so long at most. Whether they are.
+    pub(super) fn wait_until_written(&self, most: Duration) -> bool {
+        let waited = self.written.wait_timeout_while(self.lines(), most, |lines| lines.bytes > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.bytes == 0
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_written_in_their_order_and_those_beyond_the_room_are_refused() {
+        let backlog = Backlog::new();
+        assert_eq!(backlog.put(b"early"), None, "nobody writes");
+        backlog.open();
+        let long = vec![b'x'; LOG_BYTES_MAX - 4];
+        assert_eq!(
+            [backlog.put(&long), backlog.put(b"five."), backlog.put(b"four")],
+            [Some(true), Some(false), Some(true)]
+        );
+        assert!(!backlog.wait_until_written(Duration::ZERO));
+        let mut written = Vec::new();
+        // A line that is being written takes its room until it is.
+        backlog.write_next(&mut |line| {
+            written.push(line.len());
+            assert_eq!(backlog.put(b"."), Some(false));
+        });
+        assert_eq!(backlog.put(b"."), Some(true));
+        assert!(!backlog.wait_until_written(Duration::ZERO));
+        (0..2).for_each(|_| backlog.write_next(&mut |line| written.push(line.len())));
+        assert_eq!(written, [long.len(), 4, 1]);
+        assert!(backlog.wait_until_written(Duration::ZERO));
+    }
+
+    #[test]
+    fn who_waits_for_the_end_is_told_when_the_last_line_is_written() {
+        let backlog = Backlog::new();
+        backlog.open();
+        assert_eq!(backlog.put(b"last words"), Some(true));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| backlog.wait_until_written(Duration::MAX));
+            backlog.write_next(&mut |_| {});
+            assert!(waiting.join().is_ok_and(|written| written));
+        });
+    }
+}
