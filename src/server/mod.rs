@@ -11,8 +11,10 @@
 //!     these four answer what was taken, then the committer has all on disk ◄─────────────────────┤
 //!     kv-queue answers what was taken and ends the workers, or these do and end ◄────────────────┤
 //!     tables close: expiry, reaper, compactor end, the publisher when all is announced ◄─────────┤
-//!     sockets send what they still hold, up to 5 s ◄─────────────────────────────────────────────┘
+//!     the last lines of the log are written ◄────────────────────────────────────────────────────┘
 //! ```
+//! Each face has `LINGER` for its answers, all at the same time, and then the publisher for its notifications: with what is between
+//! them that is less than `STOP_MAX`, whatever peers do.
 //! A second signal ends the process at once.
 //!
 //! What is not here: arguments (`cli` makes the [`Config`]), and anything that a thread does.
@@ -312,8 +314,8 @@ impl Running {
         self.events_queue.as_deref()
     }
 
-    /// Takes no more, answers what was taken, publishes what was committed, and returns when all threads have ended and
-    /// the sockets have sent what they held, or 5 s after that began.
+    /// Takes no more, answers what was taken, publishes what was committed, and returns when all threads have ended: after
+    /// [`STOP_MAX`](crate::limits::STOP_MAX) at most, whatever peers do.
     pub fn stop(self) {
         drop(self);
     }

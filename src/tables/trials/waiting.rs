@@ -4,9 +4,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::super::{Refusal, Session, Settings, Tables};
 use super::{Stage, set, settings};
+use crate::clock::Now;
+use crate::limits::SEALING_MAX;
 
 /// Counts how often the session is woken.
 pub(super) fn counted(session: &mut Session) -> impl Fn() -> u64 + use<> {
@@ -143,4 +146,30 @@ fn the_publisher_of_closed_tables_sleeps_until_the_last_session_is_gone() {
     }
     assert!(!changes.prepare_sleep(false), "all are gone");
     assert!(changes.drain(1, &mut |_, _, _| {}).closed);
+}
+
+#[test]
+fn a_reaper_that_gets_no_credits_gives_up_at_the_end_in_its_time() {
+    let (tables, backstage) = Tables::new(Settings { changes_per_writer: 64, ..settings() });
+    let (mut changes, reaper) = (backstage.changes, backstage.reaper);
+    drop((backstage.expiry, backstage.compactor));
+    let (mut session, now) = (tables.session(), Now::from_millis(1));
+    session.batch(now).create_table(b"t", b"t").unwrap();
+    for key in 0..200 {
+        set(&mut session, now, &key.to_string(), "", None).unwrap();
+        assert_eq!(changes.drain(1, &mut |_, _, _| {}).taken, 1);
+    }
+    session.batch(now).delete_table(b"t").unwrap();
+    drop(session);
+    tables.close();
+    // Nobody announces anything from here on.
+    let mut clock = Duration::ZERO;
+    reaper.run(|| {
+        clock += Duration::from_millis(100);
+        Now::from_nanos(0).after(clock)
+    });
+    assert!((SEALING_MAX..SEALING_MAX + Duration::from_millis(400)).contains(&clock), "{clock:?}");
+    let mut told = 0;
+    changes.drain(1_000, &mut |_, _, _| told += 1);
+    assert!((1..=64).contains(&told), "{told}: no more than it had credits for");
 }
