@@ -98,6 +98,12 @@ impl Waiting {
         (self.0.insert(sender) as u64, answer)
     }
 
+    /// This one waits no more, and hears nothing.
+    pub(super) fn forget(&mut self, number: u64) {
+        let place = usize::try_from(number).ok().filter(|_| number != Self::NOBODY);
+        place.and_then(|place| self.0.try_remove(place));
+    }
+
     /// Hands out answers.
     pub(super) fn hear(&mut self, Delivery { answers, before }: Delivery) {
         for (number, outcome) in answers.into_iter().filter(|(number, _)| *number != Self::NOBODY) {
@@ -116,6 +122,13 @@ pub(super) struct Listener {
     pub(super) address: SocketAddr,
     clock: Clock,
     pauses_told: Pace,
+}
+
+#[cfg(test)]
+impl std::os::fd::AsFd for Listener {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 impl Listener {

@@ -57,6 +57,10 @@ pub(super) struct House {
     pub(super) closing: Cell<bool>,
     /// Rung when that is so.
     pub(super) closed: Notify,
+    /// Whether nobody is waited for any more: conversations end, and what they were lent and have not told goes back.
+    pub(super) over: Cell<bool>,
+    /// Rung when that is so.
+    pub(super) cut: Notify,
     /// Where it is told that, and why, the server ends.
     pub(super) ending: UnboundedSender<Ending>,
     /// Where bytes go that nobody reads.
@@ -74,6 +78,29 @@ impl House {
     pub(super) fn close(&self) {
         self.closing.set(true);
         self.closed.notify_waiters();
+    }
+
+    /// Conversations end now. Those that wait for the committer hear its answer, and give back what it has lent them; what it was not
+    /// asked to lend yet it is not asked any more.
+    pub(super) fn cut_short(&self) {
+        self.over.set(true);
+        self.desk.withdraw_leases();
+        self.desk.hand_over_now();
+        self.cut.notify_waiters();
+    }
+
+    /// What comes of this, unless conversations are cut short before.
+    async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let (mut work, mut cut) = (pin!(work), pin!(self.cut.notified()));
+        poll_fn(|context| {
+            if let Poll::Ready(done) = work.as_mut().poll(context) {
+                return Poll::Ready(Some(done));
+            }
+            // It is polled first: it is rung only for who has been.
+            let is_over = cut.as_mut().poll(context).is_ready() || self.over.get();
+            if is_over { Poll::Ready(None) } else { Poll::Pending }
+        })
+        .await
     }
 }
 
@@ -126,8 +153,10 @@ impl<'h> Conversation<'h> {
                 Decoded::Pausing => (1, JOB_PAUSE),
                 Decoded::Short { missing } => (missing, JOB_SILENCE),
             };
-            if timeout(self.left(), self.make_room(&mut inbox, missing)).await.is_err() {
-                return Ok(inbox);
+            match timeout(self.left(), self.house.unless_over(self.make_room(&mut inbox, missing))).await {
+                Ok(Some(())) => {}
+                Ok(None) => return Err(ErrorKind::Interrupted.into()),
+                Err(_) => return Ok(inbox),
             }
             if self.sign(patience.min(self.left())).await != Sign::Readable {
                 return Ok(inbox);
@@ -193,6 +222,9 @@ impl<'h> Conversation<'h> {
             Ok(asked) => asked,
             Err(known) => return self.send(&self.written(&known)).await,
         };
+        if self.house.over.get() {
+            return false;
+        }
         let lends = matches!(request, tasks::Request::Lease { .. }).then(|| queue.clone());
         let bytes = std::mem::take(&mut inbox.bytes).len();
         // Without an answer of the committer nothing may be said.
@@ -211,7 +243,8 @@ impl<'h> Conversation<'h> {
             return self.send(&self.written(&reply(outcome, &[]))).await;
         };
         match self.read(payload, before.as_deref()).await {
-            Ok((value, _permit)) => self.send(&self.written(&reply(outcome, &value))).await,
+            Ok(Some((value, _permit))) => self.send(&self.written(&reply(outcome, &value))).await,
+            Ok(None) => false,
             Err(error) => {
                 self.house.end(Err(error));
                 false
@@ -219,24 +252,24 @@ impl<'h> Conversation<'h> {
         }
     }
 
-    /// Reads a value, and waits until there is room for a large one; meanwhile it is not held.
+    /// Reads a value, and waits until there is room for a large one; meanwhile it is not held. None: conversations are cut short.
     async fn read(
         &self,
         payload: &Payload,
         before: Option<&dyn Moment>,
-    ) -> Result<(Value, Option<SemaphorePermit<'h>>), store::Error> {
+    ) -> Result<Option<(Value, Option<SemaphorePermit<'h>>)>, store::Error> {
         let value = payload.read(before)?;
         if value.len() <= JOB_BUFFER_BYTES {
-            return Ok((value, None));
+            return Ok(Some((value, None)));
         }
         let bytes = u32::try_from(value.len()).unwrap_or(u32::MAX);
         if let Ok(permit) = self.house.going.try_acquire_many(bytes) {
-            return Ok((value, Some(permit)));
+            return Ok(Some((value, Some(permit))));
         }
         drop(value);
+        let Some(permit) = self.house.unless_over(self.house.going.acquire_many(bytes)).await else { return Ok(None) };
         // It is never closed.
-        let permit = self.house.going.acquire_many(bytes).await.ok();
-        Ok((payload.read(before)?, permit))
+        Ok(Some((payload.read(before)?, permit.ok())))
     }
 
     fn written(&self, reply: &Reply<'_>) -> Vec<u8> {
@@ -254,7 +287,8 @@ impl<'h> Conversation<'h> {
             match self.stream.try_io(Interest::WRITABLE, write) {
                 Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if timeout(JOB_SILENCE, self.stream.writable()).await.is_err() {
+                    let writable = timeout(JOB_SILENCE, self.stream.writable());
+                    if !matches!(self.house.unless_over(writable).await, Some(Ok(_))) {
                         break;
                     }
                 }
@@ -271,7 +305,7 @@ impl<'h> Conversation<'h> {
             return;
         }
         let (end, mut thrown) = (self.house.clock.now().after(JOB_TIME), 0);
-        while thrown < JOB_DRAINED_BYTES_MAX && self.house.clock.now() < end {
+        while thrown < JOB_DRAINED_BYTES_MAX && self.house.clock.now() < end && !self.house.over.get() {
             match self.sign(JOB_SILENCE).await {
                 Sign::Readable => {}
                 Sign::Silent => return,

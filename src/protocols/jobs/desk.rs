@@ -4,8 +4,8 @@
 //! conversation: ask ─► burst ─► ask_bursts ═► committer ═► Mailbox ─► hand_out ─► the conversation that waits
 //!                                    └─ a small one, with nothing else to do: commit ─┘
 //! ```
-//! All that conversations ask before the runtime has been round is one burst. While the committer has too much to do nothing is handed
-//! over, and conversations wait with what they hold, which is bounded.
+//! All that conversations ask before the runtime has been round is one burst. While the committer has too much to do a burst is kept
+//! until it has [`ASK_BURST_BYTES`]; then it is handed over all the same, and the thread waits for the committer with it.
 //!
 //! What is not here: what is asked, and what becomes of an answer.
 
@@ -62,6 +62,23 @@ impl Desk {
     /// Takes back a lease of which nobody has heard.
     pub(super) fn take_back(&self, queue: QueueName, token: u64, key: Box<[u8]>) {
         self.put(Waiting::NOBODY, queue, Request::Undo { token, key });
+    }
+
+    /// Leases that the committer has not been asked for yet are not asked for any more: who wanted them hears nothing.
+    pub(super) fn withdraw_leases(&self) {
+        let mut waiting = self.waiting.borrow_mut();
+        let wanted = self
+            .burst
+            .borrow_mut()
+            .extract_if(.., |ask| matches!(ask.request, Request::Lease { .. }))
+            .collect::<Vec<_>>();
+        wanted.into_iter().for_each(|ask| waiting.forget(ask.ticket.number));
+    }
+
+    /// How many requests the committer is to be asked next.
+    #[cfg(test)]
+    pub(super) fn waiting_to_be_asked(&self) -> usize {
+        self.burst.borrow().len()
     }
 
     fn put(&self, number: u64, queue: QueueName, request: Request) {

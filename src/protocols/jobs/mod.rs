@@ -20,4 +20,6 @@ mod conversation;
 mod desk;
 pub mod handle;
 pub mod serve;
+#[cfg(test)]
+mod tests;
 pub mod wire;

@@ -3,15 +3,19 @@
 //! ```text
 //! listener ─► accept, up to a number at once ─► converse ◄─► desk ═► committer
 //! told to stop ─► accept no more ─► what has come of a request is all of it ─► the last answers ─► end
+//!                                   for LINGER at most; then leases of which nobody has heard go back ◄┘
 //! ```
 //! The thread sleeps in the runtime: on its sockets, its timers, the committer's answers, and the word of the [`Stopper`].
 //!
 //! What is not here: what is said (`conversation`), and how the committer is asked (`desk`).
 
 use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
@@ -94,6 +98,12 @@ pub struct Front {
 }
 
 impl Front {
+    /// Where connections come in.
+    #[cfg(test)]
+    pub(super) fn listener(&self) -> &Listener {
+        &self.listener
+    }
+
     /// The loop of the thread. Returns when it was told to stop and everything that was taken is answered.
     ///
     /// # Errors
@@ -110,6 +120,8 @@ impl Front {
             going: Semaphore::new(JOB_ROOM_BYTES),
             closing: Cell::new(false),
             closed: Notify::new(),
+            over: Cell::new(false),
+            cut: Notify::new(),
             ending,
             scrap: RefCell::new(vec![0; SCRAP_BYTES]),
         });
@@ -135,10 +147,26 @@ async fn serve(
     endings.recv().await.unwrap_or(Ok(()))?;
     accepting.abort();
     house.close();
-    // What is not answered by then is dropped with its connection.
-    let _late = timeout(LINGER, places.acquire_many(most)).await;
+    if timeout(LINGER, places.acquire_many(most)).await.is_err() {
+        house.cut_short();
+        all_end(&places, most, &mut endings).await?;
+    }
     house.desk.hand_over_now();
     endings.try_recv().unwrap_or(Ok(()))
+}
+
+/// Waits until there is no conversation left, unless the store fails.
+async fn all_end(places: &Semaphore, most: u32, endings: &mut UnboundedReceiver<Ending>) -> Ending {
+    let mut ended = pin!(places.acquire_many(most));
+    poll_fn(|context| {
+        while let Poll::Ready(Some(ending)) = endings.poll_recv(context) {
+            if ending.is_err() {
+                return Poll::Ready(ending);
+            }
+        }
+        ended.as_mut().poll(context).map(|_| Ok(()))
+    })
+    .await
 }
 
 async fn hand_out(house: Rc<House>, deliveries: UnboundedReceiver<Delivery>) {

@@ -1,0 +1,85 @@
+//! The end of the face: nothing is lent to a connection that it cuts off.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use rustix::net::sockopt::set_socket_send_buffer_size;
+
+use super::desk::Desk;
+use super::serve::{Jobs, Settings, bind};
+use super::wire::AckWords;
+use crate::clock::wall_millis;
+use crate::protocols::tcp::Room;
+use crate::store::Value;
+use crate::store::double::Double;
+use crate::tasks::{self, Committer, Family, Order, Policy, Request, Tasks};
+
+fn open() -> (Tasks, Committer, Family) {
+    let (tasks, mut committer) = tasks::open(Box::new(Double::new()), wall_millis()).unwrap();
+    let family = committer.family(b"jobs/", Order::Fifo, Policy::Always).unwrap();
+    (tasks, committer, family)
+}
+
+fn begin(address: SocketAddr, request: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request).unwrap();
+    stream
+}
+
+fn ask(address: SocketAddr, request: &[u8]) -> String {
+    let mut answer = String::new();
+    begin(address, request).read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
+    const BYTES: usize = 1_000_000;
+    let (tasks, mut committer, family) = open();
+    let settings = Settings { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWords::OkNo };
+    let [ending, staying] = [(); 2].map(|()| bind(&settings, (&mut committer, tasks.clone(), family.clone())).unwrap());
+    drop(tasks);
+    committer.begin().unwrap();
+    // Connections inherit it: the system takes a small part of a large answer.
+    set_socket_send_buffer_size(ending.front.listener(), 4_096).unwrap();
+    std::thread::scope(|scope| {
+        let committer = scope.spawn(|| committer.run(wall_millis));
+        let run = |Jobs { front, stopper, address }: Jobs| (scope.spawn(|| front.run()), stopper, address);
+        let ((ending, stop, first), (staying, stop_staying, second)) = (run(ending), run(staying));
+        let add = [format!("ADD q {BYTES} ").as_bytes(), &[b'x'; BYTES]].concat();
+        let ids = [0, 1].map(|_| ask(second, &add));
+        let deaf = [0, 1].map(|_| begin(first, b"GET q\n"));
+        assert_eq!(ask(first, b"GET nothing\n"), "NONE", "what came before has been read");
+        assert_eq!(ask(second, b"GET q\n"), "NONE", "both are handed out");
+        stop.stop();
+        ending.join().unwrap().unwrap();
+        for id in ids {
+            assert!(ask(second, b"GET q\n").starts_with(&id), "{id} is free again, and in its place");
+        }
+        stop_staying.stop();
+        staying.join().unwrap().unwrap();
+        committer.join().unwrap().unwrap();
+        drop(deaf);
+    });
+}
+
+#[test]
+fn a_lease_that_was_not_asked_for_yet_is_withdrawn_and_nothing_else_is() {
+    let (tasks, _committer, family) = open();
+    let desk = Desk::new(tasks, 0, Room::default());
+    let mut context = Context::from_waker(Waker::noop());
+    let queue = || family.queue(b"q");
+    let mut add = pin!(desk.ask(queue(), Request::Push { value: Value::from(&b"d"[..]) }, 10));
+    let mut get = pin!(desk.ask(queue(), Request::Lease { timeout: 9, wait: false }, 10));
+    assert!(add.as_mut().poll(&mut context).is_pending() && get.as_mut().poll(&mut context).is_pending());
+    desk.take_back(queue(), 7, Box::from(*b"key"));
+    desk.withdraw_leases();
+    assert!(matches!(get.poll(&mut context), Poll::Ready(None)), "it hears nothing");
+    assert!(add.poll(&mut context).is_pending());
+    assert_eq!(desk.waiting_to_be_asked(), 2, "the job, and the one that goes back");
+}
