@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! tcp://127.0.0.1:5557    tcp://*:5557 (all of IPv4)    tcp://[::1]:5557    tcp://127.0.0.1:* (a port of the system's choice)
+//! tcp://eth0:5557 (the first address of IPv4 that an interface has)
 //! ipc:///run/spindle      ipc://@name (without a file)
 //! ```
 
@@ -15,6 +16,7 @@ use rustix::net::{
     sockopt,
 };
 
+use super::interface::address_of;
 use crate::limits::{ACCEPT_BACKLOG, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 use crate::protocols::sockets::{BindError, bind_error, occupied};
 
@@ -135,7 +137,7 @@ fn address(host: &str) -> Option<IpAddr> {
     match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         Some(host) => host.parse().ok().map(IpAddr::V6),
         None if host == "*" => Some(Ipv4Addr::UNSPECIFIED.into()),
-        None => host.parse().ok().map(IpAddr::V4),
+        None => host.parse().ok().or_else(|| address_of(host)).map(IpAddr::V4),
     }
 }
 

@@ -26,6 +26,7 @@ mod budget;
 mod gate;
 mod id;
 mod inbox;
+mod interface;
 mod listen;
 mod outbox;
 mod peer;

@@ -16,7 +16,9 @@ pub enum BindError {
         endpoint: String,
     },
     /// No interface of this host has that address.
-    #[error("{endpoint}: this host has no such address; write one of its own as a number, or * for all")]
+    #[error(
+        "{endpoint}: this host has no such address; write one of its own as a number, the name of an interface that has one, or * for all"
+    )]
     NoSuchAddress {
         /// As it was given.
         endpoint: String,

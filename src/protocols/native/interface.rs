@@ -1,0 +1,129 @@
+//! The address of a network interface, by its name, as libzmq takes one: the first of IPv4 that the system lists.
+//!
+//! ```text
+//! asked     length:4 type:2 flags:2 sequence:4 port:4 │ family:1 …:7                       netlink(7), rtnetlink(7)
+//! answered  length:4 type:2 flags:2 sequence:4 port:4 │ family:1 …:3 index:4 │ length:2 kind:2 value │ length:2 …
+//!           one such message for each address, each part at a multiple of 4, until one of the type DONE
+//! ```
+//! What is not here: who listens there.
+
+use std::net::Ipv4Addr;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, recv, send, socket_with};
+
+const HEADER_BYTES: usize = 16;
+/// Bytes of what an address begins with, behind the header.
+const ABOUT_BYTES: usize = 8;
+/// Bytes of an answer that are read at once: the system splits it so that this is enough.
+const ANSWER_BYTES: usize = 32 << 10;
+
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const NEW_ADDRESS: u16 = 20;
+const GET_ADDRESS: u16 = 22;
+/// A request, of all that there are.
+const FLAGS: u16 = 0x301;
+/// The kind of the value that is an interface's own address.
+const LOCAL: u16 = 2;
+const IPV4: u8 = 2;
+
+/// The first address of the interface with this name, if there is one.
+pub(super) fn address_of(name: &str) -> Option<Ipv4Addr> {
+    // Protocol 0, which is none here, is NETLINK_ROUTE.
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).ok()?;
+    let index = netdevice::name_to_index(&socket, name).ok()?;
+    send(&socket, &question(), SendFlags::empty()).ok()?;
+    let mut bytes = vec![0; ANSWER_BYTES];
+    loop {
+        let (count, _) = recv(&socket, bytes.as_mut_slice(), RecvFlags::empty()).ok()?;
+        let (found, is_end) = look(bytes.get(..count)?, index);
+        if found.is_some() || is_end || count == 0 {
+            return found;
+        }
+    }
+}
+
+#[expect(clippy::host_endian_bytes, reason = "netlink has the order of the host")]
+fn question() -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + ABOUT_BYTES);
+    bytes.extend(24_u32.to_ne_bytes());
+    bytes.extend(GET_ADDRESS.to_ne_bytes());
+    bytes.extend(FLAGS.to_ne_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend([IPV4, 0, 0, 0, 0, 0, 0, 0]);
+    bytes
+}
+
+/// The first address of the interface with this index in a part of the answer, and whether the answer is over.
+fn look(mut answer: &[u8], index: u32) -> (Option<Ipv4Addr>, bool) {
+    while let Some((message, rest)) = long(answer, 0).and_then(|length| split(answer, length as usize, HEADER_BYTES)) {
+        match short(message, 4) {
+            Some(NEW_ADDRESS) if long(message, HEADER_BYTES + 4) == Some(index) => {
+                if let Some(address) = message.get(HEADER_BYTES + ABOUT_BYTES..).and_then(local) {
+                    return (Some(address), false);
+                }
+            }
+            Some(DONE | ERROR) | None => return (None, true),
+            Some(_) => {}
+        }
+        answer = rest;
+    }
+    (None, false)
+}
+
+/// The interface's own address among these values.
+fn local(mut values: &[u8]) -> Option<Ipv4Addr> {
+    while let Some((value, rest)) = short(values, 0).and_then(|length| split(values, length.into(), 4)) {
+        if short(value, 2) == Some(LOCAL) {
+            return at::<4>(value, 4).map(Ipv4Addr::from);
+        }
+        values = rest;
+    }
+    None
+}
+
+/// A part of this length, at least so long, and what follows it.
+fn split(bytes: &[u8], length: usize, least: usize) -> Option<(&[u8], &[u8])> {
+    let part = bytes.get(..length).filter(|part| part.len() >= least)?;
+    Some((part, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
+}
+
+fn at<const N: usize>(bytes: &[u8], start: usize) -> Option<[u8; N]> {
+    bytes.get(start..start + N)?.try_into().ok()
+}
+
+// As netlink has it: in the order of the host.
+fn short(bytes: &[u8], start: usize) -> Option<u16> {
+    at(bytes, start).map(u16::from_ne_bytes)
+}
+
+fn long(bytes: &[u8], start: usize) -> Option<u32> {
+    at(bytes, start).map(u32::from_ne_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use bolero::check;
+
+    use super::*;
+    use crate::protocols::native::Listener;
+
+    #[test]
+    fn an_interface_has_its_first_address_and_a_name_of_none_has_no_address() {
+        assert_eq!(address_of("lo"), Some(Ipv4Addr::LOCALHOST));
+        for name in ["", "nowhere0", "localhost", "a name that is much too long for an interface"] {
+            assert_eq!(address_of(name), None, "{name}");
+        }
+        let listens = |endpoint| Listener::bind(endpoint).map(|listener| listener.endpoint().to_owned());
+        assert!(listens("tcp://lo:*").is_ok_and(|endpoint| endpoint.starts_with("tcp://127.0.0.1:")));
+        let refused = listens("tcp://nowhere0:*").map_err(|error| error.to_string());
+        assert!(refused.is_err_and(|said| said.contains("the name of an interface")));
+    }
+
+    #[test]
+    fn any_answer_is_read_to_an_end() {
+        check!().with_type().for_each(|(answer, index): &(Vec<u8>, u32)| {
+            look(answer, *index);
+        });
+    }
+}
