@@ -19,6 +19,9 @@ use crate::history::{Ask, Peer, Plan, Tally, bytes_of, check_round, value_of};
 /// Some writes keep the deadline, some set it, some remove it.
 const TTLS: &[Option<u32>] = &[None, None, Some(1), Some(1), Some(0)];
 
+/// What elements may take, in bytes: much more than they do.
+const MEMORY: u64 = 1 << 30;
+
 /// Two elements that everybody fights for.
 const FIGHT: Plan = Plan {
     tables: 1,
@@ -30,17 +33,26 @@ const FIGHT: Plan = Plan {
     ttls: TTLS,
 };
 
+/// So many elements have to be moved while clients fight.
+const MOVED_MIN: u64 = 100;
+
 /// A clock that runs faster than the world's, and stamps that order what the threads do.
 struct World {
     clock: Clock,
     /// How many of its seconds pass in one of the world's.
     haste: u64,
     stamps: AtomicU64,
+    /// Memory runs out again and again, as far as the compactor is told, and comes back.
+    is_tight: bool,
 }
 
 impl World {
     fn new(haste: u64) -> Self {
-        Self { clock: Clock::start(), haste, stamps: AtomicU64::new(0) }
+        Self { clock: Clock::start(), haste, stamps: AtomicU64::new(0), is_tight: false }
+    }
+
+    fn tight(haste: u64) -> Self {
+        Self { is_tight: true, ..Self::new(haste) }
     }
 
     fn now(&self) -> Now {
@@ -73,7 +85,7 @@ struct InProcess<'w> {
 impl Peer for InProcess<'_> {
     fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Vec<Answer>)> {
         let invoked: Vec<u64> = asks.iter().map(|_| self.world.stamp()).collect();
-        let mut performed = Vec::new();
+        let (mut performed, mut refused) = (Vec::new(), None);
         while performed.len() < asks.len() {
             // The clock is read after the requests have come, and anew after each wait, as a worker does it.
             let now = self.world.now();
@@ -86,8 +98,12 @@ impl Peer for InProcess<'_> {
             let reading = Cell::new(now);
             for (ask, &invoked) in asks.iter().zip(&invoked).skip(performed.len()) {
                 let clock_min = reading.get().nanos();
-                let Some(answers) = answer_in_process(&mut batch, (self.world, self.round), ask, &reading) else {
-                    break;
+                let answers = match answer_in_process(&mut batch, (self.world, self.round), ask, &reading) {
+                    Ok(answers) => answers,
+                    Err(refusal) => {
+                        refused = Some(refusal);
+                        break;
+                    }
                 };
                 let span = Span {
                     invoked,
@@ -100,21 +116,24 @@ impl Peer for InProcess<'_> {
             }
             drop(batch);
             self.expiry.unpark();
-            if performed.len() < asks.len() {
-                self.session.wait();
+            match refused.take() {
+                Some(Refusal::Busy) => self.session.wait(),
+                // Nothing was changed, and it comes back.
+                Some(_) => std::thread::yield_now(),
+                None => {}
             }
         }
         performed
     }
 }
 
-/// `None` if the tables were too busy. An UPDATE_MANY that had to wait leaves its new reading.
+/// The error if the tables were too busy, or memory has run out where it does. An UPDATE_MANY that had to wait leaves its new reading.
 fn answer_in_process(
     batch: &mut Batch<'_>,
     (world, round): (&World, u64),
     ask: &Ask,
     reading: &Cell<Now>,
-) -> Option<Vec<Answer>> {
+) -> Result<Vec<Answer>, Refusal> {
     let read_anew = || {
         reading.set(world.now());
         reading.get()
@@ -124,9 +143,10 @@ fn answer_in_process(
         Some(_) => answer_about_many(batch, round, ask, read_anew),
     };
     match outcome {
-        Ok(answers) => Some(answers),
-        Err(Refusal::Busy) => None,
-        Err(refusal) => Some(vec![answer_of(refusal)]),
+        Ok(answers) => Ok(answers),
+        Err(Refusal::Busy) => Err(Refusal::Busy),
+        Err(Refusal::OutOfMemory) if world.is_tight => Err(Refusal::OutOfMemory),
+        Err(refusal) => Ok(vec![answer_of(refusal)]),
     }
 }
 
@@ -211,16 +231,24 @@ impl Drop for Closing<'_> {
 fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tables, &Thread)) -> u64 {
     let settings = Settings {
         expected_keys: 16,
-        memory_max: 1 << 30,
+        memory_max: MEMORY,
         tables_max: 65_536,
         changes_per_writer,
         version_base: 1_000_000,
     };
     let (tables, backstage) = Tables::new(settings);
-    let Backstage { mut changes, expiry, reaper, .. } = backstage;
+    let Backstage { mut changes, expiry, reaper, compactor } = backstage;
     std::thread::scope(|scope| {
         let expiry = scope.spawn(|| expiry.run(|| world.now()));
         scope.spawn(|| reaper.run(|| world.now()));
+        if world.is_tight {
+            let mut looks = 0_u64;
+            let resident = move || {
+                looks += 1;
+                Some(if looks % 8 < 4 { 0 } else { MEMORY })
+            };
+            scope.spawn(move || compactor.run(0, || world.now(), resident));
+        }
         scope.spawn(move || {
             let publisher = std::thread::current();
             changes.set_waker(Box::new(move || publisher.unpark()));
@@ -236,18 +264,19 @@ fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tabl
     tables.census().expired
 }
 
-/// Lets clients fight in many rounds, each with tables of its own.
-fn fight_in_process(plan: &Plan, haste: u64, changes_per_writer: usize, clients: usize, rounds: u64) {
-    let world = World::new(haste);
+/// Lets clients fight in many rounds, each with tables of its own; where memory is tight, until elements were moved.
+fn fight_in_process(plan: &Plan, world: &World, changes_per_writer: usize, clients: usize, rounds: u64) {
     let mut tally = Tally::default();
-    let expired = with_tables(&world, changes_per_writer, |tables, expiry| {
-        let session = || InProcess { world: &world, session: tables.session(), expiry: expiry.clone(), round: 0 };
+    let expired = with_tables(world, changes_per_writer, |tables, expiry| {
+        let session = || InProcess { world, session: tables.session(), expiry: expiry.clone(), round: 0 };
         let mut peers: Vec<_> = (0..clients).map(|_| session()).collect();
-        for round in 0..rounds {
+        let mut round = 0;
+        while round < rounds || (world.is_tight && tables.census().moved < MOVED_MIN) {
             for peer in &mut peers {
                 peer.round = round;
             }
             check_round(plan, round, &mut peers, &mut tally);
+            round += 1;
         }
     });
     assert!(expired > 0, "nothing has expired");
@@ -256,19 +285,25 @@ fn fight_in_process(plan: &Plan, haste: u64, changes_per_writer: usize, clients:
 
 #[test]
 fn racing_sessions_are_linearizable() {
-    fight_in_process(&FIGHT, 50_000, 1 << 16, 4, 800);
+    fight_in_process(&FIGHT, &World::new(50_000), 1 << 16, 4, 800);
 }
 
 #[test]
 fn racing_sessions_that_run_out_of_credits_are_linearizable() {
-    fight_in_process(&FIGHT, 50_000, 16, 4, 800);
+    fight_in_process(&FIGHT, &World::new(50_000), 16, 4, 800);
+}
+
+/// Elements get another place again and again, and slots too.
+#[test]
+fn racing_sessions_are_linearizable_while_the_compactor_moves() {
+    fight_in_process(&FIGHT, &World::tight(50_000), 1 << 16, 4, 50);
 }
 
 /// UPDATE_MANY of more pairs than there are credits waits in the middle, and elements expire meanwhile.
 #[test]
 fn racing_sessions_that_wait_in_the_middle_of_many_are_linearizable() {
     let plan = Plan { keys: 30, requests: 400, ..FIGHT };
-    fight_in_process(&plan, 50_000, 16, 4, 100);
+    fight_in_process(&plan, &World::new(50_000), 16, 4, 100);
 }
 
 /// A client with a connection of its own.
