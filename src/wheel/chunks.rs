@@ -243,7 +243,9 @@ mod tests {
         let segment = SEGMENT_CHUNKS * size_of::<Chunk<u64>>();
         chunks.take(0, NO_CHUNK);
         assert!((segment + 8..segment + 8 * 9).contains(&chunks.bytes()), "{}", chunks.bytes());
-        (0..2 * SEGMENT_CHUNKS).for_each(|_| drop(chunks.take(0, NO_CHUNK)));
+        (0..2 * SEGMENT_CHUNKS).for_each(|_| {
+            chunks.take(0, NO_CHUNK);
+        });
         assert!((3 * segment + 24..3 * segment + 8 * 9).contains(&chunks.bytes()), "{}", chunks.bytes());
     }
 

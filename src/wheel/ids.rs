@@ -139,7 +139,9 @@ mod tests {
         let words = 4 * SEGMENT_IDS;
         ids.take();
         assert!((words + 8..words + 8 * 9).contains(&ids.bytes()), "{}", ids.bytes());
-        (0..2 * SEGMENT_IDS).for_each(|_| drop(ids.take()));
+        (0..2 * SEGMENT_IDS).for_each(|_| {
+            ids.take();
+        });
         assert!((3 * words + 24..3 * words + 8 * 9).contains(&ids.bytes()), "{}", ids.bytes());
     }
 }
