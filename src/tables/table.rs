@@ -161,13 +161,13 @@ impl Table {
         self.index.find(hash, key, guard)
     }
 
-    /// Has the processor fetch what looking up these keys, at most [`LOOK_AHEAD`] of them, is going to read.
     /// The slot of a key that was found Moved: where it is since, once the compactor has finished moving it.
     #[cold]
     pub(super) fn find_moved<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
         self.index.find_settled(hash, key, guard)
     }
 
+    /// Has the processor fetch what looking up these keys, at most [`LOOK_AHEAD`] of them, is going to read.
     pub(super) fn foresee(&self, keys: &[&[u8]], guard: &Guard) {
         if self.index.is_near() {
             return;

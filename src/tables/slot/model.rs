@@ -5,11 +5,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a model that fails should say where")]
 
-use crossbeam::epoch;
-use loom::sync::Arc;
+use crossbeam::epoch::{self, Guard};
+use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::{EntryBox, NEVER, SlotHandle, State};
+use super::{EntryBox, NEVER, SlotCell, SlotHandle, SlotRef, State};
 
 fn slot_with(deadline: u64) -> Arc<SlotHandle> {
     let mut entry = EntryBox::new(b"v");
@@ -231,4 +231,122 @@ fn a_record_that_is_filed_anew_for_a_slot_that_dies_is_cancelled() {
         let cancelled = slot.slot().is_armed();
         assert!(!filed.join().unwrap() || cancelled, "a record of a dead slot is left to its deadline");
     });
+}
+
+// ------------------------------------------------------------------------------------------------------- slots that move
+
+/// A bucket of the index with one slot in it: who moves the slot holds the lock until the cell shows the other one.
+struct Bucket {
+    cell: SlotCell,
+    lock: Mutex<()>,
+    /// Keeps the slot that is there at first, whoever still looks at it.
+    _first: SlotHandle,
+}
+
+/// What a cell is written under here: what it gives back goes at once. The bucket keeps the only slot that is ever given back.
+fn at_once() -> &'static Guard {
+    // SAFETY: the closures that it runs drop a reference to the slot that the bucket's own handle keeps, and nothing else.
+    unsafe { epoch::unprotected() }
+}
+
+impl Bucket {
+    /// With a slot that may move: its element has no deadline and is announced.
+    fn new() -> Arc<Self> {
+        let mut entry = EntryBox::new(b"v");
+        entry.stamp(1, NEVER);
+        let first = SlotHandle::new(0, b"key", entry);
+        first.slot().set_announced(1);
+        let cell = SlotCell::empty();
+        cell.put(0, first.slot().handle(), at_once());
+        Arc::new(Self { cell, lock: Mutex::new(()), _first: first })
+    }
+
+    /// What `Index::find` does.
+    fn find<'g>(&self, guard: &'g Guard) -> SlotRef<'g> {
+        self.cell.get(guard).unwrap()
+    }
+
+    /// What `Index::find_settled` does.
+    fn find_settled<'g>(&self, guard: &'g Guard) -> SlotRef<'g> {
+        let _locked = self.lock.lock().unwrap();
+        self.find(guard)
+    }
+
+    /// What `Index::renew` does for the compactor.
+    fn renew(&self) {
+        let guard = epoch::pin();
+        let _locked = self.lock.lock().unwrap();
+        let slot = self.find(&guard);
+        if let Some(next) = slot.move_out(slot.load(&guard)) {
+            self.cell.exchange(next, at_once());
+        }
+    }
+
+    /// What `Hand::put` does. One that does not look again takes a slot that has moved for one without an element.
+    fn store(&self, looks_again: bool) {
+        let guard = epoch::pin();
+        let mut slot = self.find(&guard);
+        loop {
+            let seen = slot.load(&guard);
+            let has_moved = matches!(seen.state(), State::Moved(_));
+            if has_moved && looks_again {
+                slot = self.find_settled(&guard);
+                continue;
+            }
+            let mut entry = EntryBox::new(b"w");
+            entry.stamp(seen.version() + 1, NEVER);
+            let is_stored = if has_moved {
+                slot.exchange(seen, entry.into_raw())
+            } else {
+                slot.replace(seen, entry, &guard).is_ok()
+            };
+            if is_stored {
+                return;
+            }
+        }
+    }
+
+    /// What `find_live` does: the version that it finds.
+    fn read(&self) -> u64 {
+        let guard = epoch::pin();
+        let mut slot = self.find(&guard);
+        loop {
+            match slot.load(&guard).state() {
+                State::Live(entry) => return entry.version(),
+                State::Moved(_) => slot = self.find_settled(&guard),
+                _ => panic!("nobody deletes the element"),
+            }
+        }
+    }
+}
+
+fn a_writer_a_reader_and_a_mover(looks_again: bool) {
+    let mut builder = loom::model::Builder::new();
+    // More take minutes.
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let bucket = Bucket::new();
+        let (mover, reader) = (Arc::clone(&bucket), Arc::clone(&bucket));
+        let mover = thread::spawn(move || mover.renew());
+        let reader = thread::spawn(move || [reader.read(), reader.read()]);
+        bucket.store(looks_again);
+        mover.join().unwrap();
+        let [before, after] = reader.join().unwrap();
+        assert!(1 <= before && before <= after && after <= 2, "read {before}, then {after}");
+        let guard = epoch::pin();
+        let slot = bucket.find(&guard);
+        let State::Live(entry) = slot.load(&guard).state() else { panic!("the element is gone") };
+        assert_eq!((entry.version(), entry.value()), (2, &b"w"[..]), "the change is where the index says");
+    });
+}
+
+#[test]
+fn an_element_that_moves_is_always_there_and_keeps_each_change() {
+    a_writer_a_reader_and_a_mover(true);
+}
+
+#[test]
+#[should_panic(expected = "the change is where the index says")]
+fn the_model_finds_out_a_writer_that_writes_into_a_slot_that_has_moved() {
+    a_writer_a_reader_and_a_mover(false);
 }
