@@ -183,16 +183,38 @@ pub fn collect_thread() {
             // The first call gives pages back as of before what it frees itself.
             mi_collect(true);
         }
-        Choice::Jemalloc => command(c"thread.tcache.flush"),
+        // jemalloc refuses this in a thread that keeps nothing.
+        Choice::Jemalloc => _ = command(c"thread.tcache.flush"),
         Choice::System => {}
     }
+}
+
+/// Has the calling thread keep nothing for itself of what it frees. jemalloc otherwise gives it the block that it freed last for the next one:
+/// a thread that copies elements out of memory pages which are to become free would fill them again with the copies.
+///
+/// mimalloc and the C library keep less: there this does nothing.
+pub fn keep_nothing() {
+    if in_use() == Choice::Jemalloc {
+        disable_cache();
+    }
+}
+
+/// Ends the calling thread's cache of jemalloc.
+fn disable_cache() {
+    let none = std::ptr::null_mut;
+    let mut enabled = false;
+    let (value, bytes) = ((&raw mut enabled).cast(), size_of_val(&enabled));
+    // SAFETY: the name ends in NUL. jemalloc reads one `bool` from `value`, and writes nothing, as the null pointers say.
+    let status = unsafe { _rjem_mallctl(c"thread.tcache.enabled".as_ptr(), none(), none().cast(), value, bytes) };
+    debug_assert_eq!(status, 0, "a thread may do without at any time");
 }
 
 /// Has the allocator, and that of the C library, from which libzmq always takes, give back what no thread uses.
 pub fn collect_process() {
     if in_use() == Choice::Jemalloc {
         // 4096 stands for all arenas (`MALLCTL_ARENAS_ALL`).
-        command(c"arena.4096.purge");
+        let purged = command(c"arena.4096.purge");
+        debug_assert!(purged, "arenas can be purged at any time");
     }
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: malloc_trim(3) may be called at any time, by any thread.
@@ -201,12 +223,11 @@ pub fn collect_process() {
     }
 }
 
-/// Has jemalloc do something that takes and gives no value.
-fn command(name: &CStr) {
+/// Has jemalloc do something that takes and gives no value; whether it did.
+fn command(name: &CStr) -> bool {
     let none = std::ptr::null_mut;
     // SAFETY: the name ends in NUL, and null pointers say that nothing is read or written.
-    let status = unsafe { _rjem_mallctl(name.as_ptr(), none(), none().cast(), none(), 0) };
-    debug_assert_eq!(status, 0, "{name:?}");
+    unsafe { _rjem_mallctl(name.as_ptr(), none(), none().cast(), none(), 0) == 0 }
 }
 
 /// The code of the allocator in use; the first call decides.
@@ -326,6 +347,8 @@ pub const fn size_class(bytes: usize) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+    use std::sync::atomic::AtomicPtr;
+
     use super::*;
 
     unsafe extern "C" {
@@ -411,5 +434,46 @@ mod tests {
         for bytes in (0..=70_000).chain([100_000, 1 << 20, (1 << 24) + 1]) {
             assert_eq!(size_class(bytes), mi_good_size(bytes), "{bytes} bytes");
         }
+    }
+
+    /// A thread that has called `prepare` frees a hundred blocks of jemalloc that another thread has made, and takes a new one after each. How
+    /// many of them lie where the one before did.
+    fn given_again(prepare: fn()) -> usize {
+        let layout = Layout::from_size_align(100, 8).unwrap();
+        // SAFETY: the layout is not empty.
+        let make = move || AtomicPtr::new(unsafe { Jemalloc.alloc(layout) });
+        // SAFETY: each block is of this layout, and is used no longer.
+        let free = move |block: &AtomicPtr<u8>| unsafe { Jemalloc.dealloc(block.load(Ordering::Relaxed), layout) };
+        let address = |block: &AtomicPtr<u8>| block.load(Ordering::Relaxed).addr();
+        let blocks: Vec<_> = (0..100).map(|_| make()).collect();
+        let thread = std::thread::spawn(move || {
+            // What a thread frees first of all is never kept.
+            free(&make());
+            prepare();
+            let pairs: Vec<_> = blocks.into_iter().map(|old| (free(&old), make(), old)).collect();
+            pairs.iter().for_each(|((), new, _)| free(new));
+            pairs.iter().filter(|((), new, old)| address(new) == address(old)).count()
+        });
+        thread.join().unwrap()
+    }
+
+    #[test]
+    fn a_thread_that_keeps_nothing_is_not_given_what_it_has_freed_of_another_thread() {
+        assert_eq!(given_again(|| ()), 100, "jemalloc keeps a cache for each thread");
+        assert_eq!(given_again(disable_cache), 0);
+    }
+
+    #[test]
+    fn every_allocator_is_asked_to_keep_and_to_give_back_by_whoever_likes() {
+        let asked = || {
+            keep_nothing();
+            collect_thread();
+            collect_process();
+            let flushed = command(c"thread.tcache.flush");
+            disable_cache();
+            [flushed, command(c"thread.tcache.flush"), command(c"arena.4096.purge"), command(c"no.such.name")]
+        };
+        let answers = std::thread::spawn(asked).join().unwrap();
+        assert_eq!(answers, [true, false, true, false], "a thread without a cache has none to empty");
     }
 }

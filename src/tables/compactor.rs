@@ -20,7 +20,8 @@
 //! new memory, by the CAS of their slot. That is no change, and is not announced; a writer whose CAS it made fail tries again.
 //! Slots get a new place as well, but for those with a deadline or with a change that is yet to be announced (`slot`).
 //! Each pass moves what is in some regions of memory and nothing else, so that whole pages become free soon, and moving
-//! takes little more memory than there is. The index keeps its size.
+//! takes little more memory than there is. The compactor's thread keeps nothing of what it frees: jemalloc would have the next copy
+//! fill the hole that the last one left. The index keeps its size.
 //!
 //! The counters and flags are Relaxed where nothing is said: they carry no other data, and one that is seen late costs a look.
 //!
@@ -239,6 +240,7 @@ impl Compactor {
     pub fn run(mut self, slack: u64, mut now: impl FnMut() -> Now, mut resident: impl FnMut() -> Option<u64>) {
         let link = &Arc::clone(&self.shared).compactor;
         *link.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        allocator::keep_nothing();
         let mut first = None;
         self.slack = signed(slack);
         // Acquire: pairs with the Release in `close`, which unparks after it.
