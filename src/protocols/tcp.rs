@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use slab::Slab;
@@ -14,7 +15,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::sockets::BindError;
 use crate::clock::Clock;
@@ -122,6 +123,18 @@ pub(super) struct Listener {
     pub(super) address: SocketAddr,
     clock: Clock,
     pauses_told: Pace,
+    /// Whether there is a descriptor for a connection; how long it waits to ask again where none of its own has ended.
+    room: (fn(&TcpListener) -> bool, Duration),
+    left: Arc<Notify>,
+}
+
+/// A connection that came through a listener, as long as it is there. Its end leaves room for another.
+pub(super) struct Entered(Arc<Notify>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
 }
 
 #[cfg(test)]
@@ -140,7 +153,14 @@ impl Listener {
             socket.set_reuseaddr(true)?;
             socket.bind(address)?;
             let socket = socket.listen(backlog)?;
-            Ok(Self { address: socket.local_addr()?, socket, clock: Clock::start(), pauses_told: Pace::default() })
+            Ok(Self {
+                address: socket.local_addr()?,
+                socket,
+                clock: Clock::start(),
+                pauses_told: Pace::default(),
+                room: (|socket| has_room(socket), ACCEPT_PAUSE),
+                left: Arc::default(),
+            })
         };
         let endpoint = address.to_string();
         bound().map_err(|source: io::Error| match source.kind() {
@@ -150,18 +170,19 @@ impl Listener {
         })
     }
 
-    /// The next connection. As long as there is no descriptor for one, those who want to connect wait where the system keeps them.
-    pub(super) async fn accept(&mut self) -> TcpStream {
+    /// The next connection. As long as there is no descriptor for one, those who want to connect wait where the system keeps them: until
+    /// one that came before has ended, or another face may have closed one.
+    pub(super) async fn accept(&mut self) -> (TcpStream, Entered) {
         loop {
             match self.try_accept().await {
-                Ok(Some(stream)) => return stream,
+                Ok(Some(stream)) => return (stream, Entered(Arc::clone(&self.left))),
                 // Somebody has gone before it was accepted.
                 Ok(None) => {}
                 Err(error) => {
                     if self.pauses_told.is_time(self.clock.now()) {
                         tracing::warn!("no connection to {} is accepted for now: {error}", self.address);
                     }
-                    sleep(ACCEPT_PAUSE).await;
+                    let _other = timeout(self.room.1, self.left.notified()).await;
                 }
             }
         }
@@ -170,7 +191,7 @@ impl Listener {
     /// A connection, once somebody wants one and there is room for it: that is looked at each time that somebody comes.
     async fn try_accept(&self) -> io::Result<Option<TcpStream>> {
         let accepted = poll_fn(|context| {
-            if has_room(&self.socket) {
+            if self.room.0(&self.socket) {
                 self.socket.poll_accept(context)
             } else {
                 Poll::Ready(Err(Errno::MFILE.into()))
@@ -181,5 +202,42 @@ impl Listener {
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    static HAS_ROOM: AtomicBool = AtomicBool::new(true);
+
+    /// Where there was no room it was asked ten times a second whether there was some.
+    #[test]
+    fn the_end_of_a_connection_lets_in_who_waits_for_room() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let mut listener = Listener::bind(&runtime, "127.0.0.1:0".parse().unwrap(), 8).unwrap();
+        // It does not ask again by itself while this test runs.
+        listener.room = (|_| HAS_ROOM.load(Ordering::SeqCst), Duration::from_secs(3_600));
+        runtime.block_on(async {
+            let _first = TcpStream::connect(listener.address).await.unwrap();
+            let (stream, entered) = listener.accept().await;
+            HAS_ROOM.store(false, Ordering::SeqCst);
+            let second = TcpStream::connect(listener.address).await.unwrap();
+            let mut accepting = pin!(listener.accept());
+            let waits = poll_fn(|context| Poll::Ready(accepting.as_mut().poll(context).is_pending()));
+            assert!(waits.await);
+            HAS_ROOM.store(true, Ordering::SeqCst);
+            drop((stream, entered));
+            let (accepted, _entered) = timeout(Duration::from_secs(60), accepting).await.unwrap();
+            assert_eq!(accepted.peer_addr().unwrap(), second.local_addr().unwrap());
+        });
     }
 }

@@ -158,10 +158,11 @@ async fn accept(mut listener: Listener, router: Router, graceful: Arc<GracefulSh
     let places = Arc::new(Semaphore::new(EVENT_CONNECTIONS_MAX));
     // It is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-        let connection = converse(listener.accept().await, router.clone(), graceful.watcher());
+        let (stream, entered) = listener.accept().await;
+        let connection = converse(stream, router.clone(), graceful.watcher());
         tokio::spawn(async move {
             connection.await;
-            drop(place);
+            drop((place, entered));
         });
     }
 }

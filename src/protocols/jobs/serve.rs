@@ -192,10 +192,11 @@ async fn check(house: Rc<House>) {
 async fn accept(house: Rc<House>, mut listener: Listener, places: Arc<Semaphore>) {
     // It is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-        let conversation = converse(Rc::clone(&house), listener.accept().await);
+        let (stream, entered) = listener.accept().await;
+        let conversation = converse(Rc::clone(&house), stream);
         spawn_local(async move {
             conversation.await;
-            drop(place);
+            drop((place, entered));
         });
     }
 }

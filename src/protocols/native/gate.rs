@@ -1,5 +1,6 @@
 //! Letting peers in, as long as there is room for them.
 
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -32,6 +33,24 @@ pub(crate) fn wait<'r>(
         Ok((events, _)) => events,
         Err(Errno::INTR) => &[],
         Err(error) => panic!("waiting for connections: {error}"),
+    }
+}
+
+/// Why nobody is accepted for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    /// There are as many connections as there may be.
+    Connections,
+    /// What the system says, or would say next.
+    System(Errno),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connections => write!(f, "there are as many as there may be: connect less"),
+            Self::System(error) => write!(f, "{error}: raise the limit of open files, or connect less"),
+        }
     }
 }
 
@@ -89,31 +108,56 @@ impl Gate {
     }
 
     /// Accepts who has come, a burst at most. `enter` says whether there is room for a further one, and takes it.
-    pub(crate) fn accept(&mut self, epoll: &OwnedFd, now: Now, mut enter: impl FnMut(Option<OwnedFd>) -> bool) {
-        for number in 0..self.listeners.len() {
-            for _ in 0..ACCEPT_BURST {
-                let Some(listener) = self.listeners.get(number) else { break };
-                let accepted = if enter(None) && has_room(listener) { listener.accept() } else { Err(Errno::MFILE) };
-                match accepted {
-                    Ok(None) => break,
-                    Ok(Some(descriptor)) => match outside_the_reserve(descriptor) {
-                        None => return self.pause(epoll, Errno::MFILE, now),
-                        kept => drop(enter(kept)),
-                    },
-                    Err(error) => return self.pause(epoll, error, now),
-                }
-            }
+    pub(crate) fn accept(&mut self, epoll: &OwnedFd, now: Now, enter: impl FnMut(Option<OwnedFd>) -> bool) {
+        if let Err(obstacle) = self.try_accept(enter) {
+            self.pause(epoll, obstacle, now);
         }
     }
 
+    fn try_accept(&self, mut enter: impl FnMut(Option<OwnedFd>) -> bool) -> Result<(), Obstacle> {
+        for listener in &self.listeners {
+            for _ in 0..ACCEPT_BURST {
+                if !enter(None) {
+                    return Err(Obstacle::Connections);
+                }
+                if !has_room(listener) {
+                    return Err(Obstacle::System(Errno::MFILE));
+                }
+                let Some(descriptor) = listener.accept().map_err(Obstacle::System)? else { break };
+                let kept = outside_the_reserve(descriptor).ok_or(Obstacle::System(Errno::MFILE))?;
+                let _room = enter(Some(kept));
+            }
+        }
+        Ok(())
+    }
+
     /// Those who want to connect wait where the system keeps them.
-    fn pause(&mut self, epoll: &OwnedFd, error: Errno, now: Now) {
+    fn pause(&mut self, epoll: &OwnedFd, obstacle: Obstacle, now: Now) {
         if self.pauses_told.is_time(now) {
-            tracing::warn!(
-                "no further connection is accepted for now ({error}): raise the limit of open files, or connect less"
-            );
+            tracing::warn!("no further connection is accepted for now: {obstacle}");
         }
         self.again_at = Some(now.after(ACCEPT_PAUSE));
         self.listen(epoll, epoll::EventFlags::empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    /// The server said that too many files were open when it had as many connections as it may.
+    #[test]
+    fn too_many_connections_are_not_too_many_files() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let mut gate = Gate::default();
+        gate.add(&epoll, Listener::bind("tcp://127.0.0.1:*").unwrap()).unwrap();
+        assert_eq!(gate.try_accept(|_| false), Err(Obstacle::Connections));
+        assert_eq!(gate.try_accept(|_| true), Ok(()), "nobody has come");
+        let said = [Obstacle::Connections, Obstacle::System(Errno::MFILE)].map(|obstacle| obstacle.to_string());
+        assert!(!said[0].contains("file") && said[1].contains("file"), "{said:?}");
+        gate.accept(&epoll, Now::from_millis(1), |_| false);
+        assert!(gate.again_at().is_some(), "it is tried again");
     }
 }

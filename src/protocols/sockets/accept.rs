@@ -13,7 +13,7 @@
 //! What is not here: how many descriptors there are for connections (`descriptors`).
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLIN, c_int, epoll_event, sockaddr, socklen_t};
 use rustix::time::{
@@ -21,8 +21,10 @@ use rustix::time::{
 };
 
 use super::timespec;
+use crate::clock::Clock;
 use crate::descriptors::{has_room, outside_the_reserve};
 use crate::limits::ACCEPT_PAUSE;
+use crate::log::Pace;
 
 /// A listener of libzmq, and how its I/O thread watches it.
 struct Watched {
@@ -98,10 +100,7 @@ fn with<R>(work: impl FnOnce(&mut Vec<Watched>) -> R) -> R {
 
 /// Watches a timer in place of the listener. One that has come up is set again.
 fn pause(listener: c_int) {
-    static TOLD: Once = Once::new();
-    TOLD.call_once(|| {
-        tracing::warn!("no further connection to the tables is accepted for now: there is no file for it")
-    });
+    warn();
     with(|watched| {
         for one in watched.iter_mut().filter(|one| one.listener == listener) {
             if one.timer.is_none() {
@@ -120,6 +119,16 @@ fn pause(listener: c_int) {
             }
         }
     });
+}
+
+/// Says that there is no room, now and then.
+fn warn() {
+    static TOLD: Mutex<Option<(Clock, Pace)>> = Mutex::new(None);
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let (clock, pace) = told.get_or_insert_with(|| (Clock::start(), Pace::default()));
+    if pace.is_time(clock.now()) {
+        tracing::warn!("no further connection to the tables is accepted for now: there is no file for it");
+    }
 }
 
 /// Watches the listener again, if it was not watched.
