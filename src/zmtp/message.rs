@@ -68,6 +68,12 @@ impl Messages {
         (rest, bytes.get(start..end).unwrap_or_default().to_vec())
     }
 
+    /// What it takes in memory to know where they lie, in bytes.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.frames.capacity() * size_of::<Range<usize>>() + self.ends.capacity() * size_of::<(usize, bool)>()
+    }
+
     /// Forgets them.
     pub fn clear(&mut self) {
         self.frames.clear();
@@ -124,7 +130,16 @@ pub struct Cutter {
     excess: bool,
 }
 
+/// Frames for which there is room in any case.
+const FRAMES_KEPT: usize = 16;
+
 impl Cutter {
+    /// What it takes in memory to know where many frames of a message lie, in bytes.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        if self.frames.capacity() > FRAMES_KEPT { self.frames.capacity() * size_of::<Range<usize>>() } else { 0 }
+    }
+
     /// Cuts what is left of before, and what has come since, into at most `most` messages. What has to be said at once goes
     /// to `out`.
     ///
@@ -182,6 +197,9 @@ impl Cutter {
             }
         }
         self.frames.extend(messages.frames.drain(first..).map(|frame| frame.start - start..frame.end - start));
+        if self.frames.is_empty() {
+            self.frames.shrink_to(FRAMES_KEPT);
+        }
         (self.kept, self.excess) = (kept - start, excess);
         Ok(Left { begun: start..kept, rest: at })
     }

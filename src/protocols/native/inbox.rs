@@ -30,9 +30,14 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// What it holds in memory, in bytes.
+    /// What it holds, in bytes.
     pub(super) fn held(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// What it keeps in memory.
+    pub(super) fn kept(&self) -> usize {
+        kept(&self.bytes)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -77,6 +82,11 @@ impl Inbox {
         }
         give_back(&mut self.bytes);
     }
+}
+
+/// What a buffer takes in memory, in bytes; of one that is as small as any may be, what is used of it.
+pub(super) fn kept(bytes: &Vec<u8>) -> usize {
+    if bytes.capacity() > BUFFER_KEPT_BYTES { bytes.capacity() } else { bytes.len() }
 }
 
 /// Gives back the room that something large has left behind.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use super::inbox::give_back;
+use super::inbox::{give_back, kept};
 use crate::zmtp::{encode_frame, encode_frame_header};
 
 /// What is to be sent.
@@ -70,9 +70,14 @@ impl Outbox {
         assert_eq!(self.bytes.len(), end, "a frame has the length that its header says");
     }
 
-    /// What it holds in memory, in bytes.
+    /// What it holds, in bytes.
     pub(super) fn held(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// What it keeps in memory.
+    pub(super) fn kept(&self) -> usize {
+        kept(&self.bytes)
     }
 
     /// Whether the frontend holds too much: what is large, and can wait, is not to be appended.

@@ -11,7 +11,7 @@
 use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::EventFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{Shutdown, shutdown};
 
 use super::inbox::{Came, Inbox};
@@ -91,7 +91,7 @@ pub(super) struct Peer<S> {
     pub(super) queued: bool,
     /// When it has to be through with the handshake, or gone.
     pub(super) deadline: Now,
-    /// What inbox and outbox counted when they were last added up, in bytes.
+    /// What [`Peer::kept`] was when it was last counted, in bytes.
     pub(super) counted: usize,
 }
 
@@ -142,9 +142,21 @@ impl<S> Peer<S> {
         self.paused
     }
 
-    /// What it holds in memory, in bytes.
+    /// What it holds, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.inbox.held() + self.outbox.held() + self.held.as_ref().map_or(0, |held| held.bytes.len())
+    }
+
+    /// What it keeps in memory, in bytes: room that is empty counts, and where frames lie. What each connection may keep in any case
+    /// ([`BUFFER_KEPT_BYTES`](crate::limits::BUFFER_KEPT_BYTES)) counts as far as it is used.
+    pub(super) fn kept(&self) -> usize {
+        let held = self.held.as_ref().map_or(0, |held| held.bytes.capacity() + held.messages.kept_bytes());
+        self.inbox.kept() + self.outbox.kept() + held + self.cutter.kept_bytes()
+    }
+
+    /// Whether it has sent something that was not received yet.
+    pub(super) fn has_unreceived(&self) -> bool {
+        ioctl_fionread(&self.descriptor).is_ok_and(|bytes| bytes > 0)
     }
 
     /// What it holds of a message that has not come whole, in bytes.

@@ -288,7 +288,14 @@ impl<S: Default> Peers<S> {
         let now = self.now;
         while let Some((_, id)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
             // One that has passed its handshake in time may have a later deadline since.
-            if get(&mut self.peers, id).is_some_and(|peer| !peer.is_open() && peer.deadline <= now) {
+            let Some(peer) = get(&mut self.peers, id).filter(|peer| !peer.is_open() && peer.deadline <= now) else {
+                continue;
+            };
+            // It has sent in time, and this thread was late to receive it. Handshakes are short: that does not go on for ever.
+            if !peer.is_parting() && peer.has_unreceived() {
+                peer.deadline = now.after(HANDSHAKE_TIMEOUT);
+                self.deadlines.push_back((peer.deadline, id));
+            } else {
                 self.forget(id);
             }
         }
@@ -348,8 +355,8 @@ impl<S: Default> Peers<S> {
     /// Counts what a peer holds, and asks the system to tell of what concerns it now.
     fn settle(&mut self, id: PeerId) {
         let Some(peer) = get(&mut self.peers, id) else { return };
-        self.share.change(peer.bytes(), peer.counted);
-        peer.counted = peer.bytes();
+        let kept = peer.kept();
+        self.share.change(kept, std::mem::replace(&mut peer.counted, kept));
         if self.memory.is_tight() {
             self.throttle(id);
         }

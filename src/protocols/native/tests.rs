@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
+mod late;
 mod memory;
 
 use std::io::{ErrorKind, Read, Write};

@@ -73,6 +73,12 @@ impl<S: Default> Peers<S> {
         }
     }
 
+    /// Whether there is too little memory, and one peer goes on all the same.
+    #[cfg(test)]
+    pub(in super::super) fn memory_is_tight_for_one(&self) -> bool {
+        self.memory.exempt.is_some()
+    }
+
     /// Before each sleep: lets go on who may, and closes who must be.
     pub(super) fn ease(&mut self) {
         self.notice();
@@ -181,8 +187,8 @@ impl<S: Default> Peers<S> {
         let (now, exempt) = (self.now, self.memory.exempt);
         let all = self.peers.iter().map(|(slot, peer)| (PeerId::new(slot, peer.generation), peer));
         let still = all.filter(|(id, peer)| {
-            // What it has to do itself: to read, or to go on with its message. All others wait for us.
-            let may_move = !peer.outbox.is_empty() || exempt == Some(*id);
+            // What it has to do itself: to read, or to go on with its message. All others wait for us, also who has gone on.
+            let may_move = !peer.outbox.is_empty() || exempt == Some(*id) && !peer.has_unreceived();
             may_move && !peer.parked && peer.bytes() > BUFFER_KEPT_BYTES && peer.progress.1.after(STALLED_MAX) <= now
         });
         let mut still: Vec<_> = still.map(|(id, peer)| (id, peer.bytes())).collect();

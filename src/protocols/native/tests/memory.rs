@@ -116,3 +116,66 @@ fn messages_that_are_too_large_together_come_one_after_the_other() {
     }
     assert!(echo.gone.is_empty());
 }
+
+/// The total counted what was used of buffers, and not where frames lie: with frames of no bytes eight times as much.
+#[test]
+fn where_frames_lie_counts_as_well() {
+    let mut echo = Echo::start();
+    let mut stream = echo.connect();
+    let small = message(&[&[][..]; 8]);
+    stream.write_all(&[introduction(SocketType::Dealer), small.repeat(4)].concat()).unwrap();
+    let mut parked = 0;
+    while parked == 0 {
+        let now = echo.now;
+        echo.peers.wait(PATIENCE, || now);
+        let park =
+            |_, _: &mut u32, _: &mut crate::protocols::native::Outbox, messages: &crate::zmtp::Messages, _: &[u8]| {
+                parked = messages.len();
+                Taken::Parked(0)
+            };
+        let _turn = echo.peers.receive(4, park);
+    }
+    let least = parked * (small.len() + 8 * size_of::<std::ops::Range<usize>>());
+    assert!(echo.peers.bytes() >= least as u64, "{} bytes, and it takes {least}", echo.peers.bytes());
+}
+
+/// The total counted what was left in a buffer, not what the buffer had become: a peer that read half had twice as much kept for it.
+#[test]
+fn room_that_has_become_empty_counts_until_it_is_given_back() {
+    let mut echo = Echo::start();
+    let (mut reading, id) = deaf(&mut echo, 40 * MEBIBYTE);
+    let mut some = vec![0; MEBIBYTE / 4];
+    while echo.peers.peer(id).unwrap().1.len() > 18 * MEBIBYTE {
+        reading.read_exact(&mut some).unwrap();
+        pass(&mut echo);
+    }
+    assert!(echo.peers.bytes() >= 40 * MEBIBYTE as u64, "{} bytes", echo.peers.bytes());
+    while !echo.peers.peer(id).unwrap().1.is_empty() {
+        reading.read_exact(&mut some).unwrap();
+        pass(&mut echo);
+    }
+    assert_eq!(echo.peers.bytes(), 0, "all is given back");
+}
+
+/// A peer that may finish its message, and went on with it, was closed when the thread was kept from receiving for long.
+#[test]
+fn who_goes_on_with_its_message_is_not_closed_because_the_thread_is_late() {
+    let mut echo = Echo::start_within(&Budget::new(MEBIBYTE as u64));
+    let large = message(&[&vec![1; 900_000], &vec![2; 900_000]]);
+    let mut streams: Vec<TcpStream> = (0..2).map(|_| echo.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(&[&introduction(SocketType::Dealer), &large[..850_000]].concat()).unwrap();
+    }
+    while !echo.peers.memory_is_tight_for_one() {
+        echo.now = echo.now.after(Duration::from_millis(100));
+        pass(&mut echo);
+    }
+    streams.iter_mut().for_each(|stream| stream.write_all(&large[850_000..850_100]).unwrap());
+    for _ in 0..2 * STALLED_MAX.as_secs() {
+        echo.now = echo.now.after(Duration::from_secs(1));
+        let now = echo.now;
+        echo.bell.ring();
+        echo.peers.wait_without_receiving(PATIENCE, || now);
+    }
+    assert_eq!((echo.peers.cut(), echo.peers.len()), (0, 2));
+}

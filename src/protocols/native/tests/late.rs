@@ -1,0 +1,25 @@
+//! Peers that were in time, and a thread that was not.
+
+use super::*;
+
+/// Deadlines ran while a commit kept the thread from reading: who had sent in time was closed, and nobody read what it had sent.
+#[test]
+fn who_has_sent_in_time_is_heard_however_late_the_thread_is() {
+    let mut echo = Echo::start();
+    let mut stream = echo.connect();
+    while echo.peers.is_empty() {
+        echo.pass();
+    }
+    stream.write_all(&[introduction(SocketType::Req), message(&[b"", b"x"])].concat()).unwrap();
+    let silent = echo.connect();
+    while echo.peers.len() < 2 {
+        let now = echo.now;
+        echo.peers.wait_without_receiving(PATIENCE, || now);
+    }
+    echo.now = echo.now.after(2 * HANDSHAKE_TIMEOUT);
+    echo.hear(1);
+    assert_eq!(echo.peers.len(), 1, "the other one has sent nothing");
+    drop(silent);
+    introduced(&mut stream);
+    expect(&mut stream, &message(&[b"", b"x"]));
+}
