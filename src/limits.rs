@@ -131,11 +131,12 @@ pub const ENVELOPE_BYTES_MAX: usize = 64 << 10;
 /// no client fills the pipe of a worker that others share. 2,048 frames are 682 GETs, or two of the longest GET_MANY.
 pub const WINDOW_FRAMES: u32 = 2_048;
 
-/// What all clients of a frontend together may have outstanding, in bytes: what lies in connections that it reads itself, or in
-/// the queue's account. Of its own connections it does not read those that hold much, as long as it is exceeded. In the account no
-/// request is taken above it until some are answered, and
-/// clients that do not read are cut off, the largest first, if they hold half of it. Clients with much outstanding are held back before. A client that is alone may have
-/// what `--client-bytes-max` grants even if that is more.
+/// What all clients of a face together may have outstanding and unread, in bytes, where there is memory for it: a server with less has a
+/// share of what the tables leave. Two clients may have what `--client-bytes-max` grants even if that is more.
+///
+/// A frontend that reads connections itself does not read those that hold much as long as it is exceeded. The queue of the other one
+/// ends clients that do not read, the largest first, if they have half of it, and else takes no request until some are answered. Clients
+/// with much outstanding are held back before.
 pub const HELD_BYTES_MAX: u64 = 1 << 30;
 
 /// What one client may have outstanding, in bytes, while all together have more than half of [`HELD_BYTES_MAX`]: above it nothing

@@ -101,6 +101,9 @@ impl Gauge {
     }
 }
 
+/// Says how many bytes a face holds now for its clients, about. Any thread may ask.
+pub type HeldBytes = Box<dyn Fn() -> u64 + Send>;
+
 /// Picks about one of `every` events, at uneven distances, so that it does not fall into step with what repeats.
 ///
 /// One thread owns it.

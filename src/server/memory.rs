@@ -7,10 +7,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::limits::MEMORY_SLACK_BYTES;
+use crate::limits::{HELD_BYTES_MAX, MEMORY_SLACK_BYTES};
 
 /// Part of what the tables leave that the rest of the process may grow by before it counts against their limit.
 const SLACK_SHARE: u64 = 8;
+/// Part of all memory that counts as left by the tables, if they leave less.
+const LEAST_LEFT: u64 = 16;
 
 /// Has the system give memory in small pages only. A huge page is cleared when it is first touched, and in a virtual machine its
 /// memory may first have to be found on the host: 5 ms in which a commit, and all who wait for it, stands still. Small ones spread
@@ -24,6 +26,13 @@ pub(super) fn avoid_huge_pages() {
 /// What the process may have beyond the account of the tables, if these may take so much: part of what is left to it then.
 pub(super) fn slack(max_memory: u64) -> u64 {
     (available_bytes().saturating_sub(max_memory) / SLACK_SHARE).min(MEMORY_SLACK_BYTES)
+}
+
+/// What each of so many faces may hold for its clients, where the tables may take `max_memory` of `available` bytes: together three
+/// quarters of what is left then. No more than [`HELD_BYTES_MAX`], unless one client may have half of that.
+pub(super) fn held_bytes_max(available: u64, max_memory: u64, faces: u64, client_bytes: u64) -> u64 {
+    let left = available.saturating_sub(max_memory).max(available / LEAST_LEFT);
+    (left / 4 * 3 / faces.max(1)).min(HELD_BYTES_MAX.max(client_bytes.saturating_mul(2)))
 }
 
 /// What this process has in memory for itself alone, not from files: the line `RssAnon` of `/proc/self/status` (proc(5)).
@@ -102,6 +111,22 @@ mod tests {
         assert_eq!(own_bytes("RssAnon: many\n"), None);
         assert!(own_resident_bytes().is_some_and(|bytes| bytes > 0));
         assert!(slack(available_bytes()) == 0 && slack(0) <= MEMORY_SLACK_BYTES);
+    }
+
+    #[test]
+    fn what_faces_may_hold_fits_beside_the_tables() {
+        const MEBIBYTE: u64 = 1 << 20;
+        let held = |available: u64, tables: u64, client: u64| {
+            held_bytes_max(available * MEBIBYTE, tables * MEBIBYTE, 2, client * MEBIBYTE) / MEBIBYTE
+        };
+        // A control group of 512 MiB, of which the tables have 80 %.
+        assert_eq!(held(512, 410, 64), 38);
+        assert_eq!(held(512, 512, 64), 12, "a little in any case");
+        assert_eq!(held(64 << 10, 32 << 10, 64), 1 << 10);
+        assert_eq!(held(64 << 10, 32 << 10, 2 << 10), 4 << 10, "two clients that may have more");
+        for available in [100, 512, 4_096, 1 << 20] {
+            assert!(2 * held(available, available / 5 * 4, 1 << 20) <= available / 5);
+        }
     }
 
     #[test]

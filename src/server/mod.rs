@@ -45,7 +45,7 @@ pub use tasks::TasksConfig;
 use crate::allocator;
 use crate::clock::{Clock, wall_millis, wall_nanos};
 use crate::descriptors;
-use crate::limits::{CHANGES_PER_WRITER, HELD_BYTES_MAX};
+use crate::limits::{CHANGES_PER_WRITER, CLIENT_BYTES_DEFAULT};
 use crate::protocols::events::mysql::Address;
 use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve as jobs;
@@ -223,22 +223,16 @@ fn start_with(config: Config, serving: impl FnOnce(), terminated: Box<dyn Fn() +
         version_base: wall_nanos(),
     });
     let context = Context::new(config.io_threads);
-    let settings = serve::Settings {
-        frontend: config.frontend,
-        endpoints: config.kv,
-        publish: config.publish,
-        publish_hwm: config.publish_hwm,
-        value_max: config.max_value,
-        client_bytes_max: config.client_bytes_max,
-        held_bytes_max: HELD_BYTES_MAX.max(config.client_bytes_max.saturating_mul(2)),
-        worker_cores,
-    };
+    let settings = kv_settings(&config, worker_cores);
     let Backstage { changes, expiry, reaper, compactor } = backstage;
     let slack = memory::slack(config.max_memory);
-    let mut tasks = config.tasks.map(|config| tasks::open(&config, terminated)).transpose()?;
+    let opened = config.tasks.map(|config| tasks::open(&config, settings.held_bytes_max, terminated));
+    let mut tasks = opened.transpose()?;
     let events = config.events.map(|config| bind_events(&config, tasks.as_mut())).transpose()?.flatten();
     let figures = tasks.as_ref().map(|tasks| Arc::clone(&tasks.figures));
-    let kv = serve::bind(&context, &settings, clock, (&tables, changes), figures)?;
+    let mut kv = serve::bind(&context, &settings, clock, (&tables, changes), figures)?;
+    let mut held = std::mem::take(&mut kv.held);
+    held.extend(tasks.iter_mut().flat_map(|tasks| std::mem::take(&mut tasks.held)));
     let mut running = Running {
         kv: kv.endpoints.clone(),
         publish: kv.publish.clone(),
@@ -257,7 +251,9 @@ fn start_with(config: Config, serving: impl FnOnce(), terminated: Box<dyn Fn() +
     serving();
     running.start_backstage("expiry", move || expiry.run(|| clock.now()))?;
     running.start_backstage("reaper", move || reaper.run(|| clock.now()))?;
-    let compact = move || compactor.run(slack, || clock.now(), memory::own_resident_bytes);
+    // What clients have not taken is no memory of the tables: their writers do not wait for it.
+    let resident = move || Some(memory::own_resident_bytes()?.saturating_sub(held.iter().map(|held| held()).sum()));
+    let compact = move || compactor.run(slack, || clock.now(), resident);
     running.start_backstage("compactor", compact)?;
     running.start_frontend(kv, &settings.worker_cores)?;
     // Events come first: they hold a handle to the tasks, and the committer ends when nobody has one, also if something cannot start.
@@ -268,6 +264,35 @@ fn start_with(config: Config, serving: impl FnOnce(), terminated: Box<dyn Fn() +
         running.start_tasks(tasks)?;
     }
     Ok(running)
+}
+
+/// What the frontend of the tables is told to be. A client may have at most half of what all may have.
+fn kv_settings(config: &Config, worker_cores: Vec<Option<usize>>) -> serve::Settings {
+    let tasks = config.tasks.as_ref();
+    let faces = [
+        !config.kv.is_empty(),
+        config.publish.is_some(),
+        tasks.is_some_and(|tasks| tasks.spiderq.is_some()),
+        tasks.is_some_and(|tasks| tasks.events.is_some()),
+    ];
+    let faces = faces.into_iter().filter(|is_on| *is_on).count() as u64;
+    let held_bytes_max = memory::held_bytes_max(available_bytes(), config.max_memory, faces, config.client_bytes_max);
+    let client_bytes_max = config.client_bytes_max.min(held_bytes_max / 2);
+    if client_bytes_max < config.client_bytes_max && config.client_bytes_max != CLIENT_BYTES_DEFAULT {
+        tracing::warn!(
+            "a client may have {client_bytes_max} bytes outstanding: there is no memory for more beside the tables"
+        );
+    }
+    serve::Settings {
+        frontend: config.frontend,
+        endpoints: config.kv.clone(),
+        publish: config.publish.clone(),
+        publish_hwm: config.publish_hwm,
+        value_max: config.max_value,
+        client_bytes_max,
+        held_bytes_max,
+        worker_cores,
+    }
 }
 
 /// Has events served from the database, or else from where the tasks are.

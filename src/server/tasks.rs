@@ -8,6 +8,7 @@ use crate::clock::wall_millis;
 use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve::{self as jobs, Jobs};
 use crate::protocols::spiderq::serve::{self, Settings, Spiderq};
+use crate::stats::HeldBytes;
 use crate::store::{self, Disk};
 use crate::tasks::{self, Committer, Figures, Order, Policy, QueueId, Tasks};
 use crate::threads::give_up;
@@ -43,6 +44,8 @@ pub(super) struct Opened {
     pub(super) jobs: Option<Jobs>,
     pub(super) events: Option<EventsOpened>,
     pub(super) figures: Arc<Figures>,
+    /// What clients have not taken.
+    pub(super) held: Vec<HeldBytes>,
 }
 
 /// The queue of the events, and who serves it.
@@ -60,24 +63,33 @@ impl Opened {
     }
 }
 
-/// Opens the store and listens.
-pub(super) fn open(config: &TasksConfig, terminated: Box<dyn Fn() + Send>) -> Result<Opened, Error> {
+/// Opens the store and listens; each face of a queue holds up to so many bytes for its clients.
+pub(super) fn open(
+    config: &TasksConfig,
+    held_bytes_max: u64,
+    terminated: Box<dyn Fn() + Send>,
+) -> Result<Opened, Error> {
     let store = Disk::open(&config.data)?;
     let (tasks, committer) = tasks::open(Box::new(store), wall_millis())?;
     let figures = Arc::clone(tasks.figures());
-    let mut opened = Opened { committer, spiderq: None, jobs: None, events: None, figures };
+    let mut opened = Opened { committer, spiderq: None, jobs: None, events: None, figures, held: Vec::new() };
     if let Some(settings) = &config.jobs {
         let family = opened.committer.family(JOBS, Order::Fifo, Policy::Always)?;
         opened.jobs = Some(jobs::bind(settings, (&mut opened.committer, tasks.clone(), family))?);
     }
     if let Some(settings) = &config.events {
         let queue = opened.committer.queue(EVENTS, Order::Priority, Policy::Always)?;
-        let spiderq = serve::bind(settings, (&mut opened.committer, tasks.clone(), queue), Box::new(|| {}))?;
+        let parts = (&mut opened.committer, tasks.clone(), queue);
+        let (spiderq, held) = serve::bind(settings, held_bytes_max, parts, Box::new(|| {}))?;
+        opened.held.push(held);
         opened.events = Some(EventsOpened { tasks: tasks.clone(), queue, spiderq });
     }
     if let Some(settings) = &config.spiderq {
         let queue = opened.committer.queue(QUEUE, Order::Priority, config.sync)?;
-        opened.spiderq = Some(serve::bind(settings, (&mut opened.committer, tasks, queue), terminated)?);
+        let parts = (&mut opened.committer, tasks, queue);
+        let (spiderq, held) = serve::bind(settings, held_bytes_max, parts, terminated)?;
+        opened.held.push(held);
+        opened.spiderq = Some(spiderq);
     }
     opened.committer.begin()?;
     Ok(opened)

@@ -90,6 +90,8 @@ mod tasks_crash;
 mod tasks_disk;
 /// The source text keeps the floors, the places of the dependencies and the house rules.
 mod tidy;
+/// What clients have not read, and the memory of the tables.
+mod unread;
 /// Clients that wait for room in the tables, and others that do not.
 mod waiting;
 /// Our ZMTP and libzmq's understand each other.

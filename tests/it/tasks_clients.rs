@@ -225,6 +225,15 @@ impl Face for Silent {
     fn go_on(&self) {}
 }
 
+fn settings() -> spiderq::Settings {
+    spiderq::Settings {
+        endpoint: "tcp://127.0.0.1:*".to_owned(),
+        version: spiderq::Version::V1_4,
+        terminate: false,
+        access: Access::Full,
+    }
+}
+
 #[test]
 fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let folder = tempfile::tempdir().unwrap();
@@ -232,16 +241,11 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let figures = Arc::clone(tasks.figures());
     let queue = committer.queue(b"queue", Order::Priority, Policy::Never).unwrap();
     let family = committer.family(b"jobs/", Order::Fifo, Policy::Never).unwrap();
-    let settings = spiderq::Settings {
-        endpoint: "tcp://127.0.0.1:*".to_owned(),
-        version: spiderq::Version::V1_4,
-        terminate: false,
-        access: Access::Full,
-    };
+    let settings = settings();
     let address = "127.0.0.1:0".parse().unwrap();
     let jobs_settings = jobs::Settings { address, lease: LONG, words: AckWords::OkNo };
-    let Spiderq { front, stopper, endpoint } =
-        spiderq::bind(&settings, (&mut committer, tasks.clone(), queue), Box::new(|| {})).unwrap();
+    let (Spiderq { front, stopper, endpoint }, _held) =
+        spiderq::bind(&settings, 1 << 30, (&mut committer, tasks.clone(), queue), Box::new(|| {})).unwrap();
     let Jobs { front: jobs_front, stopper: jobs_stopper, address } =
         jobs::bind(&jobs_settings, (&mut committer, tasks.clone(), family)).unwrap();
     let face = committer.face(Box::new(Silent));

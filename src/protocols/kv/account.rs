@@ -14,7 +14,7 @@
 //!   reply is: no routing id travels through the worker. What a worker *defers*, it says so in its turn, and numbers when it
 //!   answers it. Once something of a client is held, all that follows is held behind it.
 //! - **Bounds.** A client's bytes are those of its requests that are not answered and of its replies that its pipe did
-//!   not take; what the pipe takes is bounded too (`meter`). A client that does not read and has more than `client_bytes`
+//!   not take; what the pipe takes is bounded too (`meter`), and counts when all clients together hold too much (`pipes`). A client that does not read and has more than `client_bytes`
 //!   is *cut off*: what is held of it is dropped, and nothing more of it is executed or answered until it comes with
 //!   another connection, so that its later answers never shift. One that reads, but asks faster than the workers answer,
 //!   *presses*: once it has more than half of `client_bytes` it is *held back*, which means that the router takes nothing
@@ -35,6 +35,7 @@ mod deferred;
 #[cfg(test)]
 mod model;
 mod parting;
+mod pipes;
 mod reports;
 
 use std::collections::{HashMap, VecDeque, vec_deque};
@@ -48,7 +49,7 @@ use deferred::Deferred;
 pub(super) use reports::By;
 
 pub(super) use crate::protocols::sockets::Parcel;
-use crate::protocols::sockets::{Meter, Progress};
+use crate::protocols::sockets::Progress;
 
 /// A connection as the account sees it.
 pub(super) trait Connection {
@@ -60,6 +61,8 @@ pub(super) trait Connection {
     fn is_open(&self) -> bool;
     /// How far what was sent over it has come.
     fn progress(&self) -> Progress;
+    /// Ends it, and what waits to be sent over it. False: that cannot be done now.
+    fn end(&self) -> bool;
 }
 
 /// A client's place in the account. It stays the client's as long as anything of it is outstanding.
@@ -140,6 +143,10 @@ pub(super) struct Account<F, L> {
     stalled: Vec<Place>,
     /// Bytes outstanding of all clients.
     held: u64,
+    /// Bytes in the pipes to all clients: what their meters say.
+    piped: u64,
+    /// When it was last looked, all together held too much, and most of that was on its way to be answered.
+    over: bool,
     /// Clients that press and are not held back, or the other way round.
     untold: Vec<Place>,
     /// How often a client was held back.
@@ -169,6 +176,8 @@ impl<F, L: Connection> Account<F, L> {
             reports_due: VecDeque::new(),
             stalled: Vec::new(),
             held: 0,
+            piped: 0,
+            over: false,
             untold: Vec::new(),
             holds: 0,
             idle: 0,
@@ -246,8 +255,8 @@ impl<F, L: Connection> Account<F, L> {
         self.drop_replies(place);
         let client = self.client_mut(place);
         client.connection = connection;
-        client.meter = Meter::new();
         client.held_back = false;
+        self.empty_pipe(place);
         self.classify(place);
         let client = self.client_mut(place);
         if client.standing != Standing::Good {
@@ -350,18 +359,6 @@ impl<F, L: Connection> Account<F, L> {
         }
     }
 
-    /// Whether the client's pipe has room for a reply, as far as bytes are concerned.
-    pub(super) fn has_room(&mut self, place: Place) -> bool {
-        let most = self.bounds.pipe_bytes;
-        let client = self.client_mut(place);
-        client.meter.has_room(most, || client.connection.progress())
-    }
-
-    /// Notes a reply that was sent as it came.
-    pub(super) fn sent(&mut self, place: Place, parcel: Parcel) {
-        self.client_mut(place).meter.sent(parcel);
-    }
-
     /// Keeps a reply that the client's pipe did not take. Cuts the client off if that is too much.
     pub(super) fn hold_reply(&mut self, place: Place, parcel: Parcel, frames: impl Iterator<Item = F>) {
         let most = self.bounds.client_bytes;
@@ -400,8 +397,9 @@ impl<F, L: Connection> Account<F, L> {
     pub(super) fn next_reply(&mut self, place: Place) -> Option<vec_deque::Drain<'_, F>> {
         let client = self.client_mut(place);
         let (parcel, _) = client.backlog.front()?;
-        client.meter.sent(parcel);
-        if client.backlog.is_last() {
+        let is_last = client.backlog.is_last();
+        self.sent(place, parcel);
+        if is_last {
             self.unstall(place);
         }
         self.release(place, parcel.bytes);

@@ -36,6 +36,7 @@ use super::report::QueueTally;
 use super::wire::is_report;
 use crate::clock::{Clock, Now};
 use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST, QUEUE_BURST_FRAMES};
+use crate::log::Pace;
 use crate::protocols::sockets::{Addressed, Frame, Link, Mark, Presence, Progress, Socket, Stopper, wait};
 use message::Message;
 pub(super) use message::message_bytes_max;
@@ -43,6 +44,10 @@ pub(super) use message::message_bytes_max;
 /// How long the thread waits at first before it tries again to send held replies, and at most: it doubles as long as
 /// nothing moves.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(64)];
+/// How often it asks what clients have read while all together may hold too much, and otherwise.
+const ASK_EVERY: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+/// Whom it then asks otherwise: who may have so many bytes to read.
+const ASKED_BYTES: u64 = 64 << 10;
 /// How often it looks whether those that were cut off are gone.
 const FORGET_EVERY: Duration = Duration::from_secs(1);
 
@@ -59,6 +64,10 @@ impl Connection for Link {
 
     fn progress(&self) -> Progress {
         self.progress()
+    }
+
+    fn end(&self) -> bool {
+        self.end()
     }
 }
 
@@ -94,15 +103,18 @@ pub struct Queue {
     patience: Duration,
     /// When to try again to send what is held.
     retry_at: Now,
+    ends_told: Pace,
+    /// When it was last asked what clients have read.
+    asked_at: Now,
     /// When to look again for those who are cut off and gone.
     forget_at: Now,
 }
 
 impl Queue {
-    /// A queue for values up to `value_max` bytes and clients that may have `client_bytes` outstanding.
-    pub(super) fn new(parts: Parts, value_max: usize, client_bytes: u64) -> Self {
+    /// A queue for values up to `value_max` bytes and clients that may have `client_bytes` outstanding, and all together `held_bytes`.
+    pub(super) fn new(parts: Parts, value_max: usize, client_bytes: u64, held_bytes: u64) -> Self {
         let reply_bytes_per_frame = value_max as u64 + 2 * FRAME_OVERHEAD_BYTES;
-        let bounds = Bounds::new(client_bytes, reply_bytes_per_frame);
+        let bounds = Bounds::new(client_bytes, held_bytes, reply_bytes_per_frame);
         let now = parts.clock.now();
         Self {
             account: Account::new(parts.backends.len() - 1, bounds),
@@ -115,6 +127,8 @@ impl Queue {
             found_open: None,
             patience: PATIENCE[0],
             retry_at: now,
+            ends_told: Pace::default(),
+            asked_at: now,
             forget_at: now,
         }
     }
@@ -125,6 +139,7 @@ impl Queue {
             self.rest();
             self.return_replies();
             self.retry();
+            self.relieve();
             self.take_requests();
             self.show();
         }
@@ -354,10 +369,36 @@ impl Queue {
         }
         let longer = (self.patience * 2).min(PATIENCE[1]);
         self.try_again_in(if moved { PATIENCE[0] } else { longer });
-        if self.account.is_full() {
-            self.account.relieve();
-        }
         self.tell_router();
+    }
+
+    /// Sees to it that clients together hold no more than they may, what they have not read included.
+    fn relieve(&mut self) {
+        let is_over = self.account.is_over();
+        if !is_over {
+            self.account.is_within();
+        }
+        if self.account.piped() == 0 && !is_over {
+            return;
+        }
+        let now = self.parts.clock.now();
+        if is_over && now >= self.asked_at.after(ASK_EVERY[0]) {
+            let cuts = self.account.cuts();
+            self.account.relieve(now);
+            self.tell_router();
+            self.warn(self.account.cuts() - cuts, now);
+        } else if !is_over && now >= self.asked_at.after(ASK_EVERY[1]) {
+            self.account.ask_meters(ASKED_BYTES, now);
+        } else {
+            return;
+        }
+        self.asked_at = now;
+    }
+
+    fn warn(&mut self, ended: u64, now: Now) {
+        if ended > 0 && self.ends_told.is_time(now) {
+            tracing::warn!("clients together have too much to read: {ended} that have most of it are disconnected");
+        }
     }
 
     fn try_again_in(&mut self, patience: Duration) {
@@ -382,10 +423,11 @@ impl Queue {
     /// Sleeps if nothing is there, until something may have come.
     fn rest(&mut self) {
         self.forget_gone();
-        let left = || self.retry_at.nanos().saturating_sub(self.parts.clock.now().nanos());
-        let stalled = self.account.stalled_count() > 0;
-        let timeout = stalled.then(|| Duration::from_nanos(left()));
-        // While it is full answers are on their way, which wake it, or clients are stalled.
+        let retry_at = (self.account.stalled_count() > 0).then_some(self.retry_at);
+        let ask_at = self.account.is_over().then(|| self.asked_at.after(ASK_EVERY[0]));
+        let left = |at: Now| Duration::from_nanos(at.nanos().saturating_sub(self.parts.clock.now().nanos()));
+        let timeout = retry_at.into_iter().chain(ask_at).min().map(left);
+        // While it is full answers are on their way, which wake it, or clients have to read.
         self.wait(timeout, !self.account.is_full());
     }
 
@@ -415,6 +457,7 @@ impl Queue {
         let (clients, held) = self.account.totals();
         self.parts.tally.clients.set(clients as u64);
         self.parts.tally.held_bytes.set(held);
+        self.parts.tally.unread_bytes.set(self.account.piped());
         self.parts.tally.cut_off.set(self.account.cuts());
         self.parts.tally.held_back.set(self.account.holds());
     }

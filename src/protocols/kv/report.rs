@@ -13,7 +13,7 @@
 //!  "changes": {"waiting", "writer_waits", "lost_wakeups", "published", "topics", "subscribers", "subscriptions",
 //!              "lost_notifications",                                    of subscribers that read too slowly
 //!              "closed_subscribers"},                                   that exceeded a bound or broke the protocol
-//!  "clients": {"known", "outstanding_bytes", "cut_off", "requests", "dropped_requests", "undeliverable_replies", …},
+//!  "clients": {"known", "outstanding_bytes", "unread_bytes", "cut_off", "requests", "dropped_requests", "undeliverable_replies", …},
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes", "moved_elements", "resident_bytes"},
 //!  "descriptors": {"limit", "reserve", "accept_pauses"},                    how often there was none for a connection
 //!  "log": {"dropped_lines"},                                              lines that standard error has not taken
@@ -130,6 +130,8 @@ pub(super) struct QueueTally {
     pub(super) clients: Gauge,
     /// Bytes outstanding of all clients.
     pub(super) held_bytes: Gauge,
+    /// Bytes that libzmq has for clients besides, which they may not have read.
+    pub(super) unread_bytes: Gauge,
 }
 
 /// Where a report gets its figures.
@@ -211,6 +213,7 @@ impl Report {
         ClientsLine {
             known: sum(|queue| queue.clients.get()),
             outstanding_bytes: sum(|queue| queue.held_bytes.get()),
+            unread_bytes: sum(|queue| queue.unread_bytes.get()),
             cut_off: sum(|queue| queue.cut_off.get()),
             held_back: sum(|queue| queue.held_back.get()),
             requests: sum(|queue| queue.requests.get()),
@@ -401,6 +404,7 @@ impl ExpiryLine {
 struct ClientsLine {
     known: u64,
     outstanding_bytes: u64,
+    unread_bytes: u64,
     cut_off: u64,
     held_back: u64,
     requests: u64,

@@ -25,6 +25,7 @@ use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, REPLIES_IN_PIPE};
 use crate::protocols::native::{Acceptor, Budget, Listener, Peers};
 use crate::protocols::publish::{Limits, Subscribers};
 use crate::protocols::sockets::{Bell, Context, Presence, ServeError, Socket, Stopper};
+use crate::stats::HeldBytes;
 use crate::tables::{Changes, Tables};
 use crate::tasks::Figures;
 use crate::zmtp::Bounds;
@@ -53,7 +54,7 @@ pub struct Settings {
     pub value_max: usize,
     /// What a client may have outstanding, in bytes.
     pub client_bytes_max: u64,
-    /// What all connections together may hold, in bytes, where the workers read them.
+    /// What all clients together may have outstanding and unread, in bytes; what subscribers may have as well.
     pub held_bytes_max: u64,
     /// For each worker the core that it will be tied to. At least one.
     pub worker_cores: Vec<Option<usize>>,
@@ -93,6 +94,8 @@ pub struct Kv {
     pub endpoints: Vec<String>,
     /// Where notifications go out.
     pub publish: Option<String>,
+    /// What clients and subscribers have not taken.
+    pub held: Vec<HeldBytes>,
 }
 
 /// Listens at all endpoints; STATS also tell of `tasks`. Requests wait in the sockets until the parts run.
@@ -110,17 +113,18 @@ pub fn bind(
     let (subscribers, publish) = subscribers(publisher_stopper.bell(), settings)?;
     let report = Arc::new(report(settings, clock, tables, tasks));
     let tally = Arc::clone(&report.publish);
+    let subscribers_held = subscribers.held_bytes();
     let publisher = Publisher::new(subscribers, changes, &publisher_stopper, clock, tally);
-    let (frontend, mut stoppers, endpoints) = match settings.frontend {
+    let (frontend, mut stoppers, endpoints, clients_held) = match settings.frontend {
         FrontendKind::Proxy => proxy(context, settings, clock, tables, &report)?,
         FrontendKind::Native => native(settings, clock, tables, &report)?,
     };
     stoppers.push(publisher_stopper);
-    Ok(Kv { frontend, publisher, stoppers, endpoints, publish })
+    Ok(Kv { frontend, publisher, stoppers, endpoints, publish, held: vec![clients_held, subscribers_held] })
 }
 
-/// A frontend, what stops it, and where it listens.
-type Bound = (Frontend, Vec<Stopper>, Vec<String>);
+/// A frontend, what stops it, where it listens, and what it holds.
+type Bound = (Frontend, Vec<Stopper>, Vec<String>, HeldBytes);
 
 fn proxy(
     context: &Context,
@@ -151,10 +155,14 @@ fn proxy(
     let mut workers = sockets.into_iter().zip(tallies).map(worker).collect::<io::Result<Vec<Worker>>>()?;
     let reporter = Box::new(workers.pop().expect("it has the last pipe"));
     let tally = report.queues.first().map(Arc::clone).unwrap_or_default();
+    let held: HeldBytes = Box::new({
+        let tally = Arc::clone(&tally);
+        move || tally.held_bytes.get() + tally.unread_bytes.get()
+    });
     let stop = stopper.clone();
     let parts = queue::Parts { router, backends, stopper: stop, workers_stop, workers: presence, clock, tally };
-    let queue = Queue::new(parts, settings.value_max, settings.client_bytes_max);
-    Ok((Frontend::Proxy { queue: Box::new(queue), workers, reporter }, vec![stopper], endpoints))
+    let queue = Queue::new(parts, settings.value_max, settings.client_bytes_max, settings.held_bytes_max);
+    Ok((Frontend::Proxy { queue: Box::new(queue), workers, reporter }, vec![stopper], endpoints, held))
 }
 
 fn native(settings: &Settings, clock: Clock, tables: &Tables, report: &Arc<Report>) -> Result<Bound, ServeError> {
@@ -189,7 +197,7 @@ fn native(settings: &Settings, clock: Clock, tables: &Tables, report: &Arc<Repor
         stoppers.push(stopper.clone());
         workers.push(NativeWorker::new(peers, entrance, stopper, kitchen));
     }
-    Ok((Frontend::Native { acceptor, workers, reporter }, stoppers, endpoints))
+    Ok((Frontend::Native { acceptor, workers, reporter }, stoppers, endpoints, Box::new(move || budget.held())))
 }
 
 /// The socket of the clients.
@@ -202,7 +210,8 @@ fn router(context: &Context, settings: &Settings) -> Result<(Socket, Vec<String>
 
 /// Those who hear notifications, and where they come from, if from anywhere.
 fn subscribers(bell: &Bell, settings: &Settings) -> Result<(Subscribers, Option<String>), ServeError> {
-    let limits = Limits::new(usize::try_from(settings.publish_hwm).unwrap_or(usize::MAX));
+    let held_bytes = usize::try_from(settings.held_bytes_max).unwrap_or(usize::MAX);
+    let limits = Limits::new(usize::try_from(settings.publish_hwm).unwrap_or(usize::MAX)).within(held_bytes);
     let mut subscribers = Subscribers::new(bell, limits).map_err(io::Error::from)?;
     let Some(endpoint) = &settings.publish else { return Ok((subscribers, None)) };
     let listener = Listener::bind(endpoint)?;

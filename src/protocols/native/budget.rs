@@ -50,7 +50,9 @@ impl Budget {
         self.most / 4 * 3
     }
 
-    fn held(&self) -> u64 {
+    /// What all threads have counted, in bytes.
+    #[must_use]
+    pub fn held(&self) -> u64 {
         // SeqCst: pairs with those in `add` and `subtract`. A thread that has looked, and then sleeps, is woken by the one that
         // goes over an edge after that: its bell is rung then, and keeps.
         self.held.load(Ordering::SeqCst)

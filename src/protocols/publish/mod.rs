@@ -75,6 +75,13 @@ impl Limits {
             all_topic_bytes: TOPIC_BYTES_ALL_MAX,
         }
     }
+
+    /// The same where all subscribers together may have no more than so many bytes waiting, and one of them half of that.
+    #[must_use]
+    pub fn within(self, held_bytes: usize) -> Self {
+        let held_bytes = self.held_bytes.min(held_bytes);
+        Self { held_bytes, bytes: self.bytes.min(held_bytes / 2), ..self }
+    }
 }
 
 /// What there is to count.

@@ -32,6 +32,7 @@ use crate::limits::{
 use crate::log::Pace;
 use crate::protocols::native::{BELL, Gate, LISTENERS, Listener, PeerId, wait};
 use crate::protocols::sockets::Bell;
+use crate::stats::HeldBytes;
 
 /// Subscribers, and what is on its way to them.
 pub struct Subscribers {
@@ -108,6 +109,12 @@ impl Subscribers {
             refusals_told: Pace::default(),
             buffer: Vec::new(),
         })
+    }
+
+    /// Says what waits for all of them, in bytes.
+    pub fn held_bytes(&self) -> HeldBytes {
+        let held = self.held.clone();
+        Box::new(move || held.bytes() as u64)
     }
 
     /// Accepts who connects there.

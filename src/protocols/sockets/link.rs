@@ -3,7 +3,10 @@
 //! libzmq names a connection's descriptor to who asks a frame. It opens and closes it as it likes; here the system is
 //! only asked about it, and asked again whether it is still the same connection.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
 
 use super::frame::Frame;
 
@@ -56,6 +59,31 @@ impl Link {
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.descriptor < 0 || (self.cookie.is_some() && self.cookie == cookie(self.descriptor))
+    }
+
+    /// Ends the connection; what waits to be sent over it goes with it. Nothing, if it does not stand any more. False: the process
+    /// has no descriptor left to do it with.
+    ///
+    /// libzmq may close the descriptor at any time, and the system give it to another connection. So it is asked of a copy whether it
+    /// is this one, and the copy is told.
+    #[must_use]
+    #[expect(unsafe_code, reason = "the descriptor is libzmq's, and may be closed at any time")]
+    pub fn end(&self) -> bool {
+        if !self.is_open() || self.descriptor < 0 {
+            return true;
+        }
+        // SAFETY: the number is not negative, and the borrow ends with the call. A descriptor that is closed is an error and nothing
+        // else; of one that was used again the cookie tells.
+        let copy = unsafe { rustix::io::fcntl_dupfd_cloexec(BorrowedFd::borrow_raw(self.descriptor), 0) };
+        match copy {
+            Ok(copy) if cookie(copy.as_raw_fd()) == self.cookie => {
+                // It fails if the far end was faster.
+                let _gone = shutdown(&copy, Shutdown::Both);
+                true
+            }
+            Ok(_) | Err(Errno::BADF) => true,
+            Err(_) => false,
+        }
     }
 
     /// How far what was sent over the connection has come. Of one that is closed nothing waits.

@@ -24,6 +24,8 @@ pub struct Meter {
     worst: u64,
     /// Acknowledged when last asked.
     acknowledged: Option<u64>,
+    /// Bytes on the wire that were found to have gone, ever.
+    read: u64,
 }
 
 impl Default for Meter {
@@ -36,7 +38,7 @@ impl Meter {
     /// Of a connection over which nothing is known to be sent.
     #[must_use]
     pub const fn new() -> Self {
-        Self { wire: 0, memory: 0, worst: 1, acknowledged: None }
+        Self { wire: 0, memory: 0, worst: 1, acknowledged: None, read: 0 }
     }
 
     /// Notes a message that is sent.
@@ -68,7 +70,21 @@ impl Meter {
         self.wire == 0
     }
 
+    /// Bytes in memory of what may not have been read: never too few.
+    #[must_use]
+    #[inline]
+    pub const fn bytes(&self) -> u64 {
+        self.memory
+    }
+
+    /// Bytes on the wire that were found to have been read, ever.
+    #[must_use]
+    pub const fn read(&self) -> u64 {
+        self.read
+    }
+
     fn learn(&mut self, progress: Progress) {
+        let before = self.wire;
         match progress {
             Progress::Acknowledged(total) => {
                 // The first time what was acknowledged before says nothing about what this meter has seen.
@@ -84,6 +100,7 @@ impl Meter {
             }
             Progress::Something => self.acknowledged = Some(0),
         }
+        self.read += before - self.wire;
         if self.wire == 0 {
             self.worst = 1;
         }

@@ -24,6 +24,7 @@
 pub mod client;
 mod desk;
 pub mod handle;
+mod letters;
 mod seat;
 pub mod serve;
 pub mod wire;

@@ -16,16 +16,18 @@ use crossbeam::channel::{Receiver, Sender, unbounded};
 
 use super::desk::{Desk, Manners, Pending};
 use super::handle::Access;
+use super::letters::Letters;
 use super::seat::{Estate, Letter, Patience, Seat};
 use super::wire::tag;
 use crate::clock::{Clock, Now};
 use crate::limits::{
-    ASK_BURST, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, HELD_BYTES_MAX, LINGER, ROOM_RECHECK,
+    ASK_BURST, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK,
     TASK_FRAME_BYTES_MAX,
 };
 use crate::log::Pace;
 use crate::protocols::native::{Budget, Listener, PeerId, Peers, Taken};
 use crate::protocols::sockets::{Bell, ServeError, Stopper};
+use crate::stats::HeldBytes;
 use crate::store;
 use crate::tasks::{Committer, Delivery, Face, QueueId, Tasks};
 use crate::zmtp::Bounds;
@@ -71,19 +73,21 @@ pub struct Spiderq {
     pub endpoint: String,
 }
 
-/// Listens, and has the committer deliver answers about `queue` here. `terminated` is called when a client has ended the server.
+/// Listens, and has the committer deliver answers about `queue` here; connections and letters each take half of `held_bytes_max`.
+/// `terminated` is called when a client has ended the server. Gives back as well what says how much clients have not taken.
 ///
 /// # Errors
 /// [`ServeError`] if the endpoint cannot be had, or the system has no descriptor left.
 pub fn bind(
     settings: &Settings,
+    held_bytes_max: u64,
     (committer, tasks, queue): (&mut Committer, Tasks, QueueId),
     terminated: Box<dyn Fn() + Send>,
-) -> Result<Spiderq, ServeError> {
+) -> Result<(Spiderq, HeldBytes), ServeError> {
     let listener = Listener::bind(&settings.endpoint)?;
     let endpoint = listener.endpoint().to_owned();
     let stopper = Stopper::new()?;
-    let budget = Budget::new(HELD_BYTES_MAX);
+    let budget = Budget::new(held_bytes_max / 2);
     let mut peers = Peers::new(stopper.bell(), BOUNDS, &budget).map_err(std::io::Error::from)?;
     peers.listen(listener).map_err(std::io::Error::from)?;
     let (sender, deliveries) = unbounded();
@@ -96,14 +100,17 @@ pub fn bind(
         deliveries,
         terminated: Some(terminated),
         late: Vec::new(),
-        letters_bytes: 0,
+        letters: Letters::default(),
+        letters_bytes_max: held_bytes_max / 2,
         clock,
         sweep_at: clock.now().after(SWEEP),
         refused_ever: 0,
         refusals_told: Pace::default(),
         closures_told: Pace::default(),
     };
-    Ok(Spiderq { front, stopper, endpoint })
+    let letters = front.letters.figure();
+    let held = Box::new(move || budget.held() + letters.get());
+    Ok((Spiderq { front, stopper, endpoint }, held))
 }
 
 /// The committer's end. There are never more answers in it than requests are pending.
@@ -134,8 +141,10 @@ pub struct Front {
     terminated: Option<Box<dyn Fn() + Send>>,
     /// Clients who have letters that wait for them to read, or had.
     late: Vec<PeerId>,
-    /// What all letters that wait take in memory, in bytes.
-    letters_bytes: u64,
+    /// What all letters that wait take.
+    letters: Letters,
+    /// What they may take, in bytes.
+    letters_bytes_max: u64,
     clock: Clock,
     sweep_at: Now,
     /// Connections that were closed for an envelope without end.
@@ -276,7 +285,7 @@ impl Front {
     fn settle(&mut self) {
         let mut estate = Estate::default();
         while let Some(gone) = self.peers.gone() {
-            self.letters_bytes -= gone.state.letters_bytes();
+            self.letters.change(gone.id, gone.state.letters_bytes(), 0);
             gone.state.leave(gone.sent, &mut estate);
         }
         self.desk.settle(estate);
@@ -325,7 +334,7 @@ impl Front {
             if let Some((seat, outbox)) = self.peers.peer(peer) {
                 let before = seat.letters_bytes();
                 seat.write(outbox, |tag| self.desk.manners.own(tag))?;
-                self.letters_bytes -= before - seat.letters_bytes();
+                self.letters.change(peer, before, seat.letters_bytes());
             }
             self.peers.flush();
         }
@@ -351,19 +360,30 @@ impl Front {
         let before = seat.letters_bytes();
         seat.send(letter, outbox, |tag| self.desk.manners.own(tag))?;
         let after = seat.letters_bytes();
-        self.letters_bytes = self.letters_bytes + after - before;
+        self.letters.change(peer, before, after);
         if after > 0 && before == 0 {
             self.late.push(peer);
         }
-        if after > CLIENT_BYTES_DEFAULT || after > 0 && self.letters_bytes > HELD_BYTES_MAX {
-            self.peers.close(peer);
-            if self.closures_told.is_time(self.clock.now()) {
-                tracing::warn!(
-                    "a client that does not read has {after} bytes of answers waiting: its connection is closed"
-                );
-            }
+        if after > CLIENT_BYTES_DEFAULT {
+            self.close(peer, after);
+        }
+        while self.letters.bytes() > self.letters_bytes_max
+            && let Some((largest, bytes)) = self.letters.largest()
+        {
+            self.close(largest, bytes);
         }
         Ok(())
+    }
+
+    /// Closes the connection of a client for whom so many bytes of letters wait; what it had goes back.
+    fn close(&mut self, peer: PeerId, bytes: u64) {
+        self.peers.close(peer);
+        self.settle();
+        if self.closures_told.is_time(self.clock.now()) {
+            tracing::warn!(
+                "a client that does not read has {bytes} bytes of answers waiting: its connection is closed"
+            );
+        }
     }
 
     /// Looks now and then whether answers can still come; and closes the connections of those who have let them wait for too long.

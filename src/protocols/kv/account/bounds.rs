@@ -1,13 +1,13 @@
 //! What the account holds clients to.
 
-use crate::limits::{CROWDED_CLIENT_BYTES, HELD_BYTES_MAX, IDLE_CLIENTS_MAX};
+use crate::limits::{CROWDED_CLIENT_BYTES, IDLE_CLIENTS_MAX};
 
 /// What the account holds everybody to.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::protocols::kv) struct Bounds {
     /// Outstanding of one client, in bytes.
     pub(super) client_bytes: u64,
-    /// Outstanding of all clients, in bytes.
+    /// Outstanding of all clients and in their pipes, in bytes.
     pub(super) held_bytes: u64,
     /// What the pipe to a client may hold besides, in bytes.
     pub(super) pipe_bytes: u64,
@@ -22,14 +22,14 @@ pub(in crate::protocols::kv) struct Bounds {
 }
 
 impl Bounds {
-    /// Of a server that lets a client have this much outstanding.
-    pub(in crate::protocols::kv) fn new(client_bytes: u64, reply_bytes_per_frame: u64) -> Self {
+    /// Of a server that lets a client, and all together, have this much outstanding.
+    pub(in crate::protocols::kv) fn new(client_bytes: u64, held_bytes: u64, reply_bytes_per_frame: u64) -> Self {
         Self {
             client_bytes,
             pressing_bytes: client_bytes / 2,
             crowded_bytes: CROWDED_CLIENT_BYTES.min(client_bytes / 2),
             pipe_bytes: client_bytes / 2,
-            held_bytes: HELD_BYTES_MAX.max(client_bytes.saturating_mul(2)),
+            held_bytes,
             idle_clients: IDLE_CLIENTS_MAX,
             reply_bytes_per_frame,
         }

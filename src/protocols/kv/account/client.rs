@@ -8,7 +8,8 @@
 
 use std::collections::{VecDeque, vec_deque};
 
-use super::{Bounds, By, Connection, Parcel};
+use super::{Bounds, By, Parcel};
+use crate::clock::Now;
 use crate::limits::WINDOW_FRAMES;
 use crate::protocols::sockets::Meter;
 
@@ -86,8 +87,10 @@ pub(super) struct Client<F, L> {
     pub(super) id: Id,
     pub(super) worker: usize,
     pub(super) connection: L,
-    /// What was sent over the connection.
+    /// What was sent over the connection. Only `pipes` changes it: its bytes are in the sum of all.
     pub(super) meter: Meter,
+    /// What it had read when it was first seen to have more in its pipe than it may have outstanding, and when that was.
+    pub(super) stands: Option<(u64, Now)>,
     pub(super) standing: Standing,
     /// What it was last counted among.
     pub(super) class: Class,
@@ -125,6 +128,7 @@ impl<F, L> Client<F, L> {
             worker,
             connection,
             meter: Meter::new(),
+            stands: None,
             standing: Standing::Good,
             class: Class::Idle,
             stalled: false,
@@ -159,13 +163,14 @@ impl<F, L> Client<F, L> {
         self.held_back != (self.class == Class::Pressing)
     }
 
-    /// Whether nothing of it need be known when it comes again.
-    pub(super) fn may_be_forgotten(&mut self) -> bool
-    where
-        L: Connection,
-    {
-        let connection = &self.connection;
-        self.class == Class::Idle && !self.held_back && self.meter.is_empty(|| connection.progress())
+    /// Whether nothing of it need be known when it comes again, once its pipe is empty.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.class == Class::Idle && !self.held_back
+    }
+
+    /// Bytes that it has to read before they are let go of, or before anything else of it is.
+    pub(super) fn unread(&self) -> u64 {
+        self.meter.bytes() + if self.stalled { self.bytes } else { 0 }
     }
 
     /// Whether a request of so many frames may go to who carries it out now. One at a time always may.

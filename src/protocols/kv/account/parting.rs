@@ -9,7 +9,7 @@ const LOOKS_PER_ADMISSION: usize = 4;
 impl<F, L: Connection> Account<F, L> {
     /// Whether no further request should be taken for now, from whoever it is.
     pub(in crate::protocols::kv) fn is_full(&self) -> bool {
-        self.held > self.bounds.held_bytes
+        self.over || self.held > self.bounds.held_bytes
     }
 
     /// The next client of which the router has to be told: true, to take nothing more from it; false, to go on.
@@ -31,20 +31,6 @@ impl<F, L: Connection> Account<F, L> {
     /// How often a client was held back.
     pub(in crate::protocols::kv) fn holds(&self) -> u64 {
         self.holds
-    }
-
-    /// When all together hold too much: cuts off the largest of those that do not read, until those together hold at most
-    /// half of the bound. What the others hold is on its way, so the account does not stay full.
-    pub(in crate::protocols::kv) fn relieve(&mut self) {
-        while self.held > self.bounds.held_bytes {
-            let bytes = |place: &Place| self.client(*place).bytes;
-            let total: u64 = self.stalled.iter().map(bytes).sum();
-            let largest = self.stalled.iter().copied().max_by_key(bytes);
-            match largest {
-                Some(place) if total > self.bounds.held_bytes / 2 => self.cut(place),
-                _ => return,
-            }
-        }
     }
 
     pub(super) fn cut(&mut self, place: Place) {
@@ -95,7 +81,7 @@ impl<F, L: Connection> Account<F, L> {
         for _ in 0..LOOKS_PER_ADMISSION {
             let place = Place(self.hand);
             self.hand = if place.0 as usize + 1 < self.clients.len() { place.0 + 1 } else { 0 };
-            if self.entry(place).as_mut().is_some_and(Client::may_be_forgotten) {
+            if self.entry(place).as_ref().is_some_and(Client::is_at_rest) && self.is_pipe_empty(place) {
                 self.forget(place);
                 self.idle -= 1;
             }
@@ -103,6 +89,7 @@ impl<F, L: Connection> Account<F, L> {
     }
 
     fn forget(&mut self, place: Place) {
+        self.empty_pipe(place);
         match self.entry(place).take().map(|client| client.id) {
             Some(Id::Chosen(number, _)) => drop(self.chosen.remove(&number)),
             Some(Id::Own(bytes)) => drop(self.own.remove(&bytes)),
@@ -111,7 +98,7 @@ impl<F, L: Connection> Account<F, L> {
         self.vacant.push(place);
     }
 
-    /// Clients that have an entry, and bytes outstanding of all.
+    /// Clients that have an entry, and bytes outstanding of all but for what is in their pipes.
     pub(in crate::protocols::kv) fn totals(&self) -> (usize, u64) {
         (self.clients.len() - self.vacant.len(), self.held)
     }

@@ -13,6 +13,7 @@ use crate::protocols::sockets::{Bell, Context};
 const PATIENCE: Duration = Duration::from_secs(30);
 const VALUE_MAX: usize = 1 << 20;
 const CLIENT_BYTES: u64 = 16 << 20;
+const HELD_BYTES: u64 = 64 << 20;
 
 /// A queue in a thread, with one worker, which is this test.
 struct Stage {
@@ -49,7 +50,7 @@ impl Stage {
             clock: Clock::start(),
             tally: Arc::clone(&tally),
         };
-        let queue = Queue::new(parts, VALUE_MAX, CLIENT_BYTES);
+        let queue = Queue::new(parts, VALUE_MAX, CLIENT_BYTES, HELD_BYTES);
         let thread = thread::spawn(move || queue.run());
         let clients = zmq::Context::new();
         Self { clients, endpoint, worker, reporter, stopper, tally, thread, frame: Frame::new() }
@@ -215,5 +216,77 @@ fn a_client_that_is_held_back_can_leave_and_come_again() {
     other.send_multipart([&[5][..]], 0).unwrap();
     stage.serve_until(|_| other.poll(zmq::POLLIN, 0).unwrap() > 0);
     assert_eq!(other.recv_multipart(0).unwrap(), [[1]]);
+    stage.end();
+}
+
+/// What lay in the pipes of libzmq was in no total, and nobody was ended for it: sixty clients that asked for large values and read
+/// nothing had the server hold 1.3 GB.
+#[test]
+fn clients_that_read_nothing_are_ended_the_largest_first_when_all_hold_too_much() {
+    const LARGE: usize = 10 << 20;
+    let mut stage = Stage::start();
+    let silent = |stage: &Stage| {
+        let socket = stage.clients.socket(zmq::DEALER).unwrap();
+        let options =
+            [socket.set_linger(0), socket.set_rcvhwm(1), socket.set_rcvbuf(4_096), socket.set_reconnect_ivl(-1)];
+        options.into_iter().for_each(Result::unwrap);
+        let monitor = format!("inproc://ends-{}", stage.tally.requests.get());
+        socket.monitor(&monitor, i32::from(zmq::SocketEvent::DISCONNECTED.to_raw())).unwrap();
+        socket.connect(&stage.endpoint).unwrap();
+        let ends = stage.clients.socket(zmq::PAIR).unwrap();
+        ends.connect(&monitor).unwrap();
+        (socket, ends)
+    };
+    let ask = |stage: &mut Stage, (socket, _): &(zmq::Socket, zmq::Socket), bytes: usize| {
+        let requests = stage.tally.requests.get();
+        socket.send_multipart([&[4][..]], 0).unwrap();
+        assert!(stage.next().ends_with(b"\x04"));
+        stage.worker.send_bytes(&vec![7; bytes], false);
+        stage.until("it is taken", |tally| tally.requests.get() > requests);
+    };
+    let small = silent(&stage);
+    ask(&mut stage, &small, 1 << 20);
+    let large: Vec<_> = (0..12)
+        .map(|_| {
+            let one = silent(&stage);
+            ask(&mut stage, &one, LARGE);
+            one
+        })
+        .collect();
+    stage.until("the largest are ended", |tally| {
+        tally.unread_bytes.get() <= HELD_BYTES && tally.cut_off.get() >= 12 - HELD_BYTES / LARGE as u64
+    });
+    let is_ended = |(_, ends): &(zmq::Socket, zmq::Socket)| ends.poll(zmq::POLLIN, 0).unwrap() > 0;
+    let clock = Clock::start();
+    while (large.iter().filter(|one| is_ended(one)).count() as u64) < stage.tally.cut_off.get() {
+        assert!(Duration::from_nanos(clock.now().nanos()) < PATIENCE, "their connections are closed");
+    }
+    assert!(!is_ended(&small), "it holds least");
+    // Others are served, and the small one reads what is its own.
+    let other = stage.client();
+    other.send_multipart([&[5][..]], 0).unwrap();
+    stage.serve_until(|_| other.poll(zmq::POLLIN, 0).unwrap() > 0);
+    small.0.set_rcvtimeo(i32::try_from(PATIENCE.as_millis()).unwrap()).unwrap();
+    assert_eq!(small.0.recv_multipart(0).unwrap(), [vec![7; 1 << 20]]);
+    stage.end();
+}
+
+/// One that reads may have a reply that is larger than all together may hold.
+#[test]
+fn a_client_that_reads_a_reply_larger_than_the_bound_is_not_ended() {
+    let mut stage = Stage::start();
+    let reader = stage.client();
+    reader.send_multipart([&[4][..]], 0).unwrap();
+    assert!(stage.next().ends_with(b"\x04"));
+    let bytes = usize::try_from(2 * HELD_BYTES).unwrap();
+    stage.worker.send_bytes(&vec![7; bytes], false);
+    let other = stage.client();
+    for _ in 0..20 {
+        other.send_multipart([&[5][..]], 0).unwrap();
+        stage.serve_until(|_| other.poll(zmq::POLLIN, 0).unwrap() > 0);
+        assert_eq!(other.recv_multipart(0).unwrap(), [[1]]);
+    }
+    assert_eq!(reader.recv_multipart(0).unwrap(), [vec![7; bytes]]);
+    assert_eq!(stage.tally.cut_off.get(), 0);
     stage.end();
 }

@@ -39,9 +39,62 @@ fn when_all_together_hold_too_much_the_largest_that_does_not_read_goes() {
             model.work(1);
         }
     }
-    model.account.relieve();
+    model.account.relieve(NOW);
     assert!(model.account.cuts() > 0);
     assert!(!model.account.is_full());
     model.finish();
     assert!(model.account.is_settled());
+}
+
+/// What lay in pipes was not counted: nobody who had read nothing was ever ended for it.
+#[test]
+fn of_those_that_read_nothing_the_one_with_most_in_its_pipe_is_ended_and_no_other() {
+    let mut model = Model::new(100_000, 9_000);
+    model.account.bounds.held_bytes = 40_000;
+    for (client, replies) in [(0, 1), (1, 1), (2, 3), (3, 1)] {
+        for _ in 0..replies {
+            model.ask(client, 1);
+            (0..WORKERS).for_each(|worker| model.work(worker));
+        }
+    }
+    let connected = |model: &Model| model.peers.borrow().iter().map(|peer| peer.connected).collect::<Vec<_>>();
+    assert_eq!(connected(&model), [true, true, false, true]);
+    assert_eq!((model.account.cuts(), model.account.piped()), (1, 27_000));
+    model.ask(0, 1);
+    model.finish();
+    assert_eq!(model.peers.borrow()[0].read, 2, "others go on");
+}
+
+/// Those who have read are not ended because it was long since anybody asked.
+#[test]
+fn what_has_been_read_meanwhile_does_not_count() {
+    let mut model = Model::new(100_000, 9_000);
+    model.account.bounds.held_bytes = 40_000;
+    for _ in 0..20 {
+        for client in 0..CLIENTS {
+            model.ask(client, 1);
+            (0..WORKERS).for_each(|worker| model.work(worker));
+            model.read(client);
+        }
+    }
+    assert_eq!(model.account.cuts(), 0);
+    assert!(!model.account.is_full());
+}
+
+#[test]
+fn who_is_cut_off_and_gone_is_forgotten_at_the_second_look() {
+    let mut model = Model::new(1_000, 600);
+    for _ in 0..20 {
+        model.ask(0, 3);
+        model.work(0);
+    }
+    model.finish();
+    assert!(model.is_cut(0));
+    model.account.forget_gone();
+    model.leave(0);
+    model.account.forget_gone();
+    assert!(model.is_cut(0), "messages of it may still come");
+    model.account.forget_gone();
+    assert_eq!(model.account.find(&id(0)), None);
+    assert_eq!(model.account.totals(), (0, 0));
 }

@@ -1,0 +1,51 @@
+//! What clients have not read is no memory of the tables: it counted against `--max-memory`, and writers of others heard OUT OF MEMORY.
+
+use crate::harness::Server;
+use crate::peer::Peer;
+
+const OK: &[u8] = &[1];
+const VALUE: usize = 1 << 20;
+/// Values of one answer.
+const KEYS: u8 = 8;
+const SILENT: usize = 40;
+/// Less than half of what the answers take; more than tables and slack together may.
+const UNREAD: u64 = 180 << 20;
+
+fn silent_clients_leave_the_tables_their_memory(frontend: &str) {
+    let server = Server::start(&["--frontend", frontend, "--workers", "2", "--max-memory", "96M", "--max-value", "1M"]);
+    let context = zmq::Context::new();
+    let writer = Peer::connect(&context, server.kv());
+    assert_eq!(writer.call(&[&[0], b"t"]), [OK]);
+    let value = vec![7; VALUE];
+    for key in 0..KEYS {
+        assert_eq!(writer.call(&[&[2], b"t", &[key], &value]), [OK]);
+    }
+    let keys: Vec<[u8; 1]> = (0..KEYS).map(|key| [key]).collect();
+    let get_many: Vec<&[u8]> = [&[10][..], b"t"].into_iter().chain(keys.iter().map(<[u8; 1]>::as_slice)).collect();
+    let silent = || {
+        let peer = Peer::connect_with(&context, server.kv(), |socket| {
+            socket.set_rcvhwm(1).unwrap();
+            socket.set_rcvbuf(4_096).unwrap();
+        });
+        peer.ask(&get_many);
+        peer
+    };
+    let _silent: Vec<Peer> = (0..SILENT).map(|_| silent()).collect();
+    while writer.clients("outstanding_bytes") + writer.clients("unread_bytes") < UNREAD {}
+    for number in 0..1_000_usize {
+        let key = [u8::try_from(number % 32).unwrap()];
+        assert_eq!(writer.call(&[&[2], b"t", &key, &value]), [OK], "{number}");
+    }
+    assert_eq!(writer.clients("cut_off"), 0);
+    server.stop();
+}
+
+#[test]
+fn silent_clients_of_the_proxy_leave_the_tables_their_memory() {
+    silent_clients_leave_the_tables_their_memory("proxy");
+}
+
+#[test]
+fn silent_clients_of_workers_with_connections_leave_the_tables_their_memory() {
+    silent_clients_leave_the_tables_their_memory("native");
+}
