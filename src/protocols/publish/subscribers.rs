@@ -217,19 +217,20 @@ impl Subscribers {
         Room { messages, bytes, held_bytes }
     }
 
-    /// What each subscriber may have of the bytes that wait for all together, whatever the others have.
+    /// What each subscriber may have of the bytes that wait for all together, whatever the others have. Half of its part of the
+    /// memory: a buffer may have twice the bytes of it that wait.
     fn share(&self) -> usize {
-        self.limits.held_bytes / self.subscribers.max(1)
+        self.limits.held_bytes / 2 / self.subscribers.max(1)
     }
 
-    /// Those for whom more waits than their share lose the newest messages.
+    /// Those for whom more waits than their share lose the newest messages, and nobody keeps much memory for little.
     fn cut_to_shares(&mut self, share: usize) {
         let mut lost = 0;
         let Self { places, held, .. } = self;
-        for (_, Subscriber { queue, .. }) in
-            places.iter_mut().filter(|(_, subscriber)| subscriber.queue.bytes() > share)
-        {
-            lost += queue.shorten(usize::MAX, share);
+        for (_, Subscriber { queue, .. }) in places.iter_mut() {
+            if queue.bytes() > share {
+                lost += queue.shorten(usize::MAX, share);
+            }
             queue.tighten(held);
         }
         self.count_lost(lost);
