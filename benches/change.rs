@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use criterion::{BatchSize, Criterion, Throughput};
 use spindle::allocator::Switch;
 use spindle::clock::Now;
-use spindle::tables::{Backstage, Session, Settings, Tables};
+use spindle::tables::{BackgroundThreads, Session, Tables, TablesConfig};
 
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
@@ -29,8 +29,8 @@ fn main() {
     criterion.final_summary();
 }
 
-fn tables() -> (Tables, Backstage) {
-    let (tables, backstage) = Tables::new(Settings {
+fn tables() -> (Tables, BackgroundThreads) {
+    let (tables, backstage) = Tables::new(TablesConfig {
         expected_keys: 0,
         memory_max: 1 << 30,
         tables_max: 1,

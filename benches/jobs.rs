@@ -49,19 +49,19 @@ fn main() {
     println!("| clients | | thousands a second / p50 / p99 in µs | of the bare server |");
     println!("|---:|---|---:|---:|");
     for clients in &plan.clients {
-        let mut figures: [Figures; 4] = Default::default();
+        let mut metrics: [Figures; 4] = Default::default();
         let mut shares: [Vec<f64>; 4] = Default::default();
         for _ in 0..plan.rounds {
             let round = round(&spindle, &bare, *clients, plan.seconds);
             for (place, measured) in round.iter().enumerate() {
-                figures[place].add(measured);
+                metrics[place].add(measured);
                 shares[place].push(measured.0 / round[0].0);
             }
         }
         for (place, name) in ["bare", "ADD", "GET", "ACK"].into_iter().enumerate() {
             shares[place].sort_by(f64::total_cmp);
             let share = shares[place][plan.rounds / 2];
-            println!("| {clients} | {name} | {} | {share:.2} |", figures[place].cell());
+            println!("| {clients} | {name} | {} | {share:.2} |", metrics[place].cell());
         }
     }
     println!("\n{} rounds of {} s", plan.rounds, plan.seconds);

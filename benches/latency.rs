@@ -226,8 +226,8 @@ fn draw(path: &Path, servers: &[Server], loops: &[(String, [&str; 2])], results:
                 Rectangle::new([(x(p50), y), (x(p99).max(x(p50) + 2), y + ROW - 5)], Palette99::pick(number).filled());
             area.draw(&bar).unwrap();
             area.draw(&Text::new(format!("{name}, {}", server.name), (10, y), font.clone())).unwrap();
-            let figures = format!("{p50:.0}–{p99:.0}  {:.0}k/s", rate(rounds.middle()) / 1e3);
-            area.draw(&Text::new(figures, (x(p99) + 6, y), font.clone().color(&BLACK))).unwrap();
+            let metrics = format!("{p50:.0}–{p99:.0}  {:.0}k/s", rate(rounds.middle()) / 1e3);
+            area.draw(&Text::new(metrics, (x(p99) + 6, y), font.clone().color(&BLACK))).unwrap();
             y += ROW;
         }
     }

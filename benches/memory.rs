@@ -11,7 +11,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "a bench that fails should say where")]
 
-mod field;
+mod fixture;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ use spindle::protocols::kv::client::Client;
 use spindle::protocols::kv::wire::{Request, TableName};
 use spindle::tables::{Refusal, Session};
 
-use field::{Field, KEY_BYTES, keys, resident_bytes, resident_bytes_of};
+use fixture::{Fixture, KEY_BYTES, keys, resident_bytes, resident_bytes_of};
 
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
@@ -179,14 +179,14 @@ fn delete(client: &mut Client, keys: &[[u8; 16]]) {
 // ------------------------------------------------------------------------------------------------------- in process
 
 fn churn_in_process() {
-    let field = Field::filled(ELEMENTS);
+    let fixture = Fixture::filled(ELEMENTS);
     let filled = resident_bytes();
     println!("allocator {}: {ELEMENTS} elements take {} MiB", in_use(), filled >> 20);
     let order = keys(ELEMENTS, 1);
-    let mut session = field.session();
+    let mut session = fixture.session();
     let mut most = filled;
     for done in 0..OPERATIONS {
-        churn(&field, &mut session, &order[done % order.len()], done);
+        churn(&fixture, &mut session, &order[done % order.len()], done);
         if (done + 1) % REPORT_EVERY == 0 {
             let now = resident_bytes();
             most = most.max(now);
@@ -194,20 +194,20 @@ fn churn_in_process() {
             println!("after {:>10} operations  {:>5} MiB  {share:>6.1} %", done + 1, now >> 20);
         }
     }
-    let census = field.census();
+    let census = fixture.census();
     println!("{} elements, {} timers, {} slots reaped", census.tables[0].elements, census.timers, census.reaped);
     println!("most {} MiB, {:.1} % of the start", most >> 20, 100.0 * most as f64 / filled as f64);
 }
 
 /// One operation: an update, or a delete and a re-creation.
-fn churn(field: &Field, session: &mut Session, key: &[u8; KEY_BYTES], number: usize) {
+fn churn(fixture: &Fixture, session: &mut Session, key: &[u8; KEY_BYTES], number: usize) {
     let value = &[7_u8; 80][..48 + number % 33];
     let ttl = match number % 8 {
         0 => Some(TTL_SECONDS),
         _ => Some(0),
     };
     loop {
-        let mut batch = session.batch(field.now());
+        let mut batch = session.batch(fixture.now());
         let deleted = if number.is_multiple_of(4) { batch.delete(b"bench", key).map(drop) } else { Ok(()) };
         let stored = match deleted {
             Err(Refusal::Busy) => Err(Refusal::Busy),

@@ -12,7 +12,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "a bench that fails should say where")]
 
 #[allow(dead_code, reason = "this bench needs a part of the fixture")]
-mod field;
+mod fixture;
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -21,7 +21,7 @@ use std::time::Instant;
 use spindle::allocator::Switch;
 use spindle::tables::{Refusal, Session};
 
-use field::{Field, KEY_BYTES, keys, resident_bytes};
+use fixture::{Fixture, KEY_BYTES, keys, resident_bytes};
 
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
@@ -46,21 +46,21 @@ fn main() {
     match words[..] {
         ["tables", count] => table_bytes(count.parse().unwrap()),
         [verb, batch, count] => {
-            let field = Field::filled(ELEMENTS);
+            let fixture = Fixture::filled(ELEMENTS);
             let keys = keys(ELEMENTS, 1);
             let verb = if verb == "get" { Verb::Get } else { Verb::Set };
-            measured(&field, &mut field.session(), verb, &keys[..count.parse().unwrap()], batch.parse().unwrap());
+            measured(&fixture, &mut fixture.session(), verb, &keys[..count.parse().unwrap()], batch.parse().unwrap());
         }
         _ => all(),
     }
 }
 
 fn all() {
-    let field = Field::filled(ELEMENTS);
+    let fixture = Fixture::filled(ELEMENTS);
     println!("nanoseconds of an operation, median of {ROUNDS} rounds   1 thread   2 threads, each");
     for verb in [Verb::Get, Verb::Set] {
         for batch in [1, 32] {
-            let [one, two] = [1, 2].map(|threads| median(|| round(&field, verb, batch, threads)));
+            let [one, two] = [1, 2].map(|threads| median(|| round(&fixture, verb, batch, threads)));
             println!("{:<40}{one:>14.1}{two:>18.1}", format!("{verb:?}, batches of {batch}"));
         }
     }
@@ -73,7 +73,7 @@ fn median(mut measure: impl FnMut() -> f64) -> f64 {
 }
 
 /// Nanoseconds of each operation of a thread.
-fn round(field: &Field, verb: Verb, batch: usize, threads: usize) -> f64 {
+fn round(fixture: &Fixture, verb: Verb, batch: usize, threads: usize) -> f64 {
     let barrier = Barrier::new(threads + 1);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -81,10 +81,10 @@ fn round(field: &Field, verb: Verb, batch: usize, threads: usize) -> f64 {
                 let barrier = &barrier;
                 scope.spawn(move || {
                     let keys = keys(ELEMENTS, thread as u64 + 1);
-                    let mut session = field.session();
+                    let mut session = fixture.session();
                     barrier.wait();
                     for _ in 0..OPERATIONS / keys.len() {
-                        measured(field, &mut session, verb, &keys, batch);
+                        measured(fixture, &mut session, verb, &keys, batch);
                     }
                 })
             })
@@ -98,11 +98,11 @@ fn round(field: &Field, verb: Verb, batch: usize, threads: usize) -> f64 {
 
 /// One operation for each key, so many in a batch.
 #[inline(never)]
-fn measured(field: &Field, session: &mut Session, verb: Verb, keys: &[[u8; KEY_BYTES]], batch: usize) {
+fn measured(fixture: &Fixture, session: &mut Session, verb: Verb, keys: &[[u8; KEY_BYTES]], batch: usize) {
     for some in keys.chunks(batch) {
         match verb {
             Verb::Get => {
-                let mut batch = session.batch(field.now());
+                let mut batch = session.batch(fixture.now());
                 for key in some {
                     black_box(batch.get(b"bench", key).unwrap().first());
                 }
@@ -110,7 +110,7 @@ fn measured(field: &Field, session: &mut Session, verb: Verb, keys: &[[u8; KEY_B
             Verb::Set => {
                 let mut done = 0;
                 while done < some.len() {
-                    done += field.update(session, some[done..].iter(), 0);
+                    done += fixture.update(session, some[done..].iter(), 0);
                 }
             }
         }
@@ -119,28 +119,29 @@ fn measured(field: &Field, session: &mut Session, verb: Verb, keys: &[[u8; KEY_B
 
 /// What tables take: resident memory of the process, beside the account.
 fn table_bytes(count: usize) {
-    let field = Field::filled(0);
-    let mut session = field.session();
+    let fixture = Fixture::filled(0);
+    let mut session = fixture.session();
     let names: Vec<String> = (0..count - 1).map(|number| format!("table-{number:06}")).collect();
-    let mut before = (resident_bytes(), field.census().bytes);
+    let mut before = (resident_bytes(), fixture.census().bytes);
     let mut report = |what: &str| {
-        let now = (resident_bytes(), field.census().bytes);
+        let now = (resident_bytes(), fixture.census().bytes);
         let each = |bytes: f64| bytes / names.len() as f64;
         let (resident, account) = (each((now.0 - before.0) as f64), each(now.1 as f64 - before.1 as f64));
         println!("{what:<28} {resident:>8.0} bytes resident, {account:>8.0} by the account, each of {count}");
         before = now;
     };
     for name in &names {
-        session.batch(field.now()).create_table(name.as_bytes(), name.as_bytes()).unwrap();
+        session.batch(fixture.now()).create_table(name.as_bytes(), name.as_bytes()).unwrap();
     }
     report("empty tables");
     for name in &names {
-        while session.batch(field.now()).update(name.as_bytes(), &[7; KEY_BYTES], &[7; 64], None) == Err(Refusal::Busy)
+        while session.batch(fixture.now()).update(name.as_bytes(), &[7; KEY_BYTES], &[7; 64], None)
+            == Err(Refusal::Busy)
         {
             session.wait();
         }
     }
-    while field.census().changes_waiting > 0 {
+    while fixture.census().changes_waiting > 0 {
         std::thread::yield_now();
     }
     report("the first element of each");

@@ -55,15 +55,15 @@ fn main() {
     println!("| | clients | {} |", sides.iter().map(|side| side.name).collect::<Vec<_>>().join(" | "));
     println!("|---|---:|{}", "---:|".repeat(sides.len()));
     for clients in &plan.clients {
-        let mut figures: Vec<[Figures; 2]> = sides.iter().map(|_| Default::default()).collect();
+        let mut metrics: Vec<[Figures; 2]> = sides.iter().map(|_| Default::default()).collect();
         for _ in 0..plan.rounds {
-            for (side, figures) in sides.iter().zip(&mut figures) {
-                figures[0].add(&side.run(*clients, plan.seconds, Work::Add));
-                figures[1].add(&side.run(*clients, plan.seconds, Work::LendAndRepay));
+            for (side, metrics) in sides.iter().zip(&mut metrics) {
+                metrics[0].add(&side.run(*clients, plan.seconds, Work::Add));
+                metrics[1].add(&side.run(*clients, plan.seconds, Work::LendAndRepay));
             }
         }
         for (work, name) in ["Add", "Lend and Repay"].into_iter().enumerate() {
-            let cells: Vec<String> = figures.iter().map(|figures| figures[work].cell()).collect();
+            let cells: Vec<String> = metrics.iter().map(|metrics| metrics[work].cell()).collect();
             println!("| {name} | {clients} | {} |", cells.join(" | "));
         }
     }

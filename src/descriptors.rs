@@ -31,14 +31,14 @@ static PAUSES: SharedCounter = SharedCounter::new();
 
 /// How many descriptors there are, and what they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct DescriptorBudget {
     /// Descriptors of the process.
     pub limit: u64,
     /// As many of them as connections leave to others.
     pub reserve: u64,
 }
 
-impl Budget {
+impl DescriptorBudget {
     const fn of(limit: u64) -> Self {
         let share = limit / 4;
         Self { limit, reserve: if share < DESCRIPTORS_RESERVED_MAX { share } else { DESCRIPTORS_RESERVED_MAX } }
@@ -70,11 +70,11 @@ pub fn raise() {
 /// Raises the limit, and from now on keeps the reserve free of connections. Says so where that leaves few.
 pub fn reserve() {
     raise();
-    let budget = Budget::now();
+    let budget = DescriptorBudget::now();
     let line = i32::try_from(budget.limit - budget.reserve).unwrap_or(i32::MAX);
     // Relaxed: the threads that accept are made later.
     LINE.store(line, Ordering::Relaxed);
-    let Budget { limit, reserve } = budget;
+    let DescriptorBudget { limit, reserve } = budget;
     let told = format!("{limit} files may be open: {reserve} are kept for the store, the others are for connections");
     tracing::info!("{told}");
     if limit < LOW {
@@ -128,10 +128,10 @@ mod tests {
 
     #[test]
     fn a_quarter_is_kept_for_the_store_and_no_more_than_it_needs() {
-        assert_eq!(Budget::of(64), Budget { limit: 64, reserve: 16 });
-        assert_eq!(Budget::of(64).store_files(), 8);
-        assert_eq!(Budget::of(1 << 20).reserve, DESCRIPTORS_RESERVED_MAX);
-        assert!(Budget::of(1 << 20).store_files() as u64 <= DESCRIPTORS_RESERVED_MAX / 2);
+        assert_eq!(DescriptorBudget::of(64), DescriptorBudget { limit: 64, reserve: 16 });
+        assert_eq!(DescriptorBudget::of(64).store_files(), 8);
+        assert_eq!(DescriptorBudget::of(1 << 20).reserve, DESCRIPTORS_RESERVED_MAX);
+        assert!(DescriptorBudget::of(1 << 20).store_files() as u64 <= DESCRIPTORS_RESERVED_MAX / 2);
     }
 
     #[test]

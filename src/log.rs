@@ -88,9 +88,9 @@ fn write(out: &mut impl Write, line: &[u8]) {
 /// assert!(pace.is_time(Now::from_millis(10_000)));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace(Option<Now>);
+pub struct WarningPace(Option<Now>);
 
-impl Pace {
+impl WarningPace {
     /// Whether the warning may be written `now`, which then counts as done.
     pub fn is_time(&mut self, now: Now) -> bool {
         let is_time = self.0.is_none_or(|last| last.after(WARNING_PAUSE) <= now);
@@ -128,9 +128,9 @@ mod tests {
     use super::*;
 
     /// Takes so many bytes, as a disk that becomes full.
-    struct Filling(usize);
+    struct FillingDisk(usize);
 
-    impl Write for Filling {
+    impl Write for FillingDisk {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             if self.0 == 0 {
                 return Err(io::ErrorKind::StorageFull.into());
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_line_that_cannot_be_written_is_counted_and_no_error() {
         let before = dropped();
-        let mut out = Filling(12);
+        let mut out = FillingDisk(12);
         for line in ["whole\n", "cut off\n", "lost\n"] {
             write(&mut out, line.as_bytes());
         }

@@ -13,7 +13,7 @@
 
 mod disk;
 #[cfg(test)]
-pub(crate) mod double;
+pub(crate) mod fake_disk;
 mod journal;
 
 use std::path::PathBuf;
@@ -52,11 +52,11 @@ pub struct Item {
 
 /// Changes that are made together. Each key at most once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Batch {
+pub struct WriteBatch {
     items: Vec<Item>,
 }
 
-impl Batch {
+impl WriteBatch {
     /// Without a change.
     #[must_use]
     pub fn new() -> Self {
@@ -91,7 +91,7 @@ impl Batch {
     }
 }
 
-impl IntoIterator for Batch {
+impl IntoIterator for WriteBatch {
     type Item = Item;
     type IntoIter = std::vec::IntoIter<Item>;
 
@@ -140,7 +140,7 @@ pub enum Error {
 }
 
 /// The store as one moment left it.
-pub trait Moment: Send + Sync {
+pub trait StoreSnapshot: Send + Sync {
     /// The value of a record at that moment.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ pub trait Moment: Send + Sync {
 }
 
 /// Looks after a store from another thread than the one that writes it.
-pub trait Watch: Send + Sync {
+pub trait StoreWatch: Send + Sync {
     /// Whether what is being written can still come to an end.
     ///
     /// # Errors
@@ -172,7 +172,7 @@ pub trait Store: Send {
     ///
     /// # Errors
     /// [`Error`]: then it is unknown what is on disk, and the store takes nothing more.
-    fn commit(&mut self, batch: Batch, sync: bool) -> Result<(), Error>;
+    fn commit(&mut self, batch: WriteBatch, sync: bool) -> Result<(), Error>;
 
     /// Has all changes on disk before it returns.
     ///
@@ -187,10 +187,10 @@ pub trait Store: Send {
     fn set_lazy(&mut self, lazy: bool) -> Result<(), Error>;
 
     /// For another thread to look after it.
-    fn watch(&self) -> Arc<dyn Watch>;
+    fn watch(&self) -> Arc<dyn StoreWatch>;
 
     /// The store as it is now, for other threads to read while it changes.
-    fn moment(&self) -> Arc<dyn Moment>;
+    fn moment(&self) -> Arc<dyn StoreSnapshot>;
 
     /// The error that says that something else was found than must be there.
     fn damaged(&self, what: &str) -> Error;

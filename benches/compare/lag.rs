@@ -53,9 +53,9 @@ fn row(report: &mut Report, side: &str, others: usize, rounds: &[Vec<f64>]) -> V
     report.raw(&serde_json::json!({ "what": "lag", "side": side, "others": others, "rounds_millis": rounds }));
     let all = rounds.concat();
     let worst = rounds.iter().map(|lags| percentile(lags, 99.0)).fold(0.0, f64::max);
-    let figures = [percentile(&all, 50.0), percentile(&all, 99.0), worst, percentile(&all, 100.0)];
+    let metrics = [percentile(&all, 50.0), percentile(&all, 99.0), worst, percentile(&all, 100.0)];
     let mut row = vec![format!("{side}, {others} others")];
-    row.extend(figures.map(|millis| format!("{millis:.2}")));
+    row.extend(metrics.map(|millis| format!("{millis:.2}")));
     row.push(format!("{} of {}", all.len(), rounds.len() * PROBES));
     row
 }

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use spindle::zmtp::{Handshake, SocketType, Step};
+use spindle::zmtp::{Handshake, HandshakeStep, SocketType};
 
 /// Connects, and meets who is there. The connection, and what has come of the first messages.
 pub(crate) fn meet(address: &str, ours: SocketType) -> (TcpStream, Vec<u8>) {
@@ -19,7 +19,7 @@ pub(crate) fn meet(address: &str, ours: SocketType) -> (TcpStream, Vec<u8>) {
         bytes.extend_from_slice(&some[..count]);
         let (taken, step) = handshake.advance(&bytes, &mut out).unwrap();
         bytes.drain(..taken);
-        if let Step::Done(_) = step {
+        if let HandshakeStep::Done(_) = step {
             stream.write_all(&out).unwrap();
             return (stream, bytes);
         }

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 
 use rustix::event::epoll;
-use spindle::zmtp::{Handshake, Part, SocketType, Step, encode_frame};
+use spindle::zmtp::{Handshake, HandshakeStep, Part, SocketType, encode_frame};
 
 /// Bytes of the value that a GET is answered with.
 const VALUE_BYTES: usize = 64;
@@ -77,7 +77,7 @@ impl Connection {
         if let Some(handshake) = &mut self.handshake {
             let (taken, step) = handshake.advance(&self.inbox, out).unwrap();
             at = taken;
-            if let Step::Done(_) = step {
+            if let HandshakeStep::Done(_) = step {
                 self.handshake = None;
             }
         }

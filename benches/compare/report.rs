@@ -86,15 +86,15 @@ fn output(program: &str, arguments: &[&str]) -> String {
 }
 
 /// The middle of some figures.
-pub(crate) fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
+pub(crate) fn median(metrics: &[f64]) -> f64 {
+    let mut sorted = metrics.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The figure that so many of a hundred are not above.
-pub(crate) fn percentile(figures: &[f64], percent: f64) -> f64 {
-    let mut sorted = figures.to_vec();
+pub(crate) fn percentile(metrics: &[f64], percent: f64) -> f64 {
+    let mut sorted = metrics.to_vec();
     sorted.sort_by(f64::total_cmp);
     let place = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
     sorted.get(place.saturating_sub(1)).copied().unwrap_or(f64::NAN)

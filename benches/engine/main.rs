@@ -8,8 +8,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "a bench that fails should say where")]
 
-#[path = "../field/mod.rs"]
-mod field;
+#[path = "../fixture/mod.rs"]
+mod fixture;
 mod redis;
 
 use std::hint::black_box;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use spindle::allocator::Switch;
 
-use field::{Field, KEY_BYTES, VALUE_BYTES, keys, random, resident_bytes};
+use fixture::{Fixture, KEY_BYTES, VALUE_BYTES, keys, random, resident_bytes};
 
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
@@ -33,9 +33,9 @@ fn main() {
         Criterion::default().configure_from_args().sample_size(10).measurement_time(Duration::from_secs(3));
     bytes_per_element();
     for count in [SMALL, LARGE] {
-        let field = Field::filled(count);
+        let fixture = Fixture::filled(count);
         for threads in [1, 2] {
-            operations(&mut criterion, &field, count, threads);
+            operations(&mut criterion, &fixture, count, threads);
         }
     }
     dependent_loads(&mut criterion);
@@ -45,9 +45,9 @@ fn main() {
 /// What a million elements take, all told: resident memory after less before.
 fn bytes_per_element() {
     let before = resident_bytes();
-    let field = Field::filled(LARGE);
+    let fixture = Fixture::filled(LARGE);
     let ours = (resident_bytes() - before) as f64 / LARGE as f64;
-    let account = field.census().bytes as f64 / LARGE as f64;
+    let account = fixture.census().bytes as f64 / LARGE as f64;
     let payload = KEY_BYTES + VALUE_BYTES;
     println!("bytes per element, 1,000,000 of {KEY_BYTES} B keys and {VALUE_BYTES} B values ({payload} B of payload):");
     println!("  spindle  {ours:>6.1}   (the account of --max-memory says {account:.1})");
@@ -58,14 +58,14 @@ fn bytes_per_element() {
 }
 
 /// GET and UPDATE of keys in random order, by one or two threads.
-fn operations(criterion: &mut Criterion, field: &Field, count: usize, threads: usize) {
+fn operations(criterion: &mut Criterion, fixture: &Fixture, count: usize, threads: usize) {
     let mut group = criterion.benchmark_group(format!("{count} keys"));
     group.throughput(Throughput::Elements(threads as u64));
     for (name, verb) in [("get", Verb::Get), ("update", Verb::Update)] {
         for (how, ahead) in [("one at a time", false), ("looking ahead", true)] {
             let plan = Plan { verb, ahead, count, threads };
             group.bench_function(BenchmarkId::new(format!("{name}, {how}"), format!("{threads} threads")), |bencher| {
-                bencher.iter_custom(|rounds| run_threads(field, plan, rounds));
+                bencher.iter_custom(|rounds| run_threads(fixture, plan, rounds));
             });
         }
     }
@@ -89,7 +89,7 @@ struct Plan {
 }
 
 /// Every thread does `rounds` operations; the time until the last has done.
-fn run_threads(field: &Field, plan: Plan, rounds: u64) -> Duration {
+fn run_threads(fixture: &Fixture, plan: Plan, rounds: u64) -> Duration {
     let barrier = std::sync::Barrier::new(plan.threads + 1);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..plan.threads)
@@ -98,7 +98,7 @@ fn run_threads(field: &Field, plan: Plan, rounds: u64) -> Duration {
                 scope.spawn(move || {
                     let keys = keys(plan.count, thread as u64 + 1);
                     barrier.wait();
-                    work(field, plan, &keys, rounds);
+                    work(fixture, plan, &keys, rounds);
                 })
             })
             .collect();
@@ -111,8 +111,8 @@ fn run_threads(field: &Field, plan: Plan, rounds: u64) -> Duration {
     })
 }
 
-fn work(field: &Field, plan: Plan, keys: &[[u8; KEY_BYTES]], rounds: u64) {
-    let mut session = field.session();
+fn work(fixture: &Fixture, plan: Plan, keys: &[[u8; KEY_BYTES]], rounds: u64) {
+    let mut session = fixture.session();
     let mut done = 0_usize;
     let rounds = usize::try_from(rounds).unwrap();
     while done < rounds {
@@ -121,14 +121,14 @@ fn work(field: &Field, plan: Plan, keys: &[[u8; KEY_BYTES]], rounds: u64) {
         let ahead = if plan.ahead { group.len() } else { 0 };
         match plan.verb {
             Verb::Get => {
-                let mut batch = session.batch(field.now());
-                batch.foresee(group.clone().take(ahead).map(|key| (&b"bench"[..], &key[..])));
+                let mut batch = session.batch(fixture.now());
+                batch.prefetch(group.clone().take(ahead).map(|key| (&b"bench"[..], &key[..])));
                 for key in group {
                     black_box(batch.get(b"bench", key).unwrap().first());
                     done += 1;
                 }
             }
-            Verb::Update => done += field.update(&mut session, group, ahead),
+            Verb::Update => done += fixture.update(&mut session, group, ahead),
         }
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::Failure;
+use super::CommandError;
 use super::endpoint::Connect;
-use super::operand::{Operand, Table, name, operand, shown_in_json, table};
+use super::operand::{Operand, TableOperand, name, operand, shown_in_json, table};
 use super::show::{self, Format};
 use crate::clock::Clock;
 use crate::protocols::kv::client::{Client, Disconnected, Error};
@@ -16,30 +16,30 @@ use crate::protocols::kv::wire::{Reason, TableLine};
 
 /// What can be asked.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum TableCommand {
     /// Make an empty table
-    CreateTable(OfTable),
+    CreateTable(TableArguments),
     /// Delete a table with all its elements
-    DeleteTable(OfTable),
+    DeleteTable(TableArguments),
     /// List the tables and how many elements each has
-    Tables(OfServer),
+    Tables(KvServer),
     /// Add or replace an element
-    Set(Set),
+    Set(SetArguments),
     /// Print a value; with --json also its version and remaining time to live
-    Get(OfElement),
+    Get(ElementArguments),
     /// Delete an element and print the value that it had
-    Delete(OfElement),
+    Delete(ElementArguments),
     /// Set the time to live of an element
-    Touch(Touch),
+    Touch(TouchArguments),
     /// Print what the server tells about itself
-    Stats(OfServer),
+    Stats(KvServer),
     /// Ask whether the server is there, and how long it takes to answer
-    Ping(OfServer),
+    Ping(KvServer),
 }
 
 /// Where to ask, and how to print the answer.
 #[derive(Debug, Args)]
-pub(super) struct OfServer {
+pub(super) struct KvServer {
     #[command(flatten)]
     server: Connect,
     #[command(flatten)]
@@ -47,31 +47,31 @@ pub(super) struct OfServer {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct OfTable {
+pub(super) struct TableArguments {
     /// Name of the table: text, or 0x… for bytes
     #[arg(value_parser = table())]
-    table: Table,
+    table: TableOperand,
     #[command(flatten)]
-    of: OfServer,
+    of: KvServer,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct OfElement {
+pub(super) struct ElementArguments {
     /// Name of the table: text, or 0x… for bytes
     #[arg(value_parser = table())]
-    table: Table,
+    table: TableOperand,
     /// Key of the element: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
     #[command(flatten)]
-    of: OfServer,
+    of: KvServer,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Set {
+pub(super) struct SetArguments {
     /// Name of the table: text, or 0x… for bytes
     #[arg(value_parser = table())]
-    table: Table,
+    table: TableOperand,
     /// Key of the element: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
@@ -82,14 +82,14 @@ pub(super) struct Set {
     #[arg(long, value_name = "SECONDS")]
     ttl: Option<u32>,
     #[command(flatten)]
-    of: OfServer,
+    of: KvServer,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Touch {
+pub(super) struct TouchArguments {
     /// Name of the table: text, or 0x… for bytes
     #[arg(value_parser = table())]
-    table: Table,
+    table: TableOperand,
     /// Key of the element: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
@@ -97,50 +97,50 @@ pub(super) struct Touch {
     #[arg(long, value_name = "SECONDS")]
     ttl: u32,
     #[command(flatten)]
-    of: OfServer,
+    of: KvServer,
 }
 
 /// Asks, and prints the answer.
 ///
 /// # Errors
 /// [`Failure`] if it could not be asked, was refused, or could not be printed.
-pub(super) fn run(command: Command, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) fn run(command: TableCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
-        Command::CreateTable(OfTable { table, of }) => {
+        TableCommand::CreateTable(TableArguments { table, of }) => {
             of.connect()?.create_table(&table.0).map_err(failure)?;
             of.format.done(out)
         }
-        Command::DeleteTable(OfTable { table, of }) => {
+        TableCommand::DeleteTable(TableArguments { table, of }) => {
             of.connect()?.delete_table(&table.0).map_err(failure)?;
             of.format.done(out)
         }
-        Command::Tables(of) => tables(&of, out),
-        Command::Set(set) => {
+        TableCommand::Tables(of) => tables(&of, out),
+        TableCommand::Set(set) => {
             let (key, value) = read_both(set.key, set.value)?;
             let mut client = set.of.connect()?;
             let done = client.update(&set.table.0, &key, &value, set.ttl);
             done.map_err(failure)?;
             set.of.format.done(out)
         }
-        Command::Get(get) => self::get(get, out),
-        Command::Delete(OfElement { table, key, of }) => {
+        TableCommand::Get(get) => self::get(get, out),
+        TableCommand::Delete(ElementArguments { table, key, of }) => {
             let key = key.read(io::stdin())?;
             let value = of.connect()?.delete(&table.0, &key).map_err(failure)?;
             let json = json!({ "value": shown_in_json(&value) });
             of.format.print(out, &show::value(&value), &json)
         }
-        Command::Touch(Touch { table, key, ttl, of }) => {
+        TableCommand::Touch(TouchArguments { table, key, ttl, of }) => {
             let key = key.read(io::stdin())?;
             of.connect()?.touch(&table.0, &key, ttl).map_err(failure)?;
             of.format.done(out)
         }
-        Command::Stats(of) => stats(&of, out),
-        Command::Ping(of) => ping(&of, out),
+        TableCommand::Stats(of) => stats(&of, out),
+        TableCommand::Ping(of) => ping(&of, out),
     }
 }
 
-impl OfServer {
-    fn connect(&self) -> Result<Client, Failure> {
+impl KvServer {
+    fn connect(&self) -> Result<Client, CommandError> {
         Client::connect(&self.server.connect).map_err(failure)
     }
 }
@@ -149,15 +149,15 @@ impl OfServer {
 ///
 /// # Errors
 /// [`Failure`] if it is both, or cannot be read.
-pub(super) fn read_both(key: Operand, value: Operand) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+pub(super) fn read_both(key: Operand, value: Operand) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
     if key == Operand::StandardInput && value == Operand::StandardInput {
         let both = "only one of KEY and VALUE can be -, standard input".to_owned();
-        return Err(Failure::Usage(both));
+        return Err(CommandError::Usage(both));
     }
     Ok((key.read(io::stdin())?, value.read(io::stdin())?))
 }
 
-fn tables(of: &OfServer, out: &mut impl Write) -> Result<(), Failure> {
+fn tables(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {
     let tables = of.connect()?.list_tables().map_err(failure)?;
     let line = |table: &TableLine| {
         let name = shown_in_json(name(&table.name));
@@ -167,7 +167,7 @@ fn tables(of: &OfServer, out: &mut impl Write) -> Result<(), Failure> {
     of.format.print(out, &show::tables(&tables), &json)
 }
 
-fn get(get: OfElement, out: &mut impl Write) -> Result<(), Failure> {
+fn get(get: ElementArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let key = get.key.read(io::stdin())?;
     let entry = get.of.connect()?.get_entry(&get.table.0, &key).map_err(failure)?;
     let json = json!({
@@ -178,14 +178,14 @@ fn get(get: OfElement, out: &mut impl Write) -> Result<(), Failure> {
     get.of.format.print(out, &show::value(&entry.value), &json)
 }
 
-fn stats(of: &OfServer, out: &mut impl Write) -> Result<(), Failure> {
+fn stats(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {
     let text = of.connect()?.stats().map_err(failure)?;
     let json = serde_json::from_str(&text)
-        .map_err(|error| Failure::Failed(format!("the server's STATS are no JSON: {error}")))?;
+        .map_err(|error| CommandError::Failed(format!("the server's STATS are no JSON: {error}")))?;
     of.format.print(out, &show::outline(&json), &json)
 }
 
-fn ping(of: &OfServer, out: &mut impl Write) -> Result<(), Failure> {
+fn ping(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {
     let mut client = of.connect()?;
     let clock = Clock::start();
     client.ping().map_err(failure)?;
@@ -197,14 +197,14 @@ fn ping(of: &OfServer, out: &mut impl Write) -> Result<(), Failure> {
 }
 
 /// What to do about an error of the client.
-pub(super) fn failure(error: Error) -> Failure {
+pub(super) fn failure(error: Error) -> CommandError {
     match error {
         Error::Refused(reason) => {
             let what = reason.text().to_lowercase();
-            Failure::Failed(format!("{what}: {}", advice(reason)))
+            CommandError::Failed(format!("{what}: {}", advice(reason)))
         }
-        Error::Disconnected(Disconnected::Endpoint { .. }) => Failure::Usage(error.to_string()),
-        _ => Failure::Failed(error.to_string()),
+        Error::Disconnected(Disconnected::Endpoint { .. }) => CommandError::Usage(error.to_string()),
+        _ => CommandError::Failed(error.to_string()),
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn every_refusal_says_what_to_do_in_one_line() {
         for reason in Reason::ALL {
-            let Failure::Failed(line) = failure(Error::Refused(reason)) else {
+            let CommandError::Failed(line) = failure(Error::Refused(reason)) else {
                 panic!("{reason:?} is no bad usage");
             };
             assert!(line.contains(": ") && !line.contains('\n'), "{line}");
@@ -245,12 +245,12 @@ mod tests {
     #[test]
     fn an_endpoint_that_libzmq_does_not_take_is_bad_usage() {
         let error = Disconnected::Endpoint { endpoint: "tcp://*:*".to_owned(), problem: "no".to_owned() };
-        assert!(matches!(failure(error.into()), Failure::Usage(_)));
+        assert!(matches!(failure(error.into()), CommandError::Usage(_)));
     }
 
     #[test]
     fn standard_input_is_key_or_value_and_not_both() {
         let both = read_both(Operand::StandardInput, Operand::StandardInput);
-        assert!(matches!(both, Err(Failure::Usage(_))));
+        assert!(matches!(both, Err(CommandError::Usage(_))));
     }
 }

@@ -10,27 +10,27 @@ use serde_json::json;
 use super::endpoint::address;
 use super::operand::{Operand, operand, shown_in_json};
 use super::show::{self, Format};
-use super::{Failure, JOBS_ADDRESS};
+use super::{CommandError, JOBS_ADDRESS};
 use crate::limits::JOB_DATA_BYTES_MAX;
 use crate::protocols::jobs::client::{Client, Error};
 use crate::protocols::jobs::wire::Id;
 
 /// What can be asked.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum JobCommand {
     /// Add a job, and print its id
-    Add(Add),
+    Add(JobAdd),
     /// Take the first job that is not handed out, and print its id and its data
-    Get(OfQueue),
+    Get(QueueArguments),
     /// Say that a job is done: it is gone for good
-    Ack(OfJob),
+    Ack(JobArguments),
     /// Print YES if a job is in the queue, handed out or not, and otherwise NO
-    In(OfJob),
+    In(JobArguments),
 }
 
 /// Where to ask, and how to print the answer.
 #[derive(Debug, Args)]
-pub(super) struct OfServer {
+pub(super) struct JobServer {
     /// Where the server answers requests about jobs
     #[arg(long, value_name = "ADDR|PORT", default_value = JOBS_ADDRESS, value_parser = address)]
     connect: String,
@@ -39,16 +39,16 @@ pub(super) struct OfServer {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct OfQueue {
+pub(super) struct QueueArguments {
     /// Name of the queue: text, or 0x… for bytes
     #[arg(value_parser = operand())]
     queue: Operand,
     #[command(flatten)]
-    of: OfServer,
+    of: JobServer,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct OfJob {
+pub(super) struct JobArguments {
     /// Name of the queue: text, or 0x… for bytes
     #[arg(value_parser = operand())]
     queue: Operand,
@@ -56,11 +56,11 @@ pub(super) struct OfJob {
     #[arg(value_parser = id)]
     id: Id,
     #[command(flatten)]
-    of: OfServer,
+    of: JobServer,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Add {
+pub(super) struct JobAdd {
     /// Name of the queue: text, or 0x… for bytes
     #[arg(value_parser = operand())]
     queue: Operand,
@@ -71,16 +71,16 @@ pub(super) struct Add {
     #[arg(long, value_name = "PATH", conflicts_with = "data")]
     file: Option<PathBuf>,
     #[command(flatten)]
-    of: OfServer,
+    of: JobServer,
 }
 
 /// Asks, and prints the answer.
 ///
 /// # Errors
 /// [`Failure`] if it could not be asked, was refused, or could not be printed.
-pub(super) fn run(command: Command, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
-        Command::Add(Add { queue, data, file, of }) => {
+        JobCommand::Add(JobAdd { queue, data, file, of }) => {
             let queue = name(queue)?;
             let data = match (data, file) {
                 (_, Some(path)) => read_file(&path)?,
@@ -89,17 +89,17 @@ pub(super) fn run(command: Command, out: &mut impl Write) -> Result<(), Failure>
             let id = of.client().add(&queue, &data).map_err(failure)?;
             of.format.print(out, &format!("{id}\n"), &json!({ "id": id.to_string() }))
         }
-        Command::Get(OfQueue { queue, of }) => {
+        JobCommand::Get(QueueArguments { queue, of }) => {
             let job = of.client().get(&name(queue)?).map_err(failure)?;
-            let job = job.ok_or_else(|| Failure::Failed(NOTHING.to_owned()))?;
+            let job = job.ok_or_else(|| CommandError::Failed(NOTHING.to_owned()))?;
             let json = json!({ "id": job.id.to_string(), "data": shown_in_json(&job.data) });
             of.format.print(out, &format!("{}\n{}", job.id, show::value(&job.data)), &json)
         }
-        Command::Ack(OfJob { queue, id, of }) => {
+        JobCommand::Ack(JobArguments { queue, id, of }) => {
             let done = of.client().ack(&name(queue)?, id).map_err(failure)?;
-            if done { of.format.done(out) } else { Err(Failure::Failed(NOT_HANDED_OUT.to_owned())) }
+            if done { of.format.done(out) } else { Err(CommandError::Failed(NOT_HANDED_OUT.to_owned())) }
         }
-        Command::In(OfJob { queue, id, of }) => {
+        JobCommand::In(JobArguments { queue, id, of }) => {
             let there = of.client().is_in(&name(queue)?, id).map_err(failure)?;
             of.format.print(out, if there { "YES\n" } else { "NO\n" }, &json!({ "in": there }))
         }
@@ -111,13 +111,13 @@ const NOTHING: &str =
 const NOT_HANDED_OUT: &str =
     "it is not handed out: its time was up, it is done already, or it is of another queue; nothing was changed";
 
-impl OfServer {
+impl JobServer {
     fn client(&self) -> Client {
         Client::new(&self.connect)
     }
 }
 
-fn name(queue: Operand) -> Result<Vec<u8>, Failure> {
+fn name(queue: Operand) -> Result<Vec<u8>, CommandError> {
     match queue {
         Operand::StandardInput => Ok(b"-".to_vec()),
         Operand::Given(name) => Ok(name),
@@ -129,17 +129,17 @@ fn id(typed: &str) -> Result<Id, String> {
 }
 
 /// All of a file, or so much that it is seen to be too much.
-fn read_file(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+fn read_file(path: &PathBuf) -> Result<Vec<u8>, CommandError> {
     let mut bytes = Vec::new();
     let most = JOB_DATA_BYTES_MAX as u64 + 1;
     let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
-    read.map_err(|error| Failure::Failed(format!("cannot read {}: {error}", path.display())))?;
+    read.map_err(|error| CommandError::Failed(format!("cannot read {}: {error}", path.display())))?;
     Ok(bytes)
 }
 
-fn failure(error: Error) -> Failure {
+fn failure(error: Error) -> CommandError {
     match error {
-        Error::Address { .. } | Error::Unwritable(_) => Failure::Usage(error.to_string()),
-        _ => Failure::Failed(error.to_string()),
+        Error::Address { .. } | Error::Unwritable(_) => CommandError::Usage(error.to_string()),
+        _ => CommandError::Failed(error.to_string()),
     }
 }

@@ -10,11 +10,11 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::Failure;
+use super::CommandError;
 use super::endpoint::Connect;
-use super::operand::{Table, table};
+use super::operand::{TableOperand, table};
 use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};
-use crate::load::{self, Distribution, Mix, Observer, Plan, Protocol, Report, Second, VerbReport, Work};
+use crate::load::{self, Distribution, Mix, Observer, PhaseReport, Plan, Protocol, Second, VerbReport, Workload};
 use crate::server::raise_descriptor_limit;
 
 /// Keys at most: their numbers, and the versions that a CAS remembers, are in memory.
@@ -24,7 +24,7 @@ const CONNECTIONS_MAX: usize = 60_000;
 
 /// What is spoken.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Spoken {
+enum ProtocolName {
     /// Spindle's own
     Kv,
     /// RESP, for comparison
@@ -35,15 +35,15 @@ enum Spoken {
 
 /// How much load, and of what kind.
 #[derive(Debug, Args)]
-pub(super) struct Flags {
+pub(super) struct LoadFlags {
     #[command(flatten)]
     server: Connect,
     /// What the server speaks
-    #[arg(long, value_enum, default_value_t = Spoken::Kv)]
-    protocol: Spoken,
+    #[arg(long, value_enum, default_value_t = ProtocolName::Kv)]
+    protocol: ProtocolName,
     /// Table that is worked on; made if there is none
     #[arg(long, value_name = "TABLE", default_value = "load", value_parser = table())]
-    table: Table,
+    table: TableOperand,
     /// Connections of all threads together
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = counts(1, CONNECTIONS_MAX))]
     connections: usize,
@@ -142,23 +142,24 @@ fn number(typed: &str, least: f64, most: f64) -> Option<f64> {
     typed.parse().ok().filter(|number| (least..=most).contains(number))
 }
 
-impl Flags {
-    fn into_plan(self) -> Result<Plan, Failure> {
+impl LoadFlags {
+    fn into_plan(self) -> Result<Plan, CommandError> {
         let address = self.server.connect.strip_prefix("tcp://").map(str::to_owned);
-        let address = address.ok_or_else(|| Failure::Usage("load goes over tcp:// only; see --help".to_owned()))?;
+        let address =
+            address.ok_or_else(|| CommandError::Usage("load goes over tcp:// only; see --help".to_owned()))?;
         Ok(Plan {
             address,
             protocol: match self.protocol {
-                Spoken::Kv => Protocol::Kv,
-                Spoken::Redis => Protocol::Redis,
-                Spoken::Memcached => Protocol::Memcached,
+                ProtocolName::Kv => Protocol::Kv,
+                ProtocolName::Redis => Protocol::Redis,
+                ProtocolName::Memcached => Protocol::Memcached,
             },
             table: self.table.0,
             connections: self.connections,
             threads: self.threads,
             depth: self.depth.unwrap_or(if self.rate.is_empty() { 1 } else { 1024 }),
             rates: self.rate,
-            work: Work {
+            work: Workload {
                 mix: self.mix,
                 keys: self.keys,
                 key_bytes: self.key_size,
@@ -182,15 +183,15 @@ impl Flags {
 ///
 /// # Errors
 /// [`Failure`].
-pub(super) fn run(flags: Flags, out: &mut dyn Write) -> Result<(), Failure> {
+pub(super) fn run(flags: LoadFlags, out: &mut dyn Write) -> Result<(), CommandError> {
     let json = flags.json;
     let plan = flags.into_plan()?;
     raise_descriptor_limit();
-    let mut screen = Screen { out, json, bar: ProgressBar::hidden(), broken: None };
-    let reports = load::run(&plan, &mut screen).map_err(|error| Failure::Failed(error.to_string()))?;
+    let mut screen = ProgressOutput { out, json, bar: ProgressBar::hidden(), broken: None };
+    let reports = load::run(&plan, &mut screen).map_err(|error| CommandError::Failed(error.to_string()))?;
     screen.bar.finish_and_clear();
     if let Some(error) = screen.broken {
-        return Err(Failure::Output(error));
+        return Err(CommandError::Output(error));
     }
     if json {
         let phases: Vec<_> = reports.iter().map(in_json).collect();
@@ -204,7 +205,7 @@ pub(super) fn run(flags: Flags, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 /// Where people see how it goes on.
-struct Screen<'o> {
+struct ProgressOutput<'o> {
     out: &'o mut dyn Write,
     json: bool,
     bar: ProgressBar,
@@ -212,7 +213,7 @@ struct Screen<'o> {
     broken: Option<std::io::Error>,
 }
 
-impl Screen<'_> {
+impl ProgressOutput<'_> {
     fn print(&mut self, text: &str) {
         if self.json {
             return;
@@ -222,7 +223,7 @@ impl Screen<'_> {
     }
 }
 
-impl Observer for Screen<'_> {
+impl Observer for ProgressOutput<'_> {
     fn begins(&mut self, what: &str, steps: u64) {
         self.print(what);
         self.bar.finish_and_clear();
@@ -242,7 +243,7 @@ impl Observer for Screen<'_> {
         self.print(&format!("{at:>6.1} s  {rate:>10.0}/s  p50 {p50:>9}  p99 {p99:>9}  max {max:>9}{refused}"));
     }
 
-    fn ends(&mut self, report: &Report) {
+    fn ends(&mut self, report: &PhaseReport) {
         self.bar.finish_and_clear();
         self.print(&in_words(report));
     }
@@ -259,7 +260,7 @@ fn time(nanos: u64) -> String {
     }
 }
 
-fn in_words(report: &Report) -> String {
+fn in_words(report: &PhaseReport) -> String {
     use std::fmt::Write as _;
     let mut text = format!("{:<7} {:>11} {:>11}", "verb", "answers", "per second");
     for name in VerbReport::percentile_names() {
@@ -280,7 +281,7 @@ fn in_words(report: &Report) -> String {
     text
 }
 
-fn in_json(report: &Report) -> serde_json::Value {
+fn in_json(report: &PhaseReport) -> serde_json::Value {
     let verbs: serde_json::Map<_, _> = report
         .verbs
         .iter()
@@ -312,13 +313,13 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Typed {
+    struct LoadArguments {
         #[command(flatten)]
-        flags: Flags,
+        flags: LoadFlags,
     }
 
     fn plan(arguments: &[&str]) -> Plan {
-        let typed = Typed::try_parse_from([&["load"], arguments].concat()).unwrap();
+        let typed = LoadArguments::try_parse_from([&["load"], arguments].concat()).unwrap();
         typed.flags.into_plan().unwrap()
     }
 
@@ -347,10 +348,10 @@ mod tests {
             ["--connections", "0"],
             ["--distribution", "normal"],
         ] {
-            assert!(Typed::try_parse_from([&["load"][..], &arguments].concat()).is_err(), "{arguments:?}");
+            assert!(LoadArguments::try_parse_from([&["load"][..], &arguments].concat()).is_err(), "{arguments:?}");
         }
-        let over_ipc = Typed::try_parse_from(["load", "--connect", "ipc:///tmp/x"]).unwrap();
-        assert!(matches!(over_ipc.flags.into_plan(), Err(Failure::Usage(_))));
+        let over_ipc = LoadArguments::try_parse_from(["load", "--connect", "ipc:///tmp/x"]).unwrap();
+        assert!(matches!(over_ipc.flags.into_plan(), Err(CommandError::Usage(_))));
     }
 
     #[test]

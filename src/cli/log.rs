@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
 
-use super::Failure;
+use super::CommandError;
 use crate::log::{Lines, may_have_colours, writer};
 use crate::threads;
 
@@ -21,7 +21,7 @@ const TARGETS: [&str; 7] = ["spindle", "fjall", "lsm_tree", "sfa", "sqlx", "sqlx
 ///
 /// # Errors
 /// [`Failure::Usage`] if `RUST_LOG` is none that makes sense; [`Failure::Failed`] if the system makes no more threads.
-pub(super) fn begin() -> Result<(), Failure> {
+pub(super) fn begin() -> Result<(), CommandError> {
     let filter = filter(std::env::var_os(VARIABLE).as_deref().unwrap_or_default())?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(may_have_colours());
     // By itself it would report a line that cannot be written on standard error, and panic since it cannot be written.
@@ -31,17 +31,17 @@ pub(super) fn begin() -> Result<(), Failure> {
     if let Some(write) = writer() {
         // It ends with the process.
         threads::spawn("log", None, write)
-            .map_err(|error| Failure::Failed(format!("the system makes no more threads: {error}")))?;
+            .map_err(|error| CommandError::Failed(format!("the system makes no more threads: {error}")))?;
     }
     Ok(())
 }
 
 /// Reads what is to be logged; nothing is warnings and errors.
-fn filter(asked: &OsStr) -> Result<EnvFilter, Failure> {
+fn filter(asked: &OsStr) -> Result<EnvFilter, CommandError> {
     let nonsense = |why: &str| {
         let asked = asked.to_string_lossy();
         let help = "write a level (off, error, warn, info, debug, trace), or TARGET=LEVEL, with commas between them";
-        Failure::Usage(format!("{VARIABLE} in the environment, '{asked}': {why}; {help}"))
+        CommandError::Usage(format!("{VARIABLE} in the environment, '{asked}': {why}; {help}"))
     };
     let text = asked.to_str().ok_or_else(|| nonsense("it is no text"))?;
     if let Some(unknown) = text.split(',').map(str::trim).find(|directive| !is_known(directive)) {
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn nonsense_is_refused_with_what_is_wrong_and_what_to_write() {
         for bad in ["wran", "spindle=loud", "=", "debug=", "info=warn", "sqlx=info,nonsense", "spindle==warn"] {
-            let Err(Failure::Usage(said)) = filter(OsStr::new(bad)) else { panic!("{bad}") };
+            let Err(CommandError::Usage(said)) = filter(OsStr::new(bad)) else { panic!("{bad}") };
             assert!(said.contains(bad) && said.contains("TARGET=LEVEL"), "{said}");
         }
     }

@@ -62,26 +62,26 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the server: prints what listens where, then "ready"; ends cleanly on SIGINT and SIGTERM
-    Serve(serve::Flags),
+    Serve(serve::ServeFlags),
     #[command(flatten)]
-    Client(client::Command),
+    Client(client::TableCommand),
     /// Print changes as they come, until Ctrl-C
-    Watch(watch::Arguments),
+    Watch(watch::WatchArguments),
     /// Work with durable tasks
     #[command(subcommand)]
-    Task(task::Command),
+    Task(task::TaskCommand),
     /// Work with durable jobs
     #[command(subcommand)]
-    Job(job::Command),
+    Job(job::JobCommand),
     /// Give events their values: run as many as you like, until a signal
-    Worker(worker::Arguments),
+    Worker(worker::WorkerArguments),
     /// Put load on a server, and print its throughput and its latencies
-    Load(load::Flags),
+    Load(load::LoadFlags),
 }
 
 /// Why a command has not been done.
 #[derive(Debug)]
-enum Failure {
+enum CommandError {
     /// It was asked wrongly.
     Usage(String),
     /// It could not be done.
@@ -90,7 +90,7 @@ enum Failure {
     Output(io::Error),
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CommandError {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
     }
@@ -122,11 +122,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Says in one line why a command has not been done.
-fn report(failure: &Failure) -> ExitCode {
+fn report(failure: &CommandError) -> ExitCode {
     match failure {
-        Failure::Usage(what) => complain(what, BAD_USAGE),
-        Failure::Failed(what) => complain(what, FAILED),
-        Failure::Output(error) => complain(&format!("cannot write to standard output: {error}"), FAILED),
+        CommandError::Usage(what) => complain(what, BAD_USAGE),
+        CommandError::Failed(what) => complain(what, FAILED),
+        CommandError::Output(error) => complain(&format!("cannot write to standard output: {error}"), FAILED),
     }
 }
 
@@ -141,7 +141,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return match error.print() {
             Ok(()) => ExitCode::SUCCESS,
-            Err(error) => report(&Failure::Output(error)),
+            Err(error) => report(&CommandError::Output(error)),
         };
     }
     complain(&usage_line(&error.to_string()), BAD_USAGE)

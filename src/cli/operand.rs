@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
-use super::Failure;
+use super::CommandError;
 use crate::limits::FRAME_BYTES_MAX;
 
 /// What announces bytes.
@@ -25,7 +25,7 @@ const STANDARD_INPUT: &[u8] = b"-";
 
 /// The name of a table.
 #[derive(Clone, Debug)]
-pub(super) struct Table(pub(super) Vec<u8>);
+pub(super) struct TableOperand(pub(super) Vec<u8>);
 
 /// A key or a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +37,8 @@ pub(super) enum Operand {
 }
 
 /// Reads a table as it is typed.
-pub(super) fn table() -> impl TypedValueParser<Value = Table> {
-    OsStringValueParser::new().try_map(|typed| bytes(typed).map(Table))
+pub(super) fn table() -> impl TypedValueParser<Value = TableOperand> {
+    OsStringValueParser::new().try_map(|typed| bytes(typed).map(TableOperand))
 }
 
 /// Reads a key or value as it is typed.
@@ -72,7 +72,7 @@ impl Operand {
     ///
     /// # Errors
     /// If the input cannot be read, or is more than any server takes.
-    pub(super) fn read(self, input: impl Read) -> Result<Vec<u8>, Failure> {
+    pub(super) fn read(self, input: impl Read) -> Result<Vec<u8>, CommandError> {
         let Self::StandardInput = self else {
             return Ok(self.given());
         };
@@ -81,10 +81,10 @@ impl Operand {
         input
             .take(limit)
             .read_to_end(&mut bytes)
-            .map_err(|error| Failure::Failed(format!("cannot read standard input: {error}")))?;
+            .map_err(|error| CommandError::Failed(format!("cannot read standard input: {error}")))?;
         if bytes.len() > FRAME_BYTES_MAX {
             let most = format!("standard input holds more than {FRAME_BYTES_MAX} bytes");
-            return Err(Failure::Usage(most));
+            return Err(CommandError::Usage(most));
         }
         Ok(bytes)
     }
@@ -161,7 +161,7 @@ mod tests {
         let most = vec![0; FRAME_BYTES_MAX];
         assert_eq!(read(Operand::StandardInput, &most).len(), FRAME_BYTES_MAX);
         let more = vec![0; FRAME_BYTES_MAX + 1];
-        assert!(matches!(Operand::StandardInput.read(&*more), Err(Failure::Usage(_))));
+        assert!(matches!(Operand::StandardInput.read(&*more), Err(CommandError::Usage(_))));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! `spindle serve`: flags as they are typed, and the [`Config`] that comes of them.
+//! `spindle serve`: flags as they are typed, and the [`ServerConfig`] that they make.
 
 use std::path::PathBuf;
 
 use clap::ArgAction;
 use clap::builder::TypedValueParser;
 
-use super::Failure;
+use super::CommandError;
 use super::amount::{Amount, amount, bytes_within};
 use super::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening};
 use super::pin::pin;
@@ -18,29 +18,26 @@ use crate::limits::{
 use crate::protocols::events::mysql::Address;
 use crate::protocols::events::wire::is_value;
 use crate::protocols::jobs::serve as jobs;
-use crate::protocols::jobs::wire::AckWords;
+use crate::protocols::jobs::wire::AckWording;
 use crate::protocols::kv::serve::FrontendKind;
 use crate::protocols::spiderq::handle::Access;
-use crate::protocols::spiderq::serve::{Settings, Version};
-use crate::server::{self, Config, Error, EventsConfig, Pin, TasksConfig, available_bytes};
+use crate::protocols::spiderq::serve::{SpiderqConfig, Version};
+use crate::server::{self, Error, EventsConfig, Pin, ServerConfig, TasksConfig, available_bytes};
 use crate::tables::bytes_for;
 use crate::tasks::Policy;
 
 /// Threads of libzmq, or workers: more than any host has use for.
 const THREADS_MAX: i64 = 1_024;
-
 /// The longest lease of a job: longer than anybody lives, and no deadline overflows.
 const LEASE_SECONDS_MAX: u64 = 10_000_000_000;
-
 /// Milliseconds in a second.
 const MILLIS_PER_SECOND: u64 = 1_000;
-
 /// The variable that names the allocator when no flag does.
 const ALLOCATOR_VARIABLE: &str = "SPINDLE_ALLOCATOR";
 
 /// What can be said to the server, as it is typed.
 #[derive(Debug, clap::Args)]
-pub(super) struct Flags {
+pub(super) struct ServeFlags {
     /// Where to answer requests, tcp://HOST:PORT or ipc://PATH; may be given several times; off for none
     #[arg(long, value_name = "ENDPOINT|off", default_value = KV_ENDPOINT, value_parser = endpoint_or_off)]
     kv: Vec<String>,
@@ -111,7 +108,7 @@ pub(super) struct Flags {
 
     /// Whether ACK of a job is answered OK and NO, or YES and NO
     #[arg(long, value_name = "ok|yes-no", default_value = "ok", value_parser = ack_words)]
-    jobs_ack: AckWords,
+    jobs_ack: AckWording,
 
     /// Serve events over HTTP, here if an address or a port is given; off for not
     #[arg(long, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = EVENTS_ADDRESS, value_parser = listening)]
@@ -165,10 +162,10 @@ fn version(typed: &str) -> Result<Version, String> {
     }
 }
 
-fn ack_words(typed: &str) -> Result<AckWords, String> {
+fn ack_words(typed: &str) -> Result<AckWording, String> {
     match typed {
-        "ok" => Ok(AckWords::OkNo),
-        "yes-no" => Ok(AckWords::YesNo),
+        "ok" => Ok(AckWording::OkNo),
+        "yes-no" => Ok(AckWording::YesNo),
         _ => Err("it is ok or yes-no".to_owned()),
     }
 }
@@ -212,29 +209,29 @@ fn at_least_one(typed: &str) -> Result<usize, String> {
 ///
 /// # Errors
 /// [`Failure::Usage`] if the flags do not go together, [`Failure::Failed`] if the server cannot start.
-pub(super) fn run(flags: Flags) -> Result<(), Failure> {
+pub(super) fn run(flags: ServeFlags) -> Result<(), CommandError> {
     let asked = std::env::var(ALLOCATOR_VARIABLE).ok();
     let config = flags.into_config(available_bytes(), asked.as_deref())?;
     log::begin()?;
     server::run(config).map_err(|error| match error {
-        Error::NoSuchCore { .. } => Failure::Usage(error.to_string()),
-        _ => Failure::Failed(error.to_string()),
+        Error::NoSuchCore { .. } => CommandError::Usage(error.to_string()),
+        _ => CommandError::Failed(error.to_string()),
     })
 }
 
-impl Flags {
+impl ServeFlags {
     /// What the server is to be, with so much memory to take and with this allocator in its environment.
-    fn into_config(self, available_bytes: u64, environment: Option<&str>) -> Result<Config, Failure> {
+    fn into_config(self, available_bytes: u64, environment: Option<&str>) -> Result<ServerConfig, CommandError> {
         let allocator = self
             .chosen_allocator(environment)
-            .map_err(|unknown| Failure::Usage(format!("{ALLOCATOR_VARIABLE} in the environment: {unknown}")))?;
+            .map_err(|unknown| CommandError::Usage(format!("{ALLOCATOR_VARIABLE} in the environment: {unknown}")))?;
         let kv = endpoints(self.kv.clone())?;
         let max_memory = self.max_memory.of(available_bytes);
         self.check(max_memory, &kv)?;
         let publish = Some(self.publish.clone()).filter(|endpoint| endpoint != OFF);
         let database = self.events_store.0.clone();
         let events = self.events.0.map(|address| EventsConfig { address, database });
-        Ok(Config {
+        Ok(ServerConfig {
             kv,
             frontend: self.frontend,
             publish,
@@ -254,27 +251,33 @@ impl Flags {
     }
 
     /// Whether the flags go together.
-    fn check(&self, max_memory: u64, kv: &[String]) -> Result<(), Failure> {
+    fn check(&self, max_memory: u64, kv: &[String]) -> Result<(), CommandError> {
         let least = bytes_for(self.expected_keys);
         if least > max_memory {
-            return Err(Failure::Usage(format!(
+            return Err(CommandError::Usage(format!(
                 "--expected-keys {}: so many elements take {least} bytes at least, and --max-memory is {max_memory}; expect fewer",
                 self.expected_keys
             )));
         }
         if kv.is_empty() && self.tasks == OFF && self.jobs.0.is_none() && self.events.0.is_none() {
-            return Err(Failure::Usage("nothing is to be served: give --kv, --tasks, --jobs or --events".to_owned()));
+            return Err(CommandError::Usage(
+                "nothing is to be served: give --kv, --tasks, --jobs or --events".to_owned(),
+            ));
         }
         Ok(())
     }
 
     /// Tasks, jobs, and events that are kept where these are.
     fn durable(self) -> Option<TasksConfig> {
-        let settings =
-            |endpoint, access| Settings { endpoint, version: self.spiderq_version, terminate: self.terminate, access };
+        let settings = |endpoint, access| SpiderqConfig {
+            endpoint,
+            version: self.spiderq_version,
+            terminate: self.terminate,
+            access,
+        };
         let tasks = Some(self.tasks).filter(|endpoint| endpoint != OFF);
         let spiderq = tasks.map(|endpoint| settings(endpoint, Access::Full));
-        let jobs = self.jobs.0.map(|address| jobs::Settings {
+        let jobs = self.jobs.0.map(|address| jobs::JobsConfig {
             address,
             lease: self.lease * MILLIS_PER_SECOND,
             words: self.jobs_ack,
@@ -296,11 +299,11 @@ impl Flags {
 }
 
 /// `off` stands alone.
-fn endpoints(typed: Vec<String>) -> Result<Vec<String>, Failure> {
+fn endpoints(typed: Vec<String>) -> Result<Vec<String>, CommandError> {
     match &*typed {
         [only] if only == OFF => Ok(Vec::new()),
         several if several.iter().any(|endpoint| endpoint == OFF) => {
-            Err(Failure::Usage("--kv off and --kv ENDPOINT exclude each other".to_owned()))
+            Err(CommandError::Usage("--kv off and --kv ENDPOINT exclude each other".to_owned()))
         }
         _ => Ok(typed),
     }
@@ -315,18 +318,18 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Serve {
+    struct ServeArguments {
         #[command(flatten)]
-        flags: Flags,
+        flags: ServeFlags,
     }
 
     const HOST: u64 = 1_000_000;
 
-    fn parsed(flags: &[&str]) -> Result<Flags, clap::Error> {
-        Serve::try_parse_from([&["serve"], flags].concat()).map(|serve| serve.flags)
+    fn parsed(flags: &[&str]) -> Result<ServeFlags, clap::Error> {
+        ServeArguments::try_parse_from([&["serve"], flags].concat()).map(|serve| serve.flags)
     }
 
-    fn config(flags: &[&str]) -> Config {
+    fn config(flags: &[&str]) -> ServerConfig {
         parsed(flags).unwrap().into_config(HOST, None).unwrap()
     }
 
@@ -388,12 +391,12 @@ mod tests {
     fn no_requests_at_all_is_said_by_off_alone() {
         assert!(config(&["--kv", "off", "--tasks"]).kv.is_empty());
         let both = parsed(&["--kv", "off", "--kv", "tcp://h:1"]).unwrap();
-        assert!(matches!(both.into_config(HOST, None), Err(Failure::Usage(_))));
+        assert!(matches!(both.into_config(HOST, None), Err(CommandError::Usage(_))));
     }
 
     fn refused(flags: &[&str]) -> String {
         match parsed(flags).unwrap().into_config(HOST, None) {
-            Err(Failure::Usage(why)) => why,
+            Err(CommandError::Usage(why)) => why,
             other => panic!("{flags:?}: {other:?}"),
         }
     }
@@ -401,8 +404,8 @@ mod tests {
     #[test]
     fn a_server_with_nothing_to_serve_is_refused() {
         assert!(refused(&["--kv", "off"]).contains("--tasks, --jobs or --events"));
-        for face in ["--tasks", "--jobs", "--events"] {
-            parsed(&["--kv", "off", face]).unwrap().into_config(HOST, None).unwrap();
+        for sink in ["--tasks", "--jobs", "--events"] {
+            parsed(&["--kv", "off", sink]).unwrap().into_config(HOST, None).unwrap();
         }
     }
 
@@ -422,10 +425,13 @@ mod tests {
         let plain = jobs(&["--jobs"]);
         assert_eq!(
             (plain.address.to_string(), plain.lease, plain.words),
-            ("127.0.0.1:8080".into(), 300_000, AckWords::OkNo)
+            ("127.0.0.1:8080".into(), 300_000, AckWording::OkNo)
         );
         let other = jobs(&["--jobs", "0.0.0.0:9", "--lease", "2", "--jobs-ack", "yes-no"]);
-        assert_eq!((other.address.to_string(), other.lease, other.words), ("0.0.0.0:9".into(), 2_000, AckWords::YesNo));
+        assert_eq!(
+            (other.address.to_string(), other.lease, other.words),
+            ("0.0.0.0:9".into(), 2_000, AckWording::YesNo)
+        );
         let both = config(&["--jobs", "81", "--tasks", "--data", "here"]).tasks.unwrap();
         assert!(both.spiderq.is_some() && both.jobs.is_some_and(|jobs| jobs.address.to_string() == "127.0.0.1:81"));
         assert_eq!(both.data, PathBuf::from("here"));
@@ -488,6 +494,6 @@ mod tests {
         assert_eq!(named(&[], Some("system")).unwrap().allocator, Choice::System);
         let flag = named(&["--allocator", "mimalloc"], Some("tcmalloc")).unwrap();
         assert_eq!(flag.allocator, Choice::Mimalloc);
-        assert!(matches!(named(&[], Some("tcmalloc")), Err(Failure::Usage(_))));
+        assert!(matches!(named(&[], Some("tcmalloc")), Err(CommandError::Usage(_))));
     }
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::Failure;
+use super::CommandError;
 use super::operand::{name, shown, shown_at_length};
 use crate::protocols::kv::wire::TableLine;
 
@@ -23,7 +23,7 @@ impl Format {
     ///
     /// # Errors
     /// [`Failure::Output`]
-    pub(super) fn print(self, out: &mut impl Write, text: &str, json: &Value) -> Result<(), Failure> {
+    pub(super) fn print(self, out: &mut impl Write, text: &str, json: &Value) -> Result<(), CommandError> {
         if self.json {
             writeln!(out, "{json}")?;
         } else {
@@ -36,7 +36,7 @@ impl Format {
     ///
     /// # Errors
     /// [`Failure::Output`]
-    pub(super) fn done(self, out: &mut impl Write) -> Result<(), Failure> {
+    pub(super) fn done(self, out: &mut impl Write) -> Result<(), CommandError> {
         self.print(out, "OK\n", &json!({ "ok": true }))
     }
 }

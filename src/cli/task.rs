@@ -9,38 +9,38 @@ use super::client::read_both;
 use super::endpoint::endpoint;
 use super::operand::{Operand, operand, shown, shown_in_json};
 use super::show::{self, Format};
-use super::{Failure, TASKS_ENDPOINT};
+use super::{CommandError, TASKS_ENDPOINT};
 use crate::protocols::spiderq::client::{Client, Disconnected, Error};
 use crate::protocols::spiderq::wire::{AddMode, Counters, LendMode, RepayStatus};
 
 /// What can be asked.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum TaskCommand {
     /// Print how many tasks are ready to be lent
-    Count(OfServer),
+    Count(TaskServer),
     /// Add a task
-    Add(Add),
+    Add(TaskAdd),
     /// Replace the value of a task, whatever its state
-    Update(Update),
+    Update(TaskUpdate),
     /// Take the next task for a time, and print it
-    Lend(Lend),
+    Lend(TaskLend),
     /// Give a task back with a value
-    Repay(Repay),
+    Repay(TaskRepay),
     /// Keep a task for more or less time
-    Heartbeat(Heartbeat),
+    Heartbeat(TaskHeartbeat),
     /// Print how many requests of each kind the server has answered
-    Stats(OfServer),
+    Stats(TaskServer),
     /// Print the value of a task, whatever its state
-    Lookup(OfTask),
+    Lookup(TaskArguments),
     /// Have everything on disk
-    Flush(OfServer),
+    Flush(TaskServer),
     /// Remove a task, whatever its state
-    Remove(OfTask),
+    Remove(TaskArguments),
 }
 
 /// Where to ask, and how to print the answer.
 #[derive(Debug, Args)]
-pub(super) struct OfServer {
+pub(super) struct TaskServer {
     /// Where the server answers requests about tasks
     #[arg(long, value_name = "ENDPOINT", default_value = TASKS_ENDPOINT, value_parser = endpoint)]
     connect: String,
@@ -49,16 +49,16 @@ pub(super) struct OfServer {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct OfTask {
+pub(super) struct TaskArguments {
     /// Key of the task: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
     #[command(flatten)]
-    of: OfServer,
+    of: TaskServer,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Add {
+pub(super) struct TaskAdd {
     /// Key of the task: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
@@ -69,11 +69,11 @@ pub(super) struct Add {
     #[arg(long)]
     head: bool,
     #[command(flatten)]
-    of: OfServer,
+    of: TaskServer,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Update {
+pub(super) struct TaskUpdate {
     /// Key of the task: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
@@ -81,11 +81,11 @@ pub(super) struct Update {
     #[arg(value_parser = operand())]
     value: Operand,
     #[command(flatten)]
-    of: OfServer,
+    of: TaskServer,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Lend {
+pub(super) struct TaskLend {
     /// How long, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000)]
     timeout: u64,
@@ -93,11 +93,11 @@ pub(super) struct Lend {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    of: OfServer,
+    of: TaskServer,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Repay {
+pub(super) struct TaskRepay {
     /// What the task was lent with
     lend_key: u64,
     /// Key of the task: text, 0x… for bytes, or - for standard input
@@ -108,13 +108,13 @@ pub(super) struct Repay {
     value: Operand,
     /// What becomes of it
     #[arg(long, value_enum)]
-    status: Status,
+    status: RepayStatusName,
     #[command(flatten)]
-    of: OfServer,
+    of: TaskServer,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Heartbeat {
+pub(super) struct TaskHeartbeat {
     /// What the task was lent with
     lend_key: u64,
     /// Key of the task: text, 0x… for bytes, or - for standard input
@@ -124,12 +124,12 @@ pub(super) struct Heartbeat {
     #[arg(long, value_name = "MILLISECONDS")]
     timeout: u64,
     #[command(flatten)]
-    of: OfServer,
+    of: TaskServer,
 }
 
 /// What becomes of a task that is repaid.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Status {
+enum RepayStatusName {
     /// Back, twice as far from the front
     Penalty,
     /// Back, half as far from the front
@@ -140,13 +140,13 @@ enum Status {
     Drop,
 }
 
-impl From<Status> for RepayStatus {
-    fn from(status: Status) -> Self {
+impl From<RepayStatusName> for RepayStatus {
+    fn from(status: RepayStatusName) -> Self {
         match status {
-            Status::Penalty => Self::Penalty,
-            Status::Reward => Self::Reward,
-            Status::Front => Self::Front,
-            Status::Drop => Self::Drop,
+            RepayStatusName::Penalty => Self::Penalty,
+            RepayStatusName::Reward => Self::Reward,
+            RepayStatusName::Front => Self::Front,
+            RepayStatusName::Drop => Self::Drop,
         }
     }
 }
@@ -155,46 +155,46 @@ impl From<Status> for RepayStatus {
 ///
 /// # Errors
 /// [`Failure`] if it could not be asked, was refused, or could not be printed.
-pub(super) fn run(command: Command, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
-        Command::Count(of) => {
+        TaskCommand::Count(of) => {
             let count = of.connect()?.count().map_err(failure)?;
             of.format.print(out, &format!("{count}\n"), &json!({ "count": count }))
         }
-        Command::Add(Add { key, value, head, of }) => {
+        TaskCommand::Add(TaskAdd { key, value, head, of }) => {
             let (key, value) = read_both(key, value)?;
             let mode = if head { AddMode::Head } else { AddMode::Tail };
             let added = of.connect()?.add(&key, &value, mode).map_err(failure)?;
             of.done(added, "there is a task of this key: see `spindle task lookup`, or change it with `update`", out)
         }
-        Command::Update(Update { key, value, of }) => {
+        TaskCommand::Update(TaskUpdate { key, value, of }) => {
             let (key, value) = read_both(key, value)?;
             let updated = of.connect()?.update(&key, &value).map_err(failure)?;
             of.done(updated, NO_TASK, out)
         }
-        Command::Lend(lend) => self::lend(&lend, out),
-        Command::Repay(Repay { lend_key, key, value, status, of }) => {
+        TaskCommand::Lend(lend) => self::lend(&lend, out),
+        TaskCommand::Repay(TaskRepay { lend_key, key, value, status, of }) => {
             let (key, value) = read_both(key, value)?;
             let repaid = of.connect()?.repay(lend_key, &key, &value, status.into()).map_err(failure)?;
             of.done(repaid, NO_LEASE, out)
         }
-        Command::Heartbeat(Heartbeat { lend_key, key, timeout, of }) => {
+        TaskCommand::Heartbeat(TaskHeartbeat { lend_key, key, timeout, of }) => {
             let key = key.read(io::stdin())?;
             let kept = of.connect()?.heartbeat(lend_key, &key, timeout).map_err(failure)?;
             of.done(kept, NO_LEASE, out)
         }
-        Command::Stats(of) => stats(&of, out),
-        Command::Lookup(OfTask { key, of }) => {
+        TaskCommand::Stats(of) => stats(&of, out),
+        TaskCommand::Lookup(TaskArguments { key, of }) => {
             let key = key.read(io::stdin())?;
             let found = of.connect()?.lookup(&key).map_err(failure)?;
-            let value = found.ok_or_else(|| Failure::Failed(NO_TASK.to_owned()))?;
+            let value = found.ok_or_else(|| CommandError::Failed(NO_TASK.to_owned()))?;
             of.format.print(out, &show::value(&value), &json!({ "value": shown_in_json(&value) }))
         }
-        Command::Flush(of) => {
+        TaskCommand::Flush(of) => {
             of.connect()?.flush().map_err(failure)?;
             of.format.done(out)
         }
-        Command::Remove(OfTask { key, of }) => {
+        TaskCommand::Remove(TaskArguments { key, of }) => {
             let key = key.read(io::stdin())?;
             let removed = of.connect()?.remove(&key).map_err(failure)?;
             of.done(removed, NO_TASK, out)
@@ -205,20 +205,20 @@ pub(super) fn run(command: Command, out: &mut impl Write) -> Result<(), Failure>
 const NO_TASK: &str = "there is no task of this key: add it with `spindle task add`";
 const NO_LEASE: &str = "it is not lent with this key: its time was up, or it was given back; nothing was changed";
 
-impl OfServer {
-    fn connect(&self) -> Result<Client, Failure> {
+impl TaskServer {
+    fn connect(&self) -> Result<Client, CommandError> {
         Client::connect(&self.connect).map_err(failure)
     }
 
-    fn done(&self, done: bool, otherwise: &str, out: &mut impl Write) -> Result<(), Failure> {
-        if done { self.format.done(out) } else { Err(Failure::Failed(otherwise.to_owned())) }
+    fn done(&self, done: bool, otherwise: &str, out: &mut impl Write) -> Result<(), CommandError> {
+        if done { self.format.done(out) } else { Err(CommandError::Failed(otherwise.to_owned())) }
     }
 }
 
-fn lend(lend: &Lend, out: &mut impl Write) -> Result<(), Failure> {
+fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandError> {
     let mode = if lend.wait { LendMode::Block } else { LendMode::Poll };
     let lent = lend.of.connect()?.lend(lend.timeout, mode).map_err(failure)?;
-    let lent = lent.ok_or_else(|| Failure::Failed("no task is ready: wait for one with --wait".to_owned()))?;
+    let lent = lent.ok_or_else(|| CommandError::Failed("no task is ready: wait for one with --wait".to_owned()))?;
     let text = format!("{} {}\n{}", lent.lend_key, shown(&lent.key), show::value(&lent.value));
     let json = json!({
         "lend_key": lent.lend_key,
@@ -228,7 +228,7 @@ fn lend(lend: &Lend, out: &mut impl Write) -> Result<(), Failure> {
     lend.of.format.print(out, &text, &json)
 }
 
-fn stats(of: &OfServer, out: &mut impl Write) -> Result<(), Failure> {
+fn stats(of: &TaskServer, out: &mut impl Write) -> Result<(), CommandError> {
     let counters: serde_json::Map<_, _> = match of.connect()?.stats().map_err(failure)? {
         Counters::Eight(counters) => Counters::LISTED_1_3.iter().zip(counters).map(named).collect(),
         Counters::Ten(counters) => Counters::LISTED_1_4.iter().zip(counters).map(named).collect(),
@@ -241,9 +241,9 @@ fn named(((name, _), count): (&(&str, u8), u64)) -> (String, serde_json::Value) 
     ((*name).to_owned(), json!(count))
 }
 
-fn failure(error: Error) -> Failure {
+fn failure(error: Error) -> CommandError {
     match error {
-        Error::Disconnected(Disconnected::Endpoint { .. }) => Failure::Usage(error.to_string()),
-        _ => Failure::Failed(error.to_string()),
+        Error::Disconnected(Disconnected::Endpoint { .. }) => CommandError::Usage(error.to_string()),
+        _ => CommandError::Failed(error.to_string()),
     }
 }

@@ -10,13 +10,13 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use super::Failure;
+use super::CommandError;
 use super::client::failure;
 use super::endpoint::Subscribe;
-use super::operand::{Table, name, shown, shown_in_json, table};
+use super::operand::{TableOperand, name, shown, shown_in_json, table};
 use super::show::Format;
 use crate::protocols::kv::client::{Disconnected, Error, Subscriber};
-use crate::protocols::kv::wire::{Kind, Notification};
+use crate::protocols::kv::wire::{Notification, NotificationKind};
 
 /// How long until a Ctrl-C is noticed while nothing changes.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -26,10 +26,10 @@ const INTERRUPTED: i32 = 130;
 
 /// What to watch.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct WatchArguments {
     /// Name of the table: text, or 0x… for bytes [default: all tables]
     #[arg(value_parser = table())]
-    table: Option<Table>,
+    table: Option<TableOperand>,
     #[command(flatten)]
     server: Subscribe,
     #[command(flatten)]
@@ -40,8 +40,8 @@ pub(super) struct Arguments {
 ///
 /// # Errors
 /// [`Failure::Failed`] if there is no connection or it is lost, [`Failure::Output`] if nobody takes the lines.
-pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Failure> {
-    let stop = stop_on_signals().map_err(|error| Failure::Failed(error.to_string()))?;
+pub(super) fn run(arguments: &WatchArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
     let wanted = arguments.table.as_ref().map(|table| name(&table.0));
     // A longer name may begin with the wanted one: what is heard is looked at again.
     let prefix = wanted.unwrap_or_default();
@@ -61,11 +61,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut impl Write) -> Result<(), Fai
     Ok(())
 }
 
-fn print(change: &Notification<'_>, format: Format, out: &mut impl Write) -> Result<(), Failure> {
+fn print(change: &Notification<'_>, format: Format, out: &mut impl Write) -> Result<(), CommandError> {
     let table = name(change.table);
     let kind = match change.kind {
-        Kind::Updated => "UPDATED",
-        Kind::Deleted => "DELETED",
+        NotificationKind::Updated => "UPDATED",
+        NotificationKind::Deleted => "DELETED",
     };
     let text = format!("{kind} {} {}\n", shown(table), shown(change.key));
     let json = json!({ "table": shown_in_json(table), "kind": kind, "key": shown_in_json(change.key) });
@@ -73,9 +73,9 @@ fn print(change: &Notification<'_>, format: Format, out: &mut impl Write) -> Res
 }
 
 /// What to do when the changes stop coming.
-fn lost(error: Error) -> Failure {
+fn lost(error: Error) -> CommandError {
     match error {
-        Error::Disconnected(Disconnected::Lost { endpoint, .. }) => Failure::Failed(format!(
+        Error::Disconnected(Disconnected::Lost { endpoint, .. }) => CommandError::Failed(format!(
             "lost the connection to {endpoint}: watch again, and read what you watch, for changes went unheard"
         )),
         other => failure(other),
@@ -101,14 +101,14 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Parser)]
-    struct Watch {
+    struct WatchPrinter {
         #[command(flatten)]
-        arguments: Arguments,
+        arguments: WatchArguments,
     }
 
     fn line(flags: &[&str]) -> String {
-        let watch = Watch::try_parse_from([&["watch"], flags].concat()).unwrap();
-        let change = Notification { table: b"users\0", kind: Kind::Deleted, key: b"a\nb" };
+        let watch = WatchPrinter::try_parse_from([&["watch"], flags].concat()).unwrap();
+        let change = Notification { table: b"users\0", kind: NotificationKind::Deleted, key: b"a\nb" };
         let mut out = Vec::new();
         print(&change, watch.arguments.format, &mut out).unwrap();
         String::from_utf8(out).unwrap()

@@ -7,12 +7,12 @@ use clap::Args;
 use clap::builder::TypedValueParser;
 
 use super::endpoint::endpoint;
-use super::{EVENTS_ENDPOINT, Failure, log};
+use super::{CommandError, EVENTS_ENDPOINT, log};
 use crate::limits::CLAIM_MAX;
 use crate::protocols::events::mysql::Address;
 use crate::protocols::spiderq::client::{Disconnected, Error as ClientError};
 use crate::server::{Signals, raise_descriptor_limit};
-use crate::worker::{self, Command, Config, Error, Source, Totals};
+use crate::worker::{self, EventCommand, WorkerConfig, WorkerError, WorkerSource, WorkerTotals};
 
 /// More than any host has use for.
 const SLOTS_MAX: u64 = 1_024;
@@ -21,7 +21,7 @@ const SECONDS_MAX: u64 = 365 * 86_400;
 
 /// What can be said to a worker.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct WorkerArguments {
     /// Where a server lends events: its --events-queue
     #[arg(long, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint, conflicts_with = "store")]
     connect: String,
@@ -59,12 +59,12 @@ fn count(most: u64) -> impl TypedValueParser<Value = usize> {
     clap::value_parser!(u64).range(1..=most).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
 }
 
-impl From<Arguments> for Config {
-    fn from(typed: Arguments) -> Self {
+impl From<WorkerArguments> for WorkerConfig {
+    fn from(typed: WorkerArguments) -> Self {
         let limit = Duration::from_secs(typed.command_timeout);
         Self {
-            source: typed.store.map_or(Source::Queue(typed.connect), Source::Database),
-            command: typed.command.map(|text| Command { text, limit }),
+            source: typed.store.map_or(WorkerSource::Queue(typed.connect), WorkerSource::Database),
+            command: typed.command.map(|text| EventCommand { text, limit }),
             slots: typed.slots,
             claim: typed.claim,
             lease: Duration::from_secs(typed.lease),
@@ -76,19 +76,22 @@ impl From<Arguments> for Config {
 ///
 /// # Errors
 /// [`Failure`] if there is nothing to work on, or nobody takes the line.
-pub(super) fn run(arguments: Arguments, out: &mut impl Write) -> Result<(), Failure> {
+pub(super) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<(), CommandError> {
     log::begin()?;
-    let signals = Signals::new().map_err(|error| Failure::Failed(format!("signals cannot be waited for: {error}")))?;
+    let signals =
+        Signals::new().map_err(|error| CommandError::Failed(format!("signals cannot be waited for: {error}")))?;
     raise_descriptor_limit();
     signals.serving()();
     let running = worker::start(arguments.into()).map_err(|error| match error {
-        Error::Server(ClientError::Disconnected(Disconnected::Endpoint { .. })) => Failure::Usage(error.to_string()),
-        _ => Failure::Failed(error.to_string()),
+        WorkerError::Server(ClientError::Disconnected(Disconnected::Endpoint { .. })) => {
+            CommandError::Usage(error.to_string())
+        }
+        _ => CommandError::Failed(error.to_string()),
     })?;
     writeln!(out, "ready")?;
     out.flush()?;
     signals.wait();
-    let Totals { stored, given_back, lost, retries } = running.stop();
+    let WorkerTotals { stored, given_back, lost, retries } = running.stop();
     writeln!(out, "stored {stored}, given back {given_back}, lost {lost}, transactions tried again {retries}")?;
     Ok(())
 }

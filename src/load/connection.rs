@@ -8,9 +8,9 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::dialect::{Dialect, Outcome, Protocol, Words, create_table};
-use super::source::{Ask, Verb};
-use super::{Error, Work};
+use super::dialect::{Dialect, Payloads, Protocol, ReplyKind, create_table};
+use super::source::{LoadRequest, RequestKind};
+use super::{Error, Workload};
 
 /// How long a server may take to accept a connection, and to answer in the handshake.
 const SET_UP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,15 +19,15 @@ const READ_BYTES: usize = 64 << 10;
 
 /// A request without an answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
-    pub(super) verb: Verb,
+pub(super) struct OutstandingRequest {
+    pub(super) verb: RequestKind,
     pub(super) key: u32,
     /// When it was due, or sent in a closed loop, in nanoseconds of the clock.
     pub(super) due: u64,
 }
 
 /// A connection to the server.
-pub(super) struct Connection {
+pub(super) struct LoadConnection {
     stream: TcpStream,
     address: String,
     dialect: Dialect,
@@ -39,10 +39,10 @@ pub(super) struct Connection {
     outbox: Vec<u8>,
     sent: usize,
     /// Oldest first.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<OutstandingRequest>,
 }
 
-impl Connection {
+impl LoadConnection {
     /// Connects, and goes as far as the first request.
     ///
     /// # Errors
@@ -86,13 +86,13 @@ impl Connection {
     /// [`Error::Refused`], [`Error::Lost`].
     pub(super) fn create_table(&mut self, table: &[u8]) -> Result<(), Error> {
         create_table(table, &mut self.outbox);
-        self.waiting.push_back(Waiting { verb: Verb::Set, key: 0, due: 0 });
+        self.waiting.push_back(OutstandingRequest { verb: RequestKind::Set, key: 0, due: 0 });
         self.flush()?;
         let mut refused = None;
         while !self.waiting.is_empty() {
             self.receive()?;
             self.answers(|_, outcome| {
-                if let Outcome::Refused(reason, _) = outcome {
+                if let ReplyKind::Refused(reason, _) = outcome {
                     refused = (reason != b"TABLE EXISTS").then(|| reason.escape_ascii().to_string());
                 }
             })?;
@@ -119,9 +119,9 @@ impl Connection {
     }
 
     /// Writes a request to be flushed; it counts from `due`.
-    pub(super) fn ask(&mut self, ask: Ask, due: u64, work: &Work, words: &mut Words, expected: u64) {
+    pub(super) fn ask(&mut self, ask: LoadRequest, due: u64, work: &Workload, words: &mut Payloads, expected: u64) {
         self.dialect.encode(ask, work, words, expected, &mut self.outbox);
-        self.waiting.push_back(Waiting { verb: ask.verb, key: ask.key, due });
+        self.waiting.push_back(OutstandingRequest { verb: ask.verb, key: ask.key, due });
     }
 
     /// Sends what it can. Whether all of it has gone.
@@ -180,14 +180,14 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Lost`] if the server says what its protocol does not have.
-    pub(super) fn answers(&mut self, mut each: impl FnMut(Waiting, Outcome<'_>)) -> Result<(), Error> {
+    pub(super) fn answers(&mut self, mut each: impl FnMut(OutstandingRequest, ReplyKind<'_>)) -> Result<(), Error> {
         while let Some(waiting) = self.waiting.front().copied() {
             let bytes = self.inbox.get(self.read..self.came).unwrap_or_default();
             match self.dialect.decode(waiting.verb, bytes, &mut self.outbox) {
                 Ok(None) => return Ok(()),
                 Ok(Some((taken, outcome))) => {
                     self.read += taken;
-                    if outcome != Outcome::Nothing {
+                    if outcome != ReplyKind::Nothing {
                         self.waiting.pop_front();
                         each(waiting, outcome);
                     }
@@ -199,7 +199,7 @@ impl Connection {
     }
 }
 
-impl AsFd for Connection {
+impl AsFd for LoadConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

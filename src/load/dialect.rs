@@ -9,8 +9,8 @@ mod resp;
 
 pub(super) use kv::create_table;
 
-use super::source::{Ask, Verb};
-use super::{Error, Work};
+use super::source::{LoadRequest, RequestKind};
+use super::{Error, Workload};
 
 /// A protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ impl Protocol {
     ///
     /// # Errors
     /// [`Error::NoSuchVerb`].
-    pub(super) fn knows(self, mut verbs: impl Iterator<Item = Verb>) -> Result<(), Error> {
-        match verbs.find(|verb| *verb == Verb::Cas && self != Self::Kv) {
+    pub(super) fn knows(self, mut verbs: impl Iterator<Item = RequestKind>) -> Result<(), Error> {
+        match verbs.find(|verb| *verb == RequestKind::Cas && self != Self::Kv) {
             Some(verb) => Err(Error::NoSuchVerb { protocol: self.name(), verb: verb.name() }),
             None => Ok(()),
         }
@@ -48,7 +48,7 @@ impl Protocol {
 
 /// What an answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome<'b> {
+pub(super) enum ReplyKind<'b> {
     /// Done, or found.
     Done,
     /// Done, and the element has this version now.
@@ -60,7 +60,7 @@ pub(super) enum Outcome<'b> {
 }
 
 /// Something in what the server sends that its protocol does not have.
-pub(super) type Broken = String;
+pub(super) type ProtocolViolation = String;
 
 /// One connection's protocol.
 pub(super) enum Dialect {
@@ -91,7 +91,7 @@ impl Dialect {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn shake(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Broken> {
+    pub(super) fn shake(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ProtocolViolation> {
         match self {
             Self::Kv(kv) => kv.shake(bytes, out),
             Self::Redis | Self::Memcached => Ok(0),
@@ -99,7 +99,14 @@ impl Dialect {
     }
 
     /// Writes a request. `expected` is the version that a CAS compares with.
-    pub(super) fn encode(&mut self, ask: Ask, work: &Work, words: &mut Words, expected: u64, out: &mut Vec<u8>) {
+    pub(super) fn encode(
+        &mut self,
+        ask: LoadRequest,
+        work: &Workload,
+        words: &mut Payloads,
+        expected: u64,
+        out: &mut Vec<u8>,
+    ) {
         match self {
             Self::Kv(kv) => kv.encode(ask, work, words, expected, out),
             Self::Redis => resp::encode(ask, work, words, out),
@@ -114,10 +121,10 @@ impl Dialect {
     /// What is wrong with it.
     pub(super) fn decode<'b>(
         &mut self,
-        verb: Verb,
+        verb: RequestKind,
         bytes: &'b [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<(usize, Outcome<'b>)>, Broken> {
+    ) -> Result<Option<(usize, ReplyKind<'b>)>, ProtocolViolation> {
         match self {
             Self::Kv(kv) => kv.decode(verb, bytes, out),
             Self::Redis => resp::decode(bytes),
@@ -127,13 +134,13 @@ impl Dialect {
 }
 
 /// The bytes of keys and values, made without allocating.
-pub(super) struct Words {
+pub(super) struct Payloads {
     key: Vec<u8>,
     value: Vec<u8>,
 }
 
-impl Words {
-    pub(super) fn new(work: &Work) -> Self {
+impl Payloads {
+    pub(super) fn new(work: &Workload) -> Self {
         // Letters that change, so that nobody on the way gains by compressing or comparing.
         let letters = (0..*work.value_bytes.end()).map(|at| b'a' + u8::try_from(at % 26).unwrap_or(0));
         let digits = work.keys.saturating_sub(1).to_string().len();
@@ -156,7 +163,7 @@ impl Words {
     }
 
     /// The keys of a GET_MANY, each handed to `each`.
-    pub(super) fn keys(&mut self, first: u32, work: &Work, mut each: impl FnMut(&[u8])) {
+    pub(super) fn keys(&mut self, first: u32, work: &Workload, mut each: impl FnMut(&[u8])) {
         for number in 0..work.many {
             let number = u32::try_from(number).unwrap_or(0);
             each(self.key((first + number) % work.keys));
@@ -186,9 +193,9 @@ mod tests {
     use super::*;
     use crate::load::{Distribution, Mix};
 
-    pub(super) fn work(key_bytes: usize) -> Work {
-        Work {
-            mix: Mix::only(Verb::Get),
+    pub(super) fn work(key_bytes: usize) -> Workload {
+        Workload {
+            mix: Mix::only(RequestKind::Get),
             keys: 100,
             key_bytes,
             distribution: Distribution::Uniform,
@@ -201,20 +208,20 @@ mod tests {
     }
 
     /// What a dialect writes for this request.
-    pub(super) fn written(dialect: &mut Dialect, verb: Verb, ttl: Option<u32>) -> String {
+    pub(super) fn written(dialect: &mut Dialect, verb: RequestKind, ttl: Option<u32>) -> String {
         let work = work(3);
         let mut out = Vec::new();
-        let ask = Ask { verb, key: 99, value_bytes: 4, ttl };
-        dialect.encode(ask, &work, &mut Words::new(&work), 7, &mut out);
+        let ask = LoadRequest { verb, key: 99, value_bytes: 4, ttl };
+        dialect.encode(ask, &work, &mut Payloads::new(&work), 7, &mut out);
         out.escape_ascii().to_string()
     }
 
     #[test]
     fn keys_have_their_length_or_more() {
-        let mut words = Words::new(&work(16));
+        let mut words = Payloads::new(&work(16));
         assert_eq!(words.key(0), b"0000000000000000");
         assert_eq!(words.key(u32::MAX), b"0000004294967295");
-        let mut short = Words::new(&Work { keys: 1_001, ..work(2) });
+        let mut short = Payloads::new(&Workload { keys: 1_001, ..work(2) });
         assert_eq!(short.key(1_000), b"1000");
         assert_eq!(short.key(7), b"0007", "as long as the longest");
         assert_eq!(short.value(28), b"abcdefghijklmnopqrstuvwxyzab");
@@ -222,7 +229,7 @@ mod tests {
 
     #[test]
     fn only_spindle_has_a_cas() {
-        assert!(Protocol::Kv.knows(Verb::ALL.into_iter()).is_ok());
-        assert!(Protocol::Redis.knows([Verb::Get, Verb::Cas].into_iter()).is_err());
+        assert!(Protocol::Kv.knows(RequestKind::ALL.into_iter()).is_ok());
+        assert!(Protocol::Redis.knows([RequestKind::Get, RequestKind::Cas].into_iter()).is_err());
     }
 }

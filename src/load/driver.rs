@@ -14,11 +14,11 @@ use std::time::Duration;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use super::connection::{Connection, Waiting};
-use super::dialect::{Outcome, Words};
-use super::record::{Recorder, Tally};
-use super::source::{Source, Verb};
-use super::{Error, Plan, Work};
+use super::connection::{LoadConnection, OutstandingRequest};
+use super::dialect::{Payloads, ReplyKind};
+use super::record::{IntervalCounts, Recorder};
+use super::source::{RequestKind, RequestSource};
+use super::{Error, Plan, Workload};
 use crate::clock::Clock;
 
 /// How long a server may answer nothing at all.
@@ -30,7 +30,7 @@ const TIMER: u64 = u64::MAX;
 
 /// When requests are sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Pace {
+pub(super) enum Pacing {
     /// As soon as there is room.
     Closed,
     /// One each so many nanoseconds.
@@ -52,9 +52,9 @@ pub(super) struct Time {
 }
 
 /// What a driver is to do.
-pub(super) struct Order {
-    pub(super) source: Source,
-    pub(super) pace: Pace,
+pub(super) struct DriverConfig {
+    pub(super) source: RequestSource,
+    pub(super) pace: Pacing,
     pub(super) time: Time,
     /// Requests that each connection has outstanding at most.
     pub(super) depth: usize,
@@ -63,16 +63,16 @@ pub(super) struct Order {
 /// The connections of one thread, and all that it needs to drive them.
 pub(super) struct Driver {
     address: String,
-    work: Work,
+    work: Workload,
     /// Requests that each connection may have outstanding, by the order that is carried out.
     depth: usize,
     clock: Clock,
     epoll: OwnedFd,
     timer: OwnedFd,
-    connections: Vec<Connection>,
+    connections: Vec<LoadConnection>,
     /// Connections that wait until the system takes more of their bytes.
     blocked: Vec<bool>,
-    words: Words,
+    words: Payloads,
     /// By key, the version that was seen last; empty without a CAS in the mix.
     versions: Vec<u64>,
     recorder: Arc<Recorder>,
@@ -93,7 +93,7 @@ impl Driver {
     pub(super) fn new(
         plan: &Plan,
         clock: Clock,
-        connections: Vec<Connection>,
+        connections: Vec<LoadConnection>,
         recorder: Arc<Recorder>,
     ) -> Result<Self, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;
@@ -104,7 +104,7 @@ impl Driver {
             epoll::add(&epoll, connection, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
                 .map_err(system("epoll"))?;
         }
-        let swaps = plan.work.mix.verbs().any(|verb| verb == Verb::Cas);
+        let swaps = plan.work.mix.verbs().any(|verb| verb == RequestKind::Cas);
         Ok(Self {
             address: plan.address.clone(),
             work: plan.work.clone(),
@@ -114,7 +114,7 @@ impl Driver {
             timer,
             blocked: vec![false; connections.len()],
             connections,
-            words: Words::new(&plan.work),
+            words: Payloads::new(&plan.work),
             versions: vec![0; if swaps { plan.work.keys as usize } else { 0 }],
             recorder,
             next_connection: 0,
@@ -127,8 +127,8 @@ impl Driver {
     ///
     /// # Errors
     /// [`Error::Lost`], [`Error::Silent`].
-    pub(super) fn run(&mut self, order: Order) -> Result<(), Error> {
-        let Order { mut source, pace, time, depth } = order;
+    pub(super) fn run(&mut self, order: DriverConfig) -> Result<(), Error> {
+        let DriverConfig { mut source, pace, time, depth } = order;
         self.depth = depth;
         let start = self.clock.now().nanos();
         let warm = start + nanos(time.warm_up);
@@ -157,7 +157,7 @@ impl Driver {
     }
 
     /// Sends what is due. False: the source has no more.
-    fn ask(&mut self, source: &mut Source, schedule: &mut Schedule, now: u64, warm: u64) -> Result<bool, Error> {
+    fn ask(&mut self, source: &mut RequestSource, schedule: &mut Schedule, now: u64, warm: u64) -> Result<bool, Error> {
         let mut asked = Vec::new();
         let mut behind = 0;
         let more = loop {
@@ -270,19 +270,19 @@ impl Driver {
     }
 }
 
-fn note(tally: &mut Tally, waiting: Waiting, outcome: Outcome<'_>, now: u64, late: bool) {
+fn note(tally: &mut IntervalCounts, waiting: OutstandingRequest, outcome: ReplyKind<'_>, now: u64, late: bool) {
     tally.answered(waiting.verb, now.saturating_sub(waiting.due));
     if late {
         tally.came_late();
     }
-    if let Outcome::Refused(reason, _) = outcome {
+    if let ReplyKind::Refused(reason, _) = outcome {
         tally.refused(reason);
     }
 }
 
 /// Remembers the version that a key has now.
-fn learn(versions: &mut [u64], waiting: Waiting, outcome: Outcome<'_>) {
-    let (Outcome::Version(version) | Outcome::Refused(_, Some(version))) = outcome else { return };
+fn learn(versions: &mut [u64], waiting: OutstandingRequest, outcome: ReplyKind<'_>) {
+    let (ReplyKind::Version(version) | ReplyKind::Refused(_, Some(version))) = outcome else { return };
     if let Some(place) = versions.get_mut(waiting.key as usize) {
         *place = version;
     }
@@ -290,27 +290,27 @@ fn learn(versions: &mut [u64], waiting: Waiting, outcome: Outcome<'_>) {
 
 /// When the next request is due.
 struct Schedule {
-    pace: Pace,
+    pace: Pacing,
     start: u64,
     sent: u64,
 }
 
 impl Schedule {
-    fn new(pace: Pace, start: u64) -> Self {
+    fn new(pace: Pacing, start: u64) -> Self {
         Self { pace, start, sent: 0 }
     }
 
     /// When the next one is, or was, due.
     fn next(&self, now: u64) -> u64 {
         match self.pace {
-            Pace::Closed => now,
+            Pacing::Closed => now,
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 clippy::cast_precision_loss,
                 reason = "nanoseconds of hours keep 53 bits"
             )]
-            Pace::Open { interval, first } => self.start + (first + interval * self.sent as f64) as u64,
+            Pacing::Open { interval, first } => self.start + (first + interval * self.sent as f64) as u64,
         }
     }
 
@@ -326,7 +326,7 @@ impl Schedule {
     /// When to wake up though nothing comes.
     fn wake(&self, end: u64, has_room: bool) -> u64 {
         match self.pace {
-            Pace::Open { .. } if has_room => self.next(0).min(end),
+            Pacing::Open { .. } if has_room => self.next(0).min(end),
             _ => end,
         }
     }
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn an_open_loop_keeps_its_times_however_late_it_is() {
-        let mut schedule = Schedule::new(Pace::Open { interval: 100.5, first: 10.0 }, 1_000);
+        let mut schedule = Schedule::new(Pacing::Open { interval: 100.5, first: 10.0 }, 1_000);
         assert_eq!(schedule.due(1_009), None);
         let mut dues = Vec::new();
         while let Some(due) = schedule.due(1_500) {
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_closed_loop_is_always_due() {
-        let schedule = Schedule::new(Pace::Closed, 5);
+        let schedule = Schedule::new(Pacing::Closed, 5);
         assert_eq!(schedule.due(77), Some(77));
         assert_eq!(schedule.wake(100, true), 100);
     }

@@ -11,7 +11,7 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use super::Error;
-use super::record::{Latencies, Tally};
+use super::record::{IntervalCounts, LatencyHistogram};
 use crate::clock::wall_nanos;
 
 /// What the column of the longest latency is divided by.
@@ -40,7 +40,7 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::File`].
-    pub(super) fn write(&mut self, tally: &Tally, seconds: f64) -> Result<(), Error> {
+    pub(super) fn write(&mut self, tally: &IntervalCounts, seconds: f64) -> Result<(), Error> {
         let length = Duration::from_secs_f64(seconds.max(0.0));
         let at = now().saturating_sub(length).saturating_sub(self.start);
         let mut lines = Vec::new();
@@ -69,7 +69,7 @@ fn line(
     at: Duration,
     length: Duration,
     start: Duration,
-    latencies: &Latencies,
+    latencies: &LatencyHistogram,
 ) -> Result<(), String> {
     let mut serializer = V2DeflateSerializer::new();
     let start = SystemTime::UNIX_EPOCH + start;
@@ -98,17 +98,17 @@ mod tests {
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
     use super::*;
-    use crate::load::Verb;
+    use crate::load::RequestKind;
 
     #[test]
     fn what_is_written_is_what_other_tools_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut log = Log::create(file.path()).unwrap();
         for round in 1..=3_u64 {
-            let mut tally = Tally::new();
+            let mut tally = IntervalCounts::new();
             for nanos in 1..=100 {
-                tally.answered(Verb::Get, nanos * round * 1_000);
-                tally.answered(Verb::Set, 5);
+                tally.answered(RequestKind::Get, nanos * round * 1_000);
+                tally.answered(RequestKind::Set, 5);
             }
             log.write(&tally, 1.0).unwrap();
         }

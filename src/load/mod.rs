@@ -29,8 +29,8 @@ use std::time::Duration;
 
 pub use dialect::Protocol;
 pub use phase::{Observer, run};
-pub use record::{Report, Second, VerbReport};
-pub use source::{Distribution, Mix, Verb};
+pub use record::{PhaseReport, Second, VerbReport};
+pub use source::{Distribution, Mix, RequestKind};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ pub struct Plan {
     /// Requests a second, of all connections together, one phase each; none for a closed loop.
     pub rates: Vec<f64>,
     /// What is asked.
-    pub work: Work,
+    pub work: Workload,
     /// Whether every key is stored before anything is measured.
     pub prefill: bool,
     /// How long requests are sent before they count, at the beginning of each phase.
@@ -65,7 +65,7 @@ pub struct Plan {
 
 /// What requests look like.
 #[derive(Clone, Debug)]
-pub struct Work {
+pub struct Workload {
     /// How many of each verb.
     pub mix: Mix,
     /// How many keys there are.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use super::connection::Connection;
+use super::connection::LoadConnection;
 use super::dialect::Protocol;
-use super::driver::{Driver, Order, Pace, Time};
+use super::driver::{Driver, DriverConfig, Pacing, Time};
 use super::log::Log;
-use super::plot::{Course, draw};
-use super::record::{Recorder, Report, Second, Tally};
-use super::source::Source;
+use super::plot::{PlottedPhase, draw};
+use super::record::{IntervalCounts, PhaseReport, Recorder, Second};
+use super::source::RequestSource;
 use super::{Error, Plan};
 use crate::clock::{Clock, Now};
 use crate::threads;
@@ -32,17 +32,17 @@ pub trait Observer {
     /// One more second has been measured.
     fn second(&mut self, second: &Second);
     /// A phase is over.
-    fn ends(&mut self, report: &Report);
+    fn ends(&mut self, report: &PhaseReport);
 }
 
 /// Does what the plan says. The reports of its phases, in their order.
 ///
 /// # Errors
 /// [`Error`].
-pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Report>, Error> {
+pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<PhaseReport>, Error> {
     plan.protocol.knows(plan.work.mix.verbs())?;
     let clock = Clock::start();
-    let mut crew = Crew::gather(plan, clock)?;
+    let mut crew = LoadThreads::gather(plan, clock)?;
     if plan.prefill {
         crew = fill(plan, crew, observer)?;
     }
@@ -52,12 +52,13 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Report>, Erro
     let mut reports = Vec::new();
     let mut courses = Vec::new();
     for rate in rates {
-        let mut phase = Phase { plan, clock, rate, log: log.as_mut(), seconds: Vec::new(), total: Tally::new() };
+        let mut phase =
+            Phase { plan, clock, rate, log: log.as_mut(), seconds: Vec::new(), total: IntervalCounts::new() };
         crew = phase.run(crew, observer)?;
-        let report = Report::of(&phase.total, rate, plan.duration.as_secs_f64());
+        let report = PhaseReport::of(&phase.total, rate, plan.duration.as_secs_f64());
         observer.ends(&report);
         reports.push(report);
-        courses.push(Course { rate, seconds: phase.seconds, latencies: phase.total.together() });
+        courses.push(PlottedPhase { rate, seconds: phase.seconds, latencies: phase.total.together() });
     }
     if let Some(path) = &plan.plot {
         draw(path, plan, &courses)?;
@@ -66,22 +67,22 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<Report>, Erro
 }
 
 /// The threads' connections, and where they write.
-struct Crew {
+struct LoadThreads {
     drivers: Vec<Driver>,
     recorders: Vec<Arc<Recorder>>,
 }
 
-impl Crew {
+impl LoadThreads {
     /// Opens the connections, spread evenly over the threads, and makes the table.
     fn gather(plan: &Plan, clock: Clock) -> Result<Self, Error> {
         let mut connections = Vec::with_capacity(plan.connections);
         for _ in 0..plan.connections {
-            connections.push(Connection::open(&plan.address, plan.protocol, &plan.table)?);
+            connections.push(LoadConnection::open(&plan.address, plan.protocol, &plan.table)?);
         }
         if let (Protocol::Kv, Some(first)) = (plan.protocol, connections.first_mut()) {
             first.create_table(&plan.table)?;
         }
-        connections.iter_mut().try_for_each(Connection::go)?;
+        connections.iter_mut().try_for_each(LoadConnection::go)?;
         let mut crew = Self { drivers: Vec::new(), recorders: Vec::new() };
         let threads = plan.threads.clamp(1, plan.connections.max(1));
         for thread in (1..=threads).rev() {
@@ -93,8 +94,8 @@ impl Crew {
         Ok(crew)
     }
 
-    fn take(&self) -> Tally {
-        let mut all = Tally::new();
+    fn take(&self) -> IntervalCounts {
+        let mut all = IntervalCounts::new();
         self.recorders.iter().for_each(|recorder| all.add(&recorder.take()));
         all
     }
@@ -102,7 +103,7 @@ impl Crew {
     /// Lets every driver run what `orders` says of it, in a thread of its own; calls `tick` meanwhile.
     fn work(
         mut self,
-        orders: impl Fn(usize) -> Order,
+        orders: impl Fn(usize) -> DriverConfig,
         mut tick: impl FnMut(&Self) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let (sender, receiver) = channel();
@@ -124,9 +125,9 @@ impl Crew {
     }
 }
 
-type Outcome = Result<(usize, Driver), Error>;
+type PhaseOutcome = Result<(usize, Driver), Error>;
 
-fn start(number: usize, mut driver: Driver, order: Order, sender: Sender<Outcome>) -> Result<(), Error> {
+fn start(number: usize, mut driver: Driver, order: DriverConfig, sender: Sender<PhaseOutcome>) -> Result<(), Error> {
     let work = move || {
         let done = driver.run(order);
         // Nobody listens any more when another thread has failed.
@@ -137,7 +138,7 @@ fn start(number: usize, mut driver: Driver, order: Order, sender: Sender<Outcome
 }
 
 /// A driver that has come back, if one has within a tick.
-fn returned(receiver: &Receiver<Outcome>) -> Result<Option<(usize, Driver)>, Error> {
+fn returned(receiver: &Receiver<PhaseOutcome>) -> Result<Option<(usize, Driver)>, Error> {
     match receiver.recv_timeout(TICK) {
         Ok(outcome) => outcome.map(Some),
         Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -146,17 +147,17 @@ fn returned(receiver: &Receiver<Outcome>) -> Result<Option<(usize, Driver)>, Err
 }
 
 /// Stores every key once.
-fn fill(plan: &Plan, crew: Crew, observer: &mut dyn Observer) -> Result<Crew, Error> {
+fn fill(plan: &Plan, crew: LoadThreads, observer: &mut dyn Observer) -> Result<LoadThreads, Error> {
     let threads = u32::try_from(crew.drivers.len()).unwrap_or(1);
     observer.begins("storing keys", u64::from(plan.work.keys));
     let keys = plan.work.keys;
-    let order = |number: usize| Order {
-        source: Source::filling(&plan.work, share(keys, u32::try_from(number).unwrap_or(0), threads)),
-        pace: Pace::Closed,
+    let order = |number: usize| DriverConfig {
+        source: RequestSource::filling(&plan.work, share(keys, u32::try_from(number).unwrap_or(0), threads)),
+        pace: Pacing::Closed,
         time: Time { warm_up: Duration::ZERO, measured: None },
         depth: FILLING_DEPTH,
     };
-    let mut stored = Tally::new();
+    let mut stored = IntervalCounts::new();
     let crew = crew.work(order, |crew| {
         stored.add(&crew.take());
         observer.reaches(stored.answers());
@@ -189,17 +190,17 @@ struct Phase<'p> {
     rate: Option<f64>,
     log: Option<&'p mut Log>,
     seconds: Vec<Second>,
-    total: Tally,
+    total: IntervalCounts,
 }
 
 impl Phase<'_> {
-    fn run(&mut self, crew: Crew, observer: &mut dyn Observer) -> Result<Crew, Error> {
+    fn run(&mut self, crew: LoadThreads, observer: &mut dyn Observer) -> Result<LoadThreads, Error> {
         let (plan, rate, clock) = (self.plan, self.rate, self.clock);
         let whole = plan.warm_up + plan.duration;
         observer.begins(&title(rate, plan.depth), u64::try_from(whole.as_millis()).unwrap_or(u64::MAX));
         let threads = crew.drivers.len();
-        let order = |number| Order {
-            source: Source::mixed(&plan.work, number),
+        let order = |number| DriverConfig {
+            source: RequestSource::mixed(&plan.work, number),
             pace: pace(rate, number, threads),
             time: Time { warm_up: plan.warm_up, measured: Some(plan.duration) },
             depth: plan.depth,
@@ -221,7 +222,14 @@ impl Phase<'_> {
     }
 
     /// Takes what was answered since `since`.
-    fn take(&mut self, crew: &Crew, warm: Now, since: Now, now: Now, observer: &mut dyn Observer) -> Result<(), Error> {
+    fn take(
+        &mut self,
+        crew: &LoadThreads,
+        warm: Now,
+        since: Now,
+        now: Now,
+        observer: &mut dyn Observer,
+    ) -> Result<(), Error> {
         let tally = crew.take();
         let length = seconds_between(since, now.max(since));
         if let Some(log) = &mut self.log {
@@ -248,12 +256,12 @@ fn title(rate: Option<f64>, depth: usize) -> String {
 
 /// Threads share the rate, and take turns in time.
 #[expect(clippy::cast_precision_loss, reason = "numbers of threads")]
-fn pace(rate: Option<f64>, number: usize, threads: usize) -> Pace {
+fn pace(rate: Option<f64>, number: usize, threads: usize) -> Pacing {
     match rate {
-        None => Pace::Closed,
+        None => Pacing::Closed,
         Some(rate) => {
             let interval = 1e9 * threads as f64 / rate;
-            Pace::Open { interval, first: interval * number as f64 / threads as f64 }
+            Pacing::Open { interval, first: interval * number as f64 / threads as f64 }
         }
     }
 }

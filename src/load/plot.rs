@@ -8,7 +8,7 @@ use plotters::prelude::{
     PathElement, SVGBackend, SeriesLabelPosition, WHITE,
 };
 
-use super::record::{Latencies, Second};
+use super::record::{LatencyHistogram, Second};
 use super::{Error, Plan};
 
 const SIZE: (u32, u32) = (1_000, 900);
@@ -18,13 +18,13 @@ const NINES_MAX: f64 = 5.0;
 const POINTS: u32 = 250;
 
 /// A phase, as it is drawn.
-pub(super) struct Course {
+pub(super) struct PlottedPhase {
     pub(super) rate: Option<f64>,
     pub(super) seconds: Vec<Second>,
-    pub(super) latencies: Latencies,
+    pub(super) latencies: LatencyHistogram,
 }
 
-impl Course {
+impl PlottedPhase {
     fn name(&self, plan: &Plan) -> String {
         self.rate.map_or_else(|| format!("depth {}", plan.depth), |rate| format!("{rate}/s"))
     }
@@ -47,7 +47,7 @@ fn micros(nanos: u64) -> f64 {
 ///
 /// # Errors
 /// [`Error::File`].
-pub(super) fn draw(path: &Path, plan: &Plan, courses: &[Course]) -> Result<(), Error> {
+pub(super) fn draw(path: &Path, plan: &Plan, courses: &[PlottedPhase]) -> Result<(), Error> {
     let failed = |why: String| Error::File { path: path.display().to_string(), why };
     let mut text = String::new();
     {
@@ -58,9 +58,9 @@ pub(super) fn draw(path: &Path, plan: &Plan, courses: &[Course]) -> Result<(), E
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Painted = Result<(), Box<dyn std::error::Error>>;
+type PlotResult = Result<(), Box<dyn std::error::Error>>;
 
-fn paint(area: &Area<'_>, plan: &Plan, courses: &[Course]) -> Painted {
+fn paint(area: &Area<'_>, plan: &Plan, courses: &[PlottedPhase]) -> PlotResult {
     area.fill(&WHITE)?;
     let (upper, lower) = area.split_vertically(SIZE.1 / 2);
     let highest = courses.iter().map(|course| micros(course.latencies.max())).fold(1.0, f64::max) * 1.2;
@@ -71,7 +71,12 @@ fn paint(area: &Area<'_>, plan: &Plan, courses: &[Course]) -> Painted {
     Ok(())
 }
 
-fn paint_percentiles(area: &Area<'_>, plan: &Plan, courses: &[Course], range: std::ops::Range<f64>) -> Painted {
+fn paint_percentiles(
+    area: &Area<'_>,
+    plan: &Plan,
+    courses: &[PlottedPhase],
+    range: std::ops::Range<f64>,
+) -> PlotResult {
     let mut chart = ChartBuilder::on(area)
         .caption(format!("latency of {} by percentile", plan.work.mix), ("sans-serif", 20))
         .margin(12)
@@ -89,7 +94,7 @@ fn paint_percentiles(area: &Area<'_>, plan: &Plan, courses: &[Course], range: st
     Ok(())
 }
 
-fn paint_time(area: &Area<'_>, plan: &Plan, courses: &[Course], range: std::ops::Range<f64>) -> Painted {
+fn paint_time(area: &Area<'_>, plan: &Plan, courses: &[PlottedPhase], range: std::ops::Range<f64>) -> PlotResult {
     let last = courses.iter().filter_map(|course| course.seconds.last()).map(|second| second.at).fold(1.0, f64::max);
     let mut chart = ChartBuilder::on(area)
         .caption("p50 (thin), p99 (thick) of each second", ("sans-serif", 20))

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hdrhistogram::Histogram;
 
-use super::source::Verb;
+use super::source::RequestKind;
 
 /// Digits that a latency is kept to.
 const DIGITS: u8 = 3;
@@ -16,16 +16,16 @@ const DIGITS: u8 = 3;
 const NANOS_MAX: u64 = 600_000_000_000;
 
 /// Latencies in nanoseconds.
-pub(super) type Latencies = Histogram<u64>;
+pub(super) type LatencyHistogram = Histogram<u64>;
 
-fn empty() -> Latencies {
+fn empty() -> LatencyHistogram {
     Histogram::new_with_max(NANOS_MAX, DIGITS).expect("three digits of ten minutes are within what it can do")
 }
 
 /// What happened in some time.
-pub(super) struct Tally {
+pub(super) struct IntervalCounts {
     /// By verb; made when the first answer comes.
-    latencies: [Option<Latencies>; Verb::COUNT],
+    latencies: [Option<LatencyHistogram>; RequestKind::COUNT],
     /// By reason.
     refused: BTreeMap<Vec<u8>, u64>,
     /// Answers that came after the time that is measured, to requests of it.
@@ -34,12 +34,12 @@ pub(super) struct Tally {
     behind: u64,
 }
 
-impl Tally {
+impl IntervalCounts {
     pub(super) fn new() -> Self {
-        Self { latencies: [const { None }; Verb::COUNT], refused: BTreeMap::new(), late: 0, behind: 0 }
+        Self { latencies: [const { None }; RequestKind::COUNT], refused: BTreeMap::new(), late: 0, behind: 0 }
     }
 
-    pub(super) fn answered(&mut self, verb: Verb, nanos: u64) {
+    pub(super) fn answered(&mut self, verb: RequestKind, nanos: u64) {
         if let Some(place) = self.latencies.get_mut(verb.number()) {
             place.get_or_insert_with(empty).saturating_record(nanos.max(1));
         }
@@ -76,12 +76,15 @@ impl Tally {
     }
 
     /// The verbs that were answered, with their latencies.
-    pub(super) fn verbs(&self) -> impl Iterator<Item = (Verb, &Latencies)> {
-        Verb::ALL.into_iter().zip(&self.latencies).filter_map(|(verb, latencies)| Some((verb, latencies.as_ref()?)))
+    pub(super) fn verbs(&self) -> impl Iterator<Item = (RequestKind, &LatencyHistogram)> {
+        RequestKind::ALL
+            .into_iter()
+            .zip(&self.latencies)
+            .filter_map(|(verb, latencies)| Some((verb, latencies.as_ref()?)))
     }
 
     /// All verbs together.
-    pub(super) fn together(&self) -> Latencies {
+    pub(super) fn together(&self) -> LatencyHistogram {
         let mut all = empty();
         for (_, latencies) in self.verbs() {
             let added = all.add(latencies);
@@ -105,20 +108,20 @@ impl Tally {
 }
 
 /// Where one thread writes, and another takes.
-pub(super) struct Recorder(Mutex<Tally>);
+pub(super) struct Recorder(Mutex<IntervalCounts>);
 
 impl Recorder {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Tally::new()))
+        Self(Mutex::new(IntervalCounts::new()))
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Tally> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, IntervalCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was written since the last call.
-    pub(super) fn take(&self) -> Tally {
-        std::mem::replace(&mut *self.lock(), Tally::new())
+    pub(super) fn take(&self) -> IntervalCounts {
+        std::mem::replace(&mut *self.lock(), IntervalCounts::new())
     }
 }
 
@@ -140,7 +143,7 @@ pub struct Second {
 }
 
 impl Second {
-    pub(super) fn of(tally: &Tally, at: f64, seconds: f64) -> Self {
+    pub(super) fn of(tally: &IntervalCounts, at: f64, seconds: f64) -> Self {
         let all = tally.together();
         Self {
             at,
@@ -171,7 +174,7 @@ pub(super) const PERCENTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("max", 1.0)];
 
 impl VerbReport {
-    fn of(verb: &'static str, latencies: &Latencies, late: u64, seconds: f64) -> Self {
+    fn of(verb: &'static str, latencies: &LatencyHistogram, late: u64, seconds: f64) -> Self {
         let at = |quantile: f64| if quantile < 1.0 { latencies.value_at_quantile(quantile) } else { latencies.max() };
         Self {
             verb,
@@ -189,7 +192,7 @@ impl VerbReport {
 
 /// What came of a phase.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct PhaseReport {
     /// Requests a second that were due; none in a closed loop.
     pub asked: Option<f64>,
     /// Seconds that were measured.
@@ -203,15 +206,16 @@ pub struct Report {
     pub behind: u64,
 }
 
-impl Report {
-    pub(super) fn of(tally: &Tally, asked: Option<f64>, seconds: f64) -> Self {
+impl PhaseReport {
+    pub(super) fn of(tally: &IntervalCounts, asked: Option<f64>, seconds: f64) -> Self {
         let all = tally.together();
-        let share = |latencies: &Latencies| {
+        let share = |latencies: &LatencyHistogram| {
             // Late answers are not told apart by verb; they are few, and go by the verb's share.
             (latencies.len() * tally.late).checked_div(all.len()).unwrap_or(0)
         };
-        let one =
-            |(verb, latencies): (Verb, &Latencies)| VerbReport::of(verb.name(), latencies, share(latencies), seconds);
+        let one = |(verb, latencies): (RequestKind, &LatencyHistogram)| {
+            VerbReport::of(verb.name(), latencies, share(latencies), seconds)
+        };
         let mut verbs: Vec<_> = tally.verbs().map(one).collect();
         verbs.push(VerbReport::of("all", &all, tally.late, seconds));
         Self { asked, seconds, verbs, refused: tally.reasons(), behind: tally.behind }
@@ -233,15 +237,15 @@ mod tests {
     fn a_report_is_of_all_threads_and_tells_verbs_apart() {
         let recorders = [Recorder::new(), Recorder::new()];
         for nanos in 1..=1_000 {
-            recorders[0].lock().answered(Verb::Get, nanos * 1_000);
-            recorders[1].lock().answered(Verb::Set, nanos * 2_000);
+            recorders[0].lock().answered(RequestKind::Get, nanos * 1_000);
+            recorders[1].lock().answered(RequestKind::Set, nanos * 2_000);
         }
         recorders[1].lock().refused(b"KEY NOT FOUND");
         recorders[0].lock().refused(b"KEY NOT FOUND");
         recorders[0].lock().sent_behind(77);
-        let mut tally = Tally::new();
+        let mut tally = IntervalCounts::new();
         recorders.iter().for_each(|recorder| tally.add(&recorder.take()));
-        let report = Report::of(&tally, None, 2.0);
+        let report = PhaseReport::of(&tally, None, 2.0);
         let names: Vec<_> = report.verbs.iter().map(|verb| (verb.verb, verb.answers, verb.rate)).collect();
         assert_eq!(names, [("get", 1_000, 500.0), ("set", 1_000, 500.0), ("all", 2_000, 1_000.0)]);
         let [p50, p90, p99, _, _, max] = report.verbs[0].percentiles;
@@ -254,19 +258,19 @@ mod tests {
 
     #[test]
     fn answers_after_the_end_are_in_the_percentiles_and_not_in_the_rate() {
-        let mut tally = Tally::new();
+        let mut tally = IntervalCounts::new();
         for _ in 0..10 {
-            tally.answered(Verb::Get, 5);
+            tally.answered(RequestKind::Get, 5);
         }
         tally.came_late();
         tally.came_late();
-        let report = Report::of(&tally, Some(4.0), 2.0);
+        let report = PhaseReport::of(&tally, Some(4.0), 2.0);
         assert_eq!((report.verbs[0].answers, report.verbs[0].rate), (10, 4.0));
     }
 
     #[test]
     fn nothing_at_all_is_a_report_too() {
-        let report = Report::of(&Tally::new(), None, 0.0);
+        let report = PhaseReport::of(&IntervalCounts::new(), None, 0.0);
         assert_eq!(report.verbs.len(), 1);
         assert_eq!(report.verbs[0].percentiles, [0; 6]);
     }

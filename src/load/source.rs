@@ -7,11 +7,11 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 
-use super::Work;
+use super::Workload;
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Verb {
+pub enum RequestKind {
     /// Reads a value.
     Get,
     /// Writes a value.
@@ -24,7 +24,7 @@ pub enum Verb {
     Many,
 }
 
-impl Verb {
+impl RequestKind {
     /// How many there are.
     pub const COUNT: usize = 5;
     /// All of them, by their number.
@@ -42,7 +42,7 @@ impl Verb {
         }
     }
 
-    /// Its place in [`Verb::ALL`].
+    /// Its place in [`RequestKind::ALL`].
     #[must_use]
     pub const fn number(self) -> usize {
         self as usize
@@ -51,18 +51,18 @@ impl Verb {
 
 /// How many requests of each verb there are, in proportion. Typed as `get=90,set=10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mix([u32; Verb::COUNT]);
+pub struct Mix([u32; RequestKind::COUNT]);
 
 impl Mix {
     /// One verb alone.
     #[must_use]
-    pub fn only(verb: Verb) -> Self {
-        Self(Verb::ALL.map(|other| u32::from(other == verb)))
+    pub fn only(verb: RequestKind) -> Self {
+        Self(RequestKind::ALL.map(|other| u32::from(other == verb)))
     }
 
     /// Verbs of which there are any.
-    pub fn verbs(&self) -> impl Iterator<Item = Verb> {
-        Verb::ALL.into_iter().zip(self.0).filter(|(_, weight)| *weight > 0).map(|(verb, _)| verb)
+    pub fn verbs(&self) -> impl Iterator<Item = RequestKind> {
+        RequestKind::ALL.into_iter().zip(self.0).filter(|(_, weight)| *weight > 0).map(|(verb, _)| verb)
     }
 
     fn total(&self) -> u32 {
@@ -70,8 +70,8 @@ impl Mix {
     }
 
     /// The verb at this place of all that there are, in their order.
-    fn at(&self, mut place: u32) -> Verb {
-        for (verb, weight) in Verb::ALL.into_iter().zip(self.0) {
+    fn at(&self, mut place: u32) -> RequestKind {
+        for (verb, weight) in RequestKind::ALL.into_iter().zip(self.0) {
             if place < weight {
                 return verb;
             }
@@ -87,10 +87,10 @@ impl FromStr for Mix {
     fn from_str(typed: &str) -> Result<Self, String> {
         const WANTED: &str =
             "a mix is verbs with their shares, such as get=90,set=10; verbs are get, set, delete, cas and many";
-        let mut weights = [0; Verb::COUNT];
+        let mut weights = [0; RequestKind::COUNT];
         for part in typed.split(',') {
             let (name, weight) = part.split_once('=').unwrap_or((part, "1"));
-            let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name).ok_or(WANTED)?;
+            let verb = RequestKind::ALL.into_iter().find(|verb| verb.name() == name).ok_or(WANTED)?;
             let weight = weight.parse().ok().filter(|weight| *weight <= 1_000_000).ok_or(WANTED)?;
             if let Some(place) = weights.get_mut(verb.number()) {
                 *place = weight;
@@ -105,7 +105,7 @@ impl FromStr for Mix {
 
 impl fmt::Display for Mix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shares = Verb::ALL.into_iter().zip(self.0).filter(|(_, weight)| *weight > 0);
+        let shares = RequestKind::ALL.into_iter().zip(self.0).filter(|(_, weight)| *weight > 0);
         let parts: Vec<_> = shares.map(|(verb, weight)| format!("{}={weight}", verb.name())).collect();
         f.write_str(&parts.join(","))
     }
@@ -151,8 +151,8 @@ impl fmt::Display for Distribution {
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ask {
-    pub(super) verb: Verb,
+pub(super) struct LoadRequest {
+    pub(super) verb: RequestKind,
     /// Number of the key; of a GET_MANY of the first one, the others follow it in number.
     pub(super) key: u32,
     /// Bytes of the value of a write.
@@ -162,17 +162,17 @@ pub(super) struct Ask {
 }
 
 /// Where requests come from. Endless, or each key once.
-pub(super) struct Source {
+pub(super) struct RequestSource {
     rng: SmallRng,
-    work: Work,
+    work: Workload,
     zipf: Option<Zipf<f64>>,
     /// Keys that are still to be stored; none when what is asked is up to chance.
     filling: Option<std::ops::Range<u32>>,
 }
 
-impl Source {
+impl RequestSource {
     /// Requests by chance, different for each thread.
-    pub(super) fn mixed(work: &Work, thread: usize) -> Self {
+    pub(super) fn mixed(work: &Workload, thread: usize) -> Self {
         let zipf = match work.distribution {
             Distribution::Uniform => None,
             Distribution::Zipf { exponent } => Zipf::new(f64::from(work.keys), exponent).ok(),
@@ -182,24 +182,24 @@ impl Source {
     }
 
     /// Stores these keys once each.
-    pub(super) fn filling(work: &Work, keys: std::ops::Range<u32>) -> Self {
+    pub(super) fn filling(work: &Workload, keys: std::ops::Range<u32>) -> Self {
         Self { filling: Some(keys), ..Self::mixed(work, 0) }
     }
 
     /// The next request; `None` when there is no more.
-    pub(super) fn next(&mut self) -> Option<Ask> {
+    pub(super) fn next(&mut self) -> Option<LoadRequest> {
         let (verb, key) = match &mut self.filling {
-            Some(keys) => (Verb::Set, keys.next()?),
+            Some(keys) => (RequestKind::Set, keys.next()?),
             None => {
                 let verb = self.work.mix.at(self.rng.random_range(0..self.work.mix.total()));
                 (verb, self.key())
             }
         };
-        let writes = matches!(verb, Verb::Set | Verb::Cas);
+        let writes = matches!(verb, RequestKind::Set | RequestKind::Cas);
         let lives = writes && self.work.ttl_share > 0.0 && self.rng.random_bool(self.work.ttl_share.min(1.0));
         let (least, most) = (*self.work.value_bytes.start(), *self.work.value_bytes.end());
         let value_bytes = if writes && least < most { self.rng.random_range(least..=most) } else { least };
-        Some(Ask { verb, key, value_bytes, ttl: lives.then_some(self.work.ttl) })
+        Some(LoadRequest { verb, key, value_bytes, ttl: lives.then_some(self.work.ttl) })
     }
 
     fn key(&mut self) -> u32 {
@@ -229,9 +229,9 @@ mod tests {
 
     use super::*;
 
-    fn work() -> Work {
-        Work {
-            mix: Mix::only(Verb::Get),
+    fn work() -> Workload {
+        Workload {
+            mix: Mix::only(RequestKind::Get),
             keys: 1_000,
             key_bytes: 16,
             distribution: Distribution::Uniform,
@@ -243,7 +243,10 @@ mod tests {
         }
     }
 
-    fn counted<K: Ord>(source: &mut Source, what: impl Fn(Ask) -> K) -> std::collections::BTreeMap<K, usize> {
+    fn counted<K: Ord>(
+        source: &mut RequestSource,
+        what: impl Fn(LoadRequest) -> K,
+    ) -> std::collections::BTreeMap<K, usize> {
         let mut counts = std::collections::BTreeMap::new();
         for _ in 0..100_000 {
             *counts.entry(what(source.next().unwrap())).or_default() += 1;
@@ -255,9 +258,9 @@ mod tests {
     fn a_mix_is_kept() {
         let mix = "get=80,set=15,many=5".parse::<Mix>().unwrap();
         assert_eq!(mix.to_string(), "get=80,set=15,many=5");
-        let counts = counted(&mut Source::mixed(&Work { mix, ..work() }, 0), |ask| ask.verb);
+        let counts = counted(&mut RequestSource::mixed(&Workload { mix, ..work() }, 0), |ask| ask.verb);
         assert_eq!(counts.len(), 3);
-        for (verb, share) in [(Verb::Get, 80_000), (Verb::Set, 15_000), (Verb::Many, 5_000)] {
+        for (verb, share) in [(RequestKind::Get, 80_000), (RequestKind::Set, 15_000), (RequestKind::Many, 5_000)] {
             assert!(counts[&verb].abs_diff(share) < 1_000, "{counts:?}");
         }
     }
@@ -267,7 +270,7 @@ mod tests {
         for typed in ["", "get=", "get=0", "fetch=1", "get=-1", "get=1;set=1", "get=1,,set=1"] {
             assert!(typed.parse::<Mix>().is_err(), "{typed}");
         }
-        assert_eq!("get".parse::<Mix>(), Ok(Mix::only(Verb::Get)));
+        assert_eq!("get".parse::<Mix>(), Ok(Mix::only(RequestKind::Get)));
         for typed in ["", "zipf:", "zipf:0", "zipf:nan", "uniform:1", "normal"] {
             assert!(typed.parse::<Distribution>().is_err(), "{typed}");
         }
@@ -276,7 +279,7 @@ mod tests {
 
     #[test]
     fn uniform_keys_are_all_chosen_alike() {
-        let counts = counted(&mut Source::mixed(&work(), 0), |ask| ask.key);
+        let counts = counted(&mut RequestSource::mixed(&work(), 0), |ask| ask.key);
         assert_eq!(counts.len(), 1_000);
         assert!(counts.values().all(|count| (40..180).contains(count)));
     }
@@ -284,7 +287,7 @@ mod tests {
     #[test]
     fn zipf_keys_follow_their_law() {
         let distribution = Distribution::Zipf { exponent: 1.0 };
-        let counts = counted(&mut Source::mixed(&Work { distribution, ..work() }, 0), |ask| ask.key);
+        let counts = counted(&mut RequestSource::mixed(&Workload { distribution, ..work() }, 0), |ask| ask.key);
         // The sum of 1/r for 1,000 keys is 7.485: the first has 13.4 %, the second half of that.
         assert!(counts[&spread(0, 1_000)].abs_diff(13_360) < 700, "{}", counts[&spread(0, 1_000)]);
         assert!(counts[&spread(1, 1_000)].abs_diff(6_680) < 500);
@@ -300,8 +303,8 @@ mod tests {
 
     #[test]
     fn writes_have_sizes_and_lives() {
-        let work = Work { mix: Mix::only(Verb::Set), value_bytes: 10..=20, ttl_share: 0.25, ..work() };
-        let mut source = Source::mixed(&work, 0);
+        let work = Workload { mix: Mix::only(RequestKind::Set), value_bytes: 10..=20, ttl_share: 0.25, ..work() };
+        let mut source = RequestSource::mixed(&work, 0);
         assert_eq!(
             counted(&mut source, |ask| ask.value_bytes).into_keys().collect::<Vec<_>>(),
             (10..=20).collect::<Vec<_>>()
@@ -312,15 +315,15 @@ mod tests {
 
     #[test]
     fn filling_stores_each_key_once_and_ends() {
-        let mut source = Source::filling(&work(), 3..7);
+        let mut source = RequestSource::filling(&work(), 3..7);
         let keys: Vec<_> = std::iter::from_fn(|| source.next()).map(|ask| (ask.verb, ask.key)).collect();
-        assert_eq!(keys, [(Verb::Set, 3), (Verb::Set, 4), (Verb::Set, 5), (Verb::Set, 6)]);
+        assert_eq!(keys, [(RequestKind::Set, 3), (RequestKind::Set, 4), (RequestKind::Set, 5), (RequestKind::Set, 6)]);
     }
 
     #[test]
     fn a_seed_asks_the_same_and_threads_ask_differently() {
         let asked = |thread| {
-            let mut source = Source::mixed(&work(), thread);
+            let mut source = RequestSource::mixed(&work(), thread);
             std::iter::from_fn(move || source.next()).take(20).collect::<Vec<_>>()
         };
         assert_eq!(asked(1), asked(1));

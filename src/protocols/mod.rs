@@ -1,6 +1,6 @@
 //! The four protocols: bytes on one side, verbs on the other. The only sockets of the crate are in here.
 
-mod connection;
+mod client_socket;
 pub mod events;
 pub mod jobs;
 pub mod kv;

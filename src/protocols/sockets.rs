@@ -14,11 +14,11 @@
 mod accept;
 mod endpoint;
 mod frame;
+mod frame_origin;
+mod in_flight_bytes;
 #[cfg(test)]
 mod libzmq_tests;
-mod link;
-mod meter;
-mod parcel;
+mod message_size;
 mod stop;
 mod wait;
 
@@ -33,22 +33,22 @@ use zmq_sys::{zmq_bind, zmq_errno, zmq_msg_recv, zmq_msg_send, zmq_send, zmq_set
 
 pub use endpoint::BindError;
 pub use frame::{Frame, INLINE_BYTES_MAX};
-pub(crate) use link::is_settled;
-pub use link::{Link, Mark, Progress};
-pub use meter::Meter;
-pub use parcel::Parcel;
-pub use stop::{Presence, Present, ServeError, Stopper};
+pub(crate) use frame_origin::is_settled;
+pub use frame_origin::{ConnectionMark, FrameOrigin, SendProgress};
+pub use in_flight_bytes::InFlightBytes;
+pub use message_size::MessageSize;
+pub use stop::{ServeError, Stopper, ThreadGroup, ThreadToken};
 pub(crate) use wait::timespec;
-pub use wait::{Bell, wait};
+pub use wait::{WakeSignal, wait};
 
 use crate::limits::{ACCEPT_BACKLOG, FRAME_BYTES_MAX, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 pub(crate) use endpoint::{bind_error, occupied};
 
 /// The sockets of this process, and the threads in which libzmq reads and writes for them.
 #[derive(Clone)]
-pub struct Context(zmq::Context);
+pub struct SocketContext(zmq::Context);
 
-impl Context {
+impl SocketContext {
     /// A context of its own, with this many I/O threads.
     #[must_use]
     pub fn new(io_threads: i32) -> Self {
@@ -377,13 +377,13 @@ mod tests {
 
     use super::*;
 
-    fn refusal(context: &Context, endpoint: &str) -> BindError {
+    fn refusal(context: &SocketContext, endpoint: &str) -> BindError {
         context.dealer().unwrap().bind(endpoint).unwrap_err()
     }
 
     #[test]
     fn an_endpoint_that_cannot_be_had_is_refused_with_its_reason() {
-        let context = Context::new(1);
+        let context = SocketContext::new(1);
         let mut first = context.dealer().unwrap();
         let taken = first.bind("tcp://127.0.0.1:*").unwrap();
         assert!(!taken.ends_with('*'), "{taken}");
@@ -403,7 +403,7 @@ mod tests {
     }
 
     /// A router and a dealer that are connected over TCP, and a first message with its id.
-    fn connected(context: &Context) -> (Socket, Socket, Frame, Frame) {
+    fn connected(context: &SocketContext) -> (Socket, Socket, Frame, Frame) {
         let mut router = context.router(2_000).unwrap();
         let endpoint = router.bind("tcp://127.0.0.1:*").unwrap();
         let dealer = context.dealer().unwrap();
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn a_router_says_who_is_there() {
-        let context = Context::new(1);
+        let context = SocketContext::new(1);
         let (router, dealer, id, _) = connected(&context);
         assert_eq!(router.address(&id), Addressed::Ready);
         router.send_bytes(b"answer", false);
@@ -429,27 +429,27 @@ mod tests {
 
     #[test]
     fn a_link_tells_connections_apart_and_sees_the_end() {
-        let context = Context::new(1);
+        let context = SocketContext::new(1);
         let (router, dealer, id, frame) = connected(&context);
         let (_, _other, other_id, _) = connected(&context);
-        assert_eq!(Mark::of(&frame), Mark::of(&id));
-        assert_ne!(Mark::of(&frame), Mark::of(&other_id));
-        let link = Link::of(frame);
+        assert_eq!(ConnectionMark::of(&frame), ConnectionMark::of(&id));
+        assert_ne!(ConnectionMark::of(&frame), ConnectionMark::of(&other_id));
+        let link = FrameOrigin::of(frame);
         assert!(link.is_open());
-        assert!(matches!(link.progress(), Progress::Acknowledged(bytes) if bytes > 0), "the handshake at least");
+        assert!(matches!(link.progress(), SendProgress::Acknowledged(bytes) if bytes > 0), "the handshake at least");
         drop(dealer);
-        let bell = Bell::new().unwrap();
+        let bell = WakeSignal::new().unwrap();
         while link.is_open() {
             // libzmq finishes what is closed when the router is asked for more.
             wait(&[&router], &bell, Some(Duration::from_millis(1)));
             router.receive(&mut Frame::new());
         }
-        assert_eq!(link.progress(), Progress::Nothing);
+        assert_eq!(link.progress(), SendProgress::Nothing);
     }
 
     #[test]
     fn a_bell_wakes_who_waits_next() {
-        let bell = Bell::new().unwrap();
+        let bell = WakeSignal::new().unwrap();
         bell.ring();
         bell.clone().ring();
         wait(&[], &bell, None);
@@ -458,8 +458,8 @@ mod tests {
 
     #[test]
     fn a_quiet_socket_is_woken_by_what_comes() {
-        let context = Context::new(1);
-        let bell = Bell::new().unwrap();
+        let context = SocketContext::new(1);
+        let bell = WakeSignal::new().unwrap();
         let (router, dealer, id, _) = connected(&context);
         let mut frame = Frame::new();
         for number in 0..1_000_u32 {

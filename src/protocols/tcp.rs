@@ -21,18 +21,18 @@ use super::sockets::BindError;
 use crate::clock::Clock;
 use crate::descriptors::{has_room, outside_the_reserve};
 use crate::limits::{ACCEPT_PAUSE, ROOM_RECHECK};
-use crate::log::Pace;
-use crate::store::{self, Moment};
-use crate::tasks::{Delivery, Face, Outcome, RoomWait, Tasks};
+use crate::log::WarningPace;
+use crate::store::{self, StoreSnapshot};
+use crate::tasks::{Delivery, Outcome, ReplySink, RoomWait, Tasks};
 
 /// How serving ends: well, or because the store has failed.
-pub(super) type Ending = Result<(), store::Error>;
+pub(super) type ServeEnd = Result<(), store::Error>;
 
 /// Tells the thread to take no more requests, answer those that were taken, and end.
 #[derive(Clone, Debug)]
-pub struct Stopper(pub(super) UnboundedSender<Ending>);
+pub struct TcpStopper(pub(super) UnboundedSender<ServeEnd>);
 
-impl Stopper {
+impl TcpStopper {
     /// Tells it. May be called from any thread, and more than once.
     pub fn stop(&self) {
         // It fails when the thread has ended already.
@@ -41,12 +41,12 @@ impl Stopper {
 }
 
 /// The committer's end. There are never more answers in it than requests wait.
-pub(super) struct Mailbox {
+pub(super) struct TcpMailbox {
     pub(super) sender: UnboundedSender<Delivery>,
-    pub(super) room: Room,
+    pub(super) room: RoomSignal,
 }
 
-impl Face for Mailbox {
+impl ReplySink for TcpMailbox {
     fn deliver(&self, delivery: Delivery) {
         // The face outlives the committer; if it has failed, the process is about to end.
         let _failed = self.sender.send(delivery);
@@ -59,15 +59,15 @@ impl Face for Mailbox {
 
 /// Rung when the committer has room again. Clones are the same.
 #[derive(Clone, Default)]
-pub(super) struct Room(Arc<Notify>);
+pub(super) struct RoomSignal(Arc<Notify>);
 
-impl Room {
+impl RoomSignal {
     /// Waits until the committer has room for what this face asks.
-    pub(super) async fn wait(&self, tasks: &Tasks, face: usize) {
+    pub(super) async fn wait(&self, tasks: &Tasks, sink: usize) {
         let mut wait = RoomWait::default();
-        while !tasks.has_room(face, &mut wait) {
+        while !tasks.has_room(sink, &mut wait) {
             if timeout(ROOM_RECHECK, self.0.notified()).await.is_err() {
-                tasks.has_overslept(face, &wait);
+                tasks.has_overslept(sink, &wait);
             }
         }
     }
@@ -77,14 +77,14 @@ impl Room {
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
     /// The store before the batch, if the answer refers to it.
-    pub(super) before: Option<Arc<dyn Moment>>,
+    pub(super) before: Option<Arc<dyn StoreSnapshot>>,
 }
 
 /// Who waits for which answer, by the number of the ticket.
 #[derive(Default)]
-pub(super) struct Waiting(Slab<oneshot::Sender<Answer>>);
+pub(super) struct PendingAnswers(Slab<oneshot::Sender<Answer>>);
 
-impl Waiting {
+impl PendingAnswers {
     /// The number of a ticket whose answer nobody hears.
     pub(super) const NOBODY: u64 = u64::MAX;
 
@@ -117,12 +117,12 @@ impl Waiting {
 }
 
 /// Where connections come in.
-pub(super) struct Listener {
+pub(super) struct PausableAcceptor {
     socket: TcpListener,
     /// With the port that the system chose.
     pub(super) address: SocketAddr,
     clock: Clock,
-    pauses_told: Pace,
+    pauses_told: WarningPace,
     /// Whether there is a descriptor for a connection; how long it waits to ask again where none of its own has ended.
     room: (fn(&TcpListener) -> bool, Duration),
     left: Arc<Notify>,
@@ -138,13 +138,13 @@ impl Drop for Entered {
 }
 
 #[cfg(test)]
-impl std::os::fd::AsFd for Listener {
+impl std::os::fd::AsFd for PausableAcceptor {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Listener {
+impl PausableAcceptor {
     /// Listens also where connections of a server that has just ended are still remembered; `backlog` connections may wait to be accepted.
     pub(super) fn bind(runtime: &Runtime, address: SocketAddr, backlog: u32) -> Result<Self, BindError> {
         let _entered = runtime.enter();
@@ -157,7 +157,7 @@ impl Listener {
                 address: socket.local_addr()?,
                 socket,
                 clock: Clock::start(),
-                pauses_told: Pace::default(),
+                pauses_told: WarningPace::default(),
                 room: (|socket| has_room(socket), ACCEPT_PAUSE),
                 left: Arc::default(),
             })
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn the_end_of_a_connection_lets_in_who_waits_for_room() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let mut listener = Listener::bind(&runtime, "127.0.0.1:0".parse().unwrap(), 8).unwrap();
+        let mut listener = PausableAcceptor::bind(&runtime, "127.0.0.1:0".parse().unwrap(), 8).unwrap();
         // It does not ask again by itself while this test runs.
         listener.room = (|_| HAS_ROOM.load(Ordering::SeqCst), Duration::from_secs(3_600));
         runtime.block_on(async {

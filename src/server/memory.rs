@@ -30,9 +30,9 @@ pub(super) fn slack(max_memory: u64) -> u64 {
 
 /// What each of so many faces may hold for its clients, where the tables may take `max_memory` of `available` bytes: together three
 /// quarters of what is left then. No more than [`HELD_BYTES_MAX`], unless one client may have half of that.
-pub(super) fn held_bytes_max(available: u64, max_memory: u64, faces: u64, client_bytes: u64) -> u64 {
+pub(super) fn held_bytes_max(available: u64, max_memory: u64, sinks: u64, client_bytes: u64) -> u64 {
     let left = available.saturating_sub(max_memory).max(available / LEAST_LEFT);
-    (left / 4 * 3 / faces.max(1)).min(HELD_BYTES_MAX.max(client_bytes.saturating_mul(2)))
+    (left / 4 * 3 / sinks.max(1)).min(HELD_BYTES_MAX.max(client_bytes.saturating_mul(2)))
 }
 
 /// What this process has in memory for itself alone, not from files: the line `RssAnon` of `/proc/self/status` (proc(5)).

@@ -17,7 +17,7 @@
 //! them that is less than `STOP_MAX`, whatever peers do.
 //! A second signal ends the process at once.
 //!
-//! What is not here: arguments (`cli` makes the [`Config`]), and anything that a thread does.
+//! What is not here: arguments (`cli` makes the [`ServerConfig`]), and anything that a thread does.
 //!
 #![doc = include_str!("../OPERATION.md")]
 #![doc = include_str!("../TUNING.md")]
@@ -39,7 +39,7 @@ use thiserror::Error;
 pub use crate::descriptors::raise as raise_descriptor_limit;
 pub use cores::{Pin, workers_default};
 pub use memory::available_bytes;
-pub use signals::Watch as Signals;
+pub use signals::SignalWatch as Signals;
 pub use tasks::TasksConfig;
 
 use crate::allocator;
@@ -50,14 +50,14 @@ use crate::protocols::events::mysql::Address;
 use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve as jobs;
 use crate::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
-use crate::protocols::sockets::{Context, ServeError, Stopper};
+use crate::protocols::sockets::{ServeError, SocketContext, Stopper};
 use crate::store;
-use crate::tables::{Backstage, Settings, Tables};
+use crate::tables::{BackgroundThreads, Tables, TablesConfig};
 use crate::threads;
 
 /// What the server is told to be.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ServerConfig {
     /// Where requests come in; empty is off.
     pub kv: Vec<String>,
     /// Who reads the connections of their clients.
@@ -132,8 +132,8 @@ pub enum Error {
 ///
 /// # Errors
 /// [`Error`] if it cannot start.
-pub fn run(config: Config) -> Result<(), Error> {
-    let signals = signals::Watch::new().map_err(Error::Signals)?;
+pub fn run(config: ServerConfig) -> Result<(), Error> {
+    let signals = signals::SignalWatch::new().map_err(Error::Signals)?;
     descriptors::reserve();
     warn_of_allocator(config.allocator);
     if config.tasks.is_some() {
@@ -155,7 +155,7 @@ fn warn_of_allocator(asked: allocator::Choice) {
     }
 }
 
-fn print_ready(running: &Running) {
+fn print_ready(running: &RunningServer) {
     let mut text = String::new();
     for endpoint in running.kv() {
         text.push_str(&format!("kv {endpoint}\n"));
@@ -182,7 +182,7 @@ fn print_ready(running: &Running) {
 }
 
 /// A server that runs in threads of this process. Dropping it stops it.
-pub struct Running {
+pub struct RunningServer {
     kv: Vec<String>,
     publish: Option<String>,
     tasks: Option<String>,
@@ -191,15 +191,15 @@ pub struct Running {
     events_queue: Option<String>,
     /// Of `kv-queue` or of `kv-accept` and the workers, of `spiderq` and `events-queue`.
     stoppers: Vec<Stopper>,
-    jobs_stopper: Option<jobs::Stopper>,
-    events_stopper: Option<events::Stopper>,
+    jobs_stopper: Option<jobs::TcpStopper>,
+    events_stopper: Option<events::TcpStopper>,
     tables: Tables,
     /// `kv-queue` and the workers, which end when the queue is told to stop; or `kv-accept` and the workers.
     frontend: Vec<JoinHandle<()>>,
     /// `publisher`, `expiry`, `reaper` and `compactor`: they end when the tables are closed.
     backstage: Vec<JoinHandle<()>>,
     /// The last to go: that waits until the sockets have sent what they hold, or lingered long enough.
-    context: Option<Context>,
+    context: Option<SocketContext>,
 }
 
 /// Starts a server in threads of this process. A client of the tasks that ends it is answered so, and nothing more: it ends
@@ -207,33 +207,37 @@ pub struct Running {
 ///
 /// # Errors
 /// [`Error`] if an endpoint cannot be had, or the system is out of threads or descriptors. Nothing is left running.
-pub fn start(config: Config) -> Result<Running, Error> {
+pub fn start(config: ServerConfig) -> Result<RunningServer, Error> {
     start_with(config, || {}, Box::new(|| {}))
 }
 
 /// Starts a server; `serving` is called before a client can be answered, `terminated` when one has ended it.
-fn start_with(config: Config, serving: impl FnOnce(), terminated: Box<dyn Fn() + Send>) -> Result<Running, Error> {
+fn start_with(
+    config: ServerConfig,
+    serving: impl FnOnce(),
+    terminated: Box<dyn Fn() + Send>,
+) -> Result<RunningServer, Error> {
     let clock = Clock::start();
     let worker_cores = cores::plan(&config.pin, config.workers, &threads::cores())?;
-    let (tables, backstage) = Tables::new(Settings {
+    let (tables, backstage) = Tables::new(TablesConfig {
         expected_keys: config.expected_keys,
         memory_max: config.max_memory,
         tables_max: config.max_tables,
         changes_per_writer: CHANGES_PER_WRITER,
         version_base: wall_nanos(),
     });
-    let context = Context::new(config.io_threads);
+    let context = SocketContext::new(config.io_threads);
     let settings = kv_settings(&config, worker_cores);
-    let Backstage { changes, expiry, reaper, compactor } = backstage;
+    let BackgroundThreads { changes, expiry, reaper, compactor } = backstage;
     let slack = memory::slack(config.max_memory);
     let opened = config.tasks.map(|config| tasks::open(&config, settings.held_bytes_max, terminated));
     let mut tasks = opened.transpose()?;
     let events = config.events.map(|config| bind_events(&config, tasks.as_mut())).transpose()?.flatten();
-    let figures = tasks.as_ref().map(|tasks| Arc::clone(&tasks.figures));
-    let mut kv = serve::bind(&context, &settings, clock, (&tables, changes), figures)?;
+    let metrics = tasks.as_ref().map(|tasks| Arc::clone(&tasks.metrics));
+    let mut kv = serve::bind(&context, &settings, clock, (&tables, changes), metrics)?;
     let mut held = std::mem::take(&mut kv.held);
     held.extend(tasks.iter_mut().flat_map(|tasks| std::mem::take(&mut tasks.held)));
-    let mut running = Running {
+    let mut running = RunningServer {
         kv: kv.endpoints.clone(),
         publish: kv.publish.clone(),
         tasks: None,
@@ -267,23 +271,23 @@ fn start_with(config: Config, serving: impl FnOnce(), terminated: Box<dyn Fn() +
 }
 
 /// What the frontend of the tables is told to be. A client may have at most half of what all may have.
-fn kv_settings(config: &Config, worker_cores: Vec<Option<usize>>) -> serve::Settings {
+fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>>) -> serve::KvConfig {
     let tasks = config.tasks.as_ref();
-    let faces = [
+    let sinks = [
         !config.kv.is_empty(),
         config.publish.is_some(),
         tasks.is_some_and(|tasks| tasks.spiderq.is_some()),
         tasks.is_some_and(|tasks| tasks.events.is_some()),
     ];
-    let faces = faces.into_iter().filter(|is_on| *is_on).count() as u64;
-    let held_bytes_max = memory::held_bytes_max(available_bytes(), config.max_memory, faces, config.client_bytes_max);
+    let sinks = sinks.into_iter().filter(|is_on| *is_on).count() as u64;
+    let held_bytes_max = memory::held_bytes_max(available_bytes(), config.max_memory, sinks, config.client_bytes_max);
     let client_bytes_max = config.client_bytes_max.min(held_bytes_max / 2);
     if client_bytes_max < config.client_bytes_max && config.client_bytes_max != CLIENT_BYTES_DEFAULT {
         tracing::warn!(
             "a client may have {client_bytes_max} bytes outstanding: there is no memory for more beside the tables"
         );
     }
-    serve::Settings {
+    serve::KvConfig {
         frontend: config.frontend,
         endpoints: config.kv.clone(),
         publish: config.publish.clone(),
@@ -296,13 +300,13 @@ fn kv_settings(config: &Config, worker_cores: Vec<Option<usize>>) -> serve::Sett
 }
 
 /// Has events served from the database, or else from where the tasks are.
-fn bind_events(config: &EventsConfig, tasks: Option<&mut tasks::Opened>) -> Result<Option<events::Events>, Error> {
-    let kept_here = || tasks.and_then(tasks::Opened::source);
-    let source = config.database.as_ref().map(events::Source::MySql).or_else(kept_here);
+fn bind_events(config: &EventsConfig, tasks: Option<&mut tasks::OpenedTasks>) -> Result<Option<events::Events>, Error> {
+    let kept_here = || tasks.and_then(tasks::OpenedTasks::source);
+    let source = config.database.as_ref().map(events::EventsSource::MySql).or_else(kept_here);
     Ok(source.map(|source| events::bind(config.address, source)).transpose()?)
 }
 
-impl Running {
+impl RunningServer {
     /// Where requests come in, with the ports that the system chose.
     #[must_use]
     pub fn kv(&self) -> &[String] {
@@ -374,8 +378,8 @@ impl Running {
         Ok(())
     }
 
-    fn start_tasks(&mut self, tasks: tasks::Opened) -> Result<(), Error> {
-        let tasks::Opened { committer, spiderq, jobs, events, .. } = tasks;
+    fn start_tasks(&mut self, tasks: tasks::OpenedTasks) -> Result<(), Error> {
+        let tasks::OpenedTasks { committer, spiderq, jobs, events, .. } = tasks;
         self.start_backstage("committer", || tasks::or_give_up(committer.run(wall_millis)))?;
         if let Some(spiderq) = spiderq {
             self.tasks = Some(spiderq.endpoint);
@@ -387,7 +391,7 @@ impl Running {
             self.jobs_stopper = Some(jobs.stopper);
             self.start_one("jobs-io", None, || tasks::or_give_up(jobs.front.run()))?;
         }
-        if let Some(tasks::EventsOpened { spiderq, .. }) = events {
+        if let Some(tasks::OpenedEvents { spiderq, .. }) = events {
             self.events_queue = Some(spiderq.endpoint);
             self.stoppers.push(spiderq.stopper);
             self.start_one("events-queue", None, || tasks::or_give_up(spiderq.front.run()))?;
@@ -413,11 +417,11 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         self.stoppers.iter().for_each(Stopper::stop);
-        self.jobs_stopper.iter().for_each(jobs::Stopper::stop);
-        self.events_stopper.iter().for_each(events::Stopper::stop);
+        self.jobs_stopper.iter().for_each(jobs::TcpStopper::stop);
+        self.events_stopper.iter().for_each(events::TcpStopper::stop);
         join_in_reverse(&mut self.frontend);
         // The workers' sessions are gone with their threads.
         self.tables.close();

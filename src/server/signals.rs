@@ -32,13 +32,13 @@ const SERVING: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
 /// Waits for the first signal.
-pub struct Watch {
+pub struct SignalWatch {
     stopper: Stopper,
     /// How far the start is. From [`STARTING`] on it changes once: by whoever starts, or by the thread that reads the signals.
     stage: Arc<AtomicU8>,
 }
 
-impl Watch {
+impl SignalWatch {
     /// From here on signals do not end the process by themselves. To be made before there are other threads.
     ///
     /// # Errors

@@ -7,10 +7,10 @@ use super::Error;
 use crate::clock::wall_millis;
 use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve::{self as jobs, Jobs};
-use crate::protocols::spiderq::serve::{self, Settings, Spiderq};
+use crate::protocols::spiderq::serve::{self, Spiderq, SpiderqConfig};
 use crate::stats::HeldBytes;
 use crate::store::{self, Disk};
-use crate::tasks::{self, Committer, Figures, Order, Policy, QueueId, Tasks};
+use crate::tasks::{self, Committer, LeaseOrder, Policy, QueueId, TaskMetrics, Tasks};
 use crate::threads::give_up;
 
 /// The name of the queue that `--tasks` serves.
@@ -26,11 +26,11 @@ const STORE_FAILED: i32 = 1;
 #[derive(Clone, Debug)]
 pub struct TasksConfig {
     /// Where tasks are asked for, and how.
-    pub spiderq: Option<Settings>,
+    pub spiderq: Option<SpiderqConfig>,
     /// Where jobs are asked for, and how.
-    pub jobs: Option<jobs::Settings>,
+    pub jobs: Option<jobs::JobsConfig>,
     /// Where events are worked off, if they are kept here.
-    pub events: Option<Settings>,
+    pub events: Option<SpiderqConfig>,
     /// The folder of the store.
     pub data: PathBuf,
     /// When changes of tasks are on disk; those of jobs and events are before they are answered.
@@ -38,28 +38,28 @@ pub struct TasksConfig {
 }
 
 /// What is to run.
-pub(super) struct Opened {
+pub(super) struct OpenedTasks {
     pub(super) committer: Committer,
     pub(super) spiderq: Option<Spiderq>,
     pub(super) jobs: Option<Jobs>,
-    pub(super) events: Option<EventsOpened>,
-    pub(super) figures: Arc<Figures>,
+    pub(super) events: Option<OpenedEvents>,
+    pub(super) metrics: Arc<TaskMetrics>,
     /// What clients have not taken.
     pub(super) held: Vec<HeldBytes>,
 }
 
 /// The queue of the events, and who serves it.
-pub(super) struct EventsOpened {
+pub(super) struct OpenedEvents {
     pub(super) tasks: Tasks,
     pub(super) queue: QueueId,
     pub(super) spiderq: Spiderq,
 }
 
-impl Opened {
+impl OpenedTasks {
     /// Where events are that are kept here.
-    pub(super) fn source(&mut self) -> Option<events::Source<'_>> {
+    pub(super) fn source(&mut self) -> Option<events::EventsSource<'_>> {
         let events = self.events.as_ref()?;
-        Some(events::Source::Embedded(&mut self.committer, events.tasks.clone(), events.queue))
+        Some(events::EventsSource::Embedded(&mut self.committer, events.tasks.clone(), events.queue))
     }
 }
 
@@ -68,24 +68,24 @@ pub(super) fn open(
     config: &TasksConfig,
     held_bytes_max: u64,
     terminated: Box<dyn Fn() + Send>,
-) -> Result<Opened, Error> {
+) -> Result<OpenedTasks, Error> {
     let store = Disk::open(&config.data)?;
     let (tasks, committer) = tasks::open(Box::new(store), wall_millis())?;
-    let figures = Arc::clone(tasks.figures());
-    let mut opened = Opened { committer, spiderq: None, jobs: None, events: None, figures, held: Vec::new() };
+    let metrics = Arc::clone(tasks.metrics());
+    let mut opened = OpenedTasks { committer, spiderq: None, jobs: None, events: None, metrics, held: Vec::new() };
     if let Some(settings) = &config.jobs {
-        let family = opened.committer.family(JOBS, Order::Fifo, Policy::Always)?;
+        let family = opened.committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
         opened.jobs = Some(jobs::bind(settings, (&mut opened.committer, tasks.clone(), family))?);
     }
     if let Some(settings) = &config.events {
-        let queue = opened.committer.queue(EVENTS, Order::Priority, Policy::Always)?;
+        let queue = opened.committer.queue(EVENTS, LeaseOrder::Priority, Policy::Always)?;
         let parts = (&mut opened.committer, tasks.clone(), queue);
         let (spiderq, held) = serve::bind(settings, held_bytes_max, parts, Box::new(|| {}))?;
         opened.held.push(held);
-        opened.events = Some(EventsOpened { tasks: tasks.clone(), queue, spiderq });
+        opened.events = Some(OpenedEvents { tasks: tasks.clone(), queue, spiderq });
     }
     if let Some(settings) = &config.spiderq {
-        let queue = opened.committer.queue(QUEUE, Order::Priority, config.sync)?;
+        let queue = opened.committer.queue(QUEUE, LeaseOrder::Priority, config.sync)?;
         let parts = (&mut opened.committer, tasks, queue);
         let (spiderq, held) = serve::bind(settings, held_bytes_max, parts, terminated)?;
         opened.held.push(held);

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Config, Pin, start};
+use super::{Pin, ServerConfig, start};
 use crate::allocator;
 use crate::protocols::kv::client::Client;
 use crate::protocols::kv::serve::FrontendKind;
@@ -14,8 +14,8 @@ const KEYS: u64 = 1_000;
 /// Much longer than it takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn config(frontend: FrontendKind) -> Config {
-    Config {
+fn config(frontend: FrontendKind) -> ServerConfig {
+    ServerConfig {
         kv: vec!["tcp://127.0.0.1:*".to_owned()],
         frontend,
         publish: None,

@@ -20,9 +20,9 @@ use fjall::{
 };
 use rustix::fs::statvfs;
 
-use super::journal::{self, Trouble};
-use super::{Batch, Error, Moment, Space, Store, Watch};
-use crate::descriptors::Budget;
+use super::journal::{self, RepairError};
+use super::{Error, Space, Store, StoreSnapshot, StoreWatch, WriteBatch};
+use crate::descriptors::DescriptorBudget;
 
 /// How fjall calls the thread that writes the trees.
 const TREE_WRITER: &str = "fjall:worker";
@@ -83,7 +83,7 @@ impl Disk {
 
     fn open_mended(folder: &Path) -> Result<Self, Error> {
         let explain = |error: fjall::Error| explain(folder, &error);
-        let files = Budget::now().store_files();
+        let files = DescriptorBudget::now().store_files();
         let builder = Database::builder(folder).worker_threads(1).max_cached_files(Some(files));
         let builder = builder.journal_compression(CompressionType::None);
         let database = builder.open().map_err(explain)?;
@@ -121,8 +121,8 @@ fn mend(folder: &Path) -> Result<(), Error> {
     }
     match journal::mend(folder, folder.join(LAZY_FILE).exists()) {
         Ok(()) => Ok(()),
-        Err(Trouble::Io(error)) => Err(explain_io(folder, &error)),
-        Err(Trouble::Damaged { file, at }) => Err(damaged(folder, &format!("{} at byte {at}", file.display()))),
+        Err(RepairError::Io(error)) => Err(explain_io(folder, &error)),
+        Err(RepairError::Damaged { file, at }) => Err(damaged(folder, &format!("{} at byte {at}", file.display()))),
     }
 }
 
@@ -166,7 +166,7 @@ impl Store for Disk {
         Ok(())
     }
 
-    fn commit(&mut self, batch: Batch, sync: bool) -> Result<(), Error> {
+    fn commit(&mut self, batch: WriteBatch, sync: bool) -> Result<(), Error> {
         let _writing = self.writing.begin();
         let mode = if sync { PersistMode::SyncData } else { PersistMode::Buffer };
         let mut write = self.database.batch().durability(Some(mode));
@@ -184,12 +184,12 @@ impl Store for Disk {
         self.database.persist(PersistMode::SyncData).map_err(|error| explain(&self.spaces.folder, &error))
     }
 
-    fn watch(&self) -> Arc<dyn Watch> {
-        Arc::new(Lookout { folder: self.spaces.folder.clone(), writing: Arc::clone(&self.writing) })
+    fn watch(&self) -> Arc<dyn StoreWatch> {
+        Arc::new(HealthCheck { folder: self.spaces.folder.clone(), writing: Arc::clone(&self.writing) })
     }
 
-    fn moment(&self) -> Arc<dyn Moment> {
-        Arc::new(Past { snapshot: self.database.snapshot(), spaces: Arc::clone(&self.spaces) })
+    fn moment(&self) -> Arc<dyn StoreSnapshot> {
+        Arc::new(DiskSnapshot { snapshot: self.database.snapshot(), spaces: Arc::clone(&self.spaces) })
     }
 
     fn set_lazy(&mut self, lazy: bool) -> Result<(), Error> {
@@ -221,25 +221,25 @@ struct Writing(AtomicBool);
 
 impl Writing {
     fn begin(&self) -> impl Drop + '_ {
-        struct End<'w>(&'w Writing);
-        impl Drop for End<'_> {
+        struct WriterEnd<'w>(&'w Writing);
+        impl Drop for WriterEnd<'_> {
             fn drop(&mut self) {
                 // Relaxed: it says that there is something to look for, and no more.
                 self.0.0.store(false, Ordering::Relaxed);
             }
         }
         self.0.store(true, Ordering::Relaxed);
-        End(self)
+        WriterEnd(self)
     }
 }
 
 /// Sees whether the thread that writes the trees has died while a commit waits for it.
-struct Lookout {
+struct HealthCheck {
     folder: PathBuf,
     writing: Arc<Writing>,
 }
 
-impl Watch for Lookout {
+impl StoreWatch for HealthCheck {
     fn check(&self) -> Result<(), Error> {
         if !self.writing.0.load(Ordering::Relaxed) || has_thread(TREE_WRITER) {
             return Ok(());
@@ -259,12 +259,12 @@ fn has_thread(name: &str) -> bool {
 }
 
 /// The store as it was.
-struct Past {
+struct DiskSnapshot {
     snapshot: Snapshot,
     spaces: Arc<Spaces>,
 }
 
-impl Moment for Past {
+impl StoreSnapshot for DiskSnapshot {
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, Error> {
         let found = self.snapshot.get(self.spaces.of(space), key);
         found.map(|value| value.map(Value)).map_err(|error| explain(&self.spaces.folder, &error))

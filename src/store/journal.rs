@@ -36,7 +36,7 @@ const CLEAR: u8 = 4;
 
 /// What was found.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum RepairError {
     /// The system does not let it be read or cut off.
     Io(io::Error),
     /// Something in the middle cannot be read.
@@ -48,7 +48,7 @@ pub(super) enum Trouble {
     },
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for RepairError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
@@ -58,7 +58,7 @@ impl From<io::Error> for Trouble {
 ///
 /// `lazy`: not each batch was synced when the next was written, so that a hole in the last journal is no damage; everything from the
 /// first one on goes, and whatever was synced is before it. (A journal that is not the last was synced when the next was begun.)
-pub(super) fn mend(folder: &Path, lazy: bool) -> Result<(), Trouble> {
+pub(super) fn mend(folder: &Path, lazy: bool) -> Result<(), RepairError> {
     if fs::read(folder.join(VERSION_FILE)).is_ok_and(|version| version != FORMAT) {
         return Ok(());
     }
@@ -74,7 +74,7 @@ pub(super) fn mend(folder: &Path, lazy: bool) -> Result<(), Trouble> {
         let is_last = number + 1 == journals.len();
         let is_disordered = batch(rest).is_some();
         if !is_last || is_disordered || (!lazy && has_batch(rest, newest)) {
-            return Err(Trouble::Damaged { file: path.clone(), at: end });
+            return Err(RepairError::Damaged { file: path.clone(), at: end });
         }
         let file = File::options().write(true).open(path)?;
         file.set_len(end as u64)?;
@@ -118,7 +118,7 @@ fn has_batch(bytes: &[u8], newest: Option<u64>) -> bool {
 
 /// The length and the sequence number of the batch that the bytes begin with, if it is whole.
 fn batch(bytes: &[u8]) -> Option<(usize, u64)> {
-    let mut fields = Fields { bytes, at: 0 };
+    let mut fields = JournalFields { bytes, at: 0 };
     if fields.byte()? != START {
         return None;
     }
@@ -148,12 +148,12 @@ fn batch(bytes: &[u8]) -> Option<(usize, u64)> {
 }
 
 /// Bytes that are read one field after the other.
-struct Fields<'b> {
+struct JournalFields<'b> {
     bytes: &'b [u8],
     at: usize,
 }
 
-impl Fields<'_> {
+impl JournalFields<'_> {
     fn skip(&mut self, count: usize) -> Option<()> {
         let at = self.at.checked_add(count)?;
         self.at = at;
@@ -176,14 +176,14 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
     use super::*;
-    use crate::store::{Batch, Disk, Space, Store};
+    use crate::store::{Disk, Space, Store, WriteBatch};
 
     /// A folder in which so many batches have been committed, its journal, and where each batch ends.
     fn written(batches: u8) -> (tempfile::TempDir, PathBuf, Vec<u8>, Vec<usize>) {
         let folder = tempfile::tempdir().unwrap();
         let mut disk = Disk::open(folder.path()).unwrap();
         for number in 0..batches {
-            let mut batch = Batch::new();
+            let mut batch = WriteBatch::new();
             batch.put(Space::Tasks, &[number], &[number; 40]);
             batch.delete(Space::Values, &[number]);
             disk.commit(batch, true).unwrap();
@@ -242,7 +242,7 @@ mod tests {
             let found = mend(folder.path(), false);
             // A number that has grown is seen by the next batch, which seems older.
             let next = ends.iter().find(|end| **end > at).unwrap();
-            assert!(matches!(found, Err(Trouble::Damaged { at: batch, .. }) if batch <= *next), "{at}: {found:?}");
+            assert!(matches!(found, Err(RepairError::Damaged { at: batch, .. }) if batch <= *next), "{at}: {found:?}");
             assert!(fs::read(&journal).unwrap() == damaged);
         }
     }
@@ -253,7 +253,7 @@ mod tests {
         let mut holed = bytes.clone();
         holed[ends[ends.len() - 4] + 20..ends[ends.len() - 3]].fill(0);
         fs::write(&journal, &holed).unwrap();
-        assert!(matches!(mend(folder.path(), false), Err(Trouble::Damaged { .. })));
+        assert!(matches!(mend(folder.path(), false), Err(RepairError::Damaged { .. })));
         mend(folder.path(), true).unwrap();
         assert_eq!(keys(folder.path()), 2);
     }

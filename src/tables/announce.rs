@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 use ahash::AHashMap;
 use crossbeam::epoch::{self, Guard};
 
-use super::change::{Change, Committed, Hub, Ring, lock};
-use super::doze::{BUT_FOR_URGENT, SOUND};
+use super::change::{Change, ChangeQueue, ChangeRing, Committed, lock};
+use super::reaper::RetireSender;
 use super::registry::Registry;
-use super::slot::{SlotHandle, State};
+use super::sleep_state::{BUT_FOR_URGENT, SOUND};
+use super::slot::{SlotHandle, SlotState};
 use super::table::Table;
 use super::{ChangeKind, Drained};
 use crate::limits::LOOK_AHEAD;
@@ -22,8 +23,8 @@ use crate::limits::LOOK_AHEAD;
 type Announce<'a> = dyn FnMut(&[u8], ChangeKind, &[u8]) + 'a;
 
 /// A ring as the publisher knows it.
-struct Lane {
-    ring: Arc<Ring>,
+struct RingState {
+    ring: Arc<ChangeRing>,
     /// Announced changes of this ring: what the credits are counted by.
     announced: u64,
     /// Some of them have not been given back yet; the lane is in `owed`.
@@ -33,21 +34,13 @@ struct Lane {
 }
 
 /// A change, and the lane that its credit goes back to.
-struct Held {
+struct HeldChange {
     change: Change,
     lane: u64,
 }
 
-/// What the publisher hands on when a slot or a table has come to its end.
-pub(super) trait Undertaker: Send {
-    /// `slot` is dead, all its changes are announced, and no one else will hand it over. It holds its table unsettled.
-    fn bury(&mut self, slot: SlotHandle);
-    /// All slots of the table of this number are dead and announced.
-    fn settle(&mut self, table: u32);
-}
-
 /// What has come to its end and is not handed on yet: that may wait, so it is done without a guard.
-enum Ended {
+enum Retired {
     Slot(SlotHandle),
     /// By its number.
     Table(u32),
@@ -55,9 +48,9 @@ enum Ended {
 
 /// The publisher's end of the change queue. One thread owns it.
 pub struct Changes {
-    hub: Arc<Hub>,
+    change_queue: Arc<ChangeQueue>,
     generation: usize,
-    lanes: AHashMap<u64, Lane>,
+    lanes: AHashMap<u64, RingState>,
     /// The lanes' numbers in the order in which they are served.
     order: Vec<u64>,
     /// Empty between drains; in one, the lanes that may have more to give.
@@ -67,19 +60,19 @@ pub struct Changes {
     owed: Vec<u64>,
     /// By the address of the slot and the version: changes that came before their predecessor. A slot that has one is
     /// kept by its handle, so its address is not used again.
-    held: AHashMap<(usize, u32), Held>,
+    held: AHashMap<(usize, u32), HeldChange>,
     /// By the address of a slot of an older table: changes that wait for its last one.
-    blocked: AHashMap<usize, Vec<Held>>,
-    work: VecDeque<Held>,
-    ended: Vec<Ended>,
+    blocked: AHashMap<usize, Vec<HeldChange>>,
+    work: VecDeque<HeldChange>,
+    ended: Vec<Retired>,
     registry: Arc<Registry>,
-    undertaker: Box<dyn Undertaker>,
+    retire: RetireSender,
 }
 
 impl Changes {
-    pub(super) fn new(hub: Arc<Hub>, registry: Arc<Registry>, undertaker: Box<dyn Undertaker>) -> Self {
+    pub(super) fn new(change_queue: Arc<ChangeQueue>, registry: Arc<Registry>, retire: RetireSender) -> Self {
         Self {
-            hub,
+            change_queue,
             generation: usize::MAX,
             lanes: AHashMap::new(),
             order: Vec::new(),
@@ -91,14 +84,14 @@ impl Changes {
             work: VecDeque::new(),
             ended: Vec::new(),
             registry,
-            undertaker,
+            retire,
         }
     }
 
     /// How the publisher is woken: called by writers, from any thread, while it is asleep. The first one set stays.
     pub fn set_waker(&mut self, wake: Box<dyn Fn() + Send + Sync>) {
         // A second waker is refused by the cell; the first keeps working.
-        let _already_set = self.hub.waker.set(wake);
+        let _already_set = self.change_queue.waker.set(wake);
     }
 
     /// Takes what waits, at most about `limit` changes, and calls `announce(table, kind, key)` for each that
@@ -106,9 +99,9 @@ impl Changes {
     ///
     /// `table` is the name exactly as it was created. `announce` is called under a guard: it does not wait for anything.
     pub fn drain(&mut self, limit: usize, announce: &mut Announce<'_>) -> Drained {
-        self.hub.doze.end();
+        self.change_queue.sleep_state.end();
         // SeqCst: pairs with the store in `close`. A lane goes only when its writer is gone and all is announced.
-        let closed = self.hub.closed.load(Ordering::SeqCst);
+        let closed = self.change_queue.closed.load(Ordering::SeqCst);
         self.refresh();
         let taken = self.drain_lanes(limit, announce);
         self.give_back();
@@ -152,11 +145,11 @@ impl Changes {
     }
 
     /// Takes a few changes from a ring, and has the processor fetch their slots, so that the cache misses overlap.
-    fn take(&mut self, ring: &Ring, number: u64, count: usize) -> usize {
+    fn take(&mut self, ring: &ChangeRing, number: u64, count: usize) -> usize {
         let before = self.work.len();
         for change in std::iter::from_fn(|| ring.queue.pop()).take(count) {
             change.slot.slot().prefetch();
-            self.work.push_back(Held { change, lane: number });
+            self.work.push_back(HeldChange { change, lane: number });
         }
         self.work.len() - before
     }
@@ -175,8 +168,8 @@ impl Changes {
             let Some(table) = registry.get(slot.table(), &guard) else {
                 unreachable!("a slot with a change to announce keeps its table unsettled, and so registered");
             };
-            match table.unsettled_elder(slot.key()) {
-                Some(elder) => self.blocked.entry(elder).or_default().push(held),
+            match table.unsettled_predecessor(slot.key()) {
+                Some(predecessor) => self.blocked.entry(predecessor).or_default().push(held),
                 None => {
                     self.announce(held, table, &guard, announce);
                     self.work.extend(self.held.remove(&(address, version.wrapping_add(1))));
@@ -187,8 +180,8 @@ impl Changes {
         self.hand_on();
     }
 
-    fn announce(&mut self, held: Held, table: &Table, guard: &Guard, announce: &mut Announce<'_>) {
-        let Held { change, lane } = held;
+    fn announce(&mut self, held: HeldChange, table: &Table, guard: &Guard, announce: &mut Announce<'_>) {
+        let HeldChange { change, lane } = held;
         let slot = change.slot.slot();
         if let Some(kind) = change.kind.told_as() {
             announce(table.announced_name(), kind, slot.key());
@@ -205,7 +198,7 @@ impl Changes {
         } else if change.kind.is_last() {
             self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
             if table.release_unsettled() {
-                self.ended.push(Ended::Table(table.number()));
+                self.ended.push(Retired::Table(table.number()));
             }
         }
     }
@@ -214,7 +207,7 @@ impl Changes {
     fn retire(&mut self, table: &Table, handle: SlotHandle, guard: &Guard) {
         let slot = handle.slot();
         let seen = slot.load(guard);
-        let State::Absent(version) = seen.state() else { return };
+        let SlotState::Absent(version) = seen.state() else { return };
         if !is_low_half(version, slot.announced()) {
             return;
         }
@@ -223,9 +216,9 @@ impl Changes {
             return;
         }
         if slot.kill(seen, version, guard) {
-            self.ended.push(Ended::Slot(handle));
+            self.ended.push(Retired::Slot(handle));
         } else if table.release_unsettled() {
-            self.ended.push(Ended::Table(table.number()));
+            self.ended.push(Retired::Table(table.number()));
         }
     }
 
@@ -233,8 +226,8 @@ impl Changes {
     fn hand_on(&mut self) {
         for ended in self.ended.drain(..) {
             match ended {
-                Ended::Slot(slot) => self.undertaker.bury(slot),
-                Ended::Table(number) => self.undertaker.settle(number),
+                Retired::Slot(slot) => self.retire.retire_slot(slot),
+                Retired::Table(number) => self.retire.settle_table(number),
             }
         }
     }
@@ -249,24 +242,25 @@ impl Changes {
                 lane.ring.sleeper.wake();
             }
         }
-        self.hub.has_given_back();
+        self.change_queue.has_given_back();
     }
 
     /// Takes up new rings and lets go of finished ones.
     fn refresh(&mut self) {
         // SeqCst: pairs with the additions where rings come and go, also in `Writer::drop`.
-        let generation = self.hub.generation.load(Ordering::SeqCst);
+        let generation = self.change_queue.generation.load(Ordering::SeqCst);
         if generation == self.generation {
             return;
         }
-        let mut rings = lock(&self.hub.rings);
+        let mut rings = lock(&self.change_queue.rings);
         for ring in rings.iter() {
             if !self.lanes.values().any(|lane| Arc::ptr_eq(&lane.ring, ring)) {
-                self.lanes.insert(self.next_lane, Lane { ring: Arc::clone(ring), announced: 0, owes: false, taken: 0 });
+                self.lanes
+                    .insert(self.next_lane, RingState { ring: Arc::clone(ring), announced: 0, owes: false, taken: 0 });
                 self.next_lane += 1;
             }
         }
-        let finished = |lane: &Lane| {
+        let finished = |lane: &RingState| {
             // Acquire: pairs with the Release in `Writer::drop`: an empty ring stays empty.
             lane.ring.abandoned.load(Ordering::Acquire) && lane.ring.queue.is_empty() && lane.taken == lane.announced
         };
@@ -286,13 +280,13 @@ impl Changes {
     /// `lazily`: nobody subscribes, so writers wake the publisher only when a ring is half full; the caller then
     /// sleeps with a time-out.
     pub fn prepare_sleep(&mut self, lazily: bool) -> bool {
-        let hub = Arc::clone(&self.hub);
+        let change_queue = Arc::clone(&self.change_queue);
         let level = if lazily { BUT_FOR_URGENT } else { SOUND };
-        hub.doze.prepare(level, || {
+        change_queue.sleep_state.prepare(level, || {
             self.refresh();
-            let wants = |ring: &Ring| !ring.queue.is_empty() && ring.urgency(hub.capacity) < level;
+            let wants = |ring: &ChangeRing| !ring.queue.is_empty() && ring.urgency(change_queue.capacity) < level;
             // SeqCst: pairs with the store in `close`. As long as there are writers, the last of them wakes the publisher.
-            let is_over = hub.closed.load(Ordering::SeqCst) && self.lanes.is_empty();
+            let is_over = change_queue.closed.load(Ordering::SeqCst) && self.lanes.is_empty();
             is_over || self.lanes.values().any(|lane| wants(&lane.ring))
         })
     }

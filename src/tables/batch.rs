@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
-use super::account::{Room, Tab};
-use super::ahead::{Ahead, Run};
 use super::catalog::{Known, table_bytes};
-use super::change::{WAIT_RECHECK, Writer};
-use super::errands::Errands;
+use super::change::{ChangeWriter, WAIT_RECHECK};
 use super::garbage::Garbage;
-use super::hand::{CREDITS_PER_WRITE, Hand, MEMORY, find_live};
+use super::memory_budget::{LocalBudget, MemoryRoom};
+use super::ops::{CREDITS_PER_WRITE, MEMORY, Ops, find_live};
+use super::pending_sends::PendingSends;
+use super::prefetch::{KeyRun, Prefetch};
 use super::slot::NEVER;
 use super::table::Table;
-use super::{EntryView, Refusal, Shared, TableSummary};
+use super::{EntryView, Refusal, TableSummary, TablesShared};
 use crate::clock::Now;
 use crate::limits::COMPACTOR_HURRY;
 
 /// One thread's way to the tables: it owns that thread's change ring.
 pub struct Session {
-    shared: Arc<Shared>,
-    writer: Writer,
-    tab: Tab,
+    shared: Arc<TablesShared>,
+    writer: ChangeWriter,
+    local_budget: LocalBudget,
     garbage: Garbage,
     /// The last call of the compactor that was heard.
     heard: u64,
@@ -33,7 +33,7 @@ pub struct Session {
     /// How many credits the last `Busy` for want of credits was about.
     wanted_credits: usize,
     /// Messages that found no room: sent when the batch has let its guard go.
-    errands: Errands,
+    pending_sends: PendingSends,
     /// How many tables had been taken down before the last attempt to create one.
     taken_down: u64,
     /// The table that was used last: most requests are for the same one.
@@ -43,19 +43,19 @@ pub struct Session {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let writer = shared.hub.writer();
+    pub(super) fn new(shared: Arc<TablesShared>) -> Self {
+        let writer = shared.change_queue.writer();
         shared.compactor.enter(writer.sleeper());
         let heard = shared.compactor.calls();
         Self {
             shared,
             writer,
-            tab: Tab::default(),
+            local_budget: LocalBudget::default(),
             garbage: Garbage::default(),
             heard,
             wanted: 0,
             wanted_credits: 0,
-            errands: Errands::default(),
+            pending_sends: PendingSends::default(),
             taken_down: 0,
             known: None,
             lags: Vec::new(),
@@ -68,9 +68,21 @@ impl Session {
         Batch { guard: epoch::pin(), session: self, now }
     }
 
-    fn hand<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Hand<'h> {
-        let Self { shared, writer, tab, garbage, wanted, wanted_credits, lags, errands, .. } = self;
-        Hand { shared, writer, tab, garbage, wanted, wanted_credits, lags, errands, guard, now, admitted: false }
+    fn ops<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Ops<'h> {
+        let Self { shared, writer, local_budget, garbage, wanted, wanted_credits, lags, pending_sends, .. } = self;
+        Ops {
+            shared,
+            writer,
+            local_budget,
+            garbage,
+            wanted,
+            wanted_credits,
+            lags,
+            pending_sends,
+            guard,
+            now,
+            admitted: false,
+        }
     }
 
     /// How long this thread may wait for work before it calls [`Session::rest`] again. A call of the compactor wakes it earlier,
@@ -152,7 +164,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.tab.settle(&self.shared.account);
+        self.local_budget.settle(&self.shared.memory_budget);
         self.shared.compactor.leave(self.writer.sleeper());
     }
 }
@@ -173,9 +185,9 @@ impl Drop for Batch<'_> {
         if !lags.is_empty() {
             shared.expiry.count_expired(lags);
         }
-        if !self.session.errands.is_empty() {
-            let Session { shared, errands, .. } = &mut *self.session;
-            self.guard.repin_after(|| errands.run(shared));
+        if !self.session.pending_sends.is_empty() {
+            let Session { shared, pending_sends, .. } = &mut *self.session;
+            self.guard.repin_after(|| pending_sends.run(shared));
         }
         if self.session.is_called() {
             // Collecting takes some ms where there is much: no epoch is held back meanwhile.
@@ -206,7 +218,7 @@ impl Batch<'_> {
         let shared = &self.session.shared;
         let bytes = table_bytes(announced_name);
         // A table is small: it is not worth to wait for memory that the compactor may give back.
-        let room = self.session.tab.room(&shared.account, bytes) != Room::None;
+        let room = self.session.local_budget.room(&shared.memory_budget, bytes) != MemoryRoom::None;
         self.session.wanted = 0;
         let table = loop {
             self.session.taken_down = shared.reaper.taken_down();
@@ -219,7 +231,7 @@ impl Batch<'_> {
         };
         let index = table.index().take_growth();
         table.count_bytes(index);
-        self.session.tab.add(&shared.account, bytes + index);
+        self.session.local_budget.add(&shared.memory_budget, bytes + index);
         Ok(())
     }
 
@@ -228,9 +240,9 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`.
     pub fn delete_table(&mut self, name: &[u8]) -> Result<(), Refusal> {
-        let Session { shared, errands, .. } = &mut *self.session;
+        let Session { shared, pending_sends, .. } = &mut *self.session;
         let table = shared.catalog.delete(name, &self.guard).ok_or(Refusal::TableNotFound)?;
-        errands.take_down(shared, table);
+        pending_sends.take_down(shared, table);
         Ok(())
     }
 
@@ -239,7 +251,7 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `OutOfMemory`, `Busy`.
     pub fn update(&mut self, table: &[u8], key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Refusal> {
-        self.on(table, |hand, table| hand.put(table, key, value, ttl, None).map(drop))
+        self.on(table, |ops, table| ops.put(table, key, value, ttl, None).map(drop))
     }
 
     /// Deletes, and gives the value that was deleted.
@@ -247,7 +259,7 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`, `Busy`.
     pub fn delete(&mut self, table: &[u8], key: &[u8]) -> Result<&[u8], Refusal> {
-        self.on(table, |hand, table| hand.remove(table, key, None))
+        self.on(table, |ops, table| ops.remove(table, key, None))
     }
 
     /// The value.
@@ -255,7 +267,7 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`.
     pub fn get(&mut self, table: &[u8], key: &[u8]) -> Result<&[u8], Refusal> {
-        self.on(table, |hand, table| find_live(table, key, hand.guard, hand.now).map(|entry| entry.value()))
+        self.on(table, |ops, table| find_live(table, key, ops.guard, ops.now).map(|entry| entry.value()))
     }
 
     /// The value, its version and what is left of its time to live, by a reading of the clock, `now`, that is not before
@@ -264,12 +276,12 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`.
     pub fn get_entry(&mut self, table: &[u8], key: &[u8], now: impl FnOnce() -> Now) -> Result<EntryView<'_>, Refusal> {
-        self.on(table, |hand, table| {
-            let entry = find_live(table, key, hand.guard, hand.now)?;
+        self.on(table, |ops, table| {
+            let entry = find_live(table, key, ops.guard, ops.now)?;
             let deadline = entry.deadline();
             Ok(EntryView {
                 value: entry.value(),
-                version: hand.shared.outer_version(entry.version()),
+                version: ops.shared.outer_version(entry.version()),
                 remaining_millis: (deadline != NEVER).then(|| now().millis_until(deadline)),
             })
         })
@@ -288,9 +300,9 @@ impl Batch<'_> {
         ttl: Option<u32>,
     ) -> Result<u64, Refusal> {
         let expected = self.session.shared.inner_version(expected);
-        self.on(table, |hand, table| {
-            let version = hand.put(table, key, value, ttl, Some(expected));
-            version.map(|version| hand.shared.outer_version(version)).map_err(|refusal| hand.shared.outward(refusal))
+        self.on(table, |ops, table| {
+            let version = ops.put(table, key, value, ttl, Some(expected));
+            version.map(|version| ops.shared.outer_version(version)).map_err(|refusal| ops.shared.outward(refusal))
         })
     }
 
@@ -300,8 +312,8 @@ impl Batch<'_> {
     /// `TableNotFound`, `VersionMismatch`; `KeyNotFound` if there is no element and 0 was expected; `Busy`.
     pub fn compare_and_delete(&mut self, table: &[u8], key: &[u8], expected: u64) -> Result<&[u8], Refusal> {
         let expected = self.session.shared.inner_version(expected);
-        self.on(table, |hand, table| {
-            hand.remove(table, key, Some(expected)).map_err(|refusal| hand.shared.outward(refusal))
+        self.on(table, |ops, table| {
+            ops.remove(table, key, Some(expected)).map_err(|refusal| ops.shared.outward(refusal))
         })
     }
 
@@ -310,7 +322,7 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`.
     pub fn touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<(), Refusal> {
-        self.on(table, |hand, table| hand.touch(table, key, ttl))
+        self.on(table, |ops, table| ops.touch(table, key, ttl))
     }
 
     /// Appends the value of each key, in order; `None` for a key without an element.
@@ -323,11 +335,11 @@ impl Batch<'_> {
         keys: impl Iterator<Item = &'k [u8]> + Clone,
         values: &mut Vec<Option<&'b [u8]>>,
     ) -> Result<(), Refusal> {
-        self.on(table, |hand, table| {
-            let mut ahead = Ahead::of(keys.clone());
+        self.on(table, |ops, table| {
+            let mut ahead = Prefetch::of(keys.clone());
             for key in keys {
-                ahead.step(table, hand.guard);
-                match find_live(table, key, hand.guard, hand.now) {
+                ahead.step(table, ops.guard);
+                match find_live(table, key, ops.guard, ops.now) {
                     Ok(entry) => values.push(Some(entry.value())),
                     Err(Refusal::KeyNotFound) => values.push(None),
                     Err(refusal) => return Err(refusal),
@@ -339,11 +351,11 @@ impl Batch<'_> {
 
     /// Has the processor fetch what requests for these elements, each a table and a key, are going to read. To be called
     /// for some that are handled next; it changes nothing, and says nothing.
-    pub fn foresee<'k>(&mut self, elements: impl Iterator<Item = (&'k [u8], &'k [u8])>) {
+    pub fn prefetch<'k>(&mut self, elements: impl Iterator<Item = (&'k [u8], &'k [u8])>) {
         let mut elements = elements.peekable();
         while let Some((table, _)) = elements.peek().copied() {
             let mut of_table = std::iter::from_fn(|| elements.next_if(|(other, _)| *other == table));
-            let run = Run::of(&mut of_table.by_ref().map(|(_, key)| key));
+            let run = KeyRun::of(&mut of_table.by_ref().map(|(_, key)| key));
             if run.is_alone() {
                 continue;
             }
@@ -369,11 +381,11 @@ impl Batch<'_> {
         now: impl Fn() -> Now,
     ) -> Result<(), Refusal> {
         let table = self.share(table)?;
-        let (needed, count) = self.hand().cost_of_pairs(&table, pairs.clone(), ttl);
-        self.hand().admit(needed)?;
+        let (needed, count) = self.ops().cost_of_pairs(&table, pairs.clone(), ttl);
+        self.ops().admit(needed)?;
         let capacity = self.session.writer.capacity();
-        self.hand().credits((CREDITS_PER_WRITE * count).min(capacity))?;
-        let mut ahead = Ahead::of(pairs.clone().map(|(key, _)| key));
+        self.ops().credits((CREDITS_PER_WRITE * count).min(capacity))?;
+        let mut ahead = Prefetch::of(pairs.clone().map(|(key, _)| key));
         for (key, value) in pairs {
             ahead.step(&table, &self.guard);
             while let Err(refusal) = self.apply_pair(&table, key, value, ttl) {
@@ -383,7 +395,7 @@ impl Batch<'_> {
                 self.session.writer.tell();
                 let session = &mut *self.session;
                 self.guard.repin_after(|| {
-                    session.errands.run(&session.shared);
+                    session.pending_sends.run(&session.shared);
                     session.wait();
                 });
                 self.now = now();
@@ -398,9 +410,9 @@ impl Batch<'_> {
 
     /// One pair of many, whose memory has been admitted with the others.
     fn apply_pair(&mut self, table: &Arc<Table>, key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Refusal> {
-        let mut hand = self.hand();
-        hand.admitted = true;
-        hand.put(table, key, value, ttl, None).map(drop)
+        let mut ops = self.ops();
+        ops.admitted = true;
+        ops.put(table, key, value, ttl, None).map(drop)
     }
 
     /// All tables, in the order of their names.
@@ -409,18 +421,18 @@ impl Batch<'_> {
         self.session.shared.summaries(&self.guard)
     }
 
-    pub(super) fn hand(&mut self) -> Hand<'_> {
-        self.session.hand(&self.guard, self.now)
+    pub(super) fn ops(&mut self) -> Ops<'_> {
+        self.session.ops(&self.guard, self.now)
     }
 
     fn on<'b, R>(
         &'b mut self,
         table: &[u8],
-        verb: impl FnOnce(&mut Hand<'b>, &'b Table) -> Result<R, Refusal>,
+        verb: impl FnOnce(&mut Ops<'b>, &'b Table) -> Result<R, Refusal>,
     ) -> Result<R, Refusal> {
         let Self { session, guard, now } = self;
         let table = session.shared.catalog.reach(&mut session.known, table, guard).ok_or(Refusal::TableNotFound)?;
-        verb(&mut session.hand(guard, *now), table)
+        verb(&mut session.ops(guard, *now), table)
     }
 
     /// The table of this name, counted: for an operation that lets its guard go halfway.

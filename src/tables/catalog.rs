@@ -11,24 +11,24 @@ use crossbeam::epoch::Guard;
 use crossbeam::utils::CachePadded;
 
 use super::Refusal;
+use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Names, name_bytes};
-use super::pause::{Point, reach};
 use super::registry::{PLACE_BYTES, Registry};
-use super::table::{Founding, Lineage, Table};
+use super::table::{NameHistory, NewTable, Table};
 use crate::allocator::size_class;
 
 /// Tables of one name that may be on their way down before a further one has to wait.
 const CLOSING_PER_NAME_MAX: usize = 64;
 
 /// What a lineage takes in the map of them, besides its name: its key and value, a byte of the map, and as much room again.
-const LINEAGE_ENTRY_BYTES: usize = 2 * (size_of::<(Box<[u8]>, Arc<Lineage>)>() + 1);
+const LINEAGE_ENTRY_BYTES: usize = 2 * (size_of::<(Box<[u8]>, Arc<NameHistory>)>() + 1);
 
 /// What a table of this name takes before it has elements, in bytes: itself, its names, its place in the registry.
 pub(super) fn table_bytes(announced_name: &[u8]) -> i64 {
     let name = canonical(announced_name).len();
-    let lineage = size_class(Lineage::ALLOCATED_BYTES) + size_class(name) + LINEAGE_ENTRY_BYTES;
+    let history = size_class(NameHistory::ALLOCATED_BYTES) + size_class(name) + LINEAGE_ENTRY_BYTES;
     let table = size_class(Table::ALLOCATED_BYTES) + size_class(announced_name.len());
-    i64::try_from(table + lineage + name_bytes(name) + PLACE_BYTES).unwrap_or(i64::MAX)
+    i64::try_from(table + history + name_bytes(name) + PLACE_BYTES).unwrap_or(i64::MAX)
 }
 
 /// All tables that have a name.
@@ -50,7 +50,7 @@ pub(super) struct Catalog {
 struct Admission {
     generation: u64,
     /// Lineages of names that have, or lately had, a table.
-    lineages: AHashMap<Box<[u8]>, Arc<Lineage>>,
+    lineages: AHashMap<Box<[u8]>, Arc<NameHistory>>,
 }
 
 /// A table's number, and the edition of the catalog in which a session found it.
@@ -133,7 +133,7 @@ impl Catalog {
         // Acquire: the change is not made before the edition is odd. Release: pairs with the Acquire in `reach`.
         self.edition.fetch_add(1, Ordering::AcqRel);
         names(&self.names);
-        reach(Point::Renamed);
+        reach(Failpoint::Renamed);
         // Release: as above: who sees it looks the name up, and finds it changed.
         self.edition.fetch_add(1, Ordering::Release);
     }
@@ -166,21 +166,21 @@ impl Catalog {
         let index = Index::new(self.expected_keys);
         let mut admission = self.admission();
         self.check(name, has_room)?;
-        let lineage = admission.lineages.get(name).map_or_else(Lineage::new, Arc::clone);
-        if lineage.len() >= CLOSING_PER_NAME_MAX {
+        let history = admission.lineages.get(name).map_or_else(NameHistory::new, Arc::clone);
+        if history.len() >= CLOSING_PER_NAME_MAX {
             return Err(Refusal::Busy);
         }
         let number = self.registry.reserve().ok_or(Refusal::TooManyTables)?;
         admission.generation += 1;
-        let table = Arc::new(Table::new(Founding {
+        let table = Arc::new(Table::new(NewTable {
             number,
             generation: admission.generation,
             announced_name,
-            lineage: Arc::clone(&lineage),
+            history: Arc::clone(&history),
             hasher: self.hasher.clone(),
             index,
         }));
-        admission.lineages.insert(name.into(), lineage);
+        admission.lineages.insert(name.into(), history);
         self.registry.enter(table, guard);
         self.change(|names| names.insert(name, number));
         Ok(self
@@ -201,9 +201,9 @@ impl Catalog {
     /// Reaper: a settled table is no longer in the way of younger ones, and its number is free.
     pub(super) fn forget(&self, table: &Arc<Table>, guard: &Guard) {
         let mut admission = self.admission();
-        table.lineage().leave(table);
+        table.history().leave(table);
         let name = canonical(table.announced_name());
-        if self.names.get(name).is_none() && table.lineage().len() == 0 {
+        if self.names.get(name).is_none() && table.history().len() == 0 {
             admission.lineages.remove(name);
         }
         self.registry.leave(table.number(), guard);
@@ -212,14 +212,14 @@ impl Catalog {
     // ----------------------------------------------------------------------------------------------- the version floor
 
     /// The version that every new slot must start above.
-    pub(super) fn floor(&self) -> u64 {
+    pub(super) fn version_floor(&self) -> u64 {
         // Acquire: pairs with the Release in `raise_floor`; the bucket's lock orders the two for one key.
         self.floor.load(Ordering::Acquire)
     }
 
     /// Reaper: slots that ended at `version` and below are about to leave their indexes. Called once for many of them,
     /// since each insertion reads the floor.
-    pub(super) fn raise_floor(&self, version: u64) {
+    pub(super) fn raise_version_floor(&self, version: u64) {
         // Relaxed: only the reaper raises it, so what it reads is what it wrote.
         if self.floor.load(Ordering::Relaxed) < version {
             // Release: pairs with the Acquire in `floor`.

@@ -30,8 +30,8 @@ use crossbeam::queue::ArrayQueue;
 use crossbeam::utils::CachePadded;
 
 use super::ChangeKind;
-use super::doze::{Doze, ORDINARY, URGENT, Urgency};
 use super::index::CELLS;
+use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency};
 use super::sleeper::{Sleeper, Waker};
 use super::slot::SlotHandle;
 pub(super) use credits::Credits;
@@ -82,13 +82,13 @@ impl Committed {
 // -------------------------------------------------------------------------------------------------------------- hub
 
 /// What writers and publisher share.
-pub(super) struct Hub {
-    pub(super) rings: Mutex<Vec<Arc<Ring>>>,
+pub(super) struct ChangeQueue {
+    pub(super) rings: Mutex<Vec<Arc<ChangeRing>>>,
     /// Grows with every new ring, so that the publisher knows when to read the list again.
     pub(super) generation: AtomicUsize,
     /// How the publisher sleeps: soundly, and the first change wakes it; or, while nobody subscribes, so that only what is
     /// urgent wakes it before its time-out, which is a ring that is half full or a writer that waits.
-    pub(super) doze: Doze,
+    pub(super) sleep_state: SleepState,
     pub(super) waker: OnceLock<Waker>,
     pub(super) closed: AtomicBool,
     pub(super) capacity: usize,
@@ -100,7 +100,7 @@ pub(super) struct Hub {
 }
 
 /// One writer's changes.
-pub(super) struct Ring {
+pub(super) struct ChangeRing {
     pub(super) queue: ArrayQueue<Change>,
     pub(super) credits: Credits,
     /// Changes pushed so far. Written by the writer; read for STATS.
@@ -111,7 +111,7 @@ pub(super) struct Ring {
     pub(super) abandoned: AtomicBool,
 }
 
-impl Ring {
+impl ChangeRing {
     /// How urgently what is in the ring wants to be announced.
     pub(super) fn urgency(&self, capacity: usize) -> Urgency {
         let many = if self.credits.is_registered() { 0 } else { capacity / 2 };
@@ -119,7 +119,7 @@ impl Ring {
     }
 }
 
-impl Hub {
+impl ChangeQueue {
     /// # Panics
     /// If a writer could not have the credits of one piece of the reaper's work.
     pub(super) fn new(capacity: usize) -> Arc<Self> {
@@ -127,7 +127,7 @@ impl Hub {
         Arc::new(Self {
             rings: Mutex::new(Vec::new()),
             generation: AtomicUsize::new(0),
-            doze: Doze::new(),
+            sleep_state: SleepState::new(),
             waker: OnceLock::new(),
             closed: AtomicBool::new(false),
             capacity,
@@ -137,8 +137,8 @@ impl Hub {
         })
     }
 
-    pub(super) fn writer(self: &Arc<Self>) -> Writer {
-        let ring = Arc::new(Ring {
+    pub(super) fn writer(self: &Arc<Self>) -> ChangeWriter {
+        let ring = Arc::new(ChangeRing {
             queue: ArrayQueue::new(self.capacity),
             credits: Credits::new(),
             pushed: CachePadded::new(AtomicU64::new(0)),
@@ -148,7 +148,7 @@ impl Hub {
         lock(&self.rings).push(Arc::clone(&ring));
         // Release: pairs with the Acquire in `Changes::refresh`.
         self.generation.fetch_add(1, Ordering::Release);
-        Writer { hub: Arc::clone(self), ring, pushed: 0, announced: 0, told: 0, registered: None }
+        ChangeWriter { change_queue: Arc::clone(self), ring, pushed: 0, announced: 0, told: 0, registered: None }
     }
 
     fn wake(&self) {
@@ -204,27 +204,27 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 // ----------------------------------------------------------------------------------------------------------- writer
 
 /// One thread's end of the queue.
-pub(super) struct Writer {
-    hub: Arc<Hub>,
-    ring: Arc<Ring>,
+pub(super) struct ChangeWriter {
+    change_queue: Arc<ChangeQueue>,
+    ring: Arc<ChangeRing>,
     pushed: u64,
     /// The last reading of what was announced: a lower bound.
     announced: u64,
     /// `pushed` when the publisher was last looked after.
     told: u64,
     /// What the writer waits for, until it has found that the wait is over.
-    registered: Option<Registered>,
+    registered: Option<RegisteredWriter>,
 }
 
 /// A writer's registration with the publisher.
-struct Registered {
+struct RegisteredWriter {
     /// The count of announced changes at which the publisher wakes it.
     target: u64,
     /// The publisher's passes when the target was first found reached, and the writer not woken.
     overdue: Option<u64>,
 }
 
-impl Writer {
+impl ChangeWriter {
     /// How many changes can be committed now, at least. None while the writer waits for the publisher: what comes later
     /// must not overtake what is refused already, and must not use the portion up crumb by crumb.
     pub(super) fn credits(&mut self, wanted: usize) -> usize {
@@ -249,12 +249,12 @@ impl Writer {
     fn left(&self) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "at most the capacity, which is a usize")]
         let outstanding = (self.pushed - self.announced) as usize;
-        self.hub.capacity - outstanding
+        self.change_queue.capacity - outstanding
     }
 
     /// The most credits that there ever are.
     pub(super) fn capacity(&self) -> usize {
-        self.hub.capacity
+        self.change_queue.capacity
     }
 
     /// Pushes what has just been committed. The caller had a credit before its CAS.
@@ -274,8 +274,8 @@ impl Writer {
             return;
         }
         self.told = self.pushed;
-        if self.hub.doze.must_wake(|| self.ring.urgency(self.hub.capacity)) {
-            self.hub.wake();
+        if self.change_queue.sleep_state.must_wake(|| self.ring.urgency(self.change_queue.capacity)) {
+            self.change_queue.wake();
         }
     }
 
@@ -293,15 +293,15 @@ impl Writer {
         if self.credits(wanted) >= wanted {
             return true;
         }
-        let portion = wanted.max(self.hub.capacity / PORTION_SHARE);
-        let target = self.pushed - (self.hub.capacity - portion) as u64;
+        let portion = wanted.max(self.change_queue.capacity / PORTION_SHARE);
+        let target = self.pushed - (self.change_queue.capacity - portion) as u64;
         if !self.ring.credits.register(target) {
             return true;
         }
-        self.registered = Some(Registered { target, overdue: None });
-        self.hub.waits.fetch_add(1, Ordering::Relaxed);
-        if self.hub.doze.must_wake(|| URGENT) {
-            self.hub.wake();
+        self.registered = Some(RegisteredWriter { target, overdue: None });
+        self.change_queue.waits.fetch_add(1, Ordering::Relaxed);
+        if self.change_queue.sleep_state.must_wake(|| URGENT) {
+            self.change_queue.wake();
         }
         false
     }
@@ -311,15 +311,15 @@ impl Writer {
     /// A publisher that is between the two is not meant. The first look at which the credits are there notes the count of
     /// its passes; once that has grown, the pass which gave them back is over.
     fn is_forgotten(&mut self) -> bool {
-        let passes = self.hub.passes();
+        let passes = self.change_queue.passes();
         let Some(registered) = &mut self.registered else { return false };
         if self.ring.credits.announced() < registered.target {
             return false;
         }
         let Some(before) = registered.overdue else {
             // Read after the credits were seen: of the pass that gave them back, or later.
-            registered.overdue = Some(self.hub.passes());
-            self.hub.wake();
+            registered.overdue = Some(self.change_queue.passes());
+            self.change_queue.wake();
             return false;
         };
         if passes == before {
@@ -327,7 +327,7 @@ impl Writer {
         }
         self.registered = None;
         if self.ring.credits.withdraw() {
-            self.hub.lost_wakeups.fetch_add(1, Ordering::Relaxed);
+            self.change_queue.lost_wakeups.fetch_add(1, Ordering::Relaxed);
         }
         true
     }
@@ -339,16 +339,16 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for ChangeWriter {
     fn drop(&mut self) {
         self.tell();
         // Release: pairs with the Acquire in `Changes::refresh`: what was pushed comes before.
         self.ring.abandoned.store(true, Ordering::Release);
         // SeqCst, both: pair with the store in `close` and the load in `Changes::refresh`. If the queue was closed first, the
         // publisher is woken here; if not, `close` wakes it, and it finds that this writer is gone.
-        self.hub.generation.fetch_add(1, Ordering::SeqCst);
-        if self.hub.closed.load(Ordering::SeqCst) {
-            self.hub.wake();
+        self.change_queue.generation.fetch_add(1, Ordering::SeqCst);
+        if self.change_queue.closed.load(Ordering::SeqCst) {
+            self.change_queue.wake();
         }
     }
 }

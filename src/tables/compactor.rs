@@ -34,12 +34,12 @@ use std::thread::{self, Thread};
 
 use crossbeam::epoch::{self, Guard};
 
-use super::Shared;
+use super::TablesShared;
+use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::CELLS;
-use super::pause::{Point, reach};
 use super::sleeper::Sleeper;
-use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SLOT_HEADER_BYTES, SlotHandle, SlotRef, State};
+use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SLOT_HEADER_BYTES, SlotHandle, SlotRef, SlotState};
 use super::table::Table;
 use crate::allocator;
 use crate::clock::Now;
@@ -63,7 +63,7 @@ const REGION_BITS: u32 = 20;
 
 /// What others know of the compactor.
 #[derive(Default)]
-pub(super) struct Link {
+pub(super) struct CompactorState {
     /// Grows with each call to collect. Written by the compactor; read by sessions.
     calls: AtomicU64,
     /// Sessions that have heard the last one.
@@ -82,7 +82,7 @@ pub(super) struct Link {
     thread: Mutex<Option<Thread>>,
 }
 
-impl Link {
+impl CompactorState {
     pub(super) fn enter(&self, sleeper: &Arc<Sleeper>) {
         self.sessions().push(Arc::clone(sleeper));
     }
@@ -182,7 +182,7 @@ impl Link {
 
 /// What there is, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Level {
+struct MemoryLevel {
     /// By the account.
     used: i64,
     /// By what the process has.
@@ -190,31 +190,31 @@ struct Level {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum CompactorStage {
     /// No write waits.
     Calm,
     /// Called so many looks ago; the pass that follows, if entries are to be moved.
-    Collecting { looks: u32, next: Option<Passes> },
+    Collecting { looks: u32, next: Option<MovePass> },
 }
 
 /// Which part of the entries and slots is moved: this one of so many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Passes {
+struct MovePass {
     number: usize,
     count: usize,
 }
 
 /// The compactor thread's work. One thread owns it.
 pub struct Compactor {
-    shared: Arc<Shared>,
+    shared: Arc<TablesShared>,
     garbage: Garbage,
     /// What the process may have beyond the account for free.
     slack: i64,
-    stage: Stage,
+    stage: CompactorStage,
     /// Whether entries have been moved since a write lacked room.
     moved: bool,
     /// What there was when it was last called to collect, and how many looks ago that was.
-    called: (Level, i64),
+    called: (MemoryLevel, i64),
     /// The room that there was when a write began to wait.
     room_before: i64,
     /// The account, and the room, when nothing more could be given back.
@@ -222,14 +222,14 @@ pub struct Compactor {
 }
 
 impl Compactor {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(shared: &Arc<TablesShared>) -> Self {
         Self {
             shared: Arc::clone(shared),
             garbage: Garbage::default(),
             slack: 0,
-            stage: Stage::Calm,
+            stage: CompactorStage::Calm,
             moved: false,
-            called: (Level::default(), 0),
+            called: (MemoryLevel::default(), 0),
             room_before: 0,
             exhausted_at: (0, 0),
         }
@@ -247,13 +247,13 @@ impl Compactor {
         while !link.closed.load(Ordering::Acquire) {
             let reading = now();
             if let Some(bytes) = resident().map(signed) {
-                let first = *first.get_or_insert_with(|| bytes - self.shared.account.used());
+                let first = *first.get_or_insert_with(|| bytes - self.shared.memory_budget.used());
                 self.look(bytes - first, reading);
             } else {
                 self.go_blind();
             }
             self.garbage.rest(reading);
-            thread::park_timeout(if self.stage == Stage::Calm { COMPACTOR_LOOK } else { COMPACTOR_HURRY });
+            thread::park_timeout(if self.stage == CompactorStage::Calm { COMPACTOR_LOOK } else { COMPACTOR_HURRY });
         }
         link.exhausted.store(true, Ordering::Relaxed);
         link.finish();
@@ -261,41 +261,43 @@ impl Compactor {
 
     /// The tables seem to take so many bytes. Takes the next step.
     pub(super) fn look(&mut self, resident: i64, now: Now) {
-        let level = Level { used: self.shared.account.used(), resident };
-        self.shared.account.set_excess((resident - self.slack - level.used).max(0));
+        let level = MemoryLevel { used: self.shared.memory_budget.used(), resident };
+        self.shared.memory_budget.set_excess((resident - self.slack - level.used).max(0));
         self.called.1 += 1;
         match self.stage {
-            Stage::Calm => self.watch(level),
-            Stage::Collecting { looks, .. } if looks < HEARD_LOOKS_MAX && !self.shared.compactor.all_have_heard() => {
+            CompactorStage::Calm => self.watch(level),
+            CompactorStage::Collecting { looks, .. }
+                if looks < HEARD_LOOKS_MAX && !self.shared.compactor.all_have_heard() =>
+            {
                 self.count_look();
             }
-            Stage::Collecting { next, .. } => self.decide(level, next, now),
+            CompactorStage::Collecting { next, .. } => self.decide(level, next, now),
         }
     }
 
     /// It is not known what the process has: the account alone counts, and no write waits for more.
     fn go_blind(&mut self) {
-        self.shared.account.set_excess(0);
-        self.stage = Stage::Calm;
+        self.shared.memory_budget.set_excess(0);
+        self.stage = CompactorStage::Calm;
         self.shared.compactor.finish();
     }
 
     fn count_look(&mut self) {
-        if let Stage::Collecting { looks, .. } = &mut self.stage {
+        if let CompactorStage::Collecting { looks, .. } = &mut self.stage {
             *looks += 1;
         }
     }
 
     /// What is free by both, the account and what the process has.
     fn room(&self) -> i64 {
-        self.shared.account.limit() - self.shared.account.taken()
+        self.shared.memory_budget.limit() - self.shared.memory_budget.taken()
     }
 
     fn tight(&self) -> i64 {
-        self.shared.account.limit() / TIGHT_SHARE
+        self.shared.memory_budget.limit() / TIGHT_SHARE
     }
 
-    fn watch(&mut self, level: Level) {
+    fn watch(&mut self, level: MemoryLevel) {
         let link = &self.shared.compactor;
         let (used, room) = self.exhausted_at;
         let is_another = level.used < used - self.tight() || (self.room() - room).abs() >= self.tight();
@@ -306,14 +308,14 @@ impl Compactor {
             self.moved = false;
             self.room_before = self.room();
             self.call(level);
-            self.stage = Stage::Collecting { looks: 0, next: None };
+            self.stage = CompactorStage::Collecting { looks: 0, next: None };
         } else if self.is_loose(level) {
             self.call(level);
         }
     }
 
     /// Whether the process has much more than the account says, and it is worth another call.
-    fn is_loose(&self, level: Level) -> bool {
+    fn is_loose(&self, level: MemoryLevel) -> bool {
         let (before, looks) = self.called;
         let has_changed = |before: i64, now: i64| (now - before).abs() > now / 16 + (1 << 20);
         level.resident - level.used > level.used / 8 + LOOSE_BYTES
@@ -321,7 +323,7 @@ impl Compactor {
             && (has_changed(before.used, level.used) || has_changed(before.resident, level.resident))
     }
 
-    fn call(&mut self, level: Level) {
+    fn call(&mut self, level: MemoryLevel) {
         self.called = (level, 0);
         self.garbage.sweep();
         self.shared.compactor.call();
@@ -330,8 +332,8 @@ impl Compactor {
     }
 
     /// All have collected. Moves entries, if there are enough holes, or says how it went.
-    fn decide(&mut self, level: Level, next: Option<Passes>, now: Now) {
-        let limit = self.shared.account.limit();
+    fn decide(&mut self, level: MemoryLevel, next: Option<MovePass>, now: Now) {
+        let limit = self.shared.memory_budget.limit();
         let enough = self.room() >= limit / ROOM_SHARE;
         let next = next.or_else(|| (!self.moved).then(|| passes(level, limit)).flatten()).filter(|_| !enough);
         if let Some(passes) = next {
@@ -339,8 +341,8 @@ impl Compactor {
             self.move_entries(passes, now);
             self.call(level);
             let number = passes.number + 1;
-            let next = (number < passes.count).then_some(Passes { number, ..passes });
-            self.stage = Stage::Collecting { looks: 0, next };
+            let next = (number < passes.count).then_some(MovePass { number, ..passes });
+            self.stage = CompactorStage::Collecting { looks: 0, next };
             return;
         }
         if self.room() < self.room_before + self.tight() {
@@ -348,32 +350,32 @@ impl Compactor {
             self.exhausted_at = (level.used, self.room());
             self.shared.compactor.exhausted.store(true, Ordering::Relaxed);
         }
-        self.stage = Stage::Calm;
+        self.stage = CompactorStage::Calm;
         self.shared.compactor.finish();
     }
 
     /// Moves all entries and slots that may move.
     #[cfg(test)]
     pub(super) fn move_all(&mut self, now: Now) {
-        self.move_entries(Passes { number: 0, count: 1 }, now);
+        self.move_entries(MovePass { number: 0, count: 1 }, now);
     }
 
     /// Moves a part of the entries and slots of all tables. What comes and goes meanwhile may be left out.
-    fn move_entries(&mut self, passes: Passes, now: Now) {
+    fn move_entries(&mut self, passes: MovePass, now: Now) {
         for number in self.shared.catalog.numbers() {
             let Some(table) = self.shared.catalog.registry().share(number, &epoch::pin()) else { continue };
-            let mut ahead = vec![0];
-            while let Some(bucket) = ahead.pop() {
-                self.move_bucket(&table, bucket, &mut ahead, passes, now);
+            let mut prefetch = vec![0];
+            while let Some(bucket) = prefetch.pop() {
+                self.move_bucket(&table, bucket, &mut prefetch, passes, now);
             }
         }
         self.garbage.sweep();
     }
 
-    fn move_bucket(&mut self, table: &Table, bucket: u32, ahead: &mut Vec<u32>, passes: Passes, now: Now) {
+    fn move_bucket(&mut self, table: &Table, bucket: u32, prefetch: &mut Vec<u32>, passes: MovePass, now: Now) {
         let guard = epoch::pin();
         let mut slots = Vec::with_capacity(CELLS);
-        table.index().visit(bucket, &guard, ahead, |slot| slots.push(slot));
+        table.index().visit(bucket, &guard, prefetch, |slot| slots.push(slot));
         for slot in slots {
             if let Some(bytes) = relocate(slot, passes, &guard) {
                 self.shared.compactor.moved.add(1);
@@ -390,7 +392,7 @@ impl Compactor {
         &mut self,
         table: &Table,
         bucket: u32,
-        passes: Passes,
+        passes: MovePass,
         (guard, now): (&Guard, Now),
     ) -> Vec<SlotHandle> {
         let (mut armed, mut retired) = (Vec::new(), 0);
@@ -400,7 +402,7 @@ impl Compactor {
                 return None;
             }
             let next = slot.move_out(slot.load(guard))?;
-            reach(Point::MovedOut);
+            reach(Failpoint::MovedOut);
             retired += SLOT_HEADER_BYTES + slot.key().len();
             if slot.is_armed() {
                 armed.push(slot.handle());
@@ -414,7 +416,7 @@ impl Compactor {
     }
 }
 
-impl Passes {
+impl MovePass {
     /// Whether what is at this address is moved now.
     fn include(self, address: usize) -> bool {
         (address >> REGION_BITS) % self.count == self.number
@@ -422,9 +424,9 @@ impl Passes {
 }
 
 /// Gives an entry of these regions another place; how many bytes were retired.
-fn relocate<'g>(slot: SlotRef<'g>, passes: Passes, guard: &'g Guard) -> Option<usize> {
+fn relocate<'g>(slot: SlotRef<'g>, passes: MovePass, guard: &'g Guard) -> Option<usize> {
     let seen = slot.load(guard);
-    let State::Live(old) = seen.state() else { return None };
+    let SlotState::Live(old) = seen.state() else { return None };
     if !passes.include(old.address()) {
         return None;
     }
@@ -435,11 +437,11 @@ fn relocate<'g>(slot: SlotRef<'g>, passes: Passes, guard: &'g Guard) -> Option<u
 }
 
 /// In how many passes entries are to be moved: none if there are few holes between them.
-fn passes(level: Level, limit: i64) -> Option<Passes> {
+fn passes(level: MemoryLevel, limit: i64) -> Option<MovePass> {
     let holes = level.resident - level.used;
     let enough = holes >= level.resident / 4 && holes >= limit / PASS_SHARE;
     let count = usize::try_from(level.used / (limit / PASS_SHARE).max(1)).unwrap_or(0) + 1;
-    enough.then_some(Passes { number: 0, count })
+    enough.then_some(MovePass { number: 0, count })
 }
 
 fn signed(bytes: u64) -> i64 {
@@ -454,8 +456,8 @@ mod tests {
     fn there_are_as_many_passes_as_bound_what_each_moves_and_none_for_few_holes() {
         const LIMIT: i64 = 320 << 20;
         let count = |used: i64, resident: i64| {
-            let level = Level { used: used << 20, resident: resident << 20 };
-            passes(level, LIMIT).map(|Passes { number, count }| (number, count))
+            let level = MemoryLevel { used: used << 20, resident: resident << 20 };
+            passes(level, LIMIT).map(|MovePass { number, count }| (number, count))
         };
         // A pass moves at most a 32nd of the limit, which is 10 MiB here.
         assert_eq!(count(5, 40), Some((0, 1)));
@@ -463,7 +465,8 @@ mod tests {
         assert_eq!(count(101, 300), Some((0, 11)));
         assert_eq!(count(226, 300), None, "less than a quarter are holes");
         assert_eq!(count(2, 11), None, "less than a 32nd of the limit");
-        let regions = |number| (0..100_usize).filter(move |at| Passes { number, count: 7 }.include(at << REGION_BITS));
+        let regions =
+            |number| (0..100_usize).filter(move |at| MovePass { number, count: 7 }.include(at << REGION_BITS));
         assert_eq!((0..7).flat_map(regions).collect::<std::collections::HashSet<_>>().len(), 100, "each in one pass");
         assert_eq!((0..7).map(|number| regions(number).count()).sum::<usize>(), 100);
     }

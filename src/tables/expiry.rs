@@ -23,14 +23,14 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use crossbeam::epoch::Guard;
 
-use super::Shared;
+use super::TablesShared;
 use super::batch::Session;
 use super::change::WAIT_RECHECK;
-use super::doze::{BUT_FOR_URGENT, Doze, URGENT};
-use super::hand::Hand;
-use super::pause::{Point, reach};
+use super::failpoint::{Failpoint, reach};
+use super::ops::Ops;
+use super::sleep_state::{BUT_FOR_URGENT, SleepState, URGENT};
 use super::sleeper::Sleeper;
-use super::slot::{NEVER, SlotHandle, SlotRef, State};
+use super::slot::{NEVER, SlotHandle, SlotRef, SlotState};
 use crate::clock::Now;
 use crate::limits::{DUES_MAX, EXPIRY_BUDGET, LOOK_AHEAD};
 use crate::stats::{Latencies, Percentiles, SharedCounter};
@@ -42,7 +42,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 const DUES_MANY: usize = DUES_MAX / 2;
 
 /// A message to the expiry thread.
-enum Due {
+enum ExpiryMessage {
     /// `armed` was lowered: file a record.
     Arm(SlotHandle),
     /// The slot is dead: drop its record.
@@ -50,10 +50,10 @@ enum Due {
 }
 
 /// What others know of the expiry thread.
-pub(super) struct Link {
-    dues: Sender<Due>,
+pub(super) struct ExpirySender {
+    dues: Sender<ExpiryMessage>,
     /// The deadline until which it sleeps is its level: a message about an earlier one wakes it.
-    doze: Doze,
+    sleep_state: SleepState,
     sleeper: Arc<Sleeper>,
     closed: AtomicBool,
     expired: SharedCounter,
@@ -62,21 +62,21 @@ pub(super) struct Link {
 }
 
 /// The receiving end of [`Link`].
-pub(super) struct Inbox(Receiver<Due>);
+pub(super) struct ExpiryInbox(Receiver<ExpiryMessage>);
 
-impl Link {
-    pub(super) fn new() -> (Self, Inbox) {
+impl ExpirySender {
+    pub(super) fn new() -> (Self, ExpiryInbox) {
         let (dues, inbox) = bounded(DUES_MAX);
         let link = Self {
             dues,
-            doze: Doze::new(),
+            sleep_state: SleepState::new(),
             sleeper: Arc::default(),
             closed: AtomicBool::new(false),
             expired: SharedCounter::new(),
             lost_wakeups: SharedCounter::new(),
             lag: Latencies::new(),
         };
-        (link, Inbox(inbox))
+        (link, ExpiryInbox(inbox))
     }
 
     /// A slot has an earlier deadline than the wheel knows.
@@ -84,23 +84,23 @@ impl Link {
     /// # Errors
     /// The slot comes back if there is no room.
     pub(super) fn try_arm(&self, slot: SlotHandle, deadline: u64) -> Result<(), SlotHandle> {
-        self.try_send(Due::Arm(slot), deadline)
+        self.try_send(ExpiryMessage::Arm(slot), deadline)
     }
 
     /// Like [`Link::try_arm`], but waits for room. The caller holds no guard.
     pub(super) fn arm(&self, slot: SlotHandle, deadline: u64) {
-        self.send(Due::Arm(slot), deadline);
+        self.send(ExpiryMessage::Arm(slot), deadline);
     }
 
     /// A slot is dead and may have a record. Waits for room; the caller holds no guard.
     pub(super) fn cancel(&self, slot: SlotHandle) {
-        self.send(Due::Cancel(slot), NEVER);
+        self.send(ExpiryMessage::Cancel(slot), NEVER);
     }
 
-    fn try_send(&self, due: Due, deadline: u64) -> Result<(), SlotHandle> {
+    fn try_send(&self, due: ExpiryMessage, deadline: u64) -> Result<(), SlotHandle> {
         match self.dues.try_send(due) {
             Ok(()) => self.tell(deadline),
-            Err(TrySendError::Full(Due::Arm(slot) | Due::Cancel(slot))) => return Err(slot),
+            Err(TrySendError::Full(ExpiryMessage::Arm(slot) | ExpiryMessage::Cancel(slot))) => return Err(slot),
             // The thread has ended: nothing will be expired any more.
             Err(TrySendError::Disconnected(_)) => {}
         }
@@ -108,7 +108,7 @@ impl Link {
     }
 
     /// Where it is full, the sender that made it so has woken the thread, which makes room before it sleeps again.
-    fn send(&self, due: Due, deadline: u64) {
+    fn send(&self, due: ExpiryMessage, deadline: u64) {
         // An error says that the thread has ended.
         let _ended = self.dues.send(due);
         self.tell(deadline);
@@ -116,7 +116,7 @@ impl Link {
 
     /// Sees to it that what was sent is looked at before `deadline`.
     fn tell(&self, deadline: u64) {
-        if self.doze.must_wake(|| if self.dues.len() > DUES_MANY { URGENT } else { deadline }) {
+        if self.sleep_state.must_wake(|| if self.dues.len() > DUES_MANY { URGENT } else { deadline }) {
             self.sleeper.wake();
         }
     }
@@ -157,9 +157,9 @@ impl Link {
 
 /// The expiry thread's work. One thread owns it.
 pub struct Expiry {
-    shared: Arc<Shared>,
+    shared: Arc<TablesShared>,
     session: Session,
-    inbox: Inbox,
+    inbox: ExpiryInbox,
     wheel: Wheel<SlotHandle>,
     fired: Vec<SlotHandle>,
     /// The level of the last sleep, if it ended by its time-out with messages waiting: none of them should be earlier.
@@ -168,7 +168,7 @@ pub struct Expiry {
 
 /// What a pass leaves to do.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(super) enum NextPass {
     /// More is due: go on at once.
     More,
     /// The publisher is behind: look again soon.
@@ -178,7 +178,7 @@ pub(super) enum Rest {
 }
 
 impl Expiry {
-    pub(super) fn new(shared: &Arc<Shared>, inbox: Inbox) -> Self {
+    pub(super) fn new(shared: &Arc<TablesShared>, inbox: ExpiryInbox) -> Self {
         let mut session = Session::new(Arc::clone(shared));
         let waits_for_credits = Arc::clone(&shared.expiry.sleeper);
         session.set_waker(Box::new(move || waits_for_credits.wake()));
@@ -201,37 +201,37 @@ impl Expiry {
             let rest = self.pass(reading);
             self.session.rest(reading);
             match rest {
-                Rest::More => {}
-                Rest::OutOfCredits => self.wait_for_credits(),
-                Rest::Until(deadline) => self.sleep(deadline, now()),
+                NextPass::More => {}
+                NextPass::OutOfCredits => self.wait_for_credits(),
+                NextPass::Until(deadline) => self.sleep(deadline, now()),
             }
         }
     }
 
     /// Takes up what was sent, and commits what is due at `now`, as far as budget and credits go.
-    pub(super) fn pass(&mut self, now: Now) -> Rest {
+    pub(super) fn pass(&mut self, now: Now) -> NextPass {
         self.listen();
         let mut batch = self.session.batch(now);
-        let mut hand = batch.hand();
-        let budget = hand.writer.credits(EXPIRY_BUDGET).min(EXPIRY_BUDGET);
+        let mut ops = batch.ops();
+        let budget = ops.writer.credits(EXPIRY_BUDGET).min(EXPIRY_BUDGET);
         if budget == 0 {
-            *hand.wanted = 1;
-            return if self.wheel.next_wake().is_some() { Rest::OutOfCredits } else { Rest::Until(NEVER) };
+            *ops.wanted = 1;
+            return if self.wheel.next_wake().is_some() { NextPass::OutOfCredits } else { NextPass::Until(NEVER) };
         }
         let fired = &mut self.fired;
         let progress = self.wheel.advance(now.millis(), budget, |_, _, slot| fired.push(slot));
         let mut fired = self.fired.drain(..);
         while let Some(run) = fired.as_slice().chunks(LOOK_AHEAD).next() {
-            fetch(run, hand.guard);
+            fetch(run, ops.guard);
             for slot in fired.by_ref().take(LOOK_AHEAD) {
-                come_up(&mut hand, &mut self.wheel, slot);
+                come_up(&mut ops, &mut self.wheel, slot);
             }
         }
         drop(fired);
-        self.shared.account.set_timers(self.wheel.len() as u64);
+        self.shared.memory_budget.set_timers(self.wheel.len() as u64);
         match progress {
-            Progress::More => Rest::More,
-            Progress::Done => Rest::Until(self.wheel.next_wake().unwrap_or(NEVER)),
+            Progress::More => NextPass::More,
+            Progress::Done => NextPass::Until(self.wheel.next_wake().unwrap_or(NEVER)),
         }
     }
 
@@ -239,8 +239,8 @@ impl Expiry {
     fn listen(&mut self) {
         for _ in 0..DUES_MAX {
             match self.inbox.0.try_recv() {
-                Ok(Due::Arm(slot)) => self.take_due(slot),
-                Ok(Due::Cancel(slot)) => drop_record(&mut self.wheel, slot.slot()),
+                Ok(ExpiryMessage::Arm(slot)) => self.take_due(slot),
+                Ok(ExpiryMessage::Cancel(slot)) => drop_record(&mut self.wheel, slot.slot()),
                 Err(_) => break,
             }
         }
@@ -261,7 +261,7 @@ impl Expiry {
     pub(super) fn falls_asleep(&self, deadline: u64) -> bool {
         let link = &self.shared.expiry;
         // SeqCst: pairs with the store in `close`, which unparks after it.
-        link.doze.prepare(deadline, || !self.inbox.0.is_empty() || link.closed.load(Ordering::SeqCst))
+        link.sleep_state.prepare(deadline, || !self.inbox.0.is_empty() || link.closed.load(Ordering::SeqCst))
     }
 
     /// Sleeps until the deadline, or until an earlier one is sent.
@@ -272,20 +272,20 @@ impl Expiry {
         let left = Duration::from_nanos(deadline.saturating_mul(1_000_000).saturating_sub(now.nanos()));
         let (first, second) = naps(left, self.session.patience());
         thread::park_timeout(first);
-        let doze = &self.shared.expiry.doze;
-        if !second.is_zero() && doze.is_asleep() && !self.inbox.0.is_empty() {
+        let sleep_state = &self.shared.expiry.sleep_state;
+        if !second.is_zero() && sleep_state.is_asleep() && !self.inbox.0.is_empty() {
             // Messages about later deadlines, or a sender has yet to look at the level: if it has not in SLEEP_MAX, it has forgotten to.
             thread::park_timeout(second);
-            self.overslept = if second == SLEEP_MAX && doze.is_asleep() { deadline } else { 0 };
+            self.overslept = if second == SLEEP_MAX && sleep_state.is_asleep() { deadline } else { 0 };
         }
-        doze.end();
+        sleep_state.end();
     }
 
     /// Sleeps until the publisher has given credits back. What others send can wait meanwhile, up to half a queue.
     fn wait_for_credits(&mut self) {
         if !self.session.watch() && self.falls_asleep(BUT_FOR_URGENT) {
             thread::park_timeout(WAIT_RECHECK);
-            self.shared.expiry.doze.end();
+            self.shared.expiry.sleep_state.end();
         }
     }
 }
@@ -317,23 +317,23 @@ fn fetch(slots: &[SlotHandle], guard: &Guard) {
 }
 
 /// A record has come up, and is out of the wheel: expires the element, files the record anew, or lets it go.
-fn come_up(hand: &mut Hand<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandle) {
+fn come_up(ops: &mut Ops<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandle) {
     let slot = handle.slot();
     slot.set_timer(None);
     loop {
         let Some(armed) = slot.armed() else { return }; // a due message is on its way and brings the slot back
-        let next = match expire_or_next(hand, slot) {
-            Next::At(next) => next,
+        let next = match expire_or_next(ops, slot) {
+            NextLook::At(next) => next,
             // Still armed at a deadline that has passed: filed there, it comes up in the next pass.
-            Next::OutOfCredits => return file(wheel, handle, armed),
+            NextLook::OutOfCredits => return file(wheel, handle, armed),
         };
-        reach(Point::BeforeRearm);
+        reach(Failpoint::BeforeRearm);
         if !slot.rearm(armed, next) {
             return; // lowered meanwhile: as above
         }
-        reach(Point::AfterRearm);
+        reach(Failpoint::AfterRearm);
         // Read again, after `armed` was raised: a writer may have relied on the old one.
-        if deadline_of(slot, hand) >= next {
+        if deadline_of(slot, ops) >= next {
             // Of a slot that has died, as `take_due` says: the reaper may have seen the old `armed`.
             if next != NEVER && !slot.is_dead() {
                 file(wheel, handle, next);
@@ -344,7 +344,7 @@ fn come_up(hand: &mut Hand<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandl
 }
 
 /// When to look at a slot again.
-enum Next {
+enum NextLook {
     /// At this deadline; [`NEVER`] is not at all.
     At(u64),
     /// As soon as there are credits.
@@ -352,30 +352,30 @@ enum Next {
 }
 
 /// Expires the element if its deadline has passed; when to look at the slot again.
-fn expire_or_next(hand: &mut Hand<'_>, slot: SlotRef<'_>) -> Next {
+fn expire_or_next(ops: &mut Ops<'_>, slot: SlotRef<'_>) -> NextLook {
     loop {
-        let seen = slot.load(hand.guard);
+        let seen = slot.load(ops.guard);
         let deadline = match seen.state() {
-            State::Live(entry) | State::Expired(entry) => entry.deadline(),
-            State::Absent(_) | State::Dead(_) | State::Moved(_) => return Next::At(NEVER),
+            SlotState::Live(entry) | SlotState::Expired(entry) => entry.deadline(),
+            SlotState::Absent(_) | SlotState::Dead(_) | SlotState::Moved(_) => return NextLook::At(NEVER),
         };
-        if deadline > hand.now.millis() && !matches!(seen.state(), State::Expired(_)) {
-            return Next::At(deadline);
+        if deadline > ops.now.millis() && !matches!(seen.state(), SlotState::Expired(_)) {
+            return NextLook::At(deadline);
         }
-        reach(Point::BeforeExpire);
+        reach(Failpoint::BeforeExpire);
         // None, or a younger table: this one was taken down since the word was read. Then the slot is dead, and neither
         // the next look nor the CAS takes it for anything else.
-        let Some(table) = hand.shared.catalog.registry().get(slot.table(), hand.guard) else { continue };
-        if hand.expire(table, slot, seen).is_err() {
-            return Next::OutOfCredits;
+        let Some(table) = ops.shared.catalog.registry().get(slot.table(), ops.guard) else { continue };
+        if ops.expire(table, slot, seen).is_err() {
+            return NextLook::OutOfCredits;
         }
     }
 }
 
-fn deadline_of(slot: SlotRef<'_>, hand: &Hand<'_>) -> u64 {
-    match slot.load(hand.guard).state() {
-        State::Live(entry) | State::Expired(entry) => entry.deadline(),
-        State::Absent(_) | State::Dead(_) | State::Moved(_) => NEVER,
+fn deadline_of(slot: SlotRef<'_>, ops: &Ops<'_>) -> u64 {
+    match slot.load(ops.guard).state() {
+        SlotState::Live(entry) | SlotState::Expired(entry) => entry.deadline(),
+        SlotState::Absent(_) | SlotState::Dead(_) | SlotState::Moved(_) => NEVER,
     }
 }
 

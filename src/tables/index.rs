@@ -39,14 +39,14 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use crossbeam::epoch::Guard;
 use parking_lot::MutexGuard;
 
-use super::pause::{Point, reach};
-use super::slot::{SlotCell, SlotHandle, SlotRef, State, prefetch};
+use super::failpoint::{Failpoint, reach};
+use super::slot::{SlotCell, SlotHandle, SlotRef, SlotState, prefetch};
 use crate::limits::LOOK_AHEAD;
 use bucket::Bucket;
 pub(super) use bucket::CELLS;
 pub(super) use names::{Names, name_bytes};
 use place::{SEGMENT_LEN, birth, low_bits, parent, place};
-use segments::{Segments, View};
+use segments::{Segments, SegmentsView};
 
 /// A bucket's number is this many bits of the hash. 16 keys that share 32 bits do not happen by chance below 5·10^9.
 const DEPTH_MAX: u8 = 32;
@@ -58,7 +58,7 @@ const NEAR: u32 = 512;
 pub(super) const BYTES_PER_ELEMENT: i64 = (size_of::<Bucket>() / CELLS) as i64;
 
 /// What came of letting a slot in.
-pub(super) enum Entered {
+pub(super) enum Inserted {
     /// The slot is in the index and committed.
     Created,
     /// The key has a slot that is not dead: use that one.
@@ -103,7 +103,7 @@ impl Index {
     }
 
     /// The bucket of this number, absent or not, with a segment made for it if need be.
-    fn room_for<'v>(&self, number: u32, view: &'v View<'_>) -> &'v Bucket {
+    fn room_for<'v>(&self, number: u32, view: &'v SegmentsView<'_>) -> &'v Bucket {
         loop {
             if let Some(bucket) = view.bucket_at(number) {
                 return bucket;
@@ -125,7 +125,7 @@ impl Index {
     }
 
     /// The bucket of `hash`, and its number. Right at some moment of the call: the caller compares its depth afterwards.
-    fn bucket<'v>(&self, hash: u64, view: &'v View<'_>) -> (u32, &'v Bucket) {
+    fn bucket<'v>(&self, hash: u64, view: &'v SegmentsView<'_>) -> (u32, &'v Bucket) {
         let mut depth = self.likely_depth();
         loop {
             let (number, bucket) = Self::nearest(low_bits(hash, depth), view);
@@ -138,7 +138,7 @@ impl Index {
     }
 
     /// Bucket `number`, or the one that it would be split from.
-    fn nearest<'v>(mut number: u32, view: &'v View<'_>) -> (u32, &'v Bucket) {
+    fn nearest<'v>(mut number: u32, view: &'v SegmentsView<'_>) -> (u32, &'v Bucket) {
         loop {
             if let Some(bucket) = view.bucket_at(number).filter(|bucket| !bucket.is_absent()) {
                 return (number, bucket);
@@ -169,7 +169,7 @@ impl Index {
 
     /// Has the processor fetch what looking up these hashes is going to read, one level for all of them before the next,
     /// so that their cache misses overlap. A hint: it says nothing, and what has moved meanwhile is looked up all the same.
-    pub(super) fn foresee(&self, hashes: &[u64], guard: &Guard) {
+    pub(super) fn prefetch(&self, hashes: &[u64], guard: &Guard) {
         let view = self.segments.view();
         let depth = self.likely_depth();
         let complete = self.count.load(Ordering::Relaxed) >> depth > 0;
@@ -193,7 +193,7 @@ impl Index {
     }
 
     /// The bucket of `hash`, locked.
-    fn lock<'v>(&self, hash: u64, view: &'v View<'_>) -> (u32, &'v Bucket, MutexGuard<'v, ()>) {
+    fn lock<'v>(&self, hash: u64, view: &'v SegmentsView<'_>) -> (u32, &'v Bucket, MutexGuard<'v, ()>) {
         loop {
             let (number, bucket) = self.bucket(hash, view);
             let locked = bucket.lock.lock();
@@ -227,23 +227,23 @@ impl Index {
         rehash: &dyn Fn(&[u8]) -> u64,
         is_open: &dyn Fn() -> bool,
         make: &mut dyn FnMut(Option<u64>) -> Option<SlotHandle>,
-    ) -> Entered {
+    ) -> Inserted {
         let view = self.segments.view();
         loop {
             let (number, bucket, _locked) = self.lock(hash, &view);
             if !is_open() {
-                return Entered::Refused;
+                return Inserted::Refused;
             }
             if let Some(cell) = bucket.cells.iter().find(|cell| cell.find(hash, key, guard).is_some()) {
                 return Self::replace_dead(cell, hash, guard, make);
             }
             if let Some(cell) = bucket.cells.iter().find(|cell| cell.is_empty()) {
-                let Some(slot) = make(None) else { return Entered::Refused };
+                let Some(slot) = make(None) else { return Inserted::Refused };
                 cell.put(hash, slot, guard);
-                return Entered::Created;
+                return Inserted::Created;
             }
             if !self.split(number, bucket, guard, &view, rehash) {
-                return Entered::Overfull;
+                return Inserted::Overfull;
             }
         }
     }
@@ -253,12 +253,12 @@ impl Index {
         hash: u64,
         guard: &Guard,
         make: &mut dyn FnMut(Option<u64>) -> Option<SlotHandle>,
-    ) -> Entered {
+    ) -> Inserted {
         let state = cell.get(guard).map(|slot| slot.load(guard).state());
-        let Some(State::Dead(version)) = state else { return Entered::Occupied };
-        let Some(slot) = make(Some(version)) else { return Entered::Refused };
+        let Some(SlotState::Dead(version)) = state else { return Inserted::Occupied };
+        let Some(slot) = make(Some(version)) else { return Inserted::Refused };
         cell.put(hash, slot, guard);
-        Entered::Created
+        Inserted::Created
     }
 
     /// Splits a full bucket whose lock is held. False if its keys agree in all bits that a bucket's number has.
@@ -267,7 +267,7 @@ impl Index {
         number: u32,
         bucket: &Bucket,
         guard: &Guard,
-        view: &View<'_>,
+        view: &SegmentsView<'_>,
         rehash: &dyn Fn(&[u8]) -> u64,
     ) -> bool {
         let depth = bucket.depth();
@@ -290,7 +290,7 @@ impl Index {
         bucket.depth.store(depth + 1, Ordering::Release);
         for cell in moved {
             cell.hand_over();
-            reach(Point::HandedOver);
+            reach(Failpoint::HandedOver);
         }
         // Release: pairs with the Acquire in `lock`. The old bucket's lock is held until after this.
         child.ready.store(true, Ordering::Release);

@@ -8,7 +8,7 @@
 //! A worker's [`Session`] gives a [`Batch`] (a guard and a reading of the clock). [`Batch::update`] finds the table in
 //! the `catalog` and the slot in its `index`, builds an entry, and swaps it in (`slot`). It pushes a change into the
 //! thread's ring (`change`), tells the expiry thread about an earlier deadline (`expiry`), and settles the costs
-//! (`account`). The publisher's [`Changes::drain`] announces it. After a delete, the publisher retires the slot and the
+//! (`memory_budget`). The publisher's [`Changes::drain`] announces it. After a delete, the publisher retires the slot and the
 //! `reaper` takes it out.
 //!
 //! # What is not here
@@ -18,24 +18,24 @@
 //!
 #![doc = include_str!("GUARANTEES.md")]
 
-mod account;
-mod ahead;
 mod announce;
 mod batch;
 mod catalog;
 mod change;
 mod compactor;
-mod doze;
-mod errands;
 mod expiry;
+mod failpoint;
 mod garbage;
-mod hand;
 mod index;
+mod memory_budget;
 #[cfg(all(test, feature = "models"))]
 mod model;
-mod pause;
+mod ops;
+mod pending_sends;
+mod prefetch;
 mod reaper;
 mod registry;
+mod sleep_state;
 mod sleeper;
 mod slot;
 mod sync;
@@ -53,9 +53,9 @@ pub use reaper::Reaper;
 
 use crossbeam::epoch::{self, Guard};
 
-use account::{Account, Room, Tab};
 use catalog::Catalog;
-use change::Hub;
+use change::ChangeQueue;
+use memory_budget::{LocalBudget, MemoryBudget, MemoryRoom};
 use table::Table;
 
 use crate::stats::Percentiles;
@@ -63,13 +63,13 @@ use crate::stats::Percentiles;
 /// What a table with so many elements takes at least, in bytes: with keys of one byte, and values of none.
 #[must_use]
 pub fn bytes_for(elements: usize) -> u64 {
-    let element = account::slot_bytes(1) + account::entry_bytes(0) + index::BYTES_PER_ELEMENT;
+    let element = memory_budget::slot_bytes(1) + memory_budget::entry_bytes(0) + index::BYTES_PER_ELEMENT;
     u64::try_from(element).unwrap_or(0).saturating_mul(elements as u64)
 }
 
 /// What the tables are made with.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TablesConfig {
     /// Elements that the map of a new table is laid out for.
     pub expected_keys: usize,
     /// What all elements together may take, in bytes.
@@ -147,7 +147,7 @@ pub struct Drained {
 
 /// Figures for STATS.
 #[derive(Clone, Debug)]
-pub struct Census {
+pub struct TablesMetrics {
     /// All tables, in the order of their names.
     pub tables: Vec<TableSummary>,
     /// What all elements and tables take, in bytes, by the account.
@@ -175,7 +175,7 @@ pub struct Census {
 }
 
 /// What the four threads behind the tables are made of.
-pub struct Backstage {
+pub struct BackgroundThreads {
     /// For the publisher.
     pub changes: Changes,
     /// For the expiry thread.
@@ -187,23 +187,23 @@ pub struct Backstage {
 }
 
 /// What all parts of the tables share.
-struct Shared {
+struct TablesShared {
     catalog: Catalog,
-    hub: Arc<Hub>,
-    account: Account,
-    expiry: expiry::Link,
-    reaper: reaper::Link,
-    compactor: compactor::Link,
+    change_queue: Arc<ChangeQueue>,
+    memory_budget: MemoryBudget,
+    expiry: expiry::ExpirySender,
+    reaper: reaper::ReaperSender,
+    compactor: compactor::CompactorState,
     version_base: u64,
 }
 
-impl Shared {
-    /// Whether `bytes` more fit, besides what the session has in its `tab`.
-    fn admit(&self, tab: &Tab, bytes: i64) -> Result<(), Refusal> {
-        match tab.room(&self.account, bytes) {
-            Room::Enough => Ok(()),
-            Room::Blocked if self.compactor.may_give_back() => Err(Refusal::Busy),
-            Room::Blocked | Room::None => Err(Refusal::OutOfMemory),
+impl TablesShared {
+    /// Whether `bytes` more fit, besides what the session has in its `local_budget`.
+    fn admit(&self, local_budget: &LocalBudget, bytes: i64) -> Result<(), Refusal> {
+        match local_budget.room(&self.memory_budget, bytes) {
+            MemoryRoom::Enough => Ok(()),
+            MemoryRoom::Blocked if self.compactor.may_give_back() => Err(Refusal::Busy),
+            MemoryRoom::Blocked | MemoryRoom::None => Err(Refusal::OutOfMemory),
         }
     }
 
@@ -237,7 +237,7 @@ impl Shared {
 
 /// All tables. Cheap to clone; clones are the same tables.
 #[derive(Clone)]
-pub struct Tables(Arc<Shared>);
+pub struct Tables(Arc<TablesShared>);
 
 impl Tables {
     /// Makes empty tables, and the work of the four threads without which they do not get on.
@@ -245,21 +245,25 @@ impl Tables {
     /// # Panics
     /// If `changes_per_writer` is below 15.
     #[must_use]
-    pub fn new(settings: Settings) -> (Self, Backstage) {
-        let (reaper_link, inbox) = reaper::Link::new();
-        let (expiry_link, dues) = expiry::Link::new();
-        let shared = Arc::new(Shared {
+    pub fn new(settings: TablesConfig) -> (Self, BackgroundThreads) {
+        let (reaper_link, inbox) = reaper::ReaperSender::new();
+        let (expiry_link, dues) = expiry::ExpirySender::new();
+        let shared = Arc::new(TablesShared {
             catalog: Catalog::new(settings.tables_max, settings.expected_keys),
-            hub: Hub::new(settings.changes_per_writer),
-            account: Account::new(settings.memory_max),
+            change_queue: ChangeQueue::new(settings.changes_per_writer),
+            memory_budget: MemoryBudget::new(settings.memory_max),
             expiry: expiry_link,
             reaper: reaper_link,
-            compactor: compactor::Link::default(),
+            compactor: compactor::CompactorState::default(),
             version_base: settings.version_base,
         });
         let registry = Arc::clone(shared.catalog.registry());
-        let backstage = Backstage {
-            changes: Changes::new(Arc::clone(&shared.hub), registry, Box::new(reaper::Hearse(Arc::clone(&shared)))),
+        let backstage = BackgroundThreads {
+            changes: Changes::new(
+                Arc::clone(&shared.change_queue),
+                registry,
+                reaper::RetireSender(Arc::clone(&shared)),
+            ),
             expiry: Expiry::new(&shared, dues),
             reaper: Reaper::new(&shared, inbox),
             compactor: Compactor::new(&shared),
@@ -275,19 +279,19 @@ impl Tables {
 
     /// Figures, each of some moment of the call.
     #[must_use]
-    pub fn census(&self) -> Census {
+    pub fn metrics(&self) -> TablesMetrics {
         let shared = &self.0;
-        Census {
+        TablesMetrics {
             tables: shared.summaries(&epoch::pin()),
-            bytes: u64::try_from(shared.account.used()).unwrap_or(0),
-            memory_max: u64::try_from(shared.account.limit()).unwrap_or(0),
-            excess_bytes: u64::try_from(shared.account.excess()).unwrap_or(0),
+            bytes: u64::try_from(shared.memory_budget.used()).unwrap_or(0),
+            memory_max: u64::try_from(shared.memory_budget.limit()).unwrap_or(0),
+            excess_bytes: u64::try_from(shared.memory_budget.excess()).unwrap_or(0),
             moved: shared.compactor.moved(),
-            timers: shared.account.timers(),
+            timers: shared.memory_budget.timers(),
             expired: shared.expiry.expired(),
-            changes_waiting: shared.hub.waiting(),
-            writer_waits: shared.hub.waits(),
-            lost_wakeups: shared.hub.lost_wakeups() + shared.expiry.lost_wakeups(),
+            changes_waiting: shared.change_queue.waiting(),
+            writer_waits: shared.change_queue.waits(),
+            lost_wakeups: shared.change_queue.lost_wakeups() + shared.expiry.lost_wakeups(),
             reaped: shared.reaper.reaped(),
             expiry_lag: shared.expiry.lag(),
         }
@@ -299,6 +303,6 @@ impl Tables {
         self.0.expiry.close();
         self.0.compactor.close();
         self.0.reaper.close();
-        self.0.hub.close();
+        self.0.change_queue.close();
     }
 }

@@ -10,12 +10,12 @@ use loom::sync::{Arc, Notify};
 use loom::thread;
 
 use super::change::Credits;
-use super::doze::{BUT_FOR_URGENT, Doze, ORDINARY, SOUND, URGENT, Urgency};
+use super::sleep_state::{BUT_FOR_URGENT, Doze, ORDINARY, SOUND, URGENT, Urgency};
 
 /// A sleeper, its queue, of which only the length matters, and what it is woken with.
 struct Queue {
     length: AtomicUsize,
-    doze: Doze,
+    sleep_state: Doze,
     bell: Notify,
     rung: AtomicUsize,
 }
@@ -23,14 +23,14 @@ struct Queue {
 impl Queue {
     fn new() -> Arc<Self> {
         let (length, rung) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { length, doze: Doze::new(), bell: Notify::new(), rung })
+        Arc::new(Self { length, sleep_state: Doze::new(), bell: Notify::new(), rung })
     }
 
     /// What a sender does.
     fn send(&self, urgency: Urgency) {
         // AcqRel: no more than what the real queues promise.
         self.length.fetch_add(1, Ordering::AcqRel);
-        if self.doze.must_wake(|| urgency) {
+        if self.sleep_state.must_wake(|| urgency) {
             self.rung.fetch_add(1, Ordering::Relaxed);
             self.bell.notify();
         }
@@ -42,14 +42,14 @@ impl Queue {
         let waits = || self.length.load(Ordering::Acquire) > 0;
         let mut received = 0;
         loop {
-            self.doze.end();
+            self.sleep_state.end();
             if waits() {
                 received += self.length.swap(0, Ordering::AcqRel);
             }
             if received == count {
                 return slept;
             }
-            if self.doze.prepare(level, waits) {
+            if self.sleep_state.prepare(level, waits) {
                 slept += 1;
                 self.bell.wait();
             }
@@ -95,7 +95,7 @@ fn one_of_two_senders_wakes_the_sleeper_and_none_is_forgotten() {
 fn a_sleeper_is_woken_once_for_each_sleep() {
     loom::model(|| {
         let queue = Queue::new();
-        assert!(queue.doze.prepare(SOUND, || false));
+        assert!(queue.sleep_state.prepare(SOUND, || false));
         let sender = Arc::clone(&queue);
         let sender = thread::spawn(move || sender.send(ORDINARY));
         queue.send(ORDINARY);
@@ -115,7 +115,7 @@ fn a_sleeper_for_want_of_listeners_is_woken_by_what_is_urgent_alone() {
             sender.send(URGENT);
         });
         while queue.length.load(Ordering::Acquire) < 3 {
-            if queue.doze.prepare(BUT_FOR_URGENT, || queue.length.load(Ordering::Acquire) >= 3) {
+            if queue.sleep_state.prepare(BUT_FOR_URGENT, || queue.length.load(Ordering::Acquire) >= 3) {
                 queue.bell.wait();
             }
         }

@@ -18,14 +18,13 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use crossbeam::epoch::{self, Guard};
 
-use super::Shared;
-use super::account::slot_bytes;
-use super::announce::Undertaker;
+use super::TablesShared;
 use super::batch::Session;
 use super::catalog::table_bytes;
 use super::change::WAIT_RECHECK;
+use super::failpoint::{Failpoint, reach};
 use super::index::CELLS;
-use super::pause::{Point, reach};
+use super::memory_budget::slot_bytes;
 use super::sleeper::Sleeper;
 use super::slot::{SLOT_HEADER_BYTES, SlotHandle, SlotRef};
 use super::table::Table;
@@ -40,9 +39,9 @@ const RECHECK: Duration = Duration::from_millis(1);
 const SEGMENTS_FREED: usize = 32;
 
 /// A message to the reaper.
-enum Work {
+enum ReaperMessage {
     /// A dead slot, all announced, that counts as unsettled until it is out.
-    Bury(SlotHandle),
+    Retire(SlotHandle),
     /// A deleted table.
     TakeDown(Arc<Table>),
     /// All slots of the deleted table of this number are dead and announced.
@@ -54,28 +53,28 @@ enum Work {
 }
 
 /// What others know of the reaper.
-pub(super) struct Link {
-    sender: Sender<Work>,
+pub(super) struct ReaperSender {
+    sender: Sender<ReaperMessage>,
     reaped: SharedCounter,
-    progress: Mutex<Progress>,
+    progress: Mutex<ReaperProgress>,
 }
 
 /// How far the reaper has come, for those that wait for it.
 #[derive(Default)]
-struct Progress {
+struct ReaperProgress {
     /// Tables that have been taken down.
     taken_down: u64,
     /// To be woken by the next one.
     sleepers: Vec<Arc<Sleeper>>,
 }
 
-impl Link {
-    pub(super) fn new() -> (Self, Inbox) {
+impl ReaperSender {
+    pub(super) fn new() -> (Self, ReaperInbox) {
         let (sender, receiver) = bounded(DEAD_MAX);
-        (Self { sender, reaped: SharedCounter::new(), progress: Mutex::default() }, Inbox(receiver))
+        (Self { sender, reaped: SharedCounter::new(), progress: Mutex::default() }, ReaperInbox(receiver))
     }
 
-    fn send(&self, work: Work) {
+    fn send(&self, work: ReaperMessage) {
         // An error says that the reaper has ended: the server is shutting down, and memory goes with the process.
         let _ended = self.sender.send(work);
     }
@@ -85,8 +84,8 @@ impl Link {
     /// # Errors
     /// The table comes back if there is no room.
     pub(super) fn try_take_down(&self, table: Arc<Table>) -> Result<(), Arc<Table>> {
-        match self.sender.try_send(Work::TakeDown(table)) {
-            Err(TrySendError::Full(Work::TakeDown(table))) => Err(table),
+        match self.sender.try_send(ReaperMessage::TakeDown(table)) {
+            Err(TrySendError::Full(ReaperMessage::TakeDown(table))) => Err(table),
             // Sent; or the reaper has ended, as in `send`.
             _ => Ok(()),
         }
@@ -94,21 +93,21 @@ impl Link {
 
     /// The last hold on a closed table was released. False: there is no room.
     pub(super) fn try_settled(&self, table: u32) -> bool {
-        !matches!(self.sender.try_send(Work::Settled(table)), Err(TrySendError::Full(_)))
+        !matches!(self.sender.try_send(ReaperMessage::Settled(table)), Err(TrySendError::Full(_)))
     }
 
     /// A table was deleted. Waits for room; the caller holds no guard.
     pub(super) fn take_down(&self, table: Arc<Table>) {
-        self.send(Work::TakeDown(table));
+        self.send(ReaperMessage::TakeDown(table));
     }
 
     /// The last hold on a closed table was released. Waits for room; the caller holds no guard.
     pub(super) fn settled(&self, table: u32) {
-        self.send(Work::Settled(table));
+        self.send(ReaperMessage::Settled(table));
     }
 
     pub(super) fn close(&self) {
-        self.send(Work::Close);
+        self.send(ReaperMessage::Close);
     }
 
     /// Slots that were taken out.
@@ -116,7 +115,7 @@ impl Link {
         self.reaped.get()
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, ReaperProgress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,17 +147,20 @@ impl Link {
 }
 
 /// The receiving end of [`Link`].
-pub(super) struct Inbox(Receiver<Work>);
+pub(super) struct ReaperInbox(Receiver<ReaperMessage>);
 
 /// The publisher's way to the reaper.
-pub(super) struct Hearse(pub(super) Arc<Shared>);
+pub(super) struct RetireSender(pub(super) Arc<TablesShared>);
 
-impl Undertaker for Hearse {
-    fn bury(&mut self, slot: SlotHandle) {
-        self.0.reaper.send(Work::Bury(slot));
+impl RetireSender {
+    /// `slot` is dead, all its changes are announced, and the publisher is the only thread that hands it over. It holds its table
+    /// unsettled.
+    pub(super) fn retire_slot(&self, slot: SlotHandle) {
+        self.0.reaper.send(ReaperMessage::Retire(slot));
     }
 
-    fn settle(&mut self, table: u32) {
+    /// All slots of the table of this number are dead and announced.
+    pub(super) fn settle_table(&self, table: u32) {
         self.0.reaper.settled(table);
     }
 }
@@ -167,23 +169,23 @@ impl Undertaker for Hearse {
 struct Walk {
     table: Arc<Table>,
     /// Buckets to visit.
-    ahead: Vec<u32>,
+    prefetch: Vec<u32>,
 }
 
 impl Walk {
     fn over(table: Arc<Table>) -> Self {
-        Self { table, ahead: vec![0] }
+        Self { table, prefetch: vec![0] }
     }
 }
 
 /// A table that is forgotten, and not freed yet.
-struct Leaving {
+struct LeavingTable {
     table: Arc<Table>,
     /// Segments of its index that are still to be freed. `None`: other threads may see the table.
     segments: Option<Vec<u32>>,
 }
 
-impl Leaving {
+impl LeavingTable {
     /// Frees a piece of the table, if no other thread sees it any more. True: nothing is left but the structure.
     fn dismantle(&mut self) -> bool {
         if self.segments.is_none() {
@@ -202,26 +204,26 @@ impl Leaving {
 
 /// The reaper thread's work. One thread owns it.
 pub struct Reaper {
-    shared: Arc<Shared>,
+    shared: Arc<TablesShared>,
     session: Session,
-    inbox: Inbox,
+    inbox: ReaperInbox,
     /// Dead slots that have come, and are not taken out yet.
     dead: Vec<SlotHandle>,
     sealing: VecDeque<Walk>,
     emptying: VecDeque<Walk>,
     /// Forgotten tables that a guard may still show. What is left of them is freed here, not on a worker.
-    leaving: VecDeque<Leaving>,
+    leaving: VecDeque<LeavingTable>,
     closing: bool,
     /// The last reading of the clock.
     now: Now,
 }
 
 impl Reaper {
-    pub(super) fn new(shared: &Arc<Shared>, inbox: Inbox) -> Self {
+    pub(super) fn new(shared: &Arc<TablesShared>, inbox: ReaperInbox) -> Self {
         let mut session = Session::new(Arc::clone(shared));
         let sender = shared.reaper.sender.clone();
         // One that is full has enough for the reaper to look around anyway.
-        session.set_waker(Box::new(move || drop(sender.try_send(Work::GoOn))));
+        session.set_waker(Box::new(move || drop(sender.try_send(ReaperMessage::GoOn))));
         Self {
             shared: Arc::clone(shared),
             session,
@@ -291,21 +293,21 @@ impl Reaper {
                 Err(_) => break,
             }
             if self.dead.len() >= REAPER_CHUNK {
-                self.bury_dead();
+                self.retire_dead();
             }
         }
         if !self.dead.is_empty() {
-            self.bury_dead();
+            self.retire_dead();
         }
     }
 
-    fn take(&mut self, work: Work) {
+    fn take(&mut self, work: ReaperMessage) {
         match work {
-            Work::Bury(slot) => self.dead.push(slot),
-            Work::TakeDown(table) => self.sealing.push_back(Walk::over(table)),
-            Work::Settled(number) => self.settled(number),
-            Work::GoOn => {}
-            Work::Close => self.closing = true,
+            ReaperMessage::Retire(slot) => self.dead.push(slot),
+            ReaperMessage::TakeDown(table) => self.sealing.push_back(Walk::over(table)),
+            ReaperMessage::Settled(number) => self.settled(number),
+            ReaperMessage::GoOn => {}
+            ReaperMessage::Close => self.closing = true,
         }
     }
 
@@ -317,21 +319,21 @@ impl Reaper {
 
     /// Takes the dead slots out that have come. The floor comes first, once for all of them: who misses one of the slots must
     /// start above it.
-    fn bury_dead(&mut self) {
+    fn retire_dead(&mut self) {
         let dead = std::mem::take(&mut self.dead);
         let mut batch = self.session.batch(self.now);
-        let mut hand = batch.hand();
-        self.shared.catalog.raise_floor(highest_version(&dead, hand.guard));
+        let mut ops = batch.ops();
+        self.shared.catalog.raise_version_floor(highest_version(&dead, ops.guard));
         let mut settled = Vec::new();
         for slot in dead.iter().map(SlotHandle::slot) {
-            let Some(table) = self.shared.catalog.registry().get(slot.table(), hand.guard) else {
+            let Some(table) = self.shared.catalog.registry().get(slot.table(), ops.guard) else {
                 unreachable!("a slot on its way to the reaper holds its table unsettled, and so registered");
             };
-            table.leave(slot, hand.guard);
+            table.leave(slot, ops.guard);
             let cost = slot_bytes(slot.key().len());
             table.count_bytes(-cost);
-            hand.tab.add(&self.shared.account, -cost);
-            hand.retired(SLOT_HEADER_BYTES + slot.key().len());
+            ops.local_budget.add(&self.shared.memory_budget, -cost);
+            ops.retired(SLOT_HEADER_BYTES + slot.key().len());
             if table.release_unsettled() {
                 settled.push(table.number());
             }
@@ -346,24 +348,24 @@ impl Reaper {
     fn seal_some(&mut self, now: Now) -> bool {
         let Some(mut walk) = self.sealing.pop_front() else { return true };
         let mut batch = self.session.batch(now);
-        let mut hand = batch.hand();
+        let mut ops = batch.ops();
         let mut slots = Vec::with_capacity(CELLS);
         let mut sealed = 0;
         while sealed < REAPER_CHUNK {
-            if hand.credits(CELLS).is_err() {
+            if ops.credits(CELLS).is_err() {
                 self.sealing.push_front(walk);
                 return false;
             }
-            let Some(number) = walk.ahead.pop() else {
+            let Some(number) = walk.prefetch.pop() else {
                 if walk.table.release_unsettled() {
                     self.emptying.push_back(Walk::over(walk.table));
                 }
                 return true;
             };
-            walk.table.index().visit(number, hand.guard, &mut walk.ahead, |slot| slots.push(slot));
+            walk.table.index().visit(number, ops.guard, &mut walk.prefetch, |slot| slots.push(slot));
             sealed += slots.len() + 1;
             for slot in slots.drain(..) {
-                let sealed = hand.seal(&walk.table, slot);
+                let sealed = ops.seal(&walk.table, slot);
                 debug_assert!(sealed.is_ok(), "a bucket's worth of credits was there");
             }
         }
@@ -375,28 +377,28 @@ impl Reaper {
     fn empty_some(&mut self, now: Now) {
         let Some(mut walk) = self.emptying.pop_front() else { return };
         let mut batch = self.session.batch(now);
-        let mut hand = batch.hand();
+        let mut ops = batch.ops();
         let mut slots = Vec::with_capacity(REAPER_CHUNK + CELLS);
         let mut buckets = Vec::new();
         while slots.len() + buckets.len() < REAPER_CHUNK
-            && let Some(number) = walk.ahead.pop()
+            && let Some(number) = walk.prefetch.pop()
         {
-            walk.table.index().visit(number, hand.guard, &mut walk.ahead, |slot| slots.push(slot.handle()));
+            walk.table.index().visit(number, ops.guard, &mut walk.prefetch, |slot| slots.push(slot.handle()));
             buckets.push(number);
         }
-        self.shared.catalog.raise_floor(highest_version(&slots, hand.guard));
+        self.shared.catalog.raise_version_floor(highest_version(&slots, ops.guard));
         for number in &buckets {
-            walk.table.index().clear(*number, hand.guard);
-            reach(Point::SlotLeft);
+            walk.table.index().clear(*number, ops.guard);
+            reach(Failpoint::SlotLeft);
         }
         for handle in &slots {
             let key_bytes = handle.slot().key().len();
-            hand.tab.add(&self.shared.account, -slot_bytes(key_bytes));
-            hand.retired(SLOT_HEADER_BYTES + key_bytes);
+            ops.local_budget.add(&self.shared.memory_budget, -slot_bytes(key_bytes));
+            ops.retired(SLOT_HEADER_BYTES + key_bytes);
         }
         drop(batch);
         slots.iter().for_each(|handle| part(&self.shared, handle.slot()));
-        if walk.ahead.is_empty() {
+        if walk.prefetch.is_empty() {
             self.forget(walk.table);
         } else {
             self.emptying.push_back(walk);
@@ -406,15 +408,16 @@ impl Reaper {
     /// A settled table is empty: its name and number are free of it.
     fn forget(&mut self, table: Arc<Table>) {
         let mut batch = self.session.batch(self.now);
-        let hand = batch.hand();
-        self.shared.catalog.forget(&table, hand.guard);
+        let ops = batch.ops();
+        self.shared.catalog.forget(&table, ops.guard);
         self.shared.reaper.has_taken_down();
         let index = table.index();
-        hand.tab.add(&self.shared.account, index.take_growth() - index.bytes() - table_bytes(table.announced_name()));
-        hand.tab.settle(&self.shared.account);
+        ops.local_budget
+            .add(&self.shared.memory_budget, index.take_growth() - index.bytes() - table_bytes(table.announced_name()));
+        ops.local_budget.settle(&self.shared.memory_budget);
         drop(batch);
-        self.shared.hub.nudge();
-        self.leaving.push_back(Leaving { table, segments: None });
+        self.shared.change_queue.nudge();
+        self.leaving.push_back(LeavingTable { table, segments: None });
     }
 
     /// Frees a piece of one forgotten table, in turns.
@@ -434,7 +437,7 @@ fn highest_version(slots: &[SlotHandle], guard: &Guard) -> u64 {
 }
 
 /// A dead slot leaves its index for good: its record goes as well. It may wait; the caller holds no guard.
-fn part(shared: &Shared, slot: SlotRef<'_>) {
+fn part(shared: &TablesShared, slot: SlotRef<'_>) {
     if slot.is_armed() {
         shared.expiry.cancel(slot.handle());
     }

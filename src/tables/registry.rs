@@ -28,15 +28,15 @@ const _: () = assert!(TABLE_NUMBERS.is_power_of_two());
 /// What a table's place takes, in bytes: a shelf is half full on average while it fills.
 pub(super) const PLACE_BYTES: usize = 2 * size_of::<ArcCell<Table>>();
 
-type Shelf = Box<[ArcCell<Table>]>;
+type RegistryShelf = Box<[ArcCell<Table>]>;
 
 pub(super) struct Registry {
-    shelves: [OnceLock<Shelf>; SHELVES],
-    numbers: Mutex<Numbers>,
+    shelves: [OnceLock<RegistryShelf>; SHELVES],
+    numbers: Mutex<TableNumbers>,
 }
 
 #[derive(Default)]
-struct Numbers {
+struct TableNumbers {
     /// No number from this one on was ever given out.
     next: u32,
     free: Vec<u32>,
@@ -63,7 +63,7 @@ impl Registry {
         Self { shelves: [const { OnceLock::new() }; SHELVES], numbers: Mutex::default() }
     }
 
-    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+    fn numbers(&self) -> MutexGuard<'_, TableNumbers> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -121,7 +121,7 @@ impl Slot {
 
 /// What the word says.
 #[derive(Clone, Copy)]
-pub(super) enum State<'g> {
+pub(super) enum SlotState<'g> {
     /// An element; whether its deadline has passed is for the caller's clock to say.
     Live(EntryRef<'g>),
     /// An element that somebody has seen expire.
@@ -136,24 +136,24 @@ pub(super) enum State<'g> {
 
 /// A word as it was loaded: what a CAS expects.
 #[derive(Clone, Copy)]
-pub(super) struct Seen<'g> {
+pub(super) struct SeenWord<'g> {
     raw: *mut Entry,
     _guard: PhantomData<&'g Guard>,
 }
 
-impl<'g> Seen<'g> {
-    pub(super) fn state(&self) -> State<'g> {
+impl<'g> SeenWord<'g> {
+    pub(super) fn state(&self) -> SlotState<'g> {
         let address = self.raw.addr();
         let number = (address >> TAG_BITS) as u64;
         match address & TAG {
-            ABSENT => State::Absent(number),
-            DEAD => State::Dead(number),
-            MOVED => State::Moved(number),
+            ABSENT => SlotState::Absent(number),
+            DEAD => SlotState::Dead(number),
+            MOVED => SlotState::Moved(number),
             tag => {
                 let entry = self.raw.map_addr(|address| address & !TAG);
                 // SAFETY: tags other than ABSENT, DEAD and MOVED are set on pointers that came from an EntryBox.
                 let entry = EntryRef { entry: unsafe { NonNull::new_unchecked(entry) }, _guard: PhantomData };
-                if tag & MARK == 0 { State::Live(entry) } else { State::Expired(entry) }
+                if tag & MARK == 0 { SlotState::Live(entry) } else { SlotState::Expired(entry) }
             }
         }
     }
@@ -161,15 +161,15 @@ impl<'g> Seen<'g> {
     /// The version of the last committed change.
     pub(super) fn version(&self) -> u64 {
         match self.state() {
-            State::Live(entry) | State::Expired(entry) => entry.version(),
-            State::Absent(version) | State::Dead(version) | State::Moved(version) => version,
+            SlotState::Live(entry) | SlotState::Expired(entry) => entry.version(),
+            SlotState::Absent(version) | SlotState::Dead(version) | SlotState::Moved(version) => version,
         }
     }
 
     fn entry(&self) -> Option<EntryRef<'g>> {
         match self.state() {
-            State::Live(entry) | State::Expired(entry) => Some(entry),
-            State::Absent(_) | State::Dead(_) | State::Moved(_) => None,
+            SlotState::Live(entry) | SlotState::Expired(entry) => Some(entry),
+            SlotState::Absent(_) | SlotState::Dead(_) | SlotState::Moved(_) => None,
         }
     }
 }
@@ -236,9 +236,9 @@ impl<'g> SlotRef<'g> {
     }
 
     /// Loads the word.
-    pub(super) fn load(&self, _guard: &'g Guard) -> Seen<'g> {
+    pub(super) fn load(&self, _guard: &'g Guard) -> SeenWord<'g> {
         // Acquire: pairs with the Release of `exchange`: the entry and its value are visible.
-        Seen { raw: self.header().word.load(Ordering::Acquire), _guard: PhantomData }
+        SeenWord { raw: self.header().word.load(Ordering::Acquire), _guard: PhantomData }
     }
 
     /// Has the processor fetch the slot, as much of it as one with a key of 16 bytes has.
@@ -255,13 +255,13 @@ impl<'g> SlotRef<'g> {
         }
     }
 
-    fn exchange(&self, seen: Seen<'g>, next: *mut Entry) -> bool {
+    fn exchange(&self, seen: SeenWord<'g>, next: *mut Entry) -> bool {
         // Release: publishes the entry to `load`. Acquire: who replaces an entry reads it afterwards (its size, its value).
         // Relaxed on failure: the caller loads again.
         self.header().word.compare_exchange(seen.raw, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    fn retire_entry(seen: Seen<'g>, guard: &'g Guard) {
+    fn retire_entry(seen: SeenWord<'g>, guard: &'g Guard) {
         if let Some(old) = seen.entry() {
             let entry = old.entry;
             // SAFETY: the CAS that replaced it has just been won by this thread alone, so it is retired once; readers
@@ -274,8 +274,8 @@ impl<'g> SlotRef<'g> {
     ///
     /// # Errors
     /// The entry comes back if the word has changed since `seen`.
-    pub(super) fn replace(&self, seen: Seen<'g>, entry: EntryBox, guard: &'g Guard) -> Result<(), EntryBox> {
-        debug_assert!(!matches!(seen.state(), State::Dead(_) | State::Moved(_)), "nothing leaves these");
+    pub(super) fn replace(&self, seen: SeenWord<'g>, entry: EntryBox, guard: &'g Guard) -> Result<(), EntryBox> {
+        debug_assert!(!matches!(seen.state(), SlotState::Dead(_) | SlotState::Moved(_)), "nothing leaves these");
         let raw = entry.into_raw();
         if self.exchange(seen, raw) {
             Self::retire_entry(seen, guard);
@@ -286,20 +286,20 @@ impl<'g> SlotRef<'g> {
     }
 
     /// Live → Expired: makes visible that a reader has seen the deadline pass. True if this call did it.
-    pub(super) fn mark(&self, seen: Seen<'g>) -> bool {
-        debug_assert!(matches!(seen.state(), State::Live(_)), "only what is live can be marked");
+    pub(super) fn mark(&self, seen: SeenWord<'g>) -> bool {
+        debug_assert!(matches!(seen.state(), SlotState::Live(_)), "only what is live can be marked");
         self.exchange(seen, seen.raw.map_addr(|address| address | MARK))
     }
 
     /// Live or Expired → Absent with `version`. True if this call did it.
-    pub(super) fn vacate(&self, seen: Seen<'g>, version: u64, guard: &'g Guard) -> bool {
+    pub(super) fn vacate(&self, seen: SeenWord<'g>, version: u64, guard: &'g Guard) -> bool {
         self.leave(seen, numbered(version, ABSENT), guard)
     }
 
     /// Live, announced, without a deadline → Moved: the element goes on in the slot that this gives, which the caller puts in the
     /// place of this one before it lets go of the bucket's lock. `None`: it stays here.
-    pub(super) fn move_out(&self, seen: Seen<'g>) -> Option<SlotHandle> {
-        let State::Live(entry) = seen.state() else { return None };
+    pub(super) fn move_out(&self, seen: SeenWord<'g>) -> Option<SlotHandle> {
+        let SlotState::Live(entry) = seen.state() else { return None };
         let version = entry.version();
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what is announced")]
         let is_announced = self.announced() == version as u32;
@@ -316,12 +316,12 @@ impl<'g> SlotRef<'g> {
     }
 
     /// Anything but Dead → Dead with `version`. True if this call did it.
-    pub(super) fn kill(&self, seen: Seen<'g>, version: u64, guard: &'g Guard) -> bool {
-        debug_assert!(!matches!(seen.state(), State::Dead(_) | State::Moved(_)), "nothing leaves these");
+    pub(super) fn kill(&self, seen: SeenWord<'g>, version: u64, guard: &'g Guard) -> bool {
+        debug_assert!(!matches!(seen.state(), SlotState::Dead(_) | SlotState::Moved(_)), "nothing leaves these");
         self.leave(seen, numbered(version, DEAD), guard)
     }
 
-    fn leave(&self, seen: Seen<'g>, next: *mut Entry, guard: &'g Guard) -> bool {
+    fn leave(&self, seen: SeenWord<'g>, next: *mut Entry, guard: &'g Guard) -> bool {
         let won = self.exchange(seen, next);
         if won {
             Self::retire_entry(seen, guard);

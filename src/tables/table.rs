@@ -18,9 +18,9 @@ use crossbeam::utils::CachePadded;
 
 use super::TableSummary;
 use super::announce::is_low_half;
-use super::index::{Entered, Index};
-use super::pause::{Point, reach};
-use super::slot::{SlotHandle, SlotRef, State};
+use super::failpoint::{Failpoint, reach};
+use super::index::{Index, Inserted};
+use super::slot::{SlotHandle, SlotRef, SlotState};
 use crate::limits::LOOK_AHEAD;
 
 /// A table of the catalog, or one that is being taken down.
@@ -28,24 +28,24 @@ pub(super) struct Table {
     number: u32,
     generation: u64,
     announced_name: Box<[u8]>,
-    lineage: Arc<Lineage>,
+    history: Arc<NameHistory>,
     hasher: RandomState,
     index: Index,
     closed: AtomicBool,
     /// Sealed slots whose last change has not been announced, and one for the sealing itself.
     unsettled: CachePadded<AtomicU64>,
-    totals: CachePadded<Totals>,
+    totals: CachePadded<TableTotals>,
 }
 
 /// Touched when an element comes, goes or changes its size.
 #[derive(Default)]
-struct Totals {
+struct TableTotals {
     elements: AtomicI64,
     bytes: AtomicI64,
 }
 
 /// All tables that ever had one name and are not settled yet.
-pub(super) struct Lineage {
+pub(super) struct NameHistory {
     closing: Mutex<Vec<Arc<Table>>>,
     /// How many of them; read without the lock.
     count: AtomicUsize,
@@ -56,7 +56,7 @@ const fn arc_bytes<T>() -> usize {
     (2 * size_of::<usize>()).next_multiple_of(align_of::<T>()) + size_of::<T>()
 }
 
-impl Lineage {
+impl NameHistory {
     /// What it takes with its counts, in bytes.
     pub(super) const ALLOCATED_BYTES: usize = arc_bytes::<Self>();
 
@@ -88,7 +88,7 @@ impl Lineage {
     }
 
     /// The tables of the name that are older than `generation`, oldest first.
-    fn elders(&self, generation: u64) -> Vec<Arc<Table>> {
+    fn predecessors(&self, generation: u64) -> Vec<Arc<Table>> {
         if self.len() == 0 {
             return Vec::new();
         }
@@ -97,11 +97,11 @@ impl Lineage {
 }
 
 /// What makes a table.
-pub(super) struct Founding<'n> {
+pub(super) struct NewTable<'n> {
     pub(super) number: u32,
     pub(super) generation: u64,
     pub(super) announced_name: &'n [u8],
-    pub(super) lineage: Arc<Lineage>,
+    pub(super) history: Arc<NameHistory>,
     pub(super) hasher: RandomState,
     pub(super) index: Index,
 }
@@ -110,17 +110,17 @@ impl Table {
     /// What it takes with its counts, in bytes: its index's first bucket and directory are within.
     pub(super) const ALLOCATED_BYTES: usize = arc_bytes::<Self>();
 
-    pub(super) fn new(founding: Founding<'_>) -> Self {
+    pub(super) fn new(new_table: NewTable<'_>) -> Self {
         Self {
-            number: founding.number,
-            generation: founding.generation,
-            announced_name: founding.announced_name.into(),
-            lineage: founding.lineage,
-            hasher: founding.hasher,
-            index: founding.index,
+            number: new_table.number,
+            generation: new_table.generation,
+            announced_name: new_table.announced_name.into(),
+            history: new_table.history,
+            hasher: new_table.hasher,
+            index: new_table.index,
             closed: AtomicBool::new(false),
             unsettled: CachePadded::new(AtomicU64::new(1)),
-            totals: CachePadded::new(Totals::default()),
+            totals: CachePadded::new(TableTotals::default()),
         }
     }
 
@@ -134,8 +134,8 @@ impl Table {
         &self.announced_name
     }
 
-    pub(super) fn lineage(&self) -> &Lineage {
-        &self.lineage
+    pub(super) fn history(&self) -> &NameHistory {
+        &self.history
     }
 
     pub(super) fn index(&self) -> &Index {
@@ -150,7 +150,7 @@ impl Table {
     /// Lets nobody in any more, and makes younger tables of the name wait for its keys.
     pub(super) fn close(self: &Arc<Self>) {
         self.closed.store(true, Ordering::SeqCst);
-        self.lineage.enter(self);
+        self.history.enter(self);
     }
 
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
@@ -168,7 +168,7 @@ impl Table {
     }
 
     /// Has the processor fetch what looking up these keys, at most [`LOOK_AHEAD`] of them, is going to read.
-    pub(super) fn foresee(&self, keys: &[&[u8]], guard: &Guard) {
+    pub(super) fn prefetch(&self, keys: &[&[u8]], guard: &Guard) {
         if self.index.is_near() {
             return;
         }
@@ -176,7 +176,7 @@ impl Table {
         for (hash, key) in hashes.iter_mut().zip(keys) {
             *hash = self.hash(key);
         }
-        self.index.foresee(hashes.get(..keys.len()).unwrap_or(&hashes), guard);
+        self.index.prefetch(hashes.get(..keys.len()).unwrap_or(&hashes), guard);
     }
 
     /// Lets a new slot in unless the table is closed. `make` gets the version of the dead slot that it replaces.
@@ -188,35 +188,36 @@ impl Table {
         key: &[u8],
         guard: &Guard,
         make: &mut dyn FnMut(Option<u64>) -> Option<SlotHandle>,
-    ) -> Entered {
+    ) -> Inserted {
         self.index.enter(hash, key, guard, &|key| self.hash(key), &|| !self.is_closed(), make)
     }
 
     /// Takes a dead slot out.
     pub(super) fn leave(&self, slot: SlotRef<'_>, guard: &Guard) {
         self.index.leave(self.hash(slot.key()), slot, guard);
-        reach(Point::SlotLeft);
+        reach(Failpoint::SlotLeft);
     }
 
     // ---------------------------------------------------------------------------------------------------- settling
 
     /// The older tables of this name that are still being taken down, oldest first.
-    pub(super) fn elders(&self) -> Vec<Arc<Self>> {
-        self.lineage.elders(self.generation)
+    pub(super) fn predecessors(&self) -> Vec<Arc<Self>> {
+        self.history.predecessors(self.generation)
     }
 
     /// Publisher: the address of the slot that `key` still has, not fully announced, in an older table of this name.
-    pub(super) fn unsettled_elder(&self, key: &[u8]) -> Option<usize> {
-        if self.lineage.len() == 0 {
+    pub(super) fn unsettled_predecessor(&self, key: &[u8]) -> Option<usize> {
+        if self.history.len() == 0 {
             return None;
         }
         let guard = epoch::pin();
-        self.elders().iter().find_map(|elder| {
-            let hash = elder.hash(key);
-            let found = elder.find(hash, key, &guard)?;
-            let is_moved = matches!(found.load(&guard).state(), State::Moved(_));
-            let slot = if is_moved { elder.find_moved(hash, key, &guard)? } else { found };
-            let settled = matches!(slot.load(&guard).state(), State::Dead(last) if is_low_half(last, slot.announced()));
+        self.predecessors().iter().find_map(|predecessor| {
+            let hash = predecessor.hash(key);
+            let found = predecessor.find(hash, key, &guard)?;
+            let is_moved = matches!(found.load(&guard).state(), SlotState::Moved(_));
+            let slot = if is_moved { predecessor.find_moved(hash, key, &guard)? } else { found };
+            let settled =
+                matches!(slot.load(&guard).state(), SlotState::Dead(last) if is_low_half(last, slot.announced()));
             (!settled).then_some(slot.address())
         })
     }

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{ChangeKind, Changes, Compactor, Expiry, Reaper, Refusal, Session, Settings, Tables};
+use super::{ChangeKind, Changes, Compactor, Expiry, Reaper, Refusal, Session, Tables, TablesConfig};
 use crate::clock::Now;
 
 pub(crate) mod alone;
@@ -20,36 +20,36 @@ mod verbs;
 mod waiting;
 
 const BASE: u64 = 1_000_000;
-type Heard = (String, ChangeKind, String);
+type HeardChange = (String, ChangeKind, String);
 
 /// Tables, the three threads behind them, and one ordinary writer; all run by hand. Shared with hooks.
 #[derive(Clone)]
-struct Stage(Rc<Cast>);
+struct TablesRig(Rc<RigParts>);
 
-struct Cast {
+struct RigParts {
     tables: Tables,
     changes: RefCell<Changes>,
     expiry: RefCell<Expiry>,
     reaper: RefCell<Reaper>,
     compactor: RefCell<Compactor>,
     session: RefCell<Session>,
-    heard: RefCell<Vec<Heard>>,
+    heard: RefCell<Vec<HeardChange>>,
     now: RefCell<u64>,
 }
 
-fn settings() -> Settings {
-    Settings { expected_keys: 0, memory_max: 1 << 30, tables_max: 16, changes_per_writer: 256, version_base: BASE }
+fn settings() -> TablesConfig {
+    TablesConfig { expected_keys: 0, memory_max: 1 << 30, tables_max: 16, changes_per_writer: 256, version_base: BASE }
 }
 
-impl Stage {
+impl TablesRig {
     fn new() -> Self {
         Self::with(settings())
     }
 
-    fn with(settings: Settings) -> Self {
+    fn with(settings: TablesConfig) -> Self {
         let (tables, backstage) = Tables::new(settings);
         let session = tables.session();
-        let stage = Self(Rc::new(Cast {
+        let stage = Self(Rc::new(RigParts {
             tables,
             changes: RefCell::new(backstage.changes),
             expiry: RefCell::new(backstage.expiry),
@@ -129,7 +129,7 @@ impl Stage {
     /// The process has so many bytes beyond the account. What the compactor does is repeated as often as it may take.
     fn look(&self, beyond: i64) {
         for _ in 0..1_000 {
-            let used = i64::try_from(self.census().bytes).unwrap();
+            let used = i64::try_from(self.tables_metrics().bytes).unwrap();
             self.0.compactor.borrow_mut().look(used + beyond, self.now());
             self.0.session.borrow_mut().rest(self.now());
         }
@@ -150,8 +150,8 @@ impl Stage {
         self.0.heard.borrow_mut().drain(..).map(|(_, kind, key)| format!("{key}{}", sign(kind))).collect()
     }
 
-    fn census(&self) -> super::Census {
-        self.0.tables.census()
+    fn tables_metrics(&self) -> super::TablesMetrics {
+        self.0.tables.metrics()
     }
 
     /// Another thread's session.

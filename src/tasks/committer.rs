@@ -16,14 +16,14 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, RecvTimeoutError, bounded};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::engine::{Engine, Step, Within};
-use super::figures::Figures;
-use super::inbox::{Ask, Message, Shared, Tasks};
-use super::order::Order;
+use super::engine::{Engine, StepResult, SyncWithin};
+use super::inbox::{InboxMessage, Submission, Tasks, TasksShared};
+use super::metrics::TaskMetrics;
+use super::order::LeaseOrder;
 use super::record::{Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key};
-use super::{Delivery, Face, Family, Outcome, Payload, Policy, QueueId, Ticket};
+use super::{Delivery, Family, Outcome, Payload, Policy, QueueId, ReplySink, Ticket};
 use crate::limits::{ASKED_BYTES_MAX, ASKED_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
-use crate::store::{Error, Moment, Space, Store};
+use crate::store::{Error, Space, Store, StoreSnapshot};
 use crate::wheel::Progress;
 
 /// The longest sleep: a wall clock that was set is noticed after it.
@@ -37,10 +37,11 @@ const CHECK: Duration = Duration::from_secs(5);
 /// [`Error`] if the store cannot be read, or does not hold what was stored.
 pub fn open(store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error> {
     let (sender, inbox) = bounded(ASKED_MAX);
-    let figures = Arc::default();
-    let engine = restore(&*store, now, &figures)?;
-    let shared = Arc::new(Shared::new(Arc::clone(&figures), store.watch()));
-    let mut core = Core { store, engine, figures, faces: Vec::new(), unsynced: None, sleeps_until: 0, failed: false };
+    let metrics = Arc::default();
+    let engine = restore(&*store, now, &metrics)?;
+    let shared = Arc::new(TasksShared::new(Arc::clone(&metrics), store.watch()));
+    let mut core =
+        CommitterState { store, engine, metrics, sinks: Vec::new(), unsynced: None, sleeps_until: 0, failed: false };
     core.reserve()?;
     let core = Arc::new(Mutex::new(core));
     let tasks = Tasks::new(sender, Arc::clone(&shared), Arc::clone(&core));
@@ -48,7 +49,7 @@ pub fn open(store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error
 }
 
 /// Reads all but the values.
-fn restore(store: &dyn Store, now: u64, figures: &Arc<Figures>) -> Result<Engine, Error> {
+fn restore(store: &dyn Store, now: u64, metrics: &Arc<TaskMetrics>) -> Result<Engine, Error> {
     let mut meta = Vec::new();
     store.scan(Space::Meta, &mut |key, value| meta.push((key.to_vec(), value.to_vec())))?;
     let find = |key: &[u8]| meta.iter().find(|(other, _)| other == key).map(|(_, value)| &**value);
@@ -57,7 +58,7 @@ fn restore(store: &dyn Store, now: u64, figures: &Arc<Figures>) -> Result<Engine
     if find(FORMAT_KEY).is_some_and(|format| format != FORMAT.to_be_bytes()) {
         return Err(store.damaged("it was written in another format"));
     }
-    let mut engine = Engine::new(now, tokens, Arc::clone(figures));
+    let mut engine = Engine::new(now, tokens, Arc::clone(metrics));
     for (key, record) in meta.iter().filter(|(key, _)| queue_of_key(key).is_some()) {
         engine.restore_queue(key, record).map_err(damaged)?;
     }
@@ -76,9 +77,9 @@ fn restore(store: &dyn Store, now: u64, figures: &Arc<Figures>) -> Result<Engine
 
 /// The thread that commits, ready to run.
 pub struct Committer {
-    core: Arc<Mutex<Core>>,
-    inbox: Receiver<Message>,
-    shared: Arc<Shared>,
+    core: Arc<Mutex<CommitterState>>,
+    inbox: Receiver<InboxMessage>,
+    shared: Arc<TasksShared>,
 }
 
 impl Committer {
@@ -86,7 +87,7 @@ impl Committer {
     ///
     /// # Errors
     /// [`Error::Damaged`] if there is one of another order.
-    pub fn queue(&mut self, name: &[u8], order: Order, policy: Policy) -> Result<QueueId, Error> {
+    pub fn queue(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Result<QueueId, Error> {
         let mut core = self.core.lock();
         let queue = core.engine.open(name, order, policy);
         queue.ok_or_else(|| core.store.damaged(&format!("the queue {} has another order", name.escape_ascii())))
@@ -96,17 +97,17 @@ impl Committer {
     ///
     /// # Errors
     /// [`Error::Damaged`] if one of these has another order.
-    pub fn family(&mut self, prefix: &[u8], order: Order, policy: Policy) -> Result<Family, Error> {
+    pub fn family(&mut self, prefix: &[u8], order: LeaseOrder, policy: Policy) -> Result<Family, Error> {
         let mut core = self.core.lock();
         let family = core.engine.family(prefix, order, policy);
         family.ok_or_else(|| core.store.damaged(&format!("a queue {}… has another order", prefix.escape_ascii())))
     }
 
     /// The number that tickets of this face have to bear.
-    pub fn face(&mut self, face: Box<dyn Face>) -> usize {
+    pub fn sink(&mut self, sink: Box<dyn ReplySink>) -> usize {
         let mut core = self.core.lock();
-        core.faces.push(face);
-        core.faces.len() - 1
+        core.sinks.push(sink);
+        core.sinks.len() - 1
     }
 
     /// Has the store know whether changes may be unsynced when later ones are written. To be called when all queues are open, and
@@ -126,7 +127,7 @@ impl Committer {
     /// # Errors
     /// [`Error`] if something cannot be stored: whatever was not answered then may or may not be stored.
     pub fn run(self, mut now: impl FnMut() -> u64) -> Result<(), Error> {
-        while let Wait::Over(first) = self.wait(&mut now)? {
+        while let WakeReason::Over(first) = self.wait(&mut now)? {
             self.step(first, &mut now)?;
         }
         let mut core = self.lock()?;
@@ -139,38 +140,38 @@ impl Committer {
     }
 
     /// One batch, with this message first.
-    fn step(&self, first: Option<Message>, now: &mut dyn FnMut() -> u64) -> Result<(), Error> {
+    fn step(&self, first: Option<InboxMessage>, now: &mut dyn FnMut() -> u64) -> Result<(), Error> {
         let mut core = self.lock()?;
         // Read when it is our turn: a lease begins when it is granted.
         let now = now();
         core.sleeps_until = 0;
-        let mut taken = Taken::default();
+        let mut taken = TakenRequests::default();
         let done = core.guarded(|core| {
             core.run_out(now)?;
             taken = core.apply(first, || self.inbox.try_recv().ok());
             // While this batch is being synced the next one gathers.
-            self.shared.tell(|face| core.go_on(face));
+            self.shared.tell(|sink| core.go_on(sink));
             core.commit(now, None)
         });
         self.shared.done(taken.messages, taken.bytes);
-        self.shared.tell(|face| core.go_on(face));
+        self.shared.tell(|sink| core.go_on(sink));
         done.map(drop)
     }
 
     /// One batch of these requests.
     #[cfg(test)]
-    pub(super) fn batch(&mut self, asked: Vec<Ask>, now: u64) -> Result<(), Error> {
-        self.step(Some(Message::Asked(asked)), &mut || now)
+    pub(super) fn batch(&mut self, asked: Vec<Submission>, now: u64) -> Result<(), Error> {
+        self.step(Some(InboxMessage::Asked(asked)), &mut || now)
     }
 
     /// The same, of queues of families.
     #[cfg(test)]
-    pub(super) fn batch_named(&mut self, asked: Vec<Ask<super::QueueName>>, now: u64) -> Result<(), Error> {
-        self.step(Some(Message::AskedNamed(asked)), &mut || now)
+    pub(super) fn batch_named(&mut self, asked: Vec<Submission<super::QueueName>>, now: u64) -> Result<(), Error> {
+        self.step(Some(InboxMessage::AskedNamed(asked)), &mut || now)
     }
 
     /// Waits for a message, or until there is something to do without one, and looks now and then whether the store still works.
-    fn wait(&self, now: &mut dyn FnMut() -> u64) -> Result<Wait, Error> {
+    fn wait(&self, now: &mut dyn FnMut() -> u64) -> Result<WakeReason, Error> {
         let (wake, now) = {
             let mut core = self.lock()?;
             core.sleeps_until = core.wake();
@@ -179,17 +180,17 @@ impl Committer {
         let due = wake != u64::MAX;
         let sleep = if due { Duration::from_millis(wake.saturating_sub(now).min(SLEEP_MAX)) } else { CHECK };
         match self.inbox.recv_timeout(sleep) {
-            Ok(message) => Ok(Wait::Over(Some(message))),
-            Err(RecvTimeoutError::Disconnected) => Ok(Wait::Ended),
+            Ok(message) => Ok(WakeReason::Over(Some(message))),
+            Err(RecvTimeoutError::Disconnected) => Ok(WakeReason::Ended),
             Err(RecvTimeoutError::Timeout) => {
                 self.shared.check()?;
-                Ok(Wait::Over(None))
+                Ok(WakeReason::Over(None))
             }
         }
     }
 
     /// The state, when whoever commits lets it go.
-    fn lock(&self) -> Result<MutexGuard<'_, Core>, Error> {
+    fn lock(&self) -> Result<MutexGuard<'_, CommitterState>, Error> {
         loop {
             match self.core.try_lock_for(CHECK) {
                 Some(core) => return Ok(core),
@@ -200,27 +201,27 @@ impl Committer {
 }
 
 /// What the thread has waited for.
-enum Wait {
+enum WakeReason {
     /// This message, or the time.
-    Over(Option<Message>),
+    Over(Option<InboxMessage>),
     /// Nobody is left who could ask.
     Ended,
 }
 
 /// What was taken into a batch.
 #[derive(Default)]
-struct Taken {
+struct TakenRequests {
     messages: u64,
     bytes: u64,
 }
 
 /// The state of all queues, and where it is stored. One thread at a time has it.
-pub(super) struct Core {
+pub(super) struct CommitterState {
     store: Box<dyn Store>,
     engine: Engine,
-    figures: Arc<Figures>,
+    metrics: Arc<TaskMetrics>,
     /// By [`Ticket::face`].
-    faces: Vec<Box<dyn Face>>,
+    sinks: Vec<Box<dyn ReplySink>>,
     /// Since when something is not synced, and when it has to be, in milliseconds of the wall clock.
     unsynced: Option<(u64, u64)>,
     /// Until when the thread sleeps if nothing comes; 0 if it does not.
@@ -229,19 +230,19 @@ pub(super) struct Core {
     failed: bool,
 }
 
-impl Core {
+impl CommitterState {
     /// One batch of what a face asks: what is answered to itself is given back, and whether the thread has to be woken, since
     /// there is something to do before it wakes.
     pub(super) fn commit_for(
         &mut self,
-        face: usize,
-        asked: Message,
+        sink: usize,
+        asked: InboxMessage,
         now: u64,
     ) -> Result<(Option<Delivery>, bool), Error> {
         let own = self.guarded(|core| {
             core.run_out(now)?;
             core.apply(Some(asked), || None);
-            core.commit(now, Some(face))
+            core.commit(now, Some(sink))
         })?;
         let wake = self.wake();
         let early = wake < self.sleeps_until;
@@ -250,8 +251,8 @@ impl Core {
     }
 
     /// Tells a face that it is worth another look whether there is room.
-    fn go_on(&self, face: usize) {
-        self.faces.get(face).into_iter().for_each(|face| face.go_on());
+    fn go_on(&self, sink: usize) {
+        self.sinks.get(sink).into_iter().for_each(|sink| sink.go_on());
     }
 
     /// Nothing follows an error.
@@ -280,24 +281,24 @@ impl Core {
     }
 
     /// Applies what waits, as far as one batch goes.
-    fn apply(&mut self, first: Option<Message>, mut next: impl FnMut() -> Option<Message>) -> Taken {
-        let (mut count, mut taken) = (0, Taken::default());
+    fn apply(&mut self, first: Option<InboxMessage>, mut next: impl FnMut() -> Option<InboxMessage>) -> TakenRequests {
+        let (mut count, mut taken) = (0, TakenRequests::default());
         let mut message = first.or_else(&mut next);
         while let Some(this) = message {
-            taken.messages += u64::from(!matches!(this, Message::Wake));
+            taken.messages += u64::from(!matches!(this, InboxMessage::Wake));
             taken.bytes += this.bytes();
             match this {
-                Message::Wake => {}
-                Message::Dismiss => self.engine.dismiss(),
-                Message::Asked(asked) => {
+                InboxMessage::Wake => {}
+                InboxMessage::Dismiss => self.engine.dismiss(),
+                InboxMessage::Asked(asked) => {
                     count += asked.len();
-                    for Ask { queue, ticket, request } in asked {
+                    for Submission { queue, ticket, request } in asked {
                         self.engine.apply(queue, ticket, request);
                     }
                 }
-                Message::AskedNamed(asked) => {
+                InboxMessage::AskedNamed(asked) => {
                     count += asked.len();
-                    for Ask { queue, ticket, request } in asked {
+                    for Submission { queue, ticket, request } in asked {
                         self.engine.apply_named(&queue, ticket, request);
                     }
                 }
@@ -312,13 +313,13 @@ impl Core {
 
     /// Stores what has changed, syncs if it has to be, and then answers; what is answered to the face `own` is given back.
     fn commit(&mut self, now: u64, own: Option<usize>) -> Result<Option<Delivery>, Error> {
-        let Step { batch, sync, answers } = self.engine.drain();
+        let StepResult { batch, sync, answers } = self.engine.drain();
         let is_stored = |(_, outcome): &(Ticket, Outcome)| matches!(outcome.payload(), Some(Payload::Stored(_)));
         let before = answers.iter().any(is_stored).then(|| self.store.moment());
         // A clock that was set back says nothing of how much time has passed.
         let overdue = |(since, until): (u64, u64)| until <= now || now < since;
-        let sync_now = sync == Within::Now || self.unsynced.is_some_and(overdue);
-        self.figures.commits.add(u64::from(!batch.is_empty()));
+        let sync_now = sync == SyncWithin::Now || self.unsynced.is_some_and(overdue);
+        self.metrics.commits.add(u64::from(!batch.is_empty()));
         match (batch.is_empty(), sync_now) {
             (false, _) => self.store.commit(batch, sync_now)?,
             (true, true) => self.store.sync()?,
@@ -331,11 +332,11 @@ impl Core {
         Ok(given_back)
     }
 
-    fn note(&mut self, sync: Within, synced: bool, now: u64) {
-        self.figures.syncs.add(u64::from(synced));
+    fn note(&mut self, sync: SyncWithin, synced: bool, now: u64) {
+        self.metrics.syncs.add(u64::from(synced));
         if synced {
             self.unsynced = None;
-        } else if let Within::Millis(millis) = sync {
+        } else if let SyncWithin::Millis(millis) = sync {
             let until = now.saturating_add(millis);
             let (since, earlier) = self.unsynced.unwrap_or((now, until));
             self.unsynced = Some((since, earlier.min(until)));
@@ -346,21 +347,21 @@ impl Core {
     fn answer(
         &self,
         answers: Vec<(Ticket, Outcome)>,
-        before: Option<&Arc<dyn Moment>>,
+        before: Option<&Arc<dyn StoreSnapshot>>,
         own: Option<usize>,
     ) -> Option<Delivery> {
-        let mut parts: Vec<Vec<(u64, Outcome)>> = self.faces.iter().map(|_| Vec::new()).collect();
-        for (Ticket { face, number }, outcome) in answers {
-            if let Some(part) = parts.get_mut(face) {
+        let mut parts: Vec<Vec<(u64, Outcome)>> = self.sinks.iter().map(|_| Vec::new()).collect();
+        for (Ticket { sink, number }, outcome) in answers {
+            if let Some(part) = parts.get_mut(sink) {
                 part.push((number, outcome));
             }
         }
         let mut given_back = None;
-        for (number, (face, answers)) in
-            self.faces.iter().zip(parts).enumerate().filter(|(_, (_, part))| !part.is_empty())
+        for (number, (sink, answers)) in
+            self.sinks.iter().zip(parts).enumerate().filter(|(_, (_, part))| !part.is_empty())
         {
             let delivery = Delivery { answers, before: before.cloned() };
-            if own == Some(number) { given_back = Some(delivery) } else { face.deliver(delivery) }
+            if own == Some(number) { given_back = Some(delivery) } else { sink.deliver(delivery) }
         }
         given_back
     }

@@ -13,16 +13,16 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::figures::Figures;
-use super::lines::{Line, Lines, Waiter, number_of};
-use super::order::{End, Order};
-use super::queue::{Counts, Due, Queue, Taken};
+use super::metrics::TaskMetrics;
+use super::order::{LeaseOrder, QueueEnd};
+use super::queue::{EndedLease, LeasedTask, TaskCounts, TaskQueue};
+use super::queues::{QueueEntry, Queues, WaitingLease, number_of};
 use super::record::{
     Damaged, FORMAT, FORMAT_KEY, QueueRecord, TOKENS_KEY, TaskRecord, queue_of_key, task_key, task_of_key,
 };
 use super::{Family, Outcome, Payload, Policy, QueueId, QueueName, Request, Ticket};
 use crate::limits::{RUN_OUT_BUDGET, WAITERS_MAX};
-use crate::store::{Batch, Space};
+use crate::store::{Space, WriteBatch};
 use crate::wheel::{Progress, Wheel};
 
 /// Why a place has a queue.
@@ -33,12 +33,12 @@ const RESERVED: &str = "tokens are reserved before requests are applied";
 /// All queues.
 #[derive(Debug)]
 pub(super) struct Engine {
-    lines: Lines,
-    wheel: Wheel<Due>,
+    queues: Queues,
+    wheel: Wheel<EndedLease>,
     /// Tokens that may be given out: their reservation is stored.
     tokens: Range<u64>,
     now: u64,
-    due: Vec<Due>,
+    due: Vec<EndedLease>,
     /// Places of the queues in which something may have changed since the last [`Engine::drain`].
     marked: Vec<usize>,
     /// Those of the last [`Engine::drain`].
@@ -52,7 +52,7 @@ pub(super) struct Engine {
 
 /// When a batch has to be on disk; the sooner the less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Within {
+pub(super) enum SyncWithin {
     /// Before anything is answered.
     Now,
     /// Within so many milliseconds.
@@ -63,17 +63,17 @@ pub(super) enum Within {
 
 /// What a step has led to.
 #[derive(Debug)]
-pub(super) struct Step {
-    pub(super) batch: Batch,
-    pub(super) sync: Within,
+pub(super) struct StepResult {
+    pub(super) batch: WriteBatch,
+    pub(super) sync: SyncWithin,
     pub(super) answers: Vec<(Ticket, Outcome)>,
 }
 
 impl Engine {
     /// Without a queue; `now` in milliseconds of the wall clock, tokens from `tokens` on.
-    pub(super) fn new(now: u64, tokens: u64, figures: Arc<Figures>) -> Self {
+    pub(super) fn new(now: u64, tokens: u64, metrics: Arc<TaskMetrics>) -> Self {
         Self {
-            lines: Lines::new(figures),
+            queues: Queues::new(metrics),
             wheel: Wheel::new(now),
             tokens: tokens..tokens,
             now,
@@ -88,12 +88,12 @@ impl Engine {
 
     /// Whether a queue may be synced later than it is answered.
     pub(super) fn is_lazy(&self) -> bool {
-        self.lines.iter().any(|line| line.policy != Policy::Always)
+        self.queues.iter().any(|entry| entry.policy != Policy::Always)
     }
 
     /// Whether there is no queue.
     pub(super) fn is_empty(&self) -> bool {
-        self.lines.is_empty()
+        self.queues.is_empty()
     }
 
     // ------------------------------------------------------------------------------------------------------ restoring
@@ -101,7 +101,7 @@ impl Engine {
     /// Brings a queue back as it was stored.
     pub(super) fn restore_queue(&mut self, key: &[u8], record: &[u8]) -> Result<(), Damaged> {
         let record = QueueRecord::decode(record)?;
-        let restored = queue_of_key(key).is_some_and(|number| self.lines.restore(number, &record));
+        let restored = queue_of_key(key).is_some_and(|number| self.queues.restore(number, &record));
         restored.then_some(()).ok_or(Damaged { what: "list of the queues" })
     }
 
@@ -109,21 +109,21 @@ impl Engine {
     pub(super) fn restore_task(&mut self, key: &[u8], record: &[u8]) -> Result<(), Damaged> {
         let (queue, number) = task_of_key(key)?;
         let record = TaskRecord::decode(record)?;
-        let line = self.lines.get_mut(queue as usize).ok_or(Damaged { what: "list of the queues" })?;
-        let restored = line.queue.restore(number, &record, &mut self.wheel);
+        let entry = self.queues.get_mut(queue as usize).ok_or(Damaged { what: "list of the queues" })?;
+        let restored = entry.queue.restore(number, &record, &mut self.wheel);
         restored.then_some(()).ok_or(Damaged { what: "order of a queue" })
     }
 
     /// The queue of this name, which is made if there is none. None: there is one, of another order.
-    pub(super) fn open(&mut self, name: &[u8], order: Order, policy: Policy) -> Option<QueueId> {
-        let place = self.lines.open(name, order, policy)?;
+    pub(super) fn open(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Option<QueueId> {
+        let place = self.queues.open(name, order, policy)?;
         self.mark(place);
-        (self.line(place).queue.order() == order).then_some(QueueId(place))
+        (self.entry(place).queue.order() == order).then_some(QueueId(place))
     }
 
     /// Makes a family of all queues whose names begin so. None: one of them has another order.
-    pub(super) fn family(&mut self, prefix: &[u8], order: Order, policy: Policy) -> Option<Family> {
-        let number = self.lines.family(prefix, order, policy)?;
+    pub(super) fn family(&mut self, prefix: &[u8], order: LeaseOrder, policy: Policy) -> Option<Family> {
+        let number = self.queues.family(prefix, order, policy)?;
         Some(Family { number, prefix: prefix.into() })
     }
 
@@ -146,12 +146,12 @@ impl Engine {
     fn run_out_some(&mut self, budget: usize) -> usize {
         let mut due = std::mem::take(&mut self.due);
         let _again = self.wheel.advance(self.now, budget, |_, _, lease| due.push(lease));
-        due.sort_by_cached_key(|lease| self.line(lease.queue as usize).queue.lease_of(lease.spot));
+        due.sort_by_cached_key(|lease| self.entry(lease.queue as usize).queue.lease_of(lease.task_index));
         let count = due.len();
-        for Due { queue, spot } in due.drain(..) {
+        for EndedLease { queue, task_index } in due.drain(..) {
             let place = queue as usize;
             self.mark(place);
-            self.line_mut(place).queue.run_out(spot);
+            self.line_mut(place).queue.run_out(task_index);
             self.grant(place);
         }
         self.due = due;
@@ -166,7 +166,7 @@ impl Engine {
     /// Does what is asked of a queue of a family: one that is not there is made for a new task, and for anything else is empty.
     pub(super) fn apply_named(&mut self, queue: &QueueName, ticket: Ticket, request: Request) {
         let adds = matches!(request, Request::Add { .. } | Request::Push { .. } | Request::Append { .. });
-        let place = if adds { self.lines.come(queue.family, &queue.name) } else { self.lines.find(&queue.name) };
+        let place = if adds { self.queues.come(queue.family, &queue.name) } else { self.queues.find(&queue.name) };
         match place {
             Some(place) => self.apply(QueueId(place), ticket, request),
             None => self.answers.push((ticket, of_no_queue(&request))),
@@ -182,15 +182,15 @@ impl Engine {
             Request::Append { value, dropped } => added(self.line_mut(place).queue.append(value, dropped)),
             Request::Push { value } => {
                 let number = self.token();
-                let added = self.line_mut(place).queue.add(&number.to_be_bytes(), value, End::Tail);
+                let added = self.line_mut(place).queue.add(&number.to_be_bytes(), value, QueueEnd::Tail);
                 debug_assert!(added.is_some(), "a token is given once");
                 Outcome::Pushed(number)
             }
             Request::Update { key, value } => found(self.line_mut(place).queue.update(&key, value), Outcome::Updated),
             Request::Lease { timeout, wait } => match self.lease(place, timeout) {
                 Some(leased) => leased,
-                None if wait && !self.closing && self.line(place).waiters.len() < WAITERS_MAX => {
-                    self.line_mut(place).waiters.push_back(Waiter { ticket, timeout });
+                None if wait && !self.closing && self.entry(place).waiters.len() < WAITERS_MAX => {
+                    self.line_mut(place).waiters.push_back(WaitingLease { ticket, timeout });
                     return;
                 }
                 None => Outcome::Empty,
@@ -206,12 +206,12 @@ impl Engine {
             }
             Request::Nothing => Outcome::Nothing,
             Request::Withdraw { tickets } => {
-                self.withdraw(place, ticket.face, tickets.into_iter().collect());
+                self.withdraw(place, ticket.sink, tickets.into_iter().collect());
                 Outcome::Nothing
             }
-            Request::Count => Outcome::Counted(self.line(place).queue.counts().ready),
+            Request::Count => Outcome::Counted(self.entry(place).queue.counts().ready),
             Request::CountAll => {
-                let Counts { ready, leased, dropped, .. } = self.line(place).queue.counts();
+                let TaskCounts { ready, leased, dropped, .. } = self.entry(place).queue.counts();
                 Outcome::Counted(ready + leased + dropped)
             }
             Request::Look { key } => self.look(place, &key, |_| true),
@@ -237,7 +237,7 @@ impl Engine {
     /// Answers all who wait that there is nothing, and from now on all who would.
     pub(super) fn dismiss(&mut self) {
         self.closing = true;
-        for place in self.lines.taken() {
+        for place in self.queues.taken() {
             self.mark(place);
             let waiters = std::mem::take(&mut self.line_mut(place).waiters);
             self.answers.extend(waiters.into_iter().map(|waiter| (waiter.ticket, Outcome::Empty)));
@@ -245,18 +245,18 @@ impl Engine {
     }
 
     /// Hands over what is to be stored since the last time, and what is to be answered once it is.
-    pub(super) fn drain(&mut self) -> Step {
+    pub(super) fn drain(&mut self) -> StepResult {
         let answers = std::mem::take(&mut self.answers);
-        let sync = if std::mem::take(&mut self.sync_asked) { Within::Now } else { Within::Whenever };
-        let mut step = Step { batch: Batch::new(), sync, answers };
+        let sync = if std::mem::take(&mut self.sync_asked) { SyncWithin::Now } else { SyncWithin::Whenever };
+        let mut step = StepResult { batch: WriteBatch::new(), sync, answers };
         let mut marked = std::mem::take(&mut self.marked);
         self.drained.extend_from_slice(&marked);
         for place in marked.drain(..) {
             let before = step.batch.len();
-            let line = self.line_mut(place);
-            line.drain(number_of(place), &mut step.batch);
+            let entry = self.line_mut(place);
+            entry.drain(number_of(place), &mut step.batch);
             if step.batch.len() > before {
-                step.sync = step.sync.min(line.policy.within());
+                step.sync = step.sync.min(entry.policy.within());
             }
         }
         self.marked = marked;
@@ -266,7 +266,7 @@ impl Engine {
     /// What was drained is stored: the figures may show it.
     pub(super) fn stored(&mut self) {
         for place in std::mem::take(&mut self.drained) {
-            self.lines.stored(place);
+            self.queues.stored(place);
         }
     }
 
@@ -278,9 +278,9 @@ impl Engine {
     }
 
     /// What stores that so many more tokens may be given out.
-    pub(super) fn reservation(&self, tokens: u64) -> (Batch, u64) {
+    pub(super) fn reservation(&self, tokens: u64) -> (WriteBatch, u64) {
         let end = self.tokens.end + tokens;
-        let mut batch = Batch::new();
+        let mut batch = WriteBatch::new();
         batch.put(Space::Meta, TOKENS_KEY, &end.to_be_bytes());
         batch.put(Space::Meta, FORMAT_KEY, &FORMAT.to_be_bytes());
         (batch, end)
@@ -293,27 +293,27 @@ impl Engine {
 
     // --------------------------------------------------------------------------------------------------------- pieces
 
-    fn line(&self, place: usize) -> &Line {
-        self.lines.get(place).expect(TAKEN)
+    fn entry(&self, place: usize) -> &QueueEntry {
+        self.queues.get(place).expect(TAKEN)
     }
 
-    fn line_mut(&mut self, place: usize) -> &mut Line {
-        self.lines.get_mut(place).expect(TAKEN)
+    fn line_mut(&mut self, place: usize) -> &mut QueueEntry {
+        self.queues.get_mut(place).expect(TAKEN)
     }
 
     /// Something may change in this queue, now.
     fn mark(&mut self, place: usize) {
         let now = self.now;
-        let line = self.line_mut(place);
-        line.queue.tell(now);
-        if !std::mem::replace(&mut line.marked, true) {
+        let entry = self.line_mut(place);
+        entry.queue.tell(now);
+        if !std::mem::replace(&mut entry.marked, true) {
             self.marked.push(place);
         }
     }
 
-    fn queue_and_wheel(&mut self, place: usize) -> (&mut Queue, &mut Wheel<Due>) {
-        let line = self.lines.get_mut(place).expect(TAKEN);
-        (&mut line.queue, &mut self.wheel)
+    fn queue_and_wheel(&mut self, place: usize) -> (&mut TaskQueue, &mut Wheel<EndedLease>) {
+        let entry = self.queues.get_mut(place).expect(TAKEN);
+        (&mut entry.queue, &mut self.wheel)
     }
 
     fn token(&mut self) -> u64 {
@@ -322,21 +322,21 @@ impl Engine {
 
     /// Leases the next task, if there is one.
     fn lease(&mut self, place: usize, timeout: u64) -> Option<Outcome> {
-        let line = self.lines.get_mut(place).expect(TAKEN);
-        if line.queue.counts().ready == 0 {
+        let entry = self.queues.get_mut(place).expect(TAKEN);
+        if entry.queue.counts().ready == 0 {
             return None;
         }
         let token = self.tokens.next().expect(RESERVED);
         let deadline = self.now.saturating_add(timeout);
-        let Taken { number, key } = line.queue.lease(token, deadline, &mut self.wheel)?;
+        let LeasedTask { number, key } = entry.queue.lease(token, deadline, &mut self.wheel)?;
         let key = key.into();
         Some(Outcome::Leased { token, key, payload: self.payload(place, number) })
     }
 
     /// Ends the waiting of some requests of a face.
-    fn withdraw(&mut self, place: usize, face: usize, numbers: HashSet<u64>) {
+    fn withdraw(&mut self, place: usize, sink: usize, numbers: HashSet<u64>) {
         let waiters = std::mem::take(&mut self.line_mut(place).waiters);
-        let is_gone = |waiter: &Waiter| waiter.ticket.face == face && numbers.contains(&waiter.ticket.number);
+        let is_gone = |waiter: &WaitingLease| waiter.ticket.sink == sink && numbers.contains(&waiter.ticket.number);
         let (gone, left) = waiters.into_iter().partition::<VecDeque<_>, _>(is_gone);
         self.line_mut(place).waiters = left;
         self.answers.extend(gone.into_iter().map(|waiter| (waiter.ticket, Outcome::Empty)));
@@ -344,7 +344,7 @@ impl Engine {
 
     /// Leases what is ready to who waits.
     fn grant(&mut self, place: usize) {
-        while let Some(&Waiter { ticket, timeout }) = self.line(place).waiters.front() {
+        while let Some(&WaitingLease { ticket, timeout }) = self.entry(place).waiters.front() {
             let Some(leased) = self.lease(place, timeout) else { return };
             self.line_mut(place).waiters.pop_front();
             self.answers.push((ticket, leased));
@@ -364,7 +364,7 @@ impl Engine {
 
     /// The value of a task if `wanted` says so of whether it is dropped.
     fn look(&self, place: usize, key: &[u8], wanted: impl FnOnce(bool) -> bool) -> Outcome {
-        match self.line(place).queue.standing(key) {
+        match self.entry(place).queue.standing(key) {
             Some((number, dropped)) if wanted(dropped) => Outcome::Found(self.payload(place, number)),
             Some(_) => Outcome::Present,
             None => Outcome::Absent,
@@ -372,7 +372,7 @@ impl Engine {
     }
 
     fn payload(&self, place: usize, number: u64) -> Payload {
-        match self.line(place).queue.fresh(number) {
+        match self.entry(place).queue.fresh(number) {
             Some(value) => Payload::Fresh(value.clone()),
             None => Payload::Stored(task_key(number_of(place), number)),
         }
@@ -407,11 +407,11 @@ fn removed(removed: bool) -> Outcome {
 }
 
 impl Policy {
-    fn within(self) -> Within {
+    fn within(self) -> SyncWithin {
         match self {
-            Self::Always => Within::Now,
-            Self::Within(millis) => Within::Millis(millis),
-            Self::Never => Within::Whenever,
+            Self::Always => SyncWithin::Now,
+            Self::Within(millis) => SyncWithin::Millis(millis),
+            Self::Never => SyncWithin::Whenever,
         }
     }
 }

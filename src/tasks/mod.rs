@@ -27,11 +27,11 @@
 
 mod committer;
 mod engine;
-mod figures;
 mod inbox;
-mod lines;
+mod metrics;
 mod order;
 mod queue;
+mod queues;
 mod record;
 mod room;
 #[cfg(test)]
@@ -40,13 +40,13 @@ mod trials;
 use std::sync::Arc;
 
 pub use committer::{Committer, open};
-pub use figures::{FamilyFigures, Figures, QueueFigures};
-pub use inbox::{Ask, Brake, Tasks};
-pub use order::{End, Order, Settlement};
+pub use inbox::{SlowDiskBackoff, Submission, Tasks};
+pub use metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
+pub use order::{LeaseOrder, QueueEnd, Settlement};
 pub use record::Damaged;
 pub use room::RoomWait;
 
-use crate::store::{self, Moment, Space, Value};
+use crate::store::{self, Space, StoreSnapshot, Value};
 
 /// When the changes of a queue are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub struct QueueName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     /// Which of the faces asks.
-    pub face: usize,
+    pub sink: usize,
     /// What the face knows the request by.
     pub number: u64,
 }
@@ -107,7 +107,7 @@ pub enum Request {
         /// Its value.
         value: Value,
         /// At which end.
-        end: End,
+        end: QueueEnd,
     },
     /// A new task at the tail, of which the key is a number that no other ever has, as 8 bytes big-endian: [`Outcome::Pushed`].
     Push {
@@ -307,7 +307,7 @@ impl Payload {
     ///
     /// # Panics
     /// If the store did not come with a payload that refers to it.
-    pub fn read(&self, before: Option<&dyn Moment>) -> Result<Value, store::Error> {
+    pub fn read(&self, before: Option<&dyn StoreSnapshot>) -> Result<Value, store::Error> {
         match self {
             Self::Fresh(value) => Ok(value.clone()),
             Self::Stored(key) => {
@@ -323,7 +323,7 @@ pub struct Delivery {
     /// The number of the ticket, and what is answered.
     pub answers: Vec<(u64, Outcome)>,
     /// The store before the batch; there if an answer refers to it.
-    pub before: Option<Arc<dyn Moment>>,
+    pub before: Option<Arc<dyn StoreSnapshot>>,
 }
 
 impl Delivery {
@@ -340,7 +340,7 @@ impl Delivery {
 }
 
 /// Who asks, and hears the answers. Called by who commits, and waits meanwhile: it must not take long.
-pub trait Face: Send {
+pub trait ReplySink: Send {
     /// Takes the answers of a batch.
     fn deliver(&self, delivery: Delivery);
 

@@ -13,7 +13,7 @@
 
 /// By which rule a queue leases its tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum LeaseOrder {
     /// By priority, which settling moves.
     Priority,
     /// As they were added; what comes back stands where it stood.
@@ -22,7 +22,7 @@ pub enum Order {
 
 /// At which end of a queue a task is added. A fifo queue has only its tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum QueueEnd {
     /// Before all that have a priority above 0, behind those that have 0.
     Head,
     /// Behind all.
@@ -51,13 +51,13 @@ pub struct Position {
     pub entered: u64,
 }
 
-impl Order {
+impl LeaseOrder {
     /// The position of a task that is added; `serial` has grown for it.
     #[must_use]
-    pub fn added(self, end: End, serial: u64) -> Position {
+    pub fn added(self, end: QueueEnd, serial: u64) -> Position {
         match (self, end) {
-            (Self::Priority, End::Head) => Position { priority: 0, entered: serial },
-            (Self::Priority, End::Tail) | (Self::Fifo, _) => Position { priority: serial, entered: serial },
+            (Self::Priority, QueueEnd::Head) => Position { priority: 0, entered: serial },
+            (Self::Priority, QueueEnd::Tail) | (Self::Fifo, _) => Position { priority: serial, entered: serial },
         }
     }
 
@@ -106,7 +106,7 @@ mod tests {
     const OLD: Position = Position { priority: 7, entered: 3 };
 
     fn settled(how: Settlement, boost: u8, serial: u64, front: u64) -> (u8, u64) {
-        let (boost, position) = Order::Priority.settled(how, (boost, OLD), serial, front);
+        let (boost, position) = LeaseOrder::Priority.settled(how, (boost, OLD), serial, front);
         assert_eq!(position.entered, serial);
         (boost, position.priority)
     }
@@ -135,15 +135,15 @@ mod tests {
     #[test]
     fn the_front_is_priority_0_and_keeps_the_boost() {
         assert_eq!(settled(Settlement::Front, 3, 18, 2), (3, 0));
-        assert_eq!(Order::Priority.ran_out(OLD, 18), Position { priority: 0, entered: 18 });
-        assert_eq!(Order::Priority.added(End::Head, 18), Position { priority: 0, entered: 18 });
-        assert_eq!(Order::Priority.added(End::Tail, 18), Position { priority: 18, entered: 18 });
+        assert_eq!(LeaseOrder::Priority.ran_out(OLD, 18), Position { priority: 0, entered: 18 });
+        assert_eq!(LeaseOrder::Priority.added(QueueEnd::Head, 18), Position { priority: 0, entered: 18 });
+        assert_eq!(LeaseOrder::Priority.added(QueueEnd::Tail, 18), Position { priority: 18, entered: 18 });
     }
 
     #[test]
     fn in_a_fifo_queue_everybody_keeps_their_place() {
-        assert_eq!(Order::Fifo.added(End::Tail, 9), Position { priority: 9, entered: 9 });
-        assert_eq!(Order::Fifo.ran_out(OLD, 18), OLD);
-        assert_eq!(Order::Fifo.settled(Settlement::Reward, (0, OLD), 18, 2), (0, OLD));
+        assert_eq!(LeaseOrder::Fifo.added(QueueEnd::Tail, 9), Position { priority: 9, entered: 9 });
+        assert_eq!(LeaseOrder::Fifo.ran_out(OLD, 18), OLD);
+        assert_eq!(LeaseOrder::Fifo.settled(Settlement::Reward, (0, OLD), 18, 2), (0, OLD));
     }
 }

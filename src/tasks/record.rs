@@ -16,7 +16,7 @@
 
 use thiserror::Error;
 
-use super::order::{Order, Position};
+use super::order::{LeaseOrder, Position};
 
 /// The version of all that is described here.
 pub(super) const FORMAT: u32 = 1;
@@ -67,7 +67,7 @@ pub(super) struct TaskRecord<'b> {
 /// A queue as it is stored, without its number and its tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueRecord<'b> {
-    pub(super) order: Order,
+    pub(super) order: LeaseOrder,
     pub(super) serial: u64,
     pub(super) last: u64,
     pub(super) name: &'b [u8],
@@ -94,10 +94,10 @@ impl<'b> TaskRecord<'b> {
     }
 
     pub(super) fn decode(bytes: &'b [u8]) -> Result<Self, Damaged> {
-        Self::take(&mut Fields(bytes)).ok_or(Damaged { what: "record of a task" })
+        Self::take(&mut RecordFields(bytes)).ok_or(Damaged { what: "record of a task" })
     }
 
-    fn take(fields: &mut Fields<'b>) -> Option<Self> {
+    fn take(fields: &mut RecordFields<'b>) -> Option<Self> {
         let [state, boost] = fields.take()?;
         let position = Position { priority: fields.number()?, entered: fields.number()? };
         let since = fields.number()?;
@@ -114,8 +114,8 @@ impl<'b> TaskRecord<'b> {
 impl<'b> QueueRecord<'b> {
     pub(super) fn encode(&self) -> Vec<u8> {
         let order = match self.order {
-            Order::Priority => 0,
-            Order::Fifo => 1,
+            LeaseOrder::Priority => 0,
+            LeaseOrder::Fifo => 1,
         };
         let mut bytes = vec![order];
         bytes.extend(self.serial.to_be_bytes());
@@ -125,13 +125,13 @@ impl<'b> QueueRecord<'b> {
     }
 
     pub(super) fn decode(bytes: &'b [u8]) -> Result<Self, Damaged> {
-        Self::take(&mut Fields(bytes)).ok_or(Damaged { what: "record of a queue" })
+        Self::take(&mut RecordFields(bytes)).ok_or(Damaged { what: "record of a queue" })
     }
 
-    fn take(fields: &mut Fields<'b>) -> Option<Self> {
+    fn take(fields: &mut RecordFields<'b>) -> Option<Self> {
         let order = match fields.take()? {
-            [0] => Order::Priority,
-            [1] => Order::Fifo,
+            [0] => LeaseOrder::Priority,
+            [1] => LeaseOrder::Fifo,
             _ => return None,
         };
         Some(Self { order, serial: fields.number()?, last: fields.number()?, name: fields.0 })
@@ -158,7 +158,7 @@ pub(super) fn task_key(queue: u32, number: u64) -> [u8; 12] {
 
 /// The queue and the number of the task with this key.
 pub(super) fn task_of_key(key: &[u8]) -> Result<(u32, u64), Damaged> {
-    let mut fields = Fields(key);
+    let mut fields = RecordFields(key);
     let named = fields.take().map(u32::from_be_bytes).zip(fields.number());
     named.filter(|_| fields.0.is_empty()).ok_or(Damaged { what: "key of a task" })
 }
@@ -169,9 +169,9 @@ pub(super) fn number_of(bytes: &[u8], what: &'static str) -> Result<u64, Damaged
 }
 
 /// Bytes from which fields are taken.
-struct Fields<'b>(&'b [u8]);
+struct RecordFields<'b>(&'b [u8]);
 
-impl Fields<'_> {
+impl RecordFields<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (field, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_queue_is_stored_byte_by_byte_as_described() {
-        let record = QueueRecord { order: Order::Fifo, serial: 6, last: 7, name: b"jobs" };
+        let record = QueueRecord { order: LeaseOrder::Fifo, serial: 6, last: 7, name: b"jobs" };
         let bytes = record.encode();
         assert_eq!(bytes, [&[1], &[6_u64, 7].map(u64::to_be_bytes).concat()[..], b"jobs"].concat());
         assert_eq!(QueueRecord::decode(&bytes), Ok(record));
@@ -232,7 +232,7 @@ mod tests {
             bytes[place] = byte;
             assert!(TaskRecord::decode(&bytes).is_err(), "{place}");
         }
-        let bytes = QueueRecord { order: Order::Priority, serial: 6, last: 7, name: b"" }.encode();
+        let bytes = QueueRecord { order: LeaseOrder::Priority, serial: 6, last: 7, name: b"" }.encode();
         for length in 0..bytes.len() {
             assert!(QueueRecord::decode(&bytes[..length]).is_err(), "{length}");
         }

@@ -19,15 +19,15 @@ use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(all(test, feature = "models")))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::figures::Figures;
+use super::metrics::TaskMetrics;
 
 /// The faces that wait for room.
 pub(super) struct RoomWaiters {
     /// A bit for each.
-    faces: AtomicU64,
+    sinks: AtomicU64,
     /// How often the committer has told the faces that waited.
     passes: AtomicU64,
-    figures: Arc<Figures>,
+    metrics: Arc<TaskMetrics>,
 }
 
 /// A face's wait for room.
@@ -38,14 +38,14 @@ pub struct RoomWait {
 }
 
 impl RoomWaiters {
-    pub(super) fn new(figures: Arc<Figures>) -> Self {
-        Self { faces: AtomicU64::new(0), passes: AtomicU64::new(0), figures }
+    pub(super) fn new(metrics: Arc<TaskMetrics>) -> Self {
+        Self { sinks: AtomicU64::new(0), passes: AtomicU64::new(0), metrics }
     }
 
     /// Face: nothing has woken it for a long time. If it was told, that got lost.
-    pub(super) fn has_overslept(&self, face: usize, wait: &RoomWait) {
-        if wait.since.is_some() && !self.is_registered(bit(face)) {
-            self.figures.lost_wakeups.add(1);
+    pub(super) fn has_overslept(&self, sink: usize, wait: &RoomWait) {
+        if wait.since.is_some() && !self.is_registered(bit(sink)) {
+            self.metrics.lost_wakeups.add(1);
         }
     }
 
@@ -53,50 +53,50 @@ impl RoomWaiters {
     ///
     /// # Panics
     /// If there are more than 64 faces.
-    pub(super) fn has_room(&self, face: usize, wait: &mut RoomWait, is_full: impl Fn() -> bool) -> bool {
-        let (face, has_waited) = (bit(face), wait.since.is_some());
+    pub(super) fn has_room(&self, sink: usize, wait: &mut RoomWait, is_full: impl Fn() -> bool) -> bool {
+        let (sink, has_waited) = (bit(sink), wait.since.is_some());
         if let Some(since) = wait.since {
             // The pass that was under way may have looked before; the next one has not.
             let is_forgotten = self.passes() >= since + 2;
-            if self.is_registered(face) {
+            if self.is_registered(sink) {
                 if !is_forgotten {
                     return false;
                 }
-                self.figures.lost_wakeups.add(u64::from(self.withdraw(face)));
+                self.metrics.lost_wakeups.add(u64::from(self.withdraw(sink)));
             }
             wait.since = None;
         }
-        if !is_full() || !self.register(face, is_full) {
+        if !is_full() || !self.register(sink, is_full) {
             return true;
         }
         wait.since = Some(self.passes());
         // One that was told, and finds no room, goes on with the same wait.
-        self.figures.waits.add(u64::from(!has_waited));
+        self.metrics.waits.add(u64::from(!has_waited));
         false
     }
 
     /// Face: it waits, unless there is room. Whether it does.
-    fn register(&self, face: u64, is_full: impl Fn() -> bool) -> bool {
+    fn register(&self, sink: u64, is_full: impl Fn() -> bool) -> bool {
         // Relaxed: the fence orders it.
-        self.faces.fetch_or(face, Ordering::Relaxed);
+        self.sinks.fetch_or(sink, Ordering::Relaxed);
         // SeqCst fence: pairs with the one in `tell`.
         fence(Ordering::SeqCst);
         let waits = is_full();
         if !waits {
-            self.withdraw(face);
+            self.withdraw(sink);
         }
         waits
     }
 
     /// Face: it waits no more. False: it has been told.
-    fn withdraw(&self, face: u64) -> bool {
+    fn withdraw(&self, sink: u64) -> bool {
         // Relaxed: nothing is published with a bit.
-        self.faces.fetch_and(!face, Ordering::Relaxed) & face != 0
+        self.sinks.fetch_and(!sink, Ordering::Relaxed) & sink != 0
     }
 
-    fn is_registered(&self, face: u64) -> bool {
+    fn is_registered(&self, sink: u64) -> bool {
         // Relaxed: as in `withdraw`.
-        self.faces.load(Ordering::Relaxed) & face != 0
+        self.sinks.load(Ordering::Relaxed) & sink != 0
     }
 
     /// Committer: has the faces told that wait.
@@ -104,11 +104,11 @@ impl RoomWaiters {
         // SeqCst fence: pairs with the one in `register`.
         fence(Ordering::SeqCst);
         // Relaxed: as in `withdraw`.
-        if self.faces.load(Ordering::Relaxed) != 0 {
-            let mut faces = self.faces.swap(0, Ordering::Relaxed);
-            while faces != 0 {
-                tell(faces.trailing_zeros() as usize);
-                faces &= faces - 1;
+        if self.sinks.load(Ordering::Relaxed) != 0 {
+            let mut sinks = self.sinks.swap(0, Ordering::Relaxed);
+            while sinks != 0 {
+                tell(sinks.trailing_zeros() as usize);
+                sinks &= sinks - 1;
             }
         }
         // Release: pairs with the Acquire in `passes`: a face that sees the count sees which bits were taken before.
@@ -121,28 +121,28 @@ impl RoomWaiters {
     }
 }
 
-fn bit(face: usize) -> u64 {
-    u32::try_from(face).ok().and_then(|face| 1_u64.checked_shl(face)).expect("at most 64 faces")
+fn bit(sink: usize) -> u64 {
+    u32::try_from(sink).ok().and_then(|sink| 1_u64.checked_shl(sink)).expect("at most 64 faces")
 }
 
 #[cfg(all(test, not(feature = "models")))]
 mod tests {
     use super::*;
 
-    fn waiters() -> (RoomWaiters, Arc<Figures>) {
-        let figures = Arc::default();
-        (RoomWaiters::new(Arc::clone(&figures)), figures)
+    fn waiters() -> (RoomWaiters, Arc<TaskMetrics>) {
+        let metrics = Arc::default();
+        (RoomWaiters::new(Arc::clone(&metrics)), metrics)
     }
 
     fn told(waiters: &RoomWaiters) -> Vec<usize> {
         let mut told = Vec::new();
-        waiters.tell(|face| told.push(face));
+        waiters.tell(|sink| told.push(sink));
         told
     }
 
     #[test]
     fn each_face_that_waits_is_told_once() {
-        let (waiters, figures) = waiters();
+        let (waiters, metrics) = waiters();
         let (mut first, mut last) = (RoomWait::default(), RoomWait::default());
         assert!(waiters.has_room(0, &mut first, || false));
         assert_eq!(told(&waiters), [0; 0], "nobody waits");
@@ -155,27 +155,27 @@ mod tests {
         assert!(!waiters.has_room(0, &mut first, || true), "it looks again, and waits on");
         assert_eq!(told(&waiters), [0]);
         assert!(waiters.has_room(0, &mut first, || false));
-        assert_eq!((figures.waits(), figures.lost_wakeups()), (2, 0));
+        assert_eq!((metrics.waits(), metrics.lost_wakeups()), (2, 0));
     }
 
     #[test]
     fn a_face_that_was_told_and_not_woken_is_counted() {
-        let (waiters, figures) = waiters();
+        let (waiters, metrics) = waiters();
         let mut wait = RoomWait::default();
         assert!(!waiters.has_room(5, &mut wait, || true));
         waiters.has_overslept(5, &wait);
-        assert_eq!(figures.lost_wakeups(), 0, "nothing has come");
+        assert_eq!(metrics.lost_wakeups(), 0, "nothing has come");
         assert_eq!(told(&waiters), [5]);
         waiters.has_overslept(5, &wait);
-        assert_eq!(figures.lost_wakeups(), 1);
+        assert_eq!(metrics.lost_wakeups(), 1);
         assert!(waiters.has_room(5, &mut wait, || false));
         waiters.has_overslept(5, &wait);
-        assert_eq!(figures.lost_wakeups(), 1, "it does not wait");
+        assert_eq!(metrics.lost_wakeups(), 1, "it does not wait");
     }
 
     #[test]
     fn a_face_that_is_not_told_finds_out_and_counts_it() {
-        let (waiters, figures) = waiters();
+        let (waiters, metrics) = waiters();
         let mut wait = RoomWait::default();
         assert!(!waiters.has_room(5, &mut wait, || true));
         // A committer that tells no face.
@@ -184,7 +184,7 @@ mod tests {
         assert!(!waiters.has_room(5, &mut wait, || false), "that pass may have looked before");
         forget();
         assert!(waiters.has_room(5, &mut wait, || false));
-        assert_eq!((figures.waits(), figures.lost_wakeups()), (1, 1));
+        assert_eq!((metrics.waits(), metrics.lost_wakeups()), (1, 1));
     }
 }
 
@@ -204,8 +204,8 @@ mod model {
         // More take minutes, and lost wake-ups need two.
         builder.preemption_bound = Some(3);
         builder.check(|| {
-            let figures = Arc::new(Figures::default());
-            let waiters = loom::sync::Arc::new(RoomWaiters::new(Arc::clone(&figures)));
+            let metrics = Arc::new(TaskMetrics::default());
+            let waiters = loom::sync::Arc::new(RoomWaiters::new(Arc::clone(&metrics)));
             let bell = loom::sync::Arc::new(Notify::new());
             let outstanding = loom::sync::Arc::new(AtomicUsize::new(2));
             let committer = {
@@ -213,8 +213,8 @@ mod model {
                 thread::spawn(move || {
                     for _ in 0..2 {
                         outstanding.fetch_sub(1, Ordering::Relaxed);
-                        waiters.tell(|face| {
-                            assert_eq!(face, 3);
+                        waiters.tell(|sink| {
+                            assert_eq!(sink, 3);
                             bell.notify();
                         });
                     }
@@ -225,7 +225,7 @@ mod model {
                 bell.wait();
             }
             committer.join().unwrap();
-            assert_eq!(figures.lost_wakeups(), 0);
+            assert_eq!(metrics.lost_wakeups(), 0);
         });
     }
 }

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{
-    Ask, Committer, Delivery, End, Face, Order, Outcome, Policy, QueueId, Request, RoomWait, Settlement, Tasks, Ticket,
-    open,
+    Committer, Delivery, LeaseOrder, Outcome, Policy, QueueEnd, QueueId, ReplySink, Request, RoomWait, Settlement,
+    Submission, Tasks, Ticket, open,
 };
 use crate::limits::ASKED_BYTES_MAX;
-use crate::store::double::Double;
+use crate::store::fake_disk::FakeDisk;
 use crate::store::{Error, Value};
 
 const QUEUE: &[u8] = b"queue";
@@ -32,9 +32,9 @@ enum Answer {
 
 /// A face that keeps what it hears.
 #[derive(Clone, Default)]
-struct Ear(Arc<Mutex<Vec<(u64, Answer)>>>, Arc<AtomicUsize>);
+struct RecordingSink(Arc<Mutex<Vec<(u64, Answer)>>>, Arc<AtomicUsize>);
 
-impl Face for Ear {
+impl ReplySink for RecordingSink {
     fn deliver(&self, delivery: Delivery) {
         let mut heard = self.0.lock().unwrap();
         for (number, outcome) in &delivery.answers {
@@ -56,9 +56,9 @@ impl Face for Ear {
 }
 
 /// The committer with a store that a test can harm.
-struct Real {
-    store: Double,
-    ear: Ear,
+struct RealQueues {
+    store: FakeDisk,
+    ear: RecordingSink,
     queue: QueueId,
     committer: Committer,
     /// Keeps the inbox open.
@@ -66,11 +66,11 @@ struct Real {
     asked: u64,
 }
 
-impl Real {
-    fn open(store: Double, order: Order, policy: Policy, now: u64) -> Self {
+impl RealQueues {
+    fn open(store: FakeDisk, order: LeaseOrder, policy: Policy, now: u64) -> Self {
         let (tasks, mut committer) = open(Box::new(store.clone()), now).unwrap();
-        let ear = Ear::default();
-        committer.face(Box::new(ear.clone()));
+        let ear = RecordingSink::default();
+        committer.sink(Box::new(ear.clone()));
         let queue = committer.queue(QUEUE, order, policy).unwrap();
         Self { store, ear, queue, committer, tasks, asked: 0 }
     }
@@ -78,9 +78,9 @@ impl Real {
     fn ask(&mut self, requests: Vec<Request>, now: u64) -> Result<Vec<(u64, Answer)>, Error> {
         let mut asked = Vec::new();
         for request in requests {
-            let ticket = Ticket { face: 0, number: self.asked };
+            let ticket = Ticket { sink: 0, number: self.asked };
             self.asked += 1;
-            asked.push(Ask { queue: self.queue, ticket, request });
+            asked.push(Submission { queue: self.queue, ticket, request });
         }
         self.committer.batch(asked, now)?;
         Ok(std::mem::take(&mut *self.ear.0.lock().unwrap()))
@@ -101,7 +101,7 @@ fn token_of(answer: &Answer) -> Option<u64> {
 // ---------------------------------------------------------------------------------------------------------------- cases
 
 fn add(key: &str) -> Request {
-    Request::Add { key: key.as_bytes().into(), value: Value::from(key.as_bytes()), end: End::Tail }
+    Request::Add { key: key.as_bytes().into(), value: Value::from(key.as_bytes()), end: QueueEnd::Tail }
 }
 
 fn poll(timeout: u64) -> Request {
@@ -115,7 +115,7 @@ fn leased(answer: Answer) -> (u64, Vec<u8>) {
 
 #[test]
 fn leases_that_run_out_together_come_back_earliest_first() {
-    let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
+    let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     real.ask(["a", "b", "c", "d"].map(add).to_vec(), 0).unwrap();
     for timeout in [30, 10, 20] {
         real.ask(vec![poll(timeout)], 0).unwrap();
@@ -126,7 +126,7 @@ fn leases_that_run_out_together_come_back_earliest_first() {
 
 #[test]
 fn the_first_who_waits_is_served_first_and_the_lease_begins_then() {
-    let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
+    let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let wait = |timeout| Request::Lease { timeout, wait: true };
     assert_eq!(real.ask(vec![wait(10), wait(10), wait(10)], 0).unwrap(), []);
     let heard = real.ask(vec![add("a"), add("b")], 100).unwrap();
@@ -139,7 +139,7 @@ fn the_first_who_waits_is_served_first_and_the_lease_begins_then() {
 
 #[test]
 fn who_waits_no_more_is_answered_and_takes_nothing() {
-    let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
+    let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let wait = || Request::Lease { timeout: 10, wait: true };
     real.ask(vec![wait(), wait(), wait()], 0).unwrap();
     let heard = real.ask(vec![Request::Withdraw { tickets: vec![0, 2, 77] }], 0).unwrap();
@@ -151,14 +151,14 @@ fn who_waits_no_more_is_answered_and_takes_nothing() {
 
 #[test]
 fn what_is_not_synced_may_go_and_tokens_never_come_again() {
-    let store = Double::new();
-    let mut real = Real::open(store.clone(), Order::Priority, Policy::Never, 0);
+    let store = FakeDisk::new();
+    let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Never, 0);
     real.ask(vec![add("a"), Request::Sync, add("b")], 0).unwrap();
     real.ask(vec![add("c")], 0).unwrap();
     let (first, _) = leased(real.ask_one(poll(1_000), 0));
     assert!(store.unsynced() > 0);
     store.crash(1);
-    let mut real = Real::open(store.clone(), Order::Priority, Policy::Never, 0);
+    let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Never, 0);
     assert_eq!(
         real.ask_one(Request::Count, 0),
         Answer::Plain(Outcome::Counted(3)),
@@ -171,8 +171,8 @@ fn what_is_not_synced_may_go_and_tokens_never_come_again() {
 
 #[test]
 fn a_queue_that_may_lag_is_synced_in_time() {
-    let store = Double::new();
-    let mut real = Real::open(store.clone(), Order::Priority, Policy::Within(50), 0);
+    let store = FakeDisk::new();
+    let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Within(50), 0);
     let (_, syncs) = store.counts();
     real.ask(vec![add("a")], 10).unwrap();
     real.ask(vec![add("b")], 59).unwrap();
@@ -184,8 +184,8 @@ fn a_queue_that_may_lag_is_synced_in_time() {
 #[test]
 fn nothing_is_answered_once_the_store_has_failed() {
     for failing in 0..4 {
-        let store = Double::new();
-        let mut real = Real::open(store.clone(), Order::Priority, Policy::Always, 0);
+        let store = FakeDisk::new();
+        let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Always, 0);
         store.fail_after(failing);
         let mut answered = Vec::new();
         for key in ["a", "b", "c", "d", "e"] {
@@ -200,20 +200,20 @@ fn nothing_is_answered_once_the_store_has_failed() {
         assert_eq!(answered.len(), 2 * failing, "each batch has two answers or none");
         assert!(real.ear.0.lock().unwrap().is_empty());
         store.crash(0);
-        let mut real = Real::open(store, Order::Priority, Policy::Always, 0);
+        let mut real = RealQueues::open(store, LeaseOrder::Priority, Policy::Always, 0);
         assert_eq!(real.ask_one(Request::Count, 0), Answer::Plain(Outcome::Counted(failing as u64)));
     }
 }
 
 #[test]
 fn a_face_that_found_no_room_is_told_after_the_next_batch() {
-    let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
+    let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let tasks = real.tasks.clone();
     let (mut wait, mut number) = (RoomWait::default(), 0);
     let value = Value::from(&vec![0; 1 << 20][..]);
     while tasks.has_room(0, &mut wait) {
         let request = Request::Push { value: value.clone() };
-        tasks.ask(vec![Ask { queue: real.queue, ticket: Ticket { face: 0, number }, request }]);
+        tasks.ask(vec![Submission { queue: real.queue, ticket: Ticket { sink: 0, number }, request }]);
         number += 1;
     }
     assert_eq!(number, ASKED_BYTES_MAX >> 20, "as much as may wait");
@@ -224,14 +224,14 @@ fn a_face_that_found_no_room_is_told_after_the_next_batch() {
     assert!(tasks.has_room(0, &mut wait));
     real.committer.batch(vec![], 0).unwrap();
     assert_eq!(told(), 1, "it does not wait any more");
-    let figures = tasks.figures();
-    assert_eq!((figures.waits(), figures.lost_wakeups()), (1, 0));
+    let metrics = tasks.metrics();
+    assert_eq!((metrics.waits(), metrics.lost_wakeups()), (1, 0));
 }
 
 #[test]
 fn a_refused_request_stores_nothing() {
-    let store = Double::new();
-    let mut real = Real::open(store.clone(), Order::Priority, Policy::Always, 0);
+    let store = FakeDisk::new();
+    let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Always, 0);
     real.ask(vec![add("a")], 0).unwrap();
     let (commits, _) = store.counts();
     let key = || Box::from(&b"a"[..]);
@@ -249,12 +249,12 @@ fn a_refused_request_stores_nothing() {
 
 #[test]
 fn numbers_of_tasks_have_no_gaps_also_after_a_crash() {
-    let store = Double::new();
-    let mut real = Real::open(store.clone(), Order::Fifo, Policy::Always, 0);
+    let store = FakeDisk::new();
+    let mut real = RealQueues::open(store.clone(), LeaseOrder::Fifo, Policy::Always, 0);
     let added = |answer| matches!(answer, Answer::Plain(Outcome::Added(_))).then_some(answer);
     assert_eq!(added(real.ask_one(add("a"), 0)), Some(Answer::Plain(Outcome::Added(1))));
     real.ask(vec![Request::Remove { key: Box::from(&b"a"[..]) }], 0).unwrap();
     store.crash(0);
-    let mut real = Real::open(store, Order::Fifo, Policy::Always, 0);
+    let mut real = RealQueues::open(store, LeaseOrder::Fifo, Policy::Always, 0);
     assert_eq!(real.ask_one(add("b"), 0), Answer::Plain(Outcome::Added(2)));
 }

@@ -15,17 +15,17 @@
 
 #![expect(clippy::indexing_slicing, reason = "there is an end for each slot that can be made")]
 
-use super::chunks::{CHUNK_ENTRIES, Chunks, Entry, NO_CHUNK, Place};
+use super::chunks::{CHUNK_ENTRIES, ChunkPosition, Chunks, NO_CHUNK, Timer};
 use super::ids::Ids;
-use super::slots::{SLOTS, Slot};
+use super::slots::{SLOTS, WheelSlot};
 
 /// The end of an empty chain.
-const EMPTY: Place = Place::from_bits(u32::MAX);
+const EMPTY: ChunkPosition = ChunkPosition::from_bits(u32::MAX);
 
 /// An entry that was taken out of its slot.
 #[derive(Debug)]
-pub(super) struct Taken<T> {
-    pub(super) entry: Entry<T>,
+pub(super) struct RemovedTimer<T> {
+    pub(super) entry: Timer<T>,
     /// Whether it was the last one of its slot.
     pub(super) emptied: bool,
 }
@@ -34,7 +34,7 @@ pub(super) struct Taken<T> {
 #[derive(Debug)]
 pub(super) struct Chains<T> {
     /// For each slot the place after its last entry, which is never the first place of a chunk, or `EMPTY`.
-    ends: Box<[Place; SLOTS]>,
+    ends: Box<[ChunkPosition; SLOTS]>,
     chunks: Chunks<T>,
     ids: Ids,
 }
@@ -45,15 +45,15 @@ impl<T> Chains<T> {
     }
 
     /// Files a new timer; answers with its id.
-    pub(super) fn insert(&mut self, slot: Slot, deadline: u64, payload: T) -> u32 {
+    pub(super) fn insert(&mut self, slot: WheelSlot, deadline: u64, payload: T) -> u32 {
         let id = self.ids.take();
-        let entry = Entry { deadline, payload, id };
+        let entry = Timer { deadline, payload, id };
         self.file(slot, entry);
         id
     }
 
     /// Files a timer that has an id.
-    pub(super) fn file(&mut self, slot: Slot, entry: Entry<T>) {
+    pub(super) fn file(&mut self, slot: WheelSlot, entry: Timer<T>) {
         let place = self.place_for(slot);
         self.ids.set_place(entry.id, place);
         self.chunks.get_mut(place.chunk()).set_entry(place.position(), entry);
@@ -61,7 +61,7 @@ impl<T> Chains<T> {
     }
 
     /// Where the next entry of a slot goes: into its first chunk, or into another one before it.
-    fn place_for(&mut self, slot: Slot) -> Place {
+    fn place_for(&mut self, slot: WheelSlot) -> ChunkPosition {
         let end = self.ends[slot.index()];
         let next = if end == EMPTY {
             NO_CHUNK
@@ -70,11 +70,11 @@ impl<T> Chains<T> {
         } else {
             return end;
         };
-        Place::new(self.chunks.take(slot.number(), next), 0)
+        ChunkPosition::new(self.chunks.take(slot.number(), next), 0)
     }
 
     /// Takes a timer out of a slot that is being emptied. It keeps its id: file it again, or release the id.
-    pub(super) fn take(&mut self, slot: Slot) -> Option<Taken<T>> {
+    pub(super) fn take(&mut self, slot: WheelSlot) -> Option<RemovedTimer<T>> {
         let end = self.ends[slot.index()];
         if end != EMPTY && end.position() == CHUNK_ENTRIES {
             self.chunks.touch_next(end.chunk());
@@ -83,7 +83,7 @@ impl<T> Chains<T> {
     }
 
     /// Takes the last entry out of a slot.
-    fn pop(&mut self, slot: Slot) -> Option<Taken<T>> {
+    fn pop(&mut self, slot: WheelSlot) -> Option<RemovedTimer<T>> {
         let end = self.ends[slot.index()];
         if end == EMPTY {
             return None;
@@ -92,21 +92,21 @@ impl<T> Chains<T> {
         let entry = self.chunks.get_mut(last.chunk()).take_entry(last.position());
         let end = if last.position() == 0 { self.drop_first_chunk(last.chunk()) } else { last };
         self.ends[slot.index()] = end;
-        Some(Taken { entry, emptied: end == EMPTY })
+        Some(RemovedTimer { entry, emptied: end == EMPTY })
     }
 
     /// Gives back the first chunk of a chain; answers with the end of what remains.
-    fn drop_first_chunk(&mut self, chunk: u32) -> Place {
+    fn drop_first_chunk(&mut self, chunk: u32) -> ChunkPosition {
         match self.chunks.release(chunk) {
             NO_CHUNK => EMPTY,
-            next => Place::new(next, CHUNK_ENTRIES),
+            next => ChunkPosition::new(next, CHUNK_ENTRIES),
         }
     }
 
     /// Takes a timer out by its id, and releases the id; none if no timer has it.
-    pub(super) fn remove(&mut self, id: u32) -> Option<(Slot, Taken<T>)> {
+    pub(super) fn remove(&mut self, id: u32) -> Option<(WheelSlot, RemovedTimer<T>)> {
         let place = self.ids.place(id)?;
-        let slot = Slot::from_number(self.chunks.get(place.chunk()).slot());
+        let slot = WheelSlot::from_number(self.chunks.get(place.chunk()).slot());
         let last = self.pop(slot)?;
         let taken = if last.entry.id == id { last } else { self.fill(place, last) };
         self.ids.release(id);
@@ -114,12 +114,12 @@ impl<T> Chains<T> {
     }
 
     /// Takes the timer at `place` out, and puts the last one of its slot there.
-    fn fill(&mut self, place: Place, last: Taken<T>) -> Taken<T> {
+    fn fill(&mut self, place: ChunkPosition, last: RemovedTimer<T>) -> RemovedTimer<T> {
         let chunk = self.chunks.get_mut(place.chunk());
         let entry = chunk.take_entry(place.position());
         self.ids.set_place(last.entry.id, place);
         chunk.set_entry(place.position(), last.entry);
-        Taken { entry, emptied: last.emptied }
+        RemovedTimer { entry, emptied: last.emptied }
     }
 
     /// Gives back the id of a timer that was taken.
@@ -137,8 +137,8 @@ impl<T> Chains<T> {
 mod tests {
     use super::*;
 
-    const SLOT: Slot = Slot::at(1, 77);
-    const OTHER: Slot = Slot::at(2, 77);
+    const SLOT: WheelSlot = WheelSlot::at(1, 77);
+    const OTHER: WheelSlot = WheelSlot::at(2, 77);
 
     fn filled(count: u64) -> (Chains<u64>, Vec<u32>) {
         let mut chains = Chains::new();
@@ -146,7 +146,7 @@ mod tests {
         (chains, ids)
     }
 
-    fn drain(chains: &mut Chains<u64>, slot: Slot) -> Vec<u64> {
+    fn drain(chains: &mut Chains<u64>, slot: WheelSlot) -> Vec<u64> {
         let mut payloads = Vec::new();
         while let Some(taken) = chains.take(slot) {
             assert_eq!(taken.entry.deadline, 1_000 + taken.entry.payload);
@@ -160,9 +160,9 @@ mod tests {
     #[test]
     fn the_bytes_are_those_of_the_ends_the_chunks_and_the_ids() {
         let (chains, ids) = filled(0);
-        assert_eq!((chains.bytes(), ids.len()), (SLOTS * size_of::<Place>(), 0));
+        assert_eq!((chains.bytes(), ids.len()), (SLOTS * size_of::<ChunkPosition>(), 0));
         let (chains, _) = filled(1);
-        assert_eq!(chains.bytes(), SLOTS * size_of::<Place>() + chains.chunks.bytes() + chains.ids.bytes());
+        assert_eq!(chains.bytes(), SLOTS * size_of::<ChunkPosition>() + chains.chunks.bytes() + chains.ids.bytes());
     }
 
     #[test]

@@ -34,7 +34,7 @@ const _: () = assert!(CHUNK_ENTRIES < 1 << POSITION_BITS);
 
 /// One timer: what `arm` was given, and its id.
 #[derive(Debug)]
-pub(super) struct Entry<T> {
+pub(super) struct Timer<T> {
     pub(super) deadline: u64,
     pub(super) payload: T,
     pub(super) id: u32,
@@ -42,9 +42,9 @@ pub(super) struct Entry<T> {
 
 /// A position in a chunk. `CHUNK_ENTRIES` is the position after the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u32);
+pub(super) struct ChunkPosition(u32);
 
-impl Place {
+impl ChunkPosition {
     pub(super) const fn new(chunk: u32, position: u32) -> Self {
         Self(chunk << POSITION_BITS | position)
     }
@@ -106,15 +106,15 @@ impl<T> Chunk<T> {
     }
 
     /// Takes out the timer at a position that is used.
-    pub(super) fn take_entry(&mut self, position: u32) -> Entry<T> {
+    pub(super) fn take_entry(&mut self, position: u32) -> Timer<T> {
         let position = position as usize;
         let Some(payload) = self.payloads[position].take() else {
             unreachable!("places lead to timers");
         };
-        Entry { deadline: self.deadlines[position], payload, id: self.ids[position] }
+        Timer { deadline: self.deadlines[position], payload, id: self.ids[position] }
     }
 
-    pub(super) fn set_entry(&mut self, position: u32, entry: Entry<T>) {
+    pub(super) fn set_entry(&mut self, position: u32, entry: Timer<T>) {
         let position = position as usize;
         self.deadlines[position] = entry.deadline;
         self.payloads[position] = Some(entry.payload);
@@ -215,11 +215,11 @@ mod tests {
 
     #[test]
     fn a_place_keeps_chunk_and_position_apart() {
-        let last = Place::new(CHUNKS_MAX - 1, CHUNK_ENTRIES);
+        let last = ChunkPosition::new(CHUNKS_MAX - 1, CHUNK_ENTRIES);
         assert_eq!(last.chunk(), CHUNKS_MAX - 1);
         assert_eq!(last.position(), CHUNK_ENTRIES);
         assert_eq!(last.previous().next(), last);
-        assert_eq!(Place::from_bits(last.bits()), last);
+        assert_eq!(ChunkPosition::from_bits(last.bits()), last);
         assert!(last.bits() < 1 << PLACE_BITS);
     }
 
@@ -256,7 +256,7 @@ mod tests {
         for number in 0..count {
             let id = number;
             assert_eq!(chunks.take(number, NO_CHUNK), number);
-            chunks.get_mut(number).set_entry(5, Entry { deadline: 1, payload: 2_u64, id });
+            chunks.get_mut(number).set_entry(5, Timer { deadline: 1, payload: 2_u64, id });
         }
         assert!((0..count).all(|number| chunks.get_mut(number).take_entry(5).id == number));
         assert_eq!(chunks.segments.len(), 4);

@@ -12,7 +12,7 @@
     reason = "ids that come from callers are looked up with get; the others come from this table"
 )]
 
-use super::chunks::{PLACE_BITS, Place};
+use super::chunks::{ChunkPosition, PLACE_BITS};
 
 /// Marks an id that is free.
 const FREE: u32 = 1 << PLACE_BITS;
@@ -39,14 +39,14 @@ impl Ids {
     }
 
     /// The place of an armed id; none if the id is free or was never used.
-    pub(super) fn place(&self, id: u32) -> Option<Place> {
+    pub(super) fn place(&self, id: u32) -> Option<ChunkPosition> {
         let (segment, index) = split(id);
         let word = *self.segments.get(segment)?.get(index)?;
-        (word & FREE == 0).then_some(Place::from_bits(word))
+        (word & FREE == 0).then_some(ChunkPosition::from_bits(word))
     }
 
     /// The timer of `id` is at `place` now.
-    pub(super) fn set_place(&mut self, id: u32, place: Place) {
+    pub(super) fn set_place(&mut self, id: u32, place: ChunkPosition) {
         let (segment, index) = split(id);
         self.segments[segment][index] = place.bits();
     }
@@ -106,8 +106,8 @@ mod tests {
         let mut ids = Ids::new();
         assert_eq!(ids.place(0), None);
         let id = ids.take();
-        ids.set_place(id, Place::new(5, 3));
-        assert_eq!(ids.place(id), Some(Place::new(5, 3)));
+        ids.set_place(id, ChunkPosition::new(5, 3));
+        assert_eq!(ids.place(id), Some(ChunkPosition::new(5, 3)));
         ids.release(id);
         assert_eq!(ids.place(id), None);
         assert_eq!(ids.place(id + 1), None);

@@ -45,8 +45,8 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use chains::{Chains, Taken};
-use slots::{LEVELS, Occupied, Slot, WINDOW_BITS};
+use chains::{Chains, RemovedTimer};
+use slots::{LEVELS, Occupied, WINDOW_BITS, WheelSlot};
 
 /// Stands for the slot in which a level's position is now.
 const CURRENT: u64 = 0;
@@ -148,7 +148,7 @@ impl<T> Wheel<T> {
     /// wheel before `due` sees it. Time does not go back: an earlier `now` than the wheel has seen counts as that one.
     pub fn advance(&mut self, now: u64, budget: usize, mut due: impl FnMut(TimerId, u64, T)) -> Progress {
         let now = now.max(self.now);
-        let mut budget = Budget(budget);
+        let mut budget = AdvanceBudget(budget);
         if !self.move_down(CURRENT, &mut budget) {
             return Progress::More;
         }
@@ -196,16 +196,16 @@ impl<T> Wheel<T> {
     }
 
     /// The slot for a deadline: at the lowest level that has its window as the current or the next one.
-    fn slot_for(&self, deadline: u64) -> Slot {
+    fn slot_for(&self, deadline: u64) -> WheelSlot {
         let deadline = deadline.max(self.now);
         for level in 0..LEVELS {
             let window = shift(level + 1);
             if (deadline >> window) - (self.now >> window) <= NEXT {
-                return Slot::at(level, deadline >> shift(level));
+                return WheelSlot::at(level, deadline >> shift(level));
             }
         }
         let end_of_ring = (self.now >> shift(LEVELS)) + NEXT + 1;
-        Slot::at(LEVELS - 1, (end_of_ring << WINDOW_BITS) - 1)
+        WheelSlot::at(LEVELS - 1, (end_of_ring << WINDOW_BITS) - 1)
     }
 
     /// The next tick at which timers are due, or have to move down because their slot begins.
@@ -235,7 +235,7 @@ impl<T> Wheel<T> {
     }
 
     /// Moves the timers of the higher levels' slots at `ahead` down; false if the budget ended first.
-    fn move_down(&mut self, ahead: u64, budget: &mut Budget) -> bool {
+    fn move_down(&mut self, ahead: u64, budget: &mut AdvanceBudget) -> bool {
         (1..LEVELS).all(|level| {
             let slot = self.slot(level, ahead);
             !self.occupied.contains(slot) || self.empty(slot, budget)
@@ -243,7 +243,7 @@ impl<T> Wheel<T> {
     }
 
     /// Files the timers of a slot anew; false if the budget ended first.
-    fn empty(&mut self, slot: Slot, budget: &mut Budget) -> bool {
+    fn empty(&mut self, slot: WheelSlot, budget: &mut AdvanceBudget) -> bool {
         while budget.spend() {
             let Some(taken) = self.take(slot) else {
                 return true;
@@ -259,7 +259,7 @@ impl<T> Wheel<T> {
     }
 
     /// Lets the timers of the current tick come up; false if the budget ended first.
-    fn fire(&mut self, budget: &mut Budget, due: &mut impl FnMut(TimerId, u64, T)) -> bool {
+    fn fire(&mut self, budget: &mut AdvanceBudget, due: &mut impl FnMut(TimerId, u64, T)) -> bool {
         let slot = self.slot(0, CURRENT);
         if !self.occupied.contains(slot) {
             return true;
@@ -279,7 +279,7 @@ impl<T> Wheel<T> {
     }
 
     /// Takes a timer out of a slot.
-    fn take(&mut self, slot: Slot) -> Option<Taken<T>> {
+    fn take(&mut self, slot: WheelSlot) -> Option<RemovedTimer<T>> {
         let taken = self.chains.take(slot)?;
         if taken.emptied {
             self.occupied.remove(slot);
@@ -288,8 +288,8 @@ impl<T> Wheel<T> {
     }
 
     /// The slot of a level that is `ahead` of its position.
-    fn slot(&self, level: u32, ahead: u64) -> Slot {
-        Slot::at(level, self.position(level) + ahead)
+    fn slot(&self, level: u32, ahead: u64) -> WheelSlot {
+        WheelSlot::at(level, self.position(level) + ahead)
     }
 
     /// Where the wheel stands, in slots of a level.
@@ -299,9 +299,9 @@ impl<T> Wheel<T> {
 }
 
 /// What a call of `advance` may still do, in timers that come up or move.
-struct Budget(usize);
+struct AdvanceBudget(usize);
 
-impl Budget {
+impl AdvanceBudget {
     /// Spends one; false if nothing is left.
     fn spend(&mut self) -> bool {
         let has_one = self.0 > 0;

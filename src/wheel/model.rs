@@ -17,7 +17,7 @@ const MOVES_MAX: usize = (1 << 16) + 5;
 
 /// What a test does next. Deadlines and steps count from the time at which it happens.
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     /// Arms some timers for the same deadline.
     Arm(Deadline, usize),
     /// Cancels the timer that is this far into the list of armed ones, around its end.
@@ -57,14 +57,14 @@ fn deadline() -> impl Strategy<Value = Deadline> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ModelStep> {
     prop_oneof![
         8 => (deadline(), prop_oneof![3 => Just(1), 1 => 2..30_usize])
-            .prop_map(|(deadline, count)| Step::Arm(deadline, count)),
-        2 => any::<usize>().prop_map(Step::Cancel),
-        2 => (any::<usize>(), deadline()).prop_map(|(pick, deadline)| Step::Rearm(pick, deadline)),
-        3 => (distance(), 1..40_usize).prop_map(|(ticks, budget)| Step::Advance(ticks, budget)),
-        2 => (1..40_usize).prop_map(Step::Sleep),
+            .prop_map(|(deadline, count)| ModelStep::Arm(deadline, count)),
+        2 => any::<usize>().prop_map(ModelStep::Cancel),
+        2 => (any::<usize>(), deadline()).prop_map(|(pick, deadline)| ModelStep::Rearm(pick, deadline)),
+        3 => (distance(), 1..40_usize).prop_map(|(ticks, budget)| ModelStep::Advance(ticks, budget)),
+        2 => (1..40_usize).prop_map(ModelStep::Sleep),
     ]
 }
 
@@ -111,27 +111,27 @@ impl Pair {
         }
     }
 
-    fn run(&mut self, step: &Step) {
+    fn run(&mut self, step: &ModelStep) {
         match step {
-            Step::Arm(deadline, count) => {
+            ModelStep::Arm(deadline, count) => {
                 for _ in 0..*count {
                     self.payloads += 1;
                     self.arm(deadline, self.payloads);
                 }
             }
-            Step::Cancel(pick) => {
+            ModelStep::Cancel(pick) => {
                 self.cancel(*pick);
             }
-            Step::Rearm(pick, deadline) => {
+            ModelStep::Rearm(pick, deadline) => {
                 if let Some(payload) = self.cancel(*pick) {
                     self.arm(deadline, payload);
                 }
             }
-            Step::Advance(ticks, budget) => {
+            ModelStep::Advance(ticks, budget) => {
                 self.now = self.now.saturating_add(*ticks);
                 let _ = self.advance(*budget);
             }
-            Step::Sleep(budget) => self.sleep(*budget),
+            ModelStep::Sleep(budget) => self.sleep(*budget),
         }
         self.check();
     }

@@ -33,9 +33,9 @@ const _: () = assert!(RING_WORDS == u128::BITS);
 
 /// A slot of one of the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot(u32);
+pub(super) struct WheelSlot(u32);
 
-impl Slot {
+impl WheelSlot {
     /// The slot of `level` that holds `position`, counted in slots of that level since tick zero.
     #[expect(clippy::cast_possible_truncation, reason = "the mask leaves 13 bits")]
     pub(super) const fn at(level: u32, position: u64) -> Self {
@@ -87,12 +87,12 @@ impl Occupied {
         Self { words: [0; (LEVELS * RING_WORDS) as usize], summaries: [0; LEVELS as usize] }
     }
 
-    pub(super) fn insert(&mut self, slot: Slot) {
+    pub(super) fn insert(&mut self, slot: WheelSlot) {
         self.words[slot.word()] |= slot.mask();
         self.summaries[slot.level()] |= slot.summary_mask();
     }
 
-    pub(super) fn remove(&mut self, slot: Slot) {
+    pub(super) fn remove(&mut self, slot: WheelSlot) {
         let word = &mut self.words[slot.word()];
         *word &= !slot.mask();
         if *word == 0 {
@@ -100,13 +100,13 @@ impl Occupied {
         }
     }
 
-    pub(super) fn contains(&self, slot: Slot) -> bool {
+    pub(super) fn contains(&self, slot: WheelSlot) -> bool {
         self.words[slot.word()] & slot.mask() != 0
     }
 
     /// The first occupied position of `level` that is not before `position`.
     pub(super) fn first_from(&self, level: u32, position: u64) -> Option<u64> {
-        let from = Slot::at(level, position);
+        let from = WheelSlot::at(level, position);
         let rest = self.words[from.word()] >> (from.0 % WORD_BITS);
         if rest != 0 {
             return Some(position + u64::from(rest.trailing_zeros()));
@@ -115,7 +115,7 @@ impl Occupied {
     }
 
     /// The first occupied slot in ring order after the word of `from`; that word comes last, for its slots before `from`.
-    fn first_after_word(&self, from: Slot) -> Option<Slot> {
+    fn first_after_word(&self, from: WheelSlot) -> Option<WheelSlot> {
         let next_word = from.0 / WORD_BITS % RING_WORDS + 1;
         let summary = self.summaries[from.level()].rotate_right(next_word);
         if summary == 0 {
@@ -124,7 +124,7 @@ impl Occupied {
         let ring = from.0 & !(RING_SLOTS - 1);
         let word = (next_word + summary.trailing_zeros()) % RING_WORDS + ring / WORD_BITS;
         let bit = self.words[word as usize].trailing_zeros();
-        Some(Slot(word * WORD_BITS + bit))
+        Some(WheelSlot(word * WORD_BITS + bit))
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
     fn occupied(level: u32, positions: &[u64]) -> Occupied {
         let mut occupied = Occupied::none();
         for &position in positions {
-            occupied.insert(Slot::at(level, position));
+            occupied.insert(WheelSlot::at(level, position));
         }
         occupied
     }
@@ -166,9 +166,9 @@ mod tests {
     fn the_nearest_of_several_is_found_and_the_next_one_after_its_removal() {
         let mut occupied = occupied(0, &[100, 101, 9_000 - 1_024]);
         assert_eq!(occupied.first_from(0, 90), Some(100));
-        occupied.remove(Slot::at(0, 100));
+        occupied.remove(WheelSlot::at(0, 100));
         assert_eq!(occupied.first_from(0, 90), Some(101));
-        occupied.remove(Slot::at(0, 101));
+        occupied.remove(WheelSlot::at(0, 101));
         assert_eq!(occupied.first_from(0, 90), Some(9_000 - 1_024));
     }
 
@@ -177,13 +177,13 @@ mod tests {
         let occupied = occupied(2, &[5]);
         assert_eq!(occupied.first_from(1, 0), None);
         assert_eq!(occupied.first_from(3, 0), None);
-        assert!(occupied.contains(Slot::at(2, 5)));
+        assert!(occupied.contains(WheelSlot::at(2, 5)));
     }
 
     #[test]
     fn a_slot_survives_being_written_as_a_number() {
-        let slot = Slot::at(3, 8_191);
-        assert_eq!(Slot::from_number(slot.number()), slot);
+        let slot = WheelSlot::at(3, 8_191);
+        assert_eq!(WheelSlot::from_number(slot.number()), slot);
         assert_eq!(slot.index(), SLOTS - 1);
     }
 }

@@ -27,18 +27,18 @@ const READS_MAX: usize = 16;
 
 /// What is run for each event.
 #[derive(Clone, Debug)]
-pub struct Command {
+pub struct EventCommand {
     /// A command for the shell; the id is put behind it.
     pub text: String,
     /// How long it may take.
     pub limit: Duration,
 }
 
-impl Command {
+impl EventCommand {
     /// The value of an event, or why there is none. `beat` is called after each `interval`, and says whether to go on.
     pub(super) fn run(&self, id: u64, interval: Duration, beat: impl FnMut() -> bool) -> Result<String, String> {
         let mut running =
-            Running::start(&self.text, id).map_err(|error| format!("the command cannot be run: {error}"))?;
+            RunningCommand::start(&self.text, id).map_err(|error| format!("the command cannot be run: {error}"))?;
         let ended = running.watch(self.limit, interval, beat);
         let status = match ended {
             Ok(status) => status?,
@@ -52,7 +52,7 @@ impl Command {
 }
 
 /// The first line, if it may be a value.
-fn value_of(line: &Line) -> Result<String, String> {
+fn value_of(line: &OutputLine) -> Result<String, String> {
     let bytes = line.bytes.strip_suffix(b"\r").filter(|_| line.ended).unwrap_or(&line.bytes);
     match String::from_utf8(bytes.to_vec()) {
         Ok(_) if bytes.is_empty() && !line.ended => Err("the command has printed no line".to_owned()),
@@ -67,12 +67,12 @@ fn value_of(line: &Line) -> Result<String, String> {
 
 /// The first line that is printed, as far as it may be a value.
 #[derive(Debug, Default)]
-struct Line {
+struct OutputLine {
     bytes: Vec<u8>,
     ended: bool,
 }
 
-impl Line {
+impl OutputLine {
     fn take(&mut self, printed: &[u8]) {
         if self.ended {
             return;
@@ -86,14 +86,14 @@ impl Line {
 }
 
 /// A command that runs. Killed when dropped, with all that it has started.
-struct Running {
+struct RunningCommand {
     child: Child,
     /// None when it has been closed.
     output: Option<ChildStdout>,
-    line: Line,
+    line: OutputLine,
 }
 
-impl Running {
+impl RunningCommand {
     fn start(text: &str, id: u64) -> io::Result<Self> {
         let mut command = std::process::Command::new("sh");
         command.args(["-c", &format!("{text} \"$@\""), "sh", &id.to_string()]);
@@ -103,7 +103,7 @@ impl Running {
         if let Some(output) = &output {
             fcntl_setfl(output, fcntl_getfl(output)? | OFlags::NONBLOCK)?;
         }
-        Ok(Self { child, output, line: Line::default() })
+        Ok(Self { child, output, line: OutputLine::default() })
     }
 
     /// Reads what it prints until it has ended; or says why it must end.
@@ -159,7 +159,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         // It fails when nothing of it is left, which is what is wanted.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
@@ -176,7 +176,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     fn run(text: &str) -> Result<String, String> {
-        Command { text: text.to_owned(), limit: LONG }.run(7, LONG, || true)
+        EventCommand { text: text.to_owned(), limit: LONG }.run(7, LONG, || true)
     }
 
     #[test]
@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn a_command_that_takes_too_long_is_killed_with_what_it_has_started() {
-        let slow = Command { text: "sleep 600; echo".to_owned(), limit: Duration::from_millis(20) };
+        let slow = EventCommand { text: "sleep 600; echo".to_owned(), limit: Duration::from_millis(20) };
         assert!(slow.run(7, LONG, || true).unwrap_err().contains("longer than 0.02 s"));
-        let lost = Command { text: "sleep 600; echo".to_owned(), limit: LONG };
+        let lost = EventCommand { text: "sleep 600; echo".to_owned(), limit: LONG };
         assert!(lost.run(7, Duration::from_millis(5), || false).unwrap_err().contains("another's"));
     }
 }

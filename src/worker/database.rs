@@ -5,50 +5,50 @@
 //!
 //! What is not here: the statements (`protocols::events`).
 
-use super::{Notice, PAUSE, Shop};
+use super::{PAUSE, SourceNotice, WorkerShared};
 use crate::limits::{CLAIM_JITTER, CLAIM_PAUSE};
-use crate::protocols::events::mysql::claims::{Claims, Stored};
+use crate::protocols::events::mysql::claims::{Claims, StoreOutcome};
 
 /// Works until it is told to stop.
-pub(super) fn work(shop: &Shop, mut claims: Claims) {
-    let mut notice = Notice::default();
+pub(super) fn work(shared: &WorkerShared, mut claims: Claims) {
+    let mut notice = SourceNotice::default();
     // Behind this event it is looked next; 0: from the front.
     let mut after = 0;
-    while !shop.stopper.is_told() {
-        match claims.claim(shop.config.claim, after) {
+    while !shared.stopper.is_told() {
+        match claims.claim(shared.config.claim, after) {
             Ok(ids) if ids.is_empty() => {
                 notice.back();
                 after = 0;
-                shop.pause(CLAIM_PAUSE, CLAIM_JITTER);
+                shared.pause(CLAIM_PAUSE, CLAIM_JITTER);
             }
             Ok(ids) => {
                 notice.back();
-                let values = values(shop, &ids, &mut after);
-                if !store(shop, &mut claims, &values) {
+                let values = values(shared, &ids, &mut after);
+                if !store(shared, &mut claims, &values) {
                     after = values.iter().map(|(id, _)| *id).fold(after, u64::max);
-                    shop.pause(PAUSE, PAUSE);
+                    shared.pause(PAUSE, PAUSE);
                 }
             }
             Err(error) => {
                 notice.gone(&error.to_string());
-                shop.pause(PAUSE, PAUSE);
+                shared.pause(PAUSE, PAUSE);
             }
         }
     }
-    shop.retried(claims.retries());
+    shared.retried(claims.retries());
 }
 
 /// The values of those that get a good one. When it is told to stop the rest is left out.
-fn values(shop: &Shop, ids: &[u64], after: &mut u64) -> Vec<(u64, String)> {
+fn values(shared: &WorkerShared, ids: &[u64], after: &mut u64) -> Vec<(u64, String)> {
     let mut values = Vec::with_capacity(ids.len());
     for &id in ids {
-        if shop.config.command.is_some() && shop.stopper.is_told() {
+        if shared.config.command.is_some() && shared.stopper.is_told() {
             break;
         }
-        match shop.value(id, || true) {
+        match shared.value(id, || true) {
             Ok(value) => values.push((id, value)),
             Err(why) => {
-                shop.given_back(id, &why);
+                shared.given_back(id, &why);
                 *after = id.max(*after);
             }
         }
@@ -57,19 +57,19 @@ fn values(shop: &Shop, ids: &[u64], after: &mut u64) -> Vec<(u64, String)> {
 }
 
 /// Whether they are stored, or may be.
-fn store(shop: &Shop, claims: &mut Claims, values: &[(u64, String)]) -> bool {
+fn store(shared: &WorkerShared, claims: &mut Claims, values: &[(u64, String)]) -> bool {
     match claims.store(values) {
-        Stored::Done => {
-            values.iter().for_each(|(id, value)| shop.stored(*id, value));
+        StoreOutcome::Done => {
+            values.iter().for_each(|(id, value)| shared.stored(*id, value));
             true
         }
-        Stored::Lost(why) => {
-            values.iter().for_each(|(id, _)| shop.lost(*id, &why));
+        StoreOutcome::Lost(why) => {
+            values.iter().for_each(|(id, _)| shared.lost(*id, &why));
             false
         }
-        Stored::Unknown(why) => {
+        StoreOutcome::Unknown(why) => {
             let why = format!("the database went away while it committed: {why}");
-            values.iter().for_each(|(id, _)| shop.lost(*id, &why));
+            values.iter().for_each(|(id, _)| shared.lost(*id, &why));
             false
         }
     }

@@ -24,10 +24,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
-pub use command::Command;
+pub use command::EventCommand;
 
-use crate::protocols::events::chance::Chance;
-use crate::protocols::events::mysql::{Address, Unfit, claims::Claims};
+use crate::protocols::events::jitter::Jitter;
+use crate::protocols::events::mysql::{Address, UnsuitableDatabase, claims::Claims};
 use crate::protocols::events::words::word;
 use crate::protocols::sockets::Stopper;
 use crate::protocols::spiderq::client::{self, Client};
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// Where events are.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum WorkerSource {
     /// In the queue of a server, at this endpoint.
     Queue(String),
     /// In a database.
@@ -47,11 +47,11 @@ pub enum Source {
 
 /// What the worker is told to be.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct WorkerConfig {
     /// Where events are.
-    pub source: Source,
+    pub source: WorkerSource,
     /// What gives them values; without one they are words.
-    pub command: Option<Command>,
+    pub command: Option<EventCommand>,
     /// How many events are worked on at once.
     pub slots: usize,
     /// How many events are claimed from a database at once.
@@ -62,13 +62,13 @@ pub struct Config {
 
 /// Why a worker does not start.
 #[derive(Debug, Error)]
-pub enum Error {
+pub enum WorkerError {
     /// There is no server.
     #[error(transparent)]
     Server(#[from] client::Error),
     /// There is no database, or none to rely on.
     #[error(transparent)]
-    Database(#[from] Unfit),
+    Database(#[from] UnsuitableDatabase),
     /// The system gives no more threads or descriptors.
     #[error("the system gives no more threads or descriptors: {0}")]
     System(#[from] io::Error),
@@ -76,7 +76,7 @@ pub enum Error {
 
 /// What was done. Counted by the slots.
 #[derive(Debug, Default)]
-struct Counts {
+struct WorkerCounts {
     stored: AtomicU64,
     given_back: AtomicU64,
     lost: AtomicU64,
@@ -85,7 +85,7 @@ struct Counts {
 
 /// What was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct WorkerTotals {
     /// Events that have got their value here.
     pub stored: u64,
     /// Events that are pending again, since there was no good value.
@@ -97,16 +97,16 @@ pub struct Totals {
 }
 
 /// What all slots share.
-struct Shop {
-    config: Config,
+struct WorkerShared {
+    config: WorkerConfig,
     stopper: Stopper,
-    chance: Chance,
-    counts: Counts,
+    chance: Jitter,
+    counts: WorkerCounts,
 }
 
 /// A worker that runs in threads of this process. Dropping it stops it.
-pub struct Running {
-    shop: Arc<Shop>,
+pub struct RunningWorker {
+    shared: Arc<WorkerShared>,
     slots: Vec<JoinHandle<()>>,
 }
 
@@ -114,42 +114,43 @@ pub struct Running {
 ///
 /// # Errors
 /// [`Error`]
-pub fn start(config: Config) -> Result<Running, Error> {
+pub fn start(config: WorkerConfig) -> Result<RunningWorker, WorkerError> {
     match &config.source {
-        Source::Queue(endpoint) => Client::connect(endpoint)?.ping()?,
-        Source::Database(address) => Claims::prepare(address)?,
+        WorkerSource::Queue(endpoint) => Client::connect(endpoint)?.ping()?,
+        WorkerSource::Database(address) => Claims::prepare(address)?,
     }
-    let shop = Shop { config, stopper: Stopper::new()?, chance: Chance::default(), counts: Counts::default() };
-    let mut running = Running { shop: Arc::new(shop), slots: Vec::new() };
-    for number in 0..running.shop.config.slots {
-        let shop = Arc::clone(&running.shop);
-        running.slots.push(match running.shop.config.source.clone() {
-            Source::Queue(endpoint) => {
-                threads::spawn(&format!("worker-{number}"), None, move || queue::work(&shop, &endpoint))?
+    let shared =
+        WorkerShared { config, stopper: Stopper::new()?, chance: Jitter::default(), counts: WorkerCounts::default() };
+    let mut running = RunningWorker { shared: Arc::new(shared), slots: Vec::new() };
+    for number in 0..running.shared.config.slots {
+        let shared = Arc::clone(&running.shared);
+        running.slots.push(match running.shared.config.source.clone() {
+            WorkerSource::Queue(endpoint) => {
+                threads::spawn(&format!("worker-{number}"), None, move || queue::work(&shared, &endpoint))?
             }
-            Source::Database(address) => {
+            WorkerSource::Database(address) => {
                 let claims = Claims::new(&address)?;
-                threads::spawn(&format!("worker-{number}"), None, move || database::work(&shop, claims))?
+                threads::spawn(&format!("worker-{number}"), None, move || database::work(&shared, claims))?
             }
         });
     }
     Ok(running)
 }
 
-impl Running {
+impl RunningWorker {
     /// Takes no more events, finishes what runs, and says what was done.
     #[must_use]
-    pub fn stop(mut self) -> Totals {
+    pub fn stop(mut self) -> WorkerTotals {
         self.end();
-        let Counts { stored, given_back, lost, retries } = &self.shop.counts;
+        let WorkerCounts { stored, given_back, lost, retries } = &self.shared.counts;
         // Relaxed: whoever counted has ended.
         let [stored, given_back, lost, retries] =
             [stored, given_back, lost, retries].map(|count| count.load(Ordering::Relaxed));
-        Totals { stored, given_back, lost, retries }
+        WorkerTotals { stored, given_back, lost, retries }
     }
 
     fn end(&mut self) {
-        self.shop.stopper.stop();
+        self.shared.stopper.stop();
         tracing::info!("stopping: no more events are taken, and what runs is finished");
         for slot in self.slots.drain(..) {
             // A thread that panics has ended the process.
@@ -158,13 +159,13 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningWorker {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-impl Shop {
+impl WorkerShared {
     /// The value of an event, or why there is none. `beat` is called now and then while a command runs, and says whether it goes on.
     fn value(&self, id: u64, beat: impl FnMut() -> bool) -> Result<String, String> {
         match &self.config.command {
@@ -204,11 +205,11 @@ impl Shop {
 
 /// Says that a source has gone, and that it is back, once each.
 #[derive(Default)]
-struct Notice {
+struct SourceNotice {
     gone: bool,
 }
 
-impl Notice {
+impl SourceNotice {
     fn gone(&mut self, why: &str) {
         if !std::mem::replace(&mut self.gone, true) {
             tracing::warn!("no events for now, trying again: {why}");

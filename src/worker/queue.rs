@@ -13,72 +13,72 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::{Notice, PAUSE, Shop};
+use super::{PAUSE, SourceNotice, WorkerShared};
 use crate::clock::{Clock, Now};
 use crate::protocols::spiderq::client::{Client, Error, Lent, TIMEOUT_DEFAULT};
 use crate::protocols::spiderq::wire::RepayStatus;
 
 /// Works until it is told to stop.
-pub(super) fn work(shop: &Shop, endpoint: &str) {
+pub(super) fn work(shared: &WorkerShared, endpoint: &str) {
     let mut client = Client::later(endpoint, TIMEOUT_DEFAULT);
-    let (clock, mut notice) = (Clock::start(), Notice::default());
-    while !shop.stopper.is_told() {
-        match client.lend_unless(millis(shop.config.lease), shop.stopper.bell().as_fd()) {
+    let (clock, mut notice) = (Clock::start(), SourceNotice::default());
+    while !shared.stopper.is_told() {
+        match client.lend_unless(millis(shared.config.lease), shared.stopper.bell().as_fd()) {
             Ok(Some(lent)) => {
                 notice.back();
-                let held = Held { lent, until: clock.now().after(shop.config.lease) };
-                Turn { shop, client: &mut client, clock }.take(held);
+                let held = HeldLease { lent, until: clock.now().after(shared.config.lease) };
+                LeaseTurn { shared, client: &mut client, clock }.take(held);
             }
             // The server ends, or this does.
-            Ok(None) => shop.pause(PAUSE, PAUSE),
+            Ok(None) => shared.pause(PAUSE, PAUSE),
             Err(error) => {
                 notice.gone(&error.to_string());
-                shop.pause(PAUSE, PAUSE);
+                shared.pause(PAUSE, PAUSE);
             }
         }
     }
 }
 
 /// An event that is lent, and until when at least.
-struct Held {
+struct HeldLease {
     lent: Lent,
     until: Now,
 }
 
-struct Turn<'s> {
-    shop: &'s Shop,
+struct LeaseTurn<'s> {
+    shared: &'s WorkerShared,
     client: &'s mut Client,
     clock: Clock,
 }
 
-impl Turn<'_> {
-    fn take(mut self, mut held: Held) {
+impl LeaseTurn<'_> {
+    fn take(mut self, mut held: HeldLease) {
         let Some(id) = std::str::from_utf8(&held.lent.key).ok().and_then(|key| key.parse().ok()) else {
             tracing::warn!("a task whose key is no number is no event: is this the right endpoint?");
             self.repay(&held, b"", RepayStatus::Penalty);
-            return self.shop.pause(PAUSE, PAUSE);
+            return self.shared.pause(PAUSE, PAUSE);
         };
-        let value = self.shop.value(id, || self.beat(&mut held));
+        let value = self.shared.value(id, || self.beat(&mut held));
         match value {
             Ok(value) => match self.repay(&held, value.as_bytes(), RepayStatus::Drop) {
-                Some(true) => self.shop.stored(id, &value),
-                Some(false) => self.shop.lost(id, "its lease had ended"),
-                None => self.shop.lost(id, "the server has not answered"),
+                Some(true) => self.shared.stored(id, &value),
+                Some(false) => self.shared.lost(id, "its lease had ended"),
+                None => self.shared.lost(id, "the server has not answered"),
             },
             Err(why) => {
-                self.shop.given_back(id, &why);
+                self.shared.given_back(id, &why);
                 self.repay(&held, b"", RepayStatus::Penalty);
-                self.shop.pause(PAUSE, PAUSE);
+                self.shared.pause(PAUSE, PAUSE);
             }
         }
     }
 
     /// Asks for more time. False: the event is another's meanwhile.
-    fn beat(&mut self, held: &mut Held) -> bool {
+    fn beat(&mut self, held: &mut HeldLease) -> bool {
         let asked = self.clock.now();
-        match self.client.heartbeat(held.lent.lend_key, &held.lent.key, millis(self.shop.config.lease)) {
+        match self.client.heartbeat(held.lent.lend_key, &held.lent.key, millis(self.shared.config.lease)) {
             Ok(true) => {
-                held.until = asked.after(self.shop.config.lease);
+                held.until = asked.after(self.shared.config.lease);
                 true
             }
             Ok(false) => false,
@@ -88,12 +88,12 @@ impl Turn<'_> {
     }
 
     /// Ends the lease; whether it was held. None: there was no answer as long as it was.
-    fn repay(&mut self, held: &Held, value: &[u8], status: RepayStatus) -> Option<bool> {
-        let Held { lent: Lent { lend_key, key, .. }, until } = held;
+    fn repay(&mut self, held: &HeldLease, value: &[u8], status: RepayStatus) -> Option<bool> {
+        let HeldLease { lent: Lent { lend_key, key, .. }, until } = held;
         loop {
             match self.client.repay(*lend_key, key, value, status) {
                 Ok(repaid) => return Some(repaid),
-                Err(Error::Disconnected(_)) if self.clock.now() < *until => self.shop.pause(PAUSE / 5, PAUSE / 5),
+                Err(Error::Disconnected(_)) if self.clock.now() < *until => self.shared.pause(PAUSE / 5, PAUSE / 5),
                 Err(_) => return None,
             }
         }

@@ -9,7 +9,7 @@
 //! SUBSCRIBE  the prefix            CANCEL  the prefix
 //! ```
 
-use super::Fault;
+use super::ProtocolError;
 use super::frame::encode_command_header;
 
 /// The longest context of a PING, in bytes.
@@ -17,7 +17,7 @@ const CONTEXT_BYTES_MAX: usize = 16;
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command<'b> {
+pub enum ZmtpCommand<'b> {
     /// The peer is ready.
     Ready(Properties<'b>),
     /// The peer ends the handshake, and says why.
@@ -40,24 +40,24 @@ pub enum Command<'b> {
     Other,
 }
 
-impl<'b> Command<'b> {
+impl<'b> ZmtpCommand<'b> {
     /// Reads the body of a command frame.
     ///
     /// # Errors
     /// [`Fault::Command`].
-    pub(super) fn decode(body: &'b [u8]) -> Result<Self, Fault> {
-        let (name, data) = short(body).ok_or(Fault::Command { what: "its name is cut off" })?;
+    pub(super) fn decode(body: &'b [u8]) -> Result<Self, ProtocolError> {
+        let (name, data) = short(body).ok_or(ProtocolError::Command { what: "its name is cut off" })?;
         match name {
-            b"" => Err(Fault::Command { what: "it has no name" }),
+            b"" => Err(ProtocolError::Command { what: "it has no name" }),
             b"READY" => Properties::decode(data).map(Self::Ready),
             b"ERROR" => match short(data) {
                 Some((reason, _)) => Ok(Self::Error { reason }),
-                None => Err(Fault::Command { what: "the reason of an ERROR is cut off" }),
+                None => Err(ProtocolError::Command { what: "the reason of an ERROR is cut off" }),
             },
             b"PING" => match data.split_first_chunk::<2>() {
                 Some((_, context)) if context.len() <= CONTEXT_BYTES_MAX => Ok(Self::Ping { context }),
-                Some(_) => Err(Fault::Command { what: "the context of a PING has more than 16 bytes" }),
-                None => Err(Fault::Command { what: "a PING has no time to live" }),
+                Some(_) => Err(ProtocolError::Command { what: "the context of a PING has more than 16 bytes" }),
+                None => Err(ProtocolError::Command { what: "a PING has no time to live" }),
             },
             b"PONG" => Ok(Self::Pong),
             b"SUBSCRIBE" => Ok(Self::Subscribe(data)),
@@ -72,10 +72,10 @@ impl<'b> Command<'b> {
 pub struct Properties<'b>(&'b [u8]);
 
 impl<'b> Properties<'b> {
-    fn decode(data: &'b [u8]) -> Result<Self, Fault> {
+    fn decode(data: &'b [u8]) -> Result<Self, ProtocolError> {
         let mut rest = data;
         while !rest.is_empty() {
-            rest = property(rest).ok_or(Fault::Command { what: "the properties of a READY do not add up" })?.2;
+            rest = property(rest).ok_or(ProtocolError::Command { what: "the properties of a READY do not add up" })?.2;
         }
         Ok(Self(data))
     }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
     use crate::zmtp::Part;
 
-    fn decoded(bytes: &[u8]) -> Command<'_> {
+    fn decoded(bytes: &[u8]) -> ZmtpCommand<'_> {
         match Part::decode(bytes, 1 << 20).unwrap().unwrap() {
             (Part::Command(command), length) if length == bytes.len() => command,
             other => panic!("{other:?}"),
@@ -183,7 +183,7 @@ mod tests {
         let mut out = Vec::new();
         encode_ready(&mut out, &[("Socket-Type", b"DEALER"), ("Identity", b"")]);
         assert_eq!(out, b"\x04\x29\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0");
-        let Command::Ready(properties) = decoded(&out) else { panic!("{out:?}") };
+        let ZmtpCommand::Ready(properties) = decoded(&out) else { panic!("{out:?}") };
         assert_eq!(properties.get("socket-type"), Some(&b"DEALER"[..]));
         assert_eq!(properties.get("Identity"), Some(&b""[..]));
         assert_eq!(properties.get("Resource"), None);
@@ -197,12 +197,12 @@ mod tests {
             out
         };
         let error = written(&|out| encode_error(out, "no"));
-        assert_eq!(decoded(&error), Command::Error { reason: b"no" });
-        assert_eq!(decoded(&written(&|out| encode_pong(out, b"context"))), Command::Pong);
+        assert_eq!(decoded(&error), ZmtpCommand::Error { reason: b"no" });
+        assert_eq!(decoded(&written(&|out| encode_pong(out, b"context"))), ZmtpCommand::Pong);
         let subscribe = written(&|out| encode_subscribe(out, b"birds"));
-        assert_eq!(decoded(&subscribe), Command::Subscribe(b"birds"));
+        assert_eq!(decoded(&subscribe), ZmtpCommand::Subscribe(b"birds"));
         let long = written(&|out| encode_error(out, &"x".repeat(300)));
-        assert_eq!(decoded(&long), Command::Error { reason: &[b'x'; 255] });
+        assert_eq!(decoded(&long), ZmtpCommand::Error { reason: &[b'x'; 255] });
     }
 
     #[test]
@@ -210,13 +210,13 @@ mod tests {
         for body in
             [&b""[..], b"\0", b"\x05READ", b"\x05READY\x01", b"\x05READY\x01a\0\0\0\x02x", b"\x05READY\0\0\0\0\0"]
         {
-            assert!(matches!(Command::decode(body), Err(Fault::Command { .. })), "{body:?}");
+            assert!(matches!(ZmtpCommand::decode(body), Err(ProtocolError::Command { .. })), "{body:?}");
         }
         for body in [&b"\x05ERROR"[..], b"\x05ERROR\x02a", b"\x04PING\0", b"\x04PING\0\0aaaaaaaaaaaaaaaaa"] {
-            assert!(matches!(Command::decode(body), Err(Fault::Command { .. })), "{body:?}");
+            assert!(matches!(ZmtpCommand::decode(body), Err(ProtocolError::Command { .. })), "{body:?}");
         }
-        assert_eq!(Command::decode(b"\x03NEW..."), Ok(Command::Other));
-        assert_eq!(Command::decode(b"\x04PING\0\x0aabc"), Ok(Command::Ping { context: b"abc" }));
-        assert_eq!(Command::decode(b"\x06CANCELx"), Ok(Command::Cancel(b"x")));
+        assert_eq!(ZmtpCommand::decode(b"\x03NEW..."), Ok(ZmtpCommand::Other));
+        assert_eq!(ZmtpCommand::decode(b"\x04PING\0\x0aabc"), Ok(ZmtpCommand::Ping { context: b"abc" }));
+        assert_eq!(ZmtpCommand::decode(b"\x06CANCELx"), Ok(ZmtpCommand::Cancel(b"x")));
     }
 }

@@ -9,7 +9,7 @@
 //! long   flags │ size (8, big-endian) │ body
 //! ```
 
-use super::{Command, Fault};
+use super::{ProtocolError, ZmtpCommand};
 
 const MORE: u8 = 0b001;
 const LONG: u8 = 0b010;
@@ -26,7 +26,7 @@ pub enum Part<'b> {
         more: bool,
     },
     /// A command.
-    Command(Command<'b>),
+    Command(ZmtpCommand<'b>),
 }
 
 impl<'b> Part<'b> {
@@ -34,7 +34,7 @@ impl<'b> Part<'b> {
     /// have at most `most` bytes.
     ///
     /// # Errors
-    /// [`Fault::Flags`], [`Fault::TooLong`] as soon as its size has come, [`Fault::Command`].
+    /// [`ProtocolError::Flags`], [`ProtocolError::TooLong`] as soon as its size has come, [`ProtocolError::Command`].
     ///
     /// ```
     /// use spindle::zmtp::Part;
@@ -44,17 +44,17 @@ impl<'b> Part<'b> {
     /// assert_eq!(Part::decode(&bytes[..3], 100), Ok(None));
     /// ```
     #[inline]
-    pub fn decode(bytes: &'b [u8], most: u64) -> Result<Option<(Self, usize)>, Fault> {
+    pub fn decode(bytes: &'b [u8], most: u64) -> Result<Option<(Self, usize)>, ProtocolError> {
         let Some((flags, start, size)) = decode_header(bytes)? else { return Ok(None) };
         if size > most {
-            return Err(Fault::TooLong { bytes: size, most });
+            return Err(ProtocolError::TooLong { bytes: size, most });
         }
         let end = usize::try_from(size).ok().and_then(|size| start.checked_add(size));
         let Some((end, body)) = end.and_then(|end| Some((end, bytes.get(start..end)?))) else { return Ok(None) };
         let part = if flags & COMMAND == 0 {
             Self::Frame { body, more: flags & MORE != 0 }
         } else {
-            Self::Command(Command::decode(body)?)
+            Self::Command(ZmtpCommand::decode(body)?)
         };
         Ok(Some((part, end)))
     }
@@ -62,10 +62,10 @@ impl<'b> Part<'b> {
 
 /// The flags, where the body starts, and its size.
 #[inline]
-fn decode_header(bytes: &[u8]) -> Result<Option<(u8, usize, u64)>, Fault> {
+fn decode_header(bytes: &[u8]) -> Result<Option<(u8, usize, u64)>, ProtocolError> {
     let Some((&flags, rest)) = bytes.split_first() else { return Ok(None) };
     if flags > (MORE | LONG | COMMAND) || flags & (MORE | COMMAND) == (MORE | COMMAND) {
-        return Err(Fault::Flags { flags });
+        return Err(ProtocolError::Flags { flags });
     }
     if flags & LONG == 0 {
         return Ok(rest.first().map(|size| (flags, 2, u64::from(*size))));
@@ -128,15 +128,15 @@ mod tests {
     #[test]
     fn a_frame_that_is_too_long_is_refused_before_it_comes() {
         let header = b"\x02\xff\xff\xff\xff\xff\xff\xff\xff";
-        assert_eq!(Part::decode(header, 1 << 20), Err(Fault::TooLong { bytes: u64::MAX, most: 1 << 20 }));
-        assert_eq!(Part::decode(b"\x00\x05", 4), Err(Fault::TooLong { bytes: 5, most: 4 }));
+        assert_eq!(Part::decode(header, 1 << 20), Err(ProtocolError::TooLong { bytes: u64::MAX, most: 1 << 20 }));
+        assert_eq!(Part::decode(b"\x00\x05", 4), Err(ProtocolError::TooLong { bytes: 5, most: 4 }));
         assert_eq!(Part::decode(header, u64::MAX), Ok(None));
     }
 
     #[test]
     fn flags_that_nobody_has_defined_are_refused() {
         for flags in [0b1000, 0b101, 0b111, 0xff] {
-            assert_eq!(Part::decode(&[flags, 0], 10), Err(Fault::Flags { flags }));
+            assert_eq!(Part::decode(&[flags, 0], 10), Err(ProtocolError::Flags { flags }));
         }
     }
 }

@@ -3,12 +3,12 @@
 
 use bolero::check;
 
-use super::{Bounds, Cutter, Fault, Handshake, Messages, Part, SocketType, Step};
+use super::{Handshake, HandshakeStep, MessageBounds, MessageCutter, Messages, Part, ProtocolError, SocketType};
 
 const BYTES_MAX: u64 = 64;
 
 /// What a handshake makes of bytes that come in pieces of this size: the bytes that it took, the outcome, what it sent.
-fn shake(bytes: &[u8], size: usize) -> (usize, Result<Step, Fault>, Vec<u8>) {
+fn shake(bytes: &[u8], size: usize) -> (usize, Result<HandshakeStep, ProtocolError>, Vec<u8>) {
     let mut out = Vec::new();
     let mut handshake = Handshake::begin(SocketType::Router, &mut out);
     let (mut taken, mut came) = (0, 0);
@@ -18,7 +18,7 @@ fn shake(bytes: &[u8], size: usize) -> (usize, Result<Step, Fault>, Vec<u8>) {
             Ok((more, step)) => {
                 taken += more;
                 assert!(taken <= came);
-                if came == bytes.len() || step != Step::More {
+                if came == bytes.len() || step != HandshakeStep::More {
                     return (taken, Ok(step), out);
                 }
             }
@@ -60,12 +60,12 @@ fn any_bytes_are_parts_or_a_fault_and_a_longer_beginning_changes_nothing() {
 }
 
 /// A message's frames, and whether it was whole.
-type Found = (Vec<Vec<u8>>, bool);
+type FoundMessage = (Vec<Vec<u8>>, bool);
 
 /// Messages as they were cut out of bytes that come in pieces of this size, the fault that ended it, and what was said.
-fn cut(bytes: &[u8], size: usize) -> (Vec<Found>, Option<Fault>, Vec<u8>) {
-    let bounds = Bounds { frame_bytes: BYTES_MAX, frames: 4, bytes: 100 };
-    let (mut cutter, mut messages, mut said) = (Cutter::default(), Messages::default(), Vec::new());
+fn cut(bytes: &[u8], size: usize) -> (Vec<FoundMessage>, Option<ProtocolError>, Vec<u8>) {
+    let bounds = MessageBounds { frame_bytes: BYTES_MAX, frames: 4, bytes: 100 };
+    let (mut cutter, mut messages, mut said) = (MessageCutter::default(), Messages::default(), Vec::new());
     let (mut held, mut found) = (Vec::new(), Vec::new());
     for piece in bytes.chunks(size) {
         held.extend_from_slice(piece);

@@ -10,7 +10,7 @@
 //! A peer of ZMTP 1 begins with the length of its identity instead, and one of ZMTP 2 has a smaller version: both are known
 //! as early as their bytes say so.
 
-use super::Fault;
+use super::ProtocolError;
 
 /// Bytes of a greeting.
 pub(super) const GREETING_BYTES: usize = 64;
@@ -37,19 +37,19 @@ pub(super) const GREETING: [u8; GREETING_BYTES] = {
 ///
 /// # Errors
 /// What is wrong with it, as soon as it can be told.
-pub(super) fn check(bytes: &[u8]) -> Result<bool, Fault> {
+pub(super) fn check(bytes: &[u8]) -> Result<bool, ProtocolError> {
     if bytes.first().is_some_and(|first| *first != SIGNATURE_FIRST)
         || bytes.get(SIGNATURE_BYTES - 1).is_some_and(|last| last & 1 == 0)
     {
-        return Err(Fault::NotZmtp);
+        return Err(ProtocolError::NotZmtp);
     }
     if let Some(major) = bytes.get(MAJOR_AT).copied().filter(|major| *major < MAJOR) {
-        return Err(Fault::Version { major });
+        return Err(ProtocolError::Version { major });
     }
     let Some(greeting) = bytes.get(..GREETING_BYTES) else { return Ok(false) };
     let mechanism = greeting.get(MECHANISM).unwrap_or_default();
     let name = mechanism.split(|byte| *byte == 0).next().unwrap_or_default();
-    if name == b"NULL" { Ok(true) } else { Err(Fault::Mechanism { mechanism: super::command::text(name) }) }
+    if name == b"NULL" { Ok(true) } else { Err(ProtocolError::Mechanism { mechanism: super::command::text(name) }) }
 }
 
 #[cfg(test)]
@@ -67,18 +67,21 @@ mod tests {
 
     #[test]
     fn older_peers_and_others_are_known_by_their_first_bytes() {
-        assert_eq!(check(b"\x01\x00"), Err(Fault::NotZmtp), "ZMTP 1: an empty identity");
-        assert_eq!(check(b"\xff\0\0\0\0\0\0\0\x01\x7f\x01\x05"), Err(Fault::Version { major: 1 }), "ZMTP 2");
-        assert_eq!(check(b"GET / HTTP/1.1\r\n"), Err(Fault::NotZmtp));
-        assert_eq!(check(b"\xff\0\0\0\0\0\0\0\x01\x00"), Err(Fault::NotZmtp), "a long frame of ZMTP 1");
+        assert_eq!(check(b"\x01\x00"), Err(ProtocolError::NotZmtp), "ZMTP 1: an empty identity");
+        assert_eq!(check(b"\xff\0\0\0\0\0\0\0\x01\x7f\x01\x05"), Err(ProtocolError::Version { major: 1 }), "ZMTP 2");
+        assert_eq!(check(b"GET / HTTP/1.1\r\n"), Err(ProtocolError::NotZmtp));
+        assert_eq!(check(b"\xff\0\0\0\0\0\0\0\x01\x00"), Err(ProtocolError::NotZmtp), "a long frame of ZMTP 1");
     }
 
     #[test]
     fn other_mechanisms_are_named() {
         let mut greeting = GREETING;
         greeting.split_at_mut(12).1.split_at_mut(5).0.copy_from_slice(b"CURVE");
-        assert_eq!(check(&greeting), Err(Fault::Mechanism { mechanism: "CURVE".to_owned() }));
+        assert_eq!(check(&greeting), Err(ProtocolError::Mechanism { mechanism: "CURVE".to_owned() }));
         greeting.split_at_mut(10).1.split_at_mut(2).0.copy_from_slice(&[4, 0]);
-        assert!(matches!(check(&greeting), Err(Fault::Mechanism { .. })), "a later version is spoken to as 3.1");
+        assert!(
+            matches!(check(&greeting), Err(ProtocolError::Mechanism { .. })),
+            "a later version is spoken to as 3.1"
+        );
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 
 use super::command::{encode_ready, text};
 use super::greeting::{GREETING, GREETING_BYTES, check};
-use super::{Command, Fault, Part, encode_error};
+use super::{Part, ProtocolError, ZmtpCommand, encode_error};
 use crate::limits::{HANDSHAKE_BYTES_MAX, IDENTITY_BYTES_MAX};
 
 /// A kind of socket, as far as it is spoken to here.
@@ -71,7 +71,7 @@ impl fmt::Display for SocketType {
 
 /// Who is at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct HandshakePeer {
     /// What it is.
     pub socket_type: SocketType,
     /// The routing id that it chose, 0–255 bytes; empty if it leaves that to us.
@@ -80,11 +80,11 @@ pub struct Peer {
 
 /// What came of some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum HandshakeStep {
     /// Not all that is needed has come. Give the bytes that were not taken again, with more behind them.
     More,
     /// The handshake is over. The bytes that were not taken are the first of the messages.
-    Done(Peer),
+    Done(HandshakePeer),
 }
 
 /// A handshake that is under way.
@@ -107,11 +107,11 @@ impl Handshake {
     ///
     /// # Errors
     /// The fault that ends the connection, when `out` is sent.
-    pub fn advance(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, Step), Fault> {
+    pub fn advance(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, HandshakeStep), ProtocolError> {
         let mut taken = 0;
         if !self.greeted {
             if !check(bytes)? {
-                return Ok((0, Step::More));
+                return Ok((0, HandshakeStep::More));
             }
             self.greeted = true;
             taken = GREETING_BYTES;
@@ -119,26 +119,28 @@ impl Handshake {
         }
         let rest = bytes.get(taken..).unwrap_or_default();
         match Part::decode(rest, HANDSHAKE_BYTES_MAX)? {
-            None => Ok((taken, Step::More)),
-            Some((Part::Command(Command::Ready(properties)), length)) => {
-                let peer = self.meet(properties.get("Socket-Type"), properties.get("Identity"));
+            None => Ok((taken, HandshakeStep::More)),
+            Some((Part::Command(ZmtpCommand::Ready(properties)), length)) => {
+                let peer = self.check_peer(properties.get("Socket-Type"), properties.get("Identity"));
                 let peer = peer.inspect_err(|fault| encode_error(out, &fault.to_string()))?;
-                Ok((taken + length, Step::Done(peer)))
+                Ok((taken + length, HandshakeStep::Done(peer)))
             }
-            Some((Part::Command(Command::Error { reason }), _)) => Err(Fault::Refused { reason: text(reason) }),
-            Some(_) => Err(Fault::Command { what: "READY was expected" }),
+            Some((Part::Command(ZmtpCommand::Error { reason }), _)) => {
+                Err(ProtocolError::Refused { reason: text(reason) })
+            }
+            Some(_) => Err(ProtocolError::Command { what: "READY was expected" }),
         }
     }
 
-    fn meet(&self, socket_type: Option<&[u8]>, identity: Option<&[u8]>) -> Result<Peer, Fault> {
-        let name = socket_type.ok_or(Fault::Command { what: "a READY does not say what socket it is" })?;
+    fn check_peer(&self, socket_type: Option<&[u8]>, identity: Option<&[u8]>) -> Result<HandshakePeer, ProtocolError> {
+        let name = socket_type.ok_or(ProtocolError::Command { what: "a READY does not say what socket it is" })?;
         let known = SocketType::by_name(name).filter(|theirs| self.ours.partners().contains(theirs));
-        let socket_type = known.ok_or_else(|| Fault::SocketType { theirs: text(name), ours: self.ours })?;
+        let socket_type = known.ok_or_else(|| ProtocolError::SocketType { theirs: text(name), ours: self.ours })?;
         let identity = identity.unwrap_or_default();
         if identity.len() > IDENTITY_BYTES_MAX {
-            return Err(Fault::Command { what: "an identity has more than 255 bytes" });
+            return Err(ProtocolError::Command { what: "an identity has more than 255 bytes" });
         }
-        Ok(Peer { socket_type, identity: identity.to_vec() })
+        Ok(HandshakePeer { socket_type, identity: identity.to_vec() })
     }
 }
 
@@ -156,7 +158,7 @@ mod tests {
         out
     }
 
-    fn meet(ours: SocketType, bytes: &[u8]) -> (Result<(usize, Step), Fault>, Vec<u8>) {
+    fn meet(ours: SocketType, bytes: &[u8]) -> (Result<(usize, HandshakeStep), ProtocolError>, Vec<u8>) {
         let mut out = Vec::new();
         let mut handshake = Handshake::begin(ours, &mut out);
         out.clear();
@@ -167,8 +169,8 @@ mod tests {
     fn two_sides_meet() {
         let bytes = sent_by(SocketType::Dealer);
         let (step, _) = meet(SocketType::Router, &bytes);
-        let peer = Peer { socket_type: SocketType::Dealer, identity: Vec::new() };
-        assert_eq!(step, Ok((bytes.len(), Step::Done(peer))));
+        let peer = HandshakePeer { socket_type: SocketType::Dealer, identity: Vec::new() };
+        assert_eq!(step, Ok((bytes.len(), HandshakeStep::Done(peer))));
     }
 
     #[test]
@@ -184,7 +186,7 @@ mod tests {
                 came = (came + size).min(bytes.len());
                 let (more, step) = handshake.advance(&bytes[taken..came], &mut out).unwrap();
                 taken += more;
-                if let Step::Done(done) = step {
+                if let HandshakeStep::Done(done) = step {
                     peer = Some(done);
                 }
             }
@@ -196,14 +198,14 @@ mod tests {
     #[test]
     fn a_socket_of_the_wrong_kind_is_told() {
         let (step, out) = meet(SocketType::Router, &sent_by(SocketType::Sub));
-        let fault = Fault::SocketType { theirs: "SUB".to_owned(), ours: SocketType::Router };
+        let fault = ProtocolError::SocketType { theirs: "SUB".to_owned(), ours: SocketType::Router };
         assert_eq!(step, Err(fault.clone()));
         let ready = sent_by(SocketType::Router).len() - GREETING_BYTES;
         let (part, _) = Part::decode(&out[ready..], 1000).unwrap().unwrap();
-        assert_eq!(part, Part::Command(Command::Error { reason: fault.to_string().as_bytes() }));
+        assert_eq!(part, Part::Command(ZmtpCommand::Error { reason: fault.to_string().as_bytes() }));
         for (ours, theirs) in [(SocketType::Dealer, SocketType::Router), (SocketType::Sub, SocketType::XPub)] {
-            assert!(matches!(meet(ours, &sent_by(theirs)).0, Ok((_, Step::Done(_)))));
-            assert!(matches!(meet(theirs, &sent_by(ours)).0, Ok((_, Step::Done(_)))));
+            assert!(matches!(meet(ours, &sent_by(theirs)).0, Ok((_, HandshakeStep::Done(_)))));
+            assert!(matches!(meet(theirs, &sent_by(ours)).0, Ok((_, HandshakeStep::Done(_)))));
         }
     }
 
@@ -211,19 +213,22 @@ mod tests {
     fn a_refusal_is_passed_on() {
         let mut bytes = GREETING.to_vec();
         encode_error(&mut bytes, "Invalid\nclient");
-        assert_eq!(meet(SocketType::Dealer, &bytes).0, Err(Fault::Refused { reason: "Invalid?client".to_owned() }));
+        assert_eq!(
+            meet(SocketType::Dealer, &bytes).0,
+            Err(ProtocolError::Refused { reason: "Invalid?client".to_owned() })
+        );
     }
 
     #[test]
     fn what_is_no_handshake_is_refused() {
         let with = |bytes: &[u8]| meet(SocketType::Router, &[&GREETING[..], bytes].concat()).0;
-        assert!(matches!(with(b"\x00\x01x"), Err(Fault::Command { .. })), "a message before READY");
-        assert!(matches!(with(b"\x04\x07\x04PING\0\0"), Err(Fault::Command { .. })));
-        assert!(matches!(with(b"\x04\x06\x05READY"), Err(Fault::Command { .. })), "no socket type");
-        assert!(matches!(with(b"\x06\0\0\0\0\0\x10\0\0"), Err(Fault::TooLong { .. })));
+        assert!(matches!(with(b"\x00\x01x"), Err(ProtocolError::Command { .. })), "a message before READY");
+        assert!(matches!(with(b"\x04\x07\x04PING\0\0"), Err(ProtocolError::Command { .. })));
+        assert!(matches!(with(b"\x04\x06\x05READY"), Err(ProtocolError::Command { .. })), "no socket type");
+        assert!(matches!(with(b"\x06\0\0\0\0\0\x10\0\0"), Err(ProtocolError::TooLong { .. })));
         let identity = [0; 256];
         let mut ready = GREETING.to_vec();
         encode_ready(&mut ready, &[("Socket-Type", b"REQ"), ("Identity", &identity)]);
-        assert!(matches!(meet(SocketType::Router, &ready).0, Err(Fault::Command { .. })));
+        assert!(matches!(meet(SocketType::Router, &ready).0, Err(ProtocolError::Command { .. })));
     }
 }

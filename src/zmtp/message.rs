@@ -9,11 +9,11 @@
 
 use std::ops::Range;
 
-use super::{Command, Fault, Part, encode_pong};
+use super::{Part, ProtocolError, ZmtpCommand, encode_pong};
 
 /// What is kept of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct MessageBounds {
     /// The largest frame, in bytes; one that is larger is a fault.
     pub frame_bytes: u64,
     /// Frames of a message. Those beyond are passed over.
@@ -112,7 +112,7 @@ impl<'b> Message<'b> {
 
 /// What is left of the bytes: those at `begun`, and then those from `rest` on. They are to come first the next time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct Unconsumed {
     /// What is kept of a message that has not come whole.
     pub begun: Range<usize>,
     /// What has not been looked at.
@@ -121,7 +121,7 @@ pub struct Left {
 
 /// A message that has not come whole.
 #[derive(Debug, Default)]
-pub struct Cutter {
+pub struct MessageCutter {
     /// Its frames, from the first byte that is left.
     frames: Vec<Range<usize>>,
     /// Bytes of it that were kept.
@@ -133,7 +133,7 @@ pub struct Cutter {
 /// Frames for which there is room in any case.
 const FRAMES_KEPT: usize = 16;
 
-impl Cutter {
+impl MessageCutter {
     /// What it takes in memory to know where many frames of a message lie, in bytes.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
@@ -144,7 +144,7 @@ impl Cutter {
     /// to `out`.
     ///
     /// # Errors
-    /// [`Fault`] that ends the connection. The messages before it are good.
+    /// [`ProtocolError`] that ends the connection. The messages before it are good.
     ///
     /// ```
     /// use spindle::zmtp::{Bounds, Cutter, Messages};
@@ -160,11 +160,11 @@ impl Cutter {
     pub fn cut(
         &mut self,
         bytes: &[u8],
-        bounds: &Bounds,
+        bounds: &MessageBounds,
         most: usize,
         messages: &mut Messages,
         out: &mut Vec<u8>,
-    ) -> Result<Left, Fault> {
+    ) -> Result<Unconsumed, ProtocolError> {
         messages.clear();
         messages.frames.append(&mut self.frames);
         let (mut start, mut at) = (0, self.kept);
@@ -175,7 +175,7 @@ impl Cutter {
         {
             at += length;
             match part {
-                Part::Command(Command::Ping { context }) => encode_pong(out, context),
+                Part::Command(ZmtpCommand::Ping { context }) => encode_pong(out, context),
                 Part::Command(_) => {}
                 Part::Frame { body, more } => {
                     excess |= messages.frames.len() - first >= bounds.frames || at - start > bounds.bytes;
@@ -201,7 +201,7 @@ impl Cutter {
             self.frames.shrink_to(FRAMES_KEPT);
         }
         (self.kept, self.excess) = (kept - start, excess);
-        Ok(Left { begun: start..kept, rest: at })
+        Ok(Unconsumed { begun: start..kept, rest: at })
     }
 }
 
@@ -214,14 +214,14 @@ mod tests {
     use super::*;
     use crate::zmtp::encode_frame;
 
-    const BOUNDS: Bounds = Bounds { frame_bytes: 1_000, frames: 3, bytes: 600 };
+    const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1_000, frames: 3, bytes: 600 };
 
     /// A message's frames, and whether it was whole.
-    type Found = (Vec<Vec<u8>>, bool);
+    type CutMessage = (Vec<Vec<u8>>, bool);
 
     /// What comes of bytes that arrive in these portions: messages, and what was said.
-    fn cut(bytes: &[u8], sizes: &[usize], most: usize) -> (Vec<Found>, Vec<u8>) {
-        let (mut cutter, mut messages, mut said) = (Cutter::default(), Messages::default(), Vec::new());
+    fn cut(bytes: &[u8], sizes: &[usize], most: usize) -> (Vec<CutMessage>, Vec<u8>) {
+        let (mut cutter, mut messages, mut said) = (MessageCutter::default(), Messages::default(), Vec::new());
         let (mut held, mut came, mut found) = (Vec::new(), 0, Vec::new());
         let mut sizes = sizes.iter().cycle();
         loop {
@@ -280,8 +280,8 @@ mod tests {
     #[test]
     fn a_fault_ends_it() {
         let mut messages = Messages::default();
-        let cut = Cutter::default().cut(b"\x00\x01a\xff\x00", &BOUNDS, 9, &mut messages, &mut Vec::new());
-        assert_eq!(cut, Err(Fault::Flags { flags: 0xff }));
+        let cut = MessageCutter::default().cut(b"\x00\x01a\xff\x00", &BOUNDS, 9, &mut messages, &mut Vec::new());
+        assert_eq!(cut, Err(ProtocolError::Flags { flags: 0xff }));
         assert_eq!(messages.len(), 1);
     }
 

@@ -8,7 +8,7 @@
 //! both      READY                  Socket-Type, Identity
 //! both      frames                 flags │ size │ body        and commands between messages: PING, PONG, SUBSCRIBE …
 //! ```
-//! [`Handshake`] goes as far as both READYs; then [`Part::decode`] reads frames and commands, [`Cutter`] whole messages, and
+//! [`Handshake`] goes as far as both READYs; then [`Part::decode`] reads frames and commands, [`MessageCutter`] whole messages, and
 //! [`encode_frame`] writes. What is read borrows from the bytes that came.
 //!
 //! What is not here: sockets, buffers of connections, what messages mean, mechanisms but NULL.
@@ -23,15 +23,15 @@ mod message;
 
 use thiserror::Error;
 
-pub use command::{Command, encode_error, encode_pong, encode_subscribe};
+pub use command::{ZmtpCommand, encode_error, encode_pong, encode_subscribe};
 pub use frame::{Part, encode_frame, encode_frame_header};
-pub use handshake::{Handshake, Peer, SocketType, Step};
-pub use message::{Bounds, Cutter, Left, Message, Messages};
+pub use handshake::{Handshake, HandshakePeer, HandshakeStep, SocketType};
+pub use message::{Message, MessageBounds, MessageCutter, Messages, Unconsumed};
 
 /// What a peer did that ends its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum ProtocolError {
     /// It does not begin as ZMTP does.
     #[error("the peer does not speak ZMTP")]
     NotZmtp,

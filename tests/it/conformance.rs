@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use spindle::protocols::kv::client::{Client, Entry, Error, Subscriber};
-use spindle::protocols::kv::wire::{Kind, Reason, Reply, Request, TableName};
+use spindle::protocols::kv::client::{Client, Error, FetchedEntry, Subscriber};
+use spindle::protocols::kv::wire::{NotificationKind, Reason, Reply, Request, TableName};
 
 use crate::harness::Server;
 
@@ -90,7 +90,7 @@ fn a_swap_needs_the_version_that_is_there() {
     // Deadlines are rounded up to a millisecond.
     assert!(entry.remaining_millis.is_some_and(|left| left <= 60_000));
     client.touch(b"t", b"k", 0).unwrap();
-    let untouched = Entry { value: b"2".to_vec(), version: second, remaining_millis: None };
+    let untouched = FetchedEntry { value: b"2".to_vec(), version: second, remaining_millis: None };
     assert_eq!(client.get_entry(b"t", b"k"), Ok(untouched));
     assert_eq!(client.compare_and_delete(b"t", b"k", second), Ok(b"2".to_vec()));
     server.stop();
@@ -171,11 +171,11 @@ fn changes_are_heard_in_order_and_expiries_on_time() {
     while heard.len() < 3 {
         let change = subscriber.receive(PATIENCE).unwrap().expect("changes come");
         assert_eq!(change.table, b"t");
-        if change.key == b"k" || change.kind == Kind::Deleted {
+        if change.key == b"k" || change.kind == NotificationKind::Deleted {
             heard.push((change.kind, change.key.to_vec()));
         }
     }
-    let (updated, deleted) = (Kind::Updated, Kind::Deleted);
+    let (updated, deleted) = (NotificationKind::Updated, NotificationKind::Deleted);
     let expected = [(updated, b"k".to_vec()), (deleted, b"probe".to_vec()), (deleted, b"k".to_vec())];
     assert_eq!(heard, expected);
     assert_eq!(client.get(b"t", b"k"), refused(Reason::KeyNotFound));

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spindle::clock::Clock;
 use spindle::limits::LINGER;
-use spindle::protocols::kv::serve::{Frontend, FrontendKind, Settings, bind};
-use spindle::protocols::sockets::Context;
-use spindle::server::{self, Config, Pin};
+use spindle::protocols::kv::serve::{Frontend, FrontendKind, KvConfig, bind};
+use spindle::protocols::sockets::SocketContext;
+use spindle::server::{self, Pin, ServerConfig};
 use spindle::tables::{self, Tables};
 
 use crate::harness::Server;
@@ -122,8 +122,8 @@ fn a_second_signal_ends_at_once() {
     });
 }
 
-fn config() -> Config {
-    Config {
+fn config() -> ServerConfig {
+    ServerConfig {
         kv: vec!["tcp://127.0.0.1:*".to_owned()],
         frontend: FrontendKind::Proxy,
         publish: Some("tcp://127.0.0.1:0".to_owned()),
@@ -151,7 +151,7 @@ fn a_server_within_the_process_gives_its_endpoints_back() {
     assert_eq!(peer.call(&[&[5]]), [[1]]);
     drop(peer);
     first.stop();
-    let second = Config { kv: endpoints.0.clone(), publish: endpoints.1.clone(), ..config() };
+    let second = ServerConfig { kv: endpoints.0.clone(), publish: endpoints.1.clone(), ..config() };
     let second = server::start(second).unwrap();
     assert_eq!(second.kv(), endpoints.0);
     let peer = Peer::connect(&context, &endpoints.0[0]);
@@ -163,14 +163,14 @@ fn a_server_that_cannot_start_leaves_nothing_running() {
     let running = server::start(config()).unwrap();
     let taken = running.publish().map(str::to_owned);
     for _ in 0..50 {
-        let error = server::start(Config { publish: taken.clone(), ..config() }).err().unwrap();
+        let error = server::start(ServerConfig { publish: taken.clone(), ..config() }).err().unwrap();
         assert!(error.to_string().contains(taken.as_deref().unwrap()), "{error}");
     }
 }
 
 /// What runs between clients and tables, for these workers, with tables that take few changes at a time.
-fn parts(context: &Context, workers: usize) -> (spindle::protocols::kv::serve::Kv, Tables) {
-    let settings = tables::Settings {
+fn parts(context: &SocketContext, workers: usize) -> (spindle::protocols::kv::serve::Kv, Tables) {
+    let settings = tables::TablesConfig {
         expected_keys: 0,
         memory_max: 1 << 30,
         tables_max: 4,
@@ -178,7 +178,7 @@ fn parts(context: &Context, workers: usize) -> (spindle::protocols::kv::serve::K
         version_base: 0,
     };
     let (tables, backstage) = Tables::new(settings);
-    let settings = Settings {
+    let settings = KvConfig {
         frontend: FrontendKind::Proxy,
         endpoints: vec!["tcp://127.0.0.1:*".to_owned()],
         publish: None,
@@ -197,7 +197,7 @@ const CHANGES: usize = 64;
 
 #[test]
 fn answers_that_are_late_at_the_end_are_let_go() {
-    let context = Context::new(1);
+    let context = SocketContext::new(1);
     let (kv, tables) = parts(&context, 1);
     let Frontend::Proxy { queue, mut workers, reporter } = kv.frontend else { unreachable!("it was asked for") };
     let worker = workers.pop().unwrap();
@@ -232,7 +232,7 @@ fn answers_that_are_late_at_the_end_are_let_go() {
 
 #[test]
 fn a_queue_whose_workers_never_ran_ends() {
-    let context = Context::new(1);
+    let context = SocketContext::new(1);
     let (kv, _tables) = parts(&context, 3);
     let Frontend::Proxy { queue, workers, reporter } = kv.frontend else { unreachable!("it was asked for") };
     kv.stoppers.iter().for_each(spindle::protocols::sockets::Stopper::stop);

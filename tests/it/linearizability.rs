@@ -10,7 +10,7 @@ use std::time::Duration;
 use spindle::clock::{Clock, Now};
 use spindle::protocols::kv::client::{Client, Error};
 use spindle::protocols::kv::wire::Reason;
-use spindle::tables::{Backstage, Batch, Refusal, Session, Settings, Tables};
+use spindle::tables::{BackgroundThreads, Batch, Refusal, Session, Tables, TablesConfig};
 
 use crate::checker::{Answer, Request, Span};
 use crate::harness::Server;
@@ -229,7 +229,7 @@ impl Drop for Closing<'_> {
 
 /// Runs `work` on tables with all the threads behind them, and gives how many elements have expired.
 fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tables, &Thread)) -> u64 {
-    let settings = Settings {
+    let settings = TablesConfig {
         expected_keys: 16,
         memory_max: MEMORY,
         tables_max: 65_536,
@@ -237,7 +237,7 @@ fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tabl
         version_base: 1_000_000,
     };
     let (tables, backstage) = Tables::new(settings);
-    let Backstage { mut changes, expiry, reaper, compactor } = backstage;
+    let BackgroundThreads { mut changes, expiry, reaper, compactor } = backstage;
     std::thread::scope(|scope| {
         let expiry = scope.spawn(|| expiry.run(|| world.now()));
         scope.spawn(|| reaper.run(|| world.now()));
@@ -261,7 +261,7 @@ fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tabl
         let _closing = Closing(&tables);
         work(&tables, expiry.thread());
     });
-    tables.census().expired
+    tables.metrics().expired
 }
 
 /// Lets clients fight in many rounds, each with tables of its own; where memory is tight, until elements were moved.
@@ -271,7 +271,7 @@ fn fight_in_process(plan: &Plan, world: &World, changes_per_writer: usize, clien
         let session = || InProcess { world, session: tables.session(), expiry: expiry.clone(), round: 0 };
         let mut peers: Vec<_> = (0..clients).map(|_| session()).collect();
         let mut round = 0;
-        while round < rounds || (world.is_tight && tables.census().moved < MOVED_MIN) {
+        while round < rounds || (world.is_tight && tables.metrics().moved < MOVED_MIN) {
             for peer in &mut peers {
                 peer.round = round;
             }

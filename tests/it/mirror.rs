@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use spindle::protocols::kv::client::{Client, Error, Subscriber};
-use spindle::protocols::kv::wire::{Kind, Reason};
+use spindle::protocols::kv::wire::{NotificationKind, Reason};
 
 use super::chance::Chance;
 use super::harness::Server;
@@ -94,11 +94,11 @@ fn listen_to_the_end(mut subscriber: Subscriber) -> HashMap<Place, Heard> {
         let place = (change.table.to_vec(), change.key.to_vec());
         let heard = mirror.entry(place.clone()).or_default();
         match change.kind {
-            Kind::Updated => {
+            NotificationKind::Updated => {
                 heard.updated += 1;
                 heard.present = true;
             }
-            Kind::Deleted => {
+            NotificationKind::Deleted => {
                 assert!(heard.present, "{place:?} goes, and is not there");
                 heard.present = false;
             }

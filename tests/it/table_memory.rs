@@ -11,7 +11,7 @@ use std::process::Command;
 
 use spindle::allocator::size_class;
 use spindle::clock::Now;
-use spindle::tables::{Backstage, Refusal, Session, Settings, Tables};
+use spindle::tables::{BackgroundThreads, Refusal, Session, Tables, TablesConfig};
 
 thread_local! {
     /// Bytes that this thread has allocated and not freed, as the allocator rounds them up.
@@ -55,12 +55,12 @@ const NOW: Now = Now::from_millis(1);
 /// Tables whose threads this one plays itself.
 struct Ground {
     tables: Tables,
-    backstage: Backstage,
+    backstage: BackgroundThreads,
 }
 
 impl Ground {
     fn new() -> Self {
-        let (tables, backstage) = Tables::new(Settings {
+        let (tables, backstage) = Tables::new(TablesConfig {
             expected_keys: 0,
             memory_max: 64 << 20,
             tables_max: 1 << 16,
@@ -72,7 +72,7 @@ impl Ground {
 
     fn create(&self, session: &mut Session, number: usize) {
         let name = name(number);
-        assert_eq!(session.batch(NOW).create_table(&name, &name), Ok(()), "{}", self.tables.census().bytes);
+        assert_eq!(session.batch(NOW).create_table(&name, &name), Ok(()), "{}", self.tables.metrics().bytes);
     }
 
     fn store(&mut self, session: &mut Session, table: usize, key: usize) {
@@ -106,14 +106,14 @@ fn alone(name: &str, measure: impl FnOnce()) {
 
 /// How much more is held after `work` by the allocator's count, and by the account.
 fn growth(ground: &mut Ground, work: impl FnOnce(&mut Ground, &mut Session)) -> (i64, i64) {
-    let before = (HELD.get(), i64::try_from(ground.tables.census().bytes).unwrap());
+    let before = (HELD.get(), i64::try_from(ground.tables.metrics().bytes).unwrap());
     let mut session = ground.tables.session();
     let ring = HELD.get() - before.0;
     work(ground, &mut session);
     ground.backstage.changes.drain(1_000, &mut |_, _, _| {});
     let held = HELD.get() - before.0 - ring;
     drop(session); // What it kept back of the account is in it now.
-    (held, i64::try_from(ground.tables.census().bytes).unwrap() - before.1)
+    (held, i64::try_from(ground.tables.metrics().bytes).unwrap() - before.1)
 }
 
 /// The account is right to a tenth.

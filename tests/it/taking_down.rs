@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use spindle::protocols::kv::client::{Client, Error, Subscriber};
-use spindle::protocols::kv::wire::{Kind, Reason};
+use spindle::protocols::kv::wire::{NotificationKind, Reason};
 
 use super::harness::Server;
 
@@ -78,8 +78,8 @@ fn listen(mut subscriber: Subscriber) -> HashSet<Vec<u8>> {
     while gone.len() < ELEMENTS {
         let change = subscriber.receive(PATIENCE).unwrap().expect("every element is announced");
         match change.kind {
-            Kind::Deleted => assert!(gone.insert(change.key.to_vec()), "{:?} goes twice", change.key),
-            Kind::Updated => assert_eq!(change.key, b"new"),
+            NotificationKind::Deleted => assert!(gone.insert(change.key.to_vec()), "{:?} goes twice", change.key),
+            NotificationKind::Updated => assert_eq!(change.key, b"new"),
         }
     }
     gone

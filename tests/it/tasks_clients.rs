@@ -6,13 +6,13 @@ use std::thread;
 
 use spindle::protocols::jobs::client::Client as JobsClient;
 use spindle::protocols::jobs::serve::{self as jobs, Jobs};
-use spindle::protocols::jobs::wire::{AckWords, Id};
+use spindle::protocols::jobs::wire::{AckWording, Id};
 use spindle::protocols::spiderq::client::Client;
 use spindle::protocols::spiderq::handle::Access;
 use spindle::protocols::spiderq::serve::{self as spiderq, Spiderq};
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, Reply, Request};
 use spindle::store::Disk;
-use spindle::tasks::{self, Ask, Delivery, Face, Order, Policy, RoomWait, Ticket, open};
+use spindle::tasks::{self, Delivery, LeaseOrder, Policy, ReplySink, RoomWait, Submission, Ticket, open};
 use spindle::zmtp::SocketType;
 use zmq::{Context, DEALER, Socket};
 
@@ -219,14 +219,14 @@ fn an_envelope_beyond_all_use_closes_its_connection_and_no_other() {
 /// A face that passes no answer on.
 struct Silent;
 
-impl Face for Silent {
+impl ReplySink for Silent {
     fn deliver(&self, _: Delivery) {}
 
     fn go_on(&self) {}
 }
 
-fn settings() -> spiderq::Settings {
-    spiderq::Settings {
+fn settings() -> spiderq::SpiderqConfig {
+    spiderq::SpiderqConfig {
         endpoint: "tcp://127.0.0.1:*".to_owned(),
         version: spiderq::Version::V1_4,
         terminate: false,
@@ -238,24 +238,24 @@ fn settings() -> spiderq::Settings {
 fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let (tasks, mut committer) = open(Box::new(Disk::open(folder.path()).unwrap()), 0).unwrap();
-    let figures = Arc::clone(tasks.figures());
-    let queue = committer.queue(b"queue", Order::Priority, Policy::Never).unwrap();
-    let family = committer.family(b"jobs/", Order::Fifo, Policy::Never).unwrap();
+    let figures = Arc::clone(tasks.metrics());
+    let queue = committer.queue(b"queue", LeaseOrder::Priority, Policy::Never).unwrap();
+    let family = committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Never).unwrap();
     let settings = settings();
     let address = "127.0.0.1:0".parse().unwrap();
-    let jobs_settings = jobs::Settings { address, lease: LONG, words: AckWords::OkNo };
+    let jobs_settings = jobs::JobsConfig { address, lease: LONG, words: AckWording::OkNo };
     let (Spiderq { front, stopper, endpoint }, _held) =
         spiderq::bind(&settings, 1 << 30, (&mut committer, tasks.clone(), queue), Box::new(|| {})).unwrap();
     let Jobs { front: jobs_front, stopper: jobs_stopper, address } =
         jobs::bind(&jobs_settings, (&mut committer, tasks.clone(), family)).unwrap();
-    let face = committer.face(Box::new(Silent));
+    let sink = committer.sink(Box::new(Silent));
     // The committer does not run yet, and has as much to do as may wait.
     let mut wait = RoomWait::default();
     for number in 0.. {
-        if !tasks.has_room(face, &mut wait) {
+        if !tasks.has_room(sink, &mut wait) {
             break;
         }
-        tasks.ask(vec![Ask { queue, ticket: Ticket { face, number }, request: tasks::Request::Nothing }]);
+        tasks.ask(vec![Submission { queue, ticket: Ticket { sink, number }, request: tasks::Request::Nothing }]);
     }
     let (waited, added, id) = thread::scope(|scope| {
         scope.spawn(move || front.run().unwrap());

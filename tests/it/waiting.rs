@@ -5,8 +5,8 @@ use std::thread;
 
 use spindle::clock::Clock;
 use spindle::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
-use spindle::protocols::sockets::{Context, Stopper};
-use spindle::tables::{Backstage, Settings, Tables};
+use spindle::protocols::sockets::{SocketContext, Stopper};
+use spindle::tables::{BackgroundThreads, Tables, TablesConfig};
 
 use crate::chance::Chance;
 use crate::peer::{Frames, Peer};
@@ -31,11 +31,11 @@ fn serve_held(frontend: FrontendKind, changes_per_writer: usize, test: impl FnOn
 pub(crate) fn serve_parts(
     frontend: FrontendKind,
     changes_per_writer: usize,
-    tell: impl FnOnce(&mut serve::Settings),
+    tell: impl FnOnce(&mut serve::KvConfig),
     test: impl FnOnce(Held<'_>),
 ) {
     let clock = Clock::start();
-    let (tables, Backstage { changes, expiry, reaper, .. }) = Tables::new(Settings {
+    let (tables, BackgroundThreads { changes, expiry, reaper, .. }) = Tables::new(TablesConfig {
         expected_keys: 0,
         memory_max: 1 << 30,
         tables_max: 100,
@@ -44,7 +44,7 @@ pub(crate) fn serve_parts(
     });
     // Nothing here has a time to live.
     drop(expiry);
-    let mut settings = serve::Settings {
+    let mut settings = serve::KvConfig {
         frontend,
         endpoints: vec!["tcp://127.0.0.1:*".to_owned()],
         publish: None,
@@ -55,7 +55,7 @@ pub(crate) fn serve_parts(
         worker_cores: vec![None],
     };
     tell(&mut settings);
-    let context = Context::new(1);
+    let context = SocketContext::new(1);
     let Kv { frontend, publisher, stoppers, endpoints, .. } =
         serve::bind(&context, &settings, clock, (&tables, changes), None).unwrap();
     thread::scope(|scope| {

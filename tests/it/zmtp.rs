@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use spindle::zmtp::{
-    Command, Fault, Handshake, Part, Peer, SocketType, Step, encode_frame, encode_pong, encode_subscribe,
+    Handshake, HandshakePeer, HandshakeStep, Part, ProtocolError, SocketType, ZmtpCommand, encode_frame, encode_pong,
+    encode_subscribe,
 };
 
 const BYTES_MAX: u64 = 1 << 24;
@@ -18,7 +19,7 @@ pub(crate) struct Plain {
 
 impl Plain {
     /// Meets the peer at the other end, or finds out why not.
-    pub(crate) fn meet(stream: TcpStream, ours: SocketType) -> Result<(Self, Peer), Fault> {
+    pub(crate) fn meet(stream: TcpStream, ours: SocketType) -> Result<(Self, HandshakePeer), ProtocolError> {
         let mut plain = Self { stream, bytes: Vec::new(), pings: 0 };
         let mut out = Vec::new();
         let mut handshake = Handshake::begin(ours, &mut out);
@@ -33,7 +34,7 @@ impl Plain {
                 }
             };
             plain.bytes.drain(..taken);
-            if let Step::Done(peer) = step {
+            if let HandshakeStep::Done(peer) = step {
                 plain.stream.write_all(&out).unwrap();
                 return Ok((plain, peer));
             }
@@ -66,7 +67,7 @@ impl Plain {
                         said.push(std::mem::take(&mut frames));
                     }
                 }
-                Part::Command(Command::Error { reason }) => said.push(vec![b"ERROR".to_vec(), reason.to_vec()]),
+                Part::Command(ZmtpCommand::Error { reason }) => said.push(vec![b"ERROR".to_vec(), reason.to_vec()]),
                 Part::Command(_) => {}
             }
         }
@@ -103,7 +104,7 @@ impl Plain {
                     message.push(body.to_vec());
                     last = !more;
                 }
-                Part::Command(Command::Ping { context }) => {
+                Part::Command(ZmtpCommand::Ping { context }) => {
                     let mut out = Vec::new();
                     encode_pong(&mut out, context);
                     self.stream.write_all(&out).unwrap();
@@ -235,8 +236,8 @@ fn sockets_that_do_not_fit_are_refused_by_both() {
     let context = zmq::Context::new();
     let publisher = socket(&context, zmq::PUB);
     let refused = Plain::meet(accepted(&publisher), SocketType::Router).map(|(_, peer)| peer);
-    assert_eq!(refused, Err(Fault::SocketType { theirs: "PUB".to_owned(), ours: SocketType::Router }));
+    assert_eq!(refused, Err(ProtocolError::SocketType { theirs: "PUB".to_owned(), ours: SocketType::Router }));
     let pull = socket(&context, zmq::PULL);
     let refused = Plain::meet(bound(&pull), SocketType::Dealer).map(|(_, peer)| peer);
-    assert!(matches!(refused, Err(Fault::SocketType { .. } | Fault::Refused { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(ProtocolError::SocketType { .. } | ProtocolError::Refused { .. })), "{refused:?}");
 }

@@ -1,11 +1,11 @@
 //! Spindle's own protocol: ZMTP 3.1 frames from a DEALER without a delimiter, the cheapest form of a request.
 
-use super::super::Work;
-use super::super::source::{Ask, Verb};
-use super::{Broken, Outcome, Words};
+use super::super::Workload;
+use super::super::source::{LoadRequest, RequestKind};
+use super::{Payloads, ProtocolViolation, ReplyKind};
 use crate::limits::FRAME_BYTES_MAX;
 use crate::protocols::kv::wire::{Command as Code, Request, TableName};
-use crate::zmtp::{Command, Handshake, Part, SocketType, Step, encode_frame, encode_pong};
+use crate::zmtp::{Handshake, HandshakeStep, Part, SocketType, ZmtpCommand, encode_frame, encode_pong};
 
 const OK: &[u8] = &[1];
 
@@ -23,31 +23,38 @@ impl Kv {
         self.handshake.is_none()
     }
 
-    pub(super) fn shake(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, Broken> {
+    pub(super) fn shake(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ProtocolViolation> {
         let Some(handshake) = &mut self.handshake else { return Ok(0) };
         let (taken, step) = handshake.advance(bytes, out).map_err(|fault| fault.to_string())?;
-        if let Step::Done(_) = step {
+        if let HandshakeStep::Done(_) = step {
             self.handshake = None;
         }
         Ok(taken)
     }
 
-    pub(super) fn encode(&self, ask: Ask, work: &Work, words: &mut Words, expected: u64, out: &mut Vec<u8>) {
-        let Ask { verb, key, value_bytes, ttl } = ask;
+    pub(super) fn encode(
+        &self,
+        ask: LoadRequest,
+        work: &Workload,
+        words: &mut Payloads,
+        expected: u64,
+        out: &mut Vec<u8>,
+    ) {
+        let LoadRequest { verb, key, value_bytes, ttl } = ask;
         let code = match verb {
-            Verb::Get => Code::Get,
-            Verb::Set => Code::Update,
-            Verb::Delete => Code::Delete,
-            Verb::Cas => Code::CompareAndSwap,
-            Verb::Many => Code::GetMany,
+            RequestKind::Get => Code::Get,
+            RequestKind::Set => Code::Update,
+            RequestKind::Delete => Code::Delete,
+            RequestKind::Cas => Code::CompareAndSwap,
+            RequestKind::Many => Code::GetMany,
         };
         encode_frame(out, &[code.code()], true);
         encode_frame(out, &self.table, true);
         match verb {
-            Verb::Get | Verb::Delete => encode_frame(out, words.key(key), false),
-            Verb::Set | Verb::Cas => {
+            RequestKind::Get | RequestKind::Delete => encode_frame(out, words.key(key), false),
+            RequestKind::Set | RequestKind::Cas => {
                 encode_frame(out, words.key(key), true);
-                if verb == Verb::Cas {
+                if verb == RequestKind::Cas {
                     encode_frame(out, &expected.to_be_bytes(), true);
                 }
                 encode_frame(out, words.value(value_bytes), ttl.is_some());
@@ -55,7 +62,7 @@ impl Kv {
                     encode_frame(out, &u64::from(ttl).to_be_bytes(), false);
                 }
             }
-            Verb::Many => {
+            RequestKind::Many => {
                 let mut left = work.many;
                 words.keys(key, work, |key| {
                     left -= 1;
@@ -67,11 +74,11 @@ impl Kv {
 
     pub(super) fn decode<'b>(
         &mut self,
-        verb: Verb,
+        verb: RequestKind,
         bytes: &'b [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<(usize, Outcome<'b>)>, Broken> {
-        let mut reply = Frames::default();
+    ) -> Result<Option<(usize, ReplyKind<'b>)>, ProtocolViolation> {
+        let mut reply = ReplyFrames::default();
         let mut taken = 0;
         loop {
             let rest = bytes.get(taken..).unwrap_or_default();
@@ -87,9 +94,9 @@ impl Kv {
                 }
                 // Commands stand between messages; one that is read again because a reply is not whole would be answered
                 // again, so nothing is taken before the reply that follows.
-                Part::Command(Command::Ping { context }) if reply.count == 0 => {
+                Part::Command(ZmtpCommand::Ping { context }) if reply.count == 0 => {
                     encode_pong(out, context);
-                    return Ok(Some((taken, Outcome::Nothing)));
+                    return Ok(Some((taken, ReplyKind::Nothing)));
                 }
                 Part::Command(_) => {}
             }
@@ -99,12 +106,12 @@ impl Kv {
 
 /// The first frames of a reply.
 #[derive(Default)]
-struct Frames<'b> {
+struct ReplyFrames<'b> {
     frames: [&'b [u8]; 3],
     count: usize,
 }
 
-impl<'b> Frames<'b> {
+impl<'b> ReplyFrames<'b> {
     fn push(&mut self, frame: &'b [u8]) {
         if let Some(place) = self.frames.get_mut(self.count) {
             *place = frame;
@@ -112,13 +119,15 @@ impl<'b> Frames<'b> {
         self.count += 1;
     }
 
-    fn outcome(&self, verb: Verb) -> Result<Outcome<'b>, Broken> {
+    fn outcome(&self, verb: RequestKind) -> Result<ReplyKind<'b>, ProtocolViolation> {
         let [status, first, second] = self.frames;
         let version = |frame: &[u8]| frame.first_chunk().copied().map(u64::from_be_bytes);
         match (status, verb) {
-            (OK, Verb::Cas) => version(first).map(Outcome::Version).ok_or_else(|| "a CAS without a version".to_owned()),
-            (OK, _) => Ok(Outcome::Done),
-            ([0], _) => Ok(Outcome::Refused(first, version(second))),
+            (OK, RequestKind::Cas) => {
+                version(first).map(ReplyKind::Version).ok_or_else(|| "a CAS without a version".to_owned())
+            }
+            (OK, _) => Ok(ReplyKind::Done),
+            ([0], _) => Ok(ReplyKind::Refused(first, version(second))),
             _ => Err("an answer without a status".to_owned()),
         }
     }
@@ -145,23 +154,23 @@ mod tests {
     #[test]
     fn requests_are_those_of_the_specification() {
         let wrote = |verb, ttl| written(&mut Dialect::Kv(kv()), verb, ttl);
-        assert_eq!(wrote(Verb::Get, None), r"\x01\x01\x04\x01\x01t\x00\x03099");
-        assert_eq!(wrote(Verb::Delete, None), r"\x01\x01\x03\x01\x01t\x00\x03099");
-        assert_eq!(wrote(Verb::Set, None), r"\x01\x01\x02\x01\x01t\x01\x03099\x00\x04abcd");
+        assert_eq!(wrote(RequestKind::Get, None), r"\x01\x01\x04\x01\x01t\x00\x03099");
+        assert_eq!(wrote(RequestKind::Delete, None), r"\x01\x01\x03\x01\x01t\x00\x03099");
+        assert_eq!(wrote(RequestKind::Set, None), r"\x01\x01\x02\x01\x01t\x01\x03099\x00\x04abcd");
         let ttl = r"\x00\x08\x00\x00\x00\x00\x00\x00\x00\t";
-        assert_eq!(wrote(Verb::Set, Some(9)), [r"\x01\x01\x02\x01\x01t\x01\x03099\x01\x04abcd", ttl].concat());
+        assert_eq!(wrote(RequestKind::Set, Some(9)), [r"\x01\x01\x02\x01\x01t\x01\x03099\x01\x04abcd", ttl].concat());
         let cas = r"\x01\x01\x07\x01\x01t\x01\x03099\x01\x08\x00\x00\x00\x00\x00\x00\x00\x07\x00\x04abcd";
-        assert_eq!(wrote(Verb::Cas, None), cas);
-        assert_eq!(wrote(Verb::Many, None), r"\x01\x01\n\x01\x01t\x01\x03099\x00\x03000");
+        assert_eq!(wrote(RequestKind::Cas, None), cas);
+        assert_eq!(wrote(RequestKind::Many, None), r"\x01\x01\n\x01\x01t\x01\x03099\x00\x03000");
     }
 
     #[test]
     fn requests_are_what_the_server_decodes() {
-        for verb in Verb::ALL {
+        for verb in RequestKind::ALL {
             let work = work(16);
             let mut bytes = Vec::new();
-            let ask = Ask { verb, key: 3, value_bytes: 7, ttl: None };
-            kv().encode(ask, &work, &mut Words::new(&work), 7, &mut bytes);
+            let ask = LoadRequest { verb, key: 3, value_bytes: 7, ttl: None };
+            kv().encode(ask, &work, &mut Payloads::new(&work), 7, &mut bytes);
             let mut frames = Vec::new();
             let mut rest = bytes.as_slice();
             while let Some((Part::Frame { body, .. }, length)) = Part::decode(rest, 100).unwrap() {
@@ -175,22 +184,22 @@ mod tests {
     #[test]
     fn answers_are_read_when_they_are_whole() {
         let read = |verb, bytes: &'static [u8]| kv().decode(verb, bytes, &mut Vec::new());
-        assert_eq!(read(Verb::Get, b"\x01\x01\x01\x00\x02hi\x01"), Ok(Some((7, Outcome::Done))));
-        assert_eq!(read(Verb::Get, b"\x01\x01\x01\x00\x02h"), Ok(None));
+        assert_eq!(read(RequestKind::Get, b"\x01\x01\x01\x00\x02hi\x01"), Ok(Some((7, ReplyKind::Done))));
+        assert_eq!(read(RequestKind::Get, b"\x01\x01\x01\x00\x02h"), Ok(None));
         let refused = b"\x01\x01\0\x00\x0dKEY NOT FOUND";
-        assert_eq!(read(Verb::Get, refused), Ok(Some((18, Outcome::Refused(b"KEY NOT FOUND", None)))));
+        assert_eq!(read(RequestKind::Get, refused), Ok(Some((18, ReplyKind::Refused(b"KEY NOT FOUND", None)))));
         let swapped = b"\x01\x01\x01\x00\x08\0\0\0\0\0\0\0\x05";
-        assert_eq!(read(Verb::Cas, swapped), Ok(Some((13, Outcome::Version(5)))));
+        assert_eq!(read(RequestKind::Cas, swapped), Ok(Some((13, ReplyKind::Version(5)))));
         let mismatch = b"\x01\x01\0\x01\x10VERSION MISMATCH\x00\x08\0\0\0\0\0\0\0\x06";
-        assert_eq!(read(Verb::Cas, mismatch), Ok(Some((31, Outcome::Refused(b"VERSION MISMATCH", Some(6))))));
-        assert!(read(Verb::Get, b"\x00\x01\x07").is_err());
+        assert_eq!(read(RequestKind::Cas, mismatch), Ok(Some((31, ReplyKind::Refused(b"VERSION MISMATCH", Some(6))))));
+        assert!(read(RequestKind::Get, b"\x00\x01\x07").is_err());
     }
 
     #[test]
     fn a_ping_between_answers_is_answered() {
         let mut out = Vec::new();
         let bytes = b"\x04\x09\x04PING\0\0ab\x00\x01\x01";
-        assert_eq!(kv().decode(Verb::Set, bytes, &mut out), Ok(Some((11, Outcome::Nothing))));
+        assert_eq!(kv().decode(RequestKind::Set, bytes, &mut out), Ok(Some((11, ReplyKind::Nothing))));
         assert_eq!(out, b"\x04\x07\x04PONGab");
     }
 }

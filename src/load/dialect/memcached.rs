@@ -6,24 +6,24 @@
 //! delete KEY\r\n                          DELETED\r\n │ NOT_FOUND\r\n
 //! ```
 
-use super::super::Work;
-use super::super::source::{Ask, Verb};
-use super::{Broken, Outcome, Words, line, number, push_number};
+use super::super::Workload;
+use super::super::source::{LoadRequest, RequestKind};
+use super::{Payloads, ProtocolViolation, ReplyKind, line, number, push_number};
 
 const ABSENT: &[u8] = b"KEY NOT FOUND";
 
-pub(super) fn encode(ask: Ask, work: &Work, words: &mut Words, out: &mut Vec<u8>) {
-    let Ask { verb, key, value_bytes, ttl } = ask;
+pub(super) fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, out: &mut Vec<u8>) {
+    let LoadRequest { verb, key, value_bytes, ttl } = ask;
     match verb {
-        Verb::Get => {
+        RequestKind::Get => {
             out.extend_from_slice(b"get ");
             out.extend_from_slice(words.key(key));
         }
-        Verb::Delete => {
+        RequestKind::Delete => {
             out.extend_from_slice(b"delete ");
             out.extend_from_slice(words.key(key));
         }
-        Verb::Set | Verb::Cas => {
+        RequestKind::Set | RequestKind::Cas => {
             out.extend_from_slice(b"set ");
             out.extend_from_slice(words.key(key));
             out.extend_from_slice(b" 0 ");
@@ -33,7 +33,7 @@ pub(super) fn encode(ask: Ask, work: &Work, words: &mut Words, out: &mut Vec<u8>
             out.extend_from_slice(b"\r\n");
             out.extend_from_slice(words.value(value_bytes));
         }
-        Verb::Many => {
+        RequestKind::Many => {
             out.extend_from_slice(b"get");
             words.keys(key, work, |key| {
                 out.push(b' ');
@@ -44,23 +44,23 @@ pub(super) fn encode(ask: Ask, work: &Work, words: &mut Words, out: &mut Vec<u8>
     out.extend_from_slice(b"\r\n");
 }
 
-pub(super) fn decode(verb: Verb, bytes: &[u8]) -> Result<Option<(usize, Outcome<'_>)>, Broken> {
+pub(super) fn decode(verb: RequestKind, bytes: &[u8]) -> Result<Option<(usize, ReplyKind<'_>)>, ProtocolViolation> {
     let mut start = 0;
     let mut found = false;
     loop {
         let Some((first, length)) = line(bytes.get(start..).unwrap_or_default()) else { return Ok(None) };
         start += length;
         match first {
-            b"END" if found || verb == Verb::Many => return Ok(Some((start, Outcome::Done))),
-            b"END" | b"NOT_FOUND" => return Ok(Some((start, Outcome::Refused(ABSENT, None)))),
-            b"STORED" | b"DELETED" => return Ok(Some((start, Outcome::Done))),
+            b"END" if found || verb == RequestKind::Many => return Ok(Some((start, ReplyKind::Done))),
+            b"END" | b"NOT_FOUND" => return Ok(Some((start, ReplyKind::Refused(ABSENT, None)))),
+            b"STORED" | b"DELETED" => return Ok(Some((start, ReplyKind::Done))),
             value if value.starts_with(b"VALUE ") => {
                 let size = value.rsplit(|byte| *byte == b' ').next().and_then(number);
                 let size = size.and_then(|size| usize::try_from(size).ok()).ok_or("a value without a length")?;
                 start += size + 2;
                 found = true;
             }
-            refused => return Ok(Some((start, Outcome::Refused(refused, None)))),
+            refused => return Ok(Some((start, ReplyKind::Refused(refused, None)))),
         }
     }
 }
@@ -74,23 +74,27 @@ mod tests {
     #[test]
     fn requests_are_lines() {
         let wrote = |verb, ttl| written(&mut Dialect::Memcached, verb, ttl);
-        assert_eq!(wrote(Verb::Get, None), r"get 099\r\n");
-        assert_eq!(wrote(Verb::Delete, None), r"delete 099\r\n");
-        assert_eq!(wrote(Verb::Set, Some(9)), r"set 099 0 9 4\r\nabcd\r\n");
-        assert_eq!(wrote(Verb::Many, None), r"get 099 000\r\n");
+        assert_eq!(wrote(RequestKind::Get, None), r"get 099\r\n");
+        assert_eq!(wrote(RequestKind::Delete, None), r"delete 099\r\n");
+        assert_eq!(wrote(RequestKind::Set, Some(9)), r"set 099 0 9 4\r\nabcd\r\n");
+        assert_eq!(wrote(RequestKind::Many, None), r"get 099 000\r\n");
     }
 
     #[test]
     fn answers_are_read_when_they_are_whole() {
-        let absent = Outcome::Refused(ABSENT, None);
+        let absent = ReplyKind::Refused(ABSENT, None);
         for (verb, bytes, outcome) in [
-            (Verb::Get, &b"VALUE a 0 5\r\nEND\r\n\r\nEND\r\n"[..], Outcome::Done),
-            (Verb::Get, b"END\r\n", absent),
-            (Verb::Many, b"END\r\n", Outcome::Done),
-            (Verb::Many, b"VALUE a 0 1\r\nx\r\nVALUE b 0 0\r\n\r\nEND\r\n", Outcome::Done),
-            (Verb::Set, b"STORED\r\n", Outcome::Done),
-            (Verb::Set, b"SERVER_ERROR out of memory\r\n", Outcome::Refused(b"SERVER_ERROR out of memory", None)),
-            (Verb::Delete, b"NOT_FOUND\r\n", absent),
+            (RequestKind::Get, &b"VALUE a 0 5\r\nEND\r\n\r\nEND\r\n"[..], ReplyKind::Done),
+            (RequestKind::Get, b"END\r\n", absent),
+            (RequestKind::Many, b"END\r\n", ReplyKind::Done),
+            (RequestKind::Many, b"VALUE a 0 1\r\nx\r\nVALUE b 0 0\r\n\r\nEND\r\n", ReplyKind::Done),
+            (RequestKind::Set, b"STORED\r\n", ReplyKind::Done),
+            (
+                RequestKind::Set,
+                b"SERVER_ERROR out of memory\r\n",
+                ReplyKind::Refused(b"SERVER_ERROR out of memory", None),
+            ),
+            (RequestKind::Delete, b"NOT_FOUND\r\n", absent),
         ] {
             assert_eq!(decode(verb, &[bytes, b"S"].concat()), Ok(Some((bytes.len(), outcome))));
             for end in 0..bytes.len() {

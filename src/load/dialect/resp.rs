@@ -5,25 +5,25 @@
 //! answer    +text\r\n │ -reason\r\n │ :number\r\n │ $LENGTH\r\n BYTES \r\n │ $-1\r\n │ *N\r\n answers
 //! ```
 
-use super::super::Work;
-use super::super::source::{Ask, Verb};
-use super::{Broken, Outcome, Words, line, number, push_number};
+use super::super::Workload;
+use super::super::source::{LoadRequest, RequestKind};
+use super::{Payloads, ProtocolViolation, ReplyKind, line, number, push_number};
 
 /// Redis has no words for it: it says nothing, or zero.
 const ABSENT: &[u8] = b"KEY NOT FOUND";
 
-pub(super) fn encode(ask: Ask, work: &Work, words: &mut Words, out: &mut Vec<u8>) {
-    let Ask { verb, key, value_bytes, ttl } = ask;
+pub(super) fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, out: &mut Vec<u8>) {
+    let LoadRequest { verb, key, value_bytes, ttl } = ask;
     match verb {
-        Verb::Get => {
+        RequestKind::Get => {
             begin(out, 2, b"GET");
             bulk(out, words.key(key));
         }
-        Verb::Delete => {
+        RequestKind::Delete => {
             begin(out, 2, b"DEL");
             bulk(out, words.key(key));
         }
-        Verb::Set | Verb::Cas => {
+        RequestKind::Set | RequestKind::Cas => {
             begin(out, if ttl.is_some() { 5 } else { 3 }, b"SET");
             bulk(out, words.key(key));
             bulk(out, words.value(value_bytes));
@@ -32,7 +32,7 @@ pub(super) fn encode(ask: Ask, work: &Work, words: &mut Words, out: &mut Vec<u8>
                 bulk(out, ttl.to_string().as_bytes());
             }
         }
-        Verb::Many => {
+        RequestKind::Many => {
             begin(out, work.many + 1, b"MGET");
             words.keys(key, work, |key| bulk(out, key));
         }
@@ -54,20 +54,20 @@ fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<Option<(usize, Outcome<'_>)>, Broken> {
+pub(super) fn decode(bytes: &[u8]) -> Result<Option<(usize, ReplyKind<'_>)>, ProtocolViolation> {
     let Some((first, start)) = line(bytes) else { return Ok(None) };
     let (kind, rest) = first.split_first().ok_or("an empty line")?;
     let count = || number(rest).ok_or_else(|| "a length that is no number".to_owned());
     match kind {
-        b'+' => Ok(Some((start, Outcome::Done))),
-        b'-' => Ok(Some((start, Outcome::Refused(rest, None)))),
-        b':' => Ok(Some((start, if rest == b"0" { Outcome::Refused(ABSENT, None) } else { Outcome::Done }))),
+        b'+' => Ok(Some((start, ReplyKind::Done))),
+        b'-' => Ok(Some((start, ReplyKind::Refused(rest, None)))),
+        b':' => Ok(Some((start, if rest == b"0" { ReplyKind::Refused(ABSENT, None) } else { ReplyKind::Done }))),
         b'$' => {
             let Ok(length) = usize::try_from(count()?) else {
-                return Ok(Some((start, Outcome::Refused(ABSENT, None))));
+                return Ok(Some((start, ReplyKind::Refused(ABSENT, None))));
             };
             let end = start + length + 2;
-            Ok((bytes.len() >= end).then_some((end, Outcome::Done)))
+            Ok((bytes.len() >= end).then_some((end, ReplyKind::Done)))
         }
         b'*' => {
             let mut end = start;
@@ -75,7 +75,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Option<(usize, Outcome<'_>)>, Broke
                 let Some((length, _)) = decode(bytes.get(end..).unwrap_or_default())? else { return Ok(None) };
                 end += length;
             }
-            Ok(Some((end, Outcome::Done)))
+            Ok(Some((end, ReplyKind::Done)))
         }
         _ => Err("an answer of no known kind".to_owned()),
     }
@@ -90,24 +90,27 @@ mod tests {
     #[test]
     fn requests_are_arrays_of_bulk_strings() {
         let wrote = |verb, ttl| written(&mut Dialect::Redis, verb, ttl);
-        assert_eq!(wrote(Verb::Get, None), r"*2\r\n$3\r\nGET\r\n$3\r\n099\r\n");
-        assert_eq!(wrote(Verb::Delete, None), r"*2\r\n$3\r\nDEL\r\n$3\r\n099\r\n");
-        assert_eq!(wrote(Verb::Set, None), r"*3\r\n$3\r\nSET\r\n$3\r\n099\r\n$4\r\nabcd\r\n");
-        assert_eq!(wrote(Verb::Set, Some(9)), r"*5\r\n$3\r\nSET\r\n$3\r\n099\r\n$4\r\nabcd\r\n$2\r\nEX\r\n$1\r\n9\r\n");
-        assert_eq!(wrote(Verb::Many, None), r"*3\r\n$4\r\nMGET\r\n$3\r\n099\r\n$3\r\n000\r\n");
+        assert_eq!(wrote(RequestKind::Get, None), r"*2\r\n$3\r\nGET\r\n$3\r\n099\r\n");
+        assert_eq!(wrote(RequestKind::Delete, None), r"*2\r\n$3\r\nDEL\r\n$3\r\n099\r\n");
+        assert_eq!(wrote(RequestKind::Set, None), r"*3\r\n$3\r\nSET\r\n$3\r\n099\r\n$4\r\nabcd\r\n");
+        assert_eq!(
+            wrote(RequestKind::Set, Some(9)),
+            r"*5\r\n$3\r\nSET\r\n$3\r\n099\r\n$4\r\nabcd\r\n$2\r\nEX\r\n$1\r\n9\r\n"
+        );
+        assert_eq!(wrote(RequestKind::Many, None), r"*3\r\n$4\r\nMGET\r\n$3\r\n099\r\n$3\r\n000\r\n");
     }
 
     #[test]
     fn answers_are_read_when_they_are_whole() {
-        let absent = Outcome::Refused(ABSENT, None);
+        let absent = ReplyKind::Refused(ABSENT, None);
         for (bytes, outcome) in [
-            (&b"+OK\r\n"[..], Outcome::Done),
-            (b"$4\r\na\r\nb\r\n", Outcome::Done),
+            (&b"+OK\r\n"[..], ReplyKind::Done),
+            (b"$4\r\na\r\nb\r\n", ReplyKind::Done),
             (b"$-1\r\n", absent),
-            (b":1\r\n", Outcome::Done),
+            (b":1\r\n", ReplyKind::Done),
             (b":0\r\n", absent),
-            (b"-ERR no\r\n", Outcome::Refused(b"ERR no", None)),
-            (b"*2\r\n$1\r\na\r\n$-1\r\n", Outcome::Done),
+            (b"-ERR no\r\n", ReplyKind::Refused(b"ERR no", None)),
+            (b"*2\r\n$1\r\na\r\n$-1\r\n", ReplyKind::Done),
         ] {
             assert_eq!(decode(&[bytes, b"+"].concat()), Ok(Some((bytes.len(), outcome))));
             for end in 0..bytes.len() {

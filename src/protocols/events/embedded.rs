@@ -17,59 +17,61 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::{sleep, timeout};
 
-use super::store::Trouble;
+use super::store::EventStoreError;
 use crate::limits::{ASK_BURST, EVENT_SWEEP, EVENTS_WAITING_MAX, STORE_ANSWER_MAX};
-use crate::protocols::tcp::{Answer, Ending, Room, Waiting};
+use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal, ServeEnd};
 use crate::store::{self, Value};
-use crate::tasks::{Ask, Delivery, Outcome, QueueId, Request, Tasks, Ticket};
+use crate::tasks::{Delivery, Outcome, QueueId, Request, Submission, Tasks, Ticket};
 
 /// Where the queue is, and which face asks.
-pub(super) struct Place {
+pub(super) struct EventQueue {
     pub(super) tasks: Tasks,
     pub(super) queue: QueueId,
-    pub(super) face: usize,
+    pub(super) sink: usize,
     /// Rung when the committer has room for it again.
-    pub(super) room: Room,
+    pub(super) room: RoomSignal,
 }
 
 /// The store. Cheap to clone; clones are the same store.
 #[derive(Clone)]
-pub(super) struct Embedded(Arc<Desk>);
+pub(super) struct Embedded(Arc<EventResponder>);
 
-struct Desk {
-    place: Place,
-    waiting: Mutex<Waiting>,
+struct EventResponder {
+    place: EventQueue,
+    waiting: Mutex<PendingAnswers>,
     /// What is to be asked next.
-    burst: Mutex<Vec<Ask>>,
+    burst: Mutex<Vec<Submission>>,
     /// Rung when there is a burst.
     bell: Notify,
     /// Hears that the store has failed.
-    ending: UnboundedSender<Ending>,
+    ending: UnboundedSender<ServeEnd>,
 }
 
 impl Embedded {
-    pub(super) fn new(place: Place, ending: UnboundedSender<Ending>) -> Self {
+    pub(super) fn new(place: EventQueue, ending: UnboundedSender<ServeEnd>) -> Self {
         let (waiting, burst, bell) = (Mutex::default(), Mutex::default(), Notify::new());
-        Self(Arc::new(Desk { place, waiting, burst, bell, ending }))
+        Self(Arc::new(EventResponder { place, waiting, burst, bell, ending }))
     }
 
-    pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, Trouble> {
+    pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, EventStoreError> {
         let dropped = value.is_some();
         let value = Value::from(value.unwrap_or_default().as_bytes());
         match self.ask(Request::Append { value, dropped }).await?.outcome {
             Outcome::Added(id) => Ok(id),
-            _ => Err(Trouble("the queue of the events has tasks that are no events: start with another --data".into())),
+            _ => Err(EventStoreError(
+                "the queue of the events has tasks that are no events: start with another --data".into(),
+            )),
         }
     }
 
-    pub(super) async fn count(&self) -> Result<u64, Trouble> {
+    pub(super) async fn count(&self) -> Result<u64, EventStoreError> {
         match self.ask(Request::CountAll).await?.outcome {
             Outcome::Counted(count) => Ok(count),
             _ => Err(gone()),
         }
     }
 
-    pub(super) async fn find(&self, id: u64) -> Result<Option<Option<String>>, Trouble> {
+    pub(super) async fn find(&self, id: u64) -> Result<Option<Option<String>>, EventStoreError> {
         let key = id.to_string().into_bytes().into();
         let Answer { outcome, before } = self.ask(Request::LookDropped { key }).await?;
         Ok(match outcome {
@@ -82,30 +84,31 @@ impl Embedded {
         })
     }
 
-    pub(super) async fn check(&self) -> Result<(), Trouble> {
-        self.0.place.tasks.check().map_err(|error| Trouble(error.to_string()))?;
+    pub(super) async fn check(&self) -> Result<(), EventStoreError> {
+        self.0.place.tasks.check().map_err(|error| EventStoreError(error.to_string()))?;
         let turn = timeout(STORE_ANSWER_MAX, self.ask(Request::Nothing)).await;
-        turn.map_err(|_| Trouble(format!("the store has not answered for {} s", STORE_ANSWER_MAX.as_secs())))?.map(drop)
+        turn.map_err(|_| EventStoreError(format!("the store has not answered for {} s", STORE_ANSWER_MAX.as_secs())))?
+            .map(drop)
     }
 
     /// Asks, and waits for the answer. Err: too much waits already, also of clients that have gone meanwhile; or the committer has failed,
     /// and the process is about to end.
-    async fn ask(&self, request: Request) -> Result<Answer, Trouble> {
-        let Place { queue, face, .. } = self.0.place;
+    async fn ask(&self, request: Request) -> Result<Answer, EventStoreError> {
+        let EventQueue { queue, sink, .. } = self.0.place;
         let (number, answer) = {
             let mut waiting = lock(&self.0.waiting);
             if waiting.len() >= EVENTS_WAITING_MAX {
-                return Err(Trouble("too many requests wait for the store: ask again later".to_owned()));
+                return Err(EventStoreError("too many requests wait for the store: ask again later".to_owned()));
             }
             waiting.add()
         };
-        lock(&self.0.burst).push(Ask { queue, ticket: Ticket { face, number }, request });
+        lock(&self.0.burst).push(Submission { queue, ticket: Ticket { sink, number }, request });
         self.0.bell.notify_one();
         answer.await.map_err(|_| gone())
     }
 
-    fn fail(&self, error: store::Error) -> Trouble {
-        let trouble = Trouble(error.to_string());
+    fn fail(&self, error: store::Error) -> EventStoreError {
+        let trouble = EventStoreError(error.to_string());
         // It fails when the server ends already.
         let _ending = self.0.ending.send(Err(error));
         trouble
@@ -113,10 +116,10 @@ impl Embedded {
 
     /// Hands over each burst, for ever. Nothing is committed here: whoever asks how it stands is answered also while the disk is not.
     pub(super) async fn hand_over(self) {
-        let Place { tasks, face, room, .. } = &self.0.place;
+        let EventQueue { tasks, sink, room, .. } = &self.0.place;
         loop {
             self.0.bell.notified().await;
-            room.wait(tasks, *face).await;
+            room.wait(tasks, *sink).await;
             let mut burst = std::mem::take(&mut *lock(&self.0.burst));
             while !burst.is_empty() {
                 let rest = burst.split_off(burst.len().min(ASK_BURST));
@@ -143,8 +146,8 @@ impl Embedded {
     }
 }
 
-fn gone() -> Trouble {
-    Trouble("the store has failed, and the server ends".to_owned())
+fn gone() -> EventStoreError {
+    EventStoreError("the store has failed, and the server ends".to_owned())
 }
 
 /// A thread that panics ends the process: nobody sees what it has left.

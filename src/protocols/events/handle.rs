@@ -13,21 +13,21 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::time::timeout;
 
-use super::chance::Chance;
-use super::store::{Store, Trouble};
+use super::jitter::Jitter;
+use super::store::{EventStore, EventStoreError};
 use super::wire::{Event, Reply, id_of};
 use super::words::word;
 use crate::limits::{EVENT_BODY_BYTES_MAX, EVENT_BODY_TIME};
 
 /// What a request is answered from.
 #[derive(Clone)]
-pub(super) struct House {
-    pub(super) store: Store,
-    pub(super) chance: Arc<Chance>,
+pub(super) struct EventsContext {
+    pub(super) store: EventStore,
+    pub(super) jitter: Arc<Jitter>,
 }
 
 /// All paths and their methods. HEAD is answered as GET is, without the body.
-pub(super) fn routes(house: House) -> Router {
+pub(super) fn routes(context: EventsContext) -> Router {
     Router::new()
         .route("/events", post(create).get(count))
         .route("/events/async", post(defer))
@@ -36,39 +36,39 @@ pub(super) fn routes(house: House) -> Router {
         .fallback(|| async { Reply::NoSuchPath })
         .method_not_allowed_fallback(|| async { Reply::NotAllowed })
         .layer(from_fn(take_body))
-        .with_state(house)
+        .with_state(context)
 }
 
-async fn create(State(house): State<House>) -> Reply {
-    let value = word(house.chance.draw());
-    match house.store.add(Some(value)).await {
+async fn create(State(context): State<EventsContext>) -> Reply {
+    let value = word(context.jitter.draw());
+    match context.store.add(Some(value)).await {
         Ok(id) => Reply::Created(Event { id, value: Some(value.to_owned()) }),
         Err(trouble) => unavailable(trouble),
     }
 }
 
-async fn defer(State(house): State<House>) -> Reply {
-    house.store.add(None).await.map_or_else(unavailable, Reply::Pending)
+async fn defer(State(context): State<EventsContext>) -> Reply {
+    context.store.add(None).await.map_or_else(unavailable, Reply::Pending)
 }
 
-async fn count(State(house): State<House>) -> Reply {
-    house.store.count().await.map_or_else(unavailable, Reply::Counted)
+async fn count(State(context): State<EventsContext>) -> Reply {
+    context.store.count().await.map_or_else(unavailable, Reply::Counted)
 }
 
-async fn find(State(house): State<House>, id: Result<Path<String>, PathRejection>) -> Reply {
+async fn find(State(context): State<EventsContext>, id: Result<Path<String>, PathRejection>) -> Reply {
     let Some(id) = id.ok().and_then(|Path(id)| id_of(&id)) else { return Reply::InvalidId };
-    match house.store.find(id).await {
+    match context.store.find(id).await {
         Ok(Some(value)) => Reply::Found(Event { id, value }),
         Ok(None) => Reply::NotFound,
         Err(trouble) => unavailable(trouble),
     }
 }
 
-async fn health(State(house): State<House>) -> Reply {
-    house.store.check().await.map_or_else(unavailable, |()| Reply::Healthy)
+async fn health(State(context): State<EventsContext>) -> Reply {
+    context.store.check().await.map_or_else(unavailable, |()| Reply::Healthy)
 }
 
-fn unavailable(Trouble(why): Trouble) -> Reply {
+fn unavailable(EventStoreError(why): EventStoreError) -> Reply {
     Reply::Unavailable(why)
 }
 

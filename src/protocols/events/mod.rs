@@ -16,13 +16,13 @@
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
-pub mod chance;
 pub mod client;
 mod embedded;
 mod handle;
+pub mod jitter;
 pub mod mysql;
-mod patient;
 pub mod serve;
 mod store;
 pub mod wire;
 pub mod words;
+mod write_timeout;

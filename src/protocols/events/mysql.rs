@@ -12,7 +12,7 @@
 //! What is not here: how pending events get their values (`claims.rs`, for workers).
 
 pub mod claims;
-mod link;
+mod lazy_connection;
 mod setup;
 mod writers;
 
@@ -24,19 +24,19 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 
-pub use link::{Address, NoAddress};
-pub use setup::Unfit;
+pub use lazy_connection::{Address, AddressError};
+pub use setup::UnsuitableDatabase;
 pub(super) use writers::Writers;
 
-use super::store::Trouble;
+use super::store::EventStoreError;
 use crate::limits::{EVENT_READERS, EVENTS_WAITING_MAX, STORE_ANSWER_MAX};
-use link::Link;
-use writers::Wish;
+use lazy_connection::LazyConnection;
+use writers::NewEvent;
 
 /// The store. Cheap to clone; clones are the same store.
 #[derive(Clone)]
 pub(super) struct Database {
-    wishes: Sender<Wish>,
+    new_events: Sender<NewEvent>,
     readers: Arc<Readers>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Database {
 struct Readers {
     address: Address,
     places: Semaphore,
-    idle: Mutex<Vec<Link>>,
+    idle: Mutex<Vec<LazyConnection>>,
 }
 
 impl Database {
@@ -52,52 +52,54 @@ impl Database {
     ///
     /// # Errors
     /// [`Unfit`]
-    pub(super) async fn open(address: &Address) -> Result<(Self, Writers), Unfit> {
+    pub(super) async fn open(address: &Address) -> Result<(Self, Writers), UnsuitableDatabase> {
         setup::prepare(address).await?;
-        let (wishes, receiver) = channel(EVENTS_WAITING_MAX);
+        let (new_events, receiver) = channel(EVENTS_WAITING_MAX);
         let places = Semaphore::new(EVENT_READERS);
         let readers = Arc::new(Readers { address: address.clone(), places, idle: Mutex::default() });
-        Ok((Self { wishes, readers }, Writers::new(address, receiver)))
+        Ok((Self { new_events, readers }, Writers::new(address, receiver)))
     }
 
-    pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, Trouble> {
+    pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, EventStoreError> {
         let (answer, stored) = oneshot::channel();
-        let ended = || Trouble("the server ends: ask again when it runs".to_owned());
-        self.wishes.send(Wish { value, answer }).await.map_err(|_| ended())?;
+        let ended = || EventStoreError("the server ends: ask again when it runs".to_owned());
+        self.new_events.send(NewEvent { value, answer }).await.map_err(|_| ended())?;
         stored.await.map_err(|_| ended())?
     }
 
-    pub(super) async fn count(&self) -> Result<u64, Trouble> {
+    pub(super) async fn count(&self) -> Result<u64, EventStoreError> {
         let rows = self.read("SELECT COUNT(*) FROM events").await?;
         let count = rows.first().map(|row| row.try_get::<i64, _>(0)).transpose().map_err(unreadable)?;
         Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default())
     }
 
-    pub(super) async fn find(&self, id: u64) -> Result<Option<Option<String>>, Trouble> {
+    pub(super) async fn find(&self, id: u64) -> Result<Option<Option<String>>, EventStoreError> {
         // No column of this type holds a larger one.
         let Ok(id) = i32::try_from(id) else { return Ok(None) };
         let rows = self.read(&format!("SELECT value FROM events WHERE id = {id} LIMIT 1")).await?;
         rows.first().map(|row| row.try_get(0)).transpose().map_err(unreadable)
     }
 
-    pub(super) async fn check(&self) -> Result<(), Trouble> {
+    pub(super) async fn check(&self) -> Result<(), EventStoreError> {
         self.read("SELECT id FROM status LIMIT 1").await.map(drop)
     }
 
     /// Rows of one statement that changes nothing.
-    async fn read(&self, statement: &str) -> Result<Vec<MySqlRow>, Trouble> {
+    async fn read(&self, statement: &str) -> Result<Vec<MySqlRow>, EventStoreError> {
         let Readers { address, places, idle } = &*self.readers;
         let Ok(_place) = timeout(STORE_ANSWER_MAX, places.acquire()).await else {
-            return Err(Trouble("the database does not answer those who have asked before".to_owned()));
+            return Err(EventStoreError("the database does not answer those who have asked before".to_owned()));
         };
         let kept = idle.lock().expect("no thread panics while it has this").pop();
-        let mut link = kept.unwrap_or_else(|| Link::new(address));
+        let mut link = kept.unwrap_or_else(|| LazyConnection::new(address));
         let rows = link.rows_afresh(AssertSqlSafe(statement)).await;
         idle.lock().expect("no thread panics while it has this").push(link);
-        rows.map_err(|failure| Trouble(failure.to_string()))
+        rows.map_err(|failure| EventStoreError(failure.to_string()))
     }
 }
 
-fn unreadable(error: sqlx::Error) -> Trouble {
-    Trouble(format!("the tables of the database are not as they should be ({error}): look at status and events"))
+fn unreadable(error: sqlx::Error) -> EventStoreError {
+    EventStoreError(format!(
+        "the tables of the database are not as they should be ({error}): look at status and events"
+    ))
 }

@@ -4,7 +4,7 @@
 //! listener ─► accept, up to a number at once ─► hyper: head, body ─► routes ─► store
 //! told to stop ─► accept no more ─► requests that were taken are answered ─► the last transactions end ─► end
 //! ```
-//! The thread sleeps in the runtime: on its sockets, its timers, what its store answers, and the word of the [`Stopper`].
+//! The thread sleeps in the runtime: on its sockets, its timers, what its store answers, and the word of the [`TcpStopper`].
 //!
 //! What is not here: what is answered (`handle`), and from where (`embedded`, `mysql`).
 
@@ -24,14 +24,14 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
-use super::embedded::{Embedded, Place};
-use super::handle::{House, routes};
-use super::mysql::{Address, Database, Unfit, Writers};
-use super::patient::Patient;
-use super::store::Store;
+use super::embedded::{Embedded, EventQueue};
+use super::handle::{EventsContext, routes};
+use super::mysql::{Address, Database, UnsuitableDatabase, Writers};
+use super::store::EventStore;
+use super::write_timeout::WriteTimeout;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_BYTES_MAX, EVENT_HEAD_TIME, LINGER};
 use crate::protocols::sockets::ServeError;
-use crate::protocols::tcp::{Ending, Listener, Mailbox, Room};
+use crate::protocols::tcp::{PausableAcceptor, RoomSignal, ServeEnd, TcpMailbox};
 use crate::store;
 use crate::tasks::{Committer, Delivery, QueueId, Tasks};
 
@@ -43,7 +43,7 @@ pub enum Error {
     Serve(#[from] ServeError),
     /// The database is not there, or is not one to rely on.
     #[error(transparent)]
-    Unfit(#[from] Unfit),
+    Unfit(#[from] UnsuitableDatabase),
 }
 
 impl From<io::Error> for Error {
@@ -52,10 +52,10 @@ impl From<io::Error> for Error {
     }
 }
 
-pub use crate::protocols::tcp::Stopper;
+pub use crate::protocols::tcp::TcpStopper;
 
 /// Where the events are.
-pub enum Source<'c> {
+pub enum EventsSource<'c> {
     /// In a queue of tasks of the server's own.
     Embedded(&'c mut Committer, Tasks, QueueId),
     /// In a database.
@@ -65,9 +65,9 @@ pub enum Source<'c> {
 /// What runs, and where it listens.
 pub struct Events {
     /// For the thread `events-io`.
-    pub front: Front,
+    pub front: EventsFrontend,
     /// Tells it to take no more.
-    pub stopper: Stopper,
+    pub stopper: TcpStopper,
     /// Where connections come in, with the port that the system chose.
     pub address: SocketAddr,
 }
@@ -76,42 +76,42 @@ pub struct Events {
 ///
 /// # Errors
 /// [`Error`] if the address cannot be had, the system has no descriptor left, or the database is not fit.
-pub fn bind(address: SocketAddr, source: Source<'_>) -> Result<Events, Error> {
+pub fn bind(address: SocketAddr, source: EventsSource<'_>) -> Result<Events, Error> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-    let listener = Listener::bind(&runtime, address, EVENT_BACKLOG).map_err(ServeError::from)?;
+    let listener = PausableAcceptor::bind(&runtime, address, EVENT_BACKLOG).map_err(ServeError::from)?;
     let address = listener.address;
     let (ending, endings) = unbounded_channel();
-    let stopper = Stopper(ending.clone());
+    let stopper = TcpStopper(ending.clone());
     let backing = match source {
-        Source::Embedded(committer, tasks, queue) => {
+        EventsSource::Embedded(committer, tasks, queue) => {
             let (sender, deliveries) = unbounded_channel();
-            let room = Room::default();
-            let face = committer.face(Box::new(Mailbox { sender, room: room.clone() }));
-            Backing::Embedded(Embedded::new(Place { tasks, queue, face, room }, ending), deliveries)
+            let room = RoomSignal::default();
+            let sink = committer.sink(Box::new(TcpMailbox { sender, room: room.clone() }));
+            EventsBackend::Embedded(Embedded::new(EventQueue { tasks, queue, sink, room }, ending), deliveries)
         }
-        Source::MySql(address) => {
+        EventsSource::MySql(address) => {
             let (database, writers) = runtime.block_on(Database::open(address))?;
-            Backing::MySql(database, writers)
+            EventsBackend::MySql(database, writers)
         }
     };
-    Ok(Events { front: Front { runtime, listener, endings, backing }, stopper, address })
+    Ok(Events { front: EventsFrontend { runtime, listener, endings, backing }, stopper, address })
 }
 
 /// A store, and what it needs to run.
-enum Backing {
+enum EventsBackend {
     Embedded(Embedded, UnboundedReceiver<Delivery>),
     MySql(Database, Writers),
 }
 
 /// The face, ready to run.
-pub struct Front {
+pub struct EventsFrontend {
     runtime: Runtime,
-    listener: Listener,
-    endings: UnboundedReceiver<Ending>,
-    backing: Backing,
+    listener: PausableAcceptor,
+    endings: UnboundedReceiver<ServeEnd>,
+    backing: EventsBackend,
 }
 
-impl Front {
+impl EventsFrontend {
     /// The loop of the thread. Returns when it was told to stop and everything that was taken is answered.
     ///
     /// # Errors
@@ -123,19 +123,23 @@ impl Front {
 }
 
 /// Serves until there is an ending, and lets requests come to theirs.
-async fn serve(listener: Listener, mut endings: UnboundedReceiver<Ending>, backing: Backing) -> Ending {
-    let chance = Arc::default();
+async fn serve(
+    listener: PausableAcceptor,
+    mut endings: UnboundedReceiver<ServeEnd>,
+    backing: EventsBackend,
+) -> ServeEnd {
+    let jitter = Arc::default();
     let (store, writers) = match backing {
-        Backing::Embedded(embedded, deliveries) => {
+        EventsBackend::Embedded(embedded, deliveries) => {
             tokio::spawn(embedded.clone().hand_over());
             tokio::spawn(embedded.clone().hand_out(deliveries));
             tokio::spawn(embedded.clone().watch());
-            (Store::Embedded(embedded), None)
+            (EventStore::Embedded(embedded), None)
         }
-        Backing::MySql(database, writers) => (Store::MySql(database), Some(writers.start())),
+        EventsBackend::MySql(database, writers) => (EventStore::MySql(database), Some(writers.start())),
     };
     let graceful = Arc::new(GracefulShutdown::new());
-    let accepting = tokio::spawn(accept(listener, routes(House { store, chance }), Arc::clone(&graceful)));
+    let accepting = tokio::spawn(accept(listener, routes(EventsContext { store, jitter }), Arc::clone(&graceful)));
     endings.recv().await.unwrap_or(Ok(()))?;
     accepting.abort();
     // The routes go with it; then only what was taken has the store.
@@ -154,7 +158,7 @@ async fn serve(listener: Listener, mut endings: UnboundedReceiver<Ending>, backi
 }
 
 /// Accepts connections as long as there are places for them.
-async fn accept(mut listener: Listener, router: Router, graceful: Arc<GracefulShutdown>) {
+async fn accept(mut listener: PausableAcceptor, router: Router, graceful: Arc<GracefulShutdown>) {
     let places = Arc::new(Semaphore::new(EVENT_CONNECTIONS_MAX));
     // It is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
@@ -175,7 +179,7 @@ async fn converse(stream: TcpStream, router: Router, watcher: Watcher) {
         .timer(TokioTimer::new())
         .header_read_timeout(EVENT_HEAD_TIME)
         .max_buf_size(EVENT_HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(Patient::new(stream)), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(WriteTimeout::new(stream)), TowerToHyperService::new(router));
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!("a connection for events has ended: {error}");
     }

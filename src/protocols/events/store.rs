@@ -5,20 +5,20 @@ use super::mysql::Database;
 
 /// Why a store has not done what it was asked, in a sentence for who asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trouble(pub(super) String);
+pub(super) struct EventStoreError(pub(super) String);
 
 /// A store. Cheap to clone; clones are the same store.
 #[derive(Clone)]
-pub(super) enum Store {
+pub(super) enum EventStore {
     /// The server's own.
     Embedded(Embedded),
     /// A database.
     MySql(Database),
 }
 
-impl Store {
+impl EventStore {
     /// A new event with this value, or a pending one; its id, when it is durable.
-    pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, Trouble> {
+    pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, EventStoreError> {
         match self {
             Self::Embedded(store) => store.add(value).await,
             Self::MySql(store) => store.add(value).await,
@@ -26,7 +26,7 @@ impl Store {
     }
 
     /// How many events there are.
-    pub(super) async fn count(&self) -> Result<u64, Trouble> {
+    pub(super) async fn count(&self) -> Result<u64, EventStoreError> {
         match self {
             Self::Embedded(store) => store.count().await,
             Self::MySql(store) => store.count().await,
@@ -34,7 +34,7 @@ impl Store {
     }
 
     /// The value of an event, if it has one; none: there is no such event.
-    pub(super) async fn find(&self, id: u64) -> Result<Option<Option<String>>, Trouble> {
+    pub(super) async fn find(&self, id: u64) -> Result<Option<Option<String>>, EventStoreError> {
         match self {
             Self::Embedded(store) => store.find(id).await,
             Self::MySql(store) => store.find(id).await,
@@ -42,7 +42,7 @@ impl Store {
     }
 
     /// Whether it answers.
-    pub(super) async fn check(&self) -> Result<(), Trouble> {
+    pub(super) async fn check(&self) -> Result<(), EventStoreError> {
         match self {
             Self::Embedded(store) => store.check().await,
             Self::MySql(store) => store.check().await,

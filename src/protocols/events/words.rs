@@ -11,8 +11,8 @@ static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| TEXT.lines().collect());
 
 /// The word that this number stands for; random numbers give random words.
 #[must_use]
-pub fn word(chance: u64) -> &'static str {
-    let at = chance.checked_rem(WORDS.len() as u64).and_then(|at| usize::try_from(at).ok());
+pub fn word(jitter: u64) -> &'static str {
+    let at = jitter.checked_rem(WORDS.len() as u64).and_then(|at| usize::try_from(at).ok());
     at.and_then(|at| WORDS.get(at)).copied().unwrap_or_default()
 }
 

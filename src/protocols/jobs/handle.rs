@@ -52,15 +52,15 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use super::*;
-    use crate::store::double::Double;
-    use crate::tasks::{Order, Payload, Policy};
+    use crate::store::fake_disk::FakeDisk;
+    use crate::tasks::{LeaseOrder, Payload, Policy};
 
     const ID: &[u8] = b"00000000000000000007";
     const QUEUE: &[u8] = b"q";
 
     fn family() -> Family {
-        let (_tasks, mut committer) = tasks::open(Box::new(Double::new()), 0).unwrap();
-        committer.family(b"jobs/", Order::Fifo, Policy::Always).unwrap()
+        let (_tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), 0).unwrap();
+        committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Always).unwrap()
     }
 
     #[test]

@@ -17,8 +17,8 @@
 
 pub mod client;
 mod conversation;
-mod desk;
 pub mod handle;
+mod responder;
 pub mod serve;
 #[cfg(test)]
 mod tests;

@@ -5,9 +5,9 @@
 //! told to stop ─► accept no more ─► what has come of a request is all of it ─► the last answers ─► end
 //!                                   for LINGER at most; then leases of which nobody has heard go back ◄┘
 //! ```
-//! The thread sleeps in the runtime: on its sockets, its timers, the committer's answers, and the word of the [`Stopper`].
+//! The thread sleeps in the runtime: on its sockets, its timers, the committer's answers, and the word of the [`TcpStopper`].
 //!
-//! What is not here: what is said (`conversation`), and how the committer is asked (`desk`).
+//! What is not here: what is said (`conversation`), and how the committer is asked (`responder`).
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -24,17 +24,17 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
-use super::conversation::{House, converse};
-use super::desk::Desk;
-use super::wire::AckWords;
+use super::conversation::{JobsContext, converse};
+use super::responder::JobResponder;
+use super::wire::AckWording;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX, JOB_ROOM_BYTES, LINGER};
 use crate::protocols::sockets::ServeError;
-use crate::protocols::tcp::{Ending, Listener, Mailbox, Room};
+use crate::protocols::tcp::{PausableAcceptor, RoomSignal, ServeEnd, TcpMailbox};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Family, Tasks};
 
-pub use crate::protocols::tcp::Stopper;
+pub use crate::protocols::tcp::TcpStopper;
 
 /// How often it is looked whether answers can still come.
 const SWEEP: Duration = Duration::from_secs(5);
@@ -43,21 +43,21 @@ const SCRAP_BYTES: usize = 64 << 10;
 
 /// What the face is told to be.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct JobsConfig {
     /// Where connections come in.
     pub address: SocketAddr,
     /// How long a job is lent out, in milliseconds.
     pub lease: u64,
     /// How ACK is answered.
-    pub words: AckWords,
+    pub words: AckWording,
 }
 
 /// What runs, and where it listens.
 pub struct Jobs {
     /// For the thread `jobs-io`.
-    pub front: Front,
+    pub front: JobsFrontend,
     /// Tells it to take no more.
-    pub stopper: Stopper,
+    pub stopper: TcpStopper,
     /// Where connections come in, with the port that the system chose.
     pub address: SocketAddr,
 }
@@ -67,40 +67,40 @@ pub struct Jobs {
 /// # Errors
 /// [`ServeError`] if the address cannot be had, or the system has no descriptor left.
 pub fn bind(
-    settings: &Settings,
+    settings: &JobsConfig,
     (committer, tasks, family): (&mut Committer, Tasks, Family),
 ) -> Result<Jobs, ServeError> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-    let listener = Listener::bind(&runtime, settings.address, JOB_BACKLOG)?;
+    let listener = PausableAcceptor::bind(&runtime, settings.address, JOB_BACKLOG)?;
     let address = listener.address;
     let (ending, endings) = unbounded_channel();
-    let stopper = Stopper(ending.clone());
+    let stopper = TcpStopper(ending.clone());
     let (sender, deliveries) = unbounded_channel();
-    let room = Room::default();
-    let face = committer.face(Box::new(Mailbox { sender, room: room.clone() }));
+    let room = RoomSignal::default();
+    let sink = committer.sink(Box::new(TcpMailbox { sender, room: room.clone() }));
     let settings = settings.clone();
-    let front = Front { runtime, listener, ending, endings, deliveries, tasks, face, room, family, settings };
+    let front = JobsFrontend { runtime, listener, ending, endings, deliveries, tasks, sink, room, family, settings };
     Ok(Jobs { front, stopper, address })
 }
 
 /// The face, ready to run.
-pub struct Front {
+pub struct JobsFrontend {
     runtime: Runtime,
-    listener: Listener,
-    ending: UnboundedSender<Ending>,
-    endings: UnboundedReceiver<Ending>,
+    listener: PausableAcceptor,
+    ending: UnboundedSender<ServeEnd>,
+    endings: UnboundedReceiver<ServeEnd>,
     deliveries: UnboundedReceiver<Delivery>,
     tasks: Tasks,
-    face: usize,
-    room: Room,
+    sink: usize,
+    room: RoomSignal,
     family: Family,
-    settings: Settings,
+    settings: JobsConfig,
 }
 
-impl Front {
+impl JobsFrontend {
     /// Where connections come in.
     #[cfg(test)]
-    pub(super) fn listener(&self) -> &Listener {
+    pub(super) fn listener(&self) -> &PausableAcceptor {
         &self.listener
     }
 
@@ -109,9 +109,9 @@ impl Front {
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or no answer can come.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { runtime, listener, ending, endings, deliveries, tasks, face, room, family, settings } = self;
-        let house = Rc::new(House {
-            desk: Desk::new(tasks, face, room),
+        let Self { runtime, listener, ending, endings, deliveries, tasks, sink, room, family, settings } = self;
+        let house = Rc::new(JobsContext {
+            responder: JobResponder::new(tasks, sink, room),
             family,
             lease: settings.lease,
             words: settings.words,
@@ -132,11 +132,11 @@ impl Front {
 
 /// Serves until there is an ending, and lets conversations come to theirs.
 async fn serve(
-    house: Rc<House>,
-    listener: Listener,
+    house: Rc<JobsContext>,
+    listener: PausableAcceptor,
     deliveries: UnboundedReceiver<Delivery>,
-    mut endings: UnboundedReceiver<Ending>,
-) -> Ending {
+    mut endings: UnboundedReceiver<ServeEnd>,
+) -> ServeEnd {
     let most = u32::try_from(JOB_CONNECTIONS_MAX).unwrap_or(u32::MAX);
     let places = Arc::new(Semaphore::new(most as usize));
     let shared = || Rc::clone(&house);
@@ -151,12 +151,12 @@ async fn serve(
         house.cut_short();
         all_end(&places, most, &mut endings).await?;
     }
-    house.desk.hand_over_now();
+    house.responder.hand_over_now();
     endings.try_recv().unwrap_or(Ok(()))
 }
 
 /// Waits until there is no conversation left, unless the store fails.
-async fn all_end(places: &Semaphore, most: u32, endings: &mut UnboundedReceiver<Ending>) -> Ending {
+async fn all_end(places: &Semaphore, most: u32, endings: &mut UnboundedReceiver<ServeEnd>) -> ServeEnd {
     let mut ended = pin!(places.acquire_many(most));
     poll_fn(|context| {
         while let Poll::Ready(Some(ending)) = endings.poll_recv(context) {
@@ -169,27 +169,27 @@ async fn all_end(places: &Semaphore, most: u32, endings: &mut UnboundedReceiver<
     .await
 }
 
-async fn hand_out(house: Rc<House>, deliveries: UnboundedReceiver<Delivery>) {
-    house.desk.hand_out(deliveries).await;
+async fn hand_out(house: Rc<JobsContext>, deliveries: UnboundedReceiver<Delivery>) {
+    house.responder.hand_out(deliveries).await;
 }
 
-async fn ask(house: Rc<House>) {
-    let Err(error) = house.desk.ask_bursts().await;
+async fn ask(house: Rc<JobsContext>) {
+    let Err(error) = house.responder.ask_bursts().await;
     house.end(Err(error));
 }
 
 /// Looks now and then whether answers can still come.
-async fn check(house: Rc<House>) {
+async fn check(house: Rc<JobsContext>) {
     loop {
         sleep(SWEEP).await;
-        if let Err(error) = house.desk.tasks().check() {
+        if let Err(error) = house.responder.tasks().check() {
             house.end(Err(error));
         }
     }
 }
 
 /// Accepts connections as long as there are places for them.
-async fn accept(house: Rc<House>, mut listener: Listener, places: Arc<Semaphore>) {
+async fn accept(house: Rc<JobsContext>, mut listener: PausableAcceptor, places: Arc<Semaphore>) {
     // It is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         let (stream, entered) = listener.accept().await;

@@ -10,18 +10,18 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
-use super::desk::Desk;
-use super::serve::{Jobs, Settings, bind};
-use super::wire::AckWords;
+use super::responder::JobResponder;
+use super::serve::{Jobs, JobsConfig, bind};
+use super::wire::AckWording;
 use crate::clock::wall_millis;
-use crate::protocols::tcp::Room;
+use crate::protocols::tcp::RoomSignal;
 use crate::store::Value;
-use crate::store::double::Double;
-use crate::tasks::{self, Committer, Family, Order, Policy, Request, Tasks};
+use crate::store::fake_disk::FakeDisk;
+use crate::tasks::{self, Committer, Family, LeaseOrder, Policy, Request, Tasks};
 
 fn open() -> (Tasks, Committer, Family) {
-    let (tasks, mut committer) = tasks::open(Box::new(Double::new()), wall_millis()).unwrap();
-    let family = committer.family(b"jobs/", Order::Fifo, Policy::Always).unwrap();
+    let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), wall_millis()).unwrap();
+    let family = committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Always).unwrap();
     (tasks, committer, family)
 }
 
@@ -41,7 +41,7 @@ fn ask(address: SocketAddr, request: &[u8]) -> String {
 fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
     const BYTES: usize = 1_000_000;
     let (tasks, mut committer, family) = open();
-    let settings = Settings { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWords::OkNo };
+    let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
     let [ending, staying] = [(); 2].map(|()| bind(&settings, (&mut committer, tasks.clone(), family.clone())).unwrap());
     drop(tasks);
     committer.begin().unwrap();
@@ -71,15 +71,15 @@ fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
 #[test]
 fn a_lease_that_was_not_asked_for_yet_is_withdrawn_and_nothing_else_is() {
     let (tasks, _committer, family) = open();
-    let desk = Desk::new(tasks, 0, Room::default());
+    let responder = JobResponder::new(tasks, 0, RoomSignal::default());
     let mut context = Context::from_waker(Waker::noop());
     let queue = || family.queue(b"q");
-    let mut add = pin!(desk.ask(queue(), Request::Push { value: Value::from(&b"d"[..]) }, 10));
-    let mut get = pin!(desk.ask(queue(), Request::Lease { timeout: 9, wait: false }, 10));
+    let mut add = pin!(responder.ask(queue(), Request::Push { value: Value::from(&b"d"[..]) }, 10));
+    let mut get = pin!(responder.ask(queue(), Request::Lease { timeout: 9, wait: false }, 10));
     assert!(add.as_mut().poll(&mut context).is_pending() && get.as_mut().poll(&mut context).is_pending());
-    desk.take_back(queue(), 7, Box::from(*b"key"));
-    desk.withdraw_leases();
+    responder.take_back(queue(), 7, Box::from(*b"key"));
+    responder.withdraw_leases();
     assert!(matches!(get.poll(&mut context), Poll::Ready(None)), "it hears nothing");
     assert!(add.poll(&mut context).is_pending());
-    assert_eq!(desk.waiting_to_be_asked(), 2, "the job, and the one that goes back");
+    assert_eq!(responder.waiting_to_be_asked(), 2, "the job, and the one that goes back");
 }

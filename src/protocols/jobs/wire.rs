@@ -26,5 +26,5 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use reply::{AckWords, Malformed, Reply};
+pub use reply::{AckWording, Malformed, Reply};
 pub use request::{Decoded, Fault, Id, Request, Verb, decode};

@@ -22,19 +22,19 @@ use std::time::Duration;
 
 use zmq::{Context, Message};
 
-pub use crate::protocols::connection::Disconnected;
+pub use crate::protocols::client_socket::Disconnected;
 pub use error::Error;
 pub use subscriber::Subscriber;
 
 use super::wire::{Command, Malformed, Reply, Request, TableLine, TableName};
-use crate::protocols::connection::{Connection, Target, Trouble};
+use crate::protocols::client_socket::{ClientSocket, ConnectError, ConnectTarget};
 
 /// How long a client waits for a connection, and for each answer, unless it is told otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 /// A request whose answer has not come.
 #[derive(Clone, Copy)]
-struct Asked {
+struct AwaitedReply {
     command: Command,
     /// It had a delimiter for its envelope, so its answer has one too.
     delimited: bool,
@@ -42,7 +42,7 @@ struct Asked {
 
 /// An element with what GET_ENTRY tells about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct FetchedEntry {
     /// Its value.
     pub value: Vec<u8>,
     /// Its version, which grows with every change.
@@ -87,12 +87,12 @@ pub struct Entry {
 /// The methods of the commands wait for their own answer, so they are for a client that has nothing in flight; they
 /// panic otherwise. Every one of them may end in any [`Error`]; listed is which refusals to expect.
 pub struct Client {
-    target: Target,
+    target: ConnectTarget,
     timeout: Duration,
     /// `None` before the first request after an error.
-    connection: Option<Connection>,
+    connection: Option<ClientSocket>,
     /// What was asked and not answered yet, the oldest first. Written by `send`, read by `receive`.
-    in_flight: VecDeque<Asked>,
+    in_flight: VecDeque<AwaitedReply>,
     /// The last message received; replies borrow from it.
     frames: Vec<Message>,
 }
@@ -114,7 +114,7 @@ impl Client {
     /// [`Error::Disconnected`]
     pub fn connect_in(context: &Context, endpoint: &str, timeout: Duration) -> Result<Self, Error> {
         let mut client = Self {
-            target: Target::requests(context, endpoint),
+            target: ConnectTarget::requests(context, endpoint),
             timeout,
             connection: None,
             in_flight: VecDeque::new(),
@@ -154,7 +154,7 @@ impl Client {
                 sent = connection.send(frame, more, timeout);
             }
         });
-        self.in_flight.push_back(Asked { command: request.command(), delimited });
+        self.in_flight.push_back(AwaitedReply { command: request.command(), delimited });
         sent.map_err(|trouble| self.give_up(trouble))
     }
 
@@ -170,7 +170,7 @@ impl Client {
         let asked = asked.expect("receive is for what was asked");
         let timeout = self.timeout;
         let Some(connection) = self.connection.as_mut() else {
-            return Err(self.give_up(Trouble::Lost));
+            return Err(self.give_up(ConnectError::Lost));
         };
         if let Err(trouble) = connection.receive(&mut self.frames, timeout) {
             return Err(self.give_up(trouble));
@@ -245,11 +245,11 @@ impl Client {
     ///
     /// # Errors
     /// TABLE NOT FOUND, KEY NOT FOUND
-    pub fn get_entry(&mut self, table: &[u8], key: &[u8]) -> Result<Entry, Error> {
+    pub fn get_entry(&mut self, table: &[u8], key: &[u8]) -> Result<FetchedEntry, Error> {
         let table = TableName::spelt(table);
         match self.call(&Request::GetEntry { table, key })? {
             Reply::Entry { value, version, remaining_millis } => {
-                Ok(Entry { value: value.to_vec(), version, remaining_millis })
+                Ok(FetchedEntry { value: value.to_vec(), version, remaining_millis })
             }
             _ => Err(self.wrong_shape()),
         }
@@ -362,16 +362,16 @@ impl Client {
     }
 
     /// The connection, made anew if the last one is gone.
-    fn connection(&mut self) -> Result<&mut Connection, Error> {
+    fn connection(&mut self) -> Result<&mut ClientSocket, Error> {
         if self.connection.is_none() {
-            let made = Connection::open(&self.target, self.timeout);
+            let made = ClientSocket::open(&self.target, self.timeout);
             self.connection = Some(made.map_err(|trouble| self.give_up(trouble))?);
         }
-        self.connection.as_mut().ok_or_else(|| self.target.error(Trouble::Lost, 0, self.timeout).into())
+        self.connection.as_mut().ok_or_else(|| self.target.error(ConnectError::Lost, 0, self.timeout).into())
     }
 
     /// Lets the connection go with all that is unanswered on it.
-    fn give_up(&mut self, trouble: Trouble) -> Error {
+    fn give_up(&mut self, trouble: ConnectError) -> Error {
         self.connection = None;
         let unanswered = self.in_flight.len();
         self.in_flight.clear();
@@ -386,7 +386,7 @@ impl Client {
     }
 }
 
-impl Asked {
+impl AwaitedReply {
     /// Reads the answer, past its envelope.
     fn decode(self, message: &[Message]) -> Result<Reply<'_>, Malformed> {
         let body = match message.split_first() {

@@ -13,7 +13,7 @@ use crate::limits::REPLY_BYTES_MAX;
 use crate::tables::{Batch, Refusal, TableSummary};
 
 /// What handling needs besides the tables.
-pub struct Context<'c> {
+pub struct HandlerContext<'c> {
     /// Renders STATS as JSON.
     pub stats: &'c dyn Fn() -> String,
     /// Reads the clock, for a request that had to wait halfway.
@@ -33,7 +33,7 @@ pub struct Busy;
 pub fn handle<'b, F: Deref<Target = [u8]>>(
     request: &Request<'_, F>,
     batch: &'b mut Batch<'_>,
-    context: &Context<'_>,
+    context: &HandlerContext<'_>,
 ) -> Result<Reply<'b>, Busy> {
     answer(request, batch, context).or_else(|refusal| refused(refusal).map(Reply::Refused))
 }
@@ -41,7 +41,7 @@ pub fn handle<'b, F: Deref<Target = [u8]>>(
 fn answer<'b, F: Deref<Target = [u8]>>(
     request: &Request<'_, F>,
     batch: &'b mut Batch<'_>,
-    context: &Context<'_>,
+    context: &HandlerContext<'_>,
 ) -> Result<Reply<'b>, Refusal> {
     match *request {
         Request::CreateTable { table } => batch.create_table(table.name(), table.spelling()).map(done),
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
     use crate::protocols::kv::wire::TableName;
-    use crate::tables::{Session, Settings, Tables};
+    use crate::tables::{Session, Tables, TablesConfig};
 
     const NOW: Now = Now::from_millis(1_000);
     const T: TableName<'static> = TableName::spelt(b"t\0");
@@ -120,7 +120,7 @@ mod tests {
     const V: &[u8] = b"v";
 
     fn session(changes_per_writer: usize) -> Session {
-        let (tables, _backstage) = Tables::new(Settings {
+        let (tables, _backstage) = Tables::new(TablesConfig {
             expected_keys: 0,
             memory_max: 1 << 30,
             tables_max: 1,
@@ -135,7 +135,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = || "{}".to_owned();
-        let context = Context { stats: &stats, now: &|| NOW };
+        let context = HandlerContext { stats: &stats, now: &|| NOW };
         requests.iter().map(|request| format!("{:?}", handle(request, &mut batch, &context).unwrap())).collect()
     }
 
@@ -173,7 +173,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = String::new;
-        let context = Context { stats: &stats, now: &|| NOW };
+        let context = HandlerContext { stats: &stats, now: &|| NOW };
         let mut answer = |request: Request<'_>| match handle(&request, &mut batch, &context).unwrap() {
             Reply::Version(version) | Reply::Entry { version, .. } => version,
             Reply::Refused(Reason::VersionMismatch { current }) => current,
@@ -201,7 +201,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = String::new;
-        let context = Context { stats: &stats, now: &|| NOW };
+        let context = HandlerContext { stats: &stats, now: &|| NOW };
         let update: Request<'_> = Request::Update { table: T, key: K, value: VALUE, ttl: None };
         for request in [Request::CreateTable { table: T }, update] {
             assert_eq!(text(&handle(&request, &mut batch, &context).unwrap()), text(&Reply::Done));
@@ -237,7 +237,7 @@ mod tests {
     fn a_deadline_that_has_passed_is_absent() {
         let mut session = session(64);
         let stats = String::new;
-        let context = Context { stats: &stats, now: &|| NOW };
+        let context = HandlerContext { stats: &stats, now: &|| NOW };
         let mut at = |millis, request: Request<'_>| {
             let mut batch = session.batch(Now::from_millis(millis));
             text(&handle(&request, &mut batch, &context).unwrap())
@@ -253,7 +253,7 @@ mod tests {
     fn a_busy_request_has_not_been_looked_at() {
         let mut session = session(16);
         let stats = String::new;
-        let context = Context { stats: &stats, now: &|| NOW };
+        let context = HandlerContext { stats: &stats, now: &|| NOW };
         let mut batch = session.batch(NOW);
         let create: Request<'_> = Request::CreateTable { table: T };
         handle(&create, &mut batch, &context).unwrap();

@@ -36,16 +36,16 @@
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
-mod account;
-mod answer;
 pub mod client;
+mod flow_control;
 pub mod handle;
 mod native;
 mod packet;
+mod proxy;
 mod publish;
-mod queue;
 mod report;
 mod reporter;
+mod responder;
 pub mod serve;
 mod waiting;
 pub mod wire;

@@ -35,12 +35,12 @@ const LATE: u8 = 3;
 
 /// Packs messages and sends them.
 #[derive(Default)]
-pub(super) struct Packer {
+pub(super) struct MessageWriter {
     /// Used again for each message.
     packet: Vec<u8>,
 }
 
-impl Packer {
+impl MessageWriter {
     /// Sends a message of the client with this tag.
     pub(super) fn send(&mut self, socket: &Socket, tag: u16, frames: &mut [Frame]) {
         self.packet.clear();
@@ -77,14 +77,14 @@ impl Packer {
 }
 
 /// A message as a worker has received it.
-pub(super) enum Received<'b> {
+pub(super) enum ReceivedMessage<'b> {
     /// The tag and what is packed, to be unpacked with the frames that came by themselves.
     Packed(u16, &'b [u8], &'b [Frame]),
     /// The tag and the frames.
     AsItCame(u16, &'b [Frame]),
 }
 
-impl<'b> Received<'b> {
+impl<'b> ReceivedMessage<'b> {
     /// Of the frames that came.
     ///
     /// # Panics
@@ -100,14 +100,14 @@ impl<'b> Received<'b> {
 
 /// What a worker says of a message that it answers out of its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aside {
+pub(super) enum DeferralNotice {
     /// The oldest message is answered later.
     Deferred,
     /// The reply that follows is to the message that was deferred under this number.
     Late(u64),
 }
 
-impl Aside {
+impl DeferralNotice {
     /// Sends it to the queue.
     pub(super) fn send(self, socket: &Socket) {
         match self {
@@ -160,17 +160,17 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
     use super::*;
-    use crate::protocols::sockets::Context;
+    use crate::protocols::sockets::SocketContext;
 
     /// What a worker makes of a message.
     fn through(frames: &[&[u8]]) -> (usize, Vec<Vec<u8>>) {
-        let context = Context::new(1);
+        let context = SocketContext::new(1);
         let mut queue = context.dealer().unwrap();
         queue.bind("inproc://packet").unwrap();
         let worker = context.dealer().unwrap();
         worker.connect_within("inproc://packet");
         let mut message: Vec<Frame> = frames.iter().map(|frame| Frame::from(*frame)).collect();
-        Packer::default().send(&queue, 0xabcd, &mut message);
+        MessageWriter::default().send(&queue, 0xabcd, &mut message);
         let mut came = vec![Frame::new()];
         worker.receive_waiting(&mut came[0]);
         while came.last().unwrap().more() {
@@ -178,9 +178,9 @@ mod tests {
             worker.receive_rest(came.last_mut().unwrap());
         }
         let mut places = [&[][..]; PACKED_MAX];
-        let (tag, heard) = match Received::read(&came) {
-            Received::AsItCame(tag, frames) => (tag, frames.iter().map(|frame| frame.to_vec()).collect()),
-            Received::Packed(tag, packet, apart) => {
+        let (tag, heard) = match ReceivedMessage::read(&came) {
+            ReceivedMessage::AsItCame(tag, frames) => (tag, frames.iter().map(|frame| frame.to_vec()).collect()),
+            ReceivedMessage::Packed(tag, packet, apart) => {
                 (tag, unpack(packet, apart, &mut places).iter().map(|frame| frame.to_vec()).collect())
             }
         };
@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn what_is_said_aside_is_no_reply() {
-        for aside in [Aside::Deferred, Aside::Late(0), Aside::Late(u64::MAX)] {
-            let context = Context::new(1);
+        for aside in [DeferralNotice::Deferred, DeferralNotice::Late(0), DeferralNotice::Late(u64::MAX)] {
+            let context = SocketContext::new(1);
             let mut queue = context.dealer().unwrap();
             queue.bind("inproc://aside").unwrap();
             let worker = context.dealer().unwrap();
@@ -199,16 +199,16 @@ mod tests {
             aside.send(&worker);
             let mut frame = Frame::new();
             queue.receive_waiting(&mut frame);
-            assert_eq!(Aside::read(&frame), Some(aside));
+            assert_eq!(DeferralNotice::read(&frame), Some(aside));
             // The same bytes as the first frame of an envelope.
             worker.send_bytes(&frame, true);
             worker.send_bytes(b"", true);
             worker.send_bytes(&[1], false);
             queue.receive_waiting(&mut frame);
-            assert_eq!(Aside::read(&frame), None);
+            assert_eq!(DeferralNotice::read(&frame), None);
         }
-        assert_eq!(Aside::read(&Frame::from(&[1][..])), None);
-        assert_eq!(Aside::read(&Frame::from(&[0][..])), None);
+        assert_eq!(DeferralNotice::read(&Frame::from(&[1][..])), None);
+        assert_eq!(DeferralNotice::read(&Frame::from(&[0][..])), None);
     }
 
     #[test]

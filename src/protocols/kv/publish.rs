@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::report::PublishTally;
-use super::wire::{Kind, Notification};
+use super::wire::{Notification, NotificationKind};
 use crate::clock::Clock;
 use crate::limits::{LINGER, PUBLISH_BURST};
-use crate::protocols::publish::{Figures, Subscribers};
+use crate::protocols::publish::{PublisherMetrics, Subscribers};
 use crate::protocols::sockets::Stopper;
 use crate::tables::{ChangeKind, Changes, Drained};
 use crate::zmtp::encode_frame;
@@ -28,9 +28,9 @@ pub struct Publisher {
     subscribers: Subscribers,
     changes: Changes,
     clock: Clock,
-    tally: Arc<PublishTally>,
+    metrics: Arc<PublishTally>,
     /// What STATS were told last.
-    shown: Figures,
+    shown: PublisherMetrics,
 }
 
 impl Publisher {
@@ -40,11 +40,11 @@ impl Publisher {
         mut changes: Changes,
         stopper: &Stopper,
         clock: Clock,
-        tally: Arc<PublishTally>,
+        metrics: Arc<PublishTally>,
     ) -> Self {
         let ringer = stopper.bell().clone();
         changes.set_waker(Box::new(move || ringer.ring()));
-        Self { subscribers, changes, clock, tally, shown: Figures::default() }
+        Self { subscribers, changes, clock, metrics, shown: PublisherMetrics::default() }
     }
 
     /// The loop of the thread. Returns when the tables are closed, all that was committed is announced, and those who
@@ -67,16 +67,16 @@ impl Publisher {
 
     /// Publishes what has been committed, up to a burst.
     fn announce(&mut self) -> Drained {
-        let Self { subscribers, changes, tally, .. } = self;
+        let Self { subscribers, changes, metrics, .. } = self;
         let drained = changes.drain(PUBLISH_BURST, &mut |table, kind, key| {
             let kind = match kind {
-                ChangeKind::Updated => Kind::Updated,
-                ChangeKind::Deleted => Kind::Deleted,
+                ChangeKind::Updated => NotificationKind::Updated,
+                ChangeKind::Deleted => NotificationKind::Deleted,
             };
             let notification = Notification { table, kind, key };
             let encode = |out: &mut Vec<u8>| notification.encode(|frame, more| encode_frame(out, frame, more));
             if subscribers.publish(table, encode) {
-                tally.published.add(1);
+                metrics.published.add(1);
             }
         });
         subscribers.send();
@@ -98,10 +98,10 @@ impl Publisher {
 
     /// Lets STATS see what has changed.
     fn show(&mut self) {
-        let figures = self.subscribers.figures();
-        if figures != self.shown {
-            self.tally.subscribers.show(&figures);
-            self.shown = figures;
+        let publisher_metrics = self.subscribers.metrics();
+        if publisher_metrics != self.shown {
+            self.metrics.subscribers.show(&publisher_metrics);
+            self.shown = publisher_metrics;
         }
     }
 }

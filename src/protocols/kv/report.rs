@@ -37,11 +37,11 @@ pub(super) use changes::PublishTally;
 use super::wire::{Command, Reason};
 use crate::allocator;
 use crate::clock::{Clock, Now, wall_millis};
-use crate::descriptors::{Budget, pauses};
+use crate::descriptors::{DescriptorBudget, pauses};
 use crate::log;
 use crate::stats::{BusyMeter, Counter, Gauge, Latencies, Percentiles};
-use crate::tables::{Census, TableSummary, Tables};
-use crate::tasks::{FamilyFigures, Figures, QueueFigures};
+use crate::tables::{TableSummary, Tables, TablesMetrics};
+use crate::tasks::{FamilyMetrics, QueueMetrics, TaskMetrics};
 
 /// Nanoseconds in a microsecond.
 const NANOS_PER_MICRO: u64 = 1_000;
@@ -49,41 +49,41 @@ const NANOS_PER_MICRO: u64 = 1_000;
 /// What a worker counts. It has cache lines of its own: no other thread's counting makes it wait.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct WorkerTally {
+pub(super) struct WorkerMetrics {
     pub(super) busy: BusyMeter,
     /// Clients whose next request waits for room in the tables.
     pub(super) waiting: Gauge,
     /// The core that it is tied to.
     core: Option<usize>,
     /// For each command, and last for requests that name none.
-    commands: [CommandTally; Command::COUNT + 1],
+    commands: [CommandMetrics; Command::COUNT + 1],
 }
 
 /// What a worker counts for a command.
 #[derive(Debug, Default)]
-struct CommandTally {
+struct CommandMetrics {
     requests: Counter,
     /// In the order of [`Reason::ALL`].
     refused: [Counter; Reason::COUNT],
     latencies: Latencies,
 }
 
-impl WorkerTally {
+impl WorkerMetrics {
     pub(super) fn new(now: Now, core: Option<usize>) -> Self {
         Self {
             busy: BusyMeter::new(now.nanos()),
             waiting: Gauge::default(),
             core,
-            commands: std::array::from_fn(|_| CommandTally::default()),
+            commands: std::array::from_fn(|_| CommandMetrics::default()),
         }
     }
 
     /// Counts a request; `None` is one that names no command.
     #[inline]
     pub(super) fn count(&self, command: Option<Command>, refused: Option<Reason>) {
-        let tally = self.of(command);
-        tally.requests.add(1);
-        if let Some(counter) = refused.and_then(|reason| tally.refused.get(place_of(reason))) {
+        let metrics = self.of(command);
+        metrics.requests.add(1);
+        if let Some(counter) = refused.and_then(|reason| metrics.refused.get(place_of(reason))) {
             counter.add(1);
         }
     }
@@ -94,7 +94,7 @@ impl WorkerTally {
     }
 
     #[expect(clippy::indexing_slicing, reason = "a command's code is below the number of commands")]
-    fn of(&self, command: Option<Command>) -> &CommandTally {
+    fn of(&self, command: Option<Command>) -> &CommandMetrics {
         &self.commands[command.map_or(Command::COUNT, |command| usize::from(command.code()))]
     }
 
@@ -113,7 +113,7 @@ fn place_of(reason: Reason) -> usize {
 /// What the queue counts, or a worker that owns its connections; on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct QueueTally {
+pub(super) struct ProxyMetrics {
     /// Requests taken, those of clients that are cut off included.
     pub(super) requests: Counter,
     /// Requests of clients that are cut off.
@@ -135,53 +135,53 @@ pub(super) struct QueueTally {
 }
 
 /// Where a report gets its figures.
-pub(super) struct Report {
+pub(super) struct ReportSources {
     pub(super) clock: Clock,
     pub(super) tables: Tables,
-    pub(super) workers: Vec<Arc<WorkerTally>>,
+    pub(super) workers: Vec<Arc<WorkerMetrics>>,
     /// Of the thread that makes reports.
-    pub(super) reporter: Arc<WorkerTally>,
+    pub(super) reporter: Arc<WorkerMetrics>,
     /// Of the queue, or of each worker if these own their connections.
-    pub(super) queues: Vec<Arc<QueueTally>>,
+    pub(super) queues: Vec<Arc<ProxyMetrics>>,
     pub(super) publish: Arc<PublishTally>,
-    pub(super) tasks: Option<Arc<Figures>>,
+    pub(super) tasks: Option<Arc<TaskMetrics>>,
 }
 
-impl Report {
+impl ReportSources {
     /// The reply to STATS.
     pub(super) fn render(&self) -> String {
         let now = self.clock.now();
-        let census = self.tables.census();
-        let sheet = Sheet {
+        let tables_metrics = self.tables.metrics();
+        let sheet = StatsDocument {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: now.nanos() as f64 / 1e9,
             commands: self.commands(),
             not_understood: self.refused(None),
             workers: self.workers.iter().map(|worker| WorkerLine::of(worker, now)).collect(),
-            tables: census.tables.iter().map(TableLine::of).collect(),
-            expiry: ExpiryLine::of(&census),
-            changes: self.changes(&census),
+            tables: tables_metrics.tables.iter().map(TableStats::of).collect(),
+            expiry: ExpiryLine::of(&tables_metrics),
+            changes: self.changes(&tables_metrics),
             clients: self.clients(),
-            memory: MemoryLine::of(&census),
+            memory: MemoryLine::of(&tables_metrics),
             descriptors: DescriptorsLine::now(),
             log: LogLine { dropped_lines: log::dropped() },
-            tasks: self.tasks.as_deref().map(|figures| TasksSection::of(figures, wall_millis())),
+            tasks: self.tasks.as_deref().map(|publisher_metrics| TasksSection::of(publisher_metrics, wall_millis())),
         };
         serde_json::to_string(&sheet).expect("numbers and text can be written as JSON")
     }
 
     /// The tables, as LIST_TABLES shows them.
     pub(super) fn tables(&self) -> Vec<TableSummary> {
-        self.tables.census().tables
+        self.tables.metrics().tables
     }
 
     fn commands(&self) -> BTreeMap<&'static str, CommandLine> {
         let line = |command: Command| {
-            let workers = || self.tallies().map(|worker| worker.of(Some(command)));
+            let workers = || self.worker_counts().map(|worker| worker.of(Some(command)));
             let line = CommandLine {
-                requests: workers().map(|tally| tally.requests.get()).sum(),
+                requests: workers().map(|metrics| metrics.requests.get()).sum(),
                 errors: self.refused(Some(command)),
-                latency_micros: Micros::of(Percentiles::of(workers().map(|tally| &tally.latencies))),
+                latency_micros: Micros::of(Percentiles::of(workers().map(|metrics| &metrics.latencies))),
             };
             (command.name(), line)
         };
@@ -191,7 +191,7 @@ impl Report {
     /// How often a command, or a request that names none, was refused, by reason; without those that never were.
     fn refused(&self, command: Option<Command>) -> BTreeMap<&'static str, u64> {
         let of = |place: usize| {
-            let counters = self.tallies().filter_map(|worker| worker.of(command).refused.get(place));
+            let counters = self.worker_counts().filter_map(|worker| worker.of(command).refused.get(place));
             counters.map(Counter::get).sum::<u64>()
         };
         let reasons = Reason::ALL.iter().enumerate();
@@ -200,16 +200,16 @@ impl Report {
     }
 
     /// Of all threads that carry requests out.
-    fn tallies(&self) -> impl Iterator<Item = &Arc<WorkerTally>> {
+    fn worker_counts(&self) -> impl Iterator<Item = &Arc<WorkerMetrics>> {
         self.workers.iter().chain([&self.reporter])
     }
 
-    fn changes(&self, census: &Census) -> ChangesLine {
-        ChangesLine::of(census, &self.publish)
+    fn changes(&self, tables_metrics: &TablesMetrics) -> ChangesLine {
+        ChangesLine::of(tables_metrics, &self.publish)
     }
 
     fn clients(&self) -> ClientsLine {
-        let sum = |of: fn(&QueueTally) -> u64| self.queues.iter().map(|queue| of(queue)).sum();
+        let sum = |of: fn(&ProxyMetrics) -> u64| self.queues.iter().map(|queue| of(queue)).sum();
         ClientsLine {
             known: sum(|queue| queue.clients.get()),
             outstanding_bytes: sum(|queue| queue.held_bytes.get()),
@@ -226,13 +226,13 @@ impl Report {
 
 /// The report as it is written.
 #[derive(Serialize)]
-struct Sheet {
+struct StatsDocument {
     version: &'static str,
     uptime_seconds: f64,
     commands: BTreeMap<&'static str, CommandLine>,
     not_understood: BTreeMap<&'static str, u64>,
     workers: Vec<WorkerLine>,
-    tables: Vec<TableLine>,
+    tables: Vec<TableStats>,
     expiry: ExpiryLine,
     changes: ChangesLine,
     clients: ClientsLine,
@@ -283,7 +283,7 @@ struct WorkerLine {
 }
 
 impl WorkerLine {
-    fn of(worker: &Arc<WorkerTally>, now: Now) -> Self {
+    fn of(worker: &Arc<WorkerMetrics>, now: Now) -> Self {
         Self {
             requests: worker.requests(),
             busy_share: worker.busy.share(now.nanos()),
@@ -294,13 +294,13 @@ impl WorkerLine {
 }
 
 #[derive(Serialize)]
-struct TableLine {
+struct TableStats {
     name: String,
     elements: u64,
     bytes: u64,
 }
 
-impl TableLine {
+impl TableStats {
     fn of(table: &TableSummary) -> Self {
         Self { name: printable(&table.name), elements: table.elements, bytes: table.bytes }
     }
@@ -338,7 +338,7 @@ struct TaskFamilyLine {
 }
 
 impl TaskFamilyLine {
-    fn of(family: &Arc<FamilyFigures>) -> Self {
+    fn of(family: &Arc<FamilyMetrics>) -> Self {
         let counts = family.counts();
         Self {
             name: printable(family.name()),
@@ -363,8 +363,8 @@ struct TaskQueueLine {
 
 impl TasksSection {
     /// As of `now`, in milliseconds of the wall clock.
-    fn of(figures: &Figures, now: u64) -> Self {
-        let line = |queue: &Arc<QueueFigures>| {
+    fn of(publisher_metrics: &TaskMetrics, now: u64) -> Self {
+        let line = |queue: &Arc<QueueMetrics>| {
             let counts = queue.counts();
             TaskQueueLine {
                 name: printable(queue.name()),
@@ -377,12 +377,12 @@ impl TasksSection {
             }
         };
         Self {
-            commits: figures.commits(),
-            syncs: figures.syncs(),
-            waits: figures.waits(),
-            lost_wakeups: figures.lost_wakeups(),
-            families: figures.families().iter().map(TaskFamilyLine::of).collect(),
-            queues: figures.queues().iter().map(line).collect(),
+            commits: publisher_metrics.commits(),
+            syncs: publisher_metrics.syncs(),
+            waits: publisher_metrics.waits(),
+            lost_wakeups: publisher_metrics.lost_wakeups(),
+            families: publisher_metrics.families().iter().map(TaskFamilyLine::of).collect(),
+            queues: publisher_metrics.queues().iter().map(line).collect(),
         }
     }
 }
@@ -395,8 +395,12 @@ struct ExpiryLine {
 }
 
 impl ExpiryLine {
-    fn of(census: &Census) -> Self {
-        Self { pending: census.timers, expired: census.expired, lag_micros: Micros::of(census.expiry_lag) }
+    fn of(tables_metrics: &TablesMetrics) -> Self {
+        Self {
+            pending: tables_metrics.timers,
+            expired: tables_metrics.expired,
+            lag_micros: Micros::of(tables_metrics.expiry_lag),
+        }
     }
 }
 
@@ -422,7 +426,7 @@ struct DescriptorsLine {
 
 impl DescriptorsLine {
     fn now() -> Self {
-        let Budget { limit, reserve } = Budget::now();
+        let DescriptorBudget { limit, reserve } = DescriptorBudget::now();
         Self { limit, reserve, accept_pauses: pauses() }
     }
 }
@@ -445,13 +449,13 @@ struct MemoryLine {
 }
 
 impl MemoryLine {
-    fn of(census: &Census) -> Self {
+    fn of(tables_metrics: &TablesMetrics) -> Self {
         Self {
             allocator: allocator::in_use().name(),
-            tables_bytes: census.bytes,
-            tables_bytes_max: census.memory_max,
-            excess_bytes: census.excess_bytes,
-            moved_elements: census.moved,
+            tables_bytes: tables_metrics.bytes,
+            tables_bytes_max: tables_metrics.memory_max,
+            excess_bytes: tables_metrics.excess_bytes,
+            moved_elements: tables_metrics.moved,
             resident_bytes: resident_bytes(),
         }
     }

@@ -16,21 +16,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
 use super::handle::tables;
-use super::report::Report;
+use super::report::ReportSources;
 use super::wire::{Command, Reason, Reply};
-use crate::protocols::native::PeerId;
-use crate::protocols::sockets::Bell;
+use crate::protocols::native::ConnectionId;
+use crate::protocols::sockets::WakeSignal;
 use crate::zmtp::encode_frame;
 
 /// A report as it goes to a client, behind the envelope.
-pub(super) struct Made {
+pub(super) struct FinishedReport {
     /// Its frames as they are on the wire.
     pub(super) frames: Vec<u8>,
     /// Why there is none.
     pub(super) refused: Option<Reason>,
 }
 
-impl Made {
+impl FinishedReport {
     fn of(reply: &Reply<'_>) -> Arc<Self> {
         let mut frames = Vec::new();
         reply.encode(|frame, more| encode_frame(&mut frames, frame, more));
@@ -40,36 +40,36 @@ impl Made {
 }
 
 /// Who wants which report, and where it goes.
-struct Order {
-    id: PeerId,
+struct ReportRequest {
+    id: ConnectionId,
     command: Command,
-    shelf: Arc<Shelf>,
+    shelf: Arc<ReportMailbox>,
 }
 
 /// Where a worker finds what was made for its connections.
-struct Shelf {
+struct ReportMailbox {
     /// Put there by the reporter, taken by the worker.
-    made: Mutex<Vec<(PeerId, Arc<Made>)>>,
-    bell: Bell,
+    made: Mutex<Vec<(ConnectionId, Arc<FinishedReport>)>>,
+    bell: WakeSignal,
 }
 
 /// Makes reports, ready to run.
 pub struct Reporter {
-    orders: Receiver<Order>,
-    sender: Sender<Order>,
-    report: Arc<Report>,
+    orders: Receiver<ReportRequest>,
+    sender: Sender<ReportRequest>,
+    report: Arc<ReportSources>,
 }
 
 impl Reporter {
-    pub(super) fn new(report: Arc<Report>) -> Self {
+    pub(super) fn new(report: Arc<ReportSources>) -> Self {
         let (sender, orders) = unbounded();
         Self { orders, sender, report }
     }
 
     /// Where a further worker orders; `bell` wakes it when there is something for it.
-    pub(super) fn counter(&self, bell: Bell) -> Counter {
-        let shelf = Arc::new(Shelf { made: Mutex::default(), bell });
-        Counter { orders: self.sender.clone(), shelf, taken: Vec::new(), waiting: 0 }
+    pub(super) fn counter(&self, bell: WakeSignal) -> ReportClient {
+        let shelf = Arc::new(ReportMailbox { made: Mutex::default(), bell });
+        ReportClient { orders: self.sender.clone(), shelf, taken: Vec::new(), waiting: 0 }
     }
 
     /// The loop of the thread. Returns when all workers have ended.
@@ -78,12 +78,12 @@ impl Reporter {
         drop(sender);
         while let Ok(first) = orders.recv() {
             // What is ordered from here on is made after these.
-            let due: Vec<Order> = [first].into_iter().chain(orders.try_iter()).collect();
+            let due: Vec<ReportRequest> = [first].into_iter().chain(orders.try_iter()).collect();
             let (mut list, mut stats) = (None, None);
             for order in due {
                 let made = match order.command {
-                    Command::Stats => stats.get_or_insert_with(|| Made::of(&Reply::Stats(report.render()))),
-                    _ => list.get_or_insert_with(|| Made::of(&tables(report.tables()))),
+                    Command::Stats => stats.get_or_insert_with(|| FinishedReport::of(&Reply::Stats(report.render()))),
+                    _ => list.get_or_insert_with(|| FinishedReport::of(&tables(report.tables()))),
                 };
                 order.shelf.put(order.id, Arc::clone(made));
             }
@@ -91,27 +91,27 @@ impl Reporter {
     }
 }
 
-impl Shelf {
-    fn put(&self, id: PeerId, made: Arc<Made>) {
+impl ReportMailbox {
+    fn put(&self, id: ConnectionId, made: Arc<FinishedReport>) {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push((id, made));
         self.bell.ring();
     }
 }
 
 /// Where one worker orders reports and gets them.
-pub(super) struct Counter {
-    orders: Sender<Order>,
-    shelf: Arc<Shelf>,
+pub(super) struct ReportClient {
+    orders: Sender<ReportRequest>,
+    shelf: Arc<ReportMailbox>,
     /// Taken from the shelf.
-    taken: Vec<(PeerId, Arc<Made>)>,
+    taken: Vec<(ConnectionId, Arc<FinishedReport>)>,
     /// Orders that have not come.
     waiting: usize,
 }
 
-impl Counter {
+impl ReportClient {
     /// Orders a report for a connection.
-    pub(super) fn order(&mut self, id: PeerId, command: Command) {
-        let order = Order { id, command, shelf: Arc::clone(&self.shelf) };
+    pub(super) fn order(&mut self, id: ConnectionId, command: Command) {
+        let order = ReportRequest { id, command, shelf: Arc::clone(&self.shelf) };
         // Without a reporter the server is about to end, and nobody is answered any more.
         self.waiting += usize::from(self.orders.send(order).is_ok());
     }
@@ -122,7 +122,7 @@ impl Counter {
     }
 
     /// What has come for one of the connections.
-    pub(super) fn next(&mut self) -> Option<(PeerId, Arc<Made>)> {
+    pub(super) fn next(&mut self) -> Option<(ConnectionId, Arc<FinishedReport>)> {
         if self.taken.is_empty() && self.waiting > 0 {
             self.taken = take(&mut *self.shelf.made.lock().unwrap_or_else(PoisonError::into_inner));
         }

@@ -14,21 +14,21 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::native::{Kitchen, NativeWorker};
+use super::native::{NativeWorker, WorkerState};
+use super::proxy::{self, Proxy, message_bytes_max};
 use super::publish::Publisher;
-use super::queue::{self, Queue, message_bytes_max};
-use super::report::{PublishTally, Report, WorkerTally};
+use super::report::{PublishTally, ReportSources, WorkerMetrics};
 use super::reporter::Reporter;
 use super::worker::{Worker, WorkerParts};
 use crate::clock::Clock;
 use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, REPLIES_IN_PIPE};
-use crate::protocols::native::{Acceptor, Budget, Listener, Peers};
-use crate::protocols::publish::{Limits, Subscribers};
-use crate::protocols::sockets::{Bell, Context, Presence, ServeError, Socket, Stopper};
+use crate::protocols::native::{Acceptor, BoundListener, BufferBudget, Connections};
+use crate::protocols::publish::{PublishLimits, Subscribers};
+use crate::protocols::sockets::{ServeError, Socket, SocketContext, Stopper, ThreadGroup, WakeSignal};
 use crate::stats::HeldBytes;
 use crate::tables::{Changes, Tables};
-use crate::tasks::Figures;
-use crate::zmtp::Bounds;
+use crate::tasks::TaskMetrics;
+use crate::zmtp::MessageBounds;
 
 /// Who reads the connections of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum FrontendKind {
 
 /// What the frontend is told to be.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct KvConfig {
     /// Who reads the connections.
     pub frontend: FrontendKind,
     /// Where requests come in; may be empty.
@@ -65,7 +65,7 @@ pub enum Frontend {
     /// That of libzmq.
     Proxy {
         /// For the thread `kv-queue`.
-        queue: Box<Queue>,
+        queue: Box<Proxy>,
         /// For the threads `kv-worker-i`.
         workers: Vec<Worker>,
         /// For the thread `kv-report`: one that is asked for reports and for nothing else.
@@ -103,18 +103,18 @@ pub struct Kv {
 /// # Errors
 /// [`ServeError`] if an endpoint cannot be had, or the system has no descriptor left.
 pub fn bind(
-    context: &Context,
-    settings: &Settings,
+    context: &SocketContext,
+    settings: &KvConfig,
     clock: Clock,
     (tables, changes): (&Tables, Changes),
-    tasks: Option<Arc<Figures>>,
+    tasks: Option<Arc<TaskMetrics>>,
 ) -> Result<Kv, ServeError> {
     let publisher_stopper = Stopper::new()?;
     let (subscribers, publish) = subscribers(publisher_stopper.bell(), settings)?;
     let report = Arc::new(report(settings, clock, tables, tasks));
-    let tally = Arc::clone(&report.publish);
+    let metrics = Arc::clone(&report.publish);
     let subscribers_held = subscribers.held_bytes();
-    let publisher = Publisher::new(subscribers, changes, &publisher_stopper, clock, tally);
+    let publisher = Publisher::new(subscribers, changes, &publisher_stopper, clock, metrics);
     let (frontend, mut stoppers, endpoints, clients_held) = match settings.frontend {
         FrontendKind::Proxy => proxy(context, settings, clock, tables, &report)?,
         FrontendKind::Native => native(settings, clock, tables, &report)?,
@@ -124,84 +124,89 @@ pub fn bind(
 }
 
 /// A frontend, what stops it, where it listens, and what it holds.
-type Bound = (Frontend, Vec<Stopper>, Vec<String>, HeldBytes);
+type BoundFrontend = (Frontend, Vec<Stopper>, Vec<String>, HeldBytes);
 
 fn proxy(
-    context: &Context,
-    settings: &Settings,
+    context: &SocketContext,
+    settings: &KvConfig,
     clock: Clock,
     tables: &Tables,
-    report: &Arc<Report>,
-) -> Result<Bound, ServeError> {
+    report: &Arc<ReportSources>,
+) -> Result<BoundFrontend, ServeError> {
     let stopper = Stopper::new()?;
     let (router, endpoints) = router(context, settings)?;
     let workers_stop = Arc::new(AtomicBool::new(false));
-    let presence = Presence::new(stopper.bell());
+    let presence = ThreadGroup::new(stopper.bell());
     let (backends, sockets) = pipes(context, settings.worker_cores.len() + 1)?;
-    let worker = |(socket, tally): (Socket, &Arc<WorkerTally>)| -> io::Result<Worker> {
+    let worker = |(socket, metrics): (Socket, &Arc<WorkerMetrics>)| -> io::Result<Worker> {
         Ok(Worker::new(WorkerParts {
             socket,
             session: tables.session(),
             clock,
             value_max: settings.value_max,
             stop: Arc::clone(&workers_stop),
-            tally: Arc::clone(tally),
+            metrics: Arc::clone(metrics),
             report: Arc::clone(report),
-            bell: Bell::new()?,
+            bell: WakeSignal::new()?,
             present: presence.enter(),
         }))
     };
     let tallies = report.workers.iter().chain([&report.reporter]);
     let mut workers = sockets.into_iter().zip(tallies).map(worker).collect::<io::Result<Vec<Worker>>>()?;
     let reporter = Box::new(workers.pop().expect("it has the last pipe"));
-    let tally = report.queues.first().map(Arc::clone).unwrap_or_default();
+    let metrics = report.queues.first().map(Arc::clone).unwrap_or_default();
     let held: HeldBytes = Box::new({
-        let tally = Arc::clone(&tally);
-        move || tally.held_bytes.get() + tally.unread_bytes.get()
+        let metrics = Arc::clone(&metrics);
+        move || metrics.held_bytes.get() + metrics.unread_bytes.get()
     });
     let stop = stopper.clone();
-    let parts = queue::Parts { router, backends, stopper: stop, workers_stop, workers: presence, clock, tally };
-    let queue = Queue::new(parts, settings.value_max, settings.client_bytes_max, settings.held_bytes_max);
+    let parts = proxy::ProxyParts { router, backends, stopper: stop, workers_stop, workers: presence, clock, metrics };
+    let queue = Proxy::new(parts, settings.value_max, settings.client_bytes_max, settings.held_bytes_max);
     Ok((Frontend::Proxy { queue: Box::new(queue), workers, reporter }, vec![stopper], endpoints, held))
 }
 
-fn native(settings: &Settings, clock: Clock, tables: &Tables, report: &Arc<Report>) -> Result<Bound, ServeError> {
-    let bounds = Bounds {
+fn native(
+    settings: &KvConfig,
+    clock: Clock,
+    tables: &Tables,
+    report: &Arc<ReportSources>,
+) -> Result<BoundFrontend, ServeError> {
+    let bounds = MessageBounds {
         frame_bytes: FRAME_BYTES_MAX as u64,
         frames: MESSAGE_FRAMES_MAX,
         bytes: usize::try_from(message_bytes_max(settings.value_max)).unwrap_or(usize::MAX),
     };
-    let budget = Budget::new(settings.held_bytes_max);
+    let budget = BufferBudget::new(settings.held_bytes_max);
     let stopper = Stopper::new()?;
     let mut acceptor = Acceptor::new(stopper.clone(), clock).map_err(io::Error::from)?;
     let reporter = Reporter::new(Arc::clone(report));
     let (mut stoppers, mut endpoints, mut workers) = (vec![stopper], Vec::new(), Vec::new());
     for endpoint in &settings.endpoints {
-        let listener = Listener::bind(endpoint)?;
+        let listener = BoundListener::bind(endpoint)?;
         endpoints.push(listener.endpoint().to_owned());
         acceptor.listen(listener).map_err(io::Error::from)?;
     }
-    for (tally, clients) in report.workers.iter().zip(&report.queues) {
+    for (metrics, clients) in report.workers.iter().zip(&report.queues) {
         let stopper = Stopper::new()?;
-        let kitchen = Kitchen {
+        let state = WorkerState {
             session: tables.session(),
             clock,
             value_max: settings.value_max,
-            tally: Arc::clone(tally),
+            metrics: Arc::clone(metrics),
             clients: Arc::clone(clients),
             report: Arc::clone(report),
             counter: reporter.counter(stopper.bell().clone()),
         };
-        let peers = Peers::new(stopper.bell(), bounds, &budget).map_err(io::Error::from)?;
+        let connections = Connections::new(stopper.bell(), bounds, &budget).map_err(io::Error::from)?;
         let entrance = acceptor.entrance(stopper.bell().clone());
         stoppers.push(stopper.clone());
-        workers.push(NativeWorker::new(peers, entrance, stopper, kitchen));
+        workers.push(NativeWorker::new(connections, entrance, stopper, state));
     }
     Ok((Frontend::Native { acceptor, workers, reporter }, stoppers, endpoints, Box::new(move || budget.held())))
 }
 
 /// The socket of the clients.
-fn router(context: &Context, settings: &Settings) -> Result<(Socket, Vec<String>), ServeError> {
+fn router(context: &SocketContext, settings: &KvConfig) -> Result<(Socket, Vec<String>), ServeError> {
     let mut router = context.router(REPLIES_IN_PIPE)?;
     let bound = settings.endpoints.iter().map(|endpoint| router.bind(endpoint));
     let endpoints = bound.collect::<Result<_, _>>()?;
@@ -209,12 +214,12 @@ fn router(context: &Context, settings: &Settings) -> Result<(Socket, Vec<String>
 }
 
 /// Those who hear notifications, and where they come from, if from anywhere.
-fn subscribers(bell: &Bell, settings: &Settings) -> Result<(Subscribers, Option<String>), ServeError> {
+fn subscribers(bell: &WakeSignal, settings: &KvConfig) -> Result<(Subscribers, Option<String>), ServeError> {
     let held_bytes = usize::try_from(settings.held_bytes_max).unwrap_or(usize::MAX);
-    let limits = Limits::new(usize::try_from(settings.publish_hwm).unwrap_or(usize::MAX)).within(held_bytes);
+    let limits = PublishLimits::new(usize::try_from(settings.publish_hwm).unwrap_or(usize::MAX)).within(held_bytes);
     let mut subscribers = Subscribers::new(bell, limits).map_err(io::Error::from)?;
     let Some(endpoint) = &settings.publish else { return Ok((subscribers, None)) };
-    let listener = Listener::bind(endpoint)?;
+    let listener = BoundListener::bind(endpoint)?;
     let bound = listener.endpoint().to_owned();
     subscribers.listen(listener).map_err(io::Error::from)?;
     Ok((subscribers, Some(bound)))
@@ -222,7 +227,7 @@ fn subscribers(bell: &Bell, settings: &Settings) -> Result<(Subscribers, Option<
 
 /// The two ends of the pipe to each worker, the reporter among them: the queue's, and the workers'. They have no bound of their own: the account
 /// of the queue bounds what is in them.
-fn pipes(context: &Context, workers: usize) -> Result<(Vec<Socket>, Vec<Socket>), ServeError> {
+fn pipes(context: &SocketContext, workers: usize) -> Result<(Vec<Socket>, Vec<Socket>), ServeError> {
     let mut backends = Vec::with_capacity(workers);
     let mut sockets = Vec::with_capacity(workers);
     for worker in 0..workers {
@@ -237,15 +242,15 @@ fn pipes(context: &Context, workers: usize) -> Result<(Vec<Socket>, Vec<Socket>)
     Ok((backends, sockets))
 }
 
-fn report(settings: &Settings, clock: Clock, tables: &Tables, tasks: Option<Arc<Figures>>) -> Report {
+fn report(settings: &KvConfig, clock: Clock, tables: &Tables, tasks: Option<Arc<TaskMetrics>>) -> ReportSources {
     let now = clock.now();
-    let tally = |core: &Option<usize>| Arc::new(WorkerTally::new(now, *core));
+    let metrics = |core: &Option<usize>| Arc::new(WorkerMetrics::new(now, *core));
     let queues = if settings.frontend == FrontendKind::Proxy { 1 } else { settings.worker_cores.len() };
-    Report {
+    ReportSources {
         clock,
         tables: tables.clone(),
-        workers: settings.worker_cores.iter().map(tally).collect(),
-        reporter: tally(&None),
+        workers: settings.worker_cores.iter().map(metrics).collect(),
+        reporter: metrics(&None),
         queues: (0..queues).map(|_| Arc::default()).collect(),
         publish: Arc::new(PublishTally::default()),
         tasks,

@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::wire::Command;
-use crate::protocols::sockets::Bell;
+use crate::protocols::sockets::WakeSignal;
 use crate::tables::Session;
 
 /// How long a worker with clients in its line sleeps before it looks by itself. A wake-up that this finds lost is counted.
 const RECHECK: Duration = Duration::from_millis(100);
 
 /// The clients of one worker that wait for the tables. `C` names one.
-pub(super) struct Line<C> {
+pub(super) struct WaitingClients<C> {
     for_credits: VecDeque<C>,
     for_tables: VecDeque<C>,
     for_memory: VecDeque<C>,
@@ -40,9 +40,9 @@ pub(super) struct Line<C> {
     called: Arc<AtomicBool>,
 }
 
-impl<C> Line<C> {
+impl<C> WaitingClients<C> {
     /// Nobody waits. When the tables have room again for this session the bell is rung.
-    pub(super) fn new(session: &mut Session, bell: &Bell) -> Self {
+    pub(super) fn new(session: &mut Session, bell: &WakeSignal) -> Self {
         let called = Arc::new(AtomicBool::new(false));
         let (flag, bell) = (Arc::clone(&called), bell.clone());
         session.set_waker(Box::new(move || {

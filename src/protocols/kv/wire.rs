@@ -35,8 +35,8 @@ use std::ops::Deref;
 
 use thiserror::Error;
 
-pub use envelope::{Parts, split};
-pub use notification::{Kind, Notification};
+pub use envelope::{SplitMessage, split};
+pub use notification::{Notification, NotificationKind};
 pub use reply::{Reply, TableLine};
 pub use request::{Request, TableName};
 

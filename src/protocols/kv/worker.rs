@@ -20,18 +20,18 @@ mod inbox;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::answer::{Desk, Parts, TIMED_ONE_OF};
-use super::handle::{Busy, Context};
-use super::packet::{PACKED_MAX, Received, unpack};
-use super::report::{Report, WorkerTally};
+use super::handle::{Busy, HandlerContext};
+use super::packet::{PACKED_MAX, ReceivedMessage, unpack};
+use super::report::{ReportSources, WorkerMetrics};
+use super::responder::{RequestParts, Responder, TIMED_ONE_OF};
 use super::wire::Command;
 use crate::clock::Clock;
 use crate::limits::LOOK_AHEAD;
-use crate::protocols::sockets::{Bell, Frame, Present, Socket, wait};
+use crate::protocols::sockets::{Frame, Socket, ThreadToken, WakeSignal, wait};
 use crate::stats::Sampler;
 use crate::tables::{Batch, Session};
-use deferred::Deferred;
-use inbox::Inbox;
+use deferred::DeferredMessages;
+use inbox::BatchInbox;
 
 /// A worker, ready to run.
 pub struct Worker {
@@ -39,15 +39,15 @@ pub struct Worker {
     session: Session,
     clock: Clock,
     value_max: usize,
-    tally: Arc<WorkerTally>,
-    report: Arc<Report>,
-    bell: Bell,
-    deferred: Deferred,
+    metrics: Arc<WorkerMetrics>,
+    report: Arc<ReportSources>,
+    bell: WakeSignal,
+    deferred: DeferredMessages,
     /// Set by the queue before it sends the last frame.
     stop: Arc<AtomicBool>,
     /// The last field, which goes after the socket: the queue keeps the other end of its pipe as long as this is there.
     #[expect(dead_code, reason = "what counts is when it goes")]
-    present: Present,
+    present: ThreadToken,
 }
 
 /// What a worker is made of.
@@ -57,28 +57,28 @@ pub(super) struct WorkerParts {
     pub(super) session: Session,
     pub(super) clock: Clock,
     pub(super) value_max: usize,
-    pub(super) tally: Arc<WorkerTally>,
-    pub(super) report: Arc<Report>,
+    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) report: Arc<ReportSources>,
     /// Wakes it when the tables have room again.
-    pub(super) bell: Bell,
+    pub(super) bell: WakeSignal,
     pub(super) stop: Arc<AtomicBool>,
-    pub(super) present: Present,
+    pub(super) present: ThreadToken,
 }
 
 impl Worker {
     /// One that has deferred nothing.
     pub(super) fn new(parts: WorkerParts) -> Self {
-        let WorkerParts { socket, mut session, clock, value_max, tally, report, bell, stop, present } = parts;
-        let deferred = Deferred::new(&mut session, &bell);
-        Self { socket, session, clock, value_max, tally, report, bell, deferred, stop, present }
+        let WorkerParts { socket, mut session, clock, value_max, metrics, report, bell, stop, present } = parts;
+        let deferred = DeferredMessages::new(&mut session, &bell);
+        Self { socket, session, clock, value_max, metrics, report, bell, deferred, stop, present }
     }
 
     /// The loop of the thread. Returns when the queue says that nothing more will come.
     pub fn run(mut self) {
         let report = Arc::clone(&self.report);
         let clock = self.clock;
-        let context = Context { stats: &|| report.render(), now: &|| clock.now() };
-        let mut inbox = Inbox::new();
+        let context = HandlerContext { stats: &|| report.render(), now: &|| clock.now() };
+        let mut inbox = BatchInbox::new();
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         loop {
             self.receive(&mut inbox);
@@ -98,7 +98,7 @@ impl Worker {
     }
 
     /// Waits for messages, or until the tables may have room for what was deferred, and takes what is there.
-    fn receive(&mut self, inbox: &mut Inbox) {
+    fn receive(&mut self, inbox: &mut BatchInbox) {
         match self.deferred.patience(&mut self.session) {
             None => inbox.wait(&self.socket, self.session.patience()),
             Some(patience) => wait(&[&self.socket], &self.bell, Some(patience)),
@@ -110,107 +110,116 @@ impl Worker {
     }
 
     /// Answers what was deferred and can be answered now, and each message of the inbox.
-    fn answer_all(&mut self, inbox: &mut Inbox, context: &Context<'_>, sampler: &mut Sampler) {
-        let Self { socket, session, clock, value_max, tally, deferred, .. } = self;
+    fn answer_all(&mut self, inbox: &mut BatchInbox, context: &HandlerContext<'_>, sampler: &mut Sampler) {
+        let Self { socket, session, clock, value_max, metrics, deferred, .. } = self;
         let now = clock.now();
-        tally.busy.begin(now.nanos());
+        metrics.busy.begin(now.nanos());
         deferred.begin(session);
         let mut batch = session.batch(now);
-        let desk = Desk { clock: *clock, value_max: *value_max, tally, context };
-        let mut post = Post { desk, socket, deferred };
+        let responder = Responder { clock: *clock, value_max: *value_max, metrics, context };
+        let mut post = WorkerReplies { responder, socket, deferred };
         post.answer_deferred(&mut batch, sampler);
         post.answer_inbox(inbox, &mut batch, sampler);
         drop(batch);
         deferred.take(inbox);
-        tally.waiting.set(deferred.clients() as u64);
-        tally.busy.end(clock.now().nanos());
+        metrics.waiting.set(deferred.clients() as u64);
+        metrics.busy.end(clock.now().nanos());
     }
 }
 
 /// Where answers go.
-struct Post<'w> {
-    desk: Desk<'w>,
+struct WorkerReplies<'w> {
+    responder: Responder<'w>,
     socket: &'w Socket,
-    deferred: &'w mut Deferred,
+    deferred: &'w mut DeferredMessages,
 }
 
-impl Post<'_> {
+impl WorkerReplies<'_> {
     /// Answers the messages of the inbox, or defers them.
-    fn answer_inbox(&mut self, inbox: &Inbox, batch: &mut Batch<'_>, sampler: &mut Sampler) {
+    fn answer_inbox(&mut self, inbox: &BatchInbox, batch: &mut Batch<'_>, sampler: &mut Sampler) {
         for first in (0..inbox.len()).step_by(LOOK_AHEAD) {
             self.answer_some(first, LOOK_AHEAD.min(inbox.len() - first), inbox, batch, sampler);
         }
     }
 
     /// Decodes so many messages, has their elements fetched together, and answers or defers each of them.
-    fn answer_some(&mut self, first: usize, count: usize, inbox: &Inbox, batch: &mut Batch<'_>, sampler: &mut Sampler) {
+    fn answer_some(
+        &mut self,
+        first: usize,
+        count: usize,
+        inbox: &BatchInbox,
+        batch: &mut Batch<'_>,
+        sampler: &mut Sampler,
+    ) {
         let mut places = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
-        let mut letters: [Option<Letter<'_>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
-        for ((letter, places), number) in letters.iter_mut().zip(&mut places).zip(first..first + count) {
-            *letter = Some(Letter::read(inbox.message(number), places, self.desk.value_max));
+        let mut letters: [Option<WorkerMessage<'_>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
+        for ((parsed, places), number) in letters.iter_mut().zip(&mut places).zip(first..first + count) {
+            *parsed = Some(WorkerMessage::read(inbox.message(number), places, self.responder.value_max));
         }
         let letters = || letters.iter().flatten();
-        batch.foresee(letters().filter_map(Letter::element));
+        batch.prefetch(letters().filter_map(WorkerMessage::element));
         let socket = self.socket;
-        for (letter, number) in letters().zip(first..) {
-            let waits = self.deferred.holds_up(letter);
+        for (parsed, number) in letters().zip(first..) {
+            let waits = self.deferred.holds_up(parsed);
             let mut sink = |bytes: &[u8], more| socket.send_bytes(bytes, more);
-            if waits || letter.answer(&self.desk, batch, sampler, &mut sink) == Err(Busy) {
+            if waits || parsed.answer(&self.responder, batch, sampler, &mut sink) == Err(Busy) {
                 let lacks_memory = !waits && batch.lacks_memory();
-                self.deferred.defer(letter, number, lacks_memory, socket);
+                self.deferred.defer(parsed, number, lacks_memory, socket);
             }
         }
     }
 }
 
 /// A message that has been read, from the frames that the queue sent it in.
-struct Letter<'i> {
+struct WorkerMessage<'i> {
     /// Of the client that it is from.
     tag: u16,
-    text: Text<'i>,
+    text: MessageText<'i>,
 }
 
-enum Text<'i> {
-    Packed(Parts<'i, &'i [u8]>),
-    AsItCame(Parts<'i, Frame>),
+enum MessageText<'i> {
+    Packed(RequestParts<'i, &'i [u8]>),
+    AsItCame(RequestParts<'i, Frame>),
 }
 
-impl<'i> Letter<'i> {
+impl<'i> WorkerMessage<'i> {
     #[inline]
     fn read(message: &'i [Frame], places: &'i mut [&'i [u8]; PACKED_MAX], value_max: usize) -> Self {
-        match Received::read(message) {
-            Received::AsItCame(tag, frames) => Self { tag, text: Text::AsItCame(Parts::read(frames, value_max)) },
-            Received::Packed(tag, packet, apart) => {
-                Self { tag, text: Text::Packed(Parts::read(unpack(packet, apart, places), value_max)) }
+        match ReceivedMessage::read(message) {
+            ReceivedMessage::AsItCame(tag, frames) => {
+                Self { tag, text: MessageText::AsItCame(RequestParts::read(frames, value_max)) }
+            }
+            ReceivedMessage::Packed(tag, packet, apart) => {
+                Self { tag, text: MessageText::Packed(RequestParts::read(unpack(packet, apart, places), value_max)) }
             }
         }
     }
 
     fn element(&self) -> Option<(&'i [u8], &'i [u8])> {
         match &self.text {
-            Text::Packed(parts) => parts.element(),
-            Text::AsItCame(parts) => parts.element(),
+            MessageText::Packed(parts) => parts.element(),
+            MessageText::AsItCame(parts) => parts.element(),
         }
     }
 
     fn command(&self) -> Option<Command> {
         match &self.text {
-            Text::Packed(parts) => parts.command(),
-            Text::AsItCame(parts) => parts.command(),
+            MessageText::Packed(parts) => parts.command(),
+            MessageText::AsItCame(parts) => parts.command(),
         }
     }
 
     #[inline]
     fn answer(
         &self,
-        desk: &Desk<'_>,
+        responder: &Responder<'_>,
         batch: &mut Batch<'_>,
         sampler: &mut Sampler,
         sink: impl FnMut(&[u8], bool),
     ) -> Result<(), Busy> {
         match &self.text {
-            Text::Packed(parts) => desk.answer(parts, batch, sampler, sink),
-            Text::AsItCame(parts) => desk.answer(parts, batch, sampler, sink),
+            MessageText::Packed(parts) => responder.answer(parts, batch, sampler, sink),
+            MessageText::AsItCame(parts) => responder.answer(parts, batch, sampler, sink),
         }
     }
 }

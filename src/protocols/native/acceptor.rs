@@ -15,30 +15,30 @@ use crossbeam::channel::{Receiver, Sender, unbounded};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::gate::{BELL, Gate, LISTENERS, wait};
-use super::listen::Listener;
+use super::listen::BoundListener;
+use super::listeners::{BELL, LISTENERS, Listeners, wait};
 use crate::clock::Clock;
 use crate::limits::CONNECTIONS_MAX;
-use crate::protocols::sockets::{Bell, Stopper};
+use crate::protocols::sockets::{Stopper, WakeSignal};
 
 /// Events that are taken at once: there are few listeners.
 const EVENTS: usize = 16;
 
 /// The way to a thread that serves.
-struct Door {
+struct Handoff {
     sender: Sender<OwnedFd>,
-    bell: Bell,
+    bell: WakeSignal,
     /// Connections that it has, those on the way included. Added to here, taken from by the thread.
     count: Arc<AtomicUsize>,
 }
 
 /// Where a thread that serves finds its connections.
-pub struct Entrance {
+pub struct HandoffReceiver {
     receiver: Receiver<OwnedFd>,
     count: Arc<AtomicUsize>,
 }
 
-impl Entrance {
+impl HandoffReceiver {
     /// A connection that has come.
     pub fn next(&self) -> Option<OwnedFd> {
         self.receiver.try_recv().ok()
@@ -63,8 +63,8 @@ impl Entrance {
 /// Accepts, ready to run.
 pub struct Acceptor {
     epoll: OwnedFd,
-    gate: Gate,
-    doors: Vec<Door>,
+    listeners: Listeners,
+    handoffs: Vec<Handoff>,
     stopper: Stopper,
     clock: Clock,
     /// Connections that all of them together may have.
@@ -81,23 +81,31 @@ impl Acceptor {
     pub fn new(stopper: Stopper, clock: Clock) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, stopper.bell(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
-        Ok(Self { epoll, gate: Gate::default(), doors: Vec::new(), stopper, clock, most: CONNECTIONS_MAX, next: 0 })
+        Ok(Self {
+            epoll,
+            listeners: Listeners::default(),
+            handoffs: Vec::new(),
+            stopper,
+            clock,
+            most: CONNECTIONS_MAX,
+            next: 0,
+        })
     }
 
     /// Accepts who connects there.
     ///
     /// # Errors
     /// If the system has no memory left for it.
-    pub fn listen(&mut self, listener: Listener) -> Result<(), Errno> {
-        self.gate.add(&self.epoll, listener)
+    pub fn listen(&mut self, listener: BoundListener) -> Result<(), Errno> {
+        self.listeners.add(&self.epoll, listener)
     }
 
     /// A further thread that serves; `bell` wakes it when it gets a connection.
-    pub fn entrance(&mut self, bell: Bell) -> Entrance {
+    pub fn entrance(&mut self, bell: WakeSignal) -> HandoffReceiver {
         let (sender, receiver) = unbounded();
         let count = Arc::new(AtomicUsize::new(0));
-        self.doors.push(Door { sender, bell, count: Arc::clone(&count) });
-        Entrance { receiver, count }
+        self.handoffs.push(Handoff { sender, bell, count: Arc::clone(&count) });
+        HandoffReceiver { receiver, count }
     }
 
     /// The loop of the thread. Returns when it is told to stop.
@@ -107,8 +115,8 @@ impl Acceptor {
     pub fn run(mut self) {
         while !self.stopper.is_told() {
             let now = self.clock.now();
-            self.gate.reopen(&self.epoll, now);
-            let left = self.gate.again_at().map(|at| Duration::from_nanos(at.nanos().saturating_sub(now.nanos())));
+            self.listeners.reopen(&self.epoll, now);
+            let left = self.listeners.again_at().map(|at| Duration::from_nanos(at.nanos().saturating_sub(now.nanos())));
             let mut room = [const { MaybeUninit::uninit() }; EVENTS];
             let events = wait(&self.epoll, &mut room, left);
             if events.iter().any(|event| event.data.u64() == LISTENERS) {
@@ -118,12 +126,12 @@ impl Acceptor {
     }
 
     fn accept(&mut self) {
-        let Self { epoll, gate, doors, next, clock, most, .. } = self;
-        gate.accept(epoll, clock.now(), |descriptor| match descriptor {
+        let Self { epoll, listeners, handoffs, next, clock, most, .. } = self;
+        listeners.accept(epoll, clock.now(), |descriptor| match descriptor {
             // Relaxed: as in `Entrance::left`.
-            None => doors.iter().map(|door| door.count.load(Ordering::Relaxed)).sum::<usize>() < *most,
+            None => handoffs.iter().map(|handoff| handoff.count.load(Ordering::Relaxed)).sum::<usize>() < *most,
             Some(descriptor) => {
-                hand_over(doors, next, descriptor);
+                hand_over(handoffs, next, descriptor);
                 true
             }
         });
@@ -131,14 +139,14 @@ impl Acceptor {
 }
 
 /// Gives a connection to a thread that has the fewest, in turn.
-fn hand_over(doors: &[Door], next: &mut usize, descriptor: OwnedFd) {
-    let (before, after) = doors.split_at(*next % doors.len().max(1));
+fn hand_over(handoffs: &[Handoff], next: &mut usize, descriptor: OwnedFd) {
+    let (before, after) = handoffs.split_at(*next % handoffs.len().max(1));
     // Relaxed: as in `Entrance::left`.
-    let fewest = after.iter().chain(before).min_by_key(|door| door.count.load(Ordering::Relaxed));
-    let Some(door) = fewest else { return };
+    let fewest = after.iter().chain(before).min_by_key(|handoff| handoff.count.load(Ordering::Relaxed));
+    let Some(handoff) = fewest else { return };
     *next += 1;
-    door.count.fetch_add(1, Ordering::Relaxed);
+    handoff.count.fetch_add(1, Ordering::Relaxed);
     // A thread that has ended serves nobody: the connection is closed with it.
-    let _ended = door.sender.send(descriptor);
-    door.bell.ring();
+    let _ended = handoff.sender.send(descriptor);
+    handoff.bell.ring();
 }

@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crossbeam::utils::CachePadded;
 
 use crate::limits::HELD_PORTION_BYTES;
-use crate::protocols::sockets::Bell;
+use crate::protocols::sockets::WakeSignal;
 
 /// The common count of a frontend.
 #[derive(Debug)]
-pub struct Budget {
+pub struct BufferBudget {
     /// What all threads have counted. Written by each of them; read by each of them at each turn.
     held: CachePadded<AtomicU64>,
     /// Above it there is nothing for what can wait.
@@ -28,10 +28,10 @@ pub struct Budget {
     /// What a thread may hold more, or less, than it has counted.
     portion: u64,
     /// The threads.
-    bells: Mutex<Vec<Bell>>,
+    bells: Mutex<Vec<WakeSignal>>,
 }
 
-impl Budget {
+impl BufferBudget {
     /// Of so many bytes.
     #[must_use]
     pub fn new(most: u64) -> Arc<Self> {
@@ -40,9 +40,9 @@ impl Budget {
     }
 
     /// For a thread that is woken by this bell.
-    pub(super) fn share(self: &Arc<Self>, bell: &Bell) -> Share {
+    pub(super) fn share(self: &Arc<Self>, bell: &WakeSignal) -> ThreadShare {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner).push(bell.clone());
-        Share { budget: Arc::clone(self), own: 0, counted: 0 }
+        ThreadShare { budget: Arc::clone(self), own: 0, counted: 0 }
     }
 
     /// What is held again so that those that had to wait go on.
@@ -75,20 +75,20 @@ impl Budget {
     }
 
     fn wake_all(&self) {
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Bell::ring);
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(WakeSignal::ring);
     }
 }
 
 /// What one thread holds.
 #[derive(Debug)]
-pub(super) struct Share {
-    budget: Arc<Budget>,
+pub(super) struct ThreadShare {
+    budget: Arc<BufferBudget>,
     own: u64,
     /// What of it is in the common count.
     counted: u64,
 }
 
-impl Share {
+impl ThreadShare {
     /// What the thread holds.
     pub(super) fn bytes(&self) -> u64 {
         self.own
@@ -124,7 +124,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for ThreadShare {
     fn drop(&mut self) {
         self.own = 0;
         self.count();
@@ -139,8 +139,8 @@ mod tests {
 
     #[test]
     fn threads_share_a_count_to_which_they_add_in_portions() {
-        let budget = Budget::new(64_000);
-        let bell = Bell::new().unwrap();
+        let budget = BufferBudget::new(64_000);
+        let bell = WakeSignal::new().unwrap();
         let (mut one, mut other) = (budget.share(&bell), budget.share(&bell));
         one.change(999, 0);
         assert_eq!(budget.held(), 0);

@@ -4,12 +4,12 @@ use rustix::event::epoll;
 
 /// A connection; none is ever called the same, as long as fewer than 4,000 million came since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerId {
+pub struct ConnectionId {
     slot: u32,
     generation: u32,
 }
 
-impl PeerId {
+impl ConnectionId {
     pub(crate) fn new(slot: usize, generation: u32) -> Self {
         Self { slot: u32::try_from(slot).expect("connections are bounded"), generation }
     }

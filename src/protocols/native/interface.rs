@@ -106,7 +106,7 @@ mod tests {
     use bolero::check;
 
     use super::*;
-    use crate::protocols::native::Listener;
+    use crate::protocols::native::BoundListener;
 
     #[test]
     fn an_interface_has_its_first_address_and_a_name_of_none_has_no_address() {
@@ -114,7 +114,7 @@ mod tests {
         for name in ["", "nowhere0", "localhost", "a name that is much too long for an interface"] {
             assert_eq!(address_of(name), None, "{name}");
         }
-        let listens = |endpoint| Listener::bind(endpoint).map(|listener| listener.endpoint().to_owned());
+        let listens = |endpoint| BoundListener::bind(endpoint).map(|listener| listener.endpoint().to_owned());
         assert!(listens("tcp://lo:*").is_ok_and(|endpoint| endpoint.starts_with("tcp://127.0.0.1:")));
         let refused = listens("tcp://nowhere0:*").map_err(|error| error.to_string());
         assert!(refused.is_err_and(|said| said.contains("the name of an interface")));

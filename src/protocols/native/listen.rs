@@ -24,7 +24,7 @@ const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 /// Something that listens. Dropped, it does not any more, and its file is gone.
 #[derive(Debug)]
-pub struct Listener {
+pub struct BoundListener {
     descriptor: OwnedFd,
     endpoint: String,
     is_tcp: bool,
@@ -32,7 +32,7 @@ pub struct Listener {
     path: Option<PathBuf>,
 }
 
-impl Listener {
+impl BoundListener {
     /// Listens at an endpoint. A stale socket in the file system is replaced; one at which somebody still answers is in use.
     ///
     /// # Errors
@@ -109,13 +109,13 @@ impl Listener {
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for BoundListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
 
-impl Drop for Listener {
+impl Drop for BoundListener {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
             // Somebody else may have removed it.

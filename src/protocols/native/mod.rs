@@ -8,7 +8,7 @@
 //! - To a peer it is a ROUTER socket of libzmq: REQ, DEALER and ROUTER sockets may connect, in ZMTP 3.0 and 3.1, over `tcp://` and
 //!   `ipc://`. An answer goes over the connection that asked, whatever routing id its peer has chosen.
 //! - **Nothing is dropped.** Of a peer that does not read, no more requests are taken once [`OUTBOX_BYTES_MAX`] lie in its
-//!   outbox; they wait in the peer. While all connections of a frontend together hold more than its [`Budget`], those that hold much
+//!   outbox; they wait in the peer. While all connections of a frontend together hold more than its [`BufferBudget`], those that hold much
 //!   have no turns, whatever thread has them, and large answers wait; a connection is closed only if nothing of it moves meanwhile.
 //! - A peer that closes its connection is known as gone as soon as what it has sent is taken, and what it left with whoever serves
 //!   is given back.
@@ -23,21 +23,21 @@
 
 mod acceptor;
 mod budget;
-mod gate;
+mod connection;
+mod connections;
 mod id;
-mod inbox;
 mod interface;
 mod listen;
-mod outbox;
-mod peer;
-mod peers;
+mod listeners;
+mod receive_buffer;
+mod send_buffer;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use acceptor::{Acceptor, Entrance};
-pub use budget::Budget;
-pub(crate) use gate::{BELL, Gate, LISTENERS, wait};
-pub use id::PeerId;
-pub use listen::Listener;
-pub use outbox::Outbox;
-pub use peers::{Gone, Peers, Taken};
+pub use acceptor::{Acceptor, HandoffReceiver};
+pub use budget::BufferBudget;
+pub use connections::{Closed, Connections, TurnOutcome};
+pub use id::ConnectionId;
+pub use listen::BoundListener;
+pub(crate) use listeners::{BELL, LISTENERS, Listeners, wait};
+pub use send_buffer::SendBuffer;

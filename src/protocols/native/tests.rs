@@ -11,24 +11,24 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Budget, Gone, Listener, PeerId, Peers, Taken};
+use super::{BoundListener, BufferBudget, Closed, ConnectionId, Connections, TurnOutcome};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, OUTBOX_BYTES_MAX};
-use crate::protocols::sockets::{Bell, BindError};
-use crate::zmtp::{Bounds, Command, Handshake, Part, SocketType, encode_error, encode_frame};
+use crate::protocols::sockets::{BindError, WakeSignal};
+use crate::zmtp::{Handshake, MessageBounds, Part, SocketType, ZmtpCommand, encode_error, encode_frame};
 
-const BOUNDS: Bounds = Bounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
+const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
 
 /// A server that gives back every message, and counts those of each peer.
 struct Echo {
-    peers: Peers<u32>,
-    bell: Bell,
+    connections: Connections<u32>,
+    bell: WakeSignal,
     now: Now,
     address: String,
     /// Who has sent something, in the order of coming.
-    heard: Vec<PeerId>,
-    gone: Vec<Gone<u32>>,
+    heard: Vec<ConnectionId>,
+    gone: Vec<Closed<u32>>,
     /// Whether memory was tight at the last turn, and how often an answer had to wait for it.
     was_tight: bool,
     starved: u32,
@@ -36,17 +36,17 @@ struct Echo {
 
 impl Echo {
     fn start() -> Self {
-        Self::start_within(&Budget::new(HELD_BYTES_MAX))
+        Self::start_within(&BufferBudget::new(HELD_BYTES_MAX))
     }
 
-    fn start_within(budget: &Arc<Budget>) -> Self {
-        let bell = Bell::new().unwrap();
-        let mut peers = Peers::new(&bell, BOUNDS, budget).unwrap();
-        let listener = Listener::bind("tcp://127.0.0.1:*").unwrap();
+    fn start_within(budget: &Arc<BufferBudget>) -> Self {
+        let bell = WakeSignal::new().unwrap();
+        let mut connections = Connections::new(&bell, BOUNDS, budget).unwrap();
+        let listener = BoundListener::bind("tcp://127.0.0.1:*").unwrap();
         let address = listener.endpoint().strip_prefix("tcp://").unwrap().to_owned();
-        peers.listen(listener).unwrap();
+        connections.listen(listener).unwrap();
         let (heard, gone) = (Vec::new(), Vec::new());
-        Self { peers, bell, now: Now::from_millis(1), address, heard, gone, was_tight: false, starved: 0 }
+        Self { connections, bell, now: Now::from_millis(1), address, heard, gone, was_tight: false, starved: 0 }
     }
 
     fn connect(&self) -> TcpStream {
@@ -58,27 +58,28 @@ impl Echo {
     /// One pass of the loop.
     fn pass(&mut self) -> bool {
         let now = self.now;
-        let rung = self.peers.wait(PATIENCE, || now);
+        let rung = self.connections.wait(PATIENCE, || now);
         let Self { heard, was_tight, starved, .. } = self;
-        let echo = |id, count: &mut u32, outbox: &mut super::Outbox, messages: &crate::zmtp::Messages, bytes: &[u8]| {
-            *was_tight = outbox.is_tight();
-            for (number, message) in messages.iter(bytes).enumerate() {
-                if outbox.is_tight() && message.frames().map(<[u8]>::len).sum::<usize>() > BUFFER_KEPT_BYTES {
-                    *starved += 1;
-                    return Taken::Starved(number);
+        let echo =
+            |id, count: &mut u32, outbox: &mut super::SendBuffer, messages: &crate::zmtp::Messages, bytes: &[u8]| {
+                *was_tight = outbox.is_tight();
+                for (number, message) in messages.iter(bytes).enumerate() {
+                    if outbox.is_tight() && message.frames().map(<[u8]>::len).sum::<usize>() > BUFFER_KEPT_BYTES {
+                        *starved += 1;
+                        return TurnOutcome::Starved(number);
+                    }
+                    *count += 1;
+                    heard.push(id);
+                    let last = message.frames().len() - 1;
+                    message.frames().enumerate().for_each(|(number, frame)| outbox.push(frame, number < last));
                 }
-                *count += 1;
-                heard.push(id);
-                let last = message.frames().len() - 1;
-                message.frames().enumerate().for_each(|(number, frame)| outbox.push(frame, number < last));
-            }
-            Taken::All
-        };
+                TurnOutcome::All
+            };
         let mut echo = echo;
-        while self.peers.receive(4, &mut echo).is_some() {}
-        self.peers.flush();
-        while self.peers.drained().is_some() {}
-        while let Some(gone) = self.peers.gone() {
+        while self.connections.receive(4, &mut echo).is_some() {}
+        self.connections.flush();
+        while self.connections.drained().is_some() {}
+        while let Some(gone) = self.connections.gone() {
             self.gone.push(gone);
         }
         rung
@@ -123,8 +124,8 @@ fn expect(stream: &mut TcpStream, bytes: &[u8]) {
 
 #[test]
 fn endpoints_that_cannot_be_had_are_refused_with_their_reason() {
-    let refusal = |endpoint: &str| Listener::bind(endpoint).unwrap_err();
-    let first = Listener::bind("tcp://127.0.0.1:*").unwrap();
+    let refusal = |endpoint: &str| BoundListener::bind(endpoint).unwrap_err();
+    let first = BoundListener::bind("tcp://127.0.0.1:*").unwrap();
     assert!(matches!(refusal(first.endpoint()), BindError::InUse { .. }));
     let long = format!("ipc:///tmp/{}", "long".repeat(40));
     assert!(matches!(refusal(&long), BindError::PathTooLong { .. }));
@@ -149,9 +150,9 @@ fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
     let endpoint = format!("ipc://{}", path.display());
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists(), "nobody has removed it");
-    let listener = Listener::bind(&endpoint).unwrap();
+    let listener = BoundListener::bind(&endpoint).unwrap();
     assert_eq!(listener.endpoint(), endpoint);
-    assert!(matches!(Listener::bind(&endpoint), Err(BindError::InUse { .. })));
+    assert!(matches!(BoundListener::bind(&endpoint), Err(BindError::InUse { .. })));
     UnixStream::connect(&path).unwrap();
     assert!(listener.accept().unwrap().is_some());
     drop(listener);
@@ -176,7 +177,7 @@ fn it_does_not_matter_how_what_a_peer_sends_is_split() {
     while echo.gone.len() < 9 {
         echo.pass();
     }
-    assert!(echo.peers.is_empty());
+    assert!(echo.connections.is_empty());
     assert!(echo.gone.iter().all(|gone| gone.state == 1));
 }
 
@@ -196,7 +197,7 @@ fn requests_of_a_peer_that_closes_are_handled_before_it_is_gone() {
 
 /// Passes until the server has introduced itself.
 fn introduced_while(echo: &mut Echo, stream: &mut TcpStream) {
-    while echo.peers.is_empty() || echo.heard.is_empty() {
+    while echo.connections.is_empty() || echo.heard.is_empty() {
         echo.pass();
     }
     introduced(stream);
@@ -218,7 +219,7 @@ fn who_is_no_such_peer_is_told_and_parted_with() {
     let mut error = Vec::new();
     encode_error(&mut error, reason);
     assert!(said.ends_with(&error), "{:?}", said.escape_ascii().to_string());
-    while !echo.peers.is_empty() {
+    while !echo.connections.is_empty() {
         echo.pass();
     }
     for bytes in [&b"\x01\0"[..], b"\xff\0\0\0\0\0\0\0\x01\x7f\x01\x05", b"GET / HTTP/1.1\r\n\r\n"] {
@@ -249,7 +250,7 @@ fn a_frame_that_is_too_long_ends_the_connection_and_what_came_before_is_answered
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
     assert!(rest.is_empty());
-    assert!(echo.peers.peer(echo.gone[0].id).is_none(), "nothing is sent to it any more");
+    assert!(echo.connections.connection(echo.gone[0].id).is_none(), "nothing is sent to it any more");
 }
 
 #[test]
@@ -263,7 +264,7 @@ fn a_ping_is_answered_also_in_the_middle_of_a_message() {
     let mut bytes = [0; 16];
     stream.read_exact(&mut bytes).unwrap();
     let (part, length) = Part::decode(&bytes, 100).unwrap().unwrap();
-    assert_eq!(part, Part::Command(Command::Pong));
+    assert_eq!(part, Part::Command(ZmtpCommand::Pong));
     assert_eq!(bytes[length..], message(&[b"a", b"b"])[..]);
 }
 
@@ -291,7 +292,7 @@ fn of_a_peer_that_does_not_read_no_more_is_taken_until_it_does() {
     }
     let heard = echo.heard.len();
     assert!(heard < MESSAGES, "it went on taking");
-    let (_, outbox) = echo.peers.peer(echo.heard[0]).unwrap();
+    let (_, outbox) = echo.connections.connection(echo.heard[0]).unwrap();
     assert!(outbox.len() <= 2 * OUTBOX_BYTES_MAX, "{}", outbox.len());
     // Another one is served meanwhile.
     let mut other = echo.connect();
@@ -321,7 +322,7 @@ fn who_is_slow_with_the_handshake_is_closed() {
     let mut silent = echo.connect();
     let mut trickling = echo.connect();
     trickling.write_all(&introduction(SocketType::Req)[..70]).unwrap();
-    while echo.peers.len() < 2 {
+    while echo.connections.len() < 2 {
         echo.pass();
     }
     let mut good = echo.connect();
@@ -330,7 +331,7 @@ fn who_is_slow_with_the_handshake_is_closed() {
     echo.now = echo.now.after(HANDSHAKE_TIMEOUT);
     echo.bell.ring();
     assert!(echo.pass());
-    assert_eq!((echo.gone.len(), echo.peers.len()), (2, 1));
+    assert_eq!((echo.gone.len(), echo.connections.len()), (2, 1));
     for stream in [&mut silent, &mut trickling] {
         // What it sent, and the end; or that it is broken, if something of ours had not been read.
         let _ended = stream.read_to_end(&mut Vec::new());
@@ -345,7 +346,7 @@ fn who_comes_after_a_long_silence_has_all_its_time() {
     let mut stream = echo.connect();
     // An hour passes while it is waited.
     echo.now = Now::from_millis(3_600_000);
-    echo.peers.wait(PATIENCE, || Now::from_millis(3_600_000));
+    echo.connections.wait(PATIENCE, || Now::from_millis(3_600_000));
     stream.write_all(&[introduction(SocketType::Req), message(&[b"", b"x"])].concat()).unwrap();
     echo.hear(1);
     assert!(echo.gone.is_empty());
@@ -358,11 +359,11 @@ fn what_was_not_taken_by_the_system_is_told_when_a_peer_is_gone() {
     stream.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
     echo.hear(1);
     let id = echo.heard[0];
-    let (count, outbox) = echo.peers.peer(id).unwrap();
+    let (count, outbox) = echo.connections.connection(id).unwrap();
     *count = 77;
     outbox.push(&vec![0; 64 << 20], false);
     let end = outbox.end();
-    echo.peers.flush();
+    echo.connections.flush();
     drop(stream);
     while echo.gone.is_empty() {
         echo.pass();
@@ -370,7 +371,7 @@ fn what_was_not_taken_by_the_system_is_told_when_a_peer_is_gone() {
     let gone = echo.gone.pop().unwrap();
     assert_eq!((gone.id, gone.state), (id, 77));
     assert!(gone.sent < end, "{} of {end}", gone.sent);
-    assert!(echo.peers.peer(id).is_none());
+    assert!(echo.connections.connection(id).is_none());
     let mut next = echo.connect();
     next.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
     echo.hear(2);
@@ -385,7 +386,7 @@ fn all_are_parted_with_when_they_have_read_what_was_sent() {
         stream.write_all(&[introduction(SocketType::Dealer), message(&[&[7; 100_000]])].concat()).unwrap();
     }
     echo.hear(5);
-    echo.peers.part_all();
+    echo.connections.disconnect_all();
     // What comes now is thrown away, and does not break the connection.
     streams.iter_mut().for_each(|stream| stream.write_all(&message(&[b"late"])).unwrap());
     let readers: Vec<_> = streams
@@ -400,7 +401,7 @@ fn all_are_parted_with_when_they_have_read_what_was_sent() {
     for all in readers {
         assert_eq!(all, [introduction(SocketType::Router), message(&[&[7; 100_000]])].concat());
     }
-    while !echo.peers.is_empty() {
+    while !echo.connections.is_empty() {
         echo.pass();
     }
     assert_eq!((echo.heard.len(), echo.gone.len()), (5, 5));
@@ -429,7 +430,7 @@ fn while_nothing_is_received_what_peers_send_wakes_nobody_and_is_there_afterward
     let reads = std::cell::Cell::new(0);
     let mut wait = |timeout| {
         reads.set(reads.get() + 1);
-        echo.peers.wait_without_receiving(Some(timeout), || now)
+        echo.connections.wait_without_receiving(Some(timeout), || now)
     };
     // Each peer's input is told of once or twice at most; then the wait lasts.
     let pause = Duration::from_millis(50);
@@ -439,13 +440,13 @@ fn while_nothing_is_received_what_peers_send_wakes_nobody_and_is_there_afterward
     assert!(reads.get() < 4 + 3 * 3, "{} waits", reads.get());
     assert_eq!(echo.heard.len(), 3);
     echo.bell.ring();
-    assert!(echo.peers.wait_without_receiving(PATIENCE, || now), "the bell is heard");
+    assert!(echo.connections.wait_without_receiving(PATIENCE, || now), "the bell is heard");
     echo.hear(5);
     while echo.gone.len() < 2 {
         echo.pass();
     }
     expect(&mut first, &message(&[b"second"]));
-    assert_eq!(echo.peers.len(), 1);
+    assert_eq!(echo.connections.len(), 1);
 }
 
 /// Ends a connection at once, with what is on its way.
@@ -466,26 +467,26 @@ fn a_fault_behind_a_message_that_waits_wakes_nobody_until_the_message_goes_on() 
     stream.write_all(&[message(&[b"waits"]), vec![0xff; 300_000]].concat()).unwrap();
     let (now, mut parked) = (echo.now, None);
     while parked.is_none() {
-        echo.peers.wait(PATIENCE, || now);
+        echo.connections.wait(PATIENCE, || now);
         while echo
-            .peers
+            .connections
             .receive(4, |id, _, _, _, _| {
                 parked = Some(id);
-                Taken::Parked(0)
+                TurnOutcome::Parked(0)
             })
             .is_some()
         {}
     }
     let (before, mut waits) = (std::time::Instant::now(), 0);
     while before.elapsed() < Duration::from_millis(100) {
-        echo.peers.wait(Some(Duration::from_millis(50)), || now);
+        echo.connections.wait(Some(Duration::from_millis(50)), || now);
         waits += 1;
     }
     assert!(waits < 10, "{waits} waits");
     let mut taken = 0;
-    echo.peers.resume(parked.unwrap(), |_, _, _, messages, bytes| {
+    echo.connections.resume(parked.unwrap(), |_, _, _, messages, bytes| {
         taken = messages.iter(bytes).count();
-        Taken::All
+        TurnOutcome::All
     });
     assert_eq!(taken, 1);
     while echo.gone.is_empty() {

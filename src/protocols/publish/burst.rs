@@ -13,7 +13,7 @@ use crate::limits::{BURST_BYTES_MAX, BURST_MEMBERS_MAX};
 
 /// Messages that follow each other and are for the same subscribers.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct MessageSpan {
     /// Where the last of them ends; they begin where those of the span before end.
     end: usize,
     messages: usize,
@@ -22,7 +22,7 @@ struct Span {
 
 /// A part of the bytes of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct ByteRun {
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) messages: usize,
@@ -32,7 +32,7 @@ pub(super) struct Run {
 #[derive(Debug, Default)]
 pub(super) struct Burst {
     bytes: Vec<u8>,
-    spans: Vec<Span>,
+    spans: Vec<MessageSpan>,
     /// The subscribers of all audiences, one audience after the other.
     members: Vec<Member>,
     /// Where each audience ends among `members`.
@@ -64,7 +64,7 @@ impl Burst {
         let end = self.bytes.len();
         match self.spans.last_mut().filter(|span| span.audience == audience) {
             Some(span) => (span.end, span.messages) = (end, span.messages + 1),
-            None => self.spans.push(Span { end, messages: 1, audience }),
+            None => self.spans.push(MessageSpan { end, messages: 1, audience }),
         }
         true
     }
@@ -111,10 +111,10 @@ impl Burst {
     }
 
     /// Hands each span to `each`, with one of its subscribers after the other.
-    pub(super) fn for_each(&self, mut each: impl FnMut(Member, Run)) {
+    pub(super) fn for_each(&self, mut each: impl FnMut(Member, ByteRun)) {
         let mut start = 0;
         for span in &self.spans {
-            let run = Run { start, end: span.end, messages: span.messages };
+            let run = ByteRun { start, end: span.end, messages: span.messages };
             let members = self.start_of(span.audience)..self.audiences.get(span.audience).copied().unwrap_or(0);
             self.members.get(members).unwrap_or_default().iter().for_each(|member| each(*member, run));
             start = span.end;
@@ -139,7 +139,7 @@ mod tests {
     /// The runs of each subscriber.
     fn runs(burst: &Burst, member: Member) -> Vec<(usize, usize, usize)> {
         let mut found = Vec::new();
-        burst.for_each(|other, Run { start, end, messages }| {
+        burst.for_each(|other, ByteRun { start, end, messages }| {
             if other == member {
                 found.push((start, end, messages));
             }

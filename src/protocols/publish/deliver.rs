@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::burst::{Burst, Run};
-use super::queue::{Buffer, Held, Queue, send};
-use super::subscriber::Subscriber;
+use super::burst::{Burst, ByteRun};
+use super::queue::{QueuedBytes, SharedBuffer, SubscriberQueue, send};
+use super::subscriber::SubscriberConnection;
 use crate::limits::SHARED_BYTES_MIN;
 
 /// What may wait for a subscriber.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Room {
+pub(super) struct QueueRoom {
     pub(super) messages: usize,
     pub(super) bytes: usize,
     /// For all subscribers together.
@@ -29,18 +29,18 @@ pub(super) struct Room {
 
 /// Messages of a burst for one subscriber, and for all others who get the same.
 #[derive(Debug, Default)]
-pub(super) struct Portion {
-    runs: Vec<Run>,
+pub(super) struct Delivery {
+    runs: Vec<ByteRun>,
     messages: usize,
     /// The bytes of the runs, if they are more than one.
     gathered: Vec<u8>,
     /// The same bytes for queues, once one needs them.
-    buffer: Option<Arc<Buffer>>,
+    buffer: Option<Arc<SharedBuffer>>,
 }
 
-impl Portion {
+impl Delivery {
     /// Becomes what these runs are.
-    fn load(&mut self, burst: &Burst, runs: &[Run]) {
+    fn load(&mut self, burst: &Burst, runs: &[ByteRun]) {
         if self.runs == runs {
             return;
         }
@@ -55,13 +55,13 @@ impl Portion {
 
     fn bytes<'b>(&'b self, burst: &'b Burst) -> &'b [u8] {
         match *self.runs {
-            [Run { start, end, .. }] => burst.bytes().get(start..end).unwrap_or_default(),
+            [ByteRun { start, end, .. }] => burst.bytes().get(start..end).unwrap_or_default(),
             _ => &self.gathered,
         }
     }
 
     /// By how many bytes all buffers grow when it is appended to a queue.
-    fn cost(&self, burst: &Burst, queue: &mut Queue) -> usize {
+    fn cost(&self, burst: &Burst, queue: &mut SubscriberQueue) -> usize {
         match self.bytes(burst).len() {
             _ if self.buffer.is_some() => 0,
             short @ ..SHARED_BYTES_MIN => queue.cost_of_copy(short),
@@ -69,8 +69,8 @@ impl Portion {
         }
     }
 
-    fn buffer(&mut self, burst: &Burst, held: &Held) -> Arc<Buffer> {
-        let buffer = self.buffer.take().unwrap_or_else(|| Arc::new(Buffer::new(self.bytes(burst), held)));
+    fn buffer(&mut self, burst: &Burst, held: &QueuedBytes) -> Arc<SharedBuffer> {
+        let buffer = self.buffer.take().unwrap_or_else(|| Arc::new(SharedBuffer::new(self.bytes(burst), held)));
         Arc::clone(self.buffer.insert(buffer))
     }
 
@@ -88,8 +88,8 @@ impl Portion {
 /// # Errors
 /// The connection is broken.
 pub(super) fn offer(
-    subscriber: &mut Subscriber,
-    (burst, portion): (&Burst, &mut Portion),
+    subscriber: &mut SubscriberConnection,
+    (burst, portion): (&Burst, &mut Delivery),
 ) -> Result<Option<usize>, Errno> {
     portion.load(burst, &subscriber.runs);
     subscriber.runs.clear();
@@ -102,7 +102,12 @@ pub(super) fn offer(
 }
 
 /// Whether the buffers of all subscribers have no room for the portion.
-pub(super) fn lacks_room(queue: &mut Queue, (burst, portion): (&Burst, &Portion), room: Room, held: &Held) -> bool {
+pub(super) fn lacks_room(
+    queue: &mut SubscriberQueue,
+    (burst, portion): (&Burst, &Delivery),
+    room: QueueRoom,
+    held: &QueuedBytes,
+) -> bool {
     held.bytes() + portion.cost(burst, queue) > room.held_bytes
 }
 
@@ -110,13 +115,13 @@ pub(super) fn lacks_room(queue: &mut Queue, (burst, portion): (&Burst, &Portion)
 ///
 /// If all buffers together would take too much, it keeps what fits, and in any case a message of which the system has taken a part.
 pub(super) fn keep(
-    queue: &mut Queue,
-    (burst, portion): (&Burst, &mut Portion),
+    queue: &mut SubscriberQueue,
+    (burst, portion): (&Burst, &mut Delivery),
     sent: usize,
-    room: Room,
-    held: &Held,
+    room: QueueRoom,
+    held: &QueuedBytes,
 ) -> usize {
-    let is_full = |queue: &mut Queue| {
+    let is_full = |queue: &mut SubscriberQueue| {
         queue.bytes() >= room.bytes || (queue.messages_at_most() >= room.messages && queue.messages() >= room.messages)
     };
     if !queue.is_empty() && is_full(queue) {

@@ -7,17 +7,17 @@
 
 use std::time::Duration;
 
-use super::queue::Queue;
-use super::subscriber::Refusal;
+use super::queue::SubscriberQueue;
+use super::subscriber::CloseReason;
 use super::subscribers::{Subscribers, member_at};
 use super::topics::Member;
 use crate::clock::Now;
 use crate::limits::{HANDSHAKE_TIMEOUT, SUBSCRIPTIONS_REMOVED_A_TURN};
-use crate::protocols::native::PeerId;
+use crate::protocols::native::ConnectionId;
 
 impl Subscribers {
     /// Tells a subscriber why it is served no more, and parts with it.
-    pub(super) fn refuse(&mut self, member: Member, refusal: &Refusal) {
+    pub(super) fn refuse(&mut self, member: Member, refusal: &CloseReason) {
         let Some(subscriber) = self.places.get_mut(member as usize) else { return };
         if subscriber.is_open() {
             self.closed += 1;
@@ -25,16 +25,16 @@ impl Subscribers {
                 tracing::warn!("a subscriber is closed: {refusal}; {} by now", self.closed);
             }
         }
-        self.part(member, Some(refusal));
+        self.disconnect(member, Some(refusal));
     }
 
-    pub(super) fn part(&mut self, member: Member, refusal: Option<&Refusal>) {
+    pub(super) fn disconnect(&mut self, member: Member, refusal: Option<&CloseReason>) {
         self.leave(member);
         let deadline = self.now.after(HANDSHAKE_TIMEOUT);
         let Some(subscriber) = self.places.get_mut(member as usize) else { return };
         subscriber.part(refusal, &self.held);
         subscriber.deadline = deadline;
-        self.deadlines.push_back((deadline, PeerId::new(member as usize, subscriber.generation)));
+        self.deadlines.push_back((deadline, ConnectionId::new(member as usize, subscriber.generation)));
     }
 
     /// A subscriber gets nothing more: what it has subscribed to is removed bit by bit.
@@ -56,7 +56,7 @@ impl Subscribers {
         self.leave(member);
         let Some(subscriber) = self.places.get_mut(member as usize) else { return };
         subscriber.descriptor = None;
-        subscriber.queue = Queue::default();
+        subscriber.queue = SubscriberQueue::default();
         if !subscriber.is_leaving {
             self.places.remove(member as usize);
         }
@@ -95,7 +95,7 @@ impl Subscribers {
             .collect();
         for (member, is_open, is_parting) in all {
             if is_open {
-                self.part(member, None);
+                self.disconnect(member, None);
                 self.flush(member);
             } else if !is_parting {
                 self.forget(member);

@@ -9,9 +9,9 @@
 //! ```
 //! - To a peer it is an XPUB socket of libzmq: SUB and XSUB sockets may connect, in ZMTP 3.0 and 3.1, over `tcp://` and
 //!   `ipc://`. A message goes to each subscriber once that has a topic with which the message's first frame begins.
-//! - **Nothing is dropped but for a subscriber that reads too slowly**: one that is more than [`Limits::messages`]
-//!   behind, or for which more than [`Limits::bytes`] wait, loses the newest messages, whole ones, and they are
-//!   counted. What waits for several is kept once. All that waits takes at most [`Limits::held_bytes`], and a message for
+//! - **Nothing is dropped but for a subscriber that reads too slowly**: one that is more than [`PublishLimits::messages`]
+//!   behind, or for which more than [`PublishLimits::bytes`] wait, loses the newest messages, whole ones, and they are
+//!   counted. What waits for several is kept once. All that waits takes at most [`PublishLimits::held_bytes`], and a message for
 //!   each subscriber that has a part of it already: where one with less than its share lacks room, those lose that have more.
 //! - **A subscriber is read fairly beside publishing**: so many bytes a turn, from all of them together. One that
 //!   exceeds a bound (subscriptions, bytes of its topics, a frame, answers to PINGs that it does not read) is told by
@@ -24,8 +24,8 @@ mod burst;
 mod deliver;
 mod leaving;
 mod queue;
-mod said;
 mod subscriber;
+mod subscriber_command;
 mod subscribers;
 #[cfg(test)]
 mod tests;
@@ -40,7 +40,7 @@ use crate::limits::{
 
 /// What subscribers may have.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct PublishLimits {
     /// Subscribers at once.
     pub subscribers: usize,
     /// Messages that wait for a subscriber.
@@ -60,7 +60,7 @@ pub struct Limits {
     pub all_topic_bytes: usize,
 }
 
-impl Limits {
+impl PublishLimits {
     /// Those of [`limits`](crate::limits), with so many messages that may wait for a subscriber.
     #[must_use]
     pub fn new(messages: usize) -> Self {
@@ -86,7 +86,7 @@ impl Limits {
 
 /// What there is to count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub struct PublisherMetrics {
     /// Subscribers that are connected, their handshakes over.
     pub subscribers: u64,
     /// Topics with a subscriber.

@@ -27,9 +27,9 @@ const PIECES_AT_ONCE: usize = 32;
 
 /// Bytes in all buffers of all queues. Clones are the same count.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held(Arc<AtomicUsize>);
+pub(super) struct QueuedBytes(Arc<AtomicUsize>);
 
-impl Held {
+impl QueuedBytes {
     pub(super) fn bytes(&self) -> usize {
         // Relaxed: the publisher's thread alone reads and writes it. It is atomic so that the publisher can be made in
         // another.
@@ -44,14 +44,14 @@ impl Held {
 
 /// Bytes on the wire, counted as long as a queue has a piece of them.
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(super) struct SharedBuffer {
     bytes: Vec<u8>,
     counted: usize,
-    held: Held,
+    held: QueuedBytes,
 }
 
-impl Buffer {
-    pub(super) fn new(bytes: &[u8], held: &Held) -> Self {
+impl SharedBuffer {
+    pub(super) fn new(bytes: &[u8], held: &QueuedBytes) -> Self {
         let mut buffer = Self { bytes: Vec::new(), counted: 0, held: held.clone() };
         buffer.append(bytes);
         buffer
@@ -72,7 +72,7 @@ impl Buffer {
     }
 }
 
-impl Drop for Buffer {
+impl Drop for SharedBuffer {
     fn drop(&mut self) {
         self.held.change(self.counted, 0);
     }
@@ -81,7 +81,7 @@ impl Drop for Buffer {
 /// A part of a buffer; it begins and ends between two messages.
 #[derive(Debug)]
 struct Piece {
-    buffer: Arc<Buffer>,
+    buffer: Arc<SharedBuffer>,
     begin: usize,
     end: usize,
     /// 0: it is not messages.
@@ -121,7 +121,7 @@ fn message_end(bytes: &[u8], start: usize) -> usize {
 
 /// What waits for one subscriber.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct SubscriberQueue {
     pieces: VecDeque<Piece>,
     /// How far the system has taken the first piece.
     sent: usize,
@@ -135,7 +135,7 @@ pub(super) struct Queue {
     control_bytes: usize,
 }
 
-impl Queue {
+impl SubscriberQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
@@ -170,13 +170,13 @@ impl Queue {
     }
 
     /// Appends messages that others may also wait for.
-    pub(super) fn push_shared(&mut self, buffer: &Arc<Buffer>, messages: usize) {
+    pub(super) fn push_shared(&mut self, buffer: &Arc<SharedBuffer>, messages: usize) {
         let (begin, end) = (0, buffer.bytes.len());
         self.push(Piece { buffer: Arc::clone(buffer), begin, end, messages });
     }
 
     /// Appends a copy of messages, or of what ZMTP has to say if `messages` is 0.
-    pub(super) fn push_copy(&mut self, bytes: &[u8], messages: usize, held: &Held) {
+    pub(super) fn push_copy(&mut self, bytes: &[u8], messages: usize, held: &QueuedBytes) {
         if bytes.is_empty() {
             return;
         }
@@ -189,7 +189,7 @@ impl Queue {
             self.count(bytes.len(), messages);
             return;
         }
-        let buffer = Arc::new(Buffer::new(bytes, held));
+        let buffer = Arc::new(SharedBuffer::new(bytes, held));
         self.push(Piece { buffer, begin: 0, end: bytes.len(), messages });
     }
 
@@ -204,12 +204,12 @@ impl Queue {
     pub(super) fn cost_of_copy(&mut self, bytes: usize) -> usize {
         let Some(last) = self.open_end(false) else { return bytes };
         let (capacity, length) = (last.buffer.bytes.capacity(), last.buffer.bytes.len() + bytes);
-        Buffer::grown(capacity, length) - capacity
+        SharedBuffer::grown(capacity, length) - capacity
     }
 
     /// Appends what is left of these messages as far as all buffers together grow by so many bytes at most, and in any case one of
     /// which the system has taken a part. How many messages it has taken or will be sent. If it has taken any, the queue is empty.
-    pub(super) fn push_fitting(&mut self, bytes: &[u8], sent: usize, most: usize, held: &Held) -> usize {
+    pub(super) fn push_fitting(&mut self, bytes: &[u8], sent: usize, most: usize, held: &QueuedBytes) -> usize {
         let (mut begin, mut end, mut messages) = (0, 0, 0);
         while end < sent {
             (begin, end, messages) = (end, message_end(bytes, end), messages + 1);
@@ -342,14 +342,14 @@ impl Queue {
     }
 
     /// Gives back the memory of what is sent or cut off, where no other queue needs it and it is half of a buffer or more.
-    pub(super) fn tighten(&mut self, held: &Held) {
+    pub(super) fn tighten(&mut self, held: &QueuedBytes) {
         let mut walked = self.walked;
         for piece in &mut self.pieces {
             let (start, gone) = std::mem::take(&mut walked);
             if Arc::strong_count(&piece.buffer) > 1 || 2 * (piece.end - start) > piece.buffer.bytes.capacity() {
                 continue;
             }
-            piece.buffer = Arc::new(Buffer::new(piece.bytes_from(start), held));
+            piece.buffer = Arc::new(SharedBuffer::new(piece.bytes_from(start), held));
             (piece.begin, piece.end, piece.messages) = (0, piece.end - start, piece.messages - gone);
             if start > 0 {
                 self.sent -= start;

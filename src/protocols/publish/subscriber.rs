@@ -15,18 +15,18 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use thiserror::Error;
 
-use super::Limits;
-use super::burst::Run;
-use super::queue::{Held, Queue};
-use super::said::Said;
+use super::PublishLimits;
+use super::burst::ByteRun;
+use super::queue::{QueuedBytes, SubscriberQueue};
+use super::subscriber_command::SubscriberCommand;
 use super::topics::{Member, NodeId, Topics};
 use crate::clock::Now;
 use crate::limits::{CONTROL_BYTES_MAX, SUBSCRIBER_RECEIVE_BYTES};
-use crate::zmtp::{Fault, Handshake, SocketType, Step, encode_error, encode_pong};
+use crate::zmtp::{Handshake, HandshakeStep, ProtocolError, SocketType, encode_error, encode_pong};
 
 /// How far a connection is.
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum SubscriberStage {
     Shaking(Handshake),
     Open,
     /// `true`: our end is closed.
@@ -35,10 +35,10 @@ pub(super) enum Stage {
 
 /// Why a subscriber is served no more.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(super) enum Refusal {
+pub(super) enum CloseReason {
     /// It does not speak ZMTP, or not as a subscriber does.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(#[from] ProtocolError),
     /// It has more topics, or longer ones, than a subscriber may have.
     #[error("too many subscriptions: at most {most}")]
     Subscriptions {
@@ -61,15 +61,15 @@ pub(super) enum Refusal {
 
 /// A subscriber, and what waits for it.
 #[derive(Debug)]
-pub(super) struct Subscriber {
+pub(super) struct SubscriberConnection {
     /// None: it is gone, and its place is not free before its subscriptions are removed.
     pub(super) descriptor: Option<OwnedFd>,
-    pub(super) stage: Stage,
+    pub(super) stage: SubscriberStage,
     /// Tells it from others that have or had its place.
     pub(super) generation: u32,
     /// The beginning of something that has not come whole.
     pub(super) unfinished: Vec<u8>,
-    pub(super) queue: Queue,
+    pub(super) queue: SubscriberQueue,
     /// What it subscribes to, as the trie knows it.
     pub(super) topics: AHashSet<NodeId>,
     /// Bytes of these topics.
@@ -77,7 +77,7 @@ pub(super) struct Subscriber {
     /// What it subscribed to is still being removed; its place is not free before that is done.
     pub(super) is_leaving: bool,
     /// What it gets of the burst that is being handed on.
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<ByteRun>,
     /// What the system has been asked to tell of.
     pub(super) interest: EventFlags,
     /// It is in the list of those from whom there is something to receive.
@@ -88,15 +88,15 @@ pub(super) struct Subscriber {
     pub(super) deadline: Now,
 }
 
-impl Subscriber {
+impl SubscriberConnection {
     /// Greets a peer that has just connected.
-    pub(super) fn greet(descriptor: OwnedFd, generation: u32, deadline: Now, held: &Held) -> Self {
-        let (mut greeting, mut queue) = (Vec::new(), Queue::default());
+    pub(super) fn greet(descriptor: OwnedFd, generation: u32, deadline: Now, held: &QueuedBytes) -> Self {
+        let (mut greeting, mut queue) = (Vec::new(), SubscriberQueue::default());
         let handshake = Handshake::begin(SocketType::XPub, &mut greeting);
         queue.push_copy(&greeting, 0, held);
         Self {
             descriptor: Some(descriptor),
-            stage: Stage::Shaking(handshake),
+            stage: SubscriberStage::Shaking(handshake),
             generation,
             unfinished: Vec::new(),
             queue,
@@ -112,11 +112,11 @@ impl Subscriber {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Open) && self.descriptor.is_some()
+        matches!(self.stage, SubscriberStage::Open) && self.descriptor.is_some()
     }
 
     pub(super) fn is_parting(&self) -> bool {
-        matches!(self.stage, Stage::Parting(_)) && self.descriptor.is_some()
+        matches!(self.stage, SubscriberStage::Parting(_)) && self.descriptor.is_some()
     }
 
     /// Receives once, behind what has not come whole before. How many bytes came; none: the connection is at its end.
@@ -141,18 +141,18 @@ impl Subscriber {
         &mut self,
         bytes: &[u8],
         (member, topics): (Member, &mut Topics),
-        (limits, held): (&Limits, &Held),
-    ) -> Result<(), Refusal> {
+        (limits, held): (&PublishLimits, &QueuedBytes),
+    ) -> Result<(), CloseReason> {
         let mut taken = self.shake(bytes, held)?;
-        while matches!(self.stage, Stage::Open)
-            && let Some((said, length)) = Said::decode(bytes.get(taken..).unwrap_or_default())?
+        while matches!(self.stage, SubscriberStage::Open)
+            && let Some((said, length)) = SubscriberCommand::decode(bytes.get(taken..).unwrap_or_default())?
         {
             taken += length;
             match said {
-                Said::Subscribe(topic) => self.subscribe(topic, (member, topics), limits)?,
-                Said::Cancel(topic) => self.cancel(topic, (member, topics)),
-                Said::Ping(context) => self.answer(context, held)?,
-                Said::Other => {}
+                SubscriberCommand::Subscribe(topic) => self.subscribe(topic, (member, topics), limits)?,
+                SubscriberCommand::Cancel(topic) => self.cancel(topic, (member, topics)),
+                SubscriberCommand::Ping(context) => self.answer(context, held)?,
+                SubscriberCommand::Other => {}
             }
         }
         if !self.is_parting() {
@@ -162,14 +162,14 @@ impl Subscriber {
     }
 
     /// Goes on with the handshake, if it is not over. How many bytes that takes.
-    fn shake(&mut self, bytes: &[u8], held: &Held) -> Result<usize, Refusal> {
-        let Stage::Shaking(handshake) = &mut self.stage else { return Ok(0) };
+    fn shake(&mut self, bytes: &[u8], held: &QueuedBytes) -> Result<usize, CloseReason> {
+        let SubscriberStage::Shaking(handshake) = &mut self.stage else { return Ok(0) };
         let mut out = Vec::new();
         let went_on = handshake.advance(bytes, &mut out);
         self.queue.push_copy(&out, 0, held);
         let (taken, step) = went_on?;
-        if matches!(step, Step::Done(_)) {
-            self.stage = Stage::Open;
+        if matches!(step, HandshakeStep::Done(_)) {
+            self.stage = SubscriberStage::Open;
         }
         Ok(taken)
     }
@@ -178,16 +178,16 @@ impl Subscriber {
         &mut self,
         topic: &[u8],
         (member, topics): (Member, &mut Topics),
-        limits: &Limits,
-    ) -> Result<(), Refusal> {
+        limits: &PublishLimits,
+    ) -> Result<(), CloseReason> {
         let Some(id) = topics.subscribe(topic, member) else { return Ok(()) };
         self.topics.insert(id);
         self.topic_bytes += topic.len();
         if self.topics.len() > limits.subscriptions {
-            return Err(Refusal::Subscriptions { most: limits.subscriptions });
+            return Err(CloseReason::Subscriptions { most: limits.subscriptions });
         }
         if self.topic_bytes > limits.topic_bytes {
-            return Err(Refusal::TopicBytes { most: limits.topic_bytes });
+            return Err(CloseReason::TopicBytes { most: limits.topic_bytes });
         }
         Ok(())
     }
@@ -199,11 +199,11 @@ impl Subscriber {
         }
     }
 
-    fn answer(&mut self, context: &[u8], held: &Held) -> Result<(), Refusal> {
+    fn answer(&mut self, context: &[u8], held: &QueuedBytes) -> Result<(), CloseReason> {
         let mut pong = Vec::new();
         encode_pong(&mut pong, context);
         self.queue.push_copy(&pong, 0, held);
-        if self.queue.control_bytes() > CONTROL_BYTES_MAX { Err(Refusal::Pings) } else { Ok(()) }
+        if self.queue.control_bytes() > CONTROL_BYTES_MAX { Err(CloseReason::Pings) } else { Ok(()) }
     }
 
     /// Has the system take what it takes of about `most` bytes, and closes our end of a connection that is parting when
@@ -216,7 +216,7 @@ impl Subscriber {
         if !self.queue.is_empty() {
             self.queue.flush(descriptor, most)?;
         }
-        if let Stage::Parting(closed @ false) = &mut self.stage
+        if let SubscriberStage::Parting(closed @ false) = &mut self.stage
             && self.queue.is_empty()
         {
             *closed = true;
@@ -232,17 +232,17 @@ impl Subscriber {
     }
 
     /// Serves it no more. One that is refused gets no further messages, and is told why.
-    pub(super) fn part(&mut self, refusal: Option<&Refusal>, held: &Held) {
+    pub(super) fn part(&mut self, refusal: Option<&CloseReason>, held: &QueuedBytes) {
         if let Some(refusal) = refusal {
             let mut error = Vec::new();
             // A fault of the handshake has been told by it, where the peer can read it.
-            if matches!(self.stage, Stage::Open) {
+            if matches!(self.stage, SubscriberStage::Open) {
                 self.queue.discard();
                 encode_error(&mut error, &refusal.to_string());
             }
             self.queue.push_copy(&error, 0, held);
         }
-        self.stage = Stage::Parting(false);
+        self.stage = SubscriberStage::Parting(false);
         self.unfinished = Vec::new();
     }
 }

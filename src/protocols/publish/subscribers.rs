@@ -19,45 +19,45 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use super::burst::Burst;
-use super::deliver::{Portion, Room, keep, lacks_room, offer};
-use super::queue::Held;
-use super::subscriber::{Refusal, Subscriber};
+use super::deliver::{Delivery, QueueRoom, keep, lacks_room, offer};
+use super::queue::QueuedBytes;
+use super::subscriber::{CloseReason, SubscriberConnection};
 use super::topics::{Member, NodeId, Topics};
-use super::{Figures, Limits};
+use super::{PublishLimits, PublisherMetrics};
 use crate::clock::Now;
 use crate::limits::{
     HANDSHAKE_TIMEOUT, IGNORED_BYTES_MAX, READY_EVENTS, SEND_BYTES_A_TURN, SUBSCRIBER_RECEIVE_BYTES,
     SUBSCRIBERS_RECEIVE_BYTES,
 };
-use crate::log::Pace;
-use crate::protocols::native::{BELL, Gate, LISTENERS, Listener, PeerId, wait};
-use crate::protocols::sockets::Bell;
+use crate::log::WarningPace;
+use crate::protocols::native::{BELL, BoundListener, ConnectionId, LISTENERS, Listeners, wait};
+use crate::protocols::sockets::WakeSignal;
 use crate::stats::HeldBytes;
 
 /// Subscribers, and what is on its way to them.
 pub struct Subscribers {
     pub(super) epoll: OwnedFd,
-    pub(super) bell: Bell,
-    pub(super) gate: Gate,
-    pub(super) limits: Limits,
+    pub(super) bell: WakeSignal,
+    pub(super) gate: Listeners,
+    pub(super) limits: PublishLimits,
     /// What the clock read last.
     pub(super) now: Now,
-    pub(super) places: Slab<Subscriber>,
+    pub(super) places: Slab<SubscriberConnection>,
     pub(super) generation: u32,
     pub(super) topics: Topics,
     pub(super) burst: Burst,
-    pub(super) portion: Portion,
+    pub(super) portion: Delivery,
     /// Who gets something of the burst that is being handed on.
     pub(super) touched: Vec<Member>,
     /// How often something was handed to a subscriber since others were last received from.
     pub(super) deliveries: usize,
-    pub(super) held: Held,
+    pub(super) held: QueuedBytes,
     /// Whether those with more than their share have been cut down to it in this burst.
     pub(super) made_room: bool,
     /// Who has to be through with the handshake, or gone, and when.
-    pub(super) deadlines: VecDeque<(Now, PeerId)>,
+    pub(super) deadlines: VecDeque<(Now, ConnectionId)>,
     /// From whom there is something to receive.
-    pub(super) turns: VecDeque<PeerId>,
+    pub(super) turns: VecDeque<ConnectionId>,
     /// Subscriptions of those that are served no more, to be removed.
     pub(super) left: VecDeque<(Member, Vec<NodeId>)>,
     /// Nobody gets a place any more.
@@ -68,8 +68,8 @@ pub struct Subscribers {
     pub(super) topic_bytes: usize,
     pub(super) lost: u64,
     pub(super) closed: u64,
-    pub(super) losses_told: Pace,
-    pub(super) refusals_told: Pace,
+    pub(super) losses_told: WarningPace,
+    pub(super) refusals_told: WarningPace,
     pub(super) buffer: Vec<u8>,
 }
 
@@ -78,23 +78,23 @@ impl Subscribers {
     ///
     /// # Errors
     /// If the process has no descriptor left.
-    pub fn new(bell: &Bell, limits: Limits) -> Result<Self, Errno> {
+    pub fn new(bell: &WakeSignal, limits: PublishLimits) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Self {
             epoll,
             bell: bell.clone(),
-            gate: Gate::default(),
+            gate: Listeners::default(),
             limits,
             now: Now::from_nanos(0),
             places: Slab::new(),
             generation: 0,
             topics: Topics::new(),
             burst: Burst::default(),
-            portion: Portion::default(),
+            portion: Delivery::default(),
             touched: Vec::new(),
             deliveries: 0,
-            held: Held::default(),
+            held: QueuedBytes::default(),
             made_room: false,
             deadlines: VecDeque::new(),
             turns: VecDeque::new(),
@@ -105,8 +105,8 @@ impl Subscribers {
             topic_bytes: 0,
             lost: 0,
             closed: 0,
-            losses_told: Pace::default(),
-            refusals_told: Pace::default(),
+            losses_told: WarningPace::default(),
+            refusals_told: WarningPace::default(),
             buffer: Vec::new(),
         })
     }
@@ -121,7 +121,7 @@ impl Subscribers {
     ///
     /// # Errors
     /// If the system has no memory left for it.
-    pub fn listen(&mut self, listener: Listener) -> Result<(), Errno> {
+    pub fn listen(&mut self, listener: BoundListener) -> Result<(), Errno> {
         self.gate.add(&self.epoll, listener)
     }
 
@@ -133,8 +133,8 @@ impl Subscribers {
 
     /// What there is to count.
     #[must_use]
-    pub fn figures(&self) -> Figures {
-        Figures {
+    pub fn metrics(&self) -> PublisherMetrics {
+        PublisherMetrics {
             subscribers: self.subscribers as u64,
             topics: self.topics.len() as u64,
             subscriptions: self.subscriptions as u64,
@@ -200,21 +200,21 @@ impl Subscribers {
     fn keep(&mut self, member: Member, sent: usize) {
         let (room, share) = (self.room(), self.share());
         let Self { places, burst, portion, held, made_room, .. } = self;
-        let Some(Subscriber { queue, .. }) = places.get_mut(member as usize) else { return };
+        let Some(SubscriberConnection { queue, .. }) = places.get_mut(member as usize) else { return };
         if !*made_room && queue.bytes() < share && lacks_room(queue, (burst, portion), room, held) {
             *made_room = true;
             self.cut_to_shares(share);
         }
         let Self { places, burst, portion, held, .. } = self;
-        let Some(Subscriber { queue, .. }) = places.get_mut(member as usize) else { return };
+        let Some(SubscriberConnection { queue, .. }) = places.get_mut(member as usize) else { return };
         let lost = keep(queue, (burst, portion), sent, room, held);
         self.count_lost(lost);
     }
 
     /// What may wait for a subscriber.
-    fn room(&self) -> Room {
-        let Limits { messages, bytes, held_bytes, .. } = self.limits;
-        Room { messages, bytes, held_bytes }
+    fn room(&self) -> QueueRoom {
+        let PublishLimits { messages, bytes, held_bytes, .. } = self.limits;
+        QueueRoom { messages, bytes, held_bytes }
     }
 
     /// What each subscriber may have of the bytes that wait for all together, whatever the others have. Half of its part of the
@@ -227,7 +227,7 @@ impl Subscribers {
     fn cut_to_shares(&mut self, share: usize) {
         let mut lost = 0;
         let Self { places, held, .. } = self;
-        for (_, Subscriber { queue, .. }) in places.iter_mut() {
+        for (_, SubscriberConnection { queue, .. }) in places.iter_mut() {
             if queue.bytes() > share {
                 lost += queue.shorten(usize::MAX, share);
             }
@@ -262,12 +262,12 @@ impl Subscribers {
         let mut room = [const { MaybeUninit::uninit() }; READY_EVENTS];
         let events = wait(&self.epoll, &mut room, timeout);
         self.now = clock();
-        self.end_those_who_are_late();
+        self.close_late();
         for event in events {
             match event.data.u64() {
                 BELL => self.bell.silence(),
                 LISTENERS => self.accept(),
-                data => self.note(PeerId::of(data), event.flags),
+                data => self.note(ConnectionId::of(data), event.flags),
             }
         }
         self.receive();
@@ -283,7 +283,7 @@ impl Subscribers {
         timeout.into_iter().chain(left).min()
     }
 
-    fn end_those_who_are_late(&mut self) {
+    fn close_late(&mut self) {
         let now = self.now;
         while let Some((_, id)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
             // One that has passed its handshake in time may have a later deadline since.
@@ -296,24 +296,24 @@ impl Subscribers {
 
     fn accept(&mut self) {
         let room = self.limits.subscribers.saturating_sub(self.places.len());
-        let came = self.gate.let_in(&self.epoll, self.now, room);
-        came.into_iter().for_each(|descriptor| self.adopt(descriptor));
+        let came = self.gate.admit(&self.epoll, self.now, room);
+        came.into_iter().for_each(|descriptor| self.insert(descriptor));
     }
 
-    fn adopt(&mut self, descriptor: OwnedFd) {
+    fn insert(&mut self, descriptor: OwnedFd) {
         self.generation = self.generation.wrapping_add(1);
         let deadline = self.now.after(HANDSHAKE_TIMEOUT);
         let entry = self.places.vacant_entry();
-        let id = PeerId::new(entry.key(), self.generation);
+        let id = ConnectionId::new(entry.key(), self.generation);
         // Without it nothing would ever be heard of the connection: it is closed.
         if epoll::add(&self.epoll, &descriptor, id.data(), epoll::EventFlags::IN).is_ok() {
-            entry.insert(Subscriber::greet(descriptor, self.generation, deadline, &self.held));
+            entry.insert(SubscriberConnection::greet(descriptor, self.generation, deadline, &self.held));
             self.deadlines.push_back((deadline, id));
             self.flush(id.place());
         }
     }
 
-    fn note(&mut self, id: PeerId, flags: epoll::EventFlags) {
+    fn note(&mut self, id: ConnectionId, flags: epoll::EventFlags) {
         if flags.contains(epoll::EventFlags::OUT) && self.get(id).is_some() {
             self.flush(id.place());
         }
@@ -324,7 +324,7 @@ impl Subscribers {
         }
     }
 
-    fn get(&mut self, id: PeerId) -> Option<&mut Subscriber> {
+    fn get(&mut self, id: ConnectionId) -> Option<&mut SubscriberConnection> {
         let subscriber = self.places.get_mut(id.place() as usize);
         subscriber.filter(|subscriber| subscriber.generation == id.generation() && subscriber.descriptor.is_some())
     }
@@ -341,7 +341,7 @@ impl Subscribers {
     /// Asks the system to tell of what concerns a subscriber now.
     fn settle(&mut self, member: Member) {
         let Some(subscriber) = self.places.get_mut(member as usize) else { return };
-        let (wanted, id) = (subscriber.wanted(), PeerId::new(member as usize, subscriber.generation));
+        let (wanted, id) = (subscriber.wanted(), ConnectionId::new(member as usize, subscriber.generation));
         let Some(descriptor) = subscriber.descriptor.as_ref().filter(|_| wanted != subscriber.interest) else { return };
         if epoll::modify(&self.epoll, descriptor, id.data(), wanted).is_err() {
             return self.forget(member);
@@ -367,7 +367,7 @@ impl Subscribers {
     }
 
     /// How many bytes came.
-    fn receive_from(&mut self, id: PeerId) -> usize {
+    fn receive_from(&mut self, id: ConnectionId) -> usize {
         let mut buffer = std::mem::take(&mut self.buffer);
         let Some(subscriber) = self.get(id) else {
             self.buffer = buffer;
@@ -390,7 +390,7 @@ impl Subscribers {
         came.unwrap_or(0)
     }
 
-    fn listen_to(&mut self, id: PeerId, bytes: &[u8]) {
+    fn listen_to(&mut self, id: ConnectionId, bytes: &[u8]) {
         let Self { places, topics, limits, held, .. } = self;
         let Some(subscriber) = places.get_mut(id.place() as usize) else { return };
         let before = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
@@ -412,7 +412,7 @@ impl Subscribers {
         let open = self.places.iter().filter(|(_, subscriber)| subscriber.is_open());
         let largest = open.max_by_key(|(_, subscriber)| subscriber.topic_bytes + TOPIC_COST * subscriber.topics.len());
         let Some((place, _)) = largest else { unreachable!("somebody has the subscriptions") };
-        self.refuse(member_at(place), &Refusal::All);
+        self.refuse(member_at(place), &CloseReason::All);
         self.flush(member_at(place));
     }
 }

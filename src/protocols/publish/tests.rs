@@ -9,35 +9,35 @@ use std::time::Duration;
 
 mod libzmq;
 
-use super::{Figures, Limits, Subscribers};
+use super::{PublishLimits, PublisherMetrics, Subscribers};
 use crate::clock::{Clock, Now};
 use crate::limits::{
     BURST_BYTES_MAX, CONTROL_BYTES_MAX, HANDSHAKE_TIMEOUT, SUBSCRIBER_FRAME_BYTES_MAX, SUBSCRIBERS_RECEIVE_BYTES,
 };
-use crate::protocols::native::Listener;
+use crate::protocols::native::BoundListener;
 use crate::protocols::native::tests::{introduction, message};
-use crate::protocols::sockets::Bell;
-use crate::zmtp::{Command, Part, SocketType, encode_subscribe};
+use crate::protocols::sockets::WakeSignal;
+use crate::zmtp::{Part, SocketType, ZmtpCommand, encode_subscribe};
 
 /// Passes that a test waits for a condition; each waits for something to do, up to [`PATIENCE`].
 const PASSES: usize = 100_000;
 const PATIENCE: Option<Duration> = Some(Duration::from_millis(20));
 
 /// A publisher, run by hand.
-struct Stage {
+struct PublisherRig {
     subscribers: Subscribers,
     now: Now,
     address: String,
 }
 
-impl Stage {
-    fn start(limits: Limits) -> Self {
+impl PublisherRig {
+    fn start(limits: PublishLimits) -> Self {
         Self::listen_at("tcp://127.0.0.1:*", limits)
     }
 
-    fn listen_at(endpoint: &str, limits: Limits) -> Self {
-        let mut subscribers = Subscribers::new(&Bell::new().unwrap(), limits).unwrap();
-        let listener = Listener::bind(endpoint).unwrap();
+    fn listen_at(endpoint: &str, limits: PublishLimits) -> Self {
+        let mut subscribers = Subscribers::new(&WakeSignal::new().unwrap(), limits).unwrap();
+        let listener = BoundListener::bind(endpoint).unwrap();
         let address = listener.endpoint().split_once("://").unwrap().1.to_owned();
         subscribers.listen(listener).unwrap();
         Self { subscribers, now: Now::from_millis(1), address }
@@ -55,11 +55,11 @@ impl Stage {
             }
             self.pass();
         }
-        panic!("it does not come to pass: {:?}", self.subscribers.figures());
+        panic!("it does not come to pass: {:?}", self.subscribers.metrics());
     }
 
-    fn figures(&self) -> Figures {
-        self.subscribers.figures()
+    fn publisher_metrics(&self) -> PublisherMetrics {
+        self.subscribers.metrics()
     }
 
     fn connect(&self) -> TcpStream {
@@ -73,8 +73,8 @@ impl Stage {
         let mut stream = self.connect();
         stream.write_all(&introduction(SocketType::Sub)).unwrap();
         stream.write_all(&subscribe(topic)).unwrap();
-        let before = self.figures().subscriptions;
-        self.pass_until(|subscribers| subscribers.figures().subscriptions > before);
+        let before = self.publisher_metrics().subscriptions;
+        self.pass_until(|subscribers| subscribers.metrics().subscriptions > before);
         let mut greeting = vec![0; introduction(SocketType::XPub).len()];
         stream.read_exact(&mut greeting).unwrap();
         assert_eq!(greeting, introduction(SocketType::XPub));
@@ -101,8 +101,8 @@ impl Stage {
     }
 }
 
-fn limits() -> Limits {
-    Limits::new(1_000_000)
+fn limits() -> PublishLimits {
+    PublishLimits::new(1_000_000)
 }
 
 fn subscribe(topic: &[u8]) -> Vec<u8> {
@@ -124,7 +124,7 @@ fn understood(bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
                     all.push(std::mem::take(&mut frames));
                 }
             }
-            Part::Command(Command::Error { reason }) => all.push(vec![b"ERROR".to_vec(), reason.to_vec()]),
+            Part::Command(ZmtpCommand::Error { reason }) => all.push(vec![b"ERROR".to_vec(), reason.to_vec()]),
             Part::Command(_) => {}
         }
     }
@@ -137,8 +137,8 @@ fn numbers(bytes: &[u8]) -> Vec<u32> {
 }
 
 /// Ends the connection from the publisher's side, and gives all that came.
-fn all_that_came(stage: Stage, stream: &mut TcpStream) -> Vec<u8> {
-    let Stage { mut subscribers, .. } = stage;
+fn all_that_came(stage: PublisherRig, stream: &mut TcpStream) -> Vec<u8> {
+    let PublisherRig { mut subscribers, .. } = stage;
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut out = Vec::new();
@@ -154,17 +154,17 @@ fn all_that_came(stage: Stage, stream: &mut TcpStream) -> Vec<u8> {
 
 #[test]
 fn a_message_goes_once_to_each_who_subscribes_to_its_beginning() {
-    let mut stage = Stage::start(limits());
+    let mut stage = PublisherRig::start(limits());
     assert!(!stage.publish(b"users", 0), "nobody is there");
     let mut all = stage.join(b"");
     let mut some = stage.join(b"us");
     some.write_all(&subscribe(b"users")).unwrap();
-    stage.pass_until(|subscribers| subscribers.figures().subscriptions == 3);
+    stage.pass_until(|subscribers| subscribers.metrics().subscriptions == 3);
     for (number, topic) in [&b"users"[..], b"birds", b"users", b"use"].into_iter().enumerate() {
         assert!(stage.publish(topic, u32::try_from(number).unwrap()));
     }
-    let figures = Figures { subscribers: 2, topics: 3, subscriptions: 3, lost: 0, closed: 0 };
-    assert_eq!(stage.figures(), figures);
+    let publisher_metrics = PublisherMetrics { subscribers: 2, topics: 3, subscriptions: 3, lost: 0, closed: 0 };
+    assert_eq!(stage.publisher_metrics(), publisher_metrics);
     stage.subscribers.send();
     let mut bytes = [0; 26];
     some.read_exact(&mut bytes).unwrap();
@@ -178,15 +178,15 @@ fn a_message_goes_once_to_each_who_subscribes_to_its_beginning() {
 fn ipc_is_served_and_peers_that_do_not_subscribe_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = format!("ipc://{}", folder.path().join("publish").display());
-    let mut stage = Stage::listen_at(&endpoint, limits());
+    let mut stage = PublisherRig::listen_at(&endpoint, limits());
     let mut stream = UnixStream::connect(&stage.address).unwrap();
     stream.write_all(&introduction(SocketType::XSub)).unwrap();
     stream.write_all(b"\x00\x02\x01t").unwrap();
-    stage.pass_until(|subscribers| subscribers.figures().topics == 1);
+    stage.pass_until(|subscribers| subscribers.metrics().topics == 1);
     stream.write_all(b"\x00\x02\x00t").unwrap();
-    stage.pass_until(|subscribers| subscribers.figures().topics == 0);
+    stage.pass_until(|subscribers| subscribers.metrics().topics == 0);
     drop(stream);
-    stage.pass_until(|subscribers| subscribers.figures().subscribers == 0);
+    stage.pass_until(|subscribers| subscribers.metrics().subscribers == 0);
     let mut other = UnixStream::connect(&stage.address).unwrap();
     other.write_all(&introduction(SocketType::Dealer)).unwrap();
     other.set_nonblocking(true).unwrap();
@@ -196,14 +196,14 @@ fn ipc_is_served_and_peers_that_do_not_subscribe_are_refused() {
     }
     let told = understood(&out[introduction(SocketType::XPub).len()..]);
     assert_eq!(told[0][1], b"a DEALER socket does not talk to a XPUB socket");
-    assert_eq!(stage.figures().closed, 0, "it was no subscriber");
+    assert_eq!(stage.publisher_metrics().closed, 0, "it was no subscriber");
 }
 
 #[test]
 fn one_that_does_not_read_loses_what_is_beyond_its_bound_and_is_told_apart_from_others() {
     const SENT: u32 = 400_000;
     const BEHIND: usize = 1_000;
-    let mut stage = Stage::start(Limits::new(BEHIND));
+    let mut stage = PublisherRig::start(PublishLimits::new(BEHIND));
     let mut deaf = stage.join(b"");
     let (mut reader, mut heard) = (stage.join(b""), Vec::new());
     reader.set_nonblocking(true).unwrap();
@@ -223,7 +223,7 @@ fn one_that_does_not_read_loses_what_is_beyond_its_bound_and_is_told_apart_from_
     }
     assert!(numbers(&heard).into_iter().eq(0..SENT), "who reads loses nothing");
     drop(reader);
-    let lost = stage.figures().lost;
+    let lost = stage.publisher_metrics().lost;
     assert!(lost > 0);
     let kept = numbers(&all_that_came(stage, &mut deaf));
     assert_eq!(kept.len() as u64 + lost, u64::from(SENT), "each is heard or counted");
@@ -234,12 +234,12 @@ fn one_that_does_not_read_loses_what_is_beyond_its_bound_and_is_told_apart_from_
 #[test]
 fn what_waits_for_several_is_kept_once_and_all_of_it_is_bounded() {
     const HELD: usize = 4 << 20;
-    let mut stage = Stage::start(Limits { held_bytes: HELD, ..limits() });
+    let mut stage = PublisherRig::start(PublishLimits { held_bytes: HELD, ..limits() });
     let _deaf: Vec<TcpStream> = (0..4).map(|_| stage.join(b"")).collect();
     let mut most = 0;
     let mut number = 0;
     // Until each has lost something: what the system keeps for them differs.
-    while stage.figures().lost < 1_000_000 {
+    while stage.publisher_metrics().lost < 1_000_000 {
         for _ in 0..1_000 {
             stage.publish(&[7; 100], number);
             number += 1;
@@ -257,20 +257,22 @@ fn what_waits_for_several_is_kept_once_and_all_of_it_is_bounded() {
 fn all_that_waits_is_bounded_for_subscribers_of_different_topics_and_a_late_one_gets_its_share() {
     const HELD: usize = 512 << 10;
     const DEAF: u8 = 12;
-    let mut stage = Stage::start(Limits { held_bytes: HELD, ..limits() });
+    let mut stage = PublisherRig::start(PublishLimits { held_bytes: HELD, ..limits() });
     let _deaf: Vec<TcpStream> = (0..DEAF).map(|number| stage.join(&[number])).collect();
-    let burst = |stage: &mut Stage, number: u8| {
+    let burst = |stage: &mut PublisherRig, number: u8| {
         (0..1_000).for_each(|count| assert!(stage.publish(&[number; 100], count)));
         stage.subscribers.send();
         let held = stage.subscribers.held.bytes();
         assert!(held <= HELD + usize::from(DEAF) * 108, "{held}");
     };
     // Until each has lost something: what the system keeps for them differs.
-    while stage.figures().lost < 100_000 || stage.subscribers.places.iter().any(|(_, one)| one.queue.is_empty()) {
+    while stage.publisher_metrics().lost < 100_000
+        || stage.subscribers.places.iter().any(|(_, one)| one.queue.is_empty())
+    {
         (0..DEAF).for_each(|number| burst(&mut stage, number));
     }
     let _late = stage.join(&[DEAF]);
-    let waiting = |stage: &mut Stage| {
+    let waiting = |stage: &mut PublisherRig| {
         let late = stage.subscribers.places.iter_mut().max_by_key(|(_, subscriber)| subscriber.generation);
         late.map(|(_, late)| late.queue.messages()).unwrap()
     };
@@ -283,11 +285,11 @@ fn all_that_waits_is_bounded_for_subscribers_of_different_topics_and_a_late_one_
 #[test]
 fn too_many_subscriptions_close_a_connection_and_leave_nothing_behind() {
     let bounds = [
-        (Limits { subscriptions: 5_000, ..limits() }, &b"too many subscriptions: at most 5000"[..]),
-        (Limits { topic_bytes: 10_000, ..limits() }, &b"subscriptions with too many bytes: at most 10000"[..]),
+        (PublishLimits { subscriptions: 5_000, ..limits() }, &b"too many subscriptions: at most 5000"[..]),
+        (PublishLimits { topic_bytes: 10_000, ..limits() }, &b"subscriptions with too many bytes: at most 10000"[..]),
     ];
     for (limits, reason) in bounds {
-        let mut stage = Stage::start(limits);
+        let mut stage = PublisherRig::start(limits);
         let mut honest = stage.join(b"t");
         let mut greedy = stage.join(b"");
         let flood: Vec<u8> = (0..6_000_u32).flat_map(|number| subscribe(&number.to_be_bytes())).collect();
@@ -296,8 +298,8 @@ fn too_many_subscriptions_close_a_connection_and_leave_nothing_behind() {
         assert_eq!(understood(&told), [[b"ERROR".to_vec(), reason.to_vec()]]);
         drop(greedy);
         stage.pass_until(|subscribers| subscribers.places.len() == 1 && subscribers.topics.len() == 1);
-        let figures = Figures { subscribers: 1, topics: 1, subscriptions: 1, lost: 0, closed: 1 };
-        assert_eq!(stage.figures(), figures);
+        let publisher_metrics = PublisherMetrics { subscribers: 1, topics: 1, subscriptions: 1, lost: 0, closed: 1 };
+        assert_eq!(stage.publisher_metrics(), publisher_metrics);
         assert!(stage.publish(b"table", 1));
         assert_eq!(numbers(&all_that_came(stage, &mut honest)), [1]);
     }
@@ -305,25 +307,25 @@ fn too_many_subscriptions_close_a_connection_and_leave_nothing_behind() {
 
 #[test]
 fn when_all_together_have_too_many_the_one_with_the_most_goes() {
-    let mut stage = Stage::start(Limits { all_subscriptions: 1_000, ..limits() });
+    let mut stage = PublisherRig::start(PublishLimits { all_subscriptions: 1_000, ..limits() });
     let mut honest = stage.join(b"t");
     let mut greedy = stage.join(b"g");
     let topics = |range: std::ops::Range<u32>| -> Vec<u8> {
         range.flat_map(|number| subscribe(&number.to_be_bytes())).collect()
     };
     greedy.write_all(&topics(0..900)).unwrap();
-    stage.pass_until(|subscribers| subscribers.figures().subscriptions == 902);
+    stage.pass_until(|subscribers| subscribers.metrics().subscriptions == 902);
     honest.write_all(&topics(0..200)).unwrap();
     assert_eq!(understood(&stage.rest(&mut greedy))[0][1], b"too many subscriptions of all subscribers");
     drop(greedy);
-    stage.pass_until(|subscribers| subscribers.figures().subscriptions == 201);
-    assert_eq!((stage.figures().subscribers, stage.figures().closed), (1, 1));
+    stage.pass_until(|subscribers| subscribers.metrics().subscriptions == 201);
+    assert_eq!((stage.publisher_metrics().subscribers, stage.publisher_metrics().closed), (1, 1));
 }
 
 #[test]
 fn those_who_send_without_end_take_turns_and_get_so_much_of_each_turn() {
     const FLOODS: usize = 7;
-    let mut stage = Stage::start(Limits { subscriptions: usize::MAX, ..limits() });
+    let mut stage = PublisherRig::start(PublishLimits { subscriptions: usize::MAX, ..limits() });
     let mut floods: Vec<TcpStream> = (0..FLOODS).map(|_| stage.join(b"")).collect();
     let mut numbers = 0_u64..;
     let mut fill = |flood: &mut TcpStream| {
@@ -339,9 +341,9 @@ fn those_who_send_without_end_take_turns_and_get_so_much_of_each_turn() {
     floods.iter_mut().for_each(&mut fill);
     let length = subscribe(&[0; 8]).len();
     for _ in 0..50 {
-        let before = stage.figures().subscriptions;
+        let before = stage.publisher_metrics().subscriptions;
         stage.pass();
-        let came = usize::try_from(stage.figures().subscriptions - before).unwrap();
+        let came = usize::try_from(stage.publisher_metrics().subscriptions - before).unwrap();
         assert!(came * length <= SUBSCRIBERS_RECEIVE_BYTES + FLOODS * length, "{came} in a turn");
     }
     let counts: Vec<usize> = stage.subscribers.places.iter().map(|(_, subscriber)| subscriber.topics.len()).collect();
@@ -352,7 +354,7 @@ fn those_who_send_without_end_take_turns_and_get_so_much_of_each_turn() {
 
 #[test]
 fn nothing_is_kept_of_messages_without_end_and_a_long_frame_closes_its_connection() {
-    let mut stage = Stage::start(limits());
+    let mut stage = PublisherRig::start(limits());
     let mut endless = stage.join(b"");
     let frame = message(&[&[9; 1_000], b""]);
     let frames = frame[..frame.len() - 2].repeat(7);
@@ -362,17 +364,17 @@ fn nothing_is_kept_of_messages_without_end_and_a_long_frame_closes_its_connectio
         let kept = stage.subscribers.places.iter().map(|(_, subscriber)| subscriber.unfinished.capacity()).max();
         assert!(kept.unwrap() as u64 <= 4 * SUBSCRIBER_FRAME_BYTES_MAX, "{kept:?}");
     }
-    assert_eq!(stage.figures().subscribers, 1, "what it says is no subscription, and it stays");
+    assert_eq!(stage.publisher_metrics().subscribers, 1, "what it says is no subscription, and it stays");
     let mut long = stage.join(b"");
     long.write_all(b"\x06\0\0\0\0\0\x10\0\0\x09SUBSCRIBE").unwrap();
     let told = stage.rest(&mut long);
     assert_eq!(understood(&told)[0][1], b"a frame has 1048576 bytes, and at most 8192 are taken");
-    assert_eq!(stage.figures().closed, 1);
+    assert_eq!(stage.publisher_metrics().closed, 1);
 }
 
 #[test]
 fn a_ping_is_answered_with_its_context_and_one_without_a_time_to_live_is_a_fault() {
-    let mut stage = Stage::start(limits());
+    let mut stage = PublisherRig::start(limits());
     let mut stream = stage.join(b"");
     stream.write_all(b"\x04\x17\x04PING\0\x0a0123456789abcdef").unwrap();
     let mut pong = [0; 23];
@@ -391,16 +393,16 @@ fn a_ping_is_answered_with_its_context_and_one_without_a_time_to_live_is_a_fault
     let mut stream = stage.join(b"");
     stream.write_all(b"\x04\x18\x04PING\0\x0a0123456789abcdefg").unwrap();
     assert_eq!(understood(&stage.rest(&mut stream)).len(), 1, "a context of 17 bytes");
-    assert_eq!(stage.figures().closed, 2);
+    assert_eq!(stage.publisher_metrics().closed, 2);
 }
 
 #[test]
 fn one_that_does_not_read_the_answers_to_its_pings_is_closed() {
-    let mut stage = Stage::start(limits());
+    let mut stage = PublisherRig::start(limits());
     let mut stream = stage.join(b"");
     stream.set_nonblocking(true).unwrap();
     let pings = b"\x04\x17\x04PING\0\x0a0123456789abcdef".repeat(300);
-    while stage.figures().closed == 0 {
+    while stage.publisher_metrics().closed == 0 {
         let _full = stream.write(&pings);
         stage.pass();
         let control = stage.subscribers.places.iter().map(|(_, subscriber)| subscriber.queue.control_bytes()).max();
@@ -410,7 +412,7 @@ fn one_that_does_not_read_the_answers_to_its_pings_is_closed() {
 
 #[test]
 fn a_silent_connection_has_so_long_for_its_handshake() {
-    let mut stage = Stage::start(limits());
+    let mut stage = PublisherRig::start(limits());
     let mut honest = stage.join(b"");
     let mut silent = stage.connect();
     let mut greeting = vec![0; 64];
@@ -426,7 +428,7 @@ fn a_silent_connection_has_so_long_for_its_handshake() {
 #[test]
 fn what_waits_at_the_end_is_sent_and_one_that_never_reads_is_not_waited_for_longer_than_that() {
     const SENT: u32 = 300_000;
-    let mut stage = Stage::start(limits());
+    let mut stage = PublisherRig::start(limits());
     let mut slow = stage.join(b"");
     let deaf = stage.join(b"");
     for number in 0..SENT {
@@ -434,7 +436,7 @@ fn what_waits_at_the_end_is_sent_and_one_that_never_reads_is_not_waited_for_long
     }
     stage.subscribers.send();
     assert!(stage.subscribers.held.bytes() > 1 << 20, "more than the system takes");
-    let Stage { mut subscribers, .. } = stage;
+    let PublisherRig { mut subscribers, .. } = stage;
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut out = Vec::new();

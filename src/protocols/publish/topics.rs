@@ -246,9 +246,9 @@ mod tests {
     }
 
     /// What the trie is to do, done plainly.
-    type Model = BTreeMap<Vec<u8>, BTreeSet<Member>>;
+    type TopicsModel = BTreeMap<Vec<u8>, BTreeSet<Member>>;
 
-    fn apply(topics: &mut Topics, model: &mut Model, topic: &[u8], member: Member, subscribes: bool) {
+    fn apply(topics: &mut Topics, model: &mut TopicsModel, topic: &[u8], member: Member, subscribes: bool) {
         let (changed, expected) = if subscribes {
             (topics.subscribe(topic, member), model.entry(topic.to_vec()).or_default().insert(member))
         } else {
@@ -276,7 +276,7 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), topic(), 0_u32..4), 0..120),
             probes in prop::collection::vec(topic(), 20),
         ) {
-            let (mut topics, mut model) = (Topics::new(), Model::new());
+            let (mut topics, mut model) = (Topics::new(), TopicsModel::new());
             for (subscribes, topic, member) in &steps {
                 apply(&mut topics, &mut model, topic, *member, *subscribes);
             }

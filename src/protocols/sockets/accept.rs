@@ -24,10 +24,10 @@ use super::timespec;
 use crate::clock::Clock;
 use crate::descriptors::{has_room, outside_the_reserve};
 use crate::limits::ACCEPT_PAUSE;
-use crate::log::Pace;
+use crate::log::WarningPace;
 
 /// A listener of libzmq, and how its I/O thread watches it.
-struct Watched {
+struct PausableListener {
     listener: c_int,
     epoll: c_int,
     /// What libzmq finds the listener by when the system tells of it.
@@ -37,7 +37,7 @@ struct Watched {
 }
 
 /// All listeners. Changed by the I/O threads of libzmq, each for its own.
-static WATCHED: Mutex<Vec<Watched>> = Mutex::new(Vec::new());
+static WATCHED: Mutex<Vec<PausableListener>> = Mutex::new(Vec::new());
 
 /// What libzmq calls for `epoll_ctl`: listeners are remembered.
 ///
@@ -50,7 +50,7 @@ unsafe extern "C" fn spindle_epoll_ctl(epoll: c_int, operation: c_int, fd: c_int
         EPOLL_CTL_ADD if is_listener(fd) => {
             // SAFETY: epoll_ctl(2) takes an event to add.
             let data = unsafe { (*event).u64 };
-            with(|watched| watched.push(Watched { listener: fd, epoll, data, timer: None }));
+            with(|watched| watched.push(PausableListener { listener: fd, epoll, data, timer: None }));
         }
         // The timer, if there is one, is closed, and so watched no more.
         EPOLL_CTL_DEL => with(|watched| watched.retain(|one| one.listener != fd || one.epoll != epoll)),
@@ -94,7 +94,7 @@ unsafe extern "C" fn spindle_accept4(
     }
 }
 
-fn with<R>(work: impl FnOnce(&mut Vec<Watched>) -> R) -> R {
+fn with<R>(work: impl FnOnce(&mut Vec<PausableListener>) -> R) -> R {
     work(&mut WATCHED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -123,9 +123,9 @@ fn pause(listener: c_int) {
 
 /// Says that there is no room, now and then.
 fn warn() {
-    static TOLD: Mutex<Option<(Clock, Pace)>> = Mutex::new(None);
+    static TOLD: Mutex<Option<(Clock, WarningPace)>> = Mutex::new(None);
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    let (clock, pace) = told.get_or_insert_with(|| (Clock::start(), Pace::default()));
+    let (clock, pace) = told.get_or_insert_with(|| (Clock::start(), WarningPace::default()));
     if pace.is_time(clock.now()) {
         tracing::warn!("no further connection to the tables is accepted for now: there is no file for it");
     }
@@ -145,7 +145,7 @@ fn go_on(listener: c_int) {
 
 /// Has the I/O thread be told of this descriptor as it would be of the listener.
 #[expect(unsafe_code, reason = "the epoll is libzmq's")]
-fn control(one: &Watched, operation: c_int, fd: c_int, events: c_int) {
+fn control(one: &PausableListener, operation: c_int, fd: c_int, events: c_int) {
     let mut event = epoll_event { events: events.cast_unsigned(), u64: one.data };
     // SAFETY: the epoll is open: its I/O thread calls this. The call only reads the event, a live local.
     let _told = unsafe { libc::epoll_ctl(one.epoll, operation, fd, &raw mut event) };

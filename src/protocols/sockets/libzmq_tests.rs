@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-use super::{Addressed, Context, Frame, Socket};
+use super::{Addressed, Frame, Socket, SocketContext};
 use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
 
 /// A router, and where it listens.
-fn router() -> (Context, Socket, String) {
-    let context = Context::new(1);
+fn router() -> (SocketContext, Socket, String) {
+    let context = SocketContext::new(1);
     let mut router = context.router(1_000).unwrap();
     let endpoint = router.bind("tcp://127.0.0.1:*").unwrap();
     let address = endpoint.strip_prefix("tcp://").unwrap().to_owned();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use thiserror::Error;
 
-use super::{Bell, BindError};
+use super::{BindError, WakeSignal};
 
 /// Why a frontend could not be made.
 #[derive(Debug, Error)]
@@ -21,31 +21,31 @@ pub enum ServeError {
 
 /// Threads that have something to do with the one that holds this, which ends after them.
 #[derive(Debug)]
-pub struct Presence {
+pub struct ThreadGroup {
     count: Arc<AtomicUsize>,
-    bell: Bell,
+    bell: WakeSignal,
 }
 
 /// One of them, as long as it is there.
 #[derive(Debug)]
-pub struct Present {
+pub struct ThreadToken {
     count: Arc<AtomicUsize>,
-    bell: Bell,
+    bell: WakeSignal,
 }
 
-impl Presence {
+impl ThreadGroup {
     /// Nobody is there yet. The bell rings when one goes.
     #[must_use]
-    pub fn new(bell: &Bell) -> Self {
+    pub fn new(bell: &WakeSignal) -> Self {
         Self { count: Arc::default(), bell: bell.clone() }
     }
 
     /// One more is there.
     #[must_use]
-    pub fn enter(&self) -> Present {
+    pub fn enter(&self) -> ThreadToken {
         // Relaxed: whoever enters has not begun.
         self.count.fetch_add(1, Ordering::Relaxed);
-        Present { count: Arc::clone(&self.count), bell: self.bell.clone() }
+        ThreadToken { count: Arc::clone(&self.count), bell: self.bell.clone() }
     }
 
     /// Whether somebody is there.
@@ -56,7 +56,7 @@ impl Presence {
     }
 }
 
-impl Drop for Present {
+impl Drop for ThreadToken {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `is_somebody_there`; the bell that follows it ends the sleep.
         self.count.fetch_sub(1, Ordering::Release);
@@ -68,7 +68,7 @@ impl Drop for Present {
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
-    bell: Bell,
+    bell: WakeSignal,
 }
 
 impl Stopper {
@@ -77,7 +77,7 @@ impl Stopper {
     /// # Errors
     /// If the process has no descriptor left.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { stop: Arc::new(AtomicBool::new(false)), bell: Bell::new()? })
+        Ok(Self { stop: Arc::new(AtomicBool::new(false)), bell: WakeSignal::new()? })
     }
 
     /// Tells it. May be called from any thread, and more than once.
@@ -96,7 +96,7 @@ impl Stopper {
 
     /// What the thread sleeps on.
     #[must_use]
-    pub fn bell(&self) -> &Bell {
+    pub fn bell(&self) -> &WakeSignal {
         &self.bell
     }
 }

@@ -11,9 +11,9 @@ use super::Socket;
 
 /// Wakes a thread that waits for sockets. Cheap to clone; clones are the same bell.
 #[derive(Clone, Debug)]
-pub struct Bell(Arc<OwnedFd>);
+pub struct WakeSignal(Arc<OwnedFd>);
 
-impl Bell {
+impl WakeSignal {
     /// A bell that has not been rung.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for WakeSignal {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -49,7 +49,7 @@ impl AsFd for Bell {
 ///
 /// # Panics
 /// If the system cannot wait for these.
-pub fn wait(sockets: &[&Socket], bell: &Bell, timeout: Option<Duration>) {
+pub fn wait(sockets: &[&Socket], bell: &WakeSignal, timeout: Option<Duration>) {
     let quiet = sockets.iter().filter(|socket| socket.quiet.get()).count();
     if quiet == 0 && !sockets.is_empty() {
         return;

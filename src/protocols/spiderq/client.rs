@@ -13,9 +13,9 @@ use thiserror::Error;
 use zmq::{Context, Message};
 
 use super::wire::{AddMode, Counters, Fault, LendMode, Malformed, RepayStatus, Reply, Request};
-use crate::protocols::connection::{Connection, Target, Trouble};
+use crate::protocols::client_socket::{ClientSocket, ConnectError, ConnectTarget};
 
-pub use crate::protocols::connection::Disconnected;
+pub use crate::protocols::client_socket::Disconnected;
 
 /// How long a client waits for a connection, and for each answer, unless it is told otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -72,10 +72,10 @@ pub struct Lent {
 /// The methods of the requests wait for their own answer, so they are for a client that has nothing in flight; they panic
 /// otherwise.
 pub struct Client {
-    target: Target,
+    target: ConnectTarget,
     timeout: Duration,
     /// `None` before the first request after an error.
-    connection: Option<Connection>,
+    connection: Option<ClientSocket>,
     /// Tags of what was asked and not answered yet, the oldest first.
     in_flight: VecDeque<u8>,
     /// The last message received; replies borrow from it.
@@ -112,7 +112,7 @@ impl Client {
     }
 
     fn within(context: &Context, endpoint: &str, timeout: Duration) -> Self {
-        let target = Target::requests(context, endpoint);
+        let target = ConnectTarget::requests(context, endpoint);
         let (in_flight, frames, bytes) = (VecDeque::new(), Vec::new(), Vec::new());
         Self { target, timeout, connection: None, in_flight, frames, bytes }
     }
@@ -158,7 +158,7 @@ impl Client {
     fn receive_within(&mut self, timeout: Duration) -> Result<Reply<'_>, Error> {
         assert!(!self.in_flight.is_empty(), "receive is for what was asked");
         let Some(connection) = self.connection.as_mut() else {
-            return Err(self.give_up(Trouble::Lost));
+            return Err(self.give_up(ConnectError::Lost));
         };
         if let Err(trouble) = connection.receive(&mut self.frames, timeout) {
             return Err(self.give_up(trouble));
@@ -346,16 +346,16 @@ impl Client {
     }
 
     /// The connection, made anew if the last one is gone.
-    fn connection(&mut self) -> Result<&mut Connection, Error> {
+    fn connection(&mut self) -> Result<&mut ClientSocket, Error> {
         if self.connection.is_none() {
-            let made = Connection::open(&self.target, self.timeout);
+            let made = ClientSocket::open(&self.target, self.timeout);
             self.connection = Some(made.map_err(|trouble| self.give_up(trouble))?);
         }
-        self.connection.as_mut().ok_or_else(|| self.target.error(Trouble::Lost, 0, self.timeout).into())
+        self.connection.as_mut().ok_or_else(|| self.target.error(ConnectError::Lost, 0, self.timeout).into())
     }
 
     /// Lets the connection go with all that is unanswered on it.
-    fn give_up(&mut self, trouble: Trouble) -> Error {
+    fn give_up(&mut self, trouble: ConnectError) -> Error {
         self.connection = None;
         let unanswered = self.in_flight.len();
         self.in_flight.clear();

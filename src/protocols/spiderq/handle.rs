@@ -2,7 +2,7 @@
 
 use crate::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request, tag};
 use crate::store::Value;
-use crate::tasks::{self, End, Outcome, Settlement};
+use crate::tasks::{self, Outcome, QueueEnd, Settlement};
 
 /// What clients may ask of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -91,10 +91,10 @@ pub fn reply<'o>(outcome: &'o Outcome, value: &'o [u8]) -> Option<Reply<'o>> {
     })
 }
 
-fn end(mode: AddMode) -> End {
+fn end(mode: AddMode) -> QueueEnd {
     match mode {
-        AddMode::Head => End::Head,
-        AddMode::Tail => End::Tail,
+        AddMode::Head => QueueEnd::Head,
+        AddMode::Tail => QueueEnd::Tail,
     }
 }
 

@@ -22,9 +22,9 @@
 #![doc = include_str!("PROTOCOL.md")]
 
 pub mod client;
-mod desk;
+mod client_state;
 pub mod handle;
-mod letters;
-mod seat;
+mod pending_replies;
+mod responder;
 pub mod serve;
 pub mod wire;

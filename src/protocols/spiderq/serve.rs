@@ -8,34 +8,34 @@
 //! The thread sleeps on its connections and a bell, which the committer rings; while the committer has too much to do it
 //! does not receive, and what clients send waits in their connections.
 //!
-//! What is not here: the bytes (`wire`), what requests mean (`handle`, `tasks`), and what is kept for each client (`seat`).
+//! What is not here: the bytes (`wire`), what requests mean (`handle`, `tasks`), and what is kept for each client (`client`).
 
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
-use super::desk::{Desk, Manners, Pending};
+use super::client_state::{Abandoned, ClientState, PendingReply, ReplyDeadline};
 use super::handle::Access;
-use super::letters::Letters;
-use super::seat::{Estate, Letter, Patience, Seat};
+use super::pending_replies::PendingReplies;
+use super::responder::{PendingRequest, ReplyPolicy, TaskResponder};
 use super::wire::tag;
 use crate::clock::{Clock, Now};
 use crate::limits::{
     ASK_BURST, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK,
     TASK_FRAME_BYTES_MAX,
 };
-use crate::log::Pace;
-use crate::protocols::native::{Budget, Listener, PeerId, Peers, Taken};
-use crate::protocols::sockets::{Bell, ServeError, Stopper};
+use crate::log::WarningPace;
+use crate::protocols::native::{BoundListener, BufferBudget, ConnectionId, Connections, TurnOutcome};
+use crate::protocols::sockets::{ServeError, Stopper, WakeSignal};
 use crate::stats::HeldBytes;
 use crate::store;
-use crate::tasks::{Committer, Delivery, Face, QueueId, Tasks};
-use crate::zmtp::Bounds;
+use crate::tasks::{Committer, Delivery, QueueId, ReplySink, Tasks};
+use crate::zmtp::MessageBounds;
 
 /// How often the face looks whether answers can still come, whether some wait for too long, and whether the committer has room and has not said so.
 const SWEEP: Duration = ROOM_RECHECK;
 /// What is kept of a message: the longest request, and an envelope of which nobody needs more.
-const BOUNDS: Bounds = Bounds {
+const BOUNDS: MessageBounds = MessageBounds {
     frame_bytes: TASK_FRAME_BYTES_MAX as u64,
     frames: ENVELOPE_FRAMES_MAX + 1,
     bytes: ENVELOPE_BYTES_MAX + TASK_FRAME_BYTES_MAX,
@@ -52,7 +52,7 @@ pub enum Version {
 
 /// What the face is told to be.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SpiderqConfig {
     /// Where requests come in.
     pub endpoint: String,
     /// How Stats are answered.
@@ -66,7 +66,7 @@ pub struct Settings {
 /// What runs, and where it listens.
 pub struct Spiderq {
     /// For the thread `spiderq`.
-    pub front: Front,
+    pub front: SpiderqFrontend,
     /// Tells it to take no more.
     pub stopper: Stopper,
     /// Where requests come in, with the port that the system chose.
@@ -79,47 +79,47 @@ pub struct Spiderq {
 /// # Errors
 /// [`ServeError`] if the endpoint cannot be had, or the system has no descriptor left.
 pub fn bind(
-    settings: &Settings,
+    settings: &SpiderqConfig,
     held_bytes_max: u64,
     (committer, tasks, queue): (&mut Committer, Tasks, QueueId),
     terminated: Box<dyn Fn() + Send>,
 ) -> Result<(Spiderq, HeldBytes), ServeError> {
-    let listener = Listener::bind(&settings.endpoint)?;
+    let listener = BoundListener::bind(&settings.endpoint)?;
     let endpoint = listener.endpoint().to_owned();
     let stopper = Stopper::new()?;
-    let budget = Budget::new(held_bytes_max / 2);
-    let mut peers = Peers::new(stopper.bell(), BOUNDS, &budget).map_err(std::io::Error::from)?;
-    peers.listen(listener).map_err(std::io::Error::from)?;
+    let budget = BufferBudget::new(held_bytes_max / 2);
+    let mut connections = Connections::new(stopper.bell(), BOUNDS, &budget).map_err(std::io::Error::from)?;
+    connections.listen(listener).map_err(std::io::Error::from)?;
     let (sender, deliveries) = unbounded();
     let clock = Clock::start();
-    let face = committer.face(Box::new(Mailbox { sender, bell: stopper.bell().clone() }));
-    let front = Front {
-        peers,
-        desk: Desk::new(tasks, queue, face, Manners::new(settings)),
+    let sink = committer.sink(Box::new(Mailbox { sender, bell: stopper.bell().clone() }));
+    let front = SpiderqFrontend {
+        connections,
+        responder: TaskResponder::new(tasks, queue, sink, ReplyPolicy::new(settings)),
         stopper: stopper.clone(),
         deliveries,
         terminated: Some(terminated),
         late: Vec::new(),
-        letters: Letters::default(),
+        replies: PendingReplies::default(),
         letters_bytes_max: held_bytes_max / 2,
         clock,
         sweep_at: clock.now().after(SWEEP),
         refused_ever: 0,
-        refusals_told: Pace::default(),
-        closures_told: Pace::default(),
+        refusals_told: WarningPace::default(),
+        closures_told: WarningPace::default(),
     };
-    let letters = front.letters.figure();
-    let held = Box::new(move || budget.held() + letters.get());
+    let replies = front.replies.figure();
+    let held = Box::new(move || budget.held() + replies.get());
     Ok((Spiderq { front, stopper, endpoint }, held))
 }
 
 /// The committer's end. There are never more answers in it than requests are pending.
 struct Mailbox {
     sender: Sender<Delivery>,
-    bell: Bell,
+    bell: WakeSignal,
 }
 
-impl Face for Mailbox {
+impl ReplySink for Mailbox {
     fn deliver(&self, delivery: Delivery) {
         // The face outlives the committer; if it has failed, the process is about to end.
         let _failed = self.sender.send(delivery);
@@ -132,28 +132,28 @@ impl Face for Mailbox {
 }
 
 /// The face, ready to run.
-pub struct Front {
-    peers: Peers<Seat>,
-    desk: Desk,
+pub struct SpiderqFrontend {
+    connections: Connections<ClientState>,
+    responder: TaskResponder,
     stopper: Stopper,
     deliveries: Receiver<Delivery>,
     /// To be called once.
     terminated: Option<Box<dyn Fn() + Send>>,
     /// Clients who have letters that wait for them to read, or had.
-    late: Vec<PeerId>,
+    late: Vec<ConnectionId>,
     /// What all letters that wait take.
-    letters: Letters,
+    replies: PendingReplies,
     /// What they may take, in bytes.
     letters_bytes_max: u64,
     clock: Clock,
     sweep_at: Now,
     /// Connections that were closed for an envelope without end.
     refused_ever: u64,
-    refusals_told: Pace,
-    closures_told: Pace,
+    refusals_told: WarningPace,
+    closures_told: WarningPace,
 }
 
-impl Front {
+impl SpiderqFrontend {
     /// The loop of the thread. Returns when it was told to stop and everything that was taken is answered.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ impl Front {
             self.rest(None);
             self.answer()?;
             self.sweep()?;
-            if self.desk.has_room() {
+            if self.responder.has_room() {
                 self.take();
             }
             self.ask_now()?;
@@ -173,67 +173,67 @@ impl Front {
 
     /// Answers everything that was taken, takes back what reaches nobody, and parts with the clients.
     fn end(&mut self) -> Result<(), store::Error> {
-        self.peers.stop_accepting();
-        self.desk.tasks().dismiss();
+        self.connections.stop_accepting();
+        self.responder.tasks().dismiss();
         // What has come until now is taken.
         let clock = self.clock;
-        self.peers.wait(Some(Duration::ZERO), || clock.now());
+        self.connections.wait(Some(Duration::ZERO), || clock.now());
         self.take();
-        self.desk.ask();
-        self.peers.stop_receiving();
+        self.responder.ask();
+        self.connections.stop_receiving();
         let end = clock.now().after(LINGER);
-        while self.peers.has_backlog() && clock.now() < end {
+        while self.connections.has_backlog() && clock.now() < end {
             self.rest(Some(end));
             self.answer_and_settle()?;
             self.take();
-            self.desk.ask();
+            self.responder.ask();
         }
-        while !(self.is_all_answered() && self.peers.is_all_sent()) && clock.now() < end {
+        while !(self.is_all_answered() && self.connections.is_all_sent()) && clock.now() < end {
             self.wait_for_answers(Some(end));
             self.answer_and_settle()?;
         }
         // What they have not read by now goes back.
-        self.peers.discard_all();
-        self.peers.part_all();
+        self.connections.discard_all();
+        self.connections.disconnect_all();
         self.settle();
-        self.desk.ask();
-        while !self.desk.is_empty() {
+        self.responder.ask();
+        while !self.responder.is_empty() {
             self.wait_for_answers(None);
             self.answer_and_settle()?;
         }
-        while !self.peers.is_empty() && clock.now() < end {
-            self.peers.wait(Some(left_until(end, clock.now())), || clock.now());
-            while self.peers.receive(1, |_, _, _, _, _| Taken::All).is_some() {}
+        while !self.connections.is_empty() && clock.now() < end {
+            self.connections.wait(Some(left_until(end, clock.now())), || clock.now());
+            while self.connections.receive(1, |_, _, _, _, _| TurnOutcome::All).is_some() {}
         }
         Ok(())
     }
 
     /// Whether nothing is left to be written to anybody.
     fn is_all_answered(&mut self) -> bool {
-        let Self { peers, late, .. } = self;
-        late.retain(|peer| peers.peer(*peer).is_some_and(|(seat, _)| seat.letters_bytes() > 0));
-        self.desk.is_empty() && self.late.is_empty()
+        let Self { connections, late, .. } = self;
+        late.retain(|peer| connections.connection(*peer).is_some_and(|(client, _)| client.replies_bytes() > 0));
+        self.responder.is_empty() && self.late.is_empty()
     }
 
     fn answer_and_settle(&mut self) -> Result<(), store::Error> {
         self.answer()?;
         self.sweep()?;
-        self.desk.ask();
+        self.responder.ask();
         Ok(())
     }
 
     /// Sleeps until there is something to do, or it is `end`.
     fn rest(&mut self, end: Option<Now>) {
-        if self.desk.has_room() {
-            let idle = self.desk.is_empty() && self.late.is_empty() && end.is_none();
+        if self.responder.has_room() {
+            let idle = self.responder.is_empty() && self.late.is_empty() && end.is_none();
             let (clock, patience) = (self.clock, self.patience(end));
-            self.peers.wait((!idle).then_some(patience), || clock.now());
+            self.connections.wait((!idle).then_some(patience), || clock.now());
         } else {
             self.wait_for_answers(end);
-            if self.desk.has_room() {
+            if self.responder.has_room() {
                 // Clients that have sent something meanwhile have their turns at once.
                 let clock = self.clock;
-                self.peers.wait(Some(Duration::ZERO), || clock.now());
+                self.connections.wait(Some(Duration::ZERO), || clock.now());
             }
         }
     }
@@ -242,9 +242,9 @@ impl Front {
     fn wait_for_answers(&mut self, end: Option<Now>) {
         let (clock, patience) = (self.clock, self.patience(end));
         let start = clock.now();
-        let rung = self.peers.wait_without_receiving(Some(patience), || clock.now());
-        if !rung && start.after(ROOM_RECHECK) <= self.peers.now() {
-            self.desk.has_overslept();
+        let rung = self.connections.wait_without_receiving(Some(patience), || clock.now());
+        if !rung && start.after(ROOM_RECHECK) <= self.connections.now() {
+            self.responder.has_overslept();
         }
     }
 
@@ -256,21 +256,21 @@ impl Front {
 
     /// Takes what clients have sent, and asks it.
     fn take(&mut self) {
-        let Self { peers, desk, refused_ever, refusals_told, .. } = self;
-        while desk.has_room() {
+        let Self { connections, responder, refused_ever, refusals_told, .. } = self;
+        while responder.has_room() {
             let mut refused = None;
-            let turn = peers.receive(ASK_BURST, |peer, seat, _, messages, bytes| {
-                let all_taken = messages.iter(bytes).all(|message| desk.take(peer, seat, &message));
+            let turn = connections.receive(ASK_BURST, |peer, client, _, messages, bytes| {
+                let all_taken = messages.iter(bytes).all(|message| responder.take(peer, client, &message));
                 refused = (!all_taken).then_some(peer);
-                Taken::All
+                TurnOutcome::All
             });
             if turn.is_none() {
                 break;
             }
             if let Some(peer) = refused {
-                peers.refuse(peer);
+                connections.refuse(peer);
                 *refused_ever += 1;
-                if refusals_told.is_time(peers.now()) {
+                if refusals_told.is_time(connections.now()) {
                     tracing::warn!(
                         "a message about tasks has an envelope of more than {ENVELOPE_FRAMES_MAX} frames, or {ENVELOPE_BYTES_MAX} bytes: its connection is closed; \
                          {refused_ever} by now"
@@ -283,17 +283,17 @@ impl Front {
 
     /// What clients who have left had goes back.
     fn settle(&mut self) {
-        let mut estate = Estate::default();
-        while let Some(gone) = self.peers.gone() {
-            self.letters.change(gone.id, gone.state.letters_bytes(), 0);
-            gone.state.leave(gone.sent, &mut estate);
+        let mut abandoned = Abandoned::default();
+        while let Some(gone) = self.connections.gone() {
+            self.replies.change(gone.id, gone.state.replies_bytes(), 0);
+            gone.state.leave(gone.sent, &mut abandoned);
         }
-        self.desk.settle(estate);
+        self.responder.settle(abandoned);
     }
 
     /// Asks what is to be asked, and sends what is answered at once, until nothing is left of it.
     fn ask_now(&mut self) -> Result<(), store::Error> {
-        while let Some(own) = self.desk.ask_now(self.clock)? {
+        while let Some(own) = self.responder.ask_now(self.clock)? {
             // What was delivered before is older.
             self.hear_deliveries()?;
             self.hear(own)?;
@@ -320,55 +320,55 @@ impl Front {
     fn hear(&mut self, Delivery { answers, before }: Delivery) -> Result<(), store::Error> {
         let at = self.clock.now();
         for (ticket, outcome) in answers {
-            if let Pending::Answer { peer, envelope, asked, waits } = self.desk.answered(ticket) {
-                let letter = Letter { envelope, asked, outcome, before: before.clone(), at };
-                self.write(peer, waits.then_some(ticket), letter)?;
+            if let PendingRequest::Answer { peer, envelope, asked, waits } = self.responder.answered(ticket) {
+                let reply = PendingReply { envelope, asked, outcome, before: before.clone(), at };
+                self.write(peer, waits.then_some(ticket), reply)?;
             }
         }
         Ok(())
     }
 
     fn send_all(&mut self) -> Result<(), store::Error> {
-        self.peers.flush();
-        while let Some(peer) = self.peers.drained() {
-            if let Some((seat, outbox)) = self.peers.peer(peer) {
-                let before = seat.letters_bytes();
-                seat.write(outbox, |tag| self.desk.manners.own(tag))?;
-                self.letters.change(peer, before, seat.letters_bytes());
+        self.connections.flush();
+        while let Some(peer) = self.connections.drained() {
+            if let Some((client, outbox)) = self.connections.connection(peer) {
+                let before = client.replies_bytes();
+                client.write(outbox, |tag| self.responder.policy.own(tag))?;
+                self.replies.change(peer, before, client.replies_bytes());
             }
-            self.peers.flush();
+            self.connections.flush();
         }
         self.settle();
         Ok(())
     }
 
     /// Writes a letter, or has it wait; `waited`: its request has waited under this ticket.
-    fn write(&mut self, peer: PeerId, waited: Option<u64>, letter: Letter) -> Result<(), store::Error> {
-        if let Ok(tag) = letter.asked {
-            self.desk.manners.count(tag);
+    fn write(&mut self, peer: ConnectionId, waited: Option<u64>, reply: PendingReply) -> Result<(), store::Error> {
+        if let Ok(tag) = reply.asked {
+            self.responder.policy.count(tag);
         }
-        if letter.asked == Ok(tag::TERMINATE)
+        if reply.asked == Ok(tag::TERMINATE)
             && let Some(terminated) = self.terminated.take()
         {
             terminated();
         }
-        let Some((seat, outbox)) = self.peers.peer(peer) else {
-            letter.into_lease().into_iter().for_each(|lease| self.desk.take_back(lease));
+        let Some((client, outbox)) = self.connections.connection(peer) else {
+            reply.into_lease().into_iter().for_each(|lease| self.responder.take_back(lease));
             return Ok(());
         };
-        waited.into_iter().for_each(|ticket| seat.has_heard_of(ticket));
-        let before = seat.letters_bytes();
-        seat.send(letter, outbox, |tag| self.desk.manners.own(tag))?;
-        let after = seat.letters_bytes();
-        self.letters.change(peer, before, after);
+        waited.into_iter().for_each(|ticket| client.has_heard_of(ticket));
+        let before = client.replies_bytes();
+        client.send(reply, outbox, |tag| self.responder.policy.own(tag))?;
+        let after = client.replies_bytes();
+        self.replies.change(peer, before, after);
         if after > 0 && before == 0 {
             self.late.push(peer);
         }
         if after > CLIENT_BYTES_DEFAULT {
             self.close(peer, after);
         }
-        while self.letters.bytes() > self.letters_bytes_max
-            && let Some((largest, bytes)) = self.letters.largest()
+        while self.replies.bytes() > self.letters_bytes_max
+            && let Some((largest, bytes)) = self.replies.largest()
         {
             self.close(largest, bytes);
         }
@@ -376,8 +376,8 @@ impl Front {
     }
 
     /// Closes the connection of a client for whom so many bytes of letters wait; what it had goes back.
-    fn close(&mut self, peer: PeerId, bytes: u64) {
-        self.peers.close(peer);
+    fn close(&mut self, peer: ConnectionId, bytes: u64) {
+        self.connections.close(peer);
         self.settle();
         if self.closures_told.is_time(self.clock.now()) {
             tracing::warn!(
@@ -393,15 +393,15 @@ impl Front {
             return Ok(());
         }
         self.sweep_at = now.after(SWEEP);
-        self.desk.tasks().check()?;
+        self.responder.tasks().check()?;
         let mut late = std::mem::take(&mut self.late);
         late.sort_unstable();
         late.dedup();
         for peer in late {
-            match self.peers.peer(peer).map(|(seat, outbox)| seat.patience(outbox, now)) {
-                Some(Patience::Over) => self.peers.close(peer),
-                Some(Patience::Some) => self.late.push(peer),
-                Some(Patience::NoNeed) | None => {}
+            match self.connections.connection(peer).map(|(client, outbox)| client.patience(outbox, now)) {
+                Some(ReplyDeadline::Over) => self.connections.close(peer),
+                Some(ReplyDeadline::Some) => self.late.push(peer),
+                Some(ReplyDeadline::NoNeed) | None => {}
             }
         }
         Ok(())

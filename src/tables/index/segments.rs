@@ -43,7 +43,7 @@ impl Hasher for NumberHasher {
 }
 
 /// The segments beyond the directory.
-type Far = flurry::HashMap<u32, Box<[Bucket]>, BuildHasherDefault<NumberHasher>>;
+type FarSegments = flurry::HashMap<u32, Box<[Bucket]>, BuildHasherDefault<NumberHasher>>;
 
 /// Segments of a table, by number. Each is made once, and stays until the table is taken down.
 pub(super) struct Segments {
@@ -52,11 +52,11 @@ pub(super) struct Segments {
     /// The next ones.
     near: [OnceLock<Box<[Bucket]>>; NEAR_SEGMENTS],
     /// All others: a map that is made with the first of them, since flurry's collector alone takes more than a small table.
-    far: OnceLock<Box<Far>>,
+    far: OnceLock<Box<FarSegments>>,
 }
 
 /// A look at segments: holds a guard of the map once it has looked there.
-pub(super) struct View<'m> {
+pub(super) struct SegmentsView<'m> {
     segments: &'m Segments,
     guard: OnceCell<flurry::Guard<'m>>,
 }
@@ -67,14 +67,16 @@ impl Segments {
         let far = OnceLock::new();
         let mut bytes = 0;
         if expected > NEAR_SEGMENTS {
-            far.get_or_init(|| Box::new(Far::with_capacity_and_hasher(expected, BuildHasherDefault::default())));
+            far.get_or_init(|| {
+                Box::new(FarSegments::with_capacity_and_hasher(expected, BuildHasherDefault::default()))
+            });
             bytes = signed(far_bytes(expected));
         }
         (Self { root: Bucket::root(), near: [const { OnceLock::new() }; NEAR_SEGMENTS], far }, bytes)
     }
 
-    pub(super) fn view(&self) -> View<'_> {
-        View { segments: self, guard: OnceCell::new() }
+    pub(super) fn view(&self) -> SegmentsView<'_> {
+        SegmentsView { segments: self, guard: OnceCell::new() }
     }
 
     /// The numbers of those in the map.
@@ -93,7 +95,7 @@ impl Segments {
     }
 }
 
-impl<'m> View<'m> {
+impl<'m> SegmentsView<'m> {
     /// The segment of this number, if it is there.
     #[inline]
     fn get(&self, segment: u32) -> Option<&[Bucket]> {
@@ -109,7 +111,7 @@ impl<'m> View<'m> {
         far.get(&segment, self.guard_of(far)).map(|segment| &**segment)
     }
 
-    fn guard_of(&self, far: &'m Far) -> &flurry::Guard<'m> {
+    fn guard_of(&self, far: &'m FarSegments) -> &flurry::Guard<'m> {
         self.guard.get_or_init(|| far.guard())
     }
 
@@ -148,7 +150,7 @@ impl<'m> View<'m> {
 fn far_bytes(expected: usize) -> usize {
     let bins = (expected + expected / 2 + 1).next_power_of_two().max(BINS_MIN);
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get).next_power_of_two();
-    size_class(size_of::<Far>()) + cores * COLLECTOR_BYTES_PER_CORE + bins * BIN_BYTES
+    size_class(size_of::<FarSegments>()) + cores * COLLECTOR_BYTES_PER_CORE + bins * BIN_BYTES
 }
 
 fn signed(bytes: usize) -> i64 {

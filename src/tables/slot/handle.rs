@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use super::entry::{Entry, EntryBox, NEVER, free_entry};
-use super::{ABSENT, NO_TIMER, SLOT_HEADER_BYTES, Seen, Slot, SlotRef, TABLE_NUMBERS, numbered};
+use super::{ABSENT, NO_TIMER, SLOT_HEADER_BYTES, SeenWord, Slot, SlotRef, TABLE_NUMBERS, numbered};
 use crate::limits::KEY_BYTES_MAX;
 use crate::tables::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
@@ -97,7 +97,7 @@ unsafe fn free_slot(slot: NonNull<Slot>) {
     unsafe {
         let length = (slot.as_ref().table_and_length & 0xff) as usize;
         let raw = slot.as_ref().word.load(Ordering::Relaxed);
-        let last = Seen { raw, _guard: PhantomData };
+        let last = SeenWord { raw, _guard: PhantomData };
         if let Some(entry) = last.entry() {
             free_entry(entry.entry);
         }

@@ -2,16 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
-use super::super::pause::{Point, hooks};
-use super::super::{Refusal, Settings};
+use super::super::failpoint::{Failpoint, hooks};
+use super::super::{Refusal, TablesConfig};
 use super::waiting::counted;
-use super::{Stage, settings};
+use super::{TablesRig, settings};
 use crate::limits::COMPACTOR_HURRY;
 
 const LIMIT: i64 = 16 << 20;
 
-fn small() -> Stage {
-    Stage::with(Settings { memory_max: LIMIT.cast_unsigned(), changes_per_writer: 1 << 14, ..settings() })
+fn small() -> TablesRig {
+    TablesRig::with(TablesConfig { memory_max: LIMIT.cast_unsigned(), changes_per_writer: 1 << 14, ..settings() })
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn memory_that_the_account_does_not_know_counts_too() {
     let stage = small();
     stage.set("k", "value", None).unwrap();
     stage.look(LIMIT);
-    assert_eq!(stage.census().excess_bytes, LIMIT.cast_unsigned());
+    assert_eq!(stage.tables_metrics().excess_bytes, LIMIT.cast_unsigned());
     assert_eq!(stage.set("more", "value", None), Err(Refusal::Busy), "it may be given back");
     assert_eq!(stage.set("k", "other", None), Ok(()), "what takes no more needs no room");
     stage.look(LIMIT);
@@ -58,7 +58,7 @@ fn many_pairs_wait_for_memory_as_one_does_and_store_nothing_meanwhile() {
     let mut session = stage.another();
     let mut many = || session.batch(stage.now()).update_many(b"t", None, pairs(), || stage.now());
     assert_eq!(many(), Err(Refusal::Busy));
-    assert_eq!(stage.census().tables[0].elements, 0);
+    assert_eq!(stage.tables_metrics().tables[0].elements, 0);
     stage.look(0);
     assert_eq!(many(), Ok(()));
 }
@@ -83,7 +83,7 @@ fn a_write_that_waits_for_memory_is_let_in_when_it_was_given_back() {
     assert_eq!(stage.set("k", "value", None), Err(Refusal::Busy));
     stage.look(0);
     assert_eq!(stage.set("k", "value", None), Ok(()));
-    assert_eq!(stage.census().moved, 0, "there are no holes between elements");
+    assert_eq!(stage.tables_metrics().moved, 0, "there are no holes between elements");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn after_a_refusal_the_next_is_only_tried_when_something_was_deleted() {
         assert_eq!(stage.set("more", &value, None), Err(Refusal::OutOfMemory));
         stage.look(LIMIT);
     }
-    assert_eq!(stage.census().moved, moved);
+    assert_eq!(stage.tables_metrics().moved, moved);
     for key in 0..500 {
         stage.delete(&key.to_string()).unwrap();
     }
@@ -111,12 +111,12 @@ fn after_a_refusal_the_next_is_only_tried_when_something_was_deleted() {
 }
 
 /// Has the entries of all tables moved.
-fn move_all(stage: &Stage) -> u64 {
-    let before = stage.census().moved;
+fn move_all(stage: &TablesRig) -> u64 {
+    let before = stage.tables_metrics().moved;
     stage.look(LIMIT);
     assert_eq!(stage.set("no room", "", None), Err(Refusal::Busy));
     stage.look(LIMIT);
-    stage.census().moved - before
+    stage.tables_metrics().moved - before
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn an_entry_that_moves_keeps_value_version_and_deadline_and_nobody_hears_of_it()
     stage.settle();
     stage.heard();
     let versions: Vec<_> = (0..2_000).map(|key| stage.version(&key.to_string())).collect();
-    let before = stage.census();
+    let before = stage.tables_metrics();
     assert_eq!(move_all(&stage), 2_000);
     stage.settle();
     assert!(stage.heard().is_empty(), "a move is no change");
@@ -136,10 +136,10 @@ fn an_entry_that_moves_keeps_value_version_and_deadline_and_nobody_hears_of_it()
         assert_eq!(stage.get(&key.to_string()), Some(format!("value {key}")));
         assert_eq!(stage.version(&key.to_string()), *version);
     }
-    let after = stage.census();
+    let after = stage.tables_metrics();
     assert_eq!((before.bytes, before.timers), (after.bytes, after.timers));
     stage.at(20_000).settle();
-    assert_eq!((stage.census().expired, stage.get("0").is_some(), stage.get("1")), (1_000, true, None));
+    assert_eq!((stage.tables_metrics().expired, stage.get("0").is_some(), stage.get("1")), (1_000, true, None));
     stage.look(0);
     assert_eq!(stage.swap("0", versions[0], "next"), Ok(versions[0] + 1));
 }
@@ -152,15 +152,15 @@ fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
     let moving = stage.clone();
     let mut session = stage.another();
     move_all(&stage);
-    hooks::at(Point::BeforeCas, move || {
+    hooks::at(Failpoint::BeforeCas, move || {
         moving.look(0);
         moving.look(LIMIT);
         // Of another session: this thread's is at work.
-        assert_eq!(moving.census().excess_bytes, LIMIT.cast_unsigned());
+        assert_eq!(moving.tables_metrics().excess_bytes, LIMIT.cast_unsigned());
         assert_eq!(moving.set("no room", "", None), Err(Refusal::Busy));
-        let before = moving.census().moved;
+        let before = moving.tables_metrics().moved;
         moving.look(LIMIT);
-        assert_eq!(moving.census().moved, before + 1);
+        assert_eq!(moving.tables_metrics().moved, before + 1);
     });
     let swapped = session
         .batch(stage.now())

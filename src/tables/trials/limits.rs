@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use crossbeam::epoch;
 
-use super::super::{Refusal, Settings};
-use super::{Stage, set, settings};
+use super::super::{Refusal, TablesConfig};
+use super::{TablesRig, set, settings};
 use crate::clock::Now;
 
 #[test]
 fn memory_is_refused_at_the_limit_and_comes_back_with_what_is_deleted() {
-    let stage = Stage::with(Settings { memory_max: 64 << 10, ..settings() });
+    let stage = TablesRig::with(TablesConfig { memory_max: 64 << 10, ..settings() });
     let value = "x".repeat(1_000);
     let stored = (0..1_000).take_while(|key| stage.set(&key.to_string(), &value, None).is_ok()).count();
     assert!((30..64).contains(&stored), "{stored}");
@@ -28,14 +28,14 @@ fn memory_is_refused_at_the_limit_and_comes_back_with_what_is_deleted() {
     let many: Vec<(String, String)> = (0..100).map(|key| (key.to_string(), value.clone())).collect();
     let pairs = many.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()));
     let mut session = stage.another();
-    let before = stage.census().tables[0].elements;
+    let before = stage.tables_metrics().tables[0].elements;
     assert_eq!(session.batch(stage.now()).update_many(b"t", None, pairs, || stage.now()), Err(Refusal::OutOfMemory));
-    assert_eq!(stage.census().tables[0].elements, before, "nothing of it was stored");
+    assert_eq!(stage.tables_metrics().tables[0].elements, before, "nothing of it was stored");
 }
 
 #[test]
 fn deadlines_are_refused_at_the_limit_as_well() {
-    let stage = Stage::with(Settings { memory_max: 4 << 20, ..settings() });
+    let stage = TablesRig::with(TablesConfig { memory_max: 4 << 20, ..settings() });
     let mut count = 0;
     while stage.set(&format!("{count:016}"), "value", None).is_ok() {
         count += 1;
@@ -61,13 +61,13 @@ fn deadlines_are_refused_at_the_limit_as_well() {
     assert_eq!(stage.set(&key, "value", None), Ok(()));
     assert_eq!(touch(1_000), Ok(()), "it has a deadline already");
     assert_eq!(touch(1_000 + u32::try_from(granted).unwrap()), Err(Refusal::OutOfMemory));
-    let census = stage.census();
-    assert!(census.bytes <= (4 << 20) + (64 << 10), "{}", census.bytes);
+    let tables_metrics = stage.tables_metrics();
+    assert!(tables_metrics.bytes <= (4 << 20) + (64 << 10), "{}", tables_metrics.bytes);
 }
 
 #[test]
 fn the_account_is_back_at_nothing_when_all_is_gone() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     for key in 0..20_000 {
         stage.set(&key.to_string(), "value", Some(1 + key % 3)).unwrap();
         stage.publish();
@@ -79,44 +79,44 @@ fn the_account_is_back_at_nothing_when_all_is_gone() {
         stage.settle();
     }
     drop(stage.0.session.replace(stage.another()));
-    let census = stage.census();
-    assert_eq!((census.timers, census.reaped, census.tables.len()), (0, 20_000, 0));
-    assert!(census.bytes < 64 << 10, "what sessions keep back: {}", census.bytes);
+    let tables_metrics = stage.tables_metrics();
+    assert_eq!((tables_metrics.timers, tables_metrics.reaped, tables_metrics.tables.len()), (0, 20_000, 0));
+    assert!(tables_metrics.bytes < 64 << 10, "what sessions keep back: {}", tables_metrics.bytes);
 }
 
 #[test]
 fn the_index_is_in_the_account() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     for key in 0..20_000 {
         stage.set(&key.to_string(), "", None).unwrap();
         stage.publish();
     }
     let slots_and_entries = 20_000 * (48 + 16);
-    let index = stage.census().tables[0].bytes - slots_and_entries;
+    let index = stage.tables_metrics().tables[0].bytes - slots_and_entries;
     assert!((8..40).contains(&(index / 20_000)), "{index}");
     for key in 0..20_000 {
         stage.delete(&key.to_string()).unwrap();
         stage.settle();
     }
-    assert_eq!(stage.census().tables[0].bytes, index, "the index stays");
+    assert_eq!(stage.tables_metrics().tables[0].bytes, index, "the index stays");
 }
 
 #[test]
 fn tables_are_limited_in_number_and_found_by_name() {
-    let stage = Stage::with(Settings { tables_max: 2, ..settings() });
+    let stage = TablesRig::with(TablesConfig { tables_max: 2, ..settings() });
     assert_eq!(stage.create("t"), Err(Refusal::TableExists));
     stage.create("u").unwrap();
     assert_eq!(stage.create("v"), Err(Refusal::TooManyTables));
     assert_eq!(stage.drop_table("v"), Err(Refusal::TableNotFound));
     stage.drop_table("u").unwrap();
     stage.create("v").unwrap();
-    let names: Vec<_> = stage.census().tables.iter().map(|table| table.name.to_vec()).collect();
+    let names: Vec<_> = stage.tables_metrics().tables.iter().map(|table| table.name.to_vec()).collect();
     assert_eq!(names, [b"t".to_vec(), b"v".to_vec()]);
 }
 
 #[test]
 fn many_keys_are_all_found_while_the_index_splits() {
-    let stage = Stage::with(Settings { changes_per_writer: 1 << 14, ..settings() });
+    let stage = TablesRig::with(TablesConfig { changes_per_writer: 1 << 14, ..settings() });
     for key in 0..10_000 {
         stage.set(&key.to_string(), &(key * 7).to_string(), None).unwrap();
     }
@@ -128,18 +128,18 @@ fn many_keys_are_all_found_while_the_index_splits() {
         stage.delete(&key.to_string()).unwrap();
     }
     stage.settle();
-    assert_eq!(stage.census().tables[0].elements, 5_000);
+    assert_eq!(stage.tables_metrics().tables[0].elements, 5_000);
     stage.drop_table("t").unwrap();
     for _ in 0..20 {
         stage.settle();
     }
     assert_eq!(stage.heard().len(), 20_000);
-    assert_eq!(stage.census().reaped, 10_000);
+    assert_eq!(stage.tables_metrics().reaped, 10_000);
 }
 
 #[test]
 fn many_pairs_are_stored_in_order_and_many_keys_are_read() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let mut session = stage.another();
     let pairs = [(b"a".as_slice(), b"1".as_slice()), (b"b", b"2"), (b"a", b"3")];
     session.batch(stage.now()).update_many(b"t", Some(5), pairs.into_iter(), || stage.now()).unwrap();
@@ -154,7 +154,7 @@ fn many_pairs_are_stored_in_order_and_many_keys_are_read() {
 
 #[test]
 fn what_is_left_of_a_ttl_is_never_more_than_was_set_though_the_batch_began_before_it_was_set() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let mut reader = stage.another();
     for (began, set, read) in [(0, 0, 0), (0, 1, 1), (1, 999_999, 999_999), (0, 700_000_001, 700_000_002)] {
         let at = |nanos: u64| Now::from_nanos(5_000_000 + nanos);
@@ -168,7 +168,7 @@ fn what_is_left_of_a_ttl_is_never_more_than_was_set_though_the_batch_began_befor
 
 #[test]
 fn a_batch_counts_no_reference_to_its_table() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", None).unwrap();
     let catalog = &stage.0.tables.0.catalog;
     let guard = epoch::pin();
@@ -188,7 +188,7 @@ fn a_batch_counts_no_reference_to_its_table() {
 
 #[test]
 fn thousands_of_tables_are_announced_and_expire_while_the_registry_is_locked() {
-    let stage = Stage::with(Settings { tables_max: 5_000, changes_per_writer: 1 << 14, ..settings() });
+    let stage = TablesRig::with(TablesConfig { tables_max: 5_000, changes_per_writer: 1 << 14, ..settings() });
     let mut session = stage.another();
     let mut batch = session.batch(stage.now());
     for number in 0..3_000 {
@@ -206,12 +206,12 @@ fn thousands_of_tables_are_announced_and_expire_while_the_registry_is_locked() {
     stage.publish();
     stage.publish();
     drop(locked);
-    assert_eq!((stage.heard().len(), stage.census().expired), (6_000, 3_000));
+    assert_eq!((stage.heard().len(), stage.tables_metrics().expired), (6_000, 3_000));
 }
 
 #[test]
 fn a_table_that_outgrows_its_directory_is_whole_and_its_memory_goes_back_in_pieces() {
-    let stage = Stage::with(Settings { changes_per_writer: 1 << 16, ..settings() });
+    let stage = TablesRig::with(TablesConfig { changes_per_writer: 1 << 16, ..settings() });
     let mut session = stage.another();
     for key in 0..40_000 {
         set(&mut session, stage.now(), &key.to_string(), "1", None).unwrap();
@@ -221,14 +221,18 @@ fn a_table_that_outgrows_its_directory_is_whole_and_its_memory_goes_back_in_piec
     for _ in 0..10 {
         stage.settle();
     }
-    let before = stage.census().bytes;
+    let before = stage.tables_metrics().bytes;
     stage.drop_table("t").unwrap();
     for _ in 0..40 {
         stage.settle();
     }
     let catalog = &stage.0.tables.0.catalog;
     assert!(catalog.find(b"t", &epoch::pin()).is_none());
-    assert!(before > 40_000 * 80 && stage.census().bytes < 70_000, "{before}, then {}", stage.census().bytes);
+    assert!(
+        before > 40_000 * 80 && stage.tables_metrics().bytes < 70_000,
+        "{before}, then {}",
+        stage.tables_metrics().bytes
+    );
     for _ in 0..1_000_000 {
         if stage.0.reaper.borrow().is_rid_of_all() {
             return;
@@ -241,16 +245,16 @@ fn a_table_that_outgrows_its_directory_is_whole_and_its_memory_goes_back_in_piec
 
 #[test]
 fn each_expiry_is_counted_once_with_its_lag_whichever_thread_commits_it() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     for key in ["a", "b", "c"] {
         stage.set(key, "1", Some(1)).unwrap();
     }
     stage.expire();
     stage.at(2_500);
     stage.set("a", "2", None).unwrap();
-    assert_eq!((stage.census().expired, stage.census().expiry_lag.count), (1, 1), "by the writer");
+    assert_eq!((stage.tables_metrics().expired, stage.tables_metrics().expiry_lag.count), (1, 1), "by the writer");
     stage.expire();
-    let census = stage.census();
-    assert_eq!((census.expired, census.expiry_lag.count), (3, 3), "by the expiry thread");
-    assert!((1_499_000_000..1_501_000_000).contains(&census.expiry_lag.max), "{:?}", census.expiry_lag);
+    let tables_metrics = stage.tables_metrics();
+    assert_eq!((tables_metrics.expired, tables_metrics.expiry_lag.count), (3, 3), "by the expiry thread");
+    assert!((1_499_000_000..1_501_000_000).contains(&tables_metrics.expiry_lag.max), "{:?}", tables_metrics.expiry_lag);
 }

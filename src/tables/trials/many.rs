@@ -5,8 +5,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::super::{Backstage, Refusal, Settings, Tables};
-use super::{Stage, settings};
+use super::super::{BackgroundThreads, Refusal, Tables, TablesConfig};
+use super::{TablesRig, settings};
 use crate::clock::Now;
 
 const CREDITS: usize = 16;
@@ -14,7 +14,7 @@ const PAIRS: u64 = 100;
 
 #[test]
 fn many_are_read_by_the_clock_of_their_batch() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", Some(1)).unwrap();
     stage.set("b", "2", None).unwrap();
     let mut session = stage.another();
@@ -28,8 +28,8 @@ fn many_are_read_by_the_clock_of_their_batch() {
 
 #[test]
 fn many_that_had_to_wait_are_written_by_the_clock_that_was_read_after_it() {
-    let (tables, Backstage { mut changes, expiry: _expiry, reaper: _reaper, .. }) =
-        Tables::new(Settings { changes_per_writer: CREDITS, ..settings() });
+    let (tables, BackgroundThreads { mut changes, expiry: _expiry, reaper: _reaper, .. }) =
+        Tables::new(TablesConfig { changes_per_writer: CREDITS, ..settings() });
     let mut session = tables.session();
     let keys: Vec<[u8; 8]> = (0..PAIRS).map(u64::to_be_bytes).collect();
     let last = keys.last().unwrap();
@@ -49,7 +49,7 @@ fn many_that_had_to_wait_are_written_by_the_clock_that_was_read_after_it() {
         let (all, ended) = (&tables, &ended);
         scope.spawn(move || {
             // Nothing is announced before the writer waits.
-            while all.census().writer_waits == 0 {
+            while all.metrics().writer_waits == 0 {
                 std::thread::yield_now();
             }
             while !ended.load(Ordering::Relaxed) {

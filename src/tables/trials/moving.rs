@@ -7,15 +7,15 @@ use std::thread;
 
 use crossbeam::epoch;
 
-use super::super::pause::{Point, hooks};
+use super::super::failpoint::{Failpoint, hooks};
 use super::super::{Refusal, Session};
 use super::alone::alone;
-use super::{Stage, settings};
+use super::{TablesRig, settings};
 use crate::clock::Now;
 use crate::tables::slot::count::SLOTS;
-use crate::tables::{Batch, Settings, Tables};
+use crate::tables::{Batch, Tables, TablesConfig};
 
-impl Stage {
+impl TablesRig {
     fn address(&self, key: &str) -> usize {
         let guard = epoch::pin();
         let table = self.0.tables.0.catalog.find(b"t", &guard).unwrap();
@@ -31,7 +31,7 @@ impl Stage {
 #[test]
 fn slots_without_a_deadline_move_and_keep_everything() {
     alone("tables::trials::moving::slots_without_a_deadline_move_and_keep_everything", || {
-        let stage = Stage::with(Settings { changes_per_writer: 1 << 14, ..settings() });
+        let stage = TablesRig::with(TablesConfig { changes_per_writer: 1 << 14, ..settings() });
         let key = |number: usize| format!("{number:016}");
         for number in 0..2_000 {
             stage.set(&key(number), &format!("value {number}"), (number % 2 == 1).then_some(10)).unwrap();
@@ -40,7 +40,7 @@ fn slots_without_a_deadline_move_and_keep_everything() {
         stage.heard();
         let before: Vec<_> =
             (0..2_000).map(|number| (stage.address(&key(number)), stage.version(&key(number)))).collect();
-        let census = stage.census();
+        let tables_metrics = stage.tables_metrics();
         stage.move_all();
         for (number, (address, version)) in before.into_iter().enumerate() {
             assert_eq!(stage.address(&key(number)) == address, number % 2 == 1, "{number}");
@@ -49,14 +49,14 @@ fn slots_without_a_deadline_move_and_keep_everything() {
         }
         stage.settle();
         assert!(stage.heard().is_empty(), "a move is no change");
-        let after = stage.census();
-        assert_eq!((census.bytes, census.timers), (after.bytes, after.timers));
+        let after = stage.tables_metrics();
+        assert_eq!((tables_metrics.bytes, tables_metrics.timers), (after.bytes, after.timers));
         // What was moved can be changed, expire and go as before.
         stage.set(&key(0), "again", Some(10)).unwrap();
         stage.delete(&key(2)).unwrap();
         stage.at(20_000).settle();
         assert_eq!(stage.heard().len(), 3 + 1_000);
-        assert_eq!((stage.census().expired, stage.census().reaped), (1_001, 1_002));
+        assert_eq!((stage.tables_metrics().expired, stage.tables_metrics().reaped), (1_001, 1_002));
         for _ in 0..10 {
             stage.0.session.borrow_mut().rest(stage.now());
             stage.move_all();
@@ -68,13 +68,13 @@ fn slots_without_a_deadline_move_and_keep_everything() {
             stage.settle();
         }
         assert_eq!(stage.heard().len(), 998);
-        assert_eq!(stage.census().tables.len(), 0);
+        assert_eq!(stage.tables_metrics().tables.len(), 0);
     });
 }
 
 #[test]
 fn a_slot_stays_while_a_change_of_it_is_to_be_announced() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("k", "1", None).unwrap();
     let address = stage.address("k");
     stage.move_all();
@@ -92,12 +92,12 @@ fn a_slot_stays_while_a_change_of_it_is_to_be_announced() {
 
 #[test]
 fn slots_of_a_table_that_is_taken_down_stay() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("k", "1", None).unwrap();
     stage.settle();
     let address = stage.address("k");
     let inner = stage.clone();
-    hooks::at(Point::BeforeSeal, move || {
+    hooks::at(Failpoint::BeforeSeal, move || {
         inner.move_all();
         let guard = epoch::pin();
         assert!(inner.0.tables.0.catalog.find(b"t", &guard).is_none());
@@ -114,12 +114,12 @@ fn slots_of_a_table_that_is_taken_down_stay() {
 
 #[test]
 fn a_writer_whose_slot_moves_under_it_stores_in_the_other_one() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("k", "1", None).unwrap();
     stage.settle();
     let inner = stage.clone();
     let mut delayed = stage.another();
-    hooks::at(Point::BeforeCas, move || inner.move_all());
+    hooks::at(Failpoint::BeforeCas, move || inner.move_all());
     super::set(&mut delayed, stage.now(), "k", "2", None).unwrap();
     assert!(!hooks::is_waiting());
     assert_eq!(stage.get("k").as_deref(), Some("2"));
@@ -147,12 +147,12 @@ fn whoever_finds_a_slot_that_has_just_moved_finds_the_element() {
         ),
     ];
     for (deed, expected) in deeds {
-        let stage = Stage::new();
+        let stage = TablesRig::new();
         stage.set("k", "first", None).unwrap();
         stage.settle();
         let (mut session, now) = (stage.another(), stage.now());
         let (sender, receiver) = crossbeam::channel::bounded(1);
-        hooks::at(Point::MovedOut, move || {
+        hooks::at(Failpoint::MovedOut, move || {
             let thread = thread::spawn(move || deed(&mut session.batch(now)));
             // It may have come to the slot by now; if not, it comes later, which is as good.
             for _ in 0..1_000 {
@@ -194,7 +194,7 @@ fn nothing_is_lost_and_nothing_goes_back_while_slots_move_all_the_time() {
     const KEYS: u64 = 40;
     const WRITES: u64 = 20_000;
     let key_count = usize::try_from(KEYS).unwrap();
-    let (tables, backstage) = Tables::new(Settings { changes_per_writer: 256, ..settings() });
+    let (tables, backstage) = Tables::new(TablesConfig { changes_per_writer: 256, ..settings() });
     let now = Now::from_millis(1);
     tables.session().batch(now).create_table(b"t", b"t").unwrap();
     let (done, announced) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -7,22 +7,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::super::failpoint::{Failpoint, hooks};
 use super::super::index::CELLS;
-use super::super::pause::{Point, hooks};
 use super::super::slot::NEVER;
-use super::super::{ChangeKind, Refusal, Settings, Tables};
-use super::{Stage, set, settings};
+use super::super::{ChangeKind, Refusal, Tables, TablesConfig};
+use super::{TablesRig, set, settings};
 use crate::clock::Now;
 use crate::limits::{DUES_MAX, REAPER_CHUNK};
 
 #[test]
 fn every_key_is_found_while_a_bucket_is_being_split() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let mut reader = stage.another();
     let now = stage.now();
     let stored = Rc::new(Cell::new(0));
     let so_far = Rc::clone(&stored);
-    hooks::at(Point::HandedOver, move || {
+    hooks::at(Failpoint::HandedOver, move || {
         let mut batch = reader.batch(now);
         for key in 0..so_far.get() {
             assert!(batch.get(b"t", key.to_string().as_bytes()).is_ok(), "{key} of {}", so_far.get());
@@ -36,8 +36,8 @@ fn every_key_is_found_while_a_bucket_is_being_split() {
 }
 
 /// Another writer creates "a" when a slot leaves; the version that it gets is above the one before.
-fn a_new_slot_starts_above_one_that_has_just_left(delete: impl FnOnce(&Stage)) {
-    let stage = Stage::new();
+fn a_new_slot_starts_above_one_that_has_just_left(delete: impl FnOnce(&TablesRig)) {
+    let stage = TablesRig::new();
     for _ in 0..5 {
         stage.set("a", "1", None).unwrap();
     }
@@ -46,7 +46,7 @@ fn a_new_slot_starts_above_one_that_has_just_left(delete: impl FnOnce(&Stage)) {
     stage.publish();
     let mut other = stage.another();
     let now = stage.now();
-    hooks::at(Point::SlotLeft, move || set(&mut other, now, "a", "2", None).unwrap());
+    hooks::at(Failpoint::SlotLeft, move || set(&mut other, now, "a", "2", None).unwrap());
     for _ in 0..5 {
         stage.reap();
         stage.publish();
@@ -72,30 +72,30 @@ fn the_floor_is_raised_before_an_element_leaves_with_its_table() {
 
 #[test]
 fn what_is_held_back_counts_as_waiting_and_gives_no_credit_back() {
-    let stage = Stage::with(Settings { changes_per_writer: 15, ..settings() });
+    let stage = TablesRig::with(TablesConfig { changes_per_writer: 15, ..settings() });
     let mut early = stage.another();
     let mut late = stage.another();
     let now = stage.now();
     set(&mut late, now, "a", "1", None).unwrap();
     let inner = stage.clone();
-    hooks::at(Point::Committed, move || {
+    hooks::at(Failpoint::Committed, move || {
         for round in 0..15 {
             set(&mut early, now, "a", &round.to_string(), None).unwrap();
         }
         inner.publish();
         assert_eq!(inner.heard(), ["a+"]);
-        assert_eq!(inner.census().changes_waiting, 15, "taken from the ring, and not announced");
+        assert_eq!(inner.tables_metrics().changes_waiting, 15, "taken from the ring, and not announced");
         assert_eq!(set(&mut early, now, "b", "1", None), Err(Refusal::Busy));
     });
     set(&mut late, now, "a", "2", None).unwrap();
     assert!(!hooks::is_waiting());
     stage.publish();
-    assert_eq!(stage.census().changes_waiting, 0);
+    assert_eq!(stage.tables_metrics().changes_waiting, 0);
 }
 
 #[test]
 fn the_reaper_looks_at_its_queue_after_a_chunk() {
-    let stage = Stage::with(Settings { changes_per_writer: 1 << 14, ..settings() });
+    let stage = TablesRig::with(TablesConfig { changes_per_writer: 1 << 14, ..settings() });
     let keys = 4 * REAPER_CHUNK;
     for key in 0..keys {
         stage.set(&key.to_string(), "1", None).unwrap();
@@ -104,10 +104,10 @@ fn the_reaper_looks_at_its_queue_after_a_chunk() {
     stage.drop_table("t").unwrap();
     let step = || {
         stage.heard();
-        let before = stage.census().reaped;
+        let before = stage.tables_metrics().reaped;
         stage.reap();
         stage.publish();
-        (stage.heard().len(), stage.census().reaped - before)
+        (stage.heard().len(), stage.tables_metrics().reaped - before)
     };
     let (mut sealed, mut freed, mut steps) = (0, 0, 0);
     while freed < keys as u64 {
@@ -122,7 +122,7 @@ fn the_reaper_looks_at_its_queue_after_a_chunk() {
 
 #[test]
 fn an_earlier_deadline_wakes_the_expiry_thread_and_a_later_one_does_not() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let woken = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&woken);
     stage.0.tables.0.expiry.sleeper().set_waker(Box::new(move || {
@@ -140,13 +140,13 @@ fn an_earlier_deadline_wakes_the_expiry_thread_and_a_later_one_does_not() {
     stage.expire();
     assert!(stage.0.expiry.borrow().falls_asleep(NEVER));
     stage.set("d", "1", Some(100)).unwrap();
-    assert_eq!((woken(), stage.census().lost_wakeups), (2, 0));
+    assert_eq!((woken(), stage.tables_metrics().lost_wakeups), (2, 0));
 }
 
 #[test]
 fn a_batch_keeps_what_it_cannot_send_until_its_guard_is_gone() {
     let changes_per_writer = 4 * DUES_MAX;
-    let stage = Stage::with(Settings { changes_per_writer, ..settings() });
+    let stage = TablesRig::with(TablesConfig { changes_per_writer, ..settings() });
     for key in 0..DUES_MAX {
         stage.set(&key.to_string(), "1", Some(1)).unwrap();
     }
@@ -174,38 +174,38 @@ fn a_batch_keeps_what_it_cannot_send_until_its_guard_is_gone() {
     }
     writer.join().unwrap();
     stage.expire();
-    assert_eq!(stage.census().timers, DUES_MAX as u64 + 3);
+    assert_eq!(stage.tables_metrics().timers, DUES_MAX as u64 + 3);
 }
 
 #[test]
 fn a_record_that_is_filed_anew_while_its_slot_dies_does_not_stay() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", Some(1)).unwrap();
     stage.expire();
     stage.delete("a").unwrap();
     let again = stage.clone();
     let mut other = stage.another();
     let now = stage.at(1_001).now();
-    hooks::at(Point::BeforeRearm, move || {
+    hooks::at(Failpoint::BeforeRearm, move || {
         // The record has come up, and there was no element. Now there is one, whose writer finds the slot armed.
         set(&mut other, now, "a", "2", Some(1_000)).unwrap();
-        hooks::at(Point::BeforeRearm, move || {
+        hooks::at(Failpoint::BeforeRearm, move || {
             // The record is about to be filed for it. The slot, which is not armed at this moment, dies and leaves.
             again.delete("a").unwrap();
             again.publish();
             again.reap();
-            assert_eq!(again.census().reaped, 1);
+            assert_eq!(again.tables_metrics().reaped, 1);
         });
     });
     stage.expire();
     assert!(!hooks::is_waiting());
     stage.settle();
-    assert_eq!(stage.census().timers, 0, "nothing is there that the wheel should look at");
+    assert_eq!(stage.tables_metrics().timers, 0, "nothing is there that the wheel should look at");
 }
 
 #[test]
 fn a_throttled_writer_waits_once_for_a_portion() {
-    let stage = Stage::with(Settings { changes_per_writer: 64, ..settings() });
+    let stage = TablesRig::with(TablesConfig { changes_per_writer: 64, ..settings() });
     let mut sessions: Vec<_> = (0..4).map(|_| stage.another()).collect();
     let (now, rounds) = (stage.now(), 2_000);
     let mut written = 0;
@@ -219,14 +219,14 @@ fn a_throttled_writer_waits_once_for_a_portion() {
         // A publisher that takes four changes of each ring at a time.
         stage.0.changes.borrow_mut().drain(4 * 4, &mut |_, _, _| {});
     }
-    let waits = stage.census().writer_waits;
+    let waits = stage.tables_metrics().writer_waits;
     assert!(waits <= written / 16 + 4, "{waits} waits for {written} changes");
 }
 
 #[test]
 fn sealing_a_large_table_ends_with_its_time_when_the_tables_are_closed() {
     const KEYS: usize = 30_000;
-    let (tables, backstage) = Tables::new(Settings { changes_per_writer: 1 << 16, ..settings() });
+    let (tables, backstage) = Tables::new(TablesConfig { changes_per_writer: 1 << 16, ..settings() });
     let now = Now::from_millis(1);
     let mut session = tables.session();
     session.batch(now).create_table(b"t", b"t").unwrap();

@@ -6,19 +6,19 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::super::Refusal;
-use super::super::pause::{Point, hooks};
-use super::{Stage, set};
+use super::super::failpoint::{Failpoint, hooks};
+use super::{TablesRig, set};
 
 #[test]
 fn a_writer_that_was_delayed_at_a_slot_that_retired_stores_in_its_successor() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", None).unwrap();
     let inner = stage.clone();
     let mut delayed = stage.another();
-    hooks::at(Point::BeforeCas, move || {
+    hooks::at(Failpoint::BeforeCas, move || {
         inner.delete("a").unwrap();
         inner.settle();
-        assert_eq!(inner.census().reaped, 1, "the slot that the writer holds is dead and out");
+        assert_eq!(inner.tables_metrics().reaped, 1, "the slot that the writer holds is dead and out");
         inner.set("a", "successor", None).unwrap();
     });
     set(&mut delayed, stage.now(), "a", "delayed", None).unwrap();
@@ -26,35 +26,39 @@ fn a_writer_that_was_delayed_at_a_slot_that_retired_stores_in_its_successor() {
     assert_eq!(stage.get("a").unwrap(), "delayed");
     stage.settle();
     assert_eq!(stage.heard(), ["a+", "a-", "a+", "a+"]);
-    assert_eq!(stage.census().tables[0].elements, 1);
+    assert_eq!(stage.tables_metrics().tables[0].elements, 1);
 }
 
 #[test]
 fn a_tombstone_that_came_back_to_life_is_not_retired() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", None).unwrap();
     stage.delete("a").unwrap();
     stage.set("a", "2", None).unwrap();
     stage.settle();
-    assert_eq!((stage.get("a").as_deref(), stage.census().reaped), (Some("2"), 0));
+    assert_eq!((stage.get("a").as_deref(), stage.tables_metrics().reaped), (Some("2"), 0));
     assert_eq!(stage.heard(), ["a+", "a-", "a+"]);
 }
 
 #[test]
 fn a_new_slot_starts_above_the_floor_though_its_writer_missed_the_old_slot_before() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let inner = stage.clone();
     let seen = Rc::new(RefCell::new(0));
     let highest = Rc::clone(&seen);
     let mut delayed = stage.another();
-    hooks::at(Point::BeforeEnter, move || {
+    hooks::at(Failpoint::BeforeEnter, move || {
         for _ in 0..5 {
             inner.set("a", "1", None).unwrap();
         }
         *highest.borrow_mut() = inner.version("a");
         inner.delete("a").unwrap();
         inner.settle();
-        assert_eq!(inner.census().reaped, 1, "slot and floor are gone and raised before the delayed writer enters");
+        assert_eq!(
+            inner.tables_metrics().reaped,
+            1,
+            "slot and floor are gone and raised before the delayed writer enters"
+        );
     });
     set(&mut delayed, stage.now(), "a", "late", None).unwrap();
     assert!(!hooks::is_waiting());
@@ -63,10 +67,10 @@ fn a_new_slot_starts_above_the_floor_though_its_writer_missed_the_old_slot_befor
 
 #[test]
 fn an_insert_into_a_table_that_is_being_deleted_is_refused_or_announced() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let inner = stage.clone();
     let mut delayed = stage.another();
-    hooks::at(Point::BeforeEnter, move || {
+    hooks::at(Failpoint::BeforeEnter, move || {
         inner.drop_table("t").unwrap();
         inner.settle();
     });
@@ -77,7 +81,7 @@ fn an_insert_into_a_table_that_is_being_deleted_is_refused_or_announced() {
 
     stage.create("t").unwrap();
     let inner = stage.clone();
-    hooks::at(Point::Committed, move || {
+    hooks::at(Failpoint::Committed, move || {
         inner.drop_table("t").unwrap();
         inner.settle();
         assert_eq!(inner.heard(), Vec::<String>::new(), "DELETED waits for the UPDATED that is not pushed yet");
@@ -90,11 +94,11 @@ fn an_insert_into_a_table_that_is_being_deleted_is_refused_or_announced() {
 
 #[test]
 fn an_update_of_an_element_whose_table_is_deleted_under_it_stands_or_is_refused() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", None).unwrap();
     let inner = stage.clone();
     let mut delayed = stage.another();
-    hooks::at(Point::BeforeCas, move || {
+    hooks::at(Failpoint::BeforeCas, move || {
         inner.drop_table("t").unwrap();
         inner.create("t").unwrap();
         inner.settle();
@@ -108,13 +112,13 @@ fn an_update_of_an_element_whose_table_is_deleted_under_it_stands_or_is_refused(
 
 #[test]
 fn a_re_created_table_is_silent_about_a_key_until_the_older_one_has_told_its_end() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("b", "1", None).unwrap();
     stage.publish();
     assert_eq!(stage.heard(), ["b+"]);
     let inner = stage.clone();
     let mut delayed = stage.another();
-    hooks::at(Point::Committed, move || {
+    hooks::at(Failpoint::Committed, move || {
         // The delayed writer's UPDATED of the old table is committed and not pushed; the reaper has not run either.
         inner.drop_table("t").unwrap();
         inner.create("t").unwrap();
@@ -132,7 +136,7 @@ fn a_re_created_table_is_silent_about_a_key_until_the_older_one_has_told_its_end
 
 #[test]
 fn tables_deleted_and_created_many_times_over_settle_in_order() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     for round in 0..5 {
         stage.set("a", &round.to_string(), None).unwrap();
         stage.drop_table("t").unwrap();
@@ -142,12 +146,12 @@ fn tables_deleted_and_created_many_times_over_settle_in_order() {
     stage.settle();
     assert_eq!(stage.heard(), ["a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+"]);
     assert_eq!(stage.get("a").unwrap(), "last");
-    assert_eq!(stage.census().tables.len(), 1);
+    assert_eq!(stage.tables_metrics().tables.len(), 1);
 }
 
 #[test]
 fn a_name_whose_older_tables_pile_up_makes_the_creator_wait() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let refused = (0..100).find_map(|_| {
         stage.drop_table("t").unwrap();
         stage.create("t").err()
@@ -159,8 +163,8 @@ fn a_name_whose_older_tables_pile_up_makes_the_creator_wait() {
 
 /// An element has a record, then the deadline is set to `second` (in seconds); while the record comes up, another writer
 /// sets it to 2 s at `point`. The stage is left when that deadline has passed.
-fn deadline_set_at(point: Point, second: u32) -> Stage {
-    let stage = Stage::new();
+fn deadline_set_at(point: Failpoint, second: u32) -> TablesRig {
+    let stage = TablesRig::new();
     stage.set("a", "1", Some(1)).unwrap();
     stage.expire();
     stage.set("a", "2", Some(second)).unwrap();
@@ -175,31 +179,31 @@ fn deadline_set_at(point: Point, second: u32) -> Stage {
 
 #[test]
 fn a_deadline_that_is_set_while_the_timer_is_being_cleared_is_kept() {
-    for point in [Point::BeforeRearm, Point::AfterRearm] {
+    for point in [Failpoint::BeforeRearm, Failpoint::AfterRearm] {
         let stage = deadline_set_at(point, 0);
-        assert_eq!(stage.census().expired, 1, "{point:?}");
-        assert_eq!(stage.census().timers, 0, "{point:?}");
+        assert_eq!(stage.tables_metrics().expired, 1, "{point:?}");
+        assert_eq!(stage.tables_metrics().timers, 0, "{point:?}");
         assert_eq!(stage.heard(), ["a+", "a+", "a+", "a-"]);
     }
 }
 
 #[test]
 fn a_deadline_that_moves_nearer_while_the_record_is_filed_anew_is_met() {
-    for point in [Point::BeforeRearm, Point::AfterRearm] {
+    for point in [Failpoint::BeforeRearm, Failpoint::AfterRearm] {
         let stage = deadline_set_at(point, 1_000);
-        assert_eq!((stage.census().expired, stage.get("a")), (1, None), "{point:?}");
+        assert_eq!((stage.tables_metrics().expired, stage.get("a")), (1, None), "{point:?}");
     }
 }
 
 #[test]
 fn a_batch_that_began_before_a_deadline_cannot_extend_what_another_has_called_expired() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", Some(1)).unwrap();
     let version = stage.version("a");
     let mut earlier = stage.another();
     let before = stage.at(1_000).now();
     let inner = stage.clone();
-    hooks::at(Point::BeforeCas, move || assert_eq!(inner.at(1_001).get("a"), None));
+    hooks::at(Failpoint::BeforeCas, move || assert_eq!(inner.at(1_001).get("a"), None));
     let swapped = earlier.batch(before).compare_and_swap(b"t", b"a", version, b"2", Some(100));
     assert!(!hooks::is_waiting());
     assert_eq!(swapped, Err(Refusal::VersionMismatch { current: 0 }));
@@ -208,7 +212,7 @@ fn a_batch_that_began_before_a_deadline_cannot_extend_what_another_has_called_ex
 
 #[test]
 fn a_touch_from_before_the_deadline_cannot_revive_what_another_has_called_expired() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", Some(1)).unwrap();
     let before = stage.at(1_000).now();
     assert_eq!(stage.at(1_001).get("a"), None);
@@ -218,13 +222,13 @@ fn a_touch_from_before_the_deadline_cannot_revive_what_another_has_called_expire
 
 #[test]
 fn a_table_settles_once_though_a_writer_of_its_successor_was_delayed_at_its_slot() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "old", None).unwrap();
     stage.drop_table("t").unwrap();
     stage.create("t").unwrap();
     let inner = stage.clone();
     let mut delayed = stage.another();
-    hooks::at(Point::BeforeSeal, move || {
+    hooks::at(Failpoint::BeforeSeal, move || {
         inner.settle();
         inner.create("u").unwrap();
     });
@@ -240,35 +244,35 @@ fn a_table_settles_once_though_a_writer_of_its_successor_was_delayed_at_its_slot
 
 #[test]
 fn a_table_that_goes_while_its_element_comes_up_is_no_concern_of_the_expiry_thread() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", Some(1)).unwrap();
     stage.expire();
     stage.at(1_001);
     let inner = stage.clone();
-    hooks::at(Point::BeforeExpire, move || {
+    hooks::at(Failpoint::BeforeExpire, move || {
         inner.drop_table("t").unwrap();
         for _ in 0..5 {
             inner.publish();
             inner.reap();
         }
-        assert_eq!(inner.census().tables.len(), 0);
+        assert_eq!(inner.tables_metrics().tables.len(), 0);
     });
     stage.expire();
     assert!(!hooks::is_waiting());
     stage.settle();
     assert_eq!(stage.heard(), ["a+", "a-"]);
-    assert_eq!(stage.census().timers, 0);
+    assert_eq!(stage.tables_metrics().timers, 0);
 }
 
 #[test]
 fn a_table_is_gone_for_every_session_as_soon_as_it_is_for_one() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", None).unwrap();
     let mut knows = stage.another();
     assert_eq!(knows.batch(stage.now()).get(b"t", b"a"), Ok(&b"1"[..]));
     let mut new = stage.another();
     let inner = stage.clone();
-    hooks::at(Point::Renamed, move || {
+    hooks::at(Failpoint::Renamed, move || {
         // Deleted and not answered yet. A client that is told so by one session may ask another one next.
         assert_eq!(new.batch(inner.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
         assert_eq!(knows.batch(inner.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
@@ -279,7 +283,7 @@ fn a_table_is_gone_for_every_session_as_soon_as_it_is_for_one() {
 
 #[test]
 fn a_session_that_knows_a_table_finds_its_successor_of_the_same_name_and_of_the_same_number() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let mut knows = stage.another();
     for round in 0..5 {
         stage.set("a", &round.to_string(), None).unwrap();

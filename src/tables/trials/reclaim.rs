@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use crossbeam::epoch;
 
 use super::super::slot::count::SLOTS;
-use super::super::{Backstage, Changes, Refusal, Session, Settings, Tables};
+use super::super::{BackgroundThreads, Changes, Refusal, Session, Tables, TablesConfig};
 use super::alone::{alone, entries as live};
-use super::{Stage, settings};
+use super::{TablesRig, settings};
 use crate::clock::{Clock, Now};
 use crate::limits::{BATCH_MAX, MANY_MAX, REST_AFTER, RETIRED_OBJECTS_MAX};
 
@@ -24,8 +24,8 @@ fn key(number: usize) -> [u8; 8] {
     (number as u64).to_be_bytes()
 }
 
-fn large() -> Stage {
-    Stage::with(Settings { changes_per_writer: 1 << 14, ..settings() })
+fn large() -> TablesRig {
+    TablesRig::with(TablesConfig { changes_per_writer: 1 << 14, ..settings() })
 }
 
 /// Frees what can be freed.
@@ -122,7 +122,7 @@ fn what_is_deleted_expires_or_goes_with_its_table_is_freed_with_its_slot() {
             stage.settle();
             most = most.max(SLOTS.load(Ordering::Relaxed));
         }
-        assert!(stage.census().tables.is_empty());
+        assert!(stage.tables_metrics().tables.is_empty());
         assert!(live() + SLOTS.load(Ordering::Relaxed) <= KEPT_MAX, "without a rest");
         let_go();
         assert_eq!((live(), SLOTS.load(Ordering::Relaxed)), (0, 0));
@@ -141,7 +141,8 @@ fn epochs_move() -> bool {
 #[test]
 fn a_long_request_that_waits_for_the_publisher_holds_no_guard() {
     alone("tables::trials::reclaim::a_long_request_that_waits_for_the_publisher_holds_no_guard", || {
-        let (tables, Backstage { mut changes, .. }) = Tables::new(Settings { changes_per_writer: 64, ..settings() });
+        let (tables, BackgroundThreads { mut changes, .. }) =
+            Tables::new(TablesConfig { changes_per_writer: 64, ..settings() });
         let mut session = tables.session();
         session.batch(Now::from_millis(1)).create_table(b"t", b"t").unwrap();
         std::thread::scope(|scope| {
@@ -151,7 +152,7 @@ fn a_long_request_that_waits_for_the_publisher_holds_no_guard() {
                 session.batch(Now::from_millis(1)).update_many(b"t", None, pairs, || Now::from_millis(1)).unwrap();
             });
             // The writer waits from then on, until changes are announced.
-            while tables.census().writer_waits == 0 {
+            while tables.metrics().writer_waits == 0 {
                 std::thread::yield_now();
             }
             let moved = epochs_move();
@@ -196,7 +197,7 @@ fn several_threads_free_as_much_as_they_replace() {
     const THREADS: usize = 4;
     const ROUNDS: usize = 100_000;
     alone("tables::trials::reclaim::several_threads_free_as_much_as_they_replace", || {
-        let stage = Stage::with(Settings { changes_per_writer: 1 << 12, ..settings() });
+        let stage = TablesRig::with(TablesConfig { changes_per_writer: 1 << 12, ..settings() });
         let most = AtomicI64::new(0);
         std::thread::scope(|scope| {
             let writers: Vec<_> = (0..THREADS).map(|_| stage.another()).collect();

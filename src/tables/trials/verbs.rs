@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
-use super::super::pause::{Point, hooks};
-use super::super::{Refusal, Settings};
-use super::{BASE, Stage, set, settings};
+use super::super::failpoint::{Failpoint, hooks};
+use super::super::{Refusal, TablesConfig};
+use super::{BASE, TablesRig, set, settings};
 
 #[test]
 fn an_element_is_stored_replaced_and_deleted_and_each_change_is_heard_once() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", None).unwrap();
     stage.set("a", "2", None).unwrap();
     assert_eq!(stage.get("a").unwrap(), "2");
@@ -21,7 +21,7 @@ fn an_element_is_stored_replaced_and_deleted_and_each_change_is_heard_once() {
 
 #[test]
 fn versions_grow_over_delete_retirement_and_re_creation_of_the_table() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let mut last = 0;
     for round in 0..6 {
         stage.set("a", "1", None).unwrap();
@@ -44,7 +44,7 @@ fn versions_grow_over_delete_retirement_and_re_creation_of_the_table() {
 
 #[test]
 fn a_stale_compare_fails_and_says_the_version() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let first = stage.swap("a", 0, "1").unwrap();
     assert_eq!(stage.swap("a", 0, "2"), Err(Refusal::VersionMismatch { current: first }));
     let second = stage.swap("a", first, "2").unwrap();
@@ -64,7 +64,7 @@ fn a_stale_compare_fails_and_says_the_version() {
 
 #[test]
 fn a_deadline_that_has_passed_means_absent_at_once_and_is_announced_once() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", Some(1)).unwrap();
     assert!(stage.at(1_000).get("a").is_some(), "never early");
     assert_eq!(stage.at(1_001).get("a"), None);
@@ -72,12 +72,12 @@ fn a_deadline_that_has_passed_means_absent_at_once_and_is_announced_once() {
     assert_eq!(stage.at(1_000).swap("a", BASE + 1, "2"), Err(Refusal::VersionMismatch { current: 0 }));
     stage.at(1_001).settle();
     assert_eq!(stage.heard(), ["a+", "a-"]);
-    assert_eq!(stage.census().expired, 1);
+    assert_eq!(stage.tables_metrics().expired, 1);
 }
 
 #[test]
 fn a_write_that_meets_an_expired_element_commits_the_expiry_first() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", Some(1)).unwrap();
     stage.at(2_000).set("a", "2", None).unwrap();
     stage.set("b", "1", Some(1)).unwrap();
@@ -89,7 +89,7 @@ fn a_write_that_meets_an_expired_element_commits_the_expiry_first() {
 
 #[test]
 fn an_update_keeps_the_deadline_unless_it_says_otherwise() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("kept", "1", Some(10)).unwrap();
     stage.set("kept", "2", None).unwrap();
     stage.set("cleared", "1", Some(10)).unwrap();
@@ -99,7 +99,7 @@ fn an_update_keeps_the_deadline_unless_it_says_otherwise() {
     stage.set("lengthened", "1", Some(1)).unwrap();
     stage.set("lengthened", "2", Some(100)).unwrap();
     stage.expire();
-    assert_eq!(stage.census().timers, 4, "one record for each, however often its deadline was set");
+    assert_eq!(stage.tables_metrics().timers, 4, "one record for each, however often its deadline was set");
     stage.at(1_001).settle();
     assert!(stage.get("shortened").is_none() && stage.get("lengthened").is_some());
     stage.at(10_001).settle();
@@ -110,7 +110,7 @@ fn an_update_keeps_the_deadline_unless_it_says_otherwise() {
 
 #[test]
 fn a_touch_changes_the_deadline_alone_and_is_not_heard() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", None).unwrap();
     let version = stage.version("a");
     stage.0.session.borrow_mut().batch(stage.now()).touch(b"t", b"a", 1).unwrap();
@@ -125,14 +125,14 @@ fn a_touch_changes_the_deadline_alone_and_is_not_heard() {
 
 #[test]
 fn a_change_that_comes_before_its_predecessor_is_held_back() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let mut early_lane = stage.another();
     let mut late_lane = stage.another();
     stage.publish();
     let now = stage.now();
     set(&mut late_lane, now, "a", "1", None).unwrap();
     let inner = stage.clone();
-    hooks::at(Point::Committed, move || {
+    hooks::at(Failpoint::Committed, move || {
         set(&mut early_lane, now, "a", "3", None).unwrap();
         inner.publish();
         assert_eq!(inner.heard(), ["a+"], "version 3 waits for version 2, which is committed and not pushed");
@@ -145,31 +145,31 @@ fn a_change_that_comes_before_its_predecessor_is_held_back() {
 
 #[test]
 fn looking_ahead_changes_nothing() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let keys: Vec<String> = (0..12_000).map(|key| key.to_string()).collect();
     for key in keys.iter().step_by(2) {
         stage.set(key, "1", None).unwrap();
         stage.publish();
     }
-    let before = stage.census();
+    let before = stage.tables_metrics();
     stage.heard();
     let mut session = stage.another();
     let mut batch = session.batch(stage.now());
     let tables = [&b"t"[..], b"t", b"none", b"t"];
-    batch.foresee(keys.iter().enumerate().map(|(at, key)| (tables[at / 3 % 4], key.as_bytes())));
-    batch.foresee(std::iter::empty());
+    batch.prefetch(keys.iter().enumerate().map(|(at, key)| (tables[at / 3 % 4], key.as_bytes())));
+    batch.prefetch(std::iter::empty());
     for (at, key) in keys.iter().enumerate() {
         assert_eq!(batch.get(b"t", key.as_bytes()).is_ok(), at % 2 == 0, "{key}");
     }
     drop(batch);
     stage.settle();
     assert!(stage.heard().is_empty());
-    assert_eq!(stage.census().tables, before.tables);
+    assert_eq!(stage.tables_metrics().tables, before.tables);
 }
 
 #[test]
 fn a_batch_does_not_go_on_with_a_table_that_was_deleted_meanwhile() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     stage.set("a", "1", None).unwrap();
     let mut session = stage.another();
     let mut batch = session.batch(stage.now());
@@ -184,7 +184,7 @@ fn a_batch_does_not_go_on_with_a_table_that_was_deleted_meanwhile() {
 
 #[test]
 fn a_writer_without_credits_is_refused_and_changes_nothing() {
-    let stage = Stage::with(Settings { changes_per_writer: 15, ..settings() });
+    let stage = TablesRig::with(TablesConfig { changes_per_writer: 15, ..settings() });
     for round in 0..15 {
         stage.set("a", &round.to_string(), None).unwrap();
     }
@@ -199,7 +199,7 @@ fn a_writer_without_credits_is_refused_and_changes_nothing() {
 
 #[test]
 fn expiry_waits_for_credits_and_loses_nothing() {
-    let stage = Stage::with(Settings { changes_per_writer: 15, ..settings() });
+    let stage = TablesRig::with(TablesConfig { changes_per_writer: 15, ..settings() });
     for key in 0..20 {
         stage.set(&key.to_string(), "1", Some(1)).unwrap();
         stage.publish();
@@ -207,9 +207,9 @@ fn expiry_waits_for_credits_and_loses_nothing() {
     stage.expire();
     stage.at(1_001).expire();
     stage.expire();
-    assert_eq!(stage.census().expired, 15, "as many as there are credits");
+    assert_eq!(stage.tables_metrics().expired, 15, "as many as there are credits");
     assert_eq!(stage.get("19"), None, "absent all the same");
     stage.settle();
-    assert_eq!(stage.census().expired, 20);
+    assert_eq!(stage.tables_metrics().expired, 20);
     assert_eq!(stage.heard().iter().filter(|heard| heard.ends_with('-')).count(), 20);
 }

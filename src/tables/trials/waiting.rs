@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::super::{Refusal, Session, Settings, Tables};
-use super::{Stage, set, settings};
+use super::super::{Refusal, Session, Tables, TablesConfig};
+use super::{TablesRig, set, settings};
 use crate::clock::Now;
 use crate::limits::SEALING_MAX;
 
@@ -22,8 +22,8 @@ pub(super) fn counted(session: &mut Session) -> impl Fn() -> u64 + use<> {
 }
 
 /// A stage whose writers have 64 credits, and a session that has used all of its own.
-fn used_up() -> (Stage, Session) {
-    let stage = Stage::with(Settings { changes_per_writer: 64, ..settings() });
+fn used_up() -> (TablesRig, Session) {
+    let stage = TablesRig::with(TablesConfig { changes_per_writer: 64, ..settings() });
     let mut session = stage.another();
     for round in 0..64 {
         set(&mut session, stage.now(), "a", &round.to_string(), None).unwrap();
@@ -33,7 +33,7 @@ fn used_up() -> (Stage, Session) {
 }
 
 /// The publisher announces so many changes.
-fn drain(stage: &Stage, count: usize) {
+fn drain(stage: &TablesRig, count: usize) {
     let mut changes = stage.0.changes.borrow_mut();
     let taken: usize = (0..count).map(|_| changes.drain(1, &mut |_, _, _| {}).taken).sum();
     assert_eq!(taken, count);
@@ -47,7 +47,7 @@ fn a_writer_is_woken_once_when_a_quarter_of_its_ring_is_free() {
     drain(&stage, 15);
     assert!(!session.watch(), "registered twice is registered once");
     assert_eq!(set(&mut session, stage.now(), "b", "1", None), Err(Refusal::Busy), "nothing overtakes what waits");
-    assert_eq!((woken(), stage.census().writer_waits), (0, 1));
+    assert_eq!((woken(), stage.tables_metrics().writer_waits), (0, 1));
     drain(&stage, 1);
     assert_eq!(woken(), 1);
     for round in 0..16 {
@@ -55,7 +55,7 @@ fn a_writer_is_woken_once_when_a_quarter_of_its_ring_is_free() {
     }
     assert_eq!(set(&mut session, stage.now(), "b", "1", None), Err(Refusal::Busy));
     drain(&stage, 64);
-    assert_eq!((woken(), stage.census().writer_waits, stage.census().lost_wakeups), (1, 1, 0));
+    assert_eq!((woken(), stage.tables_metrics().writer_waits, stage.tables_metrics().lost_wakeups), (1, 1, 0));
 }
 
 #[test]
@@ -65,12 +65,12 @@ fn credits_that_are_back_already_are_not_waited_for() {
     stage.publish();
     assert!(session.watch());
     set(&mut session, stage.now(), "b", "1", None).unwrap();
-    assert_eq!((woken(), stage.census().writer_waits), (0, 0));
+    assert_eq!((woken(), stage.tables_metrics().writer_waits), (0, 0));
 }
 
 #[test]
 fn a_writer_that_wants_more_than_a_quarter_is_woken_when_all_of_it_is_there() {
-    let stage = Stage::with(Settings { changes_per_writer: 64, ..settings() });
+    let stage = TablesRig::with(TablesConfig { changes_per_writer: 64, ..settings() });
     let mut session = stage.another();
     let woken = counted(&mut session);
     for round in 0..60 {
@@ -92,7 +92,7 @@ fn a_writer_that_wants_more_than_a_quarter_is_woken_when_all_of_it_is_there() {
 
 #[test]
 fn the_creator_of_a_table_is_woken_when_an_older_one_has_been_taken_down() {
-    let stage = Stage::new();
+    let stage = TablesRig::new();
     let mut session = stage.another();
     let woken = counted(&mut session);
     let now = stage.now();
@@ -118,12 +118,12 @@ fn a_thread_that_waits_goes_on_when_its_credits_are_back() {
         session.wait();
         set(&mut session, now, "b", "1", None)
     });
-    while stage.census().writer_waits == 0 {
+    while stage.tables_metrics().writer_waits == 0 {
         std::thread::yield_now();
     }
     stage.publish();
     assert_eq!(writer.join().unwrap(), Ok(()));
-    assert_eq!(stage.census().lost_wakeups, 0);
+    assert_eq!(stage.tables_metrics().lost_wakeups, 0);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn the_publisher_of_closed_tables_sleeps_until_the_last_session_is_gone() {
 
 #[test]
 fn a_reaper_that_gets_no_credits_gives_up_at_the_end_in_its_time() {
-    let (tables, backstage) = Tables::new(Settings { changes_per_writer: 64, ..settings() });
+    let (tables, backstage) = Tables::new(TablesConfig { changes_per_writer: 64, ..settings() });
     let (mut changes, reaper) = (backstage.changes, backstage.reaper);
     drop((backstage.expiry, backstage.compactor));
     let (mut session, now) = (tables.session(), Now::from_millis(1));

@@ -5,42 +5,44 @@ use std::collections::BTreeMap;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 use proptest::{collection::vec, sample::select};
 
-use super::{Answer, Ear};
-use crate::store::double::Double;
+use super::{Answer, RecordingSink};
+use crate::store::fake_disk::FakeDisk;
 use crate::store::{Space, Store, Value};
-use crate::tasks::{Ask, Committer, Family, Order, Outcome, Policy, QueueName, Request, Tasks, Ticket, open};
+use crate::tasks::{
+    Committer, Family, LeaseOrder, Outcome, Policy, QueueName, Request, Submission, Tasks, Ticket, open,
+};
 
 const PREFIX: &[u8] = b"jobs/";
 
 /// The committer with one family.
-struct Real {
-    store: Double,
-    ear: Ear,
+struct RealFamily {
+    store: FakeDisk,
+    ear: RecordingSink,
     family: Family,
     committer: Committer,
     tasks: Tasks,
 }
 
-impl Real {
-    fn open(store: Double, now: u64) -> Self {
+impl RealFamily {
+    fn open(store: FakeDisk, now: u64) -> Self {
         let (tasks, mut committer) = open(Box::new(store.clone()), now).unwrap();
-        let ear = Ear::default();
-        committer.face(Box::new(ear.clone()));
-        let family = committer.family(PREFIX, Order::Fifo, Policy::Always).unwrap();
+        let ear = RecordingSink::default();
+        committer.sink(Box::new(ear.clone()));
+        let family = committer.family(PREFIX, LeaseOrder::Fifo, Policy::Always).unwrap();
         Self { store, ear, family, committer, tasks }
     }
 
     fn ask(&mut self, requests: Vec<(QueueName, Request)>, now: u64) -> Vec<Answer> {
-        let ticket = Ticket { face: 0, number: 0 };
-        let asked = requests.into_iter().map(|(queue, request)| Ask { queue, ticket, request });
+        let ticket = Ticket { sink: 0, number: 0 };
+        let asked = requests.into_iter().map(|(queue, request)| Submission { queue, ticket, request });
         self.committer.batch_named(asked.collect(), now).unwrap();
         assert_eq!(self.store.unsynced(), 0, "answered before it was on disk");
         std::mem::take(&mut *self.ear.0.lock().unwrap()).into_iter().map(|(_, answer)| answer).collect()
     }
 
     /// How many queues, and tasks that are ready and leased, the figures tell of.
-    fn figures(&self) -> [u64; 3] {
-        let family = self.tasks.figures().families().pop().unwrap();
+    fn metrics(&self) -> [u64; 3] {
+        let family = self.tasks.metrics().families().pop().unwrap();
         [family.queues(), family.counts().ready, family.counts().leased]
     }
 
@@ -52,7 +54,7 @@ impl Real {
 }
 
 #[derive(Clone, Debug)]
-struct Job {
+struct ModelJob {
     id: u64,
     value: u8,
     /// If it is leased.
@@ -60,10 +62,10 @@ struct Job {
 }
 
 /// The queues as they are told of: jobs in their order.
-type Plain = BTreeMap<u8, Vec<Job>>;
+type ModelFamily = BTreeMap<u8, Vec<ModelJob>>;
 
 #[derive(Clone, Debug)]
-enum Wish {
+enum FamilyRequest {
     Push(u8),
     Lease(u64),
     /// Of the task that was pushed so many before the last.
@@ -72,38 +74,38 @@ enum Wish {
 }
 
 #[derive(Clone, Debug)]
-enum Operation {
-    Ask(Vec<(u8, Wish)>),
+enum FamilyOperation {
+    Ask(Vec<(u8, FamilyRequest)>),
     Wait(u64),
     Crash,
 }
 
-fn wish() -> impl Strategy<Value = (u8, Wish)> {
+fn wish() -> impl Strategy<Value = (u8, FamilyRequest)> {
     let wish = prop_oneof![
-        3 => any::<u8>().prop_map(Wish::Push),
-        4 => select(vec![0_u64, 1, 5, 20, 100, u64::MAX]).prop_map(Wish::Lease),
-        4 => (0_usize..8).prop_map(Wish::Finish),
-        1 => (0_usize..8).prop_map(Wish::Has),
+        3 => any::<u8>().prop_map(FamilyRequest::Push),
+        4 => select(vec![0_u64, 1, 5, 20, 100, u64::MAX]).prop_map(FamilyRequest::Lease),
+        4 => (0_usize..8).prop_map(FamilyRequest::Finish),
+        1 => (0_usize..8).prop_map(FamilyRequest::Has),
     ];
     (select(vec![b'a', b'a', b'a', b'b', b'c']), wish)
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
+fn operation() -> impl Strategy<Value = FamilyOperation> {
     prop_oneof![
-        8 => vec(wish(), 1..6).prop_map(Operation::Ask),
-        3 => (0_u64..40).prop_map(Operation::Wait),
-        1 => Just(Operation::Crash),
+        8 => vec(wish(), 1..6).prop_map(FamilyOperation::Ask),
+        3 => (0_u64..40).prop_map(FamilyOperation::Wait),
+        1 => Just(FamilyOperation::Crash),
     ]
 }
 
 /// What is asked, and what the model says is answered; `ids` are those that were given so far.
-fn answer(plain: &mut Plain, name: u8, wish: &Wish, now: u64, ids: &[u64]) -> (Request, Answer) {
+fn answer(plain: &mut ModelFamily, name: u8, wish: &FamilyRequest, now: u64, ids: &[u64]) -> (Request, Answer) {
     let jobs = plain.entry(name).or_default();
     let id = |ago: &usize| ids.len().checked_sub(ago + 1).map_or(u64::MAX, |at| ids[at]);
     let key = |id: u64| Box::from(id.to_be_bytes());
     let (request, outcome) = match wish {
-        Wish::Push(value) => (Request::Push { value: Value::from(&[*value][..]) }, Outcome::Pushed(0)),
-        Wish::Lease(timeout) => {
+        FamilyRequest::Push(value) => (Request::Push { value: Value::from(&[*value][..]) }, Outcome::Pushed(0)),
+        FamilyRequest::Lease(timeout) => {
             let request = Request::Lease { timeout: *timeout, wait: false };
             if let Some(job) = jobs.iter_mut().find(|job| job.deadline.is_none()) {
                 job.deadline = Some(now.saturating_add(*timeout));
@@ -112,13 +114,13 @@ fn answer(plain: &mut Plain, name: u8, wish: &Wish, now: u64, ids: &[u64]) -> (R
             }
             (request, Outcome::Empty)
         }
-        Wish::Finish(ago) => {
+        FamilyRequest::Finish(ago) => {
             let place = jobs.iter().position(|job| job.id == id(ago) && job.deadline.is_some());
             let gone = place.map(|place| jobs.remove(place)).is_some();
             let outcome = if gone { Outcome::Removed } else { Outcome::NotRemoved };
             (Request::Finish { key: key(id(ago)) }, outcome)
         }
-        Wish::Has(ago) => {
+        FamilyRequest::Has(ago) => {
             let there = jobs.iter().any(|job| job.id == id(ago));
             let outcome = if there { Outcome::Present } else { Outcome::Absent };
             (Request::Has { key: key(id(ago)) }, outcome)
@@ -128,21 +130,21 @@ fn answer(plain: &mut Plain, name: u8, wish: &Wish, now: u64, ids: &[u64]) -> (R
 }
 
 /// Compares answer by answer: of several in one batch each must see what those before it have done.
-fn compare(operations: &[Operation]) {
+fn compare(operations: &[FamilyOperation]) {
     let mut now = 1_000_000;
-    let mut real = Real::open(Double::new(), now);
-    let mut plain = Plain::new();
+    let mut real = RealFamily::open(FakeDisk::new(), now);
+    let mut plain = ModelFamily::new();
     let (mut ids, mut last) = (Vec::new(), 0);
     for operation in operations {
         match operation {
-            Operation::Wait(millis) => now += millis,
-            Operation::Crash => {
+            FamilyOperation::Wait(millis) => now += millis,
+            FamilyOperation::Crash => {
                 real.store.crash(0);
-                real = Real::open(real.store, now);
+                real = RealFamily::open(real.store, now);
             }
-            Operation::Ask(_) => {}
+            FamilyOperation::Ask(_) => {}
         }
-        let wishes = if let Operation::Ask(wishes) = operation { &wishes[..] } else { &[] };
+        let wishes = if let FamilyOperation::Ask(wishes) = operation { &wishes[..] } else { &[] };
         for job in plain.values_mut().flatten() {
             job.deadline = job.deadline.filter(|deadline| *deadline > now);
         }
@@ -152,9 +154,9 @@ fn compare(operations: &[Operation]) {
         let (mut requests, mut expected) = (Vec::new(), Vec::new());
         for (name, wish) in wishes {
             let (request, answer) = answer(&mut plain, *name, wish, now, &known);
-            if let Wish::Push(value) = wish {
+            if let FamilyRequest::Push(value) = wish {
                 pushed.push(*name);
-                plain.get_mut(name).unwrap().push(Job { id: 0, value: *value, deadline: None });
+                plain.get_mut(name).unwrap().push(ModelJob { id: 0, value: *value, deadline: None });
             }
             requests.push((real.family.queue(&[*name]), request));
             expected.push(answer);
@@ -197,12 +199,12 @@ fn plainly(answer: &Answer, known: &[u64]) -> Answer {
 }
 
 /// A queue is there as long as it has a task, in the figures and in the store.
-fn check_what_is_left(real: &Real, plain: &mut Plain) {
+fn check_what_is_left(real: &RealFamily, plain: &mut ModelFamily) {
     plain.retain(|_, jobs| !jobs.is_empty());
     let jobs = || plain.values().flatten();
     let leased = jobs().filter(|job| job.deadline.is_some()).count() as u64;
     let (queues, all) = (plain.len() as u64, jobs().count() as u64);
-    assert_eq!(real.figures(), [queues, all - leased, leased]);
+    assert_eq!(real.metrics(), [queues, all - leased, leased]);
     assert_eq!(real.records(Space::Meta, b"queue"), queues);
     assert_eq!((real.records(Space::Tasks, b""), real.records(Space::Values, b"")), (all, all));
 }
@@ -218,32 +220,32 @@ proptest! {
 
 #[test]
 fn a_few_of_many_queues_are_listed_and_a_place_is_used_again() {
-    let mut real = Real::open(Double::new(), 0);
-    let name = |real: &Real, number: u32| real.family.queue(&number.to_be_bytes());
+    let mut real = RealFamily::open(FakeDisk::new(), 0);
+    let name = |real: &RealFamily, number: u32| real.family.queue(&number.to_be_bytes());
     let push = || Request::Push { value: Value::from(&b"v"[..]) };
     let requests = (0..1_000).map(|number| (name(&real, number), push())).collect();
     real.ask(requests, 0);
-    let listed = |real: &Real| real.tasks.figures().queues().len();
-    assert_eq!((real.figures(), listed(&real)), ([1_000, 1_000, 0], 100));
+    let listed = |real: &RealFamily| real.tasks.metrics().queues().len();
+    assert_eq!((real.metrics(), listed(&real)), ([1_000, 1_000, 0], 100));
     for number in 0..1_000 {
         let leased = real.ask(vec![(name(&real, number), Request::Lease { timeout: 10, wait: false })], 0);
         let Answer::Leased { key, .. } = &leased[0] else { panic!("{leased:?}") };
         real.ask(vec![(name(&real, number), Request::Finish { key: key[..].into() })], 0);
     }
-    assert_eq!((real.figures(), listed(&real)), ([0, 0, 0], 0));
+    assert_eq!((real.metrics(), listed(&real)), ([0, 0, 0], 0));
     real.ask(vec![(name(&real, 7), push())], 0);
     let mut keys = Vec::new();
     real.store.scan(Space::Tasks, &mut |key, _| keys.push(key.to_vec())).unwrap();
     assert!(keys.len() == 1 && keys[0][..4] < 1_000_u32.to_be_bytes()[..], "{keys:?}");
-    assert_eq!(real.figures(), [1, 1, 0]);
+    assert_eq!(real.metrics(), [1, 1, 0]);
 }
 
 #[test]
 fn a_family_of_another_order_is_refused() {
-    let store = Double::new();
-    let mut real = Real::open(store.clone(), 0);
+    let store = FakeDisk::new();
+    let mut real = RealFamily::open(store.clone(), 0);
     real.ask(vec![(real.family.queue(b"a"), Request::Push { value: Value::from(&b"v"[..]) })], 0);
     let (_tasks, mut committer) = open(Box::new(store), 0).unwrap();
-    assert!(committer.family(PREFIX, Order::Priority, Policy::Always).is_err());
-    assert!(committer.queue(b"jobs/a", Order::Priority, Policy::Always).is_err());
+    assert!(committer.family(PREFIX, LeaseOrder::Priority, Policy::Always).is_err());
+    assert!(committer.queue(b"jobs/a", LeaseOrder::Priority, Policy::Always).is_err());
 }

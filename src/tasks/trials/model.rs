@@ -5,45 +5,45 @@ use std::collections::HashMap;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 use proptest::{collection::vec, sample::select};
 
-use super::{Answer, Real, token_of};
+use super::{Answer, RealQueues, token_of};
 use crate::store::Value;
-use crate::store::double::Double;
-use crate::tasks::{End, Order, Outcome, Policy, Request, Settlement};
+use crate::store::fake_disk::FakeDisk;
+use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum PlainState {
+enum ModelState {
     Ready,
     Leased { token: u64, deadline: u64 },
     Dropped,
 }
 
 #[derive(Clone, Debug)]
-struct PlainTask {
+struct ModelTask {
     value: Vec<u8>,
     priority: u64,
     entered: u64,
     boost: u32,
-    state: PlainState,
+    state: ModelState,
 }
 
 /// The queue as `spiderq/PROTOCOL.md` tells it, without any thought of speed.
-struct Plain {
-    order: Order,
+struct ModelQueue {
+    order: LeaseOrder,
     serial: u64,
-    tasks: HashMap<Vec<u8>, PlainTask>,
+    tasks: HashMap<Vec<u8>, ModelTask>,
     waiters: Vec<(u64, u64)>,
     now: u64,
 }
 
-impl Plain {
+impl ModelQueue {
     fn next(&self) -> Option<Vec<u8>> {
-        let ready = self.tasks.iter().filter(|(_, task)| task.state == PlainState::Ready);
+        let ready = self.tasks.iter().filter(|(_, task)| task.state == ModelState::Ready);
         ready.min_by_key(|(_, task)| (task.priority, task.entered)).map(|(key, _)| key.clone())
     }
 
-    fn holder(&mut self, key: &[u8], held: u64) -> Option<&mut PlainTask> {
+    fn holder(&mut self, key: &[u8], held: u64) -> Option<&mut ModelTask> {
         let task = self.tasks.get_mut(key)?;
-        matches!(task.state, PlainState::Leased { token, .. } if token == held).then_some(task)
+        matches!(task.state, ModelState::Leased { token, .. } if token == held).then_some(task)
     }
 
     /// The token is what the real one has given.
@@ -51,7 +51,7 @@ impl Plain {
         let key = self.next()?;
         let deadline = self.now.saturating_add(timeout);
         let task = self.tasks.get_mut(&key)?;
-        task.state = PlainState::Leased { token, deadline };
+        task.state = ModelState::Leased { token, deadline };
         Some(Answer::Leased { token, key, value: task.value.clone() })
     }
 
@@ -59,15 +59,15 @@ impl Plain {
         self.serial += 1;
         let (order, serial) = (self.order, self.serial);
         let task = self.tasks.get_mut(key).unwrap();
-        task.state = PlainState::Ready;
-        if order == Order::Priority {
+        task.state = ModelState::Ready;
+        if order == LeaseOrder::Priority {
             (task.priority, task.entered) = (0, serial);
         }
     }
 
     /// A task that is leased is gone; whether there was one.
     fn finish(&mut self, key: &[u8]) -> bool {
-        let leased = |task: &PlainTask| matches!(task.state, PlainState::Leased { .. });
+        let leased = |task: &ModelTask| matches!(task.state, ModelState::Leased { .. });
         self.tasks.get(key).is_some_and(leased) && self.tasks.remove(key).is_some()
     }
 
@@ -75,7 +75,7 @@ impl Plain {
         self.now = now;
         loop {
             let due = self.tasks.iter().filter_map(|(key, task)| match task.state {
-                PlainState::Leased { token, deadline } if deadline <= now => Some((deadline, token, key.clone())),
+                ModelState::Leased { token, deadline } if deadline <= now => Some((deadline, token, key.clone())),
                 _ => None,
             });
             // All that are due at once run out before any that a waiter is granted meanwhile.
@@ -105,11 +105,11 @@ impl Plain {
         let Some(task) = self.holder(key, token) else { return false };
         task.value = value;
         if how == Settlement::Drop {
-            task.state = PlainState::Dropped;
+            task.state = ModelState::Dropped;
             return true;
         }
-        task.state = PlainState::Ready;
-        if order == Order::Priority {
+        task.state = ModelState::Ready;
+        if order == LeaseOrder::Priority {
             let region = serial + 1 - front;
             match how {
                 Settlement::Penalty => task.boost = task.boost.saturating_sub(1),
@@ -127,7 +127,7 @@ impl Plain {
     fn extend(&mut self, key: &[u8], token: u64, timeout: u64) -> bool {
         let deadline = self.now.saturating_add(timeout);
         let Some(task) = self.holder(key, token) else { return false };
-        task.state = PlainState::Leased { token, deadline };
+        task.state = ModelState::Leased { token, deadline };
         if timeout == 0 {
             self.come_back(key);
         }
@@ -143,13 +143,14 @@ impl Plain {
                     return Some(Answer::Plain(Outcome::Kept));
                 }
                 self.serial += 1;
-                let priority = if self.order == Order::Priority && *end == End::Head { 0 } else { self.serial };
-                let task = PlainTask {
+                let priority =
+                    if self.order == LeaseOrder::Priority && *end == QueueEnd::Head { 0 } else { self.serial };
+                let task = ModelTask {
                     value: value.to_vec(),
                     priority,
                     entered: self.serial,
                     boost: 0,
-                    state: PlainState::Ready,
+                    state: ModelState::Ready,
                 };
                 self.tasks.insert(key.to_vec(), task);
                 Some(Answer::Plain(Outcome::Added(0)))
@@ -176,7 +177,7 @@ impl Plain {
                 plain(self.extend(key, *token, *timeout), Outcome::Extended, Outcome::Skipped)
             }
             Request::Undo { token, key } => {
-                let undone = self.holder(key, *token).map(|task| task.state = PlainState::Ready);
+                let undone = self.holder(key, *token).map(|task| task.state = ModelState::Ready);
                 plain(undone.is_some(), Outcome::Undone, Outcome::NotFound)
             }
             Request::Withdraw { .. } | Request::Push { .. } => unreachable!("no wish is one of these"),
@@ -185,7 +186,7 @@ impl Plain {
             }
             Request::Nothing => Some(Answer::Plain(Outcome::Nothing)),
             Request::Count => {
-                let ready = self.tasks.values().filter(|task| task.state == PlainState::Ready).count();
+                let ready = self.tasks.values().filter(|task| task.state == ModelState::Ready).count();
                 Some(Answer::Plain(Outcome::Counted(ready as u64)))
             }
             Request::Look { key } => Some(match self.tasks.get(&**key) {
@@ -206,7 +207,7 @@ impl Plain {
 
 /// A request, of which leases are named by how long ago they were given.
 #[derive(Clone, Debug)]
-enum Wish {
+enum ModelRequest {
     Just(Request),
     Settle(usize, Settlement, u8),
     Extend(usize, u64),
@@ -214,8 +215,8 @@ enum Wish {
 }
 
 #[derive(Clone, Debug)]
-enum Operation {
-    Ask(Vec<Wish>),
+enum ModelOperation {
+    Ask(Vec<ModelRequest>),
     Wait(u64),
     Crash,
 }
@@ -228,52 +229,52 @@ fn value() -> impl Strategy<Value = Value> {
     any::<u8>().prop_map(|byte| Value::from(&[byte][..]))
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn wish() -> impl Strategy<Value = ModelRequest> {
     let timeout = || select(vec![0_u64, 1, 5, 20, 20, 100, u64::MAX]);
     let how =
         select(vec![Settlement::Penalty, Settlement::Reward, Settlement::Reward, Settlement::Front, Settlement::Drop]);
-    let end = select(vec![End::Head, End::Tail, End::Tail]);
+    let end = select(vec![QueueEnd::Head, QueueEnd::Tail, QueueEnd::Tail]);
     prop_oneof![
-        4 => (key(), value(), end).prop_map(|(key, value, end)| Wish::Just(Request::Add { key, value, end })),
-        1 => (key(), value()).prop_map(|(key, value)| Wish::Just(Request::Update { key, value })),
-        4 => (timeout(), any::<bool>()).prop_map(|(timeout, wait)| Wish::Just(Request::Lease { timeout, wait })),
-        3 => (0_usize..4, how, any::<u8>()).prop_map(|(lease, how, value)| Wish::Settle(lease, how, value)),
-        2 => (0_usize..4, timeout()).prop_map(|(lease, timeout)| Wish::Extend(lease, timeout)),
-        1 => (0_usize..4).prop_map(Wish::Undo),
-        1 => Just(Wish::Just(Request::Count)),
-        1 => key().prop_map(|key| Wish::Just(Request::Look { key })),
-        1 => key().prop_map(|key| Wish::Just(Request::Has { key })),
-        1 => key().prop_map(|key| Wish::Just(Request::Finish { key })),
-        1 => Just(Wish::Just(Request::Sync)),
-        1 => key().prop_map(|key| Wish::Just(Request::Remove { key })),
+        4 => (key(), value(), end).prop_map(|(key, value, end)| ModelRequest::Just(Request::Add { key, value, end })),
+        1 => (key(), value()).prop_map(|(key, value)| ModelRequest::Just(Request::Update { key, value })),
+        4 => (timeout(), any::<bool>()).prop_map(|(timeout, wait)| ModelRequest::Just(Request::Lease { timeout, wait })),
+        3 => (0_usize..4, how, any::<u8>()).prop_map(|(lease, how, value)| ModelRequest::Settle(lease, how, value)),
+        2 => (0_usize..4, timeout()).prop_map(|(lease, timeout)| ModelRequest::Extend(lease, timeout)),
+        1 => (0_usize..4).prop_map(ModelRequest::Undo),
+        1 => Just(ModelRequest::Just(Request::Count)),
+        1 => key().prop_map(|key| ModelRequest::Just(Request::Look { key })),
+        1 => key().prop_map(|key| ModelRequest::Just(Request::Has { key })),
+        1 => key().prop_map(|key| ModelRequest::Just(Request::Finish { key })),
+        1 => Just(ModelRequest::Just(Request::Sync)),
+        1 => key().prop_map(|key| ModelRequest::Just(Request::Remove { key })),
     ]
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
+fn operation() -> impl Strategy<Value = ModelOperation> {
     prop_oneof![
-        8 => vec(wish(), 1..6).prop_map(Operation::Ask),
-        3 => (0_u64..40).prop_map(Operation::Wait),
-        1 => Just(Operation::Crash),
+        8 => vec(wish(), 1..6).prop_map(ModelOperation::Ask),
+        3 => (0_u64..40).prop_map(ModelOperation::Wait),
+        1 => Just(ModelOperation::Crash),
     ]
 }
 
 /// The request that is meant: the last leases are known by token and key.
-fn meant(wish: &Wish, leases: &[(u64, Vec<u8>)]) -> Request {
+fn meant(wish: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Request {
     let lease = |ago: usize| {
         let at = leases.len().checked_sub(ago + 1);
         at.map_or((7_777_777, Vec::new()), |at| leases[at].clone())
     };
     match wish {
-        Wish::Just(request) => request.clone(),
-        Wish::Settle(ago, how, value) => {
+        ModelRequest::Just(request) => request.clone(),
+        ModelRequest::Settle(ago, how, value) => {
             let (token, key) = lease(*ago);
             Request::Settle { token, key: key.into(), value: Some(Value::from(&[*value][..])), how: *how }
         }
-        Wish::Extend(ago, timeout) => {
+        ModelRequest::Extend(ago, timeout) => {
             let (token, key) = lease(*ago);
             Request::Extend { token, key: key.into(), timeout: *timeout }
         }
-        Wish::Undo(ago) => {
+        ModelRequest::Undo(ago) => {
             let (token, key) = lease(*ago);
             Request::Undo { token, key: key.into() }
         }
@@ -289,21 +290,21 @@ fn without_number(answer: Answer) -> Answer {
 }
 
 /// Runs both, and compares every answer.
-fn compare(order: Order, operations: &[Operation]) {
+fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
     let mut now = 1_000_000;
-    let mut real = Real::open(Double::new(), order, Policy::Always, now);
-    let mut plain = Plain { order, serial: 0, tasks: HashMap::new(), waiters: Vec::new(), now };
+    let mut real = RealQueues::open(FakeDisk::new(), order, Policy::Always, now);
+    let mut plain = ModelQueue { order, serial: 0, tasks: HashMap::new(), waiters: Vec::new(), now };
     let mut leases: Vec<(u64, Vec<u8>)> = Vec::new();
     for operation in operations {
         let wishes = match operation {
-            Operation::Ask(wishes) => &wishes[..],
-            Operation::Wait(millis) => {
+            ModelOperation::Ask(wishes) => &wishes[..],
+            ModelOperation::Wait(millis) => {
                 now += millis;
                 &[]
             }
-            Operation::Crash => {
+            ModelOperation::Crash => {
                 real.store.crash(0);
-                real = Real::open(real.store, order, Policy::Always, now);
+                real = RealQueues::open(real.store, order, Policy::Always, now);
                 plain.waiters.clear();
                 &[]
             }
@@ -338,11 +339,11 @@ proptest! {
 
     #[test]
     fn a_priority_queue_does_as_the_model_does(operations in vec(operation(), 1..40)) {
-        compare(Order::Priority, &operations);
+        compare(LeaseOrder::Priority, &operations);
     }
 
     #[test]
     fn a_fifo_queue_does_as_the_model_does(operations in vec(operation(), 1..40)) {
-        compare(Order::Fifo, &operations);
+        compare(LeaseOrder::Fifo, &operations);
     }
 }

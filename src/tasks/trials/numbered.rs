@@ -4,21 +4,21 @@
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 
-use super::{Answer, Real, token_of};
+use super::{Answer, RealQueues, token_of};
 use crate::store::Value;
-use crate::store::double::Double;
-use crate::tasks::{Order, Outcome, Policy, Request, Settlement};
+use crate::store::fake_disk::FakeDisk;
+use crate::tasks::{LeaseOrder, Outcome, Policy, Request, Settlement};
 
 /// A task as the model knows it.
 #[derive(Clone, Debug, Default)]
-struct Plain {
+struct NumberedModelTask {
     value: Vec<u8>,
     dropped: bool,
     token: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
-enum Operation {
+enum NumberedOperation {
     /// Several at once, so that they share a batch.
     Append(Vec<(u8, bool)>),
     Lease,
@@ -27,12 +27,12 @@ enum Operation {
     Crash,
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
+fn operation() -> impl Strategy<Value = NumberedOperation> {
     prop_oneof![
-        4 => vec(any::<(u8, bool)>(), 1..5).prop_map(Operation::Append),
-        3 => Just(Operation::Lease),
-        3 => proptest::option::weighted(0.7, any::<u8>()).prop_map(Operation::Settle),
-        1 => Just(Operation::Crash),
+        4 => vec(any::<(u8, bool)>(), 1..5).prop_map(NumberedOperation::Append),
+        3 => Just(NumberedOperation::Lease),
+        3 => proptest::option::weighted(0.7, any::<u8>()).prop_map(NumberedOperation::Settle),
+        1 => Just(NumberedOperation::Crash),
     ]
 }
 
@@ -45,12 +45,12 @@ fn append((byte, dropped): (u8, bool)) -> Request {
 }
 
 /// All that can be seen of the queue is as in the model.
-fn assert_same(real: &mut Real, model: &[Plain]) {
+fn assert_same(real: &mut RealQueues, model: &[NumberedModelTask]) {
     let count = real.ask_one(Request::CountAll, 0);
     assert_eq!(count, Answer::Plain(Outcome::Counted(model.len() as u64)));
     let looks = (1..=model.len() + 1).map(|number| Request::LookDropped { key: key(number) });
     let heard: Vec<Answer> = real.ask(looks.collect(), 0).unwrap().into_iter().map(|(_, answer)| answer).collect();
-    let standing = |task: &Plain| {
+    let standing = |task: &NumberedModelTask| {
         if task.dropped { Answer::Found(task.value.clone()) } else { Answer::Plain(Outcome::Present) }
     };
     let absent = Answer::Plain(Outcome::Absent);
@@ -58,18 +58,18 @@ fn assert_same(real: &mut Real, model: &[Plain]) {
     assert_eq!(heard, expected);
 }
 
-fn step(real: &mut Real, model: &mut Vec<Plain>, operation: &Operation) {
+fn step(real: &mut RealQueues, model: &mut Vec<NumberedModelTask>, operation: &NumberedOperation) {
     match operation {
-        Operation::Append(wishes) => {
+        NumberedOperation::Append(wishes) => {
             let heard = real.ask(wishes.iter().copied().map(append).collect(), 0).unwrap();
             for ((byte, dropped), (_, answer)) in wishes.iter().zip(heard) {
-                model.push(Plain { value: vec![*byte], dropped: *dropped, token: None });
+                model.push(NumberedModelTask { value: vec![*byte], dropped: *dropped, token: None });
                 assert_eq!(answer, Answer::Plain(Outcome::Added(model.len() as u64)));
             }
         }
-        Operation::Lease => {
+        NumberedOperation::Lease => {
             let answer = real.ask_one(Request::Lease { timeout: u64::MAX, wait: false }, 0);
-            let is_free = |task: &Plain| !task.dropped && task.token.is_none();
+            let is_free = |task: &NumberedModelTask| !task.dropped && task.token.is_none();
             match (token_of(&answer), answer) {
                 (token @ Some(_), Answer::Leased { key, value, .. }) => {
                     let number: usize = String::from_utf8(key).unwrap().parse().unwrap();
@@ -80,7 +80,7 @@ fn step(real: &mut Real, model: &mut Vec<Plain>, operation: &Operation) {
                 _ => assert!(!model.iter().any(is_free)),
             }
         }
-        Operation::Settle(value) => {
+        NumberedOperation::Settle(value) => {
             let leased = model.iter_mut().enumerate().filter_map(|(at, task)| Some((task.token?, at)));
             let Some((token, at)) = leased.min() else { return };
             let how = if value.is_some() { Settlement::Drop } else { Settlement::Penalty };
@@ -92,9 +92,9 @@ fn step(real: &mut Real, model: &mut Vec<Plain>, operation: &Operation) {
             let answer = real.ask_one(Request::Settle { token, key: key(at + 1), value, how }, 0);
             assert_eq!(answer, Answer::Plain(Outcome::Settled));
         }
-        Operation::Crash => {
+        NumberedOperation::Crash => {
             real.store.crash(0);
-            *real = Real::open(real.store.clone(), Order::Priority, Policy::Always, 0);
+            *real = RealQueues::open(real.store.clone(), LeaseOrder::Priority, Policy::Always, 0);
         }
     }
 }
@@ -104,7 +104,7 @@ proptest! {
 
     #[test]
     fn a_numbered_queue_does_as_the_model_does(operations in vec(operation(), 1..40)) {
-        let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
+        let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
         let mut model = Vec::new();
         for operation in &operations {
             step(&mut real, &mut model, operation);
@@ -116,8 +116,8 @@ proptest! {
 
 #[test]
 fn a_number_that_somebody_has_used_as_a_key_is_kept() {
-    let mut real = Real::open(Double::new(), Order::Priority, Policy::Always, 0);
-    let two = Request::Add { key: key(2), value: Value::from(&b""[..]), end: crate::tasks::End::Tail };
+    let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
+    let two = Request::Add { key: key(2), value: Value::from(&b""[..]), end: crate::tasks::QueueEnd::Tail };
     real.ask(vec![two], 0).unwrap();
     assert_eq!(real.ask_one(append((1, true)), 0), Answer::Plain(Outcome::Kept));
 }

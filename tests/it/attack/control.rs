@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use spindle::protocols::kv::client::Subscriber;
-use spindle::protocols::kv::wire::Kind;
+use spindle::protocols::kv::wire::NotificationKind;
 
 use super::connections::PATIENCE;
 use super::siege::{Siege, Trouble, expect};
@@ -20,7 +20,7 @@ const TABLE: &[u8] = b"control";
 const WINDOW: usize = 16;
 
 /// A change that subscribers must hear of.
-type Heard = (Kind, Vec<u8>);
+type Heard = (NotificationKind, Vec<u8>);
 
 /// One connection that asks, and one that listens.
 pub(super) struct Tables {
@@ -95,13 +95,13 @@ impl Tables {
             0 | 1 => {
                 let request = [head(2), vec![value.clone()]].concat();
                 self.elements.insert(key.clone(), value);
-                told.push((Kind::Updated, key));
+                told.push((NotificationKind::Updated, key));
                 (request, vec![vec![1]])
             }
             2 => {
                 let removed = self.elements.remove(&key);
                 if removed.is_some() {
-                    told.push((Kind::Deleted, key.clone()));
+                    told.push((NotificationKind::Deleted, key.clone()));
                 }
                 (head(3), removed.map_or_else(not_found, |value| vec![vec![1], value]))
             }

@@ -19,21 +19,21 @@ use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::sleep;
 
-use super::link::{Address, Failure, Link};
-use super::setup::{Unfit, prepare};
+use super::lazy_connection::{Address, LazyConnection, StatementError};
+use super::setup::{UnsuitableDatabase, prepare};
 use crate::limits::{TRANSACTION_JITTER, TRANSACTION_TRIES};
-use crate::protocols::events::chance::Chance;
+use crate::protocols::events::jitter::Jitter;
 
 const ONE: &str = "UPDATE events SET value = ? WHERE id = ? AND value IS NULL LIMIT 1";
 
 /// Why nothing was claimed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
-pub struct Unclaimed(String);
+pub struct ClaimError(String);
 
 /// What became of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoreOutcome {
     /// They are stored.
     Done,
     /// None is stored: the events are pending, or others have given them values.
@@ -45,8 +45,8 @@ pub enum Stored {
 /// One connection to claim on. At most one claim is held at a time.
 pub struct Claims {
     runtime: Runtime,
-    link: Link,
-    chance: Chance,
+    link: LazyConnection,
+    jitter: Jitter,
     /// Transactions that were tried again.
     retries: u64,
 }
@@ -55,9 +55,9 @@ impl Claims {
     /// Makes the tables if they are missing, and sees whether the database is fit.
     ///
     /// # Errors
-    /// [`Unfit`]
-    pub fn prepare(address: &Address) -> Result<(), Unfit> {
-        let runtime = runtime().map_err(|error| Unfit::Failed(error.to_string()))?;
+    /// [`UnsuitableDatabase`]
+    pub fn prepare(address: &Address) -> Result<(), UnsuitableDatabase> {
+        let runtime = runtime().map_err(|error| UnsuitableDatabase::Failed(error.to_string()))?;
         runtime.block_on(prepare(address))
     }
 
@@ -66,7 +66,7 @@ impl Claims {
     /// # Errors
     /// If the system has no descriptor left.
     pub fn new(address: &Address) -> std::io::Result<Self> {
-        Ok(Self { runtime: runtime()?, link: Link::new(address), chance: Chance::default(), retries: 0 })
+        Ok(Self { runtime: runtime()?, link: LazyConnection::new(address), jitter: Jitter::default(), retries: 0 })
     }
 
     /// Transactions that were tried again, since the database had ended them for the sake of others.
@@ -79,9 +79,9 @@ impl Claims {
     /// is held.
     ///
     /// # Errors
-    /// [`Unclaimed`] if the database does not answer, or refuses. Nothing is held then.
-    pub fn claim(&mut self, most: usize, after: u64) -> Result<Vec<u64>, Unclaimed> {
-        let Self { runtime, link, chance, retries } = self;
+    /// [`ClaimError`] if the database does not answer, or refuses. Nothing is held then.
+    pub fn claim(&mut self, most: usize, after: u64) -> Result<Vec<u64>, ClaimError> {
+        let Self { runtime, link, jitter, retries } = self;
         let text = selection(most, after);
         runtime.block_on(async {
             let mut tries = 1;
@@ -95,14 +95,14 @@ impl Claims {
                         }
                         return Ok(ids);
                     }
-                    Err(Failure::Again(_)) if tries < TRANSACTION_TRIES => {
+                    Err(StatementError::Again(_)) if tries < TRANSACTION_TRIES => {
                         link.roll_back().await;
                         (tries, *retries) = (tries + 1, *retries + 1);
-                        sleep(chance.up_to(TRANSACTION_JITTER)).await;
+                        sleep(jitter.up_to(TRANSACTION_JITTER)).await;
                     }
                     Err(failure) => {
                         link.cut();
-                        return Err(Unclaimed(failure.to_string()));
+                        return Err(ClaimError(failure.to_string()));
                     }
                 }
             }
@@ -110,30 +110,30 @@ impl Claims {
     }
 
     /// Stores values of events that were claimed; those without one are pending again.
-    pub fn store(&mut self, values: &[(u64, String)]) -> Stored {
+    pub fn store(&mut self, values: &[(u64, String)]) -> StoreOutcome {
         if values.is_empty() {
             self.give_back();
-            return Stored::Done;
+            return StoreOutcome::Done;
         }
-        let Self { runtime, link, chance, retries } = self;
+        let Self { runtime, link, jitter, retries } = self;
         runtime.block_on(async {
             let mut tries = 1;
             loop {
                 match store(link, values).await {
-                    Err(Stopped::Before(Failure::Again(_))) if tries < TRANSACTION_TRIES => {
+                    Err(StoreStopped::Before(StatementError::Again(_))) if tries < TRANSACTION_TRIES => {
                         link.roll_back().await;
                         (tries, *retries) = (tries + 1, *retries + 1);
-                        sleep(chance.up_to(TRANSACTION_JITTER)).await;
+                        sleep(jitter.up_to(TRANSACTION_JITTER)).await;
                         // What was claimed is free now; the statement itself sees to it that no value is replaced.
                         if let Err(failure) = link.run("START TRANSACTION").await {
-                            return Stored::Lost(failure.to_string());
+                            return StoreOutcome::Lost(failure.to_string());
                         }
                     }
                     Err(stopped) => {
                         link.cut();
                         return stopped.into();
                     }
-                    Ok(()) => return Stored::Done,
+                    Ok(()) => return StoreOutcome::Done,
                 }
             }
         })
@@ -150,28 +150,28 @@ fn runtime() -> std::io::Result<Runtime> {
 }
 
 /// Why values were not stored.
-enum Stopped {
+enum StoreStopped {
     /// Nothing is stored.
-    Before(Failure),
+    Before(StatementError),
     /// Another number of rows than there are values was there to be changed.
     Rows(u64),
     /// It was asked to commit, and nobody has heard what came of it.
-    Unknown(Failure),
+    Unknown(StatementError),
 }
 
-impl From<Stopped> for Stored {
-    fn from(stopped: Stopped) -> Self {
+impl From<StoreStopped> for StoreOutcome {
+    fn from(stopped: StoreStopped) -> Self {
         match stopped {
-            Stopped::Before(failure) => Self::Lost(failure.to_string()),
-            Stopped::Rows(rows) => {
+            StoreStopped::Before(failure) => Self::Lost(failure.to_string()),
+            StoreStopped::Rows(rows) => {
                 Self::Lost(format!("{rows} rows were there to be changed: others have changed them"))
             }
-            Stopped::Unknown(failure) => Self::Unknown(failure.to_string()),
+            StoreStopped::Unknown(failure) => Self::Unknown(failure.to_string()),
         }
     }
 }
 
-async fn store(link: &mut Link, values: &[(u64, String)]) -> Result<(), Stopped> {
+async fn store(link: &mut LazyConnection, values: &[(u64, String)]) -> Result<(), StoreStopped> {
     let changed = match values {
         [(id, value)] => link.execute(query(ONE).bind(value).bind(id)).await,
         several => {
@@ -186,13 +186,13 @@ async fn store(link: &mut Link, values: &[(u64, String)]) -> Result<(), Stopped>
             link.execute(statement).await
         }
     };
-    let changed = changed.map_err(Stopped::Before)?;
+    let changed = changed.map_err(StoreStopped::Before)?;
     if changed != values.len() as u64 {
-        return Err(Stopped::Rows(changed));
+        return Err(StoreStopped::Rows(changed));
     }
     match link.run("COMMIT").await {
-        Err(failure @ Failure::Again(_)) => Err(Stopped::Before(failure)),
-        Err(failure) => Err(Stopped::Unknown(failure)),
+        Err(failure @ StatementError::Again(_)) => Err(StoreStopped::Before(failure)),
+        Err(failure) => Err(StoreStopped::Unknown(failure)),
         Ok(()) => Ok(()),
     }
 }

@@ -6,9 +6,9 @@ use sqlx::Row;
 use thiserror::Error;
 use tokio::time::sleep;
 
-use super::link::{Address, Failure, Link};
+use super::lazy_connection::{Address, LazyConnection, StatementError};
 use crate::limits::TRANSACTION_JITTER;
-use crate::protocols::events::chance::Chance;
+use crate::protocols::events::jitter::Jitter;
 
 /// How often a row is asked for that others have locked for a moment.
 const TRIES: u32 = 1_000;
@@ -23,7 +23,7 @@ const PROBE: &str = "START TRANSACTION; SELECT id FROM status LIMIT 1 FOR UPDATE
 
 /// Why a database cannot be relied on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Unfit {
+pub enum UnsuitableDatabase {
     /// It is not there, or refuses.
     #[error("{0}; is the database running, and the user allowed to use it?")]
     Failed(String),
@@ -46,8 +46,8 @@ pub enum Unfit {
     Ids(usize),
 }
 
-impl From<Failure> for Unfit {
-    fn from(failure: Failure) -> Self {
+impl From<StatementError> for UnsuitableDatabase {
+    fn from(failure: StatementError) -> Self {
         Self::Failed(failure.to_string())
     }
 }
@@ -56,71 +56,75 @@ const ENGINES: &str = "SELECT COUNT(DISTINCT engine) FROM information_schema.tab
                        WHERE table_schema = DATABASE() AND table_name IN ('status', 'events')";
 
 /// Makes the tables if they are missing, and sees whether locked rows are skipped.
-pub(super) async fn prepare(address: &Address) -> Result<(), Unfit> {
-    let chance = Chance::default();
-    let (mut one, mut other) = (Link::new(address), Link::new(address));
+pub(super) async fn prepare(address: &Address) -> Result<(), UnsuitableDatabase> {
+    let jitter = Jitter::default();
+    let (mut one, mut other) = (LazyConnection::new(address), LazyConnection::new(address));
     make_tables(&mut one).await?;
-    make_row(&mut one, &chance).await?;
-    let fit = probe(&mut one, &mut other, &chance).await;
+    make_row(&mut one, &jitter).await?;
+    let fit = probe(&mut one, &mut other, &jitter).await;
     one.roll_back().await;
     other.roll_back().await;
     fit
 }
 
 /// A user who may make none may use those that are there.
-async fn make_tables(link: &mut Link) -> Result<(), Unfit> {
+async fn make_tables(link: &mut LazyConnection) -> Result<(), UnsuitableDatabase> {
     let mut refused = None;
     for table in [STATUS, EVENTS] {
         match link.run(table).await {
-            Err(Failure::Refused(why)) => refused = Some(why),
+            Err(StatementError::Refused(why)) => refused = Some(why),
             other => other?,
         }
     }
     let there = link.run("SELECT id FROM status LIMIT 0; SELECT id, value FROM events LIMIT 0").await;
-    there.map_err(|failure| Unfit::Failed(refused.unwrap_or_else(|| failure.to_string())))?;
+    there.map_err(|failure| UnsuitableDatabase::Failed(refused.unwrap_or_else(|| failure.to_string())))?;
     // What is found out about the one holds for the other.
     let engines = link.rows(ENGINES).await?;
     let is_one = engines.first().is_none_or(|row| row.try_get::<i64, _>(0).is_ok_and(|engines| engines <= 1));
-    if is_one { Ok(()) } else { Err(Unfit::Engines) }
+    if is_one { Ok(()) } else { Err(UnsuitableDatabase::Engines) }
 }
 
 /// The row with the last id: that of the events, if there are some.
-async fn make_row(link: &mut Link, chance: &Chance) -> Result<(), Unfit> {
+async fn make_row(link: &mut LazyConnection, jitter: &Jitter) -> Result<(), UnsuitableDatabase> {
     for _ in 0..TRIES {
         let made = match link.rows(BEGIN).await {
             Ok(rows) if rows.is_empty() => link.run(FIRST).await,
             Ok(rows) => {
                 link.roll_back().await;
-                return if rows.len() == 1 { Ok(()) } else { Err(Unfit::Ids(rows.len())) };
+                return if rows.len() == 1 { Ok(()) } else { Err(UnsuitableDatabase::Ids(rows.len())) };
             }
             Err(failure) => Err(failure),
         };
         match made {
-            Err(Failure::Again(_)) => {
+            Err(StatementError::Again(_)) => {
                 link.roll_back().await;
-                sleep(chance.up_to(TRANSACTION_JITTER)).await;
+                sleep(jitter.up_to(TRANSACTION_JITTER)).await;
             }
             other => other?,
         }
     }
-    Err(Unfit::Locked)
+    Err(UnsuitableDatabase::Locked)
 }
 
 /// Two ask for the same row: one gets it, and the other none. Some engines understand the words and lock nothing.
-async fn probe(one: &mut Link, other: &mut Link, chance: &Chance) -> Result<(), Unfit> {
+async fn probe(
+    one: &mut LazyConnection,
+    other: &mut LazyConnection,
+    jitter: &Jitter,
+) -> Result<(), UnsuitableDatabase> {
     let old = |failure| match failure {
-        Failure::Refused(why) => Unfit::Old(why),
+        StatementError::Refused(why) => UnsuitableDatabase::Old(why),
         failure => failure.into(),
     };
     for _ in 0..TRIES {
         let rows = one.rows(PROBE).await.map_err(old)?;
         if rows.iter().any(|row| row.try_get::<i64, _>(0).is_ok()) {
             let second = other.rows(PROBE).await.map_err(old)?;
-            return if second.is_empty() { Ok(()) } else { Err(Unfit::LocksNothing) };
+            return if second.is_empty() { Ok(()) } else { Err(UnsuitableDatabase::LocksNothing) };
         }
         // Another server has it, for the time of a transaction.
         one.roll_back().await;
-        sleep(chance.up_to(TRANSACTION_JITTER)).await;
+        sleep(jitter.up_to(TRANSACTION_JITTER)).await;
     }
-    Err(Unfit::Locked)
+    Err(UnsuitableDatabase::Locked)
 }

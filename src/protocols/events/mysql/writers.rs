@@ -19,24 +19,24 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::link::{Address, Failure, Link};
+use super::lazy_connection::{Address, LazyConnection, StatementError};
 use crate::limits::{EVENT_WRITERS, EVENTS_PER_TRANSACTION, TRANSACTION_JITTER, TRANSACTION_TRIES};
-use crate::protocols::events::chance::Chance;
-use crate::protocols::events::store::Trouble;
+use crate::protocols::events::jitter::Jitter;
+use crate::protocols::events::store::EventStoreError;
 
 const LOCK: &str = "START TRANSACTION; SELECT id FROM status FOR UPDATE";
 
 /// An event that somebody wants.
-pub(super) struct Wish {
+pub(super) struct NewEvent {
     pub(super) value: Option<&'static str>,
     /// Hears its id when it is stored.
-    pub(super) answer: oneshot::Sender<Result<u64, Trouble>>,
+    pub(super) answer: oneshot::Sender<Result<u64, EventStoreError>>,
 }
 
 /// What writers share.
-struct Shared {
-    wishes: Mutex<Receiver<Wish>>,
-    chance: Chance,
+struct WriterShared {
+    new_events: Mutex<Receiver<NewEvent>>,
+    jitter: Jitter,
     /// Whether the last transaction of any of them has failed: it is said once.
     is_down: AtomicBool,
     /// What was done, for the end. Written by the writers; read when they have ended.
@@ -48,26 +48,27 @@ struct Shared {
 /// Writers that are to be started.
 pub(in crate::protocols::events) struct Writers {
     address: Address,
-    shared: Arc<Shared>,
+    shared: Arc<WriterShared>,
 }
 
 /// Writers that run, until nobody is left who could wish.
 pub(in crate::protocols::events) struct Writing {
     tasks: Vec<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    shared: Arc<WriterShared>,
 }
 
 impl Writers {
-    pub(super) fn new(address: &Address, wishes: Receiver<Wish>) -> Self {
+    pub(super) fn new(address: &Address, new_events: Receiver<NewEvent>) -> Self {
         let (transactions, events, retries) = Default::default();
-        let (chance, is_down) = Default::default();
-        let shared = Shared { wishes: Mutex::new(wishes), chance, is_down, transactions, events, retries };
+        let (jitter, is_down) = Default::default();
+        let shared =
+            WriterShared { new_events: Mutex::new(new_events), jitter, is_down, transactions, events, retries };
         Self { address: address.clone(), shared: Arc::new(shared) }
     }
 
     /// Starts them, each in a task of its own.
     pub(in crate::protocols::events) fn start(self) -> Writing {
-        let write = |_| tokio::spawn(write(Link::new(&self.address), Arc::clone(&self.shared)));
+        let write = |_| tokio::spawn(write(LazyConnection::new(&self.address), Arc::clone(&self.shared)));
         Writing { tasks: (0..EVENT_WRITERS).map(write).collect(), shared: self.shared }
     }
 }
@@ -86,14 +87,14 @@ impl Writing {
     }
 }
 
-async fn write(mut link: Link, shared: Arc<Shared>) {
+async fn write(mut link: LazyConnection, shared: Arc<WriterShared>) {
     loop {
-        let mut wishes = Vec::new();
-        let taken = shared.wishes.lock().await.recv_many(&mut wishes, EVENTS_PER_TRANSACTION).await;
+        let mut new_events = Vec::new();
+        let taken = shared.new_events.lock().await.recv_many(&mut new_events, EVENTS_PER_TRANSACTION).await;
         if taken == 0 {
             return;
         }
-        match store_again(&mut link, &wishes, &shared).await {
+        match store_again(&mut link, &new_events, &shared).await {
             Ok(last) => {
                 // Relaxed: it stands for itself.
                 if shared.is_down.swap(false, Ordering::Relaxed) {
@@ -102,9 +103,9 @@ async fn write(mut link: Link, shared: Arc<Shared>) {
                 // Relaxed: counts, read at the end.
                 shared.transactions.fetch_add(1, Ordering::Relaxed);
                 shared.events.fetch_add(taken as u64, Ordering::Relaxed);
-                for (id, wish) in (last + 1..).zip(wishes) {
+                for (id, new_event) in (last + 1..).zip(new_events) {
                     // Who has gone hears nothing, and the event is there.
-                    let _gone = wish.answer.send(Ok(id));
+                    let _gone = new_event.answer.send(Ok(id));
                 }
             }
             Err(trouble) => {
@@ -112,8 +113,8 @@ async fn write(mut link: Link, shared: Arc<Shared>) {
                 if !shared.is_down.swap(true, Ordering::Relaxed) {
                     tracing::warn!("events are not acknowledged for now: {}", trouble.0);
                 }
-                for wish in wishes {
-                    let _gone = wish.answer.send(Err(trouble.clone()));
+                for new_event in new_events {
+                    let _gone = new_event.answer.send(Err(trouble.clone()));
                 }
             }
         }
@@ -121,16 +122,20 @@ async fn write(mut link: Link, shared: Arc<Shared>) {
 }
 
 /// Stores them, and tries again if the database has ended the transaction for the sake of another.
-async fn store_again(link: &mut Link, wishes: &[Wish], shared: &Shared) -> Result<u64, Trouble> {
+async fn store_again(
+    link: &mut LazyConnection,
+    new_events: &[NewEvent],
+    shared: &WriterShared,
+) -> Result<u64, EventStoreError> {
     let mut tries = 1;
     loop {
-        match store(link, wishes).await {
-            Err(Stopped::Before(Failure::Again(_))) if tries < TRANSACTION_TRIES => {
+        match store(link, new_events).await {
+            Err(TransactionError::Before(StatementError::Again(_))) if tries < TRANSACTION_TRIES => {
                 link.roll_back().await;
                 tries += 1;
                 // Relaxed: a count, read at the end.
                 shared.retries.fetch_add(1, Ordering::Relaxed);
-                sleep(shared.chance.up_to(TRANSACTION_JITTER)).await;
+                sleep(shared.jitter.up_to(TRANSACTION_JITTER)).await;
             }
             Err(stopped) => {
                 link.cut();
@@ -142,27 +147,27 @@ async fn store_again(link: &mut Link, wishes: &[Wish], shared: &Shared) -> Resul
 }
 
 /// Why a transaction has not come to its end.
-enum Stopped {
+enum TransactionError {
     /// Nothing was stored.
-    Before(Failure),
+    Before(StatementError),
     /// The tables do not allow it.
     Unfit(String),
     /// It was asked to commit, and nobody has heard what came of it.
-    Unknown(Failure),
+    Unknown(StatementError),
 }
 
-impl From<Failure> for Stopped {
-    fn from(failure: Failure) -> Self {
+impl From<StatementError> for TransactionError {
+    fn from(failure: StatementError) -> Self {
         Self::Before(failure)
     }
 }
 
-impl From<Stopped> for Trouble {
-    fn from(stopped: Stopped) -> Self {
+impl From<TransactionError> for EventStoreError {
+    fn from(stopped: TransactionError) -> Self {
         Self(match stopped {
-            Stopped::Before(failure) => format!("nothing was stored: {failure}"),
-            Stopped::Unfit(why) => format!("nothing was stored: {why}"),
-            Stopped::Unknown(failure) => {
+            TransactionError::Before(failure) => format!("nothing was stored: {failure}"),
+            TransactionError::Unfit(why) => format!("nothing was stored: {why}"),
+            TransactionError::Unknown(failure) => {
                 format!("whether the event was stored is not known, look before you ask again: {failure}")
             }
         })
@@ -170,37 +175,38 @@ impl From<Stopped> for Trouble {
 }
 
 /// One transaction. The id before the first of them.
-async fn store(link: &mut Link, wishes: &[Wish]) -> Result<u64, Stopped> {
+async fn store(link: &mut LazyConnection, new_events: &[NewEvent]) -> Result<u64, TransactionError> {
     let rows = link.rows_afresh(AssertSqlSafe(LOCK)).await?;
     let last = match &*rows {
         [row] => row.try_get::<i64, _>(0).ok().and_then(|id| u64::try_from(id).ok()),
         _ => None,
     };
-    let last = last.ok_or_else(|| Stopped::Unfit("the table status must have one row, with the last id".to_owned()))?;
-    let next = last + wishes.len() as u64;
+    let last =
+        last.ok_or_else(|| TransactionError::Unfit("the table status must have one row, with the last id".to_owned()))?;
+    let next = last + new_events.len() as u64;
     if i32::try_from(next).is_err() {
-        return Err(Stopped::Unfit(
+        return Err(TransactionError::Unfit(
             "the column id has no room for more events: make it a BIGINT in both tables".to_owned(),
         ));
     }
-    link.run(AssertSqlSafe(insertion(last, wishes))).await?;
+    link.run(AssertSqlSafe(insertion(last, new_events))).await?;
     match link.run("COMMIT").await {
         // A cluster says so when another of its servers was first: the transaction is rolled back.
-        Err(failure @ Failure::Again(_)) => Err(Stopped::Before(failure)),
-        Err(failure) => Err(Stopped::Unknown(failure)),
+        Err(failure @ StatementError::Again(_)) => Err(TransactionError::Before(failure)),
+        Err(failure) => Err(TransactionError::Unknown(failure)),
         Ok(()) => Ok(last),
     }
 }
 
 /// Moves the last id on, and inserts the events. Their values are words of plain letters.
-fn insertion(last: u64, wishes: &[Wish]) -> String {
+fn insertion(last: u64, new_events: &[NewEvent]) -> String {
     let mut text =
-        format!("UPDATE status SET id = {}; INSERT INTO events (id, value) VALUES ", last + wishes.len() as u64);
-    for (id, wish) in (last + 1..).zip(wishes) {
+        format!("UPDATE status SET id = {}; INSERT INTO events (id, value) VALUES ", last + new_events.len() as u64);
+    for (id, new_event) in (last + 1..).zip(new_events) {
         if id > last + 1 {
             text.push(',');
         }
-        match wish.value {
+        match new_event.value {
             Some(word) => text.push_str(&format!("({id},'{word}')")),
             None => text.push_str(&format!("({id},NULL)")),
         }
@@ -214,9 +220,9 @@ mod tests {
 
     #[test]
     fn events_that_come_together_are_inserted_together() {
-        let wish = |value| Wish { value, answer: oneshot::channel().0 };
+        let new_event = |value| NewEvent { value, answer: oneshot::channel().0 };
         assert_eq!(
-            insertion(6, &[wish(Some("heron")), wish(None)]),
+            insertion(6, &[new_event(Some("heron")), new_event(None)]),
             "UPDATE status SET id = 8; INSERT INTO events (id, value) VALUES (7,'heron'),(8,NULL)"
         );
     }

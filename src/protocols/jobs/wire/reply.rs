@@ -12,7 +12,7 @@ const ERROR: &[u8] = b"ERROR";
 
 /// Which word says that a job is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AckWords {
+pub enum AckWording {
     /// `OK`
     OkNo,
     /// `YES`, as some clients expect.
@@ -54,7 +54,7 @@ pub enum Malformed {
 
 impl<'b> Reply<'b> {
     /// Appends the reply.
-    pub fn encode(&self, words: AckWords, out: &mut Vec<u8>) {
+    pub fn encode(&self, words: AckWording, out: &mut Vec<u8>) {
         self.encode_head(words, out);
         if let Self::Job { data, .. } = self {
             out.extend_from_slice(data);
@@ -62,12 +62,12 @@ impl<'b> Reply<'b> {
     }
 
     /// Appends the reply without the data of a job, which is its end.
-    pub fn encode_head(&self, words: AckWords, out: &mut Vec<u8>) {
+    pub fn encode_head(&self, words: AckWording, out: &mut Vec<u8>) {
         match self {
             Self::Added(id) => out.extend(id.to_string().as_bytes()),
             Self::Job { id, data } => out.extend(format!("{id} {} ", data.len()).as_bytes()),
             Self::Nothing => out.extend(NONE),
-            Self::Done(true) if words == AckWords::OkNo => out.extend(OK),
+            Self::Done(true) if words == AckWording::OkNo => out.extend(OK),
             Self::Done(true) | Self::In(true) => out.extend(YES),
             Self::Done(false) | Self::In(false) => out.extend(NO),
             Self::Error => out.extend(ERROR),

@@ -3,7 +3,7 @@
 #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use super::request::is_queue;
-use super::{AckWords, Decoded, Fault, Id, Malformed, Reply, Request, Verb, decode};
+use super::{AckWording, Decoded, Fault, Id, Malformed, Reply, Request, Verb, decode};
 use crate::limits::{JOB_DATA_BYTES_MAX, JOB_LINE_BYTES_MAX};
 
 const ID: &[u8] = b"00000000000000000007";
@@ -137,12 +137,12 @@ fn replies_are_written_as_specified_and_read_again() {
     ];
     for (verb, reply, expected) in rows {
         let mut bytes = Vec::new();
-        reply.encode(AckWords::OkNo, &mut bytes);
+        reply.encode(AckWording::OkNo, &mut bytes);
         assert_eq!(bytes, expected);
         assert_eq!(Reply::decode(verb, &bytes), Ok(reply));
     }
     let mut bytes = Vec::new();
-    Reply::Done(true).encode(AckWords::YesNo, &mut bytes);
+    Reply::Done(true).encode(AckWording::YesNo, &mut bytes);
     assert_eq!((&*bytes, Reply::decode(Verb::Ack, &bytes)), (&b"YES"[..], Ok(Reply::Done(true))));
 }
 
@@ -228,7 +228,7 @@ fn whatever_comes_is_read_as_the_specification_says() {
         for verb in Verb::ALL {
             if let Ok(reply) = Reply::decode(verb, bytes) {
                 let mut out = Vec::new();
-                reply.encode(if bytes == b"YES" { AckWords::YesNo } else { AckWords::OkNo }, &mut out);
+                reply.encode(if bytes == b"YES" { AckWording::YesNo } else { AckWording::OkNo }, &mut out);
                 let length = |bytes: &[u8]| bytes.splitn(3, |byte| *byte == b' ').nth(1).map(<[u8]>::to_vec);
                 assert!(out == bytes || length(&out) != length(bytes), "{}", bytes.escape_ascii());
             }

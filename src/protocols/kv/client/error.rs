@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::protocols::connection::{Disconnected, Target};
+use crate::protocols::client_socket::{ConnectTarget, Disconnected};
 use crate::protocols::kv::wire::{Malformed, Reason};
 
 /// Why there is no good answer, by what the caller can do about it.
@@ -26,7 +26,7 @@ pub enum Error {
 
 impl Error {
     /// Of what answers there.
-    pub(super) fn malformed(target: &Target, malformed: Malformed) -> Self {
+    pub(super) fn malformed(target: &ConnectTarget, malformed: Malformed) -> Self {
         Self::Malformed { endpoint: target.endpoint().to_owned(), malformed }
     }
 }

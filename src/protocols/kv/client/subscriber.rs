@@ -5,7 +5,7 @@ use std::time::Duration;
 use zmq::{Context, Message};
 
 use super::{Error, TIMEOUT_DEFAULT};
-use crate::protocols::connection::{Connection, Target, Trouble};
+use crate::protocols::client_socket::{ClientSocket, ConnectError, ConnectTarget};
 use crate::protocols::kv::wire::Notification;
 
 /// Hears the changes of tables.
@@ -30,9 +30,9 @@ use crate::protocols::kv::wire::Notification;
 /// while it is not connected, which [`super::Disconnected::Lost`] tells, and what goes past `--publish-hwm`, which
 /// only STATS count.
 pub struct Subscriber {
-    target: Target,
+    target: ConnectTarget,
     /// `None` after an error.
-    connection: Option<Connection>,
+    connection: Option<ClientSocket>,
     /// The last message received; notifications borrow from it.
     frames: Vec<Message>,
 }
@@ -52,8 +52,8 @@ impl Subscriber {
     /// # Errors
     /// [`Error::Disconnected`]
     pub fn connect_in(context: &Context, endpoint: &str, prefixes: &[&[u8]], timeout: Duration) -> Result<Self, Error> {
-        let target = Target::notifications(context, endpoint, prefixes);
-        let connection = Connection::open(&target, timeout).map_err(|trouble| target.error(trouble, 0, timeout))?;
+        let target = ConnectTarget::notifications(context, endpoint, prefixes);
+        let connection = ClientSocket::open(&target, timeout).map_err(|trouble| target.error(trouble, 0, timeout))?;
         Ok(Self { target, connection: Some(connection), frames: Vec::new() })
     }
 
@@ -67,14 +67,14 @@ impl Subscriber {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             None => {
-                let made = Connection::open(&self.target, TIMEOUT_DEFAULT)
+                let made = ClientSocket::open(&self.target, TIMEOUT_DEFAULT)
                     .map_err(|trouble| self.target.error(trouble, 0, TIMEOUT_DEFAULT))?;
                 self.connection.insert(made)
             }
         };
         match connection.receive(&mut self.frames, timeout) {
             Ok(()) => {}
-            Err(Trouble::Late) => return Ok(None),
+            Err(ConnectError::Late) => return Ok(None),
             Err(trouble) => {
                 self.connection = None;
                 return Err(self.target.error(trouble, 0, timeout).into());

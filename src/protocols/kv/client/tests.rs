@@ -9,8 +9,8 @@ use std::time::Duration;
 use zmq::{Context, SNDMORE, Socket};
 
 use super::{Client, Error, Subscriber};
-use crate::protocols::connection::Disconnected;
-use crate::protocols::kv::wire::{Kind, Reason, Reply, Request, TableName};
+use crate::protocols::client_socket::Disconnected;
+use crate::protocols::kv::wire::{NotificationKind, Reason, Reply, Request, TableName};
 
 /// Long enough for anything that shall come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -240,7 +240,7 @@ fn a_subscriber_hears_what_it_asked_for_and_is_told_of_a_loss() {
     publisher.send_multipart([&b"other"[..], b"\x00", b"k"], 0).unwrap();
     publisher.send_multipart([&b"users\0"[..], b"\x01", b"k"], 0).unwrap();
     let change = subscriber.receive(PATIENCE).unwrap().unwrap();
-    assert_eq!((change.table, change.kind, change.key), (&b"users\0"[..], Kind::Deleted, &b"k"[..]));
+    assert_eq!((change.table, change.kind, change.key), (&b"users\0"[..], NotificationKind::Deleted, &b"k"[..]));
 
     publisher.send_multipart([&b"jobs"[..], b"\x07", b"k"], 0).unwrap();
     let error = subscriber.receive(PATIENCE).unwrap_err();

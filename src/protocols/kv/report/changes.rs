@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::protocols::publish::Figures;
+use crate::protocols::publish::PublisherMetrics;
 use crate::stats::{Counter, Gauge};
-use crate::tables::Census;
+use crate::tables::TablesMetrics;
 
 /// What the publisher counts; on cache lines of its own.
 #[derive(Debug, Default)]
@@ -27,12 +27,12 @@ pub(in crate::protocols::kv) struct SubscribersTally {
 
 impl SubscribersTally {
     /// Says what the figures are now.
-    pub(in crate::protocols::kv) fn show(&self, figures: &Figures) {
-        self.topics.set(figures.topics);
-        self.subscribers.set(figures.subscribers);
-        self.subscriptions.set(figures.subscriptions);
-        self.lost.set(figures.lost);
-        self.closed.set(figures.closed);
+    pub(in crate::protocols::kv) fn show(&self, publisher_metrics: &PublisherMetrics) {
+        self.topics.set(publisher_metrics.topics);
+        self.subscribers.set(publisher_metrics.subscribers);
+        self.subscriptions.set(publisher_metrics.subscriptions);
+        self.lost.set(publisher_metrics.lost);
+        self.closed.set(publisher_metrics.closed);
     }
 }
 
@@ -50,13 +50,13 @@ pub(super) struct ChangesLine {
 }
 
 impl ChangesLine {
-    pub(super) fn of(census: &Census, tally: &PublishTally) -> Self {
-        let subscribers = &tally.subscribers;
+    pub(super) fn of(tables_metrics: &TablesMetrics, metrics: &PublishTally) -> Self {
+        let subscribers = &metrics.subscribers;
         Self {
-            waiting: census.changes_waiting,
-            writer_waits: census.writer_waits,
-            lost_wakeups: census.lost_wakeups,
-            published: tally.published.get(),
+            waiting: tables_metrics.changes_waiting,
+            writer_waits: tables_metrics.writer_waits,
+            lost_wakeups: tables_metrics.lost_wakeups,
+            published: metrics.published.get(),
             topics: subscribers.topics.get(),
             subscribers: subscribers.subscribers.get(),
             subscriptions: subscribers.subscriptions.get(),

@@ -18,12 +18,12 @@ fn each_reason_has_its_place() {
 
 #[test]
 fn a_worker_counts_by_command_and_reason() {
-    let tally = WorkerTally::new(Now::from_nanos(0), None);
-    tally.count(Some(Command::Get), Some(Reason::KeyNotFound));
-    tally.count(Some(Command::Get), None);
-    tally.count(None, Some(Reason::BadRequest));
-    assert_eq!(tally.requests(), 3);
-    let get = tally.of(Some(Command::Get));
+    let metrics = WorkerMetrics::new(Now::from_nanos(0), None);
+    metrics.count(Some(Command::Get), Some(Reason::KeyNotFound));
+    metrics.count(Some(Command::Get), None);
+    metrics.count(None, Some(Reason::BadRequest));
+    assert_eq!(metrics.requests(), 3);
+    let get = metrics.of(Some(Command::Get));
     assert_eq!(get.requests.get(), 2);
     assert_eq!(get.refused.iter().map(Counter::get).sum::<u64>(), 1);
 }

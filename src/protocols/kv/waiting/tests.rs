@@ -5,27 +5,27 @@
 use super::*;
 use crate::clock::Now;
 use crate::protocols::sockets::wait;
-use crate::tables::{Backstage, Changes, Reaper, Refusal, Settings, Tables};
+use crate::tables::{BackgroundThreads, Changes, Reaper, Refusal, Tables, TablesConfig};
 
 const NOW: Now = Now::from_millis(1);
 const CHANGES: usize = 16;
 const UPDATE: Option<Command> = Some(Command::Update);
 const CREATE: Option<Command> = Some(Command::CreateTable);
 
-struct Stage {
+struct WaitingRig {
     _tables: Tables,
     changes: Changes,
     /// Not run: it holds the tables that are to be taken down.
     _reaper: Reaper,
     session: Session,
-    bell: Bell,
-    line: Line<u8>,
+    bell: WakeSignal,
+    line: WaitingClients<u8>,
 }
 
-impl Stage {
+impl WaitingRig {
     /// Tables that have no room for changes, and nobody in line.
     fn new() -> Self {
-        let (tables, Backstage { changes, reaper, .. }) = Tables::new(Settings {
+        let (tables, BackgroundThreads { changes, reaper, .. }) = Tables::new(TablesConfig {
             expected_keys: 0,
             memory_max: 1 << 30,
             tables_max: 100,
@@ -33,8 +33,8 @@ impl Stage {
             version_base: 0,
         });
         let mut session = tables.session();
-        let bell = Bell::new().unwrap();
-        let line = Line::new(&mut session, &bell);
+        let bell = WakeSignal::new().unwrap();
+        let line = WaitingClients::new(&mut session, &bell);
         session.batch(NOW).create_table(b"t", b"t").unwrap();
         let mut stage = Self { _tables: tables, changes, _reaper: reaper, session, bell, line };
         while stage.update() {}
@@ -70,7 +70,7 @@ impl Stage {
 
 #[test]
 fn those_that_wait_are_called_and_tried_in_their_order() {
-    let mut stage = Stage::new();
+    let mut stage = WaitingRig::new();
     assert_eq!(stage.patience(), None);
     (1..=3).for_each(|client| stage.line.join(client, UPDATE, false));
     assert_eq!((stage.line.len(), stage.patience()), (3, Some(RECHECK)));
@@ -94,8 +94,8 @@ fn those_that_wait_are_called_and_tried_in_their_order() {
 
 #[test]
 fn what_may_change_elements_does_not_overtake_what_waits() {
-    let mut stage = Stage::new();
-    let overtakes = |stage: &Stage| -> Vec<Command> {
+    let mut stage = WaitingRig::new();
+    let overtakes = |stage: &WaitingRig| -> Vec<Command> {
         Command::ALL.into_iter().filter(|command| !stage.line.is_ahead_of(Some(*command))).collect()
     };
     assert_eq!(overtakes(&stage).len(), Command::COUNT);
@@ -111,7 +111,7 @@ fn what_may_change_elements_does_not_overtake_what_waits() {
 /// What a CREATE_TABLE does to the session must not make it forget what changes wait for.
 #[test]
 fn a_table_made_meanwhile_takes_no_wake_up_from_those_that_wait_for_credits() {
-    let mut stage = Stage::new();
+    let mut stage = WaitingRig::new();
     stage.line.join(1, UPDATE, false);
     stage.session.batch(NOW).create_table(b"u", b"u").unwrap();
     assert_eq!(stage.patience(), Some(RECHECK));
@@ -123,7 +123,7 @@ fn a_table_made_meanwhile_takes_no_wake_up_from_those_that_wait_for_credits() {
 
 #[test]
 fn those_that_wait_for_memory_hold_nobody_up_and_are_all_tried() {
-    let mut stage = Stage::new();
+    let mut stage = WaitingRig::new();
     stage.line.join(1, UPDATE, true);
     stage.line.join(2, UPDATE, true);
     assert!(!stage.line.is_ahead_of(UPDATE), "a change that needs no memory can be made");

@@ -13,7 +13,7 @@ use std::ops::Deref;
 
 /// A request's message, cut in two.
 #[derive(Debug)]
-pub struct Parts<'m, F> {
+pub struct SplitMessage<'m, F> {
     /// Up to and including the first empty frame; to be sent back before the reply. Empty if there is none.
     pub envelope: &'m [F],
     /// From the command on. Empty for a message that has neither an envelope nor a command.
@@ -31,19 +31,19 @@ pub struct Parts<'m, F> {
 /// assert_eq!(parts.body, [b"\x05"]);
 /// ```
 #[must_use]
-pub fn split<F: Deref<Target = [u8]>>(message: &[F]) -> Parts<'_, F> {
+pub fn split<F: Deref<Target = [u8]>>(message: &[F]) -> SplitMessage<'_, F> {
     let cut = if body_starts_at_once(message) {
         0
     } else {
         match message.iter().position(|frame| frame.is_empty()) {
             Some(delimiter) => delimiter + 1,
             None => {
-                return Parts { envelope: &[], body: &[] };
+                return SplitMessage { envelope: &[], body: &[] };
             }
         }
     };
     let (envelope, body) = message.split_at(cut);
-    Parts { envelope, body }
+    SplitMessage { envelope, body }
 }
 
 /// Whether there is no envelope: one byte, then nothing or something that is not empty.

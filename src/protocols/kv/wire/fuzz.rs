@@ -13,12 +13,12 @@ const VALUE_MAX: usize = 3;
 
 /// What an encoder hands out, kept as the tests of this folder like to read it.
 #[derive(Default)]
-pub(super) struct Frames {
+pub(super) struct EncodedFrames {
     frames: Vec<Vec<u8>>,
     complete: bool,
 }
 
-impl Frames {
+impl EncodedFrames {
     /// A sink that checks that exactly the last frame says that it is the last.
     pub(super) fn sink(&mut self) -> impl FnMut(&[u8], bool) {
         |frame, more| {
@@ -35,7 +35,7 @@ impl Frames {
 }
 
 #[derive(Clone, Copy)]
-enum Field {
+enum FuzzField {
     Table,
     Key,
     Value,
@@ -44,10 +44,10 @@ enum Field {
     Version,
 }
 
-use Field::{Key, Table, Ttl, TtlOrEmpty, Value, Version};
+use FuzzField::{Key, Table, Ttl, TtlOrEmpty, Value, Version};
 
 /// The rows of `PROTOCOL.md`: fields that come once, a field that may follow, fields that come 1–1024 times.
-fn row(command: Command) -> (&'static [Field], Option<Field>, &'static [Field]) {
+fn row(command: Command) -> (&'static [FuzzField], Option<FuzzField>, &'static [FuzzField]) {
     match command {
         Command::CreateTable | Command::DeleteTable => (&[Table], None, &[]),
         Command::Update => (&[Table, Key, Value], Some(Ttl), &[]),
@@ -62,7 +62,7 @@ fn row(command: Command) -> (&'static [Field], Option<Field>, &'static [Field]) 
 }
 
 /// The fields that so many frames are, if they can be a request of this command.
-fn fields_of(command: Command, frames: usize) -> Option<Vec<Field>> {
+fn fields_of(command: Command, frames: usize) -> Option<Vec<FuzzField>> {
     let (once, optional, repeated) = row(command);
     let mut fields = once.to_vec();
     if frames == once.len() + 1 {
@@ -78,7 +78,7 @@ fn fields_of(command: Command, frames: usize) -> Option<Vec<Field>> {
     (fields.len() == frames).then_some(fields)
 }
 
-fn fault_of(field: Field, frame: &[u8]) -> Option<Reason> {
+fn fault_of(field: FuzzField, frame: &[u8]) -> Option<Reason> {
     let bytes = frame.len();
     match field {
         Table => {
@@ -172,7 +172,7 @@ fn compare(message: &[Vec<u8>]) {
 
 /// What was decoded and is encoded again is the same request, though its TTL may have changed its byte order.
 fn decodes_again(request: &Request<'_, Vec<u8>>) {
-    let mut frames = Frames::default();
+    let mut frames = EncodedFrames::default();
     request.encode(frames.sink());
     let again = Request::decode(&frames.frames, VALUE_MAX);
     assert_eq!(again.as_ref(), Ok(request));

@@ -12,7 +12,7 @@ use super::Malformed;
 /// What happened to an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum NotificationKind {
     /// It was added or replaced.
     Updated = 0,
     /// It was deleted, expired, or went with its table.
@@ -25,7 +25,7 @@ pub struct Notification<'m> {
     /// The table, exactly as CREATE_TABLE gave it.
     pub table: &'m [u8],
     /// What happened.
-    pub kind: Kind,
+    pub kind: NotificationKind,
     /// To which element.
     pub key: &'m [u8],
 }
@@ -51,10 +51,10 @@ impl<'m> Notification<'m> {
     }
 }
 
-fn kind_of(frame: &[u8]) -> Result<Kind, Malformed> {
+fn kind_of(frame: &[u8]) -> Result<NotificationKind, Malformed> {
     match *frame {
-        [0] => Ok(Kind::Updated),
-        [1] => Ok(Kind::Deleted),
+        [0] => Ok(NotificationKind::Updated),
+        [1] => Ok(NotificationKind::Deleted),
         [other] => Err(Malformed { rule: "a kind is 0 or 1", given: usize::from(other) }),
         _ => Err(Malformed { rule: "a kind has 1 byte", given: frame.len() }),
     }
@@ -67,12 +67,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocols::kv::wire::fuzz::Frames;
+    use crate::protocols::kv::wire::fuzz::EncodedFrames;
 
     #[test]
     fn the_frames_are_those_of_the_specification() {
-        let mut frames = Frames::default();
-        let change = Notification { table: b"users\0", kind: Kind::Deleted, key: b"" };
+        let mut frames = EncodedFrames::default();
+        let change = Notification { table: b"users\0", kind: NotificationKind::Deleted, key: b"" };
         change.encode(frames.sink());
         assert_eq!(frames.slices(), [&b"users\0"[..], b"\x01", b""]);
     }
@@ -90,9 +90,9 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_encoded_is_decoded(table: Vec<u8>, deleted: bool, key: Vec<u8>) {
-            let kind = if deleted { Kind::Deleted } else { Kind::Updated };
+            let kind = if deleted { NotificationKind::Deleted } else { NotificationKind::Updated };
             let change = Notification { table: &table, kind, key: &key };
-            let mut frames = Frames::default();
+            let mut frames = EncodedFrames::default();
             change.encode(frames.sink());
             let slices = frames.slices();
             prop_assert_eq!(Notification::decode(&slices), Ok(change));

@@ -258,10 +258,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocols::kv::wire::fuzz::Frames;
+    use crate::protocols::kv::wire::fuzz::EncodedFrames;
 
-    fn encoded(reply: &Reply<'_>) -> Frames {
-        let mut frames = Frames::default();
+    fn encoded(reply: &Reply<'_>) -> EncodedFrames {
+        let mut frames = EncodedFrames::default();
         reply.encode(frames.sink());
         frames
     }

@@ -282,10 +282,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocols::kv::wire::fuzz::Frames;
+    use crate::protocols::kv::wire::fuzz::EncodedFrames;
 
-    fn encoded(request: &Request<'_>) -> Frames {
-        let mut frames = Frames::default();
+    fn encoded(request: &Request<'_>) -> EncodedFrames {
+        let mut frames = EncodedFrames::default();
         request.encode(frames.sink());
         frames
     }

@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use ahash::AHashMap;
 
-use super::inbox::Inbox;
-use super::{Letter, Post};
+use super::inbox::BatchInbox;
+use super::{WorkerMessage, WorkerReplies};
 use crate::limits::BATCH_MAX;
 use crate::protocols::kv::handle::Busy;
-use crate::protocols::kv::packet::{Aside, PACKED_MAX};
-use crate::protocols::kv::waiting::Line;
-use crate::protocols::sockets::{Bell, Frame, Socket};
+use crate::protocols::kv::packet::{DeferralNotice, PACKED_MAX};
+use crate::protocols::kv::waiting::WaitingClients;
+use crate::protocols::sockets::{Frame, Socket, WakeSignal};
 use crate::stats::Sampler;
 use crate::tables::{Batch, Session};
 
 /// Messages that are answered late.
-pub(super) struct Deferred {
+pub(super) struct DeferredMessages {
     /// Clients whose oldest message is busy, by their tags.
-    line: Line<u16>,
+    line: WaitingClients<u16>,
     /// What each of them has asked, oldest first.
-    messages: AHashMap<u16, VecDeque<Message>>,
+    messages: AHashMap<u16, VecDeque<DeferredMessage>>,
     /// How many messages were deferred, ever.
     count: u64,
     /// Those of this batch: where they are in the inbox, their clients' tags and their numbers.
@@ -30,14 +30,14 @@ pub(super) struct Deferred {
 }
 
 /// A message that was deferred under a number.
-struct Message {
+struct DeferredMessage {
     number: u64,
     frames: Vec<Frame>,
 }
 
-impl Deferred {
-    pub(super) fn new(session: &mut Session, bell: &Bell) -> Self {
-        let line = Line::new(session, bell);
+impl DeferredMessages {
+    pub(super) fn new(session: &mut Session, bell: &WakeSignal) -> Self {
+        let line = WaitingClients::new(session, bell);
         Self { line, messages: AHashMap::new(), count: 0, of_batch: Vec::new() }
     }
 
@@ -60,32 +60,32 @@ impl Deferred {
 
     /// Whether a message has to be deferred without being tried.
     #[inline]
-    pub(super) fn holds_up(&self, letter: &Letter<'_>) -> bool {
+    pub(super) fn holds_up(&self, parsed: &WorkerMessage<'_>) -> bool {
         !self.messages.is_empty()
-            && (self.messages.contains_key(&letter.tag) || self.line.is_ahead_of(letter.command()))
+            && (self.messages.contains_key(&parsed.tag) || self.line.is_ahead_of(parsed.command()))
     }
 
     /// Defers the message that has this place in the inbox: the queue is told, and the client waits in line.
-    pub(super) fn defer(&mut self, letter: &Letter<'_>, place: usize, lacks_memory: bool, socket: &Socket) {
-        Aside::Deferred.send(socket);
-        if !self.messages.contains_key(&letter.tag) {
-            self.messages.insert(letter.tag, VecDeque::new());
-            self.line.join(letter.tag, letter.command(), lacks_memory);
+    pub(super) fn defer(&mut self, parsed: &WorkerMessage<'_>, place: usize, lacks_memory: bool, socket: &Socket) {
+        DeferralNotice::Deferred.send(socket);
+        if !self.messages.contains_key(&parsed.tag) {
+            self.messages.insert(parsed.tag, VecDeque::new());
+            self.line.join(parsed.tag, parsed.command(), lacks_memory);
         }
-        self.of_batch.push((place, letter.tag, self.count));
+        self.of_batch.push((place, parsed.tag, self.count));
         self.count += 1;
     }
 
     /// Takes what was deferred of this batch out of the inbox.
-    pub(super) fn take(&mut self, inbox: &mut Inbox) {
+    pub(super) fn take(&mut self, inbox: &mut BatchInbox) {
         for (place, tag, number) in self.of_batch.drain(..) {
             let messages = self.messages.get_mut(&tag).expect("a client of which something was deferred waits");
-            messages.push_back(Message { number, frames: inbox.take(place) });
+            messages.push_back(DeferredMessage { number, frames: inbox.take(place) });
         }
     }
 }
 
-impl Post<'_> {
+impl WorkerReplies<'_> {
     /// Answers what was deferred, as long as the tables let it, up to about a batch.
     pub(super) fn answer_deferred(&mut self, batch: &mut Batch<'_>, sampler: &mut Sampler) {
         let mut answered = 0;
@@ -98,13 +98,13 @@ impl Post<'_> {
 
     /// Answers what was deferred of one client, up to a message that is busy or has to join the line. How many were answered.
     fn answer_client(&mut self, tag: u16, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
-        let Self { desk, socket, deferred: Deferred { line, messages: clients, .. } } = self;
+        let Self { responder, socket, deferred: DeferredMessages { line, messages: clients, .. } } = self;
         let messages = clients.get_mut(&tag).expect("a client of which something was deferred waits");
         let mut answered = 0;
-        while let Some(Message { number, frames }) = messages.front() {
+        while let Some(DeferredMessage { number, frames }) = messages.front() {
             let mut places = [&[][..]; PACKED_MAX];
-            let letter = Letter::read(frames, &mut places, desk.value_max);
-            let command = letter.command();
+            let parsed = WorkerMessage::read(frames, &mut places, responder.value_max);
+            let command = parsed.command();
             // The first one has waited for its turn, and has it now.
             if answered > 0 && line.is_ahead_of(command) {
                 line.join(tag, command, false);
@@ -113,11 +113,11 @@ impl Post<'_> {
             let mut begun = false;
             let sink = |bytes: &[u8], more| {
                 if !std::mem::replace(&mut begun, true) {
-                    Aside::Late(*number).send(socket);
+                    DeferralNotice::Late(*number).send(socket);
                 }
                 socket.send_bytes(bytes, more);
             };
-            if letter.answer(desk, batch, sampler, sink) == Err(Busy) {
+            if parsed.answer(responder, batch, sampler, sink) == Err(Busy) {
                 if answered > 0 {
                     line.join(tag, command, batch.lacks_memory());
                 } else {

@@ -12,14 +12,14 @@ const INBOX_KEEPS: usize = 512;
 const FRAME_KEEPS: usize = 2048;
 
 /// The messages of a batch, one behind the other.
-pub(super) struct Inbox {
+pub(super) struct BatchInbox {
     /// Frames to receive into. The first ones, up to the last end, hold the messages.
     frames: Vec<Frame>,
     /// Where each message ends in `frames`.
     ends: Vec<usize>,
 }
 
-impl Inbox {
+impl BatchInbox {
     pub(super) fn new() -> Self {
         Self { frames: Vec::with_capacity(INBOX_KEEPS), ends: Vec::with_capacity(BATCH_MAX) }
     }

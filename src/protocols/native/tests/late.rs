@@ -7,18 +7,18 @@ use super::*;
 fn who_has_sent_in_time_is_heard_however_late_the_thread_is() {
     let mut echo = Echo::start();
     let mut stream = echo.connect();
-    while echo.peers.is_empty() {
+    while echo.connections.is_empty() {
         echo.pass();
     }
     stream.write_all(&[introduction(SocketType::Req), message(&[b"", b"x"])].concat()).unwrap();
     let silent = echo.connect();
-    while echo.peers.len() < 2 {
+    while echo.connections.len() < 2 {
         let now = echo.now;
-        echo.peers.wait_without_receiving(PATIENCE, || now);
+        echo.connections.wait_without_receiving(PATIENCE, || now);
     }
     echo.now = echo.now.after(2 * HANDSHAKE_TIMEOUT);
     echo.hear(1);
-    assert_eq!(echo.peers.len(), 1, "the other one has sent nothing");
+    assert_eq!(echo.connections.len(), 1, "the other one has sent nothing");
     drop(silent);
     introduced(&mut stream);
     expect(&mut stream, &message(&[b"", b"x"]));

@@ -6,14 +6,14 @@ use crate::limits::STALLED_MAX;
 const MEBIBYTE: usize = 1 << 20;
 
 /// A peer that is served, and has been sent so many bytes that it has not read.
-fn deaf(echo: &mut Echo, bytes: usize) -> (TcpStream, PeerId) {
+fn deaf(echo: &mut Echo, bytes: usize) -> (TcpStream, ConnectionId) {
     let mut stream = echo.connect();
     stream.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
     let heard = echo.heard.len();
     echo.hear(heard + 1);
     let id = echo.heard[heard];
-    echo.peers.peer(id).unwrap().1.push(&vec![7; bytes], false);
-    echo.peers.flush();
+    echo.connections.connection(id).unwrap().1.push(&vec![7; bytes], false);
+    echo.connections.flush();
     (stream, id)
 }
 
@@ -35,30 +35,30 @@ fn let_time_pass(echo: &mut Echo, mut meanwhile: impl FnMut()) {
 
 #[test]
 fn of_those_that_do_not_read_the_largest_is_closed_and_nobody_else() {
-    let mut echo = Echo::start_within(&Budget::new(150 * MEBIBYTE as u64));
+    let mut echo = Echo::start_within(&BufferBudget::new(150 * MEBIBYTE as u64));
     let (_small, small) = deaf(&mut echo, 30 * MEBIBYTE);
     let (_large, large) = deaf(&mut echo, 100 * MEBIBYTE);
     // It reads slowly, and holds more than the first.
     let (mut reading, reads) = deaf(&mut echo, 70 * MEBIBYTE);
     let mut some = vec![0; 256 << 10];
     let_time_pass(&mut echo, || reading.read_exact(&mut some).unwrap());
-    let gone: Vec<PeerId> = echo.gone.iter().map(|gone| gone.id).collect();
-    assert_eq!((gone, echo.peers.cut()), (vec![large], 1));
-    assert!(echo.peers.peer(small).is_some() && echo.peers.peer(reads).is_some());
-    assert!(echo.peers.bytes() < 112 * MEBIBYTE as u64);
+    let gone: Vec<ConnectionId> = echo.gone.iter().map(|gone| gone.id).collect();
+    assert_eq!((gone, echo.connections.cut()), (vec![large], 1));
+    assert!(echo.connections.connection(small).is_some() && echo.connections.connection(reads).is_some());
+    assert!(echo.connections.bytes() < 112 * MEBIBYTE as u64);
 }
 
 #[test]
 fn nobody_is_closed_while_there_is_enough_for_all() {
-    let mut echo = Echo::start_within(&Budget::new(100 * MEBIBYTE as u64));
+    let mut echo = Echo::start_within(&BufferBudget::new(100 * MEBIBYTE as u64));
     let (_deaf, id) = deaf(&mut echo, 90 * MEBIBYTE);
     let_time_pass(&mut echo, || {});
-    assert!(echo.gone.is_empty() && echo.peers.peer(id).is_some());
+    assert!(echo.gone.is_empty() && echo.connections.connection(id).is_some());
 }
 
 #[test]
 fn a_thread_is_told_when_another_one_holds_too_much_and_when_it_does_no_more() {
-    let budget = Budget::new(20 * MEBIBYTE as u64);
+    let budget = BufferBudget::new(20 * MEBIBYTE as u64);
     let (mut echo, mut other) = (Echo::start_within(&budget), Echo::start_within(&budget));
     let (mut asking, _) = deaf(&mut other, 0);
     let (mut reading, _) = deaf(&mut echo, 40 * MEBIBYTE);
@@ -83,7 +83,7 @@ fn a_thread_is_told_when_another_one_holds_too_much_and_when_it_does_no_more() {
     asking.write_all(&small).unwrap();
     other.hear(heard + 3);
     assert!(!other.was_tight);
-    other.peers.flush();
+    other.connections.flush();
     introduced(&mut asking);
     expect(&mut asking, &[message(&[b"x"]), message(&[b""]), small.clone(), large, small].concat());
     assert!(echo.gone.is_empty() && other.gone.is_empty());
@@ -91,7 +91,7 @@ fn a_thread_is_told_when_another_one_holds_too_much_and_when_it_does_no_more() {
 
 #[test]
 fn messages_that_are_too_large_together_come_one_after_the_other() {
-    let mut echo = Echo::start_within(&Budget::new(MEBIBYTE as u64));
+    let mut echo = Echo::start_within(&BufferBudget::new(MEBIBYTE as u64));
     let large = message(&[&vec![1; 900_000], &vec![2; 900_000]]);
     let mut streams: Vec<TcpStream> = (0..4).map(|_| echo.connect()).collect();
     for stream in &mut streams {
@@ -112,7 +112,7 @@ fn messages_that_are_too_large_together_come_one_after_the_other() {
         echo.now = echo.now.after(Duration::from_secs(1));
         pass(&mut echo);
         // One goes on; the others hold what had come before that was found out, and what a reading brings.
-        assert!(echo.peers.bytes() < 5 * MEBIBYTE as u64, "{}", echo.peers.bytes());
+        assert!(echo.connections.bytes() < 5 * MEBIBYTE as u64, "{}", echo.connections.bytes());
     }
     assert!(echo.gone.is_empty());
 }
@@ -127,16 +127,19 @@ fn where_frames_lie_counts_as_well() {
     let mut parked = 0;
     while parked == 0 {
         let now = echo.now;
-        echo.peers.wait(PATIENCE, || now);
-        let park =
-            |_, _: &mut u32, _: &mut crate::protocols::native::Outbox, messages: &crate::zmtp::Messages, _: &[u8]| {
-                parked = messages.len();
-                Taken::Parked(0)
-            };
-        let _turn = echo.peers.receive(4, park);
+        echo.connections.wait(PATIENCE, || now);
+        let park = |_,
+                    _: &mut u32,
+                    _: &mut crate::protocols::native::SendBuffer,
+                    messages: &crate::zmtp::Messages,
+                    _: &[u8]| {
+            parked = messages.len();
+            TurnOutcome::Parked(0)
+        };
+        let _turn = echo.connections.receive(4, park);
     }
     let least = parked * (small.len() + 8 * size_of::<std::ops::Range<usize>>());
-    assert!(echo.peers.bytes() >= least as u64, "{} bytes, and it takes {least}", echo.peers.bytes());
+    assert!(echo.connections.bytes() >= least as u64, "{} bytes, and it takes {least}", echo.connections.bytes());
 }
 
 /// The total counted what was left in a buffer, not what the buffer had become: a peer that read half had twice as much kept for it.
@@ -145,28 +148,28 @@ fn room_that_has_become_empty_counts_until_it_is_given_back() {
     let mut echo = Echo::start();
     let (mut reading, id) = deaf(&mut echo, 40 * MEBIBYTE);
     let mut some = vec![0; MEBIBYTE / 4];
-    while echo.peers.peer(id).unwrap().1.len() > 18 * MEBIBYTE {
+    while echo.connections.connection(id).unwrap().1.len() > 18 * MEBIBYTE {
         reading.read_exact(&mut some).unwrap();
         pass(&mut echo);
     }
-    assert!(echo.peers.bytes() >= 40 * MEBIBYTE as u64, "{} bytes", echo.peers.bytes());
-    while !echo.peers.peer(id).unwrap().1.is_empty() {
+    assert!(echo.connections.bytes() >= 40 * MEBIBYTE as u64, "{} bytes", echo.connections.bytes());
+    while !echo.connections.connection(id).unwrap().1.is_empty() {
         reading.read_exact(&mut some).unwrap();
         pass(&mut echo);
     }
-    assert_eq!(echo.peers.bytes(), 0, "all is given back");
+    assert_eq!(echo.connections.bytes(), 0, "all is given back");
 }
 
 /// A peer that may finish its message, and went on with it, was closed when the thread was kept from receiving for long.
 #[test]
 fn who_goes_on_with_its_message_is_not_closed_because_the_thread_is_late() {
-    let mut echo = Echo::start_within(&Budget::new(MEBIBYTE as u64));
+    let mut echo = Echo::start_within(&BufferBudget::new(MEBIBYTE as u64));
     let large = message(&[&vec![1; 900_000], &vec![2; 900_000]]);
     let mut streams: Vec<TcpStream> = (0..2).map(|_| echo.connect()).collect();
     for stream in &mut streams {
         stream.write_all(&[&introduction(SocketType::Dealer), &large[..850_000]].concat()).unwrap();
     }
-    while !echo.peers.memory_is_tight_for_one() {
+    while !echo.connections.memory_is_tight_for_one() {
         echo.now = echo.now.after(Duration::from_millis(100));
         pass(&mut echo);
     }
@@ -175,7 +178,7 @@ fn who_goes_on_with_its_message_is_not_closed_because_the_thread_is_late() {
         echo.now = echo.now.after(Duration::from_secs(1));
         let now = echo.now;
         echo.bell.ring();
-        echo.peers.wait_without_receiving(PATIENCE, || now);
+        echo.connections.wait_without_receiving(PATIENCE, || now);
     }
-    assert_eq!((echo.peers.cut(), echo.peers.len()), (0, 2));
+    assert_eq!((echo.connections.cut(), echo.connections.len()), (0, 2));
 }

@@ -19,7 +19,7 @@ fn message(number: u32, length: usize) -> Vec<u8> {
 }
 
 /// What a peer is sent of it.
-fn drained(queue: &mut Queue) -> Vec<u8> {
+fn drained(queue: &mut SubscriberQueue) -> Vec<u8> {
     let (near, mut far) = UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
     far.set_nonblocking(true).unwrap();
@@ -36,9 +36,9 @@ fn drained(queue: &mut Queue) -> Vec<u8> {
 
 #[test]
 fn small_messages_are_copied_together_and_buffers_are_counted_until_nobody_has_them() {
-    let held = Held::default();
-    let mut queues = [Queue::default(), Queue::default()];
-    let shared = Arc::new(Buffer::new(&vec![0; 10_000], &held));
+    let held = QueuedBytes::default();
+    let mut queues = [SubscriberQueue::default(), SubscriberQueue::default()];
+    let shared = Arc::new(SharedBuffer::new(&vec![0; 10_000], &held));
     assert_eq!(held.bytes(), 10_000);
     queues.iter_mut().for_each(|queue| queue.push_shared(&shared, 1));
     drop(shared);
@@ -46,14 +46,14 @@ fn small_messages_are_copied_together_and_buffers_are_counted_until_nobody_has_t
     (0..10).for_each(|number| queues[0].push_copy(&message(number, 3), 1, &held));
     assert_eq!(queues[0].pieces.len(), 2);
     queues.iter_mut().for_each(|queue| queue.advance(queue.bytes()));
-    assert!(queues.iter().all(Queue::is_empty));
+    assert!(queues.iter().all(SubscriberQueue::is_empty));
     assert_eq!(held.bytes(), 0);
 }
 
 #[test]
 fn what_zmtp_says_stays_between_messages() {
-    let held = Held::default();
-    let mut queue = Queue::default();
+    let held = QueuedBytes::default();
+    let mut queue = SubscriberQueue::default();
     queue.push_copy(&message(1, 5), 1, &held);
     queue.push_copy(b"\x04\x05\x04PONG", 0, &held);
     queue.push_copy(b"\x04\x05\x04PONG", 0, &held);
@@ -94,15 +94,15 @@ proptest! {
         is_tightened in any::<bool>(),
         keep_bytes in prop_oneof![Just(usize::MAX), 0_usize..20_000],
     ) {
-        let held = Held::default();
-        let (mut queue, mut model, mut count) = (Queue::default(), Model::new(), 0);
+        let held = QueuedBytes::default();
+        let (mut queue, mut model, mut count) = (SubscriberQueue::default(), Model::new(), 0);
         for (messages, length, is_shared) in pieces {
             let numbers = count..count + u32::try_from(messages).unwrap();
             count = numbers.end;
             let some: Vec<_> = numbers.map(|number| message(number, length)).collect();
             let bytes = if messages == 0 { vec![5; length] } else { some.concat() };
             if is_shared && messages > 0 {
-                queue.push_shared(&Arc::new(Buffer::new(&bytes, &held)), messages);
+                queue.push_shared(&Arc::new(SharedBuffer::new(&bytes, &held)), messages);
             } else {
                 let (before, cost) = (held.bytes(), queue.cost_of_copy(bytes.len()));
                 queue.push_copy(&bytes, messages, &held);
@@ -141,7 +141,7 @@ proptest! {
         sent in 0_usize..1_500,
         most in 0_usize..1_500,
     ) {
-        let held = Held::default();
+        let held = QueuedBytes::default();
         let messages: Vec<_> = (0_u32..).zip(lengths).map(|(number, length)| message(number, length)).collect();
         let bytes = messages.concat();
         let sent = sent.min(bytes.len() - 1);
@@ -151,7 +151,7 @@ proptest! {
         let is_begun = begins[first] < sent;
         let fits = |count: &usize| begins[*count] - begins[first] <= most || (is_begun && *count == first + 1);
         let kept = (first..=messages.len()).take_while(fits).last().unwrap_or(first);
-        let mut queue = Queue::default();
+        let mut queue = SubscriberQueue::default();
         prop_assert_eq!(queue.push_fitting(&bytes, sent, most, &held), kept);
         prop_assert_eq!((queue.messages(), held.bytes()), (kept - first, begins[kept] - begins[first]));
         let more = message(9, 7);

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use proptest::prelude::*;
 
-use super::{Stage, limits, subscribe, understood};
+use super::{PublisherRig, limits, subscribe, understood};
 use crate::protocols::native::tests::{introduction, message};
 use crate::zmtp::SocketType;
 
@@ -79,7 +79,7 @@ proptest! {
     ) {
         let said = said(&words);
         let expected = told_by_libzmq(&zmq::Context::new(), &said);
-        let mut stage = Stage::start(limits());
+        let mut stage = PublisherRig::start(limits());
         let mut stream = stage.connect();
         stream.write_all(&[introduction(SocketType::Sub), said].concat()).unwrap();
         stage.pass_until(|subscribers| {

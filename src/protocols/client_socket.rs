@@ -1,0 +1,334 @@
+//! One connection of a client, from its handshake to the first sign that something is missing.
+//!
+//! A socket of libzmq outlives its connections: it reconnects by itself and says nothing, and requests or notifications
+//! that were on the way are silently gone. Here a socket is watched by a monitor and has one connection, ever.
+//!
+//! ```text
+//!           connect ──► CONNECT_RETRIED: nobody there     ──► another socket, until the time is up
+//!                   └─► HANDSHAKE_SUCCEEDED: usable ──► DISCONNECTED: read what has come, then Lost
+//! ```
+//! What is not here: any byte of a protocol, and what is to be done when a connection is gone.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use thiserror::Error;
+use zmq::{Context, DONTWAIT, Message, PollEvents, PollItem, SNDMORE, Socket, SocketEvent, SocketType};
+
+use super::sockets::keep_alive;
+use crate::clock::Clock;
+
+/// How long libzmq shall wait before it reconnects by itself, in milliseconds: for ever. (A negative number would make
+/// it throw away what has come and is not read yet.)
+const RECONNECT_MILLIS: i32 = 1 << 30;
+
+/// How long until a server that is not there is looked for again.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// Notifications that may wait in a subscriber before its server has to keep them. Past that they are lost in the
+/// server (`--publish-hwm`), so it is as large as the server's own bound.
+const NOTIFICATIONS_MAX: i32 = crate::limits::PUBLISH_HWM_DEFAULT;
+
+/// Gives each monitor in the process a name of its own.
+static MONITORS: AtomicU64 = AtomicU64::new(0);
+
+/// Why there is no connection, by what the caller can do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Disconnected {
+    /// Nothing can be connected to this endpoint: correct it.
+    #[error("cannot use endpoint {endpoint} ({problem}): it should look like tcp://HOST:PORT or ipc://PATH")]
+    Endpoint {
+        /// The endpoint as it was given.
+        endpoint: String,
+        /// What libzmq says about it.
+        problem: String,
+    },
+    /// Nobody connected or answered in time: start the server, or wait longer. Whether what was asked has been done is
+    /// unknown.
+    #[error("no answer from {endpoint} within {} s: is a server running there?", timeout.as_secs_f64())]
+    NoAnswer {
+        /// Where the server should be.
+        endpoint: String,
+        /// How long it was waited for.
+        timeout: Duration,
+    },
+    /// The connection is gone: ask again. Whether what was unanswered has been done is unknown.
+    #[error("lost the connection to {endpoint} with {unanswered} requests unanswered: ask again")]
+    Lost {
+        /// Where the server was.
+        endpoint: String,
+        /// Requests that were sent and not answered.
+        unanswered: usize,
+    },
+    /// libzmq itself failed: it is out of sockets, descriptors or memory.
+    #[error("libzmq failed ({0}): raise the limits of open files or of sockets in its context")]
+    Socket(String),
+}
+
+/// Where to connect to, and as what.
+pub(super) struct ConnectTarget {
+    context: Context,
+    endpoint: String,
+    socket_type: SocketType,
+    /// What a subscriber hears: tables whose names begin so.
+    prefixes: Vec<Vec<u8>>,
+}
+
+/// Why a connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ConnectError {
+    /// The time was up.
+    Late,
+    /// The other end is gone, and all that it sent has been read.
+    Lost,
+    /// libzmq refused the endpoint.
+    Endpoint(zmq::Error),
+    /// libzmq failed.
+    Socket(zmq::Error),
+}
+
+/// A socket with its only connection.
+pub(super) struct ClientSocket {
+    socket: Socket,
+    /// Hears DISCONNECTED.
+    monitor: Socket,
+    /// DISCONNECTED was heard. What has come before may still be unread.
+    disconnected: bool,
+}
+
+impl ConnectTarget {
+    /// A DEALER to where requests are answered.
+    pub(super) fn requests(context: &Context, endpoint: &str) -> Self {
+        Self { context: context.clone(), endpoint: endpoint.to_owned(), socket_type: zmq::DEALER, prefixes: Vec::new() }
+    }
+
+    /// A SUB to where changes are announced.
+    pub(super) fn notifications(context: &Context, endpoint: &str, prefixes: &[&[u8]]) -> Self {
+        Self {
+            context: context.clone(),
+            endpoint: endpoint.to_owned(),
+            socket_type: zmq::SUB,
+            prefixes: prefixes.iter().map(|prefix| prefix.to_vec()).collect(),
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// What a user is told.
+    pub(super) fn error(&self, trouble: ConnectError, unanswered: usize, timeout: Duration) -> Disconnected {
+        let endpoint = self.endpoint.clone();
+        match trouble {
+            ConnectError::Late => Disconnected::NoAnswer { endpoint, timeout },
+            ConnectError::Lost => Disconnected::Lost { endpoint, unanswered },
+            ConnectError::Endpoint(error) => Disconnected::Endpoint { endpoint, problem: error.message().to_owned() },
+            ConnectError::Socket(error) => Disconnected::Socket(error.message().to_owned()),
+        }
+    }
+
+    /// A socket that knows all it needs before it connects.
+    fn socket(&self) -> zmq::Result<Socket> {
+        let socket = self.context.socket(self.socket_type)?;
+        socket.set_linger(0)?;
+        socket.set_reconnect_ivl(RECONNECT_MILLIS)?;
+        // Whoever waits without an end, for a task or a change, would not hear that the server's host has vanished.
+        keep_alive(&socket)?;
+        if self.socket_type == zmq::SUB {
+            socket.set_rcvhwm(NOTIFICATIONS_MAX)?;
+            for prefix in &self.prefixes {
+                socket.set_subscribe(prefix)?;
+            }
+        } else {
+            // Whoever sends bounds what is on the way; a bound here would only drop or block in the middle of it.
+            socket.set_sndhwm(0)?;
+            socket.set_rcvhwm(0)?;
+        }
+        Ok(socket)
+    }
+}
+
+impl ClientSocket {
+    /// Connects, and tries again while nobody is there, until `timeout` is over.
+    pub(super) fn open(target: &ConnectTarget, timeout: Duration) -> Result<Self, ConnectError> {
+        let clock = Clock::start();
+        loop {
+            let mut connection = Self::start(target)?;
+            match connection.wait_for_handshake(remaining(clock, timeout)?) {
+                Err(ConnectError::Lost) => pause(RETRY.min(remaining(clock, timeout)?)),
+                other => return other.map(|()| connection),
+            }
+        }
+    }
+
+    /// Begins to connect.
+    fn start(target: &ConnectTarget) -> Result<Self, ConnectError> {
+        let socket = target.socket().map_err(ConnectError::Socket)?;
+        let events = [SocketEvent::HANDSHAKE_SUCCEEDED, SocketEvent::CONNECT_RETRIED, SocketEvent::DISCONNECTED];
+        let events = events.map(|event| i32::from(event.to_raw()));
+        let monitor = watch(&target.context, &socket, events.iter().sum()).map_err(ConnectError::Socket)?;
+        let connection = Self { socket, monitor, disconnected: false };
+        if target.endpoint.contains('\0') {
+            return Err(ConnectError::Endpoint(zmq::Error::EINVAL));
+        }
+        connection.socket.connect(&target.endpoint).map_err(ConnectError::Endpoint)?;
+        Ok(connection)
+    }
+
+    /// `Lost` if nobody is there.
+    fn wait_for_handshake(&mut self, timeout: Duration) -> Result<(), ConnectError> {
+        let clock = Clock::start();
+        loop {
+            let millis = poll_millis(remaining(clock, timeout)?);
+            match self.monitor.poll(PollEvents::POLLIN, millis) {
+                Ok(_) | Err(zmq::Error::EINTR) => {}
+                Err(error) => return Err(ConnectError::Socket(error)),
+            }
+            match next_event(&self.monitor) {
+                Some(event) if event == SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() => return Ok(()),
+                Some(_) => return Err(ConnectError::Lost),
+                None => {}
+            }
+        }
+    }
+
+    /// Sends one frame.
+    pub(super) fn send(&mut self, frame: &[u8], more: bool, timeout: Duration) -> Result<(), ConnectError> {
+        let flags = DONTWAIT | if more { SNDMORE } else { 0 };
+        // Read only if there is need to wait.
+        let mut clock = None;
+        loop {
+            match self.socket.send(frame, flags) {
+                Ok(()) => return Ok(()),
+                Err(zmq::Error::EAGAIN) => {
+                    self.wait(PollEvents::POLLOUT, remaining(*clock.get_or_insert_with(Clock::start), timeout)?)?;
+                }
+                Err(zmq::Error::EINTR) => {}
+                Err(error) => return Err(ConnectError::Socket(error)),
+            }
+        }
+    }
+
+    /// Receives one message into `frames`, whatever they held before; all that has come before it reports a loss.
+    pub(super) fn receive(&mut self, frames: &mut Vec<Message>, timeout: Duration) -> Result<(), ConnectError> {
+        // Read only if there is need to wait.
+        let mut clock = None;
+        loop {
+            match self.receive_now(frames) {
+                Ok(()) => return Ok(()),
+                Err(zmq::Error::EINTR) => {}
+                Err(zmq::Error::EAGAIN) if self.disconnected => return Err(ConnectError::Lost),
+                Err(zmq::Error::EAGAIN) => {
+                    self.wait(PollEvents::POLLIN, remaining(*clock.get_or_insert_with(Clock::start), timeout)?)?;
+                }
+                Err(error) => return Err(ConnectError::Socket(error)),
+            }
+        }
+    }
+
+    /// Receives one message if it is there. libzmq gives out whole messages only: after its first frame the rest is there.
+    fn receive_now(&self, frames: &mut Vec<Message>) -> zmq::Result<()> {
+        frames.clear();
+        loop {
+            let frame = self.socket.recv_msg(DONTWAIT)?;
+            let more = frame.get_more();
+            frames.push(frame);
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sleeps until something may have come or the connection is gone; true: until `over` is readable, before that.
+    pub(super) fn wait_unless(&mut self, over: BorrowedFd<'_>) -> Result<bool, ConnectError> {
+        let [socket, monitor] = [&self.socket, &self.monitor].map(|socket| socket.as_poll_item(PollEvents::POLLIN));
+        let mut items = [socket, monitor, PollItem::from_fd(over.as_raw_fd(), PollEvents::POLLIN)];
+        match zmq::poll(&mut items, -1) {
+            Ok(_) | Err(zmq::Error::EINTR) => {}
+            Err(error) => return Err(ConnectError::Socket(error)),
+        }
+        let [come, _, over] = items.map(|item| item.is_readable());
+        self.hear_monitor();
+        Ok(over && !come && !self.disconnected)
+    }
+
+    /// Whether there is something to receive, or to report.
+    pub(super) fn has_come(&self) -> Result<bool, ConnectError> {
+        let events = self.socket.get_events().map_err(ConnectError::Socket)?;
+        Ok(self.disconnected || events.contains(PollEvents::POLLIN))
+    }
+
+    /// Sleeps until the socket is ready, its connection is gone, or a signal came: the caller tries again anyhow.
+    fn wait(&mut self, events: PollEvents, timeout: Duration) -> Result<(), ConnectError> {
+        let mut items = [self.socket.as_poll_item(events), self.monitor.as_poll_item(PollEvents::POLLIN)];
+        match zmq::poll(&mut items, poll_millis(timeout)) {
+            Ok(_) | Err(zmq::Error::EINTR) => {}
+            Err(error) => return Err(ConnectError::Socket(error)),
+        }
+        self.hear_monitor();
+        Ok(())
+    }
+
+    fn hear_monitor(&mut self) {
+        while let Some(event) = next_event(&self.monitor) {
+            self.disconnected |= event == SocketEvent::DISCONNECTED.to_raw();
+        }
+    }
+}
+
+impl Drop for ClientSocket {
+    /// Ends the monitoring before either socket goes: an event without a listener would block the thread of libzmq that
+    /// has it to tell. To monitor anew, for no event at all, ends the old monitoring.
+    fn drop(&mut self) {
+        let _ended = self.socket.monitor(&monitor_name(), 0);
+    }
+}
+
+/// A socket that hears `events` of `socket`.
+fn watch(context: &Context, socket: &Socket, events: i32) -> zmq::Result<Socket> {
+    let name = monitor_name();
+    let monitor = context.socket(zmq::PAIR)?;
+    monitor.set_linger(0)?;
+    socket.monitor(&name, events)?;
+    monitor.connect(&name)?;
+    Ok(monitor)
+}
+
+fn monitor_name() -> String {
+    // Relaxed: the number only has to be unique.
+    let number = MONITORS.fetch_add(1, Ordering::Relaxed);
+    format!("inproc://spindle-client-{number}")
+}
+
+/// The next event that the monitor has: two bytes and a value in the byte order of this machine, then a frame with the
+/// address.
+fn next_event(monitor: &Socket) -> Option<u16> {
+    let event = monitor.recv_msg(DONTWAIT).ok()?;
+    if event.get_more() {
+        let _address = monitor.recv_msg(DONTWAIT);
+    }
+    event.first_chunk().copied().map(u16::from_ne_bytes)
+}
+
+/// Lets some time pass. A signal cuts it short, which does no harm.
+fn pause(time: Duration) {
+    let _nothing_to_poll = zmq::poll(&mut [], poll_millis(time));
+}
+
+/// What is left of `timeout`, or `Late`.
+fn remaining(clock: Clock, timeout: Duration) -> Result<Duration, ConnectError> {
+    let passed = Duration::from_nanos(clock.now().nanos());
+    let left = timeout.saturating_sub(passed);
+    if left.is_zero() {
+        return Err(ConnectError::Late);
+    }
+    Ok(left)
+}
+
+/// Rounded up, so that a poll does not spin through the last millisecond.
+fn poll_millis(timeout: Duration) -> i64 {
+    let millis = timeout.as_micros().div_ceil(1_000);
+    i64::try_from(millis).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,63 @@
+//! A connection that waits only so long for its client to read what was sent.
+//!
+//! What is not here: how long a client may take to say what it wants; hyper sees to that.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+use crate::limits::EVENT_REPLY_TIME;
+
+/// The stream, and until when what is being sent must have gone.
+pub(super) struct WriteTimeout {
+    stream: TcpStream,
+    /// None while nothing is stuck.
+    until: Option<Pin<Box<Sleep>>>,
+}
+
+impl WriteTimeout {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self { stream, until: None }
+    }
+
+    /// What became of sending something; an error if it has been stuck for too long.
+    fn judge<T>(&mut self, sent: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if sent.is_ready() {
+            self.until = None;
+            return sent;
+        }
+        let until = self.until.get_or_insert_with(|| Box::pin(sleep(EVENT_REPLY_TIME)));
+        ready!(until.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for WriteTimeout {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for WriteTimeout {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.judge(sent, context)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sent = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.judge(sent, context)
+    }
+}

@@ -1,0 +1,100 @@
+//! Single cases of the account, each played through in the model.
+
+use super::*;
+
+/// A client that had nothing outstanding was forgotten with replies in its pipe; when it came again, the meter of its
+/// pipe began at zero, and the pipe took more than its share.
+#[test]
+fn a_client_with_something_in_its_pipe_is_not_forgotten() {
+    let mut model = Model::new(1_000_000, 600);
+    model.ask(0, 3);
+    (0..WORKERS).for_each(|worker| model.work(worker));
+    for client in 1..CLIENTS {
+        model.ask(client, 3);
+        (0..WORKERS).for_each(|worker| model.work(worker));
+        model.read(client);
+    }
+    assert!(model.account.find(&id(0)).is_some());
+    model.read(0);
+    model.account.forget_some();
+    assert!(model.account.find(&id(0)).is_none());
+}
+
+#[test]
+fn a_message_larger_than_the_bound_is_taken_from_a_client_that_has_nothing_else() {
+    let mut model = Model::new(100, 65);
+    model.ask(0, 7);
+    model.finish();
+    assert_eq!((model.account.cuts(), model.connections.borrow()[0].read), (0, 1));
+}
+
+#[test]
+fn when_all_together_hold_too_much_the_largest_that_does_not_read_goes() {
+    let mut model = Model::new(100_000, 9_000);
+    model.account.bounds.held_bytes = 30_000;
+    for round in 0..40 {
+        for client in 0..CLIENTS {
+            model.ask(client, 1 + u32::from(client == 3 && round % 2 == 0));
+            model.work(0);
+            model.work(1);
+        }
+    }
+    model.account.relieve(NOW);
+    assert!(model.account.cuts() > 0);
+    assert!(!model.account.is_full());
+    model.finish();
+    assert!(model.account.is_settled());
+}
+
+/// What lay in pipes was not counted: nobody who had read nothing was ever ended for it.
+#[test]
+fn of_those_that_read_nothing_the_one_with_most_in_its_pipe_is_ended_and_no_other() {
+    let mut model = Model::new(100_000, 9_000);
+    model.account.bounds.held_bytes = 40_000;
+    for (client, replies) in [(0, 1), (1, 1), (2, 3), (3, 1)] {
+        for _ in 0..replies {
+            model.ask(client, 1);
+            (0..WORKERS).for_each(|worker| model.work(worker));
+        }
+    }
+    let connected = |model: &Model| model.connections.borrow().iter().map(|peer| peer.connected).collect::<Vec<_>>();
+    assert_eq!(connected(&model), [true, true, false, true]);
+    assert_eq!((model.account.cuts(), model.account.piped()), (1, 27_000));
+    model.ask(0, 1);
+    model.finish();
+    assert_eq!(model.connections.borrow()[0].read, 2, "others go on");
+}
+
+/// Those who have read are not ended because it was long since anybody asked.
+#[test]
+fn what_has_been_read_meanwhile_does_not_count() {
+    let mut model = Model::new(100_000, 9_000);
+    model.account.bounds.held_bytes = 40_000;
+    for _ in 0..20 {
+        for client in 0..CLIENTS {
+            model.ask(client, 1);
+            (0..WORKERS).for_each(|worker| model.work(worker));
+            model.read(client);
+        }
+    }
+    assert_eq!(model.account.cuts(), 0);
+    assert!(!model.account.is_full());
+}
+
+#[test]
+fn who_is_cut_off_and_gone_is_forgotten_at_the_second_look() {
+    let mut model = Model::new(1_000, 600);
+    for _ in 0..20 {
+        model.ask(0, 3);
+        model.work(0);
+    }
+    model.finish();
+    assert!(model.is_cut(0));
+    model.account.forget_gone();
+    model.leave(0);
+    model.account.forget_gone();
+    assert!(model.is_cut(0), "messages of it may still come");
+    model.account.forget_gone();
+    assert_eq!(model.account.find(&id(0)), None);
+    assert_eq!(model.account.totals(), (0, 0));
+}

@@ -1,0 +1,129 @@
+//! What lies in the pipes to clients, and who is ended when all together hold too much.
+//!
+//! ```text
+//! held: requests, and replies that wait for a pipe ─┐
+//! piped: replies in pipes, by their meters ─────────┴─► more than the bound ─► ask all meters ─► still more
+//!        ┌───────────────────────────────────────────────────────────────────────────────────────┘
+//!        ├─► more than half of the bound is for clients to read: the one with the most of that is ended, and the next
+//!        └─► requests are most of it: no further one is taken until some are answered
+//! ```
+//! A client that is *ended* is cut off, and its connection is closed: what lay in its pipe goes with it. One client may have a
+//! single reply that is larger than what it may have outstanding, as long as it reads that: it is not counted.
+
+use std::cmp::Reverse;
+
+use super::client::ClientStanding;
+use super::{ClientIndex, FlowControl, MessageSize, TrackedConnection};
+use crate::clock::Now;
+use crate::limits::{STALLED_BYTES, STALLED_MAX};
+use crate::protocols::sockets::InFlightBytes;
+
+impl<F, L: TrackedConnection> FlowControl<F, L> {
+    /// Whether the client's pipe has room for a reply, as far as bytes are concerned.
+    pub(in crate::protocols::kv) fn has_room(&mut self, place: ClientIndex) -> bool {
+        let most = self.bounds.pipe_bytes;
+        self.metered(place, |in_flight, connection| in_flight.has_room(most, || connection.progress()))
+    }
+
+    /// Notes a reply that was sent as it came.
+    pub(in crate::protocols::kv) fn sent(&mut self, place: ClientIndex, size: MessageSize) {
+        self.metered(place, |in_flight, _| in_flight.sent(size));
+    }
+
+    /// Bytes in the pipes to all clients, some of which may have read them.
+    pub(in crate::protocols::kv) fn piped(&self) -> u64 {
+        self.piped
+    }
+
+    /// Whether the client is known to have read all that was sent to it.
+    pub(super) fn is_pipe_empty(&mut self, place: ClientIndex) -> bool {
+        self.metered(place, |in_flight, connection| in_flight.is_empty(|| connection.progress()))
+    }
+
+    /// The client's connection is another one, or gets nothing any more.
+    pub(super) fn empty_pipe(&mut self, place: ClientIndex) {
+        self.metered(place, |in_flight, _| *in_flight = InFlightBytes::new());
+        self.client_mut(place).stands = None;
+    }
+
+    /// Whether all together may hold too much.
+    #[inline]
+    pub(in crate::protocols::kv) fn is_over(&self) -> bool {
+        self.held + self.piped > self.bounds.held_bytes
+    }
+
+    /// All together hold no more than they may.
+    pub(in crate::protocols::kv) fn is_within(&mut self) {
+        self.over = false;
+    }
+
+    /// Asks how much each client has read, and if all together hold too much, ends those that have most to read. What the others
+    /// hold is on its way to be answered, so the account does not stay full.
+    pub(in crate::protocols::kv) fn relieve(&mut self, now: Now) {
+        self.ask_meters(1, now);
+        let spared = if self.is_over() { self.end_the_largest(now) } else { 0 };
+        self.over = self.held + self.piped - spared > self.bounds.held_bytes;
+    }
+
+    /// Asks how much each client has read that may have so many bytes in its pipe.
+    pub(in crate::protocols::kv) fn ask_meters(&mut self, least: u64, now: Now) {
+        let most = self.bounds.client_bytes;
+        for place in self.places() {
+            if self.entry(place).as_ref().is_none_or(|client| client.in_flight.bytes() < least) {
+                continue;
+            }
+            self.is_pipe_empty(place);
+            let client = self.client_mut(place);
+            let (bytes, read) = (client.in_flight.bytes(), client.in_flight.read());
+            let stands = client.stands.filter(|(before, _)| read - before < STALLED_BYTES).unwrap_or((read, now));
+            client.stands = (bytes > most).then_some(stands);
+        }
+    }
+
+    /// Ends those that have most to read; how many bytes of one that reads do not count.
+    fn end_the_largest(&mut self, now: Now) -> u64 {
+        let clients = self.places().filter_map(|place| Some((place, self.clients.get(place.0 as usize)?.as_ref()?)));
+        let mut unread: Vec<(u64, ClientIndex)> = clients.map(|(place, client)| (client.unread(), place)).collect();
+        unread.retain(|(bytes, _)| *bytes > 0);
+        unread.sort_unstable_by_key(|(bytes, place)| (Reverse(*bytes), place.0));
+        let mut all: u64 = unread.iter().map(|(bytes, _)| bytes).sum();
+        let mut spared = 0;
+        for (number, (bytes, place)) in unread.into_iter().enumerate() {
+            if self.held + self.piped - spared <= self.bounds.held_bytes || all - spared <= self.bounds.held_bytes / 2 {
+                break;
+            }
+            let reads = self.client(place).stands.is_some_and(|(_, since)| now < since.after(STALLED_MAX));
+            if number == 0 && reads {
+                spared = bytes;
+            } else if self.end(place) {
+                all -= bytes;
+            }
+        }
+        spared
+    }
+
+    /// Cuts a client off and closes its connection. False: that cannot be done now.
+    fn end(&mut self, place: ClientIndex) -> bool {
+        let client = self.client(place);
+        let is_cut = client.standing != ClientStanding::Good;
+        if !client.connection.end() {
+            return false;
+        }
+        if !is_cut {
+            self.cut(place);
+        }
+        self.empty_pipe(place);
+        true
+    }
+
+    /// Does something with a client's meter, and keeps the sum of all.
+    #[inline]
+    fn metered<R>(&mut self, place: ClientIndex, work: impl FnOnce(&mut InFlightBytes, &L) -> R) -> R {
+        let client = self.client_mut(place);
+        let before = client.in_flight.bytes();
+        let result = work(&mut client.in_flight, &client.connection);
+        let after = client.in_flight.bytes();
+        self.piped = self.piped - before + after;
+        result
+    }
+}

@@ -1,0 +1,500 @@
+//! The proxy: one ROUTER towards the clients, one DEALER towards each worker.
+//!
+//! ```text
+//! clients ══► ROUTER ─► take_requests ─► flow control ─► DEALER i ──inproc──► worker i, the last one: the reporter
+//!         ◄══        ◄─ retry, return_replies ◄───────── DEALER i ◄──inproc──
+//! ```
+//! No socket call of this thread blocks. A receive returns at once when the socket is empty, and a send to a client
+//! fails when its pipe is full. A send to a worker always succeeds: those pipes have no high-water mark, and the window
+//! of each client in the flow control bounds them. So the proxy and a worker never wait for each other, and a client
+//! that sends faster than the workers answer is held back alone.
+//!
+//! The thread sleeps when all sockets are empty. While it holds replies for clients with full pipes it also wakes by a
+//! time-out, because libzmq does not signal reliably that a pipe has room again.
+//! **The client of a reply.** A ROUTER addresses clients by routing id, and a new connection may take over the id of an
+//! old one. libzmq never reuses the ids that it assigns itself. For an id that a client has chosen, the proxy checks
+//! before each reply whether the connection that asked is still open, and at each request whether it came over the same
+//! connection. It drops replies to requests of another connection. One gap remains: while a connection is taken over
+//! alive, the new one may receive a reply of the old one, until the old one's end is noticed or the new one sends.
+//! This module decodes of a request only its envelope and whether it asks for a report.
+
+mod message;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::flow_control::{
+    AnsweredRequest, Bounds, By, ClientIndex, FlowControl, Id, MessageSize, ReplyVerdict, RequestVerdict,
+    TrackedConnection,
+};
+use super::packet::{DeferralNotice, MessageWriter};
+use super::report::ProxyMetrics;
+use super::wire::is_report;
+use crate::clock::{Clock, Now};
+use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST, QUEUE_BURST_FRAMES};
+use crate::log::WarningPace;
+use crate::protocols::sockets::{
+    Addressed, ConnectionMark, Frame, FrameOrigin, SendProgress, Socket, Stopper, ThreadGroup, wait,
+};
+use message::ProxyMessage;
+pub(super) use message::message_bytes_max;
+
+/// How long the thread waits at first before it tries again to send held replies, and at most: it doubles as long as
+/// nothing moves.
+const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(64)];
+/// How often it asks what clients have read while all together may hold too much, and otherwise.
+const ASK_EVERY: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+/// Whom it then asks otherwise: who may have so many bytes to read.
+const ASKED_BYTES: u64 = 64 << 10;
+/// How often it looks whether those that were cut off are gone.
+const FORGET_EVERY: Duration = Duration::from_secs(1);
+impl TrackedConnection for FrameOrigin {
+    type Mark = ConnectionMark;
+
+    fn mark(&self) -> ConnectionMark {
+        self.mark()
+    }
+
+    fn is_open(&self) -> bool {
+        self.is_open()
+    }
+
+    fn progress(&self) -> SendProgress {
+        self.progress()
+    }
+
+    fn end(&self) -> bool {
+        self.end()
+    }
+}
+
+/// What the queue is made of.
+pub(super) struct ProxyParts {
+    pub(super) router: Socket,
+    /// One for each worker, and last the one for the reporter.
+    pub(super) backends: Vec<Socket>,
+    /// From outside: take no more.
+    pub(super) stopper: Stopper,
+    /// Set by the queue when nothing more will come to the workers.
+    pub(super) workers_stop: Arc<AtomicBool>,
+    /// Workers that may still send.
+    pub(super) workers: ThreadGroup,
+    pub(super) clock: Clock,
+    pub(super) metrics: Arc<ProxyMetrics>,
+}
+
+/// The queue, ready to run.
+pub struct Proxy {
+    parts: ProxyParts,
+    account: FlowControl<Frame, FrameOrigin>,
+    /// The longest message that is kept, in bytes of memory.
+    message_bytes_max: u64,
+    /// The routing id of the message that is being read, and the message.
+    id: Frame,
+    message: ProxyMessage,
+    packer: MessageWriter,
+    /// The frame of a reply that is being passed on.
+    frame: Frame,
+    /// The last client with an own id whose connection was found standing in this burst of replies.
+    found_open: Option<ClientIndex>,
+    patience: Duration,
+    /// When to try again to send what is held.
+    retry_at: Now,
+    ends_told: WarningPace,
+    /// When it was last asked what clients have read.
+    asked_at: Now,
+    /// When to look again for those who are cut off and gone.
+    forget_at: Now,
+}
+
+impl Proxy {
+    /// A queue for values up to `value_max` bytes and clients that may have `client_bytes` outstanding, and all together `held_bytes`.
+    pub(super) fn new(parts: ProxyParts, value_max: usize, client_bytes: u64, held_bytes: u64) -> Self {
+        let reply_bytes_per_frame = value_max as u64 + 2 * FRAME_OVERHEAD_BYTES;
+        let bounds = Bounds::new(client_bytes, held_bytes, reply_bytes_per_frame);
+        let now = parts.clock.now();
+        Self {
+            account: FlowControl::new(parts.backends.len() - 1, bounds),
+            parts,
+            message_bytes_max: message_bytes_max(value_max),
+            id: Frame::new(),
+            message: ProxyMessage::new(),
+            packer: MessageWriter::default(),
+            frame: Frame::new(),
+            found_open: None,
+            patience: PATIENCE[0],
+            retry_at: now,
+            ends_told: WarningPace::default(),
+            asked_at: now,
+            forget_at: now,
+        }
+    }
+
+    /// The loop of the thread. Returns when it was told to stop and what was taken is answered.
+    pub fn run(mut self) {
+        while !self.parts.stopper.is_told() {
+            self.rest();
+            self.return_replies();
+            self.retry();
+            self.relieve();
+            self.take_requests();
+            self.show();
+        }
+        self.finish();
+    }
+
+    // --- requests ---
+
+    /// Takes what clients have sent, up to a burst, as long as the account lets it.
+    fn take_requests(&mut self) {
+        let mut frames = 0;
+        for _ in 0..QUEUE_BURST {
+            if frames > QUEUE_BURST_FRAMES || self.account.is_full() || !self.parts.router.receive(&mut self.id) {
+                return;
+            }
+            frames += self.take_request();
+            self.tell_router();
+        }
+    }
+
+    /// Has the router hold back those who ask faster than they are answered, and let them go on.
+    fn tell_router(&mut self) {
+        while let Some((place, held_back)) = self.account.next_told() {
+            self.parts.router.hold_back(self.account.id(place), held_back);
+        }
+    }
+
+    /// Takes the message of which the routing id has been received; how many frames it had.
+    fn take_request(&mut self) -> u32 {
+        let message_size = self.read_message();
+        let place = self.place();
+        self.parts.metrics.requests.add(1);
+        let by = if is_report(self.message.frames()) { By::Reporter } else { By::Worker };
+        match self.account.take(place, message_size, by) {
+            RequestVerdict::Forward(worker) => {
+                self.packer.send(backend(&self.parts.backends, worker), place.tag(), self.message.frames());
+                self.message.forget();
+            }
+            RequestVerdict::Hold => self.account.hold_request(place, message_size, by, self.message.take()),
+            RequestVerdict::Drop => {
+                self.message.clear();
+                self.parts.metrics.dropped_requests.add(1);
+            }
+        }
+        message_size.frames
+    }
+
+    /// Reads the rest of a message into `message`; one that is too long to its end without keeping it.
+    fn read_message(&mut self) -> MessageSize {
+        let mut size = MessageSize::default();
+        loop {
+            let frame = self.message.next();
+            self.parts.router.receive_rest(frame);
+            let more = frame.more();
+            size.count(frame.len());
+            if size.bytes > self.message_bytes_max || (more && self.message.len() == MESSAGE_FRAMES_MAX) {
+                self.discard_rest(more);
+                return self.message.shorten();
+            }
+            if !more {
+                return size;
+            }
+        }
+    }
+
+    fn discard_rest(&mut self, mut more: bool) {
+        self.parts.metrics.oversized.add(1);
+        while more {
+            self.parts.router.receive_rest(&mut self.frame);
+            more = self.frame.more();
+        }
+    }
+
+    /// The account's entry for the sender of the message that was read.
+    fn place(&mut self) -> ClientIndex {
+        let Some(place) = self.account.find(&self.id) else {
+            let id = Id::of(&self.id);
+            let link = FrameOrigin::of(self.take_id());
+            return self.account.admit(id, link);
+        };
+        if self.account.may_change_connection(place) {
+            self.look_at_connection(place);
+        }
+        place
+    }
+
+    /// Tells the account when the message came over another connection than the client's last one.
+    fn look_at_connection(&mut self, place: ClientIndex) {
+        if !self.account.comes_from(place, ConnectionMark::of(&self.id)) {
+            let link = FrameOrigin::of(self.take_id());
+            self.account.reconnected(place, link);
+            self.go_on(place);
+        }
+    }
+
+    fn take_id(&mut self) -> Frame {
+        std::mem::take(&mut self.id)
+    }
+
+    /// Sends the client's held requests that may go to its worker now.
+    fn go_on(&mut self, place: ClientIndex) {
+        while let Some((worker, frames)) = self.account.next_request(place) {
+            let mut frames: Vec<Frame> = frames.collect();
+            self.packer.send(backend(&self.parts.backends, worker), place.tag(), &mut frames);
+        }
+    }
+
+    // --- replies ---
+
+    /// Takes what workers have answered, up to a burst of each.
+    fn return_replies(&mut self) {
+        self.found_open = None;
+        for worker in 0..self.parts.backends.len() {
+            let mut frames = 0;
+            for _ in 0..QUEUE_BURST {
+                if frames > QUEUE_BURST_FRAMES || !backend(&self.parts.backends, worker).receive(&mut self.frame) {
+                    break;
+                }
+                match DeferralNotice::read(&self.frame) {
+                    None => frames += self.return_reply(worker),
+                    Some(DeferralNotice::Deferred) => self.account.defer(worker),
+                    Some(DeferralNotice::Late(number)) => self.account.is_late(worker, number),
+                }
+            }
+        }
+        self.tell_router();
+    }
+
+    /// Brings a reply, of which the first frame has been received, to whom it belongs; how many frames it has.
+    fn return_reply(&mut self, worker: usize) -> u32 {
+        let answered = self.account.answered(worker);
+        let place = answered.place;
+        let fate = match answered.fate {
+            ReplyVerdict::Send => self.address(place),
+            held_or_dropped => held_or_dropped,
+        };
+        let size = match fate {
+            ReplyVerdict::Send => self.pass_reply(worker, answered),
+            ReplyVerdict::Hold => self.hold_reply(worker, answered),
+            ReplyVerdict::Drop | ReplyVerdict::DropCut => {
+                self.parts.metrics.undeliverable.add(u64::from(fate == ReplyVerdict::Drop));
+                self.each_frame(worker, |_, _, _| {})
+            }
+        };
+        self.go_on(place);
+        while let Some(due) = self.account.next_due() {
+            self.go_on(due);
+        }
+        size.frames
+    }
+
+    /// Begins a message to the client, if its connection stands and its pipe has room.
+    fn address(&mut self, place: ClientIndex) -> ReplyVerdict {
+        let addressed = if !self.is_open(place) {
+            Addressed::Unknown
+        } else if !self.account.has_room(place) {
+            Addressed::Full
+        } else {
+            self.parts.router.address(self.account.id(place))
+        };
+        match addressed {
+            Addressed::Ready => ReplyVerdict::Send,
+            Addressed::Full => ReplyVerdict::Hold,
+            Addressed::Unknown => {
+                self.account.gone(place);
+                ReplyVerdict::Drop
+            }
+        }
+    }
+
+    /// Whether the connection that asked is still the client's. Asks the system once for a run of replies.
+    fn is_open(&mut self, place: ClientIndex) -> bool {
+        if !self.account.may_change_connection(place) || self.found_open == Some(place) {
+            return true;
+        }
+        let open = self.account.is_open(place);
+        self.found_open = open.then_some(place);
+        open
+    }
+
+    /// Forwards the frames of a reply as they are received: the client has been addressed.
+    fn pass_reply(&mut self, worker: usize, answered: AnsweredRequest) -> MessageSize {
+        let size = self.each_frame(worker, |queue, frame, more| queue.router.send(frame, more));
+        self.account.replied(answered, size.bytes);
+        self.account.sent(answered.place, size);
+        size
+    }
+
+    fn hold_reply(&mut self, worker: usize, answered: AnsweredRequest) -> MessageSize {
+        let mut frames = Vec::new();
+        let size = self.each_frame(worker, |_, frame, _| frames.push(std::mem::take(frame)));
+        self.account.replied(answered, size.bytes);
+        let stalled = self.account.stalled_count();
+        self.account.hold_reply(answered.place, size, frames.into_iter());
+        if self.account.stalled_count() > stalled {
+            self.try_again_in(PATIENCE[0]);
+        }
+        size
+    }
+
+    /// Receives the rest of a reply, of which the first frame has been received, and does something with all its frames;
+    /// the `bool` says whether more follow. The size of the reply.
+    fn each_frame(&mut self, worker: usize, mut each: impl FnMut(&ProxyParts, &mut Frame, bool)) -> MessageSize {
+        let mut size = MessageSize::default();
+        loop {
+            let more = self.frame.more();
+            size.count(self.frame.len());
+            each(&self.parts, &mut self.frame, more);
+            if !more {
+                return size;
+            }
+            backend(&self.parts.backends, worker).receive_rest(&mut self.frame);
+        }
+    }
+
+    /// Sends held replies to those whose pipes have room again.
+    fn retry(&mut self) {
+        if self.account.stalled_count() == 0 || self.parts.clock.now() < self.retry_at {
+            return;
+        }
+        self.found_open = None;
+        let mut moved = false;
+        for position in (0..self.account.stalled_count()).rev() {
+            if let Some(place) = self.account.stalled(position) {
+                moved |= self.retry_client(place);
+            }
+        }
+        let longer = (self.patience * 2).min(PATIENCE[1]);
+        self.try_again_in(if moved { PATIENCE[0] } else { longer });
+        self.tell_router();
+    }
+
+    /// Sees to it that clients together hold no more than they may, what they have not read included.
+    fn relieve(&mut self) {
+        let is_over = self.account.is_over();
+        if !is_over {
+            self.account.is_within();
+        }
+        if self.account.piped() == 0 && !is_over {
+            return;
+        }
+        let now = self.parts.clock.now();
+        if is_over && now >= self.asked_at.after(ASK_EVERY[0]) {
+            let cuts = self.account.cuts();
+            self.account.relieve(now);
+            self.tell_router();
+            self.warn(self.account.cuts() - cuts, now);
+        } else if !is_over && now >= self.asked_at.after(ASK_EVERY[1]) {
+            self.account.ask_meters(ASKED_BYTES, now);
+        } else {
+            return;
+        }
+        self.asked_at = now;
+    }
+
+    fn warn(&mut self, ended: u64, now: Now) {
+        if ended > 0 && self.ends_told.is_time(now) {
+            tracing::warn!("clients together have too much to read: {ended} that have most of it are disconnected");
+        }
+    }
+
+    fn try_again_in(&mut self, patience: Duration) {
+        self.patience = patience;
+        self.retry_at = self.parts.clock.now().after(patience);
+    }
+
+    fn retry_client(&mut self, place: ClientIndex) -> bool {
+        let mut moved = false;
+        while self.account.has_backlog(place) && self.address(place) == ReplyVerdict::Send {
+            if let Some(frames) = self.account.next_reply(place) {
+                self.parts.router.send_all(frames);
+            }
+            moved = true;
+        }
+        self.go_on(place);
+        moved
+    }
+
+    // --- sleep ---
+
+    /// Sleeps if nothing is there, until something may have come.
+    fn rest(&mut self) {
+        self.forget_gone();
+        let retry_at = (self.account.stalled_count() > 0).then_some(self.retry_at);
+        let ask_at = self.account.is_over().then(|| self.asked_at.after(ASK_EVERY[0]));
+        let left = |at: Now| Duration::from_nanos(at.nanos().saturating_sub(self.parts.clock.now().nanos()));
+        let timeout = retry_at.into_iter().chain(ask_at).min().map(left);
+        // While it is full answers are on their way, which wake it, or clients have to read.
+        self.wait(timeout, !self.account.is_full());
+    }
+
+    fn wait(&self, timeout: Option<Duration>, for_requests: bool) {
+        let parts = &self.parts;
+        let mut sockets: Vec<&Socket> = parts.backends.iter().collect();
+        if for_requests {
+            sockets.push(&parts.router);
+        }
+        wait(&sockets, parts.stopper.bell(), timeout);
+    }
+
+    /// Now and then, and when the ROUTER has just been found empty, as the account asks.
+    fn forget_gone(&mut self) {
+        if !self.account.has_cut_off() || !self.parts.router.is_quiet() {
+            return;
+        }
+        let now = self.parts.clock.now();
+        if now >= self.forget_at {
+            self.account.forget_gone();
+            self.forget_at = now.after(FORGET_EVERY);
+        }
+    }
+
+    /// Lets STATS see the books.
+    fn show(&self) {
+        let (clients, held) = self.account.totals();
+        self.parts.metrics.clients.set(clients as u64);
+        self.parts.metrics.held_bytes.set(held);
+        self.parts.metrics.unread_bytes.set(self.account.piped());
+        self.parts.metrics.cut_off.set(self.account.cuts());
+        self.parts.metrics.held_back.set(self.account.holds());
+    }
+
+    // --- end ---
+
+    /// Answers what was taken, as long as sockets may linger, and lets the workers end.
+    fn finish(mut self) {
+        let start = self.parts.clock.now();
+        let left = |clock: &Clock| LINGER.saturating_sub(Duration::from_nanos(clock.now().nanos() - start.nanos()));
+        while !self.account.is_settled() && !left(&self.parts.clock).is_zero() {
+            self.wait(Some(PATIENCE[0]), false);
+            self.return_replies();
+            self.retry();
+        }
+        self.show();
+        self.parts.router.set_linger(left(&self.parts.clock));
+        self.end_workers();
+    }
+
+    /// Ends the workers, and keeps their pipes until the last of them is gone. What they still answer is let go.
+    fn end_workers(mut self) {
+        // Release: pairs with the Acquire in the worker, which reads it after it has taken the frame that follows.
+        self.parts.workers_stop.store(true, Ordering::Release);
+        for backend in &self.parts.backends {
+            // It is refused if the worker is gone already, or was never run.
+            let _gone = backend.try_send_bytes(&[], false);
+        }
+        while self.parts.workers.is_somebody_there() {
+            self.wait(Some(PATIENCE[1]), false);
+            for backend in &self.parts.backends {
+                while backend.receive(&mut self.frame) {}
+            }
+        }
+    }
+}
+
+fn backend(backends: &[Socket], worker: usize) -> &Socket {
+    backends.get(worker).expect("the account knows how many workers there are")
+}

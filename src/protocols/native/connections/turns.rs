@@ -1,0 +1,178 @@
+//! Whose turn it is, and what becomes of the messages that a turn has left.
+//!
+//! ```text
+//! readable ─► received, cut ─► handle ─┬─► all taken
+//!                 ▲                    ├─► some: the rest is held for another turn, when the outbox has room
+//!                 │                    ├─► starved: the rest is held until the frontend holds less
+//!                 └── nothing held ◄───┴─► parked: the rest is held until `resume`; the peer is not read from, whatever it does
+//! ```
+
+use super::super::connection::{Connection, InputEnd};
+use super::super::send_buffer::SendBuffer;
+use super::{ConnectionId, Connections, get};
+use crate::zmtp::Messages;
+
+/// What was done with the messages of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TurnOutcome {
+    /// All were taken.
+    All,
+    /// So many were taken. The others have another turn, when the outbox has room.
+    Some(usize),
+    /// So many were taken. The next one's answer is too large as long as [`SendBuffer::is_tight`]: the others wait so long.
+    Starved(usize),
+    /// So many were taken. The others wait until [`Connections::resume`], and so does what the peer sends after them.
+    Parked(usize),
+}
+
+impl TurnOutcome {
+    /// How many were taken, if not all.
+    fn count(self) -> Option<usize> {
+        match self {
+            Self::All => None,
+            Self::Some(count) | Self::Starved(count) | Self::Parked(count) => Some(count),
+        }
+    }
+}
+
+impl<S> Connection<S> {
+    /// What is held waits for what it has to wait for.
+    fn wait_for(&mut self, taken: TurnOutcome) {
+        self.parked = matches!(taken, TurnOutcome::Parked(_));
+        self.starved = matches!(taken, TurnOutcome::Starved(_));
+        self.throttled |= self.starved;
+    }
+}
+
+impl<S: Default> Connections<S> {
+    /// One turn of a peer: hands at most so many of its messages, and at least one, to `handle`, with the bytes that they lie in.
+    /// None: nobody has a turn before the next wait.
+    ///
+    /// A peer whose outbox is too full has none, nor has one whose messages are parked.
+    pub fn receive(
+        &mut self,
+        most: usize,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
+    ) -> Option<()> {
+        let (id, readable) = self.next_turn()?;
+        self.notice();
+        match get(&mut self.connections, id).filter(|connection| connection.is_served()) {
+            Some(Connection { held: Some(_), .. }) => self.take_held(id, handle),
+            Some(_) => self.take_new(id, (readable, most.max(1)), handle),
+            None => {}
+        }
+        Some(())
+    }
+
+    /// A turn of a peer whose messages are parked, if it is there and reads what it is sent.
+    pub fn resume(
+        &mut self,
+        id: ConnectionId,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
+    ) {
+        let Some(connection) = get(&mut self.connections, id) else { return };
+        connection.parked = false;
+        if connection.is_served() {
+            self.take_held(id, handle);
+        }
+    }
+
+    fn take_held(
+        &mut self,
+        id: ConnectionId,
+        handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
+    ) {
+        let Some(connection) = get(&mut self.connections, id) else { return };
+        let Some(held) = connection.held.take() else { return };
+        connection.outbox.set_tight(self.memory.is_tight_for(id));
+        let taken = handle(id, &mut connection.state, &mut connection.outbox, &held.messages, &held.bytes);
+        match taken.count() {
+            None => {}
+            Some(0) => connection.held = Some(held),
+            Some(count) => connection.hold(count, &held.messages, &held.bytes),
+        }
+        connection.wait_for(taken);
+        self.memory.note_answer(id, connection.outbox.len());
+        let (faulty, more) =
+            (connection.faulty && connection.held.is_none(), connection.holds_input() && connection.is_served());
+        self.touch(id);
+        if faulty {
+            self.disconnect(id);
+        } else if more {
+            self.queue(id);
+        }
+        self.settle(id);
+    }
+
+    fn take_new(
+        &mut self,
+        id: ConnectionId,
+        (readable, most): (bool, usize),
+        handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
+    ) {
+        let Self { connections, bounds, shared, messages, memory, .. } = self;
+        let Some(connection) = get(connections, id) else { return };
+        let left = connection.take(readable, (bounds, most), shared, messages);
+        if !messages.is_empty() {
+            let (bytes, state, outbox) = connection.parts(shared);
+            outbox.set_tight(memory.is_tight_for(id));
+            let taken = handle(id, state, outbox, messages, bytes);
+            if let Some(count) = taken.count() {
+                connection.hold_of_shared(count, messages, shared);
+            }
+            connection.wait_for(taken);
+            memory.note_answer(id, connection.outbox.len());
+        }
+        match left {
+            Ok(left) => {
+                let unseen = connection.keep(&left, shared);
+                let answered = !connection.outbox.is_empty();
+                let more = connection.held.is_some() || unseen && messages.len() == most;
+                if more && connection.is_served() {
+                    self.queue(id);
+                }
+                if answered {
+                    self.touch(id);
+                }
+                self.settle(id);
+            }
+            Err(InputEnd::Gone) => self.forget(id),
+            Err(InputEnd::Fault(fault)) => {
+                tracing::debug!("a connection ends: {fault}");
+                connection.faulty = true;
+                if connection.held.is_none() {
+                    self.disconnect(id);
+                } else if connection.is_served() {
+                    self.queue(id);
+                }
+                // Also of one whose messages wait: the system must not go on telling of what is not received.
+                self.touch(id);
+            }
+        }
+    }
+
+    fn next_turn(&mut self) -> Option<(ConnectionId, bool)> {
+        if self.backlog_turns > 0 {
+            self.backlog_turns -= 1;
+            let id = self.backlog.pop_front()?;
+            if let Some(connection) = get(&mut self.connections, id) {
+                connection.queued = false;
+            }
+            return Some((id, false));
+        }
+        while let Some(id) = self.turns.pop_front() {
+            // What was received before comes first, also before an end.
+            if get(&mut self.connections, id).is_some_and(|connection| !connection.queued) {
+                return Some((id, true));
+            }
+        }
+        None
+    }
+
+    pub(super) fn queue(&mut self, id: ConnectionId) {
+        if let Some(connection) = get(&mut self.connections, id).filter(|connection| !connection.queued) {
+            connection.queued = true;
+            self.backlog.push_back(id);
+        }
+    }
+}

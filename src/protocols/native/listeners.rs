@@ -1,0 +1,163 @@
+//! Letting peers in, as long as there is room for them.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::listen::BoundListener;
+use crate::clock::Now;
+use crate::descriptors::{has_room, outside_the_reserve};
+use crate::limits::{ACCEPT_BURST, ACCEPT_PAUSE};
+use crate::log::WarningPace;
+use crate::protocols::sockets::timespec;
+
+/// How the system names the bell: no connection has this place.
+pub(crate) const BELL: u64 = u64::MAX;
+/// How the system names the listeners.
+pub(crate) const LISTENERS: u64 = u64::MAX - 1;
+
+/// Waits until there is something to do, or the time is up; what there is to do, as far as there is room to say it.
+///
+/// # Panics
+/// If the system cannot wait.
+pub(crate) fn wait<'r>(
+    epoll: &OwnedFd,
+    room: &'r mut [MaybeUninit<epoll::Event>],
+    timeout: Option<Duration>,
+) -> &'r [epoll::Event] {
+    match epoll::wait(epoll, room, timeout.map(timespec).as_ref()) {
+        Ok((events, _)) => events,
+        Err(Errno::INTR) => &[],
+        Err(error) => panic!("waiting for connections: {error}"),
+    }
+}
+
+/// Why nobody is accepted for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Obstacle {
+    /// There are as many connections as there may be.
+    Connections,
+    /// What the system says, or would say next.
+    System(Errno),
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connections => write!(f, "there are as many as there may be: connect less"),
+            Self::System(error) => write!(f, "{error}: raise the limit of open files, or connect less"),
+        }
+    }
+}
+
+/// Where peers come in.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    listeners: Vec<BoundListener>,
+    /// Nothing is accepted until then.
+    again_at: Option<Now>,
+    /// When it was last said that there is no room.
+    pauses_told: WarningPace,
+}
+
+impl Listeners {
+    /// Has `epoll` tell of who comes to this listener.
+    pub(crate) fn add(&mut self, epoll: &OwnedFd, listener: BoundListener) -> Result<(), Errno> {
+        epoll::add(epoll, &listener, epoll::EventData::new_u64(LISTENERS), epoll::EventFlags::IN)?;
+        self.listeners.push(listener);
+        Ok(())
+    }
+
+    /// Listens no more.
+    pub(crate) fn close(&mut self) {
+        self.listeners.clear();
+        self.again_at = None;
+    }
+
+    /// When something may be accepted again.
+    pub(crate) fn again_at(&self) -> Option<Now> {
+        self.again_at
+    }
+
+    /// Accepts again, if it is time.
+    pub(crate) fn reopen(&mut self, epoll: &OwnedFd, now: Now) {
+        if self.again_at.take_if(|at| *at <= now).is_some() {
+            self.listen(epoll, epoll::EventFlags::IN);
+        }
+    }
+
+    fn listen(&self, epoll: &OwnedFd, flags: epoll::EventFlags) {
+        for listener in &self.listeners {
+            let changed = epoll::modify(epoll, listener, epoll::EventData::new_u64(LISTENERS), flags);
+            changed.expect("the listener was added");
+        }
+    }
+
+    /// Accepts who has come, a burst at most, as long as there is room for so many.
+    pub(crate) fn admit(&mut self, epoll: &OwnedFd, now: Now, room: usize) -> Vec<OwnedFd> {
+        let mut came = Vec::new();
+        self.accept(epoll, now, |descriptor| {
+            came.extend(descriptor);
+            came.len() < room
+        });
+        came
+    }
+
+    /// Accepts who has come, a burst at most. `enter` says whether there is room for a further one, and takes it.
+    pub(crate) fn accept(&mut self, epoll: &OwnedFd, now: Now, enter: impl FnMut(Option<OwnedFd>) -> bool) {
+        if let Err(obstacle) = self.try_accept(enter) {
+            self.pause(epoll, obstacle, now);
+        }
+    }
+
+    fn try_accept(&self, mut enter: impl FnMut(Option<OwnedFd>) -> bool) -> Result<(), Obstacle> {
+        for listener in &self.listeners {
+            for _ in 0..ACCEPT_BURST {
+                if !enter(None) {
+                    return Err(Obstacle::Connections);
+                }
+                if !has_room(listener) {
+                    return Err(Obstacle::System(Errno::MFILE));
+                }
+                let Some(descriptor) = listener.accept().map_err(Obstacle::System)? else { break };
+                let kept = outside_the_reserve(descriptor).ok_or(Obstacle::System(Errno::MFILE))?;
+                let _room = enter(Some(kept));
+            }
+        }
+        Ok(())
+    }
+
+    /// Those who want to connect wait where the system keeps them.
+    fn pause(&mut self, epoll: &OwnedFd, obstacle: Obstacle, now: Now) {
+        if self.pauses_told.is_time(now) {
+            tracing::warn!("no further connection is accepted for now: {obstacle}");
+        }
+        self.again_at = Some(now.after(ACCEPT_PAUSE));
+        self.listen(epoll, epoll::EventFlags::empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    /// The server said that too many files were open when it had as many connections as it may.
+    #[test]
+    fn too_many_connections_are_not_too_many_files() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let mut gate = Listeners::default();
+        gate.add(&epoll, BoundListener::bind("tcp://127.0.0.1:*").unwrap()).unwrap();
+        assert_eq!(gate.try_accept(|_| false), Err(Obstacle::Connections));
+        assert_eq!(gate.try_accept(|_| true), Ok(()), "nobody has come");
+        let said = [Obstacle::Connections, Obstacle::System(Errno::MFILE)].map(|obstacle| obstacle.to_string());
+        assert!(!said[0].contains("file") && said[1].contains("file"), "{said:?}");
+        gate.accept(&epoll, Now::from_millis(1), |_| false);
+        assert!(gate.again_at().is_some(), "it is tried again");
+    }
+}

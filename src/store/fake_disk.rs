@@ -1,0 +1,165 @@
+//! A store for tests: in memory, it loses at a crash what was not synced, and fails when it is told to.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Error, Space, Store, StoreSnapshot, StoreWatch, Value, WriteBatch};
+
+type Records = BTreeMap<(Space, Vec<u8>), Value>;
+
+/// What all handles of one store share.
+#[derive(Debug, Default)]
+struct Content {
+    /// What is visible.
+    now: Arc<Records>,
+    /// What a crash leaves for sure.
+    synced: Arc<Records>,
+    /// Batches after that, the oldest first: a crash leaves some of them, from the first on.
+    unsynced: Vec<WriteBatch>,
+    /// How many more commits and syncs go well; none if all do.
+    until_failure: Option<usize>,
+    commits: usize,
+    syncs: usize,
+}
+
+/// A handle of a store. A clone is what a test keeps when the committer has the other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FakeDisk {
+    content: Arc<Mutex<Content>>,
+}
+
+impl FakeDisk {
+    /// An empty store.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// The system dies: of the unsynced batches the first `left` remain.
+    pub(crate) fn crash(&self, left: usize) {
+        let mut content = self.lock();
+        let left = left.min(content.unsynced.len());
+        let mut records = Records::clone(&content.synced);
+        content.unsynced.drain(..).take(left).for_each(|batch| make(&mut records, batch));
+        content.now = Arc::new(records);
+        content.synced = Arc::clone(&content.now);
+        content.until_failure = None;
+    }
+
+    /// After `count` more commits and syncs each one fails.
+    pub(crate) fn fail_after(&self, count: usize) {
+        self.lock().until_failure = Some(count);
+    }
+
+    /// Batches that are not synced.
+    pub(crate) fn unsynced(&self) -> usize {
+        self.lock().unsynced.len()
+    }
+
+    /// How many commits and syncs there have been.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let content = self.lock();
+        (content.commits, content.syncs)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Content {
+    fn try_once(&mut self) -> Result<(), Error> {
+        match &mut self.until_failure {
+            Some(0) => Err(Error::Failed { folder: PathBuf::from("double"), why: "on purpose".to_owned() }),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn sync(&mut self) {
+        self.syncs += 1;
+        self.unsynced.clear();
+        self.synced = Arc::clone(&self.now);
+    }
+}
+
+fn make(records: &mut Records, batch: WriteBatch) {
+    for item in batch {
+        let key = (item.space, item.key.to_vec());
+        match item.value {
+            Some(value) => drop(records.insert(key, value)),
+            None => drop(records.remove(&key)),
+        }
+    }
+}
+
+impl Store for FakeDisk {
+    fn scan(&self, space: Space, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Error> {
+        let now = Arc::clone(&self.lock().now);
+        now.iter().filter(|((at, _), _)| *at == space).for_each(|((_, key), value)| each(key, value));
+        Ok(())
+    }
+
+    fn commit(&mut self, batch: WriteBatch, sync: bool) -> Result<(), Error> {
+        let mut content = self.lock();
+        content.try_once()?;
+        content.commits += 1;
+        make(Arc::make_mut(&mut content.now), batch.clone());
+        content.unsynced.push(batch);
+        if sync {
+            content.sync();
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        let mut content = self.lock();
+        content.try_once()?;
+        content.sync();
+        Ok(())
+    }
+
+    fn set_lazy(&mut self, _lazy: bool) -> Result<(), Error> {
+        self.lock().try_once()
+    }
+
+    fn watch(&self) -> Arc<dyn StoreWatch> {
+        Arc::new(NeverWaits)
+    }
+
+    fn moment(&self) -> Arc<dyn StoreSnapshot> {
+        Arc::new(FakeSnapshot(Arc::clone(&self.lock().now)))
+    }
+
+    fn damaged(&self, what: &str) -> Error {
+        damaged(what)
+    }
+}
+
+/// It never waits for anybody.
+struct NeverWaits;
+
+impl StoreWatch for NeverWaits {
+    fn check(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+struct FakeSnapshot(Arc<Records>);
+
+impl StoreSnapshot for FakeSnapshot {
+    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, Error> {
+        Ok(self.0.get(&(space, key.to_vec())).cloned())
+    }
+
+    fn damaged(&self, what: &str) -> Error {
+        damaged(what)
+    }
+}
+
+fn damaged(what: &str) -> Error {
+    Error::Damaged { folder: PathBuf::from("double"), what: what.to_owned() }
+}

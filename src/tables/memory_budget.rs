@@ -1,0 +1,192 @@
+//! What the elements cost, and whether there is room for more.
+//!
+//! Costs are what an allocator really takes: sizes are rounded up to its classes, and the index and the wheel count.
+//! What the process has beyond that, as the `compactor` finds it, counts against the limit as well: memory that was replaced
+//! and is not given back yet, and holes between elements.
+//!
+//! ```text
+//! element = slot (header 32 + key) + entry (header 16 + value) + a wheel record if it has a TTL
+//! table   = its structure, its names, and its index, as large as it ever was: buckets stay when their elements go
+//! ```
+//! The index is charged as it grows, after the fact: an insert may go over the limit by the segments, of 8 KiB, that its
+//! splits need; the next one is refused. An UPDATE_MANY, which is admitted as a whole, by those of its inserts, and seldom
+//! by more than ten.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use crossbeam::utils::CachePadded;
+
+use super::slot::{ENTRY_HEADER_BYTES, SLOT_HEADER_BYTES};
+use crate::allocator::size_class;
+
+/// A record of the wheel, its share of half-filled chunks included.
+pub(super) const TIMER_BYTES: i64 = 32;
+/// A session keeps back at most this share of the limit before it writes to the shared account.
+const SLACK_SHARE: i64 = 1024;
+/// A session keeps back at most this many bytes.
+const SLACK_BYTES_MAX: i64 = 64 << 10;
+
+/// What a slot with a key of this length costs, in bytes.
+pub(super) fn slot_bytes(key_bytes: usize) -> i64 {
+    signed(size_class(SLOT_HEADER_BYTES + key_bytes))
+}
+
+/// What an entry with a value of this length costs, in bytes.
+pub(super) fn entry_bytes(value_bytes: usize) -> i64 {
+    signed(size_class(ENTRY_HEADER_BYTES + value_bytes))
+}
+
+fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// The shared account of all tables.
+pub(super) struct MemoryBudget {
+    used: CachePadded<AtomicI64>,
+    /// Records of the wheel. Written by the expiry thread when it has changed; read with `used`.
+    timers: CachePadded<AtomicU64>,
+    /// What the process has beyond that. Written by the compactor when it has changed; read with `used`.
+    excess: CachePadded<AtomicI64>,
+    limit: i64,
+    slack: i64,
+}
+
+impl MemoryBudget {
+    pub(super) fn new(limit: u64) -> Self {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        Self {
+            used: CachePadded::new(AtomicI64::new(0)),
+            timers: CachePadded::new(AtomicU64::new(0)),
+            excess: CachePadded::new(AtomicI64::new(0)),
+            limit,
+            slack: (limit / SLACK_SHARE).min(SLACK_BYTES_MAX),
+        }
+    }
+
+    /// Bytes in use.
+    pub(super) fn used(&self) -> i64 {
+        let timers = i64::try_from(self.timers.load(Ordering::Relaxed)).unwrap_or(0);
+        self.used.load(Ordering::Relaxed) + timers * TIMER_BYTES
+    }
+
+    /// Bytes that the process has beyond those in use.
+    pub(super) fn excess(&self) -> i64 {
+        self.excess.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_excess(&self, bytes: i64) {
+        // Relaxed: as in `set_timers`.
+        if self.excess() != bytes {
+            self.excess.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// All that counts against the limit.
+    pub(super) fn taken(&self) -> i64 {
+        self.used() + self.excess()
+    }
+
+    /// The wheel holds `timers` records.
+    pub(super) fn set_timers(&self, timers: u64) {
+        // Relaxed: a figure, with one writer. Each write that needs room reads it, so it is written only when it changes.
+        if self.timers.load(Ordering::Relaxed) != timers {
+            self.timers.store(timers, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn timers(&self) -> u64 {
+        self.timers.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn limit(&self) -> i64 {
+        self.limit
+    }
+}
+
+/// Whether something fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MemoryRoom {
+    /// It does.
+    Enough,
+    /// It would, if the process had no more than the account says.
+    Blocked,
+    /// It does not.
+    None,
+}
+
+/// One thread's part of the account: changes are gathered here and written to the shared one now and then.
+#[derive(Default)]
+pub(super) struct LocalBudget {
+    kept: i64,
+}
+
+impl LocalBudget {
+    /// Whether `bytes` more fit.
+    #[inline]
+    pub(super) fn room(&self, memory_budget: &MemoryBudget, bytes: i64) -> MemoryRoom {
+        if bytes <= 0 || memory_budget.taken() + self.kept + bytes <= memory_budget.limit {
+            MemoryRoom::Enough
+        } else if memory_budget.used() + self.kept + bytes <= memory_budget.limit {
+            MemoryRoom::Blocked
+        } else {
+            MemoryRoom::None
+        }
+    }
+
+    /// `bytes` more are in use.
+    pub(super) fn add(&mut self, memory_budget: &MemoryBudget, bytes: i64) {
+        if bytes == 0 {
+            return;
+        }
+        self.kept += bytes;
+        if self.kept.abs() > memory_budget.slack {
+            self.settle(memory_budget);
+        }
+    }
+
+    /// Writes what was kept back to the shared account.
+    pub(super) fn settle(&mut self, memory_budget: &MemoryBudget) {
+        memory_budget.used.fetch_add(self.kept, Ordering::Relaxed);
+        self.kept = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_admits_exactly_what_fits() {
+        let memory_budget = MemoryBudget::new(1000);
+        let mut local_budget = LocalBudget::default();
+        local_budget.add(&memory_budget, 900);
+        assert_eq!(local_budget.room(&memory_budget, 100), MemoryRoom::Enough);
+        assert_eq!(local_budget.room(&memory_budget, 101), MemoryRoom::None);
+        memory_budget.set_excess(50);
+        assert_eq!(
+            (local_budget.room(&memory_budget, 50), local_budget.room(&memory_budget, 51)),
+            (MemoryRoom::Enough, MemoryRoom::Blocked)
+        );
+        memory_budget.set_excess(5_000);
+        assert_eq!(local_budget.room(&memory_budget, -1), MemoryRoom::Enough, "what shrinks always fits");
+    }
+
+    #[test]
+    fn what_a_session_keeps_back_is_bounded() {
+        let memory_budget = MemoryBudget::new(1 << 30);
+        let mut local_budget = LocalBudget::default();
+        for _ in 0..1000 {
+            local_budget.add(&memory_budget, 1000);
+        }
+        assert!((memory_budget.used() - 1_000_000).abs() <= SLACK_BYTES_MAX);
+        local_budget.settle(&memory_budget);
+        assert_eq!(memory_budget.used(), 1_000_000);
+    }
+
+    #[test]
+    fn timers_count() {
+        let memory_budget = MemoryBudget::new(1 << 20);
+        memory_budget.set_timers(10);
+        assert_eq!(memory_budget.used(), 10 * TIMER_BYTES);
+    }
+}

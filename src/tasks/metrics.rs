@@ -1,0 +1,184 @@
+//! What the committer tells of its queues, for any thread to read.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::queue::TaskCounts;
+use crate::stats::{Counter, Gauge, SharedCounter};
+
+/// `oldest` of a queue without a ready task.
+const NONE: u64 = u64::MAX;
+
+/// Figures of one queue, as of its last batch.
+#[derive(Debug)]
+pub struct QueueMetrics {
+    name: Box<[u8]>,
+    ready: Gauge,
+    leased: Gauge,
+    dropped: Gauge,
+    ran_out: Gauge,
+    waiting: Gauge,
+    oldest: Gauge,
+}
+
+impl QueueMetrics {
+    pub(super) fn new(name: &[u8]) -> Self {
+        let oldest = Gauge::default();
+        oldest.set(NONE);
+        let [ready, leased, dropped, ran_out, waiting] = std::array::from_fn(|_| Gauge::default());
+        Self { name: name.into(), ready, leased, dropped, ran_out, waiting, oldest }
+    }
+
+    pub(super) fn set(&self, counts: TaskCounts, waiting: usize, oldest: Option<u64>) {
+        self.ready.set(counts.ready);
+        self.leased.set(counts.leased);
+        self.dropped.set(counts.dropped);
+        self.ran_out.set(counts.ran_out);
+        self.waiting.set(waiting as u64);
+        self.oldest.set(oldest.unwrap_or(NONE));
+    }
+
+    /// The name of the queue.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// How many tasks are in which state.
+    #[must_use]
+    pub fn counts(&self) -> TaskCounts {
+        let Self { ready, leased, dropped, ran_out, .. } = self;
+        TaskCounts { ready: ready.get(), leased: leased.get(), dropped: dropped.get(), ran_out: ran_out.get() }
+    }
+
+    /// How many wait for a task.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.waiting.get()
+    }
+
+    /// When the oldest ready task became ready, in milliseconds of the wall clock.
+    #[must_use]
+    pub fn oldest(&self) -> Option<u64> {
+        Some(self.oldest.get()).filter(|since| *since != NONE)
+    }
+}
+
+/// Figures of all queues of a family together.
+#[derive(Debug)]
+pub struct FamilyMetrics {
+    name: Box<[u8]>,
+    pub(super) queues: Gauge,
+    ready: Gauge,
+    leased: Gauge,
+    ran_out: Gauge,
+}
+
+impl FamilyMetrics {
+    fn new(name: &[u8]) -> Self {
+        let [queues, ready, leased, ran_out] = std::array::from_fn(|_| Gauge::default());
+        Self { name: name.into(), queues, ready, leased, ran_out }
+    }
+
+    /// One of the queues counted so, and counts so now.
+    pub(super) fn recount(&self, before: TaskCounts, now: TaskCounts) {
+        let change = |gauge: &Gauge, before: u64, now: u64| gauge.set(gauge.get() + now - before);
+        change(&self.ready, before.ready, now.ready);
+        change(&self.leased, before.leased, now.leased);
+        change(&self.ran_out, before.ran_out, now.ran_out);
+    }
+
+    /// How the names of its queues begin.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// How many queues there are.
+    #[must_use]
+    pub fn queues(&self) -> u64 {
+        self.queues.get()
+    }
+
+    /// How many of their tasks are in which state; leases that have run out are also those of queues that are gone.
+    #[must_use]
+    pub fn counts(&self) -> TaskCounts {
+        let Self { ready, leased, ran_out, .. } = self;
+        TaskCounts { ready: ready.get(), leased: leased.get(), dropped: 0, ran_out: ran_out.get() }
+    }
+}
+
+/// Figures of all queues and of the committer.
+#[derive(Debug, Default)]
+pub struct TaskMetrics {
+    queues: Mutex<Vec<Arc<QueueMetrics>>>,
+    families: Mutex<Vec<Arc<FamilyMetrics>>>,
+    /// Batches that were stored.
+    pub(super) commits: Counter,
+    /// Batches and moments after which all was synced.
+    pub(super) syncs: Counter,
+    /// How often a face had to wait for room.
+    pub(super) waits: SharedCounter,
+    /// How often a face found room by itself of which it had not been told.
+    pub(super) lost_wakeups: SharedCounter,
+}
+
+impl TaskMetrics {
+    /// Lists a queue of this name.
+    pub(super) fn list(&self, name: &[u8]) -> Arc<QueueMetrics> {
+        let queue = Arc::new(QueueMetrics::new(name));
+        lock(&self.queues).push(Arc::clone(&queue));
+        queue
+    }
+
+    /// Lists a queue no more.
+    pub(super) fn strike(&self, queue: &Arc<QueueMetrics>) {
+        lock(&self.queues).retain(|other| !Arc::ptr_eq(other, queue));
+    }
+
+    /// Lists a family.
+    pub(super) fn family(&self, name: &[u8]) -> Arc<FamilyMetrics> {
+        let family = Arc::new(FamilyMetrics::new(name));
+        lock(&self.families).push(Arc::clone(&family));
+        family
+    }
+
+    /// Figures of each queue that stands alone, and of a bounded number of each family.
+    #[must_use]
+    pub fn queues(&self) -> Vec<Arc<QueueMetrics>> {
+        lock(&self.queues).clone()
+    }
+
+    /// Figures of each family.
+    #[must_use]
+    pub fn families(&self) -> Vec<Arc<FamilyMetrics>> {
+        lock(&self.families).clone()
+    }
+
+    /// How many batches were stored.
+    #[must_use]
+    pub fn commits(&self) -> u64 {
+        self.commits.get()
+    }
+
+    /// How often the store was synced.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.syncs.get()
+    }
+
+    /// How often a face had to wait until the committer had done some of what was asked.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.waits.get()
+    }
+
+    /// How often a face found out by itself that there was room again. Each is a bug.
+    #[must_use]
+    pub fn lost_wakeups(&self) -> u64 {
+        self.lost_wakeups.get()
+    }
+}
+
+fn lock<T>(listed: &Mutex<Vec<Arc<T>>>) -> MutexGuard<'_, Vec<Arc<T>>> {
+    listed.lock().unwrap_or_else(PoisonError::into_inner)
+}
