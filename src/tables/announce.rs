@@ -1,7 +1,27 @@
-//! The publisher's end of the change queue: takes the writers' rings, puts each slot's changes in order, announces.
+//! The publisher's end of the change queue: it drains the writers' rings, puts each slot's changes in order, and
+//! announces them.
 //!
-//! It serialises nothing and knows no socket: the caller's closure does the telling. What it holds back is bounded by
-//! the writers' credits.
+//! The caller's closure sends the messages. The writers' credits bound the changes that are held back.
+//!
+//! # Order
+//!
+//! A writer pushes after its CAS, so two changes of one slot may arrive in either order. Versions of a slot grow by
+//! one. If a change arrives first whose predecessor has not been announced, the publisher holds it back by slot and
+//! version. When the predecessor has arrived and is announced, the publisher announces the held change next. Credits
+//! guarantee that the predecessor arrives: its writer does not wait between CAS and push.
+//!
+//! A change of a new table's slot waits likewise for the last change of the same key in an older table of the name. If
+//! that one is announced first, the new change is announced at once. If not, the publisher keeps it in `blocked`, and
+//! the announcement of the last change puts it back to work.
+//!
+//! # Retirement
+//!
+//! After it has announced a slot's deletion the publisher retires the slot by a CAS from Absent to Dead, unless the
+//! slot already has a newer change. If a writer's store or a seal changes the word first, the CAS fails, and that
+//! thread's change follows. If the CAS comes first, the other thread finds Dead: a writer lets a new slot in, and the
+//! sealing is done. The winner alone hands the slot to the reaper, which takes it out of the index.
+//!
+//! This module encodes no message and knows no socket: see `src/protocols/publish`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,30 +39,30 @@ use super::table::Table;
 use super::{ChangeKind, Drained};
 use crate::limits::LOOK_AHEAD;
 
-/// Tells subscribers: the table's name as it was created, what happened, the key.
+/// Sends one notification: the table's name as it was created, the kind of the change, the key.
 type Announce<'a> = dyn FnMut(&[u8], ChangeKind, &[u8]) + 'a;
 
-/// A ring as the publisher knows it.
+/// The publisher's record of a ring.
 struct RingState {
     ring: Arc<ChangeRing>,
-    /// Announced changes of this ring: what the credits are counted by.
+    /// Changes of this ring that have been announced. The credits are counted by this.
     announced: u64,
-    /// Some of them have not been given back yet; the lane is in `owed`.
+    /// Whether some of their credits have yet to be given back. The ring is then in `owed`.
     owes: bool,
-    /// Taken from the ring; the difference is held back.
+    /// Changes taken from the ring. Those not announced are held back.
     taken: u64,
 }
 
-/// A change, and the lane that its credit goes back to.
+/// A change, and the number of the ring that its credit goes back to.
 struct HeldChange {
     change: Change,
     lane: u64,
 }
 
-/// What has come to its end and is not handed on yet: that may wait, so it is done without a guard.
+/// A slot or a table that has ended. The publisher hands it to the reaper without a guard, since that may wait.
 enum Retired {
     Slot(SlotHandle),
-    /// By its number.
+    /// The table's number.
     Table(u32),
 }
 
@@ -51,17 +71,17 @@ pub struct Changes {
     change_queue: Arc<ChangeQueue>,
     generation: usize,
     lanes: AHashMap<u64, RingState>,
-    /// The lanes' numbers in the order in which they are served.
+    /// The rings' numbers in the order in which they are served.
     order: Vec<u64>,
-    /// Empty between drains; in one, the lanes that may have more to give.
+    /// During a drain, the rings that may have more changes to take. Empty otherwise.
     turn: Vec<u64>,
     next_lane: u64,
-    /// Lanes whose credits are to be given back at the end of the drain.
+    /// Rings whose credits are given back at the end of the drain.
     owed: Vec<u64>,
-    /// By the address of the slot and the version: changes that came before their predecessor. A slot that has one is
-    /// kept by its handle, so its address is not used again.
+    /// Changes that arrived before their predecessor, by slot address and version. Such a change holds a handle of its
+    /// slot, so the address is not reused.
     held: AHashMap<(usize, u32), HeldChange>,
-    /// By the address of a slot of an older table: changes that wait for its last one.
+    /// Changes that wait for the last change of a slot of an older table, by the address of that slot.
     blocked: AHashMap<usize, Vec<HeldChange>>,
     work: VecDeque<HeldChange>,
     ended: Vec<Retired>,
@@ -88,19 +108,21 @@ impl Changes {
         }
     }
 
-    /// How the publisher is woken: called by writers, from any thread, while it is asleep. The first one set stays.
+    /// Sets the waker of the publisher. Writers call it, from any thread, while the publisher is asleep. The first
+    /// waker stays.
     pub fn set_waker(&mut self, wake: Box<dyn Fn() + Send + Sync>) {
-        // A second waker is refused by the cell; the first keeps working.
+        // The cell refuses a second waker. The first one keeps working.
         let _already_set = self.change_queue.waker.set(wake);
     }
 
-    /// Takes what waits, at most about `limit` changes, and calls `announce(table, kind, key)` for each that
-    /// subscribers should hear of, in each key's commit order. Credits go back before it returns.
+    /// Takes about `limit` waiting changes at most, and calls `announce(table, kind, key)` for each that subscribers
+    /// hear of, in each key's commit order. Credits are given back before it returns.
     ///
-    /// `table` is the name exactly as it was created. `announce` is called under a guard: it does not wait for anything.
+    /// `table` is the name exactly as it was created. `announce` is called under a guard, so it must not wait.
     pub fn drain(&mut self, limit: usize, announce: &mut Announce<'_>) -> Drained {
         self.change_queue.sleep_state.end();
-        // SeqCst: pairs with the store in `close`. A lane goes only when its writer is gone and all is announced.
+        // SeqCst: pairs with the store in `close`. Read before the list of rings: no ring comes after the close, so an
+        // empty list is final. A ring leaves the list when its writer is gone and all its changes are announced.
         let closed = self.change_queue.closed.load(Ordering::SeqCst);
         self.refresh();
         let taken = self.drain_lanes(limit, announce);
@@ -108,8 +130,8 @@ impl Changes {
         Drained { taken, closed: closed && self.lanes.is_empty() }
     }
 
-    /// Takes equal shares of the lanes, and what some have left of theirs from those that have more. The cost is linear in
-    /// the lanes and in the changes: a lane that is looked at again had a full share to give.
+    /// Takes equal shares of the rings, and gives the unused part of a share to the rings that have more. The cost is
+    /// linear in the rings and the changes, since a ring that is visited again had a full share to give.
     fn drain_lanes(&mut self, limit: usize, announce: &mut Announce<'_>) -> usize {
         let mut lanes = std::mem::take(&mut self.turn);
         lanes.extend_from_slice(&self.order);
@@ -144,7 +166,7 @@ impl Changes {
         taken
     }
 
-    /// Takes a few changes from a ring, and has the processor fetch their slots, so that the cache misses overlap.
+    /// Takes a few changes from a ring, and asks the processor to fetch their slots, so that the cache misses overlap.
     fn take(&mut self, ring: &ChangeRing, number: u64, count: usize) -> usize {
         let before = self.work.len();
         for change in std::iter::from_fn(|| ring.queue.pop()).take(count) {
@@ -154,7 +176,7 @@ impl Changes {
         self.work.len() - before
     }
 
-    /// Announces what can be announced of the work at hand, and what that sets free.
+    /// Announces the changes in `work` whose turn has come, and the held changes that follow them.
     fn run(&mut self, announce: &mut Announce<'_>) {
         let registry = Arc::clone(&self.registry);
         let guard = epoch::pin();
@@ -203,15 +225,16 @@ impl Changes {
         }
     }
 
-    /// A deletion has been announced: if the slot is still vacant it dies. Only the winner of the CAS hands it over.
+    /// Retires the slot of an announced deletion if it is still vacant. The winner of the CAS alone hands it to the
+    /// reaper.
     fn retire(&mut self, table: &Table, handle: SlotHandle, guard: &Guard) {
         let slot = handle.slot();
         let seen = slot.load(guard);
         let SlotState::Absent(version) = seen.state() else { return };
-        if !is_low_half(version, slot.announced()) {
+        if !slot.has_announced(version) {
             return;
         }
-        // Before the CAS: the table must not be forgotten while the slot is on its way to the reaper.
+        // Before the CAS: the hold keeps the table registered while the slot is on its way to the reaper.
         if !table.hold_unsettled() {
             return;
         }
@@ -222,7 +245,7 @@ impl Changes {
         }
     }
 
-    /// Hands on what has come to its end. It may wait for the reaper, so no guard is held.
+    /// Hands ended slots and tables to the reaper. It may wait for the reaper, so it holds no guard.
     fn hand_on(&mut self) {
         for ended in self.ended.drain(..) {
             match ended {
@@ -232,8 +255,8 @@ impl Changes {
         }
     }
 
-    /// Gives back the credits of what was announced in this drain, once for each ring, and wakes writers whose portion is
-    /// there.
+    /// Gives back the credits of the changes announced in this drain, once for each ring, and wakes the writers whose
+    /// portion of credits is complete.
     fn give_back(&mut self) {
         for number in self.owed.drain(..) {
             let Some(lane) = self.lanes.get_mut(&number) else { continue };
@@ -245,9 +268,9 @@ impl Changes {
         self.change_queue.has_given_back();
     }
 
-    /// Takes up new rings and lets go of finished ones.
+    /// Adds new rings and removes finished ones.
     fn refresh(&mut self) {
-        // SeqCst: pairs with the additions where rings come and go, also in `Writer::drop`.
+        // SeqCst: pairs with the additions in `ChangeQueue::writer` and in the drop of `ChangeWriter`.
         let generation = self.change_queue.generation.load(Ordering::SeqCst);
         if generation == self.generation {
             return;
@@ -261,11 +284,14 @@ impl Changes {
             }
         }
         let finished = |lane: &RingState| {
-            // Acquire: pairs with the Release in `Writer::drop`: an empty ring stays empty.
+            // Acquire: pairs with the Release in the drop of `ChangeWriter`. Its pushes are visible, so an empty ring
+            // stays empty.
             lane.ring.abandoned.load(Ordering::Acquire) && lane.ring.queue.is_empty() && lane.taken == lane.announced
         };
         rings.retain(|ring| !self.lanes.values().any(|lane| Arc::ptr_eq(&lane.ring, ring) && finished(lane)));
         self.lanes.retain(|_, lane| !finished(lane));
+        // While an abandoned ring still has changes, the generation is not noted, and the next drain looks again.
+        // Relaxed: a writer that goes later raises the generation, so a later drain looks again.
         let all_alive = !rings.iter().any(|ring| ring.abandoned.load(Ordering::Relaxed));
         drop(rings);
         self.order = self.lanes.keys().copied().collect();
@@ -275,24 +301,24 @@ impl Changes {
         }
     }
 
-    /// Announces the intention to sleep. False: something has come, do not sleep. True: the waker will be called.
+    /// Prepares to sleep. True: the publisher sleeps, and a writer calls the waker. False: a change has arrived, or the
+    /// queue is closed and drained, and the publisher stays awake.
     ///
-    /// `lazily`: nobody subscribes, so writers wake the publisher only when a ring is half full; the caller then
-    /// sleeps with a time-out.
+    /// `lazily`: there are no subscribers, so writers wake the publisher only when a ring is half full or a writer
+    /// waits. The caller then sleeps with a time-out.
+    ///
+    /// The race with a writer is written out in `sleep_state.rs`: either this call sees the change, or the writer sees
+    /// the level.
     pub fn prepare_sleep(&mut self, lazily: bool) -> bool {
         let change_queue = Arc::clone(&self.change_queue);
         let level = if lazily { BUT_FOR_URGENT } else { SOUND };
         change_queue.sleep_state.prepare(level, || {
             self.refresh();
             let wants = |ring: &ChangeRing| !ring.queue.is_empty() && ring.urgency(change_queue.capacity) < level;
-            // SeqCst: pairs with the store in `close`. As long as there are writers, the last of them wakes the publisher.
+            // SeqCst: pairs with the store in `close`. As long as there are writers, the last one to go wakes the
+            // publisher.
             let is_over = change_queue.closed.load(Ordering::SeqCst) && self.lanes.is_empty();
             is_over || self.lanes.values().any(|lane| wants(&lane.ring))
         })
     }
-}
-
-/// Whether `low` is the low half of `version`.
-pub(super) fn is_low_half(version: u64, low: u32) -> bool {
-    version & u64::from(u32::MAX) == u64::from(low)
 }

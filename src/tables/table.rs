@@ -1,12 +1,12 @@
-//! A table: its index, whether it is open, and what its elements come to.
+//! A table: its index, whether it is open, and the totals of its elements.
 //!
-//! It commits nothing by itself: the verbs are in `hand.rs`. It knows the older tables of its name that are still
-//! being taken down, so that a key is settled there before anything of it happens here.
+//! A table commits no change by itself: the operations are in `ops.rs`. It knows the older tables of its name that are
+//! still being taken down, so that a key is settled there before any change of it happens here.
 //!
 //! ```text
 //!  open ── close (DELETE_TABLE) ──► closed ── the reaper seals every slot, the publisher announces ──► settled
 //!                                     │                                                                   │
-//!             nobody enters a slot any more; what is in it may still change until sealed        memory goes back
+//!             no new slot is let in; elements may still change until their slots are sealed   memory is given back
 //! ```
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -17,7 +17,6 @@ use crossbeam::epoch::{self, Guard};
 use crossbeam::utils::CachePadded;
 
 use super::TableSummary;
-use super::announce::is_low_half;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Inserted};
 use super::slot::{SlotHandle, SlotRef, SlotState};
@@ -32,32 +31,33 @@ pub(super) struct Table {
     hasher: RandomState,
     index: Index,
     closed: AtomicBool,
-    /// Sealed slots whose last change has not been announced, and one for the sealing itself.
+    /// Sealed slots whose last change has not been announced, retired slots that are still in the index, and one for
+    /// the sealing of the table itself.
     unsettled: CachePadded<AtomicU64>,
     totals: CachePadded<TableTotals>,
 }
 
-/// Touched when an element comes, goes or changes its size.
+/// Written when an element comes, goes or changes its size.
 #[derive(Default)]
 struct TableTotals {
     elements: AtomicI64,
     bytes: AtomicI64,
 }
 
-/// All tables that ever had one name and are not settled yet.
+/// All tables of one name that are being taken down.
 pub(super) struct NameHistory {
     closing: Mutex<Vec<Arc<Table>>>,
-    /// How many of them; read without the lock.
+    /// The number of tables in `closing`. Written under the lock, read without it.
     count: AtomicUsize,
 }
 
-/// What an `Arc` keeps before its value: two counts, and what aligns the value.
+/// Bytes of an `Arc`: two counts, the padding that aligns the value, and the value.
 const fn arc_bytes<T>() -> usize {
     (2 * size_of::<usize>()).next_multiple_of(align_of::<T>()) + size_of::<T>()
 }
 
 impl NameHistory {
-    /// What it takes with its counts, in bytes.
+    /// Its bytes, the counts of its `Arc` included.
     pub(super) const ALLOCATED_BYTES: usize = arc_bytes::<Self>();
 
     pub(super) fn new() -> Arc<Self> {
@@ -68,7 +68,7 @@ impl NameHistory {
         self.closing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many tables of the name are being taken down.
+    /// The number of tables of the name that are being taken down.
     pub(super) fn len(&self) -> usize {
         // Acquire: pairs with the Release in `enter` and `leave`.
         self.count.load(Ordering::Acquire)
@@ -84,6 +84,7 @@ impl NameHistory {
     pub(super) fn leave(&self, table: &Arc<Table>) {
         let mut closing = self.closing();
         closing.retain(|other| !Arc::ptr_eq(other, table));
+        // Release: pairs with the Acquire in `len`.
         self.count.store(closing.len(), Ordering::Release);
     }
 
@@ -96,7 +97,7 @@ impl NameHistory {
     }
 }
 
-/// What makes a table.
+/// The parts of a new table.
 pub(super) struct NewTable<'n> {
     pub(super) number: u32,
     pub(super) generation: u64,
@@ -107,7 +108,7 @@ pub(super) struct NewTable<'n> {
 }
 
 impl Table {
-    /// What it takes with its counts, in bytes: its index's first bucket and directory are within.
+    /// Its bytes, the counts of its `Arc` included. The index's first bucket and directory are within.
     pub(super) const ALLOCATED_BYTES: usize = arc_bytes::<Self>();
 
     pub(super) fn new(new_table: NewTable<'_>) -> Self {
@@ -124,7 +125,7 @@ impl Table {
         }
     }
 
-    /// Its number, unique among the tables that are not settled.
+    /// The table's number, unique among the tables that are not settled.
     pub(super) fn number(&self) -> u32 {
         self.number
     }
@@ -143,12 +144,13 @@ impl Table {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        // SeqCst: pairs with `close`. An absence that was read before this load is judged by it: see `hand.rs`.
+        // SeqCst: pairs with the store in `close`. An operation that found no element asks afterwards: see `ops.rs`.
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Lets nobody in any more, and makes younger tables of the name wait for its keys.
+    /// Closes the table: it lets no new slot in, and younger tables of the name settle its keys first.
     pub(super) fn close(self: &Arc<Self>) {
+        // SeqCst: pairs with the load in `is_closed`.
         self.closed.store(true, Ordering::SeqCst);
         self.history.enter(self);
     }
@@ -161,13 +163,14 @@ impl Table {
         self.index.find(hash, key, guard)
     }
 
-    /// The slot of a key that was found Moved: where it is since, once the compactor has finished moving it.
+    /// The present slot of a key whose slot was found Moved. Waits for the bucket's lock, until the compactor has
+    /// finished the move.
     #[cold]
     pub(super) fn find_moved<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
         self.index.find_settled(hash, key, guard)
     }
 
-    /// Has the processor fetch what looking up these keys, at most [`LOOK_AHEAD`] of them, is going to read.
+    /// Asks the processor to fetch the memory that look-ups of these keys, at most [`LOOK_AHEAD`] of them, read.
     pub(super) fn prefetch(&self, keys: &[&[u8]], guard: &Guard) {
         if self.index.is_near() {
             return;
@@ -179,9 +182,12 @@ impl Table {
         self.index.prefetch(hashes.get(..keys.len()).unwrap_or(&hashes), guard);
     }
 
-    /// Lets a new slot in unless the table is closed. `make` gets the version of the dead slot that it replaces.
+    /// Lets a new slot in unless the table is closed. `make` gets the version of the dead slot that the new one
+    /// replaces.
     ///
-    /// The bucket's lock orders this with the reaper: either the reaper finds the slot, or the table is seen closed here.
+    /// The writer asks whether the table is open under the bucket's lock. The reaper visits each bucket under its lock,
+    /// after the table was closed. If the writer comes first, the reaper finds its slot. If the reaper comes first, the
+    /// writer sees the table closed.
     pub(super) fn enter(
         &self,
         hash: u64,
@@ -192,7 +198,7 @@ impl Table {
         self.index.enter(hash, key, guard, &|key| self.hash(key), &|| !self.is_closed(), make)
     }
 
-    /// Takes a dead slot out.
+    /// Takes a dead slot out of the index.
     pub(super) fn leave(&self, slot: SlotRef<'_>, guard: &Guard) {
         self.index.leave(self.hash(slot.key()), slot, guard);
         reach(Failpoint::SlotLeft);
@@ -205,7 +211,7 @@ impl Table {
         self.history.predecessors(self.generation)
     }
 
-    /// Publisher: the address of the slot that `key` still has, not fully announced, in an older table of this name.
+    /// Publisher: the address of the slot of `key` in an older table of this name that is not dead and fully announced.
     pub(super) fn unsettled_predecessor(&self, key: &[u8]) -> Option<usize> {
         if self.history.len() == 0 {
             return None;
@@ -216,22 +222,27 @@ impl Table {
             let found = predecessor.find(hash, key, &guard)?;
             let is_moved = matches!(found.load(&guard).state(), SlotState::Moved(_));
             let slot = if is_moved { predecessor.find_moved(hash, key, &guard)? } else { found };
-            let settled =
-                matches!(slot.load(&guard).state(), SlotState::Dead(last) if is_low_half(last, slot.announced()));
+            let settled = matches!(slot.load(&guard).state(), SlotState::Dead(last) if slot.has_announced(last));
             (!settled).then_some(slot.address())
         })
     }
 
-    /// Before a slot of this table ends: its last change will have to be announced. False: all slots have ended and are
-    /// announced already, and the table may be forgotten at any moment; what the caller has seen of the slot is old.
+    /// Holds the table unsettled. A thread calls it before it ends a slot, since the slot's last change has to be
+    /// announced, or the slot taken out, before the table is forgotten. False: the table is settled, so all its slots
+    /// are dead and announced, and it may be forgotten at any moment. The word that the caller saw is then out of date.
     pub(super) fn hold_unsettled(&self) -> bool {
+        // AcqRel: pairs with the other holds and releases. Acquire on failure: the caller's next look finds the slot
+        // dead.
         let held =
             self.unsettled.fetch_update(Ordering::AcqRel, Ordering::Acquire, |holds| (holds > 0).then(|| holds + 1));
         held.is_ok()
     }
 
-    /// A last change has been announced, or there was none; true for the call that settles the table.
+    /// Releases a hold: the last change was announced, the slot was taken out, or the CAS failed. True for the call
+    /// that settles the table.
     pub(super) fn release_unsettled(&self) -> bool {
+        // AcqRel: pairs with the other holds and releases, so the call that settles the table sees all that came
+        // before.
         let before = self.unsettled.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "held before it is released");
         before == 1
@@ -239,12 +250,12 @@ impl Table {
 
     // ------------------------------------------------------------------------------------------------------ totals
 
-    /// An element came (+1) or went (−1).
+    /// Counts an element that came (+1) or went (−1).
     pub(super) fn count_element(&self, change: i64) {
         self.totals.elements.fetch_add(change, Ordering::Relaxed);
     }
 
-    /// Its elements take `change` bytes more.
+    /// Counts `change` bytes more for the elements.
     pub(super) fn count_bytes(&self, change: i64) {
         self.totals.bytes.fetch_add(change, Ordering::Relaxed);
     }

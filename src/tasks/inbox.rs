@@ -1,16 +1,17 @@
-//! Asking: what faces hand to the committer, or commit themselves while it has nothing to do.
+//! Submitting requests: frontends hand them to the committer, or commit them themselves while it is idle.
 //!
 //! ```text
 //! ask      ═► inbox ═► the committer's thread
-//! ask_now  ─► nothing is handed over, and nobody commits: commit here, the answers are given back
+//! ask_now  ─► none handed over, and no commit under way: the caller commits and gets the answers back
 //!         └─► otherwise as ask
 //! ```
-//! Where too much is waiting a face asks nothing more, and is told when there is room again ([`super::Face::go_on`]).
+//! When too much is waiting a frontend submits nothing more. The committer tells it when to check again
+//! ([`super::ReplySink::go_on`]).
 //!
-//! Requests of a face are committed in the order in which it asks them: it commits itself only when all that it has handed over
-//! is done, and has been delivered.
+//! The requests of one frontend are committed in the order in which it submits them. It commits itself only when all
+//! requests that it handed over are committed and their answers are delivered.
 //!
-//! What is not here: how a batch is committed.
+//! This module does not commit a batch; see `state.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,53 +19,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam::channel::Sender;
 use parking_lot::Mutex;
 
-use super::committer::CommitterState;
 use super::metrics::TaskMetrics;
 use super::room::{RoomWait, RoomWaiters};
-use super::{Delivery, QueueId, QueueName, Request, Ticket};
+use super::state::CommitterState;
+use super::submission::{InboxMessage, Submission};
+use super::{Delivery, QueueName};
 use crate::clock::Now;
 use crate::limits::{ASKED_BYTES_MAX, ASKED_MAX, SLOW_COMMIT, SLOW_DISK_PAUSE};
 use crate::store::{Error, StoreWatch};
 
-/// What comes in.
-pub(super) enum InboxMessage {
-    /// Requests of one face, in their order.
-    Asked(Vec<Submission>),
-    /// The same, about queues of families.
-    AskedNamed(Vec<Submission<QueueName>>),
-    /// Nobody is to wait for a task from now on.
-    Dismiss,
-    /// There is something to do before the thread would wake.
-    Wake,
-}
-
-impl InboxMessage {
-    /// What it takes in memory while it waits, about.
-    pub(super) fn bytes(&self) -> u64 {
-        match self {
-            Self::Asked(asked) => asked.iter().map(|ask| ask.request.bytes()).sum(),
-            Self::AskedNamed(asked) => asked.iter().map(|ask| ask.request.bytes()).sum(),
-            Self::Dismiss | Self::Wake => 0,
-        }
-    }
-}
-
-/// A request, whose it is and what it is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Submission<Q = QueueId> {
-    /// The queue.
-    pub queue: Q,
-    /// Whom to answer.
-    pub ticket: Ticket,
-    /// What to do.
-    pub request: Request,
-}
-
-/// What all handles share with the committer.
+/// State shared by all handles and the committer.
 pub(super) struct TasksShared {
-    /// Bytes of what was handed over and is not stored yet. Added to by who asks; taken from by the committer's thread.
+    /// Bytes of requests that were handed over and are not yet stored. Increased by frontends, decreased by the
+    /// committer.
     asked_bytes: AtomicU64,
-    /// Messages that were handed over and are not answered. Written as `asked_bytes` is.
+    /// Messages that were handed over and are not yet answered. Increased by frontends, decreased by the committer.
     handed_over: AtomicU64,
     room: RoomWaiters,
     metrics: Arc<TaskMetrics>,
@@ -77,26 +46,27 @@ impl TasksShared {
         Self { asked_bytes: AtomicU64::new(0), handed_over: AtomicU64::new(0), room, metrics, watch }
     }
 
-    /// Whether the store still works, as far as another thread than that which commits can see.
+    /// Checks whether the store still works, from a thread other than the committing one.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.watch.check()
     }
 
-    /// So much of what was handed over is answered.
+    /// Subtracts messages that are answered.
     pub(super) fn done(&self, messages: u64, bytes: u64) {
         // Relaxed: as in `send`.
         self.asked_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `ask_now`, which then finds everything delivered.
+        // Release: pairs with the Acquire in `commit_or_send`. A thread that reads 0 there sees all deliveries.
         self.handed_over.fetch_sub(messages, Ordering::Release);
     }
 
-    /// `tell` hears of each face that waits for room: it is worth another look.
+    /// Calls `tell` for each sink that waits for room.
     pub(super) fn tell(&self, tell: impl FnMut(usize)) {
         self.room.tell(tell);
     }
 }
 
-/// Keeps a face from committing itself for a while after that has taken long: on a slow disk it has to go on answering.
+/// Keeps a frontend from committing for [`SLOW_DISK_PAUSE`] after a slow commit, so that it goes on answering on a slow
+/// disk.
 #[derive(Clone, Copy, Debug)]
 pub struct SlowDiskBackoff {
     not_before: Now,
@@ -109,13 +79,13 @@ impl Default for SlowDiskBackoff {
 }
 
 impl SlowDiskBackoff {
-    /// Whether the face is to hand over what it asks.
+    /// Whether the frontend hands over its requests at `now`.
     #[must_use]
     pub fn is_on(self, now: Now) -> bool {
         now < self.not_before
     }
 
-    /// It has committed from `start` to `end`.
+    /// Records a commit of the frontend from `start` to `end`.
     pub fn note(&mut self, start: Now, end: Now) {
         if start.after(SLOW_COMMIT) < end {
             self.not_before = end.after(SLOW_DISK_PAUSE);
@@ -123,7 +93,7 @@ impl SlowDiskBackoff {
     }
 }
 
-/// A handle to ask with. Cheap to clone. The committer ends when there is none left.
+/// A handle for submitting requests. Cheap to clone. The committer ends when the last handle is gone.
 #[derive(Clone)]
 pub struct Tasks {
     sender: Sender<InboxMessage>,
@@ -140,7 +110,8 @@ impl Tasks {
         Self { sender, shared, core }
     }
 
-    /// Asks; the faces of the tickets hear the answers, unless the store has failed. Waits while too much is waiting.
+    /// Submits requests. The sinks of the tickets receive the answers, unless the store has failed. Blocks while the
+    /// inbox is full.
     pub fn ask(&self, asked: Vec<Submission>) {
         self.send(InboxMessage::Asked(asked));
     }
@@ -150,12 +121,12 @@ impl Tasks {
         self.send(InboxMessage::AskedNamed(asked));
     }
 
-    /// Asks, all for one face; if nothing else is to do, this thread commits it, and gives back what is answered to the face. What
-    /// was delivered to it before that is older. `now` in milliseconds of the wall clock.
+    /// Submits requests of one sink. If the committer is idle, this thread commits them and gets the answers for the
+    /// sink back. Answers that were delivered to the sink before are older. `now` is in milliseconds of the wall clock.
     ///
     /// # Errors
-    /// [`Error`] if something cannot be stored: whatever was not answered then may or may not be stored, and nothing is answered
-    /// any more.
+    /// [`Error`] if a batch cannot be stored. Requests without an answer may or may not be stored then, and no further
+    /// request is answered.
     pub fn ask_now(&self, sink: usize, asked: Vec<Submission>, now: u64) -> Result<Option<Delivery>, Error> {
         self.commit_or_send(sink, InboxMessage::Asked(asked), now)
     }
@@ -174,13 +145,13 @@ impl Tasks {
     }
 
     fn commit_or_send(&self, sink: usize, asked: InboxMessage, now: u64) -> Result<Option<Delivery>, Error> {
-        // Acquire: pairs with the Release in `done`. What this thread has handed over itself it sees in any case.
+        // Acquire: pairs with the Release in `done`. This thread always sees its own additions.
         if self.shared.handed_over.load(Ordering::Acquire) == 0
             && let Some(mut core) = self.core.try_lock()
         {
             let (own, early) = core.commit_for(sink, asked, now)?;
             if early {
-                // Full: then it is awake.
+                // A full inbox keeps the committer awake.
                 let _awake = self.sender.try_send(InboxMessage::Wake);
             }
             return Ok(own);
@@ -190,35 +161,36 @@ impl Tasks {
     }
 
     fn send(&self, message: InboxMessage) {
-        // Relaxed: a bound that is checked by who asks most; no data is published with it.
+        // Relaxed: a bound that the submitting thread itself checks. It publishes no data.
         self.shared.asked_bytes.fetch_add(message.bytes(), Ordering::Relaxed);
-        // Relaxed: what it keeps from being overtaken is what this same thread asks next.
+        // Relaxed: it orders only later requests of this same thread.
         self.shared.handed_over.fetch_add(1, Ordering::Relaxed);
-        // A committer that has failed answers nobody.
+        // A committer that has failed answers no request.
         let _failed = self.sender.send(message);
     }
 
-    /// Whether there is room for what a face asks. If not, the face is told once when it is worth another look ([`super::ReplySink::go_on`]), and
-    /// has none until then.
+    /// Whether the inbox has room for requests of a sink. If not, the committer calls [`super::ReplySink::go_on`] once
+    /// when the frontend should check again. Until then this returns false.
     ///
     /// # Panics
-    /// If there are more than 64 faces.
+    /// If `sink` is 64 or more.
     pub fn has_room(&self, sink: usize, wait: &mut RoomWait) -> bool {
         self.shared.room.has_room(sink, wait, || self.is_full())
     }
 
-    /// A face has slept for as long as it may, and nothing has woken it: if it has been told meanwhile, that is counted as lost.
+    /// A frontend calls this after its longest sleep without a wake-up. If it was told meanwhile, the metrics count a
+    /// lost wake-up.
     pub fn has_overslept(&self, sink: usize, wait: &RoomWait) {
         self.shared.room.has_overslept(sink, wait);
     }
 
-    /// Whether so much is waiting that who asks should wait for answers before it asks again.
+    /// Whether so much is waiting that a frontend should wait for answers before it submits more.
     fn is_full(&self) -> bool {
         // Relaxed: as in `send`.
         self.shared.asked_bytes.load(Ordering::Relaxed) > ASKED_BYTES_MAX || self.sender.len() > ASKED_MAX / 2
     }
 
-    /// Whether answers can still come. To be asked by a face that has been waiting for some.
+    /// Checks whether answers can still come. Called by a frontend that has been waiting for some.
     ///
     /// # Errors
     /// [`Error`] if the store has failed in a way that the committer cannot see.
@@ -226,12 +198,13 @@ impl Tasks {
         self.shared.check()
     }
 
-    /// Has all who wait for a task answered that there is none, and so all who will ask for one. For the end.
+    /// Answers all waiting leases, and all later ones that would wait, [`super::Outcome::Empty`]. Called when the
+    /// server stops.
     pub fn dismiss(&self) {
         self.send(InboxMessage::Dismiss);
     }
 
-    /// What there is to tell of the queues.
+    /// The metrics of the queues and the committer.
     #[must_use]
     pub fn metrics(&self) -> &Arc<TaskMetrics> {
         &self.shared.metrics

@@ -1,27 +1,29 @@
 //! Durable queues of tasks with leases.
 //!
-//! A queue has a name and an order; a task has a key, unique in its queue, and a value. `queue.rs` draws the states that a task
-//! goes through, `order.rs` says who is next, `record.rs` what is stored. A request goes so:
+//! A queue has a name and an order. A task has a key, unique in its queue, and a value. `queue.rs` draws the states of
+//! a task, `order.rs` defines which task is leased next, and `record.rs` defines the stored records. The path of a
+//! request:
 //!
 //! ```text
-//! face: Tasks::ask ─► inbox ─► committer: run out leases ─► apply … ─► one batch, one sync ─► answers ─► Face::deliver
-//!       Tasks::ask_now, with nothing else to do ─► the same in its own thread ─────────────────────────► given back
+//! frontend: Tasks::ask ─► inbox ─► committer: expire leases ─► apply … ─► one batch, one sync ─► ReplySink::deliver
+//!           Tasks::ask_now, while the committer is idle ─► the same steps in the caller's thread ─► returned
 //! ```
-//! # What is promised
+//! # Promises
 //!
-//! - **One order.** The committer applies requests one after the other; all that is answered is as if there were no other
+//! - **One order.** The committer applies requests one after the other. All answers are as if there were no other
 //!   thread.
-//! - **Durable before the answer.** What changes a queue whose policy is [`Policy::Always`] is on disk before it is answered, and
-//!   no answer shows a state that is not. The faster policies say what they may lose.
-//! - **Effects are stored**: the position, the deadline by the wall clock, the token. Opened again, the same tasks are there in
-//!   the same order, and the same leases are held until the same deadlines.
-//! - **Tokens never repeat**, under any policy: they come from a block whose reservation was synced first.
-//! - **An error of the store is the end**: nothing more is answered, and the committer returns it.
+//! - **Durable before the answer.** A change of a queue with [`Policy::Always`] is on disk before it is answered, and
+//!   no answer shows a state that is not on disk. The faster policies state what a crash may lose.
+//! - **Effects are stored**: the position, the deadline by the wall clock, the token. After a restart the same tasks
+//!   are there in the same order, and the same leases are held until the same deadlines.
+//! - **Tokens never repeat**, under any policy. They come from a block whose reservation was synced first.
+//! - **An error of the store is final.** The committer answers nothing more and returns the error.
 //!
-//! Keys, order and leases are in memory, about 150 bytes a task and its key; values are on disk. A value that is not fresh is
-//! read by the face, as it was at that point of the order, and not by the committer.
+//! Keys, order and leases are in memory, about 150 bytes for a task and its key. Values are on disk. A value that is
+//! not part of the current batch is read by the frontend, from a snapshot at that point of the order, and not by the
+//! committer.
 //!
-//! What is not here: any byte of a protocol, and the files (`store`).
+//! This module knows no byte of a protocol and opens no files; see `protocols` and `store`.
 //!
 #![doc = include_str!("GUARANTEES.md")]
 
@@ -34,17 +36,20 @@ mod queue;
 mod queues;
 mod record;
 mod room;
+mod state;
+mod submission;
 #[cfg(test)]
 mod trials;
 
 use std::sync::Arc;
 
 pub use committer::{Committer, open};
-pub use inbox::{SlowDiskBackoff, Submission, Tasks};
+pub use inbox::{SlowDiskBackoff, Tasks};
 pub use metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
 pub use order::{LeaseOrder, QueueEnd, Settlement};
 pub use record::Damaged;
 pub use room::RoomWait;
+pub use submission::Submission;
 
 use crate::store::{self, Space, StoreSnapshot, Value};
 
@@ -53,22 +58,23 @@ use crate::store::{self, Space, StoreSnapshot, Value};
 pub enum Policy {
     /// Before they are answered.
     Always,
-    /// At most so many milliseconds after they were answered: a crash of the system may lose as much.
+    /// At most this many milliseconds after they were answered. A crash of the system may lose that many milliseconds.
     Within(u64),
-    /// When the system sees fit: a crash of the system may lose what was answered in the last half minute or so.
+    /// When the system writes them. A crash of the system may lose the answers of about the last half minute.
     Never,
 }
 
-/// A queue of the committer that gave it out.
+/// A queue, valid for the committer that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct QueueId(usize);
 
-/// Queues of one kind, named at will: each is there as long as it has a task, and takes nothing when it has none.
+/// All queues whose names begin with one prefix. Each exists as long as it has a task, and an empty one takes no
+/// memory.
 #[derive(Clone, Debug)]
 pub struct Family {
-    /// Its place among the families of the committer that gave it out.
+    /// Its index among the families of its committer.
     number: usize,
-    /// How the names of its queues begin.
+    /// The prefix of the names of its queues.
     prefix: Arc<[u8]>,
 }
 
@@ -80,7 +86,7 @@ impl Family {
     }
 }
 
-/// A queue of a family, which may not be there.
+/// The name of a queue of a family. The queue need not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QueueName {
     family: usize,
@@ -88,76 +94,77 @@ pub struct QueueName {
     name: Box<[u8]>,
 }
 
-/// Whom an answer is for.
+/// The receiver of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
-    /// Which of the faces asks.
+    /// The index of the [`ReplySink`], as the committer returned it.
     pub sink: usize,
-    /// What the face knows the request by.
+    /// The frontend's own number for the request.
     pub number: u64,
 }
 
-/// What is asked of a queue. Times are in milliseconds.
+/// A request about one queue. Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// A new task: [`Outcome::Added`], or [`Outcome::Kept`] if the key is known.
+    /// Adds a task: [`Outcome::Added`], or [`Outcome::Kept`] if the key exists.
     Add {
         /// Its key.
         key: Box<[u8]>,
         /// Its value.
         value: Value,
-        /// At which end.
+        /// The end at which it is added.
         end: QueueEnd,
     },
-    /// A new task at the tail, of which the key is a number that no other ever has, as 8 bytes big-endian: [`Outcome::Pushed`].
+    /// Adds a task at the tail. Its key is a number that no other task ever has, as 8 bytes big-endian:
+    /// [`Outcome::Pushed`].
     Push {
         /// Its value.
         value: Value,
     },
-    /// A new task of which the key is its number in the queue, in decimal: [`Outcome::Added`], or [`Outcome::Kept`] if somebody
-    /// has added this key before.
+    /// Adds a task at the tail whose key is its number in the queue, in decimal: [`Outcome::Added`], or
+    /// [`Outcome::Kept`] if a task with this key exists.
     Append {
         /// Its value.
         value: Value,
-        /// Whether it is dropped at once, as if somebody had leased it and settled it with this value.
+        /// Whether the task is dropped at once, as if a client had leased it and settled it with this value.
         dropped: bool,
     },
-    /// Another value for a task in any state: [`Outcome::Updated`], [`Outcome::NotFound`].
+    /// Replaces the value of a task in any state: [`Outcome::Updated`], [`Outcome::NotFound`].
     Update {
         /// The key of the task.
         key: Box<[u8]>,
         /// The value.
         value: Value,
     },
-    /// The next task for so long: [`Outcome::Leased`]; if there is none and `wait` is not set, or too many wait already,
-    /// [`Outcome::Empty`].
+    /// Leases the next task: [`Outcome::Leased`]. If no task is ready, and `wait` is not set or too many requests wait
+    /// already: [`Outcome::Empty`].
     Lease {
-        /// How long, from when it is granted.
+        /// The length of the lease, counted from when it is granted.
         timeout: u64,
         /// Whether to wait for a task.
         wait: bool,
     },
-    /// The end of a lease: [`Outcome::Settled`], or [`Outcome::NotFound`] if it is not held.
+    /// Ends a lease: [`Outcome::Settled`], or [`Outcome::NotFound`] if it is not held.
     Settle {
         /// The token of the lease.
         token: u64,
         /// The key of the task.
         key: Box<[u8]>,
-        /// A new value, if it has one.
+        /// A new value, if the holder sends one.
         value: Option<Value>,
-        /// Where the task goes.
+        /// The new place of the task.
         how: Settlement,
     },
-    /// Another deadline for a lease, so long from now: [`Outcome::Extended`], or [`Outcome::Skipped`] if it is not held.
+    /// Gives a lease a new deadline: [`Outcome::Extended`], or [`Outcome::Skipped`] if it is not held.
     Extend {
         /// The token of the lease.
         token: u64,
         /// The key of the task.
         key: Box<[u8]>,
-        /// How long from now; 0 ends it as if it had run out.
+        /// The time from now to the new deadline. 0 ends the lease as if it had expired.
         timeout: u64,
     },
-    /// The end of a lease of which its holder has not heard; the task is where it was: [`Outcome::Undone`],
+    /// Ends a lease whose holder never received it. The task keeps its position: [`Outcome::Undone`],
     /// [`Outcome::NotFound`].
     Undo {
         /// The token of the lease.
@@ -165,41 +172,42 @@ pub enum Request {
         /// The key of the task.
         key: Box<[u8]>,
     },
-    /// No more than an answer in its turn: [`Outcome::Nothing`].
+    /// Changes nothing and is answered in its turn: [`Outcome::Nothing`].
     Nothing,
-    /// The end of waiting for these requests of the same face: [`Outcome::Nothing`]; each that waits is answered [`Outcome::Empty`].
+    /// Ends the waiting of these requests of the same sink: [`Outcome::Nothing`]. Each of them that waits is answered
+    /// [`Outcome::Empty`].
     Withdraw {
-        /// Numbers of their tickets.
+        /// The numbers of their tickets.
         tickets: Vec<u64>,
     },
-    /// How many tasks are ready: [`Outcome::Counted`].
+    /// Counts the ready tasks: [`Outcome::Counted`].
     Count,
-    /// How many tasks there are, in any state: [`Outcome::Counted`].
+    /// Counts the tasks in all states: [`Outcome::Counted`].
     CountAll,
-    /// The value of a task in any state: [`Outcome::Found`], [`Outcome::Absent`].
+    /// Reads the value of a task in any state: [`Outcome::Found`], [`Outcome::Absent`].
     Look {
         /// The key of the task.
         key: Box<[u8]>,
     },
-    /// The value of a task that was dropped: [`Outcome::Found`]; [`Outcome::Present`] if it is in another state,
-    /// [`Outcome::Absent`].
+    /// Reads the value of a dropped task: [`Outcome::Found`]. If the task is in another state: [`Outcome::Present`]. If
+    /// there is no such task: [`Outcome::Absent`].
     LookDropped {
         /// The key of the task.
         key: Box<[u8]>,
     },
-    /// Whether there is a task of this key, in any state: [`Outcome::Present`], [`Outcome::Absent`].
+    /// Asks whether a task with this key exists, in any state: [`Outcome::Present`], [`Outcome::Absent`].
     Has {
         /// The key of the task.
         key: Box<[u8]>,
     },
-    /// Everything before it is on disk: [`Outcome::Synced`].
+    /// Has all earlier changes on disk: [`Outcome::Synced`].
     Sync,
-    /// No such task any more, whatever its state: [`Outcome::Removed`], [`Outcome::NotRemoved`].
+    /// Removes a task in any state: [`Outcome::Removed`], [`Outcome::NotRemoved`].
     Remove {
         /// The key of the task.
         key: Box<[u8]>,
     },
-    /// No such task any more if it is leased, whoever holds it: [`Outcome::Removed`], [`Outcome::NotRemoved`].
+    /// Removes a task if it is leased, by any holder: [`Outcome::Removed`], [`Outcome::NotRemoved`].
     Finish {
         /// The key of the task.
         key: Box<[u8]>,
@@ -207,7 +215,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// What it takes in memory while it waits, about.
+    /// The memory that the request takes while it waits, approximately.
     fn bytes(&self) -> u64 {
         let (key, value) = match self {
             Self::Add { key, value, .. } | Self::Update { key, value } => (key.len(), value.len()),
@@ -227,24 +235,24 @@ impl Request {
     }
 }
 
-/// What is answered.
+/// The answer to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The task is in the queue; its number grows by one with each that is added to the queue.
+    /// The task is in the queue. Its number is one more than that of the task that was added before it.
     Added(u64),
     /// The task is in the queue, under this number.
     Pushed(u64),
-    /// There are too many queues, and nothing has changed.
+    /// There are too many queues. Nothing has changed.
     Refused,
-    /// There is a task of this key, and nothing has changed.
+    /// A task with this key exists. Nothing has changed.
     Kept,
     /// The value is replaced.
     Updated,
-    /// There is no such task, or no such lease, and nothing has changed.
+    /// There is no such task or no such lease. Nothing has changed.
     NotFound,
     /// The next task.
     Leased {
-        /// Names this lease; larger than all before.
+        /// The token of this lease, larger than all tokens before it.
         token: u64,
         /// The key of the task.
         key: Box<[u8]>,
@@ -257,30 +265,30 @@ pub enum Outcome {
     Settled,
     /// The lease has a new deadline.
     Extended,
-    /// No such lease is held, and nothing has changed.
+    /// No such lease is held. Nothing has changed.
     Skipped,
-    /// The task is where it was before the lease.
+    /// The lease has ended, and the task has its old position.
     Undone,
-    /// What was asked for.
+    /// The answer to [`Request::Nothing`] and [`Request::Withdraw`].
     Nothing,
-    /// So many tasks are ready, or are there.
+    /// The number of tasks that were counted.
     Counted(u64),
     /// The value of the task.
     Found(Payload),
-    /// There is such a task, or one that is not dropped.
+    /// There is such a task. For [`Request::LookDropped`]: it is not dropped.
     Present,
     /// There is no such task.
     Absent,
-    /// It is on disk.
+    /// All earlier changes are on disk.
     Synced,
-    /// The task is gone.
+    /// The task is removed.
     Removed,
     /// There was no such task.
     NotRemoved,
 }
 
 impl Outcome {
-    /// The value that it brings, if it brings one.
+    /// The value in this answer, if it has one.
     #[must_use]
     pub fn payload(&self) -> Option<&Payload> {
         match self {
@@ -290,23 +298,23 @@ impl Outcome {
     }
 }
 
-/// A value, or where it is.
+/// A value, or its location in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// It came with the batch.
+    /// The value is part of the batch.
     Fresh(Value),
-    /// It was in the store before the batch, under this key.
+    /// The value was in the store before the batch, under this key.
     Stored([u8; 12]),
 }
 
 impl Payload {
-    /// The value. `before` is what came with it. May read the disk.
+    /// Returns the value. `before` is the snapshot from the same delivery. May read the disk.
     ///
     /// # Errors
-    /// [`store::Error`] if it cannot be read, or is not where it should be.
+    /// [`store::Error`] if the value cannot be read or is missing.
     ///
     /// # Panics
-    /// If the store did not come with a payload that refers to it.
+    /// If the payload refers to the store and `before` is `None`.
     pub fn read(&self, before: Option<&dyn StoreSnapshot>) -> Result<Value, store::Error> {
         match self {
             Self::Fresh(value) => Ok(value.clone()),
@@ -318,32 +326,33 @@ impl Payload {
     }
 }
 
-/// Answers of one batch, for one face.
+/// The answers of one batch for one sink.
 pub struct Delivery {
-    /// The number of the ticket, and what is answered.
+    /// The number of the ticket, and the answer.
     pub answers: Vec<(u64, Outcome)>,
-    /// The store before the batch; there if an answer refers to it.
+    /// The store before the batch. `Some` if an answer refers to it.
     pub before: Option<Arc<dyn StoreSnapshot>>,
 }
 
 impl Delivery {
-    /// The value of an answer. May read the disk.
+    /// Returns the value of an answer. May read the disk.
     ///
     /// # Errors
-    /// [`store::Error`] if it cannot be read, or is not where it should be.
+    /// [`store::Error`] if the value cannot be read or is missing.
     ///
     /// # Panics
-    /// If the payload is of another delivery.
+    /// If the payload is from another delivery.
     pub fn read(&self, payload: &Payload) -> Result<Value, store::Error> {
         payload.read(self.before.as_deref())
     }
 }
 
-/// Who asks, and hears the answers. Called by who commits, and waits meanwhile: it must not take long.
+/// Receives the answers for one frontend. The committing thread calls it and waits meanwhile, so it must return
+/// quickly.
 pub trait ReplySink: Send {
     /// Takes the answers of a batch.
     fn deliver(&self, delivery: Delivery);
 
-    /// There is room again for what the face asks, which [`Tasks::has_room`] had denied.
+    /// Tells the frontend to check [`Tasks::has_room`] again, after that had returned false.
     fn go_on(&self);
 }

@@ -1,12 +1,14 @@
 //! The source text keeps the house rules, so that they need no reviewer.
 //!
-//! Each rule is a function from one file's text to its faults, shown below to find what it is there for. The rules about
-//! floors, places, threads and the clock look at what is built into the server; those about the text at all files.
+//! Each rule is a function from one file's text to its faults. `tidy_trial` shows that it finds them. The rules about
+//! floors, places, threads and the clock look at the code that is built into the server. Those about the text look at
+//! all files.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
+use crate::circles::circles;
 use crate::source::{code_of, line_of, paths, test_modules, without_tests, words};
 
 /// A room, the floor that it is on, and its step on that floor. Imports go down, by floor and then by step.
@@ -108,7 +110,8 @@ const PLACES: &[(&str, &[&str])] = &[
     ("zmq_sys", &["src/protocols/"]),
 ];
 
-/// Where `unsafe` may stand: the slot protocol, the allocator, the signals of threads and when they are blocked, raw options of sockets.
+/// Files that may have `unsafe`: the slot protocol, the allocator, the signals of threads and when they are blocked,
+/// raw options of sockets.
 const UNSAFE: &[&str] = &[
     "src/tables/slot.rs",
     "src/tables/slot/",
@@ -117,11 +120,11 @@ const UNSAFE: &[&str] = &[
     "src/threads",
     "src/protocols/sockets",
 ];
-/// Where a thread sleeps, for want of anything that would wake it: nowhere.
+/// Files that may sleep where no thread could wake them: none.
 const SLEEP: &[&str] = &[];
-/// Where threads are made.
+/// Files that may spawn threads.
 const SPAWN: &[&str] = &["src/threads.rs"];
-/// Where the clock is read.
+/// Files that may read the clock.
 const CLOCK: &[&str] = &["src/clock.rs"];
 
 /// Lines of the longest file.
@@ -147,7 +150,7 @@ fn fault(path: &str, line: usize, what: impl Into<String>) -> Fault {
     Fault { path: path.to_owned(), line, what: what.into() }
 }
 
-/// The module that a source file is, such as `protocols::kv::wire`.
+/// The module of a source file, such as `protocols::kv::wire`.
 fn module_of(path: &str) -> String {
     let inside = path.strip_prefix("src/").unwrap_or(path);
     let name = inside.strip_suffix(".rs").unwrap_or(inside);
@@ -189,8 +192,8 @@ fn floors(path: &str, code: &str) -> Vec<Fault> {
     faults
 }
 
-/// The module or item, seen from the crate's root, that a path from inside `module` names; `None` if it is no such path,
-/// or stays below the module.
+/// The module or item, seen from the crate's root, that a path from inside `module` names. `None` if it is no such
+/// path, or stays below the module.
 fn target_of(module: &str, segments: &[String]) -> Option<String> {
     match segments.first()?.as_str() {
         "crate" | "spindle" if segments.len() > 1 => Some(segments[1..].join("::")),
@@ -227,7 +230,7 @@ fn in_any(path: &str, beginnings: &[&str]) -> bool {
     beginnings.iter().any(|beginning| path.starts_with(beginning))
 }
 
-/// Each dependency of the manifest has a place, and somebody names it.
+/// Each dependency of the manifest has a place, and some code names it.
 fn dependencies(manifest: &str, sources: &[Source]) -> Vec<Fault> {
     let named: BTreeSet<String> = sources
         .iter()
@@ -247,7 +250,7 @@ fn dependencies(manifest: &str, sources: &[Source]) -> Vec<Fault> {
     faults
 }
 
-/// The dependencies of what is built into the server, as code names them, each with its line.
+/// The dependencies of the code that is built into the server, as code names them, each with its line.
 fn dependencies_of(manifest: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut inside = false;
@@ -261,7 +264,7 @@ fn dependencies_of(manifest: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What makes threads, reads clocks, sleeps or is unsafe stands where it may.
+/// Spawning threads, reading clocks, sleeping and `unsafe` are only where they may be.
 fn confined(path: &str, code: &str) -> Vec<Fault> {
     let server = without_tests(code);
     let mut faults = Vec::new();
@@ -284,7 +287,7 @@ fn confined(path: &str, code: &str) -> Vec<Fault> {
     faults
 }
 
-/// What holds for the text of every file: its length, its head, the length of its functions, nothing left open.
+/// The rules for the text of every file: its length, its head, the length of its functions, no open ends.
 fn text(path: &str, text: &str) -> Vec<Fault> {
     let mut faults = Vec::new();
     let lines = text.lines().count();
@@ -294,7 +297,7 @@ fn text(path: &str, text: &str) -> Vec<Fault> {
     if !text.starts_with("//!") {
         faults.push(fault(path, 1, "a file begins with //! and what it is"));
     }
-    // Put together here, so that this file does not fault itself.
+    // Put together here, so that this file is no fault of its own.
     let open = [
         concat!("TO", "DO"),
         concat!("FIX", "ME"),
@@ -318,7 +321,7 @@ fn text(path: &str, text: &str) -> Vec<Fault> {
     faults
 }
 
-/// Functions that do not fit a screen, by the layout that rustfmt gives them.
+/// Functions that do not fit a screen, by the layout of rustfmt.
 fn long_functions(path: &str, code: &str) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut open: Option<(usize, usize)> = None;
@@ -367,7 +370,7 @@ fn sources(folder: &str) -> Vec<Source> {
     found
 }
 
-/// The files among `sources` that are only built for tests, because their parent, or a module around that, says so.
+/// The files among `sources` that are only built for tests, because their parent, or a module around it, says so.
 fn files_of_tests(sources: &[Source]) -> BTreeSet<String> {
     let declared = |(path, text): &Source| {
         let folder = match path.rsplit_once('/') {
@@ -408,6 +411,17 @@ fn the_server_keeps_floors_places_and_confinements() {
 }
 
 #[test]
+fn siblings_import_each_other_in_no_circle() {
+    let all = sources("src");
+    let only_for_tests = files_of_tests(&all);
+    let built = all.iter().filter(|(path, _)| !only_for_tests.contains(path));
+    let module = |path| module_of(path).split("::").map(str::to_owned).collect();
+    let modules: Vec<_> = built.map(|(path, text)| (module(path), without_tests(&code_of(text)))).collect();
+    let found = circles(&modules);
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
 fn every_file_reads_as_a_chapter() {
     let all = ["src", "tests", "benches"].into_iter().flat_map(sources);
     let faults: Vec<Fault> = all.flat_map(|(path, content)| text(&path, &content)).collect();
@@ -421,6 +435,6 @@ fn every_dependency_has_a_place_and_a_use() {
     assert_none(&dependencies(&manifest, &sources("src")));
 }
 
-/// Each rule finds what it is there for.
+/// Each rule finds the faults that it is for.
 #[path = "tidy_trial.rs"]
 mod trial;

@@ -1,15 +1,16 @@
-//! Events in the server's own store: each is a task, whose key is its id and whose number is too.
+//! Events in the server's own store: each event is a task, and the id of the event is the key and the number of the
+//! task.
 //!
 //! ```text
-//! create ─► a task that is dropped with its value        GET: dropped ─► its value
+//! create ─► a task that is dropped with its value         GET: dropped ─► its value
 //! defer  ─► a ready task, value empty ─► Lend ─► Drop          otherwise ─► null
 //!
-//! request ─► burst ─► hand_over ═► committer ═► Mailbox ─► hand_out ─► the request that waits
+//! request ─► burst ─► hand_over ═► committer ═► TcpMailbox ─► hand_out ─► the request that waits
 //! ```
-//! All that is asked before the runtime has been round is one burst, and so one batch and one sync. A client that goes away takes
-//! nothing back: what it has asked is done, and nobody hears of it.
+//! All requests that come in one round of the runtime are one burst, and so one batch and one sync. A client that
+//! disconnects takes nothing back: the committer executes its request, and the answer is dropped.
 //!
-//! What is not here: who works off the pending ones, and how the queue is committed (`tasks`).
+//! This module does not work pending events off, and does not commit the queue (`tasks`).
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -17,33 +18,33 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::{sleep, timeout};
 
-use super::store::EventStoreError;
+use super::error::EventStoreError;
 use crate::limits::{ASK_BURST, EVENT_SWEEP, EVENTS_WAITING_MAX, STORE_ANSWER_MAX};
 use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal, ServeEnd};
 use crate::store::{self, Value};
 use crate::tasks::{Delivery, Outcome, QueueId, Request, Submission, Tasks, Ticket};
 
-/// Where the queue is, and which face asks.
+/// The queue of the events, and the sink for its answers.
 pub(super) struct EventQueue {
     pub(super) tasks: Tasks,
     pub(super) queue: QueueId,
     pub(super) sink: usize,
-    /// Rung when the committer has room for it again.
+    /// Notified when the committer has room again.
     pub(super) room: RoomSignal,
 }
 
-/// The store. Cheap to clone; clones are the same store.
+/// A handle to the store. It is cheap to clone, and clones share the store.
 #[derive(Clone)]
 pub(super) struct Embedded(Arc<EventResponder>);
 
 struct EventResponder {
     place: EventQueue,
     waiting: Mutex<PendingAnswers>,
-    /// What is to be asked next.
+    /// The requests to submit next.
     burst: Mutex<Vec<Submission>>,
-    /// Rung when there is a burst.
+    /// Notified when there is a burst.
     bell: Notify,
-    /// Hears that the store has failed.
+    /// Tells `serve` that the store has failed.
     ending: UnboundedSender<ServeEnd>,
 }
 
@@ -91,8 +92,8 @@ impl Embedded {
             .map(drop)
     }
 
-    /// Asks, and waits for the answer. Err: too much waits already, also of clients that have gone meanwhile; or the committer has failed,
-    /// and the process is about to end.
+    /// Submits a request, and waits for its answer. Err: too many requests wait already, those of disconnected clients
+    /// included, or the committer has failed and the process is about to end.
     async fn ask(&self, request: Request) -> Result<Answer, EventStoreError> {
         let EventQueue { queue, sink, .. } = self.0.place;
         let (number, answer) = {
@@ -109,12 +110,13 @@ impl Embedded {
 
     fn fail(&self, error: store::Error) -> EventStoreError {
         let trouble = EventStoreError(error.to_string());
-        // It fails when the server ends already.
+        // The send fails if the server is ending already.
         let _ending = self.0.ending.send(Err(error));
         trouble
     }
 
-    /// Hands over each burst, for ever. Nothing is committed here: whoever asks how it stands is answered also while the disk is not.
+    /// Hands each burst over, for ever. This thread never commits a burst itself, so it answers health checks also
+    /// while the disk is stuck.
     pub(super) async fn hand_over(self) {
         let EventQueue { tasks, sink, room, .. } = &self.0.place;
         loop {
@@ -128,14 +130,14 @@ impl Embedded {
         }
     }
 
-    /// Hands out answers, until nobody is left to give any.
+    /// Hands answers to the requests, until the committer has dropped its sink.
     pub(super) async fn hand_out(self, mut deliveries: UnboundedReceiver<Delivery>) {
         while let Some(delivery) = deliveries.recv().await {
             lock(&self.0.waiting).hear(delivery);
         }
     }
 
-    /// Looks now and then whether answers can still come.
+    /// Checks each `EVENT_SWEEP` whether answers can still come.
     pub(super) async fn watch(self) {
         loop {
             sleep(EVENT_SWEEP).await;
@@ -150,7 +152,7 @@ fn gone() -> EventStoreError {
     EventStoreError("the store has failed, and the server ends".to_owned())
 }
 
-/// A thread that panics ends the process: nobody sees what it has left.
+/// A thread that panics ends the process, so no thread sees a poisoned lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no thread panics while it has this")
 }

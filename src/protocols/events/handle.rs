@@ -1,4 +1,5 @@
-//! Requests as questions to the store, and its answers as replies. Nothing here accepts, waits for a clock or sends.
+//! Turns requests into calls of the store, and its answers into replies. This module does not accept connections and
+//! does not send.
 
 use std::sync::Arc;
 
@@ -13,20 +14,21 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::time::timeout;
 
+use super::error::EventStoreError;
 use super::jitter::Jitter;
-use super::store::{EventStore, EventStoreError};
+use super::store::EventStore;
 use super::wire::{Event, Reply, id_of};
 use super::words::word;
 use crate::limits::{EVENT_BODY_BYTES_MAX, EVENT_BODY_TIME};
 
-/// What a request is answered from.
+/// The state that requests are answered from.
 #[derive(Clone)]
 pub(super) struct EventsContext {
     pub(super) store: EventStore,
     pub(super) jitter: Arc<Jitter>,
 }
 
-/// All paths and their methods. HEAD is answered as GET is, without the body.
+/// All paths and their methods. HEAD is answered as GET, without the body.
 pub(super) fn routes(context: EventsContext) -> Router {
     Router::new()
         .route("/events", post(create).get(count))
@@ -72,7 +74,8 @@ fn unavailable(EventStoreError(why): EventStoreError) -> Reply {
     Reply::Unavailable(why)
 }
 
-/// Nobody needs a body, and a connection can be used again only when it is read: a short one is, and thrown away.
+/// Reads a short body and drops it. No request needs a body, but the connection can be used again only after its body
+/// is read.
 async fn take_body(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     if !body.is_end_stream() {

@@ -1,23 +1,25 @@
-//! Events over HTTP: each has an id, from 1 without gaps, and a value, at once or from a worker.
+//! Events over HTTP: each event has an id, from 1 without gaps, and a value, which the server or a worker gives it.
 //!
-//! The verbs, in the order in which every file of this folder lists them:
+//! Every file of this folder lists the verbs in this order:
 //!
 //! ```text
-//! create   POST /events         an event with a generated value      count    GET /events        how many there are
+//! create   POST /events         an event with a generated value      count    GET /events        the number of events
 //! defer    POST /events/async   an event that waits for a worker     find     GET /events/{id}   one event
 //!                                                                    health   GET /health        does the store answer
 //! ```
-//! One request, file by file: [`serve`] accepts its connection and hands it to the routes of `handle`, which ask one of two stores:
-//! `embedded` has the committer of [`crate::tasks`] add a task to a queue, `mysql` stores rows in a database; [`wire`] is what is
-//! answered. A pending event of the first is a task that anybody can work off by the spiderq protocol; of the second it is a row that
-//! `mysql::claims` locks. [`client`] is the other end, for tests and benches.
+//! A request passes through these files: [`serve`] accepts its connection and hands it to the routes of `handle`, which
+//! call one of two stores. `embedded` has the committer of [`crate::tasks`] add a task to a queue, and `mysql` stores
+//! rows in a database. [`wire`] makes the reply. A pending event of `embedded` is a task, which any client can work off
+//! by the spiderq protocol. A pending event of `mysql` is a row, which `mysql::claims` locks. [`client`] is the other
+//! end, for tests and benches.
 //!
-//! What is not here: the face of the queue (`spiderq`), and what a worker does with an event (`worker`).
+//! This module does not serve the queue of pending events, see `spiderq`, and does not work events off, see `worker`.
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
 pub mod client;
 mod embedded;
+mod error;
 mod handle;
 pub mod jitter;
 pub mod mysql;

@@ -1,15 +1,15 @@
-//! Events in a database that speaks MySQL's protocol: two tables, without keys or indexes.
+//! Events in a database that speaks the MySQL protocol: two tables, without keys or indexes.
 //!
 //! ```text
-//! status  id INT                              one row: the last id that was given out
+//! status  id INT                              one row: the last id that was assigned
 //! events  id INT, value VARCHAR(255) NULL     null while the event is pending
 //!
-//! add ─► wishes ─► writers: lock the row of status, move it on, insert, commit ─► the ids, each to who asked
+//! add ─► new_events ─► writers: lock the row of status, advance it, insert, commit ─► each request gets its id
 //! ```
-//! A transaction runs in a task of its own: a client that goes away does not cut it short. A connection on which something has gone
-//! wrong is closed, and the database takes back what was begun on it.
+//! Transactions run in the tasks of the writers, so a client that disconnects does not cut one short. After an error
+//! its connection is closed, unless the transaction can be tried again, and the database rolls the transaction back.
 //!
-//! What is not here: how pending events get their values (`claims.rs`, for workers).
+//! This module does not give pending events their values, see `claims` for workers.
 
 pub mod claims;
 mod lazy_connection;
@@ -28,19 +28,19 @@ pub use lazy_connection::{Address, AddressError};
 pub use setup::UnsuitableDatabase;
 pub(super) use writers::Writers;
 
-use super::store::EventStoreError;
+use super::error::EventStoreError;
 use crate::limits::{EVENT_READERS, EVENTS_WAITING_MAX, STORE_ANSWER_MAX};
 use lazy_connection::LazyConnection;
 use writers::NewEvent;
 
-/// The store. Cheap to clone; clones are the same store.
+/// A handle to the store. It is cheap to clone, and clones share the store.
 #[derive(Clone)]
 pub(super) struct Database {
     new_events: Sender<NewEvent>,
     readers: Arc<Readers>,
 }
 
-/// Connections to ask on.
+/// Connections for statements that only read.
 struct Readers {
     address: Address,
     places: Semaphore,
@@ -48,10 +48,10 @@ struct Readers {
 }
 
 impl Database {
-    /// Makes the tables if they are missing, and sees whether the database is fit. What writes is to be started.
+    /// Creates the tables if they are missing, and checks that the database is suitable. The caller starts the writers.
     ///
     /// # Errors
-    /// [`Unfit`]
+    /// [`UnsuitableDatabase`]
     pub(super) async fn open(address: &Address) -> Result<(Self, Writers), UnsuitableDatabase> {
         setup::prepare(address).await?;
         let (new_events, receiver) = channel(EVENTS_WAITING_MAX);
@@ -74,7 +74,7 @@ impl Database {
     }
 
     pub(super) async fn find(&self, id: u64) -> Result<Option<Option<String>>, EventStoreError> {
-        // No column of this type holds a larger one.
+        // No column of type INT holds a larger id.
         let Ok(id) = i32::try_from(id) else { return Ok(None) };
         let rows = self.read(&format!("SELECT value FROM events WHERE id = {id} LIMIT 1")).await?;
         rows.first().map(|row| row.try_get(0)).transpose().map_err(unreadable)
@@ -84,7 +84,7 @@ impl Database {
         self.read("SELECT id FROM status LIMIT 1").await.map(drop)
     }
 
-    /// Rows of one statement that changes nothing.
+    /// The rows of one statement that changes no data.
     async fn read(&self, statement: &str) -> Result<Vec<MySqlRow>, EventStoreError> {
         let Readers { address, places, idle } = &*self.readers;
         let Ok(_place) = timeout(STORE_ANSWER_MAX, places.acquire()).await else {

@@ -1,23 +1,20 @@
-//! Where events are: one of two stores, asked in the same words.
+//! The store of the events: one of two, with the same methods.
 
 use super::embedded::Embedded;
+use super::error::EventStoreError;
 use super::mysql::Database;
 
-/// Why a store has not done what it was asked, in a sentence for who asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EventStoreError(pub(super) String);
-
-/// A store. Cheap to clone; clones are the same store.
+/// A handle to a store. It is cheap to clone, and clones share the store.
 #[derive(Clone)]
 pub(super) enum EventStore {
-    /// The server's own.
+    /// The server's own store.
     Embedded(Embedded),
     /// A database.
     MySql(Database),
 }
 
 impl EventStore {
-    /// A new event with this value, or a pending one; its id, when it is durable.
+    /// Stores a new event with this value, or a pending one. Returns its id when the event is durable.
     pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, EventStoreError> {
         match self {
             Self::Embedded(store) => store.add(value).await,
@@ -25,7 +22,7 @@ impl EventStore {
         }
     }
 
-    /// How many events there are.
+    /// The number of events.
     pub(super) async fn count(&self) -> Result<u64, EventStoreError> {
         match self {
             Self::Embedded(store) => store.count().await,
@@ -33,7 +30,7 @@ impl EventStore {
         }
     }
 
-    /// The value of an event, if it has one; none: there is no such event.
+    /// Finds the value of an event. `None`: there is no such event. `Some(None)`: it is pending, without a value.
     pub(super) async fn find(&self, id: u64) -> Result<Option<Option<String>>, EventStoreError> {
         match self {
             Self::Embedded(store) => store.find(id).await,
@@ -41,7 +38,7 @@ impl EventStore {
         }
     }
 
-    /// Whether it answers.
+    /// Checks that the store answers.
     pub(super) async fn check(&self) -> Result<(), EventStoreError> {
         match self {
             Self::Embedded(store) => store.check().await,

@@ -1,21 +1,21 @@
-//! Tasks over ZeroMQ: a key-value store joined to one queue of tasks that are lent out under a lease.
+//! Tasks over ZeroMQ: a key-value store joined to one queue of tasks that clients lease.
 //!
-//! The protocol is spiderq 1.3, and 1.4 for its clients. The verbs, in the order in which every file of this folder lists them:
+//! The protocol is spiderq 1.3, and 1.4 for its clients. Every file of this folder lists the verbs in this order:
 //!
 //! ```text
-//! Ping        is anybody there                      Heartbeat  more or less time for a lease
-//! Count       how many tasks are ready              Stats      how many requests of each kind were answered
-//! Add         a new task                            Terminate  the end of the server
-//! Update      a new value for a task                Lookup     the value of a task
-//! Lend        the next task, for a time             Flush      everything to disk
-//! Repay       a task back, or out of the queue      Remove     no such task any more
+//! Ping        is the server there                    Heartbeat  set a new deadline for a lease
+//! Count       how many tasks are ready               Stats      how many requests of each kind were answered
+//! Add         add a task                             Terminate  end the server
+//! Update      replace the value of a task            Lookup     read the value of a task
+//! Lend        lease the next task                    Flush      sync everything to disk
+//! Repay       give a task back, or drop it           Remove     remove a task
 //! ```
-//! One request, file by file: [`serve`] receives it over a connection of [`native`], [`wire`] decodes its last frame, [`handle`]
-//! says what the queue is asked; the committer of [`crate::tasks`] answers; [`handle`] and [`wire`] make a reply of that, and
-//! [`serve`] sends it.
-//! [`client`] is the other end, for users, the command line and tests.
+//! A request passes through these files: [`serve`] receives it over a connection of [`native`], [`wire`] decodes its
+//! last frame, and [`handle`] turns it into a request to the queue. The committer of [`crate::tasks`] answers it.
+//! [`handle`] and [`wire`] make a reply of the outcome, and [`serve`] sends the reply. [`client`] is the other end, for
+//! users, the command line and tests.
 //!
-//! What is not here: what the queue promises (`tasks`), and the store.
+//! This module does not contain the guarantees of the queue, see `tasks`, or the store.
 //!
 //! [`native`]: crate::protocols::native
 //!
@@ -23,6 +23,7 @@
 
 pub mod client;
 mod client_state;
+mod config;
 pub mod handle;
 mod pending_replies;
 mod responder;

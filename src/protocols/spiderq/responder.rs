@@ -1,15 +1,15 @@
-//! Between clients and the queue: requests that are not answered yet, and which answers belong to them.
+//! The requests that are not answered yet, and the matching of answers to them.
 //!
-//! Everything takes its turn in the queue, also what is not understood: so a client that does not wait for answers gets them
-//! in the order of its requests, but for Lends that block.
+//! Every request takes its turn in the queue, a malformed one too. A pipelining client therefore gets its replies in
+//! the order of its requests, except for Lends that block.
 //!
-//! What is not here: sockets, and what requests mean (`handle`).
+//! This module does not know sockets, or the meaning of requests, see `handle`.
 
 use slab::Slab;
 
 use super::client_state::{Abandoned, ClientState, RepliedLease};
+use super::config::{SpiderqConfig, Version};
 use super::handle::Access;
-use super::serve::{SpiderqConfig, Version};
 use super::wire::{Counters, Fault, Field, Reply, Request, tag};
 use crate::clock::{Clock, wall_millis};
 use crate::limits::{
@@ -21,31 +21,31 @@ use crate::store;
 use crate::tasks::{self, Delivery, QueueId, RoomWait, SlowDiskBackoff, Submission, Tasks, Ticket};
 use crate::zmtp::{Message, encode_frame};
 
-/// Kinds of requests, by their tags.
+/// Length of the counters by tag: the largest tag is 0x0C.
 const TAGS: usize = 13;
 
 /// A request that is not answered yet.
 pub(super) enum PendingRequest {
-    /// Of a client.
+    /// A request of a client.
     Answer {
         peer: ConnectionId,
-        /// The frames before the request, as they came.
+        /// The frames before the request, unchanged.
         envelope: Box<[u8]>,
-        /// Its tag, or why it is none.
+        /// The tag of the request, or the fault of a malformed one.
         asked: Result<u8, Fault>,
-        /// It may be long until it is answered.
+        /// Whether the request is a Lend that may block.
         waits: bool,
     },
-    /// A lease or a wait that is taken back; nobody hears of it.
+    /// A lease or a blocked Lend that is taken back. No client gets this answer.
     Undo,
 }
 
-/// How replies are made that the queue has no outcome for.
+/// Refuses requests that are switched off, and makes the replies for which the queue has no outcome.
 pub(super) struct ReplyPolicy {
     version: Version,
     terminate: bool,
     access: Access,
-    /// By the tag.
+    /// Answered requests, by tag.
     answered: [u64; TAGS],
 }
 
@@ -54,7 +54,7 @@ impl ReplyPolicy {
         Self { version, terminate, access, answered: [0; TAGS] }
     }
 
-    /// A request that the server is told to refuse is none.
+    /// Decodes a request. A request that the configuration refuses decodes as an unknown tag.
     fn decode<'f>(&self, frame: &'f [u8]) -> Result<Request<'f>, Fault> {
         let refused = |tag: u8| !self.access.allows(tag) || tag == tag::TERMINATE && !self.terminate;
         match frame.first() {
@@ -63,14 +63,14 @@ impl ReplyPolicy {
         }
     }
 
-    /// A request of this kind is answered.
+    /// Counts an answered request of this kind.
     pub(super) fn count(&mut self, tag: u8) {
         if let Some(count) = self.answered.get_mut(usize::from(tag)) {
             *count += 1;
         }
     }
 
-    /// The reply to a request that has only waited for its turn.
+    /// The reply to a request that only waited for its turn in the queue.
     pub(super) fn own(&self, asked: u8) -> Reply<'static> {
         match asked {
             tag::STATS => Reply::StatsGot(self.stats()),
@@ -90,19 +90,19 @@ impl ReplyPolicy {
     }
 }
 
-/// All requests that are not answered yet, and those that are to be asked next.
+/// All requests that are not answered yet, and the burst of requests to submit next.
 pub(super) struct TaskResponder {
     tasks: Tasks,
     queue: QueueId,
     sink: usize,
-    /// By the number of the ticket.
+    /// By ticket number.
     pending: Slab<PendingRequest>,
-    /// What their envelopes take.
+    /// Memory of the envelopes in `pending`, in bytes (see `taken_by`).
     pending_bytes: u64,
     burst: Vec<Submission>,
     brake: SlowDiskBackoff,
     room: RoomWait,
-    /// Bytes of the requests in it.
+    /// Bytes of the requests in `burst`.
     burst_bytes: usize,
     pub(super) policy: ReplyPolicy,
 }
@@ -133,19 +133,20 @@ impl TaskResponder {
         self.pending.is_empty()
     }
 
-    /// Whether further requests may be taken. If not, the face is woken when they may: by an answer, or by the committer.
+    /// Whether the frontend may take further requests. If not, an answer or the committer wakes the frontend when it
+    /// may.
     pub(super) fn has_room(&mut self) -> bool {
         self.pending.len() < TASK_REQUESTS_MAX
             && self.pending_bytes < ASKED_BYTES_MAX
             && self.tasks.has_room(self.sink, &mut self.room)
     }
 
-    /// The face has slept for as long as it may, and nothing has woken it.
+    /// Notes that the frontend has slept for `ROOM_RECHECK` without a wake-up.
     pub(super) fn has_overslept(&self) {
         self.tasks.has_overslept(self.sink, &self.room);
     }
 
-    /// Takes a message of a client. False: its envelope is longer than any route needs, and so it cannot be answered.
+    /// Takes a message of a client. False: the message or its envelope is above the limits, so it cannot be answered.
     pub(super) fn take(&mut self, peer: ConnectionId, client: &mut ClientState, message: &Message<'_>) -> bool {
         let mut frames = message.frames();
         let Some(frame) = frames.next_back().filter(|_| message.is_whole()) else { return false };
@@ -171,14 +172,15 @@ impl TaskResponder {
         true
     }
 
-    /// Whether it is a request that waits. Where those that do hold too much it is made one that does not: nobody else could be served.
+    /// Whether the request is a Lend that may block. While the pending envelopes hold half of `ASKED_BYTES_MAX`, a
+    /// blocking Lend becomes one that does not wait: otherwise waiting Lends could leave no room for other clients.
     fn may_wait(&self, request: &mut tasks::Request) -> bool {
         let tasks::Request::Lease { wait, .. } = request else { return false };
         *wait &= self.pending_bytes < ASKED_BYTES_MAX / 2;
         *wait
     }
 
-    /// Hands over what is to be asked.
+    /// Hands the burst over to the committer.
     pub(super) fn ask(&mut self) {
         if !self.burst.is_empty() {
             let burst = self.take_burst();
@@ -186,10 +188,11 @@ impl TaskResponder {
         }
     }
 
-    /// Asks what is to be asked; a little is committed at once if nothing else is to do, and its answers are given back.
+    /// Submits the burst. If the burst has at most `ASK_NOW_MAX` requests, the committer is idle and the disk is not
+    /// slow, this thread commits the burst at once and returns the answers.
     ///
     /// # Errors
-    /// [`store::Error`] if it cannot be stored.
+    /// [`store::Error`] if the burst cannot be stored.
     pub(super) fn ask_now(&mut self, clock: Clock) -> Result<Option<Delivery>, store::Error> {
         if self.burst.is_empty() {
             return Ok(None);
@@ -217,7 +220,7 @@ impl TaskResponder {
         number
     }
 
-    /// The request of a ticket, which is answered.
+    /// Removes the request of an answered ticket from the pending ones, and returns it.
     pub(super) fn answered(&mut self, ticket: u64) -> PendingRequest {
         let pending = self.pending.remove(usize::try_from(ticket).expect("a ticket is a place in the slab"));
         if let PendingRequest::Answer { envelope, .. } = &pending {
@@ -226,7 +229,7 @@ impl TaskResponder {
         pending
     }
 
-    /// What clients have left behind goes back.
+    /// Takes back the blocked Lends and the leases of clients that have left.
     pub(super) fn settle(&mut self, abandoned: Abandoned) {
         if !abandoned.waits.is_empty() {
             self.put(PendingRequest::Undo, tasks::Request::Withdraw { tickets: abandoned.waits });
@@ -239,13 +242,13 @@ impl TaskResponder {
         }
     }
 
-    /// A lease of which nobody has heard goes back.
+    /// Takes back a lease whose reply was not sent.
     pub(super) fn take_back(&mut self, RepliedLease { token, key }: RepliedLease) {
         self.put(PendingRequest::Undo, tasks::Request::Undo { token, key });
     }
 }
 
-/// What a pending request takes in memory, about.
+/// Approximate memory of a pending request with this envelope, in bytes.
 fn taken_by(envelope: &[u8]) -> u64 {
     envelope.len() as u64 + FRAME_OVERHEAD_BYTES
 }

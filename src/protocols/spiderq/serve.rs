@@ -1,21 +1,22 @@
-//! The loop between the clients and the queue: it receives, decodes, asks, and sends what is answered.
+//! The loop between the clients and the queue: it receives, decodes and submits requests, and sends the replies.
 //!
 //! ```text
-//! connections ─► Peers ─► messages ─► Desk: decode ─► Tasks::ask, a burst at a time ═► committer
-//!      ▲                                 │ pending: peer, envelope, tag                   │
-//!      └── outboxes ◄── Seat: encode ◄── read the value ◄═════════ deliveries ◄═══════════╝
+//! Connections ─► messages ─► TaskResponder: decode ─► Tasks::ask, a burst at a time ═► committer
+//!      ▲                           │ pending: peer, envelope, tag                          │
+//!      └── SendBuffer ◄── ClientState: encode ◄── read the value ◄══════ deliveries ◄══════╝
 //! ```
-//! The thread sleeps on its connections and a bell, which the committer rings; while the committer has too much to do it
-//! does not receive, and what clients send waits in their connections.
+//! The thread sleeps on its connections and on a wake signal, which the committer rings. While the committer has no
+//! room, the thread does not receive, and requests wait in their connections.
 //!
-//! What is not here: the bytes (`wire`), what requests mean (`handle`, `tasks`), and what is kept for each client (`client`).
+//! This module does not know the bytes (`wire`), the meaning of requests (`handle`, `tasks`), or the state of one
+//! client (`client_state`).
 
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
 use super::client_state::{Abandoned, ClientState, PendingReply, ReplyDeadline};
-use super::handle::Access;
+pub use super::config::{SpiderqConfig, Version};
 use super::pending_replies::PendingReplies;
 use super::responder::{PendingRequest, ReplyPolicy, TaskResponder};
 use super::wire::tag;
@@ -32,52 +33,32 @@ use crate::store;
 use crate::tasks::{Committer, Delivery, QueueId, ReplySink, Tasks};
 use crate::zmtp::MessageBounds;
 
-/// How often the face looks whether answers can still come, whether some wait for too long, and whether the committer has room and has not said so.
+/// Period of three checks: whether answers can still come, whether replies have waited for too long, and whether the
+/// committer has room without having rung.
 const SWEEP: Duration = ROOM_RECHECK;
-/// What is kept of a message: the longest request, and an envelope of which nobody needs more.
+/// Bounds of a message: the longest request, and the longest envelope that the server returns.
 const BOUNDS: MessageBounds = MessageBounds {
     frame_bytes: TASK_FRAME_BYTES_MAX as u64,
     frames: ENVELOPE_FRAMES_MAX + 1,
     bytes: ENVELOPE_BYTES_MAX + TASK_FRAME_BYTES_MAX,
 };
 
-/// Which version of the protocol StatsGot is written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// Eight counters.
-    V1_3,
-    /// Ten.
-    V1_4,
-}
-
-/// What the face is told to be.
-#[derive(Clone, Debug)]
-pub struct SpiderqConfig {
-    /// Where requests come in.
-    pub endpoint: String,
-    /// How Stats are answered.
-    pub version: Version,
-    /// Whether clients may end the server.
-    pub terminate: bool,
-    /// What they may ask.
-    pub access: Access,
-}
-
-/// What runs, and where it listens.
+/// The frontend, its stopper and its endpoint.
 pub struct Spiderq {
-    /// For the thread `spiderq`.
+    /// To be run in the thread `spiderq`.
     pub front: SpiderqFrontend,
-    /// Tells it to take no more.
+    /// Tells the frontend to take no more requests.
     pub stopper: Stopper,
-    /// Where requests come in, with the port that the system chose.
+    /// The endpoint that the frontend listens at, with the port that the system chose.
     pub endpoint: String,
 }
 
-/// Listens, and has the committer deliver answers about `queue` here; connections and letters each take half of `held_bytes_max`.
-/// `terminated` is called when a client has ended the server. Gives back as well what says how much clients have not taken.
+/// Listens, and registers a [`ReplySink`] with the committer for the answers about `queue`. Connections and pending
+/// replies may each hold half of `held_bytes_max`. The frontend calls `terminated` when a client has ended the server.
+/// Also returns a function that reads the bytes held for clients.
 ///
 /// # Errors
-/// [`ServeError`] if the endpoint cannot be had, or the system has no descriptor left.
+/// [`ServeError`] if the endpoint is not available, or the system has no descriptor left.
 pub fn bind(
     settings: &SpiderqConfig,
     held_bytes_max: u64,
@@ -113,7 +94,7 @@ pub fn bind(
     Ok((Spiderq { front, stopper, endpoint }, held))
 }
 
-/// The committer's end. There are never more answers in it than requests are pending.
+/// The frontend's sink at the committer. It never holds more answers than there are pending requests.
 struct Mailbox {
     sender: Sender<Delivery>,
     bell: WakeSignal,
@@ -121,7 +102,7 @@ struct Mailbox {
 
 impl ReplySink for Mailbox {
     fn deliver(&self, delivery: Delivery) {
-        // The face outlives the committer; if it has failed, the process is about to end.
+        // The frontend outlives the committer. If the frontend has failed, the process is about to end.
         let _failed = self.sender.send(delivery);
         self.bell.ring();
     }
@@ -131,33 +112,33 @@ impl ReplySink for Mailbox {
     }
 }
 
-/// The face, ready to run.
+/// The frontend, ready to run.
 pub struct SpiderqFrontend {
     connections: Connections<ClientState>,
     responder: TaskResponder,
     stopper: Stopper,
     deliveries: Receiver<Delivery>,
-    /// To be called once.
+    /// Called once, by the first Terminate.
     terminated: Option<Box<dyn Fn() + Send>>,
-    /// Clients who have letters that wait for them to read, or had.
+    /// Clients that have pending replies, or have had some since the last sweep.
     late: Vec<ConnectionId>,
-    /// What all letters that wait take.
+    /// The bytes of all pending replies.
     replies: PendingReplies,
-    /// What they may take, in bytes.
+    /// Bound of the bytes of all pending replies.
     letters_bytes_max: u64,
     clock: Clock,
     sweep_at: Now,
-    /// Connections that were closed for an envelope without end.
+    /// Connections closed so far for an envelope above the limits.
     refused_ever: u64,
     refusals_told: WarningPace,
     closures_told: WarningPace,
 }
 
 impl SpiderqFrontend {
-    /// The loop of the thread. Returns when it was told to stop and everything that was taken is answered.
+    /// The loop of the thread. Returns after the stopper was told and every request taken is answered.
     ///
     /// # Errors
-    /// [`store::Error`] if a value cannot be read, or something cannot be stored.
+    /// [`store::Error`] if a value cannot be read, or a change cannot be stored.
     pub fn run(mut self) -> Result<(), store::Error> {
         while !self.stopper.is_told() {
             self.rest(None);
@@ -171,11 +152,11 @@ impl SpiderqFrontend {
         self.end()
     }
 
-    /// Answers everything that was taken, takes back what reaches nobody, and parts with the clients.
+    /// Answers every request taken, takes back the leases whose replies cannot be sent, and disconnects the clients.
     fn end(&mut self) -> Result<(), store::Error> {
         self.connections.stop_accepting();
         self.responder.tasks().dismiss();
-        // What has come until now is taken.
+        // The requests that have arrived until now are taken.
         let clock = self.clock;
         self.connections.wait(Some(Duration::ZERO), || clock.now());
         self.take();
@@ -192,7 +173,7 @@ impl SpiderqFrontend {
             self.wait_for_answers(Some(end));
             self.answer_and_settle()?;
         }
-        // What they have not read by now goes back.
+        // Replies that the system has not taken by now are discarded, and their leases go back.
         self.connections.discard_all();
         self.connections.disconnect_all();
         self.settle();
@@ -208,7 +189,7 @@ impl SpiderqFrontend {
         Ok(())
     }
 
-    /// Whether nothing is left to be written to anybody.
+    /// Whether every request is answered and no reply is pending.
     fn is_all_answered(&mut self) -> bool {
         let Self { connections, late, .. } = self;
         late.retain(|peer| connections.connection(*peer).is_some_and(|(client, _)| client.replies_bytes() > 0));
@@ -222,7 +203,7 @@ impl SpiderqFrontend {
         Ok(())
     }
 
-    /// Sleeps until there is something to do, or it is `end`.
+    /// Sleeps until there is work, or until `end`.
     fn rest(&mut self, end: Option<Now>) {
         if self.responder.has_room() {
             let idle = self.responder.is_empty() && self.late.is_empty() && end.is_none();
@@ -231,14 +212,14 @@ impl SpiderqFrontend {
         } else {
             self.wait_for_answers(end);
             if self.responder.has_room() {
-                // Clients that have sent something meanwhile have their turns at once.
+                // Clients that have sent requests meanwhile have their turns at once.
                 let clock = self.clock;
                 self.connections.wait(Some(Duration::ZERO), || clock.now());
             }
         }
     }
 
-    /// As long as nothing is taken, clients that have sent something must not wake the thread.
+    /// Waits without receiving: while the frontend takes no requests, arriving ones must not wake the thread.
     fn wait_for_answers(&mut self, end: Option<Now>) {
         let (clock, patience) = (self.clock, self.patience(end));
         let start = clock.now();
@@ -254,7 +235,7 @@ impl SpiderqFrontend {
 
     // ------------------------------------------------------------------------------------------------------- requests
 
-    /// Takes what clients have sent, and asks it.
+    /// Takes the requests that clients have sent, until none is left or there is no room.
     fn take(&mut self) {
         let Self { connections, responder, refused_ever, refusals_told, .. } = self;
         while responder.has_room() {
@@ -281,7 +262,7 @@ impl SpiderqFrontend {
         self.settle();
     }
 
-    /// What clients who have left had goes back.
+    /// Takes back the blocked Lends and the leases of clients that have left.
     fn settle(&mut self) {
         let mut abandoned = Abandoned::default();
         while let Some(gone) = self.connections.gone() {
@@ -291,10 +272,10 @@ impl SpiderqFrontend {
         self.responder.settle(abandoned);
     }
 
-    /// Asks what is to be asked, and sends what is answered at once, until nothing is left of it.
+    /// Submits the burst and sends the answers that come at once, until no burst is left.
     fn ask_now(&mut self) -> Result<(), store::Error> {
         while let Some(own) = self.responder.ask_now(self.clock)? {
-            // What was delivered before is older.
+            // Answers that were delivered before are older.
             self.hear_deliveries()?;
             self.hear(own)?;
             self.send_all()?;
@@ -304,7 +285,7 @@ impl SpiderqFrontend {
 
     // -------------------------------------------------------------------------------------------------------- answers
 
-    /// Sends what has been answered, and what there is room for now.
+    /// Sends the delivered answers, and the pending replies for which there is room now.
     fn answer(&mut self) -> Result<(), store::Error> {
         self.hear_deliveries()?;
         self.send_all()
@@ -342,7 +323,7 @@ impl SpiderqFrontend {
         Ok(())
     }
 
-    /// Writes a letter, or has it wait; `waited`: its request has waited under this ticket.
+    /// Writes a reply, or keeps it until there is room. `waited` is the ticket of a Lend that may have blocked.
     fn write(&mut self, peer: ConnectionId, waited: Option<u64>, reply: PendingReply) -> Result<(), store::Error> {
         if let Ok(tag) = reply.asked {
             self.responder.policy.count(tag);
@@ -375,7 +356,8 @@ impl SpiderqFrontend {
         Ok(())
     }
 
-    /// Closes the connection of a client for whom so many bytes of letters wait; what it had goes back.
+    /// Closes the connection of a client whose pending replies take `bytes` bytes. Its blocked Lends and its leases go
+    /// back.
     fn close(&mut self, peer: ConnectionId, bytes: u64) {
         self.connections.close(peer);
         self.settle();
@@ -386,7 +368,8 @@ impl SpiderqFrontend {
         }
     }
 
-    /// Looks now and then whether answers can still come; and closes the connections of those who have let them wait for too long.
+    /// Once each `SWEEP`, checks that answers can still come, and closes the connections whose replies have waited for
+    /// too long.
     fn sweep(&mut self) -> Result<(), store::Error> {
         let now = self.clock.now();
         if now < self.sweep_at {

@@ -1,14 +1,14 @@
-//! New events of a database: those that are asked for together share a transaction.
+//! Stores new events in a database: requests that come together share a transaction.
 //!
 //! ```text
-//! wishes ─► take all that wait ─► START TRANSACTION; SELECT id FROM status FOR UPDATE     n
-//!                                 UPDATE status SET id = n + k; INSERT INTO events …      n + 1 … n + k
-//!                                 COMMIT ─► answer each
+//! new_events ─► take all that wait ─► START TRANSACTION; SELECT id FROM status FOR UPDATE     n
+//!                                     UPDATE status SET id = n + k; INSERT INTO events …      n + 1 … n + k
+//!                                     COMMIT ─► answer each
 //! ```
-//! Until COMMIT is said, whatever goes wrong has stored nothing. From then on only the database knows; a client hears that, and
-//! nothing is tried again.
+//! An error before COMMIT is sent has stored no event. After COMMIT is sent, only the database knows the outcome: the
+//! client is told so, and the writer does not try again.
 //!
-//! What is not here: who asks.
+//! This module does not know the clients.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,37 +21,38 @@ use tokio::time::sleep;
 
 use super::lazy_connection::{Address, LazyConnection, StatementError};
 use crate::limits::{EVENT_WRITERS, EVENTS_PER_TRANSACTION, TRANSACTION_JITTER, TRANSACTION_TRIES};
+use crate::protocols::events::error::EventStoreError;
 use crate::protocols::events::jitter::Jitter;
-use crate::protocols::events::store::EventStoreError;
 
 const LOCK: &str = "START TRANSACTION; SELECT id FROM status FOR UPDATE";
 
-/// An event that somebody wants.
+/// A request for a new event.
 pub(super) struct NewEvent {
     pub(super) value: Option<&'static str>,
-    /// Hears its id when it is stored.
+    /// Receives the id when the event is stored.
     pub(super) answer: oneshot::Sender<Result<u64, EventStoreError>>,
 }
 
-/// What writers share.
+/// The state that the writers share.
 struct WriterShared {
     new_events: Mutex<Receiver<NewEvent>>,
     jitter: Jitter,
-    /// Whether the last transaction of any of them has failed: it is said once.
+    /// Whether the last transaction of any writer has failed, so that a failure is logged once. Written and read by the
+    /// writers.
     is_down: AtomicBool,
-    /// What was done, for the end. Written by the writers; read when they have ended.
+    /// Counts for the log. Written by the writers, read by [`Writing::end`] after the writers have ended.
     transactions: AtomicU64,
     events: AtomicU64,
     retries: AtomicU64,
 }
 
-/// Writers that are to be started.
+/// Writers that are not started yet.
 pub(in crate::protocols::events) struct Writers {
     address: Address,
     shared: Arc<WriterShared>,
 }
 
-/// Writers that run, until nobody is left who could wish.
+/// Running writers. They end when no sender of new events is left.
 pub(in crate::protocols::events) struct Writing {
     tasks: Vec<JoinHandle<()>>,
     shared: Arc<WriterShared>,
@@ -66,7 +67,7 @@ impl Writers {
         Self { address: address.clone(), shared: Arc::new(shared) }
     }
 
-    /// Starts them, each in a task of its own.
+    /// Starts the writers, each in a task of its own.
     pub(in crate::protocols::events) fn start(self) -> Writing {
         let write = |_| tokio::spawn(write(LazyConnection::new(&self.address), Arc::clone(&self.shared)));
         Writing { tasks: (0..EVENT_WRITERS).map(write).collect(), shared: self.shared }
@@ -74,13 +75,13 @@ impl Writers {
 }
 
 impl Writing {
-    /// Waits until they have done what they were asked.
+    /// Waits until the writers have stored all requested events.
     pub(in crate::protocols::events) async fn end(self) {
         for task in self.tasks {
-            // One that has panicked has ended the process.
+            // A writer that has panicked has ended the process.
             let _ended = task.await;
         }
-        // Relaxed: whoever wrote them has ended.
+        // Relaxed: the writers, which wrote the counts, have ended.
         let [events, transactions, retries] = [&self.shared.events, &self.shared.transactions, &self.shared.retries]
             .map(|count| count.load(Ordering::Relaxed));
         tracing::info!(events, transactions, retries, "all new events are stored");
@@ -96,7 +97,7 @@ async fn write(mut link: LazyConnection, shared: Arc<WriterShared>) {
         }
         match store_again(&mut link, &new_events, &shared).await {
             Ok(last) => {
-                // Relaxed: it stands for itself.
+                // Relaxed: the flag stands for itself.
                 if shared.is_down.swap(false, Ordering::Relaxed) {
                     tracing::warn!("events are stored again");
                 }
@@ -104,7 +105,7 @@ async fn write(mut link: LazyConnection, shared: Arc<WriterShared>) {
                 shared.transactions.fetch_add(1, Ordering::Relaxed);
                 shared.events.fetch_add(taken as u64, Ordering::Relaxed);
                 for (id, new_event) in (last + 1..).zip(new_events) {
-                    // Who has gone hears nothing, and the event is there.
+                    // A client that has gone gets no answer, and its event is stored.
                     let _gone = new_event.answer.send(Ok(id));
                 }
             }
@@ -121,7 +122,7 @@ async fn write(mut link: LazyConnection, shared: Arc<WriterShared>) {
     }
 }
 
-/// Stores them, and tries again if the database has ended the transaction for the sake of another.
+/// Stores the events, and tries again if the database has ended the transaction for the sake of another.
 async fn store_again(
     link: &mut LazyConnection,
     new_events: &[NewEvent],
@@ -146,13 +147,13 @@ async fn store_again(
     }
 }
 
-/// Why a transaction has not come to its end.
+/// Why a transaction has not committed.
 enum TransactionError {
-    /// Nothing was stored.
+    /// No event was stored.
     Before(StatementError),
     /// The tables do not allow it.
     Unfit(String),
-    /// It was asked to commit, and nobody has heard what came of it.
+    /// COMMIT was sent, and its outcome is unknown.
     Unknown(StatementError),
 }
 
@@ -174,7 +175,7 @@ impl From<TransactionError> for EventStoreError {
     }
 }
 
-/// One transaction. The id before the first of them.
+/// Runs one transaction. Returns the id before the first new one.
 async fn store(link: &mut LazyConnection, new_events: &[NewEvent]) -> Result<u64, TransactionError> {
     let rows = link.rows_afresh(AssertSqlSafe(LOCK)).await?;
     let last = match &*rows {
@@ -191,14 +192,14 @@ async fn store(link: &mut LazyConnection, new_events: &[NewEvent]) -> Result<u64
     }
     link.run(AssertSqlSafe(insertion(last, new_events))).await?;
     match link.run("COMMIT").await {
-        // A cluster says so when another of its servers was first: the transaction is rolled back.
+        // A cluster reports this when another of its servers was first: the transaction is rolled back.
         Err(failure @ StatementError::Again(_)) => Err(TransactionError::Before(failure)),
         Err(failure) => Err(TransactionError::Unknown(failure)),
         Ok(()) => Ok(last),
     }
 }
 
-/// Moves the last id on, and inserts the events. Their values are words of plain letters.
+/// The statements that advance the last id and insert the events. The values are words of plain letters.
 fn insertion(last: u64, new_events: &[NewEvent]) -> String {
     let mut text =
         format!("UPDATE status SET id = {}; INSERT INTO events (id, value) VALUES ", last + new_events.len() as u64);
