@@ -1,4 +1,4 @@
-//! The promises of the wheel one by one, most of all where windows, rings and time end.
+//! The promises of the wheel one by one, above all at the ends of windows, of rings and of time.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
@@ -7,14 +7,14 @@ use std::rc::Rc;
 
 use super::*;
 
-/// Ticks at which windows and rings of all levels begin, and their neighbours.
+/// Ticks at which windows and rings of all levels begin, with the ticks before and after them.
 fn edges() -> impl Iterator<Item = u64> {
     let starts = [12, 13, 24, 25, 36, 37, 48, 49].map(|bits| 1_u64 << bits);
     let more = [0, 3 << 12, 3 << 24, (1 << 24) + (1 << 12), 1 << 43];
     starts.into_iter().chain(more).flat_map(|tick| tick.saturating_sub(1)..=tick + 1)
 }
 
-/// The deadlines that come up when the wheel is told `now` until it is done.
+/// The deadlines that come up at `now`. Advances the wheel until it is done.
 fn advance(wheel: &mut Wheel<u64>, now: u64) -> Vec<u64> {
     let mut up = Vec::new();
     while wheel.advance(now, 7, |_, deadline, _| up.push(deadline)) == Progress::More {}
@@ -147,6 +147,15 @@ fn churn_of_long_timers_does_not_grow_the_wheel() {
         assert!(advance(&mut wheel, round * 1_000).is_empty());
     }
     assert_eq!((wheel.len(), wheel.bytes()), (10_000, bytes));
+}
+
+#[test]
+fn an_id_becomes_a_number_of_its_own_and_an_id_again() {
+    let mut wheel = Wheel::new(0);
+    let ids: Vec<TimerId> = (0..3).map(|payload| wheel.arm(100, payload)).collect();
+    for (id, payload) in ids.iter().zip(0..) {
+        assert_eq!(wheel.cancel(TimerId::from_number(id.number())), Some(payload));
+    }
 }
 
 #[test]

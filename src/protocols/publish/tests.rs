@@ -1,4 +1,4 @@
-//! Subscribers over real sockets of this host, spoken to byte by byte, and beside libzmq's XPUB.
+//! Subscribers over real sockets of this host, which the tests speak for byte by byte, beside libzmq's XPUB.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
@@ -19,11 +19,11 @@ use crate::protocols::native::tests::{introduction, message};
 use crate::protocols::sockets::WakeSignal;
 use crate::zmtp::{Part, SocketType, ZmtpCommand, encode_subscribe};
 
-/// Passes that a test waits for a condition; each waits for something to do, up to [`PATIENCE`].
+/// Passes that a test waits for a condition. Each waits for work, up to [`PATIENCE`].
 const PASSES: usize = 100_000;
 const PATIENCE: Option<Duration> = Some(Duration::from_millis(20));
 
-/// A publisher, run by hand.
+/// A publisher that the test runs by hand.
 struct PublisherRig {
     subscribers: Subscribers,
     now: Now,
@@ -86,7 +86,7 @@ impl PublisherRig {
         self.subscribers.publish(topic, |out| out.extend_from_slice(&bytes))
     }
 
-    /// What comes until the connection is closed, while the publisher goes on.
+    /// The bytes that come until the connection is closed, while the publisher goes on.
     fn rest(&mut self, stream: &mut TcpStream) -> Vec<u8> {
         stream.set_nonblocking(true).unwrap();
         let (mut out, mut some) = (Vec::new(), vec![0; 1 << 16]);
@@ -111,7 +111,7 @@ fn subscribe(topic: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What these bytes are: each message's frames, and of an ERROR its reason.
+/// Decodes these bytes: the frames of each message, and the reason of an ERROR.
 fn understood(bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
     let (mut at, mut all, mut frames) = (0, Vec::new(), Vec::new());
     while at < bytes.len() {
@@ -136,7 +136,7 @@ fn numbers(bytes: &[u8]) -> Vec<u32> {
     understood(bytes).iter().map(number).collect()
 }
 
-/// Ends the connection from the publisher's side, and gives all that came.
+/// Ends the connection from the publisher's side, and returns all bytes that came.
 fn all_that_came(stage: PublisherRig, stream: &mut TcpStream) -> Vec<u8> {
     let PublisherRig { mut subscribers, .. } = stage;
     std::thread::scope(|scope| {
@@ -212,7 +212,6 @@ fn one_that_does_not_read_loses_what_is_beyond_its_bound_and_is_told_apart_from_
         stage.publish(&[7; 50], number);
         if number % 100 == 99 {
             stage.subscribers.send();
-            stage.pass();
             while heard.len() < (number as usize + 1) * 58 {
                 match reader.read(&mut some) {
                     Ok(count) => heard.extend_from_slice(&some[..count]),
@@ -238,7 +237,7 @@ fn what_waits_for_several_is_kept_once_and_all_of_it_is_bounded() {
     let _deaf: Vec<TcpStream> = (0..4).map(|_| stage.join(b"")).collect();
     let mut most = 0;
     let mut number = 0;
-    // Until each has lost something: what the system keeps for them differs.
+    // Until each subscriber has lost messages. The system keeps different amounts for them.
     while stage.publisher_metrics().lost < 1_000_000 {
         for _ in 0..1_000 {
             stage.publish(&[7; 100], number);
@@ -265,7 +264,7 @@ fn all_that_waits_is_bounded_for_subscribers_of_different_topics_and_a_late_one_
         let held = stage.subscribers.held.bytes();
         assert!(held <= HELD + usize::from(DEAF) * 108, "{held}");
     };
-    // Until each has lost something: what the system keeps for them differs.
+    // Until each subscriber has lost messages. The system keeps different amounts for them.
     while stage.publisher_metrics().lost < 100_000
         || stage.subscribers.places.iter().any(|(_, one)| one.queue.is_empty())
     {
@@ -444,7 +443,7 @@ fn what_waits_at_the_end_is_sent_and_one_that_never_reads_is_not_waited_for_long
             drop(slow);
             out
         });
-        // The clock stands still until the one that reads has read everything.
+        // The clock stands still until the reading subscriber has read everything.
         let clock = || Now::from_nanos(if reader.is_finished() { u64::MAX } else { 1 });
         subscribers.finish(Now::from_millis(20), clock);
         assert!(numbers(&reader.join().unwrap()).into_iter().eq(0..SENT));

@@ -1,4 +1,4 @@
-//! Bounds, sizes and what comes back.
+//! Bounds and sizes, and memory that comes back.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
@@ -54,13 +54,23 @@ fn deadlines_are_refused_at_the_limit_as_well() {
     }
     stage.settle();
     let granted = (1_000..count).take_while(|key| touch(*key).is_ok()).count();
-    // The index may have grown beyond the limit at last, by some segments of 8 KiB.
+    // The index may have exceeded the limit at the end, by some segments of 8 KiB.
     assert!((1_500..3_000).contains(&granted), "1,000 elements of 80 bytes went, and a deadline takes 32: {granted}");
     let key = format!("{:016}", count - 1);
     assert_eq!(stage.set(&key, "value", Some(1_000)), Err(Refusal::OutOfMemory));
     assert_eq!(stage.set(&key, "value", None), Ok(()));
     assert_eq!(touch(1_000), Ok(()), "it has a deadline already");
     assert_eq!(touch(1_000 + u32::try_from(granted).unwrap()), Err(Refusal::OutOfMemory));
+    let many = |ttl| {
+        let key = format!("{:016}", 1_000 + granted);
+        let mut session = stage.0.session.borrow_mut();
+        let mut batch = session.batch(stage.now());
+        batch.update_many(b"t", ttl, [(key.as_bytes(), &b"value"[..])].into_iter(), || stage.now())
+    };
+    assert_eq!(many(Some(1_000)), Err(Refusal::OutOfMemory), "pairs of many are admitted with their deadlines");
+    assert_eq!(many(Some(0)), Ok(()), "a TTL of 0 is no deadline");
+    assert_eq!(many(None), Ok(()));
+    stage.settle();
     let tables_metrics = stage.tables_metrics();
     assert!(tables_metrics.bytes <= (4 << 20) + (64 << 10), "{}", tables_metrics.bytes);
 }
