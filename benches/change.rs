@@ -1,4 +1,5 @@
-//! The change queue: what it costs a writer to commit and push, and how fast the publisher orders and announces.
+//! The change queue: the cost of committing and pushing for a writer, and the rate at which the publisher orders and
+//! announces.
 //!
 //! ```text
 //! cargo bench --bench change
@@ -16,7 +17,7 @@ use spindle::tables::{BackgroundThreads, Session, Tables, TablesConfig};
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
 
-/// Changes of one round; below the credits of a writer.
+/// Changes of one round, fewer than the credits of a writer.
 const ROUND: usize = 16_384;
 
 fn main() {
@@ -78,7 +79,7 @@ fn one_writer(criterion: &mut Criterion, keys: usize) {
     group.finish();
 }
 
-/// Two threads change the same few keys while the publisher announces: the whole queue, with what comes out of order.
+/// Two threads change the same few keys while the publisher announces: the whole queue, with changes out of order.
 fn two_writers(criterion: &mut Criterion) {
     let (tables, mut backstage) = tables();
     let mut group = criterion.benchmark_group("two writers of 16 keys, and the publisher");

@@ -4,10 +4,11 @@
 //! cargo bench --bench events
 //! cargo bench --bench events -- --rounds 5 --seconds 1 --only embedded,mariadb,workers
 //! ```
-//! The clients are connections of one thread of this process that are kept, each with one request on its way: the thread polls them,
-//! reads what has come, and asks again. The server, this process and MariaDB share the host. Every event is on disk before it is answered
-//! (MariaDB with its defaults: `innodb_flush_log_at_trx_commit=1`). A rate is the median of the rounds, percentiles are of all rounds.
-//! *Workers* are processes with one slot that store words; the rate is what became done between two looks at the table, or at the queue.
+//! The clients are kept connections of one thread of this process, each with one request in flight. The thread polls
+//! them, reads the answers, and asks again. The server, this process and MariaDB share the host. Every event is on disk
+//! before it is answered (MariaDB with its defaults: `innodb_flush_log_at_trx_commit=1`). A rate is the median of the
+//! rounds, percentiles are of all rounds. *Workers* are processes with one slot that store words. Their rate is the
+//! number of events done between two looks at the table, or at the queue.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +34,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use spindle::protocols::spiderq::client::Client;
 
 const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
-/// How many workers share the work.
+/// Workers that share the work.
 const WORKERS: usize = 4;
 /// Rows that wait for them.
 const PENDING: u64 = 5_000;
@@ -112,14 +113,14 @@ impl Plan {
     }
 }
 
-/// A connection with one request on its way.
+/// A connection with one request in flight.
 struct Connection {
     stream: TcpStream,
     asked: Instant,
     inbox: Vec<u8>,
 }
 
-/// Latencies in nanoseconds of what was answered within the time.
+/// Latencies in nanoseconds of the requests answered within the time.
 fn drive(address: &str, path: &str, status: &str, clients: usize, seconds: f64) -> Histogram<u64> {
     let request = format!("POST {path} HTTP/1.1\r\nHost: x\r\n\r\n").into_bytes();
     let expected = format!("HTTP/1.1 {status} ");
@@ -164,7 +165,7 @@ impl Connection {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
             Err(error) => panic!("{error}"),
         }
-        // A body is one object of JSON, and there is no brace in a head.
+        // A body is one JSON object, and a head has no brace.
         if self.inbox.last() != Some(&b'}') {
             return false;
         }
@@ -234,7 +235,7 @@ fn embedded_workers() -> f64 {
     rate_of(|| u64::from(client.count().unwrap()))
 }
 
-/// None: there is no MariaDB.
+/// `None`: there is no MariaDB.
 fn database_workers(done: u64, claim: usize) -> Option<f64> {
     let database = maria_db()?;
     let last = done + PENDING;
@@ -247,7 +248,7 @@ fn database_workers(done: u64, claim: usize) -> Option<f64> {
     Some(rate_of(|| database.ask(pending).parse().unwrap()))
 }
 
-/// How many become done a second, from when the first are until few are left, or five seconds have passed.
+/// Events done a second, from the first ones until few are left, or five seconds have passed.
 fn rate_of(mut pending: impl FnMut() -> u64) -> f64 {
     let first = pending();
     let mut begun = pending();

@@ -1,13 +1,15 @@
-//! Durable jobs over TCP beside a bare server that accepts, reads, answers and closes: what share is connecting and closing?
+//! Durable jobs over TCP beside a bare server that accepts, reads, answers and closes: the share of connecting and
+//! closing.
 //!
 //! ```text
 //! cargo bench --bench jobs
 //! cargo bench --bench jobs -- --clients 1,8,64 --rounds 5 --seconds 1
 //! ```
-//! Each ADD, GET and ACK has a connection of its own, and is on disk before it is answered. The clients are threads of this process that
-//! wait for each answer on a plain socket, and then for the end of the connection. The bare server is a process of its own, of the same
-//! runtime with one thread, that stores nothing: it answers as many bytes as an ADD. Payloads have 200 bytes. Both take turns in each
-//! round; a rate is the median of the rounds, and a share is the median of the shares of each round.
+//! Each ADD, GET and ACK has a connection of its own, and is on disk before it is answered. The clients are threads of
+//! this process. They wait for each answer on a plain socket, and then for the end of the connection. The bare server
+//! is a process of its own, on the same runtime with one thread, and stores no data: it answers as many bytes as an
+//! ADD. Payloads have 200 bytes. Both take turns in each round. A rate is the median of the rounds, and a share is the
+//! median of the shares of each round.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +33,7 @@ use spindle::protocols::jobs::wire::{Reply, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
-/// What makes this program the bare server.
+/// The argument that makes this program the bare server.
 const BARE: &str = "--bare";
 const PAYLOAD: [u8; 200] = [b'p'; 200];
 const QUEUE: &[u8] = b"bench";
@@ -116,7 +118,7 @@ impl Side {
         Self { address, child, _folder: tempfile::tempdir().unwrap() }
     }
 
-    /// Asks over a connection of its own.
+    /// Sends a request over a connection of its own, and returns the answer.
     fn ask(&self, request: &Request<'_>, read: impl FnOnce(Reply<'_>) -> bool) -> bool {
         let (mut bytes, mut answer) = (Vec::with_capacity(256), Vec::with_capacity(256));
         request.encode(&mut bytes);

@@ -1,14 +1,15 @@
-//! Which worker count, and which allocator? Latency and throughput of the whole server, in closed and open loops.
+//! Latency and throughput of the whole server in closed and open loops, to choose a worker count and an allocator.
 //!
 //! ```text
 //! cargo bench --bench latency
 //! cargo bench --bench latency -- --workers 1,2,4 --allocators mimalloc,jemalloc,system --depths 1,16,64 \
 //!     --rates 20000,100000 --rounds 3 --seconds 1 --keys 100000 --mix get=90,set=10 --out target/latency
 //! ```
-//! A server for each combination runs all the time; in each round every one is loaded once with each loop, one after the
-//! other, so that drift of the machine hits all alike. The load is `spindle load`, a process of its own. A rate is the median
-//! of the rounds; percentiles are of the round with the median rate, in microseconds; in an open loop they count from when
-//! a request was due. Beside the table: `latency.svg`, one bar for each combination and loop, from p50 to p99.
+//! A server for each combination runs all the time. In each round every one is loaded once with each loop, one after
+//! the other, so that drift of the machine affects all alike. The load is `spindle load`, a process of its own. A rate
+//! is the median of the rounds. Percentiles are of the round with the median rate, in microseconds. In an open loop
+//! they count from the time when a request was due. The output is a table and `latency.svg`, with one bar for each
+//! combination and loop, from p50 to p99.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +30,7 @@ use serde_json::Value;
 const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
 const PERCENTILES: [&str; 6] = ["p50", "p90", "p99", "p99.9", "p99.99", "max"];
 
-/// What is to be measured.
+/// The plan of the measurement.
 struct Plan {
     workers: Vec<String>,
     allocators: Vec<String>,
@@ -43,7 +44,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// From the command line. `None`: it is not understood, or help is asked for.
+    /// From the command line. `None`: an argument is unknown, or help is asked for.
     fn from(arguments: &[String]) -> Option<Self> {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let mut plan = Self {
@@ -76,7 +77,7 @@ impl Plan {
         Some(plan)
     }
 
-    /// What the load is told for each loop, and what the loop is called.
+    /// The load's arguments for each loop, and the name of the loop.
     fn loops(&self) -> Vec<(String, [&str; 2])> {
         let closed = self.depths.iter().map(|depth| (format!("depth {depth}"), ["--depth", depth.as_str()]));
         let open = self.rates.iter().map(|rate| (format!("{rate}/s"), ["--rate", rate.as_str()]));
@@ -196,7 +197,7 @@ fn print_table(servers: &[Server], loops: &[(String, [&str; 2])], results: &[Vec
     }
 }
 
-/// Height of a bar with the room around it, and where bars begin.
+/// Height of a bar with the space around it, and the left edge of the bars.
 const ROW: i32 = 18;
 const LEFT: i32 = 260;
 const WIDTH: i32 = 1_000;

@@ -1,13 +1,14 @@
-//! Whether memory that was replaced comes back: what a server has while its values are replaced, and when it rests.
+//! Whether replaced memory comes back: the memory of a server while its values are replaced, and when it rests.
 //!
 //! ```text
 //! cargo bench --bench memory                                        both frontends, all sizes, mimalloc
 //! cargo bench --bench memory -- --allocator jemalloc --seconds 5    or system
 //! cargo bench --bench memory -- --only churn                        in process: sizes, deletes and TTLs mixed
 //! ```
-//! A server of its own for each line: 10,000 keys are stored, then replaced for some seconds, one at a time with 64 requests
-//! on the way or 1,024 in a request, then deleted. Resident memory is read every 20 ms. `churn` replaces, deletes and creates a
-//! million elements of 48 to 80 bytes, one in eight with a TTL of an hour, 20 million times.
+//! A server of its own for each line: 10,000 keys are stored, then replaced for some seconds, then deleted. They are
+//! replaced one at a time with 64 requests in flight, or 1,024 in a request. Resident memory is read every 20 ms.
+//! `churn` replaces, deletes and creates a million elements of 48 to 80 bytes, one in eight with a TTL of an hour, 20
+//! million times.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "a bench that fails should say where")]
 
@@ -36,7 +37,7 @@ const MANY: usize = 1_024;
 const VALUE_BYTES: [usize; 4] = [0, 8, 64, 1_024];
 /// How often resident memory is read.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long a server rests before what it has then is read.
+/// How long a server rests before its memory at rest is read.
 const REST: Duration = Duration::from_secs(3);
 
 const ELEMENTS: usize = 1_000_000;
@@ -95,7 +96,7 @@ impl Drop for Server {
     }
 }
 
-/// Replaces values for so long, and prints a line.
+/// Replaces values for this long, and prints a line.
 fn replace(frontend: &str, allocator: &str, bytes: usize, many: bool, time: Duration) {
     let server = Server::start(frontend, allocator);
     let mut client = Client::connect(&server.endpoint).unwrap();

@@ -1,13 +1,13 @@
-//! Threads on one table: what an operation costs each of them, when one works alone and when two do.
+//! Threads on one table: the cost of an operation to each, when one works alone and when two do.
 //!
 //! ```text
-//! cargo bench --bench shared                       nanoseconds of an operation, one and two threads, batches of 1 and 32
-//! … -- get 1 1000000                               so many GETs of one thread in batches of 1, for a counter of instructions:
+//! cargo bench --bench shared     nanoseconds of an operation, one and two threads, batches of 1 and 32
+//! … -- get 1 1000000             this many GETs of one thread in batches of 1, for a counter of instructions:
 //! valgrind --tool=callgrind --toggle-collect='*measured*' TARGET/release/deps/shared-… get 1 1000000
-//! … -- tables 65536                                bytes of so many tables: empty, and with one element each
+//! … -- tables 65536              bytes of this many tables: empty, and with one element each
 //! ```
-//! What two threads cost each other is the difference between the columns, where two cores are free. Publisher, expiry
-//! thread and reaper run as in the server; nobody subscribes.
+//! Where two cores are free, the difference between the columns is the cost that two threads cause each other.
+//! Publisher, expiry thread and reaper run as in the server, without subscribers.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "a bench that fails should say where")]
 
@@ -26,11 +26,11 @@ use fixture::{Fixture, KEY_BYTES, keys, resident_bytes};
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
 
-/// Elements: few enough that they are in the nearest cache.
+/// Elements: few enough to be in the nearest cache.
 const ELEMENTS: usize = 1_000;
 /// Operations of one round, of each thread.
 const OPERATIONS: usize = 2_000_000;
-/// Rounds; the median is printed.
+/// Rounds. The median is printed.
 const ROUNDS: usize = 7;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ fn round(fixture: &Fixture, verb: Verb, batch: usize, threads: usize) -> f64 {
     })
 }
 
-/// One operation for each key, so many in a batch.
+/// One operation for each key, this many in a batch.
 #[inline(never)]
 fn measured(fixture: &Fixture, session: &mut Session, verb: Verb, keys: &[[u8; KEY_BYTES]], batch: usize) {
     for some in keys.chunks(batch) {
@@ -117,7 +117,7 @@ fn measured(fixture: &Fixture, session: &mut Session, verb: Verb, keys: &[[u8; K
     }
 }
 
-/// What tables take: resident memory of the process, beside the account.
+/// The memory of tables: resident memory of the process, beside the memory budget.
 fn table_bytes(count: usize) {
     let fixture = Fixture::filled(0);
     let mut session = fixture.session();

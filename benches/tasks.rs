@@ -4,10 +4,11 @@
 //! cargo bench --bench tasks
 //! cargo bench --bench tasks -- --clients 1,8,64 --rounds 5 --seconds 1 --only spindle --many 2000000
 //! ```
-//! beanstalkd with `-f0`, Redis with `appendfsync always`, Spindle with `--sync always`; all on the same disk, in folders of their
-//! own. The clients are threads of this process that wait for each answer on a plain socket, the same for all sides; sides take
-//! turns in each round, and a figure is the median of the rounds. Payloads have 200 bytes. *Add*: `put`, `RPUSH`, Add. *Lend and Repay*:
-//! `reserve` and `delete`, `LMOVE` to a list of what is held and `LREM` from it, Lend and Repay with Drop; the two count as one.
+//! beanstalkd with `-f0`, Redis with `appendfsync always`, Spindle with `--sync always`; all on the same disk, in
+//! folders of their own. The clients are threads of this process that wait for each answer on a plain socket, the same
+//! for all sides. Sides take turns in each round, and a number is the median of the rounds. Payloads have 200 bytes.
+//! *Add*: `put`, `RPUSH`, Add. *Lend and Repay*: `reserve` and `delete`, `LMOVE` to a list of held tasks and `LREM`
+//! from it, Lend and Repay with Drop. The two count as one.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,7 +41,7 @@ use spindle::zmtp::{Part, SocketType, encode_frame};
 const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
 const MIB: f64 = 1024.0 * 1024.0;
 const PAYLOAD: [u8; 200] = [b'p'; 200];
-/// How long a lease is, in milliseconds: longer than a run.
+/// The length of a lease, in milliseconds: longer than a run.
 const LEASE: u64 = 600_000;
 
 fn main() {
@@ -78,7 +79,7 @@ fn is_wanted(plan: &Plan, side: &str) -> bool {
     plan.only.as_ref().is_none_or(|only| only.iter().any(|name| name == side))
 }
 
-/// A long queue: what it takes to hold, to open and to work on.
+/// A long queue: the cost of holding, opening and working on it.
 fn many(count: u64) {
     let folder = tempfile::tempdir().unwrap();
     let side = Side::spindle_in(tempfile::tempdir().unwrap(), folder.path());
@@ -221,7 +222,7 @@ impl Drop for Side {
 struct Connection {
     protocol: Protocol,
     stream: TcpStream,
-    /// `inbox[read..]` has come and is not used.
+    /// `inbox[read..]` has come and is not used yet.
     inbox: Vec<u8>,
     read: usize,
     out: Vec<u8>,
@@ -260,7 +261,7 @@ impl Connection {
         true
     }
 
-    /// False: there was none.
+    /// False: the queue was empty.
     fn lend_and_repay(&mut self) -> bool {
         match self.protocol {
             Protocol::Spiderq => {
@@ -351,7 +352,7 @@ impl Connection {
     }
 }
 
-/// Redis tells what is held by its value: each has its own.
+/// Redis finds a held task by its value: each has its own.
 fn payload(number: u64) -> Vec<u8> {
     let mut value = PAYLOAD.to_vec();
     value[..16].copy_from_slice(format!("{number:016}").as_bytes());

@@ -1,9 +1,9 @@
-//! The wheel with 4 thousand to 5 million timers: what arming, cancelling and coming up cost, in nanoseconds a timer.
+//! The wheel with 4 thousand to 5 million timers: the cost of arming, cancelling and coming up, in nanoseconds a timer.
 //!
-//! Deadlines are random within an hour, and timers are cancelled in random order, so ids, chunks and slots have nothing
-//! to do with each other. Beside it stands the opposite, timers that are refreshed in the order in which they were
-//! armed: the same instructions without the cache misses. At the end the sizes are printed, with what the memory alone
-//! costs: see `perf/wheel.md` for how to read them.
+//! Deadlines are random within an hour, and timers are cancelled in random order, so ids, chunks and slots are
+//! unrelated. Beside it is the opposite, timers that are refreshed in the order in which they were armed: the same
+//! instructions without the cache misses. At the end the bench prints the sizes, and the cost of the memory alone: see
+//! `perf/wheel.md` for how to read them.
 
 #![expect(clippy::indexing_slicing, reason = "a wrong index must stop the measurement")]
 #![allow(missing_docs, reason = "criterion_group! makes a function without words")]
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, SamplingMode, criterion_group};
 use spindle::wheel::{TimerId, Wheel};
 
-/// What a timer carries: 8 bytes with a niche, like the pointer that the tables give it.
+/// The payload of a timer: 8 bytes with a niche, like the pointer that the tables store.
 type Payload = NonZeroU64;
 const PAYLOAD: Payload = NonZeroU64::MIN;
 
@@ -23,7 +23,7 @@ const PAYLOAD: Payload = NonZeroU64::MIN;
 const CROWDS: [u32; 4] = [4_000, 64_000, 1_000_000, 5_000_000];
 /// Ticks over which the deadlines are spread: an hour.
 const SPREAD: u32 = 3_600_000;
-/// Operations between two readings of the clock; a share of each crowd.
+/// Operations between two readings of the clock, as a share of each crowd.
 const BATCH: u32 = 1_000;
 /// Timers that come up or move in one call.
 const BUDGET: usize = 1_000;
@@ -93,7 +93,7 @@ struct Timed {
 }
 
 impl Timed {
-    /// The time of `work`, which does so many operations.
+    /// The time of `work`, which does this many operations.
     fn of(operations: u32, work: impl FnOnce()) -> Self {
         let start = Instant::now();
         work();
@@ -106,7 +106,7 @@ impl Timed {
     }
 }
 
-/// Runs whole batches until there were at least `timers` operations; answers with the time that `timers` of them take.
+/// Runs whole batches until there were at least `timers` operations. Returns the time that `timers` of them take.
 fn per_timer(timers: u64, mut batch: impl FnMut() -> Timed) -> Duration {
     let mut operations = 0;
     let mut elapsed = Duration::ZERO;
@@ -197,11 +197,11 @@ impl Shuffled {
 /// Timers with a TTL of two hours, each refreshed after one, in the order in which they were armed.
 struct InTurn {
     wheel: Wheel<Payload>,
-    /// In the order of their deadlines, but for where the ring begins.
+    /// In the order of their deadlines, except where the ring begins.
     ids: Vec<TimerId>,
-    /// Where in `ids` the oldest is.
+    /// Index in `ids` of the oldest.
     oldest: usize,
-    /// Timers that were ever armed.
+    /// Timers armed so far.
     armed: u64,
 }
 
@@ -232,7 +232,7 @@ impl InTurn {
     }
 }
 
-/// Prints the size of a record, and what the memory alone costs for as many.
+/// Prints the size of a record, and the cost of the memory alone for as many.
 fn print_memory(count: u32) {
     let bytes = Shuffled::new(count).wheel.bytes();
     println!(
@@ -248,7 +248,7 @@ fn print_memory(count: u32) {
 /// One cache line.
 type Line = [u32; 16];
 
-/// Loads and cancels that are timed to see what the memory costs.
+/// Number of loads and of cancels that are timed for the cost of the memory.
 const PROBES: u32 = 2_000_000;
 
 /// Loads that each wait for the one before, over `bytes` of memory in random order.
@@ -267,7 +267,7 @@ fn dependent_load(bytes: usize) -> Timed {
     timed
 }
 
-/// What a cancel must touch and nothing else: a word of the table of ids, the chunk that it leads to, and the word of
+/// The least memory that a cancel must touch: a word of the table of ids, the chunk that it leads to, and the word of
 /// the timer that fills the hole.
 fn bare_cancel(count: u32) -> Timed {
     let mut random = Random(11);
@@ -304,7 +304,7 @@ impl Random {
         high_half(number * u64::from(bound))
     }
 
-    /// Brings `count` random items to the front; answers with them.
+    /// Brings `count` random items to the front, and returns them.
     fn pick<'a, I>(&mut self, items: &'a mut [I], count: u32) -> &'a mut [I] {
         let mut left = u32::try_from(items.len()).expect("crowds are small numbers");
         let count = count as usize;

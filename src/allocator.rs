@@ -1,15 +1,15 @@
 //! The allocator of the process, chosen when it starts: mimalloc, jemalloc or the system's.
 //!
-//! It never changes once the first byte was given out, since memory goes back to where it came from, and the code that
-//! decides allocates nothing. It reports nothing either: a name it does not know is left to the command line to refuse.
+//! The choice never changes after the first allocation, since a block must go back to the allocator that it came from.
+//! The code that decides allocates nothing. This module reports no errors: the command line refuses an unknown name.
 //!
 //! ```text
 //!                    before main                              first allocation
 //! argv ─► read_arguments ─► WISH ──────────────────────────► decide ─► DECIDED ─► every alloc, realloc, dealloc
-//!         (.init_array)     SPINDLE_ALLOCATOR, if no wish ──┘
+//!         (.init_array)     SPINDLE_ALLOCATOR, if unset ────┘
 //! ```
 //!
-//! The library holds the type, [`Switch`]; a program that wants the choice makes it its `#[global_allocator]`.
+//! The library has the type, [`Switch`]. A program that wants the choice makes it its `#[global_allocator]`.
 
 #![allow(unsafe_code, reason = "GlobalAlloc is an unsafe trait, and argv comes from the C runtime")]
 
@@ -22,21 +22,21 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use mimalloc::MiMalloc;
 use tikv_jemallocator::Jemalloc;
 
-/// The environment variable that is asked when the arguments name no allocator.
+/// Environment variable that is read when the arguments name no allocator.
 const VARIABLE: &CStr = c"SPINDLE_ALLOCATOR";
 /// The argument that names the allocator.
 const FLAG: &[u8] = b"--allocator";
 
-/// Nothing is wished or decided yet. The other values of [`WISH`] and [`DECIDED`] are those of [`Choice::code`].
+/// No choice yet. The other values of [`WISH`] and [`DECIDED`] are those of [`Choice::code`].
 const NONE: u8 = 0;
 const MIMALLOC: u8 = 1;
 const JEMALLOC: u8 = 2;
 const SYSTEM: u8 = 3;
 
-/// What the arguments ask for. Written by `read_arguments` while the process has one thread; read by [`decide`].
+/// The choice of the arguments. Written by `read_arguments` while the process has one thread, read by [`decide`].
 static WISH: AtomicU8 = AtomicU8::new(NONE);
 
-/// What serves this process. Written once, by the first allocation; read by all that follow.
+/// The allocator of this process. Written once, by the first allocation, read by all later ones.
 static DECIDED: AtomicU8 = AtomicU8::new(NONE);
 
 /// An allocator that `--allocator` can name.
@@ -51,7 +51,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// All of them, the default first.
+    /// All choices, the default first.
     pub const ALL: [Self; 3] = [Self::Mimalloc, Self::Jemalloc, Self::System];
 
     /// The name that the command line uses.
@@ -83,7 +83,7 @@ impl fmt::Display for Choice {
     }
 }
 
-/// A name that is none of [`Choice::ALL`].
+/// A name that is not one of [`Choice::ALL`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no such allocator: {0} (mimalloc, jemalloc or system)")]
 pub struct UnknownAllocator(pub String);
@@ -96,10 +96,11 @@ impl FromStr for Choice {
     }
 }
 
-/// What serves this process: [`Choice::System`] also where [`Switch`] is not the global allocator.
+/// The allocator of this process. It is also [`Choice::System`] where [`Switch`] is not the global allocator.
 #[must_use]
 pub fn in_use() -> Choice {
-    // Relaxed: the value stands for itself; it is written once, before anything that this thread could have been given.
+    // Relaxed: no other data is published with the value. It is written once, before any block that this thread can
+    // have received.
     match DECIDED.load(Ordering::Relaxed) {
         MIMALLOC => Choice::Mimalloc,
         JEMALLOC => Choice::Jemalloc,
@@ -107,7 +108,7 @@ pub fn in_use() -> Choice {
     }
 }
 
-/// The global allocator that asks once which allocator it is.
+/// The global allocator, which chooses on the first allocation.
 ///
 /// ```
 /// #[global_allocator]
@@ -131,8 +132,9 @@ macro_rules! dispatch {
     };
 }
 
-// SAFETY: the three allocators keep the contract of GlobalAlloc, and one block always meets the same one: DECIDED goes
-// from NONE to one value and stays, and who holds a block got it after that, from a thread that had seen it.
+// SAFETY: the three allocators keep the contract of GlobalAlloc, and each block always goes to the same one: DECIDED
+// goes from NONE to one value and stays. A thread that holds a block received it after that, from a thread that had
+// seen the value.
 unsafe impl GlobalAlloc for Switch {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -148,7 +150,8 @@ unsafe impl GlobalAlloc for Switch {
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller says that `block` came from this allocator with `layout`; whichever gave it gets it.
+        // SAFETY: the caller says that `block` came from this allocator with `layout`. DECIDED has not changed since
+        // then.
         unsafe { dispatch!(decided(), dealloc(block, layout)) }
     }
 
@@ -160,7 +163,8 @@ unsafe impl GlobalAlloc for Switch {
 }
 
 unsafe extern "C" {
-    /// mimalloc: frees what the heap of the calling thread does not use; forced, its pages go back to the system at once.
+    /// mimalloc: frees the unused memory of the calling thread's heap. With `force`, its pages go back to the system at
+    /// once.
     safe fn mi_collect(force: bool);
     /// jemalloc's `mallctl`, under the name that its crate gives it.
     fn _rjem_mallctl(
@@ -172,44 +176,47 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Has the allocator give back what it keeps for the calling thread. What other threads have freed of a thread's memory,
-/// mimalloc takes back only there: so each thread is to call this that has allocated what others free.
+/// Makes the allocator give back the free memory that it keeps for the calling thread. mimalloc reclaims blocks that
+/// other threads have freed of a thread's memory only on this thread. So each thread calls this that allocates memory
+/// for others to free.
 ///
-/// It looks at all memory of the thread: some milliseconds for a gigabyte.
+/// It looks at all memory of the thread, which takes some milliseconds for a gigabyte.
 pub fn collect_thread() {
     match in_use() {
         Choice::Mimalloc => {
             mi_collect(true);
-            // The first call gives pages back as of before what it frees itself.
+            // The first call returns the pages as they were before it freed anything itself.
             mi_collect(true);
         }
-        // jemalloc refuses this in a thread that keeps nothing.
+        // jemalloc refuses this on a thread without a cache.
         Choice::Jemalloc => _ = command(c"thread.tcache.flush"),
         Choice::System => {}
     }
 }
 
-/// Has the calling thread keep nothing for itself of what it frees. jemalloc otherwise gives it the block that it freed last for the next one:
-/// a thread that copies elements out of memory pages which are to become free would fill them again with the copies.
+/// Makes the allocator keep no freed blocks for the calling thread. Without this, jemalloc reuses the block that the
+/// thread freed last for its next allocation. A thread that copies elements out of memory pages to empty them would
+/// then fill them again with the copies.
 ///
-/// mimalloc and the C library keep less: there this does nothing.
+/// mimalloc and the C library keep less. With them this does nothing.
 pub fn keep_nothing() {
     if in_use() == Choice::Jemalloc {
         disable_cache();
     }
 }
 
-/// Ends the calling thread's cache of jemalloc.
+/// Disables jemalloc's cache for the calling thread.
 fn disable_cache() {
     let none = std::ptr::null_mut;
     let mut enabled = false;
     let (value, bytes) = ((&raw mut enabled).cast(), size_of_val(&enabled));
-    // SAFETY: the name ends in NUL. jemalloc reads one `bool` from `value`, and writes nothing, as the null pointers say.
+    // SAFETY: the name ends in NUL. jemalloc reads one `bool` from `value`, and writes to no pointer, since those are
+    // null.
     let status = unsafe { _rjem_mallctl(c"thread.tcache.enabled".as_ptr(), none(), none().cast(), value, bytes) };
     debug_assert_eq!(status, 0, "a thread may do without at any time");
 }
 
-/// Has the allocator, and that of the C library, from which libzmq always takes, give back what no thread uses.
+/// Makes the allocator give back all unused memory, and the C library as well, which libzmq always allocates from.
 pub fn collect_process() {
     if in_use() == Choice::Jemalloc {
         // 4096 stands for all arenas (`MALLCTL_ARENAS_ALL`).
@@ -223,24 +230,25 @@ pub fn collect_process() {
     }
 }
 
-/// Has jemalloc do something that takes and gives no value; whether it did.
+/// Runs a command of jemalloc that takes and returns no value. Returns whether it succeeded.
 fn command(name: &CStr) -> bool {
     let none = std::ptr::null_mut;
-    // SAFETY: the name ends in NUL, and null pointers say that nothing is read or written.
+    // SAFETY: the name ends in NUL, and with null pointers jemalloc neither reads nor writes a value.
     unsafe { _rjem_mallctl(name.as_ptr(), none(), none().cast(), none(), 0) == 0 }
 }
 
-/// The code of the allocator in use; the first call decides.
+/// The code of the allocator in use. The first call decides.
 #[inline]
 fn decided() -> u8 {
-    // Relaxed: the value stands for itself, nothing else is published with it.
+    // Relaxed: no other data is published with the value.
     match DECIDED.load(Ordering::Relaxed) {
         NONE => decide(),
         code => code,
     }
 }
 
-/// The wish of the arguments, else of the environment, else mimalloc. Threads that come here at once agree on one.
+/// The allocator that the arguments name, else that of the environment, else mimalloc. Threads that race here agree on
+/// one.
 #[cold]
 fn decide() -> u8 {
     // Relaxed: written before there was a second thread.
@@ -248,7 +256,7 @@ fn decide() -> u8 {
         NONE => wish_of_environment().unwrap_or(Choice::Mimalloc).code(),
         code => code,
     };
-    // Relaxed on both sides: whoever loses the race takes the winner's value, and there is nothing beside the value.
+    // Relaxed on both sides: the loser of the race takes the winner's value, and no other data is published with it.
     match DECIDED.compare_exchange(NONE, code, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => code,
         Err(winner) => winner,
@@ -261,7 +269,7 @@ fn wish_of_environment() -> Option<Choice> {
     if value.is_null() {
         return None;
     }
-    // SAFETY: what getenv returns ends in NUL, and is not changed while it is read here, as above.
+    // SAFETY: the string that getenv returns ends in NUL, and is not changed while it is read here, as above.
     Choice::by_name(unsafe { CStr::from_ptr(value) }.to_bytes())
 }
 
@@ -280,7 +288,8 @@ fn wish_of_arguments<'a>(mut arguments: impl Iterator<Item = &'a [u8]>) -> Optio
     None
 }
 
-/// Reads argv before `main`. Only glibc hands argv to the functions of `.init_array`; elsewhere the environment decides.
+/// Reads argv before `main`. Only glibc hands argv to the functions of `.init_array`. Elsewhere the environment
+/// decides.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod start {
     use std::ffi::{CStr, c_char, c_int};
@@ -300,7 +309,7 @@ mod start {
             unsafe { CStr::from_ptr(*arguments.add(index)) }.to_bytes()
         });
         if let Some(choice) = wish_of_arguments(words) {
-            // Relaxed: the process has one thread yet.
+            // Relaxed: the process still has one thread.
             WISH.store(choice.code(), Ordering::Relaxed);
         }
     }
@@ -308,9 +317,9 @@ mod start {
 
 /// Bytes of a machine word.
 const WORD: usize = size_of::<usize>();
-/// Up to this many words classes are two words apart (`MI_ALIGN2W`).
+/// Up to this many words, size classes are two words apart (`MI_ALIGN2W`).
 const EVEN_WORDS_MAX: usize = 8;
-/// Above this many bytes a block has memory pages of its own (`MI_MEDIUM_OBJ_SIZE_MAX`).
+/// Above this many bytes, a block has memory pages of its own (`MI_MEDIUM_OBJ_SIZE_MAX`).
 const CLASS_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a memory page.
 const PAGE: usize = 4 << 10;
@@ -321,8 +330,8 @@ const PAGE: usize = 4 << 10;
 /// 8, 16, 32, 48, 64, then four classes for each doubling: 80, 96, 112, 128, 160, 192, 224, 256, 320, … 64 KiB,
 /// then whole memory pages
 /// ```
-/// Source: `mi_bin` and `mi_good_size` in `src/page-queue.c` of mimalloc 2, with 64-bit words and pages of 4 KiB.
-/// mimalloc's own books are not in it; they are below 1 % of what small blocks take.
+/// Source: `mi_bin` and `mi_good_size` in `src/page-queue.c` of mimalloc 2, with 64-bit words and pages of 4 KiB. The
+/// count leaves out mimalloc's own metadata, which is below 1 % of the size of small blocks.
 ///
 /// ```
 /// assert_eq!(spindle::allocator::size_class(100), 112);
@@ -352,7 +361,7 @@ mod tests {
     use super::*;
 
     unsafe extern "C" {
-        /// mimalloc's own answer: a pure function of the size.
+        /// mimalloc's own result, a pure function of the size.
         safe fn mi_good_size(bytes: usize) -> usize;
     }
 
@@ -387,7 +396,7 @@ mod tests {
 
     #[test]
     fn where_the_switch_is_not_the_global_allocator_the_system_serves() {
-        // The test program has no `#[global_allocator]`, and other tests here name the allocator themselves.
+        // The test program has no `#[global_allocator]`, and other tests here call the allocators themselves.
         assert_eq!(in_use(), Choice::System);
     }
 
@@ -400,10 +409,11 @@ mod tests {
         }
     }
 
-    /// A block of zeros is given out aligned, filled, grown a hundredfold and shrunk again without losing its bytes.
+    /// Allocates an aligned block of zeros, fills it, grows it a hundredfold and shrinks it again. It keeps its bytes.
     fn assert_block_survives(code: u8, align: usize) {
         let layout = |bytes| Layout::from_size_align(bytes, align).unwrap();
-        // SAFETY: the layouts are not empty, each is the one of the block's last change, and no byte outside is touched.
+        // SAFETY: the layouts are not empty, each is the one of the block's last change, and no byte outside is
+        // touched.
         unsafe {
             let block = dispatch!(code, alloc_zeroed(layout(100)));
             assert!(!block.is_null() && block.addr().is_multiple_of(align));
@@ -436,8 +446,8 @@ mod tests {
         }
     }
 
-    /// A thread that has called `prepare` frees a hundred blocks of jemalloc that another thread has made, and takes a new one after each. How
-    /// many of them lie where the one before did.
+    /// A thread calls `prepare`, then frees a hundred jemalloc blocks of another thread, and allocates a new one after
+    /// each. Returns how many of the new blocks have the address of the one before.
     fn given_again(prepare: fn()) -> usize {
         let layout = Layout::from_size_align(100, 8).unwrap();
         // SAFETY: the layout is not empty.
@@ -447,7 +457,7 @@ mod tests {
         let address = |block: &AtomicPtr<u8>| block.load(Ordering::Relaxed).addr();
         let blocks: Vec<_> = (0..100).map(|_| make()).collect();
         let thread = std::thread::spawn(move || {
-            // What a thread frees first of all is never kept.
+            // jemalloc never keeps the first block that a thread frees.
             free(&make());
             prepare();
             let pairs: Vec<_> = blocks.into_iter().map(|old| (free(&old), make(), old)).collect();

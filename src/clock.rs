@@ -1,16 +1,17 @@
 //! The only reader of the clock.
 //!
-//! Everything else is told the time. Two clocks are read here: the monotonic one, for the deadlines of elements, and the wall
-//! clock, once for the base of the versions, and for the deadlines of leases, which outlive the process. Nothing here sleeps.
+//! All other code is told the time. This module reads two clocks. The monotonic clock is for the deadlines of elements.
+//! The wall clock is for the base of the versions, read once, and for the deadlines of leases, which outlive the
+//! process. Nothing here sleeps.
 //!
 //! ```text
 //! nanoseconds since the server started:   0 ............ now ............ deadline
 //! a reading rounds down to milliseconds:             now.millis()
 //! a deadline rounds up:                                         now.deadline_after(ttl)
-//! what is left rounds down:                                now.millis_until(deadline)
+//! the remaining time rounds down:                          now.millis_until(deadline)
 //! ```
-//! So an element never expires early, `now.millis() >= deadline` means that the deadline has passed, and what is left is
-//! never more than the TTL, for any reading that is not before the one that the deadline was made from.
+//! So an element never expires early, and `now.millis() >= deadline` means that the deadline has passed. The remaining
+//! time is never more than the TTL, for any reading that is not before the one that the deadline was made from.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -19,7 +20,7 @@ const MILLIS_PER_SECOND: u64 = 1_000;
 /// Nanoseconds in a millisecond.
 const NANOS_PER_MILLI: u64 = 1_000_000;
 
-/// A clock that started at zero when it was made. Cheap to copy; all copies agree.
+/// A clock that starts at zero. Cheap to copy. All copies agree.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -39,32 +40,32 @@ impl Clock {
     }
 }
 
-/// Nanoseconds since 1970 by the wall clock, 0 if the clock stands before that.
+/// Nanoseconds since 1970 by the wall clock, 0 if the clock shows an earlier time.
 #[must_use]
 pub fn wall_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Milliseconds since 1970 by the wall clock, 0 if the clock stands before that.
+/// Milliseconds since 1970 by the wall clock, 0 if the clock shows an earlier time.
 #[must_use]
 pub fn wall_millis() -> u64 {
     wall_nanos() / NANOS_PER_MILLI
 }
 
-/// One reading of the clock: nanoseconds since it started.
+/// One reading of the clock: nanoseconds since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
     nanos: u64,
 }
 
 impl Now {
-    /// A reading made up by a test or a simulation, in nanoseconds since the start.
+    /// An invented reading for a test or a simulation, in nanoseconds since the start.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self { nanos }
     }
 
-    /// A reading made up by a test or a simulation, in milliseconds since the start.
+    /// An invented reading for a test or a simulation, in milliseconds since the start.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self { nanos: millis * NANOS_PER_MILLI }
@@ -82,19 +83,19 @@ impl Now {
         self.nanos / NANOS_PER_MILLI
     }
 
-    /// What the clock will read so much later.
+    /// The reading of the clock after this time.
     #[must_use]
     pub fn after(self, time: Duration) -> Self {
         Self { nanos: self.nanos.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) }
     }
 
-    /// The deadline, in milliseconds since the start, of what lives `seconds` from now; rounded up, never early.
+    /// The deadline, in milliseconds since the start, for a TTL of `seconds` from now. Rounded up, so never early.
     #[must_use]
     pub const fn deadline_after(self, seconds: u32) -> u64 {
         self.nanos.div_ceil(NANOS_PER_MILLI) + seconds as u64 * MILLIS_PER_SECOND
     }
 
-    /// Whole milliseconds until a deadline, rounded down; 0 in its last millisecond and when it has passed.
+    /// Whole milliseconds until a deadline, rounded down: 0 in its last millisecond and after it has passed.
     #[must_use]
     pub const fn millis_until(self, deadline: u64) -> u64 {
         deadline.saturating_sub(self.nanos.div_ceil(NANOS_PER_MILLI))

@@ -1,14 +1,15 @@
 //! Descriptors: one budget for the whole process, with a reserve that connections never take.
 //!
 //! ```text
-//! 0 ……………………………………………………………………………… line ………………… limit
-//! │ what is made at the start, and connections │ the reserve │
+//! 0 …………………………………………………………………………………………………………… line …………………… limit
+//! │ descriptors of the start, and connections │ the reserve │
 //! ```
-//! The system gives out the lowest number that is free. So a connection whose number is on the line or above it has come when all
-//! numbers below were taken; it is not kept, and whoever accepts pauses before that. What is opened later, the files of the store above
-//! all, always finds the reserve. No counting is needed, and it holds for whoever accepts, libzmq too.
+//! The system gives out the lowest free number. A connection whose number is on the line or above it was accepted when
+//! all numbers below were taken. It is not kept. The accepting thread checks for room before it accepts, and pauses
+//! when there is none. Descriptors that are opened later, above all the files of the store, always find the reserve.
+//! This needs no counting, and it holds for every accepting thread, those of libzmq too.
 //!
-//! What is not here: how accepting pauses (`protocols`).
+//! This module does not pause accepting. See `protocols`.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -20,21 +21,21 @@ use crate::limits::{DESCRIPTORS_RESERVED_MAX, STORE_FILES_MAX};
 use crate::log::say;
 use crate::stats::SharedCounter;
 
-/// With fewer than this the server says so: a few thousand connections are nothing unusual.
+/// Below this limit the server prints a warning: a few thousand connections are usual.
 const LOW: u64 = 4096;
 
-/// The first number that no connection has. Written once, before anything is accepted; read by whoever accepts.
+/// The first number that no connection has. Written once, before anything is accepted, read by the threads that accept.
 static LINE: AtomicI32 = AtomicI32::new(i32::MAX);
 
-/// How often somebody who accepts has found no room. Added to by them; read by STATS.
+/// How often an accepting thread found no room. Added to by those threads, read by STATS.
 static PAUSES: SharedCounter = SharedCounter::new();
 
-/// How many descriptors there are, and what they are for.
+/// The descriptors of the process, and the part of them that connections never take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorBudget {
     /// Descriptors of the process.
     pub limit: u64,
-    /// As many of them as connections leave to others.
+    /// The part of them that connections never take.
     pub reserve: u64,
 }
 
@@ -44,21 +45,21 @@ impl DescriptorBudget {
         Self { limit, reserve: if share < DESCRIPTORS_RESERVED_MAX { share } else { DESCRIPTORS_RESERVED_MAX } }
     }
 
-    /// Of the process as it is now.
+    /// The budget of the process as it is now.
     #[must_use]
     pub fn now() -> Self {
-        // `None` is without a limit; the system has one all the same.
+        // `None` means without a limit. The system has a limit all the same.
         Self::of(getrlimit(Resource::Nofile).current.unwrap_or(u64::from(u32::MAX >> 1)))
     }
 
-    /// Files of the store that may be kept open: half of the reserve, since merging its trees takes others.
+    /// Files that the store may keep open: half of the reserve, since merging its trees opens others.
     #[must_use]
     pub fn store_files(self) -> usize {
         usize::try_from(self.reserve / 2).unwrap_or(usize::MAX).clamp(1, STORE_FILES_MAX)
     }
 }
 
-/// Raises the limit of this process to what it is allowed.
+/// Raises the soft limit of open files to the hard limit.
 pub fn raise() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -67,12 +68,12 @@ pub fn raise() {
     }
 }
 
-/// Raises the limit, and from now on keeps the reserve free of connections. Says so where that leaves few.
+/// Raises the limit, and from now on keeps the reserve free of connections. Prints a line if few descriptors are left.
 pub fn reserve() {
     raise();
     let budget = DescriptorBudget::now();
     let line = i32::try_from(budget.limit - budget.reserve).unwrap_or(i32::MAX);
-    // Relaxed: the threads that accept are made later.
+    // Relaxed: the threads that accept are spawned later.
     LINE.store(line, Ordering::Relaxed);
     let DescriptorBudget { limit, reserve } = budget;
     let told = format!("{limit} files may be open: {reserve} are kept for the store, the others are for connections");
@@ -82,7 +83,7 @@ pub fn reserve() {
     }
 }
 
-/// Whether a further connection may be accepted. `any` is some descriptor that is open.
+/// Whether a further connection may be accepted. `any` is any open descriptor.
 #[must_use]
 pub fn has_room(any: impl AsFd) -> bool {
     let line = line();
@@ -94,14 +95,14 @@ pub fn has_room(any: impl AsFd) -> bool {
     has_room
 }
 
-/// Says so if what the server needs itself leaves nothing for connections.
+/// Prints a warning if the server's own descriptors leave none for connections.
 pub fn warn_if_full() {
     if !has_room(std::io::stdin()) {
         say("no file is left for connections: raise the limit (ulimit -Hn)");
     }
 }
 
-/// A connection that was accepted, unless it is in the reserve: another was accepted at the same time.
+/// Returns an accepted connection, unless its number is in the reserve because another was accepted at the same time.
 #[must_use]
 pub fn outside_the_reserve<D: AsFd>(connection: D) -> Option<D> {
     let is_outside = connection.as_fd().as_raw_fd() < line();
@@ -111,7 +112,7 @@ pub fn outside_the_reserve<D: AsFd>(connection: D) -> Option<D> {
     is_outside.then_some(connection)
 }
 
-/// How often somebody who accepts has found no room.
+/// How often an accepting thread found no room.
 #[must_use]
 pub fn pauses() -> u64 {
     PAUSES.get()

@@ -1,14 +1,14 @@
-//! Standard error: where the operator reads what the server has to say.
+//! Standard error: the log lines of the server.
 //!
 //! ```text
 //! a thread ─► put ─► Backlog, bounded ─► the thread `log` ─► standard error
-//!              └ full: dropped and counted   └ waits for a reader that is slow; nobody else does
+//!              └ full: dropped and counted   └ waits for a slow reader; no other thread does
 //! ```
-//! A line that cannot be written (the disk is full, the reader has gone or does not read, standard error is `/dev/full`) is dropped
-//! and counted. The thread that had something to say goes on: it never waits, fails, panics or ends for a line. A program that has
-//! no thread `log` writes its lines itself.
+//! A line that cannot be written is dropped and counted. The disk may be full, the reader may have gone or not read, or
+//! standard error may be `/dev/full`. The thread that logs goes on: it never waits, fails, panics or ends because of a
+//! line. A program without a thread `log` writes its lines itself.
 //!
-//! What is not here: which lines are written, and how they look (`cli`).
+//! This module does not select or format lines. See `cli`.
 
 mod backlog;
 
@@ -22,9 +22,9 @@ use crate::clock::Now;
 use crate::limits::{LOG_LAST_WORDS, WARNING_PAUSE};
 use crate::stats::SharedCounter;
 
-/// Lines that could not be written. Added to by any thread that writes a line; read by STATS.
+/// Lines that could not be written. Added to by any thread that writes a line, read by STATS.
 static DROPPED: SharedCounter = SharedCounter::new();
-/// Lines that the thread `log` is to write, once there is one.
+/// Lines that the thread `log` is to write, once that thread exists.
 static BACKLOG: Backlog = Backlog::new();
 
 /// Lines that could not be written since the process began.
@@ -33,7 +33,7 @@ pub fn dropped() -> u64 {
     DROPPED.get()
 }
 
-/// Whether lines may have colours: on a terminal whose user has not said otherwise (<https://no-color.org>).
+/// Whether lines may have colours: on a terminal whose user has not set NO_COLOR (<https://no-color.org>).
 #[must_use]
 pub fn may_have_colours() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -49,21 +49,22 @@ pub fn say(line: &str) {
     tell(format!("spindle: {line}\n").as_bytes());
 }
 
-/// What the thread `log` does; `None` if the process has no descriptor left for it. From now on other threads leave their lines to it.
+/// The loop of the thread `log`. `None` if the process has no descriptor left for it. From now on other threads leave
+/// their lines to it.
 #[must_use]
 pub fn writer() -> Option<impl FnOnce() + Send + 'static> {
-    // A descriptor of its own: who holds the lock of standard error would keep the others from it.
+    // A descriptor of its own: the loop would otherwise hold the lock of standard error against other threads.
     let mut out = File::from(io::stderr().as_fd().try_clone_to_owned().ok()?);
     BACKLOG.open();
     Some(move || BACKLOG.write_all(&mut |line| write(&mut out, line)))
 }
 
-/// To be called before the process ends: waits until all lines are written, for [`LOG_LAST_WORDS`] at most.
+/// Call this before the process ends. It waits until all lines are written, for [`LOG_LAST_WORDS`] at most.
 pub fn finish() {
     BACKLOG.wait_until_written(LOG_LAST_WORDS);
 }
 
-/// Leaves a line to the thread `log`, or writes it where there is none.
+/// Leaves a line to the thread `log`, or writes it if there is no such thread.
 fn tell(line: &[u8]) {
     match BACKLOG.put(line) {
         Some(true) => {}
@@ -78,11 +79,11 @@ fn write(out: &mut impl Write, line: &[u8]) {
     }
 }
 
-/// Keeps a warning that a client can cause from being written each time: once in [`WARNING_PAUSE`] is often enough.
+/// Limits a warning that a client can cause to once in [`WARNING_PAUSE`].
 ///
 /// ```
-/// # use spindle::{clock::Now, log::Pace};
-/// let mut pace = Pace::default();
+/// # use spindle::{clock::Now, log::WarningPace};
+/// let mut pace = WarningPace::default();
 /// assert!(pace.is_time(Now::from_millis(0)));
 /// assert!(!pace.is_time(Now::from_millis(9_999)));
 /// assert!(pace.is_time(Now::from_millis(10_000)));
@@ -91,7 +92,7 @@ fn write(out: &mut impl Write, line: &[u8]) {
 pub struct WarningPace(Option<Now>);
 
 impl WarningPace {
-    /// Whether the warning may be written `now`, which then counts as done.
+    /// Whether the warning may be written `now`. True counts as written.
     pub fn is_time(&mut self, now: Now) -> bool {
         let is_time = self.0.is_none_or(|last| last.after(WARNING_PAUSE) <= now);
         if is_time {
@@ -101,7 +102,7 @@ impl WarningPace {
     }
 }
 
-/// A writer of whole lines that takes everything at once, whether it can be written or not.
+/// A writer that accepts each whole line at once, whether or not it can be written.
 ///
 /// ```
 /// use std::io::Write;
@@ -112,7 +113,7 @@ impl WarningPace {
 pub struct Lines;
 
 impl Write for Lines {
-    /// Takes `bytes`, which are one line or several.
+    /// Accepts `bytes`, which are one line or several.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         tell(bytes);
         Ok(bytes.len())
@@ -127,7 +128,7 @@ impl Write for Lines {
 mod tests {
     use super::*;
 
-    /// Takes so many bytes, as a disk that becomes full.
+    /// Accepts this many bytes, like a disk that becomes full.
     struct FillingDisk(usize);
 
     impl Write for FillingDisk {

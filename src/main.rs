@@ -1,4 +1,4 @@
-//! The program `spindle`: see [`spindle::cli`] for what it can be told.
+//! The program `spindle`: see [`spindle::cli`] for its arguments.
 
 use std::process::ExitCode;
 
@@ -9,8 +9,8 @@ use spindle::threads::signals::{AtStart, hold_from_the_start};
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
 
-/// No signal is lost, however early it comes. Only glibc hands the arguments to the functions of `.init_array`; elsewhere signals are
-/// blocked a moment later.
+/// Blocks signals before `main`, so that an early signal is not lost. Only glibc hands the arguments to the functions
+/// of `.init_array`. Elsewhere signals are blocked a moment later.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "the section says when it is called")]
 #[used]

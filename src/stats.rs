@@ -1,20 +1,20 @@
-//! What the threads count about themselves, and what a report reads of it while they work.
+//! Counters, gauges and latencies. Written by the working threads, read by reports at the same time.
 //!
-//! Nothing here reads a clock, prints, or makes a thread that works wait for one that reads; only a sampled latency takes
-//! a lock, which a reader holds for as long as it copies a histogram. What is read is exact once the writer is still;
-//! until then each figure is a moment's, and two figures need not be of the same moment.
+//! This module reads no clock and prints nothing, and a report does not make a working thread wait. The exception is a
+//! sampled latency, which takes a lock that a report holds while it copies a histogram. A value is exact once its
+//! writer has stopped. Until then each value is of a recent moment, and two values need not be of the same moment.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hdrhistogram::Histogram;
 
-/// Longest latency that is told apart from longer ones, in nanoseconds: an hour. It bounds what a histogram may grow to.
+/// The longest latency that is recorded as it is, in nanoseconds: an hour. It bounds the size of a histogram.
 const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
 /// Significant decimal digits of a percentile.
 const DIGITS: u8 = 3;
 
-/// A count with one writer: adding is a load and a store, without a locked instruction. Any thread reads.
+/// A count with one writer, read by any thread. Adding is a load and a store, without a locked instruction.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -25,19 +25,19 @@ impl Counter {
         Self(AtomicU64::new(0))
     }
 
-    /// Adds. Only the thread that owns the counter may: of two that add at once, one may be forgotten. Adding nothing
+    /// Adds. Only the thread that owns the counter may call it: of two concurrent additions, one may be lost. Adding 0
     /// writes nothing.
     #[inline]
     pub fn add(&self, count: u64) {
         if count == 0 {
             return;
         }
-        // Relaxed: nothing is published with a count, and the owner sees its own stores.
+        // Relaxed: a count publishes no data, and the owner sees its own stores.
         let sum = self.0.load(Ordering::Relaxed).wrapping_add(count);
         self.0.store(sum, Ordering::Relaxed);
     }
 
-    /// The count as of some moment not long ago.
+    /// The count at a recent moment.
     #[must_use]
     pub fn get(&self) -> u64 {
         // Relaxed: as in `add`.
@@ -45,8 +45,8 @@ impl Counter {
     }
 }
 
-/// A count that any thread may add to: for what happens rarely. It has cache lines of its own, so that what stands beside it
-/// is not fetched anew after each count.
+/// A count that any thread may add to, for rare events. It has cache lines of its own, so that an addition does not
+/// evict its neighbours from other cores.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct SharedCounter(AtomicU64);
@@ -60,11 +60,11 @@ impl SharedCounter {
 
     /// Adds.
     pub fn add(&self, count: u64) {
-        // Relaxed: nothing is published with a count.
+        // Relaxed: a count publishes no data.
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// The count as of some moment not long ago.
+    /// The count at a recent moment.
     #[must_use]
     pub fn get(&self) -> u64 {
         // Relaxed: as in `add`.
@@ -72,28 +72,28 @@ impl SharedCounter {
     }
 }
 
-/// A figure that goes up and down, with one writer. Any thread reads. What it is told again it does not write again, so a
-/// loop may say each time what it has.
+/// A value that goes up and down, with one writer and any number of readers. Setting an unchanged value writes nothing,
+/// so a loop may set it each time.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// A figure of zero.
+    /// A gauge of zero.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Says what the figure is now.
+    /// Sets the value. Only the thread that owns the gauge may call it.
     #[inline]
     pub fn set(&self, figure: u64) {
-        // Relaxed: nothing is published with a figure, and the writer sees its own stores.
+        // Relaxed: a value publishes no data, and the writer sees its own stores.
         if self.0.load(Ordering::Relaxed) != figure {
             self.0.store(figure, Ordering::Relaxed);
         }
     }
 
-    /// The figure as of some moment not long ago.
+    /// The value at a recent moment.
     #[must_use]
     pub fn get(&self) -> u64 {
         // Relaxed: as in `set`.
@@ -101,10 +101,10 @@ impl Gauge {
     }
 }
 
-/// Says how many bytes a face holds now for its clients, about. Any thread may ask.
+/// Returns the bytes that a frontend holds now for its clients, approximately. Any thread may call it.
 pub type HeldBytes = Box<dyn Fn() -> u64 + Send>;
 
-/// Picks about one of `every` events, at uneven distances, so that it does not fall into step with what repeats.
+/// Picks about one of `every` events, at uneven distances, so that it does not fall into step with a repeating pattern.
 ///
 /// One thread owns it.
 #[derive(Clone, Debug)]
@@ -117,13 +117,13 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Picks one of `every` events in the long run; 0 and 1 pick each.
+    /// Picks one of `every` events in the long run. 0 and 1 pick each event.
     #[must_use]
     pub const fn new(every: u32) -> Self {
         Self { every: if every == 0 { 1 } else { every }, left: 0, state: 0x9e37_79b9 }
     }
 
-    /// Whether the event that happens now is picked. The first one is.
+    /// Whether the present event is picked. The first one is.
     #[inline]
     pub fn picks(&mut self) -> bool {
         if self.left > 0 {
@@ -134,7 +134,7 @@ impl Sampler {
         true
     }
 
-    /// Events to let pass: even over 0 ..= 2 (every − 1), so every − 1 on average.
+    /// The number of events to let pass: uniform over 0 ..= 2 (every − 1), so every − 1 on average.
     fn gap(&mut self) -> u32 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 17;
@@ -157,7 +157,8 @@ impl Sampler {
 /// ```
 #[derive(Debug)]
 pub struct Latencies {
-    /// Written by the owner, per sample; read by reports. It starts small and grows to the longest latency it has met.
+    /// Written by the owner for each sample, read by reports. It starts small and grows to the longest recorded
+    /// latency.
     histogram: Mutex<Histogram<u64>>,
 }
 
@@ -168,19 +169,20 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Without a sample.
+    /// Latencies without a sample.
     #[must_use]
     pub fn new() -> Self {
         Self { histogram: Mutex::new(empty_histogram()) }
     }
 
-    /// Records one sample. Meant for sampled events: it takes a lock, uncontended unless a report is being made.
+    /// Records one sample. It takes a lock, which is uncontended unless a report is being made, so record only sampled
+    /// events.
     pub fn record(&self, nanos: u64) {
         let recorded = self.lock().record(nanos.min(LATENCY_NANOS_MAX));
         debug_assert!(recorded.is_ok(), "a histogram that grows takes every value");
     }
 
-    /// Records samples that were gathered before, under one lock.
+    /// Records several samples under one lock.
     pub fn record_all(&self, nanos: impl IntoIterator<Item = u64>) {
         let mut histogram = self.lock();
         for nanos in nanos {
@@ -189,16 +191,16 @@ impl Latencies {
         }
     }
 
-    /// A histogram stays whole when a thread panics beside it: each record is one step.
+    /// A panic leaves the histogram whole, because each record is one step. So a poisoned lock is used.
     fn lock(&self) -> MutexGuard<'_, Histogram<u64>> {
         self.histogram.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a report shows of latencies, in the unit in which they were recorded, to three digits.
+/// Percentiles of latencies for a report, in the unit in which they were recorded, to three digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Percentiles {
-    /// Samples.
+    /// The number of samples.
     pub count: u64,
     /// Half of the samples are not above this.
     pub p50: u64,
@@ -208,17 +210,17 @@ pub struct Percentiles {
     pub p99: u64,
     /// 99.9 % of the samples are not above this.
     pub p999: u64,
-    /// The longest.
+    /// The longest sample.
     pub max: u64,
 }
 
 impl Percentiles {
-    /// Of the samples of all `latencies` together.
+    /// The percentiles of the samples of all `latencies` together.
     #[must_use]
     pub fn of<'a>(latencies: impl IntoIterator<Item = &'a Latencies>) -> Self {
         let mut all = empty_histogram();
         for one in latencies {
-            // It resizes itself, so there is nothing that it could refuse to add.
+            // The sum resizes itself, so it accepts every other histogram.
             let added = all.add(&*one.lock());
             debug_assert!(added.is_ok(), "a histogram that grows takes every other");
         }
@@ -236,43 +238,43 @@ impl Percentiles {
     }
 }
 
-/// A histogram that grows with what it meets.
+/// A histogram that grows with its values.
 fn empty_histogram() -> Histogram<u64> {
     Histogram::new(DIGITS).expect("three digits are within the five that it can do")
 }
 
-/// How long a thread has worked, and not waited, since it started. The thread owns it; any thread reads.
+/// The time that a thread has worked, and not waited, since it started. Written by the thread, read by any thread.
 ///
-/// Times are nanoseconds of one clock, and come in as arguments.
+/// Times are nanoseconds of one clock. They come in as arguments.
 #[derive(Debug)]
 pub struct BusyMeter {
     started: u64,
-    /// Nanoseconds of the stretches of work that have ended.
+    /// Nanoseconds of the completed stretches of work.
     busy: Counter,
-    /// When the stretch of work that goes on began; [`IDLE`] if none does. Written by the owner.
+    /// The beginning of the present stretch of work. [`IDLE`] if there is none. Written by the owner.
     since: AtomicU64,
 }
 
-/// No stretch of work goes on.
+/// No stretch of work is open.
 const IDLE: u64 = u64::MAX;
 
 impl BusyMeter {
-    /// Of a thread that starts at `now` and is idle.
+    /// The meter of a thread that starts at `now` and is idle.
     #[must_use]
     pub const fn new(now: u64) -> Self {
         Self { started: now, busy: Counter::new(), since: AtomicU64::new(IDLE) }
     }
 
-    /// The thread begins to work. A stretch that goes on is ended first.
+    /// The thread begins to work. An open stretch is ended first.
     pub fn begin(&self, now: u64) {
         self.end(now);
-        // Relaxed: a report that sees it late shows a moment ago.
+        // Relaxed: a report that reads the old value shows a recent moment.
         self.since.store(now, Ordering::Relaxed);
     }
 
-    /// The thread goes to wait.
+    /// The thread begins to wait.
     pub fn end(&self, now: u64) {
-        // Relaxed: as in `begin`. A reader between the two stores misses this stretch once.
+        // Relaxed: as in `begin`. A report that reads between the two stores misses this stretch once.
         let since = self.since.load(Ordering::Relaxed);
         if since != IDLE {
             self.since.store(IDLE, Ordering::Relaxed);
@@ -280,10 +282,10 @@ impl BusyMeter {
         }
     }
 
-    /// Nanoseconds of work until `now`, with the stretch that goes on.
+    /// Nanoseconds of work until `now`, the open stretch included.
     #[must_use]
     pub fn busy_nanos(&self, now: u64) -> u64 {
-        // Relaxed: as in `begin`; IDLE lies in the future and counts nothing.
+        // Relaxed: as in `begin`. IDLE lies in the future and counts as 0.
         let ongoing = now.saturating_sub(self.since.load(Ordering::Relaxed));
         self.busy.get().saturating_add(ongoing)
     }

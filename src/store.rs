@@ -1,15 +1,16 @@
-//! What is durable: batches of small records that are written whole or not at all, and synced when it is asked for.
+//! Durable storage: batches of small records. A batch is written whole or not at all, and synced on request.
 //!
 //! ```text
-//! Batch ─► commit(sync) ─► journal, one fdatasync ─► visible to get, scan and snapshots
+//! WriteBatch ─► commit(sync) ─► journal, one fdatasync ─► visible to get, scan and snapshots
 //! ```
-//! A batch that was committed with a sync is there after any crash. One without is there after the death of the process, and
-//! may be lost when the system dies; then everything later is lost with it, never something in between.
+//! A batch that was committed with a sync is there after any crash. A batch without a sync is there after the death of
+//! the process, and may be lost when the system dies. Then all later batches are lost too, and no earlier one.
 //!
-//! `disk` keeps them in a folder, by the embedded LSM-tree *fjall*; it is the only place that names it. `journal` looks at
-//! what a crash has left. `double` is for tests: it forgets what was not synced, and fails when it is told to.
+//! `disk` keeps the records in a folder, in the embedded LSM-tree *fjall*. It is the only file that names fjall.
+//! `journal` repairs the journal after a crash. `fake_disk` is for tests: it loses unsynced batches and fails on
+//! request.
 //!
-//! What is not here: what the records mean, and when to sync.
+//! This module does not interpret records and does not decide when to sync; see `tasks`.
 
 mod disk;
 #[cfg(test)]
@@ -23,10 +24,10 @@ use thiserror::Error;
 
 pub use disk::{Disk, Value};
 
-/// The kinds of records; each has its own keys.
+/// The kinds of records. Each has its own keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Space {
-    /// Few records, about the others.
+    /// A few records about the others.
     Meta,
     /// Small records that are all read when the store is opened.
     Tasks,
@@ -39,10 +40,10 @@ impl Space {
     pub(crate) const ALL: [Self; 3] = [Self::Meta, Self::Tasks, Self::Values];
 }
 
-/// One change of a record: its new value, or none if it goes.
+/// One change of a record: its new value, or `None` to remove it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Where it is kept.
+    /// The space of the record.
     pub space: Space,
     /// Its key, of at most 65,535 bytes.
     pub key: Value,
@@ -50,14 +51,14 @@ pub struct Item {
     pub value: Option<Value>,
 }
 
-/// Changes that are made together. Each key at most once.
+/// Changes that are made together. Each key occurs at most once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteBatch {
     items: Vec<Item>,
 }
 
 impl WriteBatch {
-    /// Without a change.
+    /// A batch without a change.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -78,13 +79,13 @@ impl WriteBatch {
         self.items.push(Item { space, key: Value::from(key), value: None });
     }
 
-    /// How many changes there are.
+    /// The number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no change.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
@@ -100,27 +101,27 @@ impl IntoIterator for WriteBatch {
     }
 }
 
-/// Why the store is of no more use.
+/// The reason why the store is unusable.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Somebody else has it open.
+    /// Another process has it open.
     #[error("{} is in use by another process: stop that one, or choose another --data", folder.display())]
     InUse {
         /// The folder of the store.
         folder: PathBuf,
     },
-    /// It is a file, or lies below one.
+    /// The path is a file, or lies below one.
     #[error("{} is no folder: choose a folder for --data, which is made if it is not there", folder.display())]
     NoFolder {
-        /// What was to be the folder of the store.
+        /// The path of `--data`.
         folder: PathBuf,
     },
-    /// It cannot have been written so.
+    /// The store cannot have written these bytes.
     #[error("{} is damaged ({what}): nothing was changed; restore it from a copy, or choose another --data", folder.display())]
     Damaged {
         /// The folder of the store.
         folder: PathBuf,
-        /// What was found.
+        /// The damaged part.
         what: String,
     },
     /// The device is full.
@@ -129,17 +130,17 @@ pub enum Error {
         /// The folder of the store.
         folder: PathBuf,
     },
-    /// The system refuses.
+    /// The system reports an error.
     #[error("{}: {why}", folder.display())]
     Failed {
         /// The folder of the store.
         folder: PathBuf,
-        /// What the system says.
+        /// The system's message.
         why: String,
     },
 }
 
-/// The store as one moment left it.
+/// The store at one moment.
 pub trait StoreSnapshot: Send + Sync {
     /// The value of a record at that moment.
     ///
@@ -147,16 +148,16 @@ pub trait StoreSnapshot: Send + Sync {
     /// [`Error`] if it cannot be read.
     fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, Error>;
 
-    /// The error that says that something else was found than must be there.
+    /// The error for a record that is missing or wrong.
     fn damaged(&self, what: &str) -> Error;
 }
 
-/// Looks after a store from another thread than the one that writes it.
+/// Checks a store from a thread other than its writer.
 pub trait StoreWatch: Send + Sync {
-    /// Whether what is being written can still come to an end.
+    /// Checks whether the present write can still end.
     ///
     /// # Errors
-    /// [`Error`] if it cannot: who writes waits for ever.
+    /// [`Error`] if it cannot: the writer waits for ever.
     fn check(&self) -> Result<(), Error>;
 }
 
@@ -165,33 +166,33 @@ pub trait Store: Send {
     /// Calls `each` with key and value of all records of a space, in the order of their keys.
     ///
     /// # Errors
-    /// [`Error`] if one cannot be read.
+    /// [`Error`] if a record cannot be read.
     fn scan(&self, space: Space, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Error>;
 
-    /// Makes all changes, and if `sync` has them on disk before it returns, with all changes before them.
+    /// Makes all changes. With `sync`, these and all changes before them are on disk before it returns.
     ///
     /// # Errors
-    /// [`Error`]: then it is unknown what is on disk, and the store takes nothing more.
+    /// [`Error`]: the content of the disk is unknown then, and the store takes no more changes.
     fn commit(&mut self, batch: WriteBatch, sync: bool) -> Result<(), Error>;
 
-    /// Has all changes on disk before it returns.
+    /// Syncs all changes before it returns.
     ///
     /// # Errors
     /// As [`Store::commit`].
     fn sync(&mut self) -> Result<(), Error>;
 
-    /// Says, and has on disk, whether there will be commits without a sync: what a crash leaves of them is judged by it.
+    /// Stores, and syncs, whether there will be commits without a sync. The repair after a crash depends on it.
     ///
     /// # Errors
     /// As [`Store::commit`].
     fn set_lazy(&mut self, lazy: bool) -> Result<(), Error>;
 
-    /// For another thread to look after it.
+    /// Returns a watch for another thread.
     fn watch(&self) -> Arc<dyn StoreWatch>;
 
-    /// The store as it is now, for other threads to read while it changes.
+    /// Returns a snapshot that other threads can read while the store changes.
     fn moment(&self) -> Arc<dyn StoreSnapshot>;
 
-    /// The error that says that something else was found than must be there.
+    /// The error for a record that is missing or wrong.
     fn damaged(&self, what: &str) -> Error;
 }

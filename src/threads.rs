@@ -1,12 +1,13 @@
-//! The only place that makes threads: their name, their core, their signals, and what a panic in one of them means.
+//! The only place that makes threads: their names, cores, signal masks, and the handling of a panic.
 //!
-//! - A thread is named as the crate's page lists it, so that `top -H` and a panic say who it is.
-//! - A thread that is pinned runs on one core; one that is not goes where the system puts it.
-//! - Signals are blocked in it: they arrive in the one thread that reads them (`signals`), and never interrupt a call. Only those
-//!   that a fault of the thread itself raises are not: blocked, they would end the process without a word.
-//! - A panic in it ends the process at once, with a message: a server that has lost a thread would only look alive.
+//! - A thread is named as the crate's page lists it. `top -H` and panic messages show the name.
+//! - A pinned thread runs on one core. The system places the other threads.
+//! - Signals are blocked in it. They arrive in the one thread that reads them (`signals`), and never interrupt a call.
+//!   Signals that a fault of the thread itself raises are not blocked: blocked, they would end the process without a
+//!   message.
+//! - A panic in it ends the process at once, with a message. A server without one of its threads would only look alive.
 //!
-//! What is not here: who talks to whom (`server` makes the channels), and the threads that libzmq makes for itself.
+//! This module connects no threads (`server` makes the channels) and does not control the threads that libzmq makes.
 
 pub mod signals;
 
@@ -20,30 +21,30 @@ use std::thread::{Builder, JoinHandle};
 
 use core_affinity::CoreId;
 
-/// Exit status after a panic in a thread: EX_SOFTWARE of sysexits.h.
+/// The exit status after a panic in a thread: EX_SOFTWARE of sysexits.h.
 const PANIC_STATUS: i32 = 70;
 
 thread_local! {
-    /// Whether this thread was made here. Written once, by the thread itself, before it does anything else.
+    /// Whether [`spawn`] made this thread. Written once, by the thread itself, before its work begins.
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The cores that this process may use, as numbers of the system.
+/// The cores that this process may use, by the system's numbers.
 ///
-/// To be asked once, before any thread is pinned: a pinned thread sees only its own core.
+/// Call it once, before any thread is pinned: a pinned thread sees only its own core.
 #[must_use]
 pub fn cores() -> Vec<usize> {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     cores.into_iter().map(|core| core.id).collect()
 }
 
-/// How many cores' worth of time this process may use: at most as many as [`cores`], less under a quota.
+/// The number of cores whose time this process may use: at most the number of [`cores`], fewer under a quota.
 #[must_use]
 pub fn parallelism() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Starts a thread. A panic in it stops the process with status 70.
+/// Starts a thread. A panic in it ends the process with status 70.
 ///
 /// # Errors
 /// If the system makes no more threads.
@@ -62,21 +63,21 @@ where
     })
 }
 
-/// Ties the calling thread to a core. One that the system refuses is reported and not tied.
+/// Pins the calling thread to a core. If the system refuses, the thread logs a warning and stays unpinned.
 fn pin(id: usize) {
     if !core_affinity::set_for_current(CoreId { id }) {
         tracing::warn!(core = id, "the system does not let a thread run on this core");
     }
 }
 
-/// Signals that a thread raises by its own fault.
+/// Signals that a fault of a thread raises in it.
 const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
 
-/// Blocks the signals from outside in the calling thread, and so in the threads that it makes.
+/// Blocks all signals but [`FAULTS`] in the calling thread, and so in the threads that it makes.
 #[expect(unsafe_code, reason = "sets of signals are made by the C library")]
 fn block_signals() {
-    // SAFETY: `outside` is a live local and a plain C structure for which zeros are a value; sigfillset fills it before the others
-    // read it.
+    // SAFETY: `outside` is a live local and a plain C structure for which zeros are a value; sigfillset fills it before
+    // the others read it.
     let outside = unsafe {
         let mut outside: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut outside);
@@ -88,11 +89,12 @@ fn block_signals() {
     signals::block(&outside);
 }
 
-/// Has a command take signals as if it were not started by a thread that takes none.
+/// Unblocks all signals in a command, which would otherwise inherit this thread's mask.
 #[expect(unsafe_code, reason = "no safe way is there to set the signal mask of a process before it begins")]
 pub fn with_all_signals(command: &mut Command) -> &mut Command {
     let unblock = || {
-        // SAFETY: `none` is a live local and a plain C structure for which zeros are a value; a null old mask is allowed.
+        // SAFETY: `none` is a live local and a plain C structure for which zeros are a value; a null old mask is
+        // allowed.
         let status = unsafe {
             let mut none: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut none);
@@ -100,11 +102,13 @@ pub fn with_all_signals(command: &mut Command) -> &mut Command {
         };
         if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
     };
-    // SAFETY: between fork and exec it only calls sigemptyset and pthread_sigmask, which signal-safety(7) allows there, and allocates nothing.
+    // SAFETY: between fork and exec the closure calls only sigemptyset and pthread_sigmask, which signal-safety(7)
+    // allows there, and it allocates nothing.
     unsafe { command.pre_exec(unblock) }
 }
 
-/// Makes a panic in a thread of ours the end of the process. Panics elsewhere, say in a test, stay what they are.
+/// Makes a panic in a thread of [`spawn`] end the process. Panics in other threads, such as a test's, keep their
+/// effect.
 fn stop_the_process_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -118,15 +122,15 @@ fn stop_the_process_on_panic() {
     });
 }
 
-/// Says what happened and ends the process with this status, at once and without destructors: for a thread that can answer
-/// nobody any more.
+/// Logs the reason and ends the process with this status, at once and without destructors. For a thread that can no
+/// longer answer requests.
 pub fn give_up(why: &str, status: i32) -> ! {
     crate::log::say(why);
     crate::log::finish();
     signal_hook::low_level::exit(status)
 }
 
-/// Says what happened and ends the process, without destructors: they might wait for the thread that is lost.
+/// Logs the panic and ends the process, without destructors: they might wait for the lost thread.
 fn stop(panic: &PanicHookInfo<'_>) -> ! {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or("unnamed");
@@ -140,7 +144,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// Set for the process that a test starts to see it fail.
+    /// The environment variable of the process that a test starts in order to see it fail.
     const TO_FAIL: &str = "SPINDLE_TEST_THREAD_TO_FAIL";
 
     #[test]
@@ -173,7 +177,7 @@ mod tests {
         }
     }
 
-    /// The body of the process that [`a_panic_in_a_thread_stops_the_process`] starts; nothing when run by itself.
+    /// The body of the process that [`a_panic_in_a_thread_stops_the_process`] starts. Does nothing when run by itself.
     #[test]
     fn fails_when_asked_to() {
         if std::env::var_os(TO_FAIL).is_some() {

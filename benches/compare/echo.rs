@@ -1,11 +1,11 @@
-//! What the server is measured against: the same sockets with nothing behind them.
+//! The baseline of the server: the same sockets with no work behind them.
 //!
 //! ```text
 //! proxy   clients ══► ROUTER ─► zmq_proxy ─► DEALER ══inproc══► DEALER: answers, one in each thread
 //! router  clients ══► ROUTER: answers, in the thread that received
 //! ```
-//! A request of three frames is answered as a GET of a value, one of four as a SET. All settings are those that libzmq
-//! ships; the threads are as many as the server has workers.
+//! A request of three frames is answered as a GET of a value, one of four as a SET. All settings are libzmq's defaults.
+//! There are as many threads as the server has workers.
 
 use std::io::Write;
 use std::thread;
@@ -18,7 +18,7 @@ const OK: &[u8] = b"\x01";
 /// Frames of a GET behind the routing id.
 const GET_FRAMES: usize = 3;
 
-/// Answers at a port that the system chooses, until the process is killed. Prints what the server prints.
+/// Answers at a port that the system chooses, until the process is killed. Prints the same lines as the server.
 pub(crate) fn run(workers: usize) {
     let context = zmq::Context::new();
     let router = context.socket(zmq::ROUTER).unwrap();

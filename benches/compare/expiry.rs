@@ -1,4 +1,4 @@
-//! Sustained expiry: many keys that all expire within one second, and what other clients notice.
+//! Sustained expiry: many keys that all expire within one second, and its effect on other clients.
 
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ use crate::write::{client, store};
 const CROWDS: [usize; 2] = [1_000_000, 3_000_000];
 /// Time to store them in.
 const LEAD: Duration = Duration::from_secs(12);
-/// How often it is asked how far the server has come.
+/// Pause between two questions about the server's progress.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What other clients ask meanwhile: few enough to see what each request waits for.
+/// Rate of the other clients' requests: low enough to show the wait of each.
 const OTHERS: &str = "--rate 10000 --mix get=1 --keys 1000 --warm-up 0 --seconds";
 
 pub(crate) fn measure(_plan: &Plan, report: &mut Report) {

@@ -1,5 +1,6 @@
-//! Expiry lag: a thousand probes that share a deadline, among many other keys with long TTLs; how long after the deadline
-//! their notifications arrive. Of Spindle in several rounds on one server; one of Redis can take three minutes.
+//! Expiry lag: a thousand probes share a deadline, among many other keys with long TTLs. The lag is the time from the
+//! deadline to their notifications. Of Spindle in several rounds on one server. One round of Redis can take three
+//! minutes.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,16 +17,16 @@ use crate::side::{Side, words};
 use crate::write::{TABLE, client, store};
 
 const PROBES: usize = 1_000;
-/// Seconds that the probes live.
+/// TTL of the probes, in seconds.
 const TTL: u64 = 2;
-/// Seconds that the others live.
+/// TTL of the others, in seconds.
 const LONG_TTL: u32 = 36_000;
 /// A notification that comes later than this does not count.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How long the deadline of the probes is asked for.
+/// How long the bench asks for the deadline of the probes.
 const NARROWING: Duration = Duration::from_millis(200);
 const OTHERS: [usize; 5] = [0, 10_000, 100_000, 1_000_000, 5_000_000];
-/// Above this Redis is not asked.
+/// Above this many keys Redis is not measured.
 const OTHERS_OF_REDIS_MAX: usize = 1_000_000;
 
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {
@@ -48,7 +49,7 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     report.table(&rows);
 }
 
-/// `rounds`: the lags of each.
+/// The lags of each of `rounds`.
 fn row(report: &mut Report, side: &str, others: usize, rounds: &[Vec<f64>]) -> Vec<String> {
     report.raw(&serde_json::json!({ "what": "lag", "side": side, "others": others, "rounds_millis": rounds }));
     let all = rounds.concat();
@@ -89,8 +90,8 @@ fn probe(client: &mut Client, listener: &mut Listener) -> Vec<f64> {
     arrived.into_values().map(|arrival| (arrival - deadline).as_secs_f64() * 1e3).collect()
 }
 
-/// The earliest deadline that fits all answers: one of `remaining` milliseconds says that it is less than that after the
-/// answer came, and more than a millisecond less than that after the question went.
+/// The earliest deadline that fits all answers. An answer of `remaining` milliseconds says that the deadline is less
+/// than that after the answer came, and more than a millisecond less than that after the question was sent.
 fn deadline_of(client: &mut Client, key: &str) -> Instant {
     let mut earliest = None;
     let start = Instant::now();
@@ -129,7 +130,7 @@ fn redis(others: usize) -> Option<Vec<f64>> {
     hearing.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let mut lags = Vec::new();
     while lags.len() < PROBES && sent.elapsed() < PATIENCE {
-        // An event is an array of four strings, of which the last is the key.
+        // A Redis event is an array of four strings, the last of which is the key.
         let probe = line(&mut events).and_then(|line| line.trim_end().strip_prefix("probe-")?.parse::<usize>().ok());
         if let Some(probe) = probe {
             lags.push(wall_millis() - deadlines[probe]);

@@ -1,4 +1,4 @@
-//! A subscriber that takes little: our ZMTP on a plain socket.
+//! A subscriber that takes little processor time: our ZMTP on a plain socket.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ pub(crate) struct Listener {
     came: usize,
 }
 
-/// What was heard of a key.
+/// A notification of a key.
 pub(crate) struct Heard<'b> {
     pub(crate) deleted: bool,
     pub(crate) key: &'b [u8],
@@ -36,7 +36,7 @@ impl Listener {
         Self { stream, bytes, read: 0, came }
     }
 
-    /// How long [`Listener::hear`] waits for anything.
+    /// How long [`Listener::hear`] waits for any notification.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         self.stream.set_read_timeout(Some(patience)).unwrap();
     }
@@ -54,7 +54,7 @@ impl Listener {
         true
     }
 
-    /// The first message: table, kind, key; and its length.
+    /// The first message, as table, kind and key, and its length.
     fn message(&self) -> Option<([&[u8]; 3], usize)> {
         let mut frames: [&[u8]; 3] = [&[]; 3];
         let mut taken = self.read;

@@ -1,12 +1,12 @@
-//! Spindle beside what it would replace, and beside the limits of its own shape. `perf/run` calls it.
+//! Spindle beside the servers that it would replace, and beside the limits of its own design. `perf/run` calls it.
 //!
 //! ```text
 //! cargo bench --bench compare -- --out DIR
 //! cargo bench --bench compare -- --out DIR --only echo,rivals,native,memory,lag,expiry,notify --rounds 3 --seconds 1
 //! ```
-//! Every side is a process of its own, and the load is another: `spindle load`, the same for all. Sides of a comparison take
-//! turns within each round, so that drift of the machine hits all alike; a figure is the median of the rounds, and every
-//! round is in the raw data. Keys have 16 bytes.
+//! Every side is a process of its own, and the load is another: `spindle load`, the same for all. Sides of a comparison
+//! take turns within each round, so that drift of the machine affects all alike. A number is the median of the rounds,
+//! and every round is in the raw data. Keys have 16 bytes.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,10 +41,10 @@ const CONNECTIONS: usize = 8;
 /// Requests that each connection has outstanding.
 const DEPTHS: [usize; 3] = [1, 16, 64];
 
-/// Measures something and reports it.
+/// Measures one comparison and reports it.
 type Section = fn(&Plan, &mut Report);
 
-/// What there is to measure.
+/// All comparisons.
 const SECTIONS: [(&str, Section); 7] = [
     ("echo", shape::measure),
     ("rivals", rivals::throughput),
@@ -55,7 +55,7 @@ const SECTIONS: [(&str, Section); 7] = [
     ("notify", notify::measure),
 ];
 
-/// What is to be measured.
+/// The plan of the measurement.
 struct Plan {
     out: PathBuf,
     only: Option<Vec<String>>,
@@ -65,7 +65,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// From the command line. `None`: it is not understood, or help is asked for.
+    /// From the command line. `None`: an argument is unknown, or help is asked for.
     fn from(arguments: &[&str]) -> Option<Self> {
         let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let mut plan = Self { out: "target/compare".into(), only: None, rounds: 5, seconds: 1.0, workers: vec![1, 2] };

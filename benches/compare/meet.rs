@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use spindle::zmtp::{Handshake, HandshakeStep, SocketType};
 
-/// Connects, and meets who is there. The connection, and what has come of the first messages.
+/// Connects and shakes hands. Returns the connection, and the received bytes of the first messages.
 pub(crate) fn meet(address: &str, ours: SocketType) -> (TcpStream, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();

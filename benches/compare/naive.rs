@@ -1,5 +1,5 @@
-//! What workers that speak ZMTP themselves are measured against: one thread on an epoll that answers each request with the same
-//! bytes, and looks at none of it but where it ends.
+//! The baseline of native workers: one thread on an epoll that answers each request with the same bytes. Of a request
+//! it looks only for the end.
 
 use std::io::{ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
@@ -13,19 +13,20 @@ const VALUE_BYTES: usize = 64;
 /// Frames of a GET.
 const GET_FRAMES: usize = 3;
 const FRAME_BYTES_MAX: u64 = 1 << 20;
-/// How the listener is named.
+/// The epoll data of the listener.
 const LISTENER: u64 = u64::MAX;
 
 struct Connection {
     stream: TcpStream,
-    /// None: it is over.
+    /// `None`: it is over.
     handshake: Option<Handshake>,
     inbox: Vec<u8>,
-    /// Frames of a message that has not come whole.
+    /// Frames of a message that has not arrived whole.
     frames: usize,
 }
 
-/// Answers at a port that the system chooses, on the first core, until the process is killed. Prints what the server prints.
+/// Answers at a port that the system chooses, on the first core, until the process is killed. Prints the same lines as
+/// the server.
 pub(crate) fn run() {
     core_affinity::set_for_current(core_affinity::get_core_ids().unwrap()[0]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -64,7 +65,7 @@ impl Connection {
         Self { stream, handshake, inbox: Vec::new(), frames: 0 }
     }
 
-    /// Whether the connection stands.
+    /// Whether the connection is open.
     fn answer(&mut self, shared: &mut [u8], out: &mut Vec<u8>) -> bool {
         let count = match self.stream.read(shared) {
             Ok(0) => return false,
@@ -96,7 +97,7 @@ impl Connection {
             }
         }
         self.inbox.drain(..at);
-        // The load reads what it has asked for: there is always room.
+        // The load reads all its answers: there is always room.
         out.is_empty() || self.stream.write_all(out).is_ok()
     }
 }

@@ -62,8 +62,8 @@ fn row(what: String, rounds: &[Vec<Round>]) -> Vec<String> {
     row
 }
 
-/// One connection that waits for each answer, with a client that does nothing else: on the core of who answers, where a round trip
-/// is two changes of threads, and on another, where each side finds its core asleep.
+/// One connection that waits for each answer, with a client that does no other work. It runs on the core of the server,
+/// where a round trip is two changes of threads, and on another, where each side finds its core asleep.
 fn round_trip(report: &mut Report) {
     report.write(
         "A GET over one connection that waits for each answer on a blocking socket, in µs, p50 / p99. *Same core*: client and server share one, so that a round \

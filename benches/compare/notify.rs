@@ -14,7 +14,7 @@ const UPDATES: usize = 2_000_000;
 const BURST: usize = 200_000;
 /// Keys that are stored again and again.
 const FEW: usize = 10_000;
-/// Nothing for so long is the end.
+/// Silence of this length is the end.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The key that shows that a subscription has arrived.
 const MARK: &str = "mark";
@@ -54,12 +54,12 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     report.table(&rows);
 }
 
-/// What is measured.
+/// One case to measure.
 struct Case {
     what: &'static str,
     frontend: &'static str,
     updates: usize,
-    /// That are stored in turn.
+    /// Keys that are stored in turn.
     keys: usize,
     subscribers: usize,
 }
@@ -68,7 +68,7 @@ const fn case(what: &'static str, frontend: &'static str, updates: usize, keys: 
     Case { what, frontend, updates, keys, subscribers }
 }
 
-/// New keys cost the server more than their notifications do; keys that are there already show more of the publisher.
+/// New keys cost the server more than their notifications. Existing keys show more of the publisher.
 const CASES: [Case; 6] = [
     case("2 million new keys", "proxy", UPDATES, UPDATES, 1),
     case("2 million new keys", "proxy", UPDATES, UPDATES, 8),
@@ -84,7 +84,7 @@ struct Round {
     lost: usize,
     /// Processor time of a change in the whole server, in ns.
     server: f64,
-    /// That of the thread that publishes.
+    /// The same of the publisher's thread.
     publisher: f64,
 }
 
@@ -113,7 +113,7 @@ fn round(case: &Case) -> Round {
     }
 }
 
-/// Stores a key until the subscriber hears of it.
+/// Stores a key until the subscriber is notified.
 pub(crate) fn wait_for_mark(client: &mut spindle::protocols::kv::client::Client, listener: &mut Listener) {
     listener.set_patience(Duration::from_millis(20));
     let mut heard = false;
@@ -124,7 +124,7 @@ pub(crate) fn wait_for_mark(client: &mut spindle::protocols::kv::client::Client,
     while listener.hear(|_| ()) {}
 }
 
-/// How many of the updates it hears of, and the time from the first to the last.
+/// How many of the updates it receives, and the time from the first to the last.
 fn count(mut listener: Listener, updates: usize) -> (usize, Duration) {
     listener.set_patience(PATIENCE);
     let (mut heard, mut first, mut last) = (0, None, None);

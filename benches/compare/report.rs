@@ -1,4 +1,4 @@
-//! What was measured, as a text for people (`README.md`) and as lines for machines (`raw.jsonl`).
+//! The results, as a text for people (`README.md`) and as lines for machines (`raw.jsonl`).
 
 use std::fs::File;
 use std::io::Write;
@@ -25,7 +25,7 @@ impl Report {
         report
     }
 
-    /// Where plots go.
+    /// The folder of plots.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -85,14 +85,14 @@ fn output(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// The middle of some figures.
+/// The median of these numbers.
 pub(crate) fn median(metrics: &[f64]) -> f64 {
     let mut sorted = metrics.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The figure that so many of a hundred are not above.
+/// The number that this percentage of them does not exceed.
 pub(crate) fn percentile(metrics: &[f64], percent: f64) -> f64 {
     let mut sorted = metrics.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -48,7 +48,7 @@ pub(crate) fn throughput(plan: &Plan, report: &mut Report) {
     open_loop(report);
 }
 
-/// Percentiles at rates that each can bear, and a plot of each.
+/// Percentiles at rates that each side can bear, and a plot of each.
 fn open_loop(report: &mut Report) {
     report.write("Open loop, 100,000 keys, values of 64 bytes, 90 % GET, latency from when a request was due, in µs; plots beside. *Load late*: \
          the longest time by which the load itself sent a request too late, because nothing ran then: not the server's doing.");

@@ -1,4 +1,4 @@
-//! The server beside an echo of the same sockets: the limits of this shape.
+//! The server beside an echo of the same sockets: the limits of this design.
 
 use crate::report::{Report, median};
 use crate::side::{Round, Side};

@@ -1,4 +1,4 @@
-//! A side of a comparison, as a process of its own; the load on it; and what both cost.
+//! A side of a comparison, as a process of its own, the load on it, and the cost of both.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
 /// A process that answers requests. It is killed when this is dropped.
 pub(crate) struct Side {
     pub(crate) name: &'static str,
-    /// What `spindle load` is to speak to it.
+    /// The protocol that `spindle load` uses for it.
     pub(crate) protocol: &'static str,
     child: Child,
     pub(crate) endpoint: String,
@@ -24,14 +24,14 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// A server of ours, with these further flags.
+    /// A Spindle server, with these further flags.
     pub(crate) fn spindle(flags: &[&str]) -> Self {
         let mut command = Command::new(SPINDLE);
         command.args(["serve", "--kv", "tcp://127.0.0.1:*"]).args(flags);
         Self::that_says_ready("spindle", command)
     }
 
-    /// An echo of this bench: `zmq_proxy` with so many threads behind it, or one ROUTER if there are none.
+    /// An echo of this bench: `zmq_proxy` with this many threads behind it, or one ROUTER if there are none.
     pub(crate) fn echo(workers: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["echo", &workers.to_string()]);
@@ -72,7 +72,7 @@ impl Side {
         })
     }
 
-    /// memcached with as much memory as it likes, if it is installed.
+    /// memcached with as much memory as it wants, if it is installed.
     pub(crate) fn memcached() -> Option<Self> {
         Self::that_listens("memcached", "memcached", |port, _| {
             ["-l", "127.0.0.1", "-p", port, "-U", "0", "-u", "root", "-m", "8192"].map(str::to_owned).to_vec()
@@ -103,7 +103,7 @@ impl Side {
         line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0
     }
 
-    /// Runs `spindle load` against it, and gives what that printed.
+    /// Runs `spindle load` against it, and returns the output.
     pub(crate) fn load(&self, flags: &[String]) -> Value {
         let connections = CONNECTIONS.to_string();
         let fixed = ["load", "--json", "--protocol", self.protocol, "--connect", &self.endpoint];
@@ -113,13 +113,13 @@ impl Side {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Stores so many keys with values of this size.
+    /// Stores this many keys with values of this size.
     pub(crate) fn fill(&self, keys: u32, value_bytes: usize) {
         let flags = format!("--prefill --keys {keys} --value-size {value_bytes} --seconds 0.1 --warm-up 0 --mix get=1");
         self.load(&words(&flags));
     }
 
-    /// As [`Side::load`], with what a request cost.
+    /// As [`Side::load`], with the cost of a request.
     pub(crate) fn measure(&self, flags: &str) -> Round {
         let before = (self.usage(), children_nanos());
         let told = self.load(&words(flags));
@@ -127,7 +127,8 @@ impl Side {
         usage.add(&before.0, &self.usage());
         let phase = &told["phases"][0];
         let all = &phase["verbs"]["all"];
-        // The load also sends what it does not count, in its warm-up: the server's own time is counted by what it answered.
+        // The load also sends uncounted requests, in its warm-up: the server's own time is divided by all that it
+        // answered.
         Round {
             rate: all["per_second"].as_f64().unwrap(),
             answers: all["answers"].as_u64().unwrap(),
@@ -166,12 +167,12 @@ pub(crate) struct Round {
     answers: u64,
     load_nanos: u64,
     usage: Usage,
-    /// What the load said of its only phase.
+    /// The load's report of its only phase.
     pub(crate) phase: Value,
 }
 
 impl Round {
-    /// Nanoseconds of the processor for a request, in server and load; without a warm-up, or that is counted in.
+    /// Nanoseconds of the processor for a request, in server and load. It includes the warm-up, if there is one.
     pub(crate) fn cost(&self) -> f64 {
         (self.usage.total() + self.load_nanos) as f64 / self.answers as f64
     }
@@ -196,7 +197,7 @@ impl Round {
 pub(crate) struct Usage(BTreeMap<String, u64>);
 
 impl Usage {
-    /// Of the process with this number. Its first thread goes by the name `main`.
+    /// Of the process with this number. Its first thread has the name `main`.
     fn of(process: &str) -> Self {
         let mut usage = BTreeMap::new();
         for task in fs::read_dir(format!("/proc/{process}/task")).unwrap() {
@@ -210,7 +211,7 @@ impl Usage {
         Self(usage)
     }
 
-    /// Adds what was used between two looks.
+    /// Adds the time that was used between two looks.
     fn add(&mut self, before: &Self, after: &Self) {
         for (name, nanos) in &after.0 {
             *self.0.entry(name.clone()).or_default() += nanos - before.0.get(name).unwrap_or(&0);
@@ -229,8 +230,8 @@ impl Usage {
     }
 }
 
-/// Nanoseconds that children of this process have run that have been waited for, in hundredths of a second (proc_pid_stat(5),
-/// cutime and cstime).
+/// Nanoseconds that waited-for children of this process have run, in steps of a hundredth of a second
+/// (proc_pid_stat(5), cutime and cstime).
 fn children_nanos() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split_whitespace().collect();

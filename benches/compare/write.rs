@@ -1,4 +1,4 @@
-//! A writer that stores many elements and takes little: pipelined UPDATE_MANY by our ZMTP on a plain socket.
+//! A writer that stores many elements with little processor time: pipelined UPDATE_MANY by our ZMTP on a plain socket.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,19 +15,19 @@ const PAIRS: usize = 256;
 /// Requests that are outstanding.
 const PIPELINE: usize = 32;
 
-/// A client for what is asked one at a time; makes the table, if need be.
+/// A client for single requests. Creates the table if it is missing.
 pub(crate) fn client(endpoint: &str) -> Client {
     let mut client = Client::connect(endpoint).unwrap();
     let _there_already = client.create_table(TABLE);
     client
 }
 
-/// Stores the keys `prefix` and a number, below `count`, with values of 64 bytes; `ttl` is asked before each request.
+/// Stores the keys `prefix` and a number, below `count`, with values of 64 bytes. `ttl` is called before each request.
 pub(crate) fn store(endpoint: &str, prefix: &str, count: usize, ttl: impl FnMut() -> Option<u32>) {
     store_in_turn(endpoint, (prefix, count), count, ttl);
 }
 
-/// The same for so many `keys` in turn, until `count` values are stored.
+/// The same for this many `keys` in turn, until `count` values are stored.
 pub(crate) fn store_in_turn(
     endpoint: &str,
     (prefix, keys): (&str, usize),

@@ -1,4 +1,5 @@
-//! What benches of durable queues share: their plan, servers that say where they listen, crowds of clients, and figures.
+//! The shared part of the benches of durable queues: their plan, servers that print where they listen, crowds of
+//! clients, and results.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-/// What is to be measured.
+/// The plan of the measurement.
 pub(crate) struct Plan {
     pub(crate) clients: Vec<usize>,
     pub(crate) rounds: usize,
@@ -36,7 +37,7 @@ impl Plan {
     }
 }
 
-/// Starts a server, and reads what follows `name` in the lines that it prints until it is ready.
+/// Starts a server, and reads the text after `name` in the lines that it prints until it is ready.
 pub(crate) fn start(command: &mut Command, name: &str) -> (Child, String) {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -46,7 +47,8 @@ pub(crate) fn start(command: &mut Command, name: &str) -> (Child, String) {
     (child, address)
 }
 
-/// Lets so many clients work for a time, each until it is told that this is over. Rate, and latencies in nanoseconds.
+/// Runs this many clients for a time, each until it is told that this is over. Returns the rate, and latencies in
+/// nanoseconds.
 pub(crate) fn crowd<C: Send>(
     clients: Vec<C>,
     seconds: f64,
@@ -67,7 +69,7 @@ pub(crate) fn crowd<C: Send>(
     })
 }
 
-/// One client: does it again and again until it is over or there is nothing left to do. Latencies in nanoseconds.
+/// Repeats one client's work until it is over or no work is left. Returns latencies in nanoseconds.
 pub(crate) fn repeat(over: &AtomicBool, mut once: impl FnMut() -> bool) -> Histogram<u64> {
     let mut latencies = Histogram::new(3).unwrap();
     while !over.load(Ordering::Relaxed) {
@@ -80,7 +82,7 @@ pub(crate) fn repeat(over: &AtomicBool, mut once: impl FnMut() -> bool) -> Histo
     latencies
 }
 
-/// What was measured of one side, round by round.
+/// The results of one side, round by round.
 #[derive(Default)]
 pub(crate) struct Figures {
     rates: Vec<f64>,

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo bench --bench engine
 //! ```
-//! Keys are 16 bytes, values 64. Publisher, expiry thread and reaper run as in the server, with nobody subscribed. On a
+//! Keys are 16 bytes, values 64. Publisher, expiry thread and reaper run as in the server, without subscribers. On a
 //! machine with two cores the measuring threads share them with the publisher, as they do in the server.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "a bench that fails should say where")]
@@ -23,7 +23,7 @@ use fixture::{Fixture, KEY_BYTES, VALUE_BYTES, keys, random, resident_bytes};
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
 
-/// Operations of one batch, as a busy worker has them.
+/// Operations of one batch, as many as a busy worker has.
 const BATCH: usize = 32;
 const SMALL: usize = 1_000;
 const LARGE: usize = 1_000_000;
@@ -42,7 +42,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// What a million elements take, all told: resident memory after less before.
+/// The full memory of a million elements: resident memory after less before.
 fn bytes_per_element() {
     let before = resident_bytes();
     let fixture = Fixture::filled(LARGE);
@@ -81,14 +81,14 @@ enum Verb {
 #[derive(Clone, Copy)]
 struct Plan {
     verb: Verb,
-    /// Whether the keys of a batch are fetched together, as a worker does with the requests that wait.
+    /// Whether the keys of a batch are prefetched together, as a worker does with the waiting requests.
     ahead: bool,
     /// Keys in the table.
     count: usize,
     threads: usize,
 }
 
-/// Every thread does `rounds` operations; the time until the last has done.
+/// Every thread does `rounds` operations. Returns the time until the last has finished.
 fn run_threads(fixture: &Fixture, plan: Plan, rounds: u64) -> Duration {
     let barrier = std::sync::Barrier::new(plan.threads + 1);
     std::thread::scope(|scope| {
@@ -116,7 +116,7 @@ fn work(fixture: &Fixture, plan: Plan, keys: &[[u8; KEY_BYTES]], rounds: u64) {
     let mut done = 0_usize;
     let rounds = usize::try_from(rounds).unwrap();
     while done < rounds {
-        // Under one guard and one reading of the clock, whether they are fetched together or not.
+        // Under one guard and one reading of the clock, whether they are prefetched together or not.
         let group = (done..rounds.min(done + BATCH)).map(|at| &keys[at % keys.len()]);
         let ahead = if plan.ahead { group.len() } else { 0 };
         match plan.verb {
@@ -133,7 +133,7 @@ fn work(fixture: &Fixture, plan: Plan, keys: &[[u8; KEY_BYTES]], rounds: u64) {
     }
 }
 
-/// A chase through random cache lines over as much memory as a million elements take: what one dependent load costs.
+/// A chase through random cache lines over as much memory as a million elements take: the cost of one dependent load.
 fn dependent_loads(criterion: &mut Criterion) {
     let lines = 150 * LARGE / 64;
     let mut next: Vec<[u32; 16]> = vec![[0; 16]; lines];

@@ -1,4 +1,4 @@
-//! Redis beside us: its bytes per element for the same keys and values. Skipped where it is not installed.
+//! Redis for comparison: its bytes per element for the same keys and values. Skipped where it is not installed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -64,8 +64,8 @@ fn start() -> Option<Server> {
 }
 
 impl Server {
-    /// A fixture of INFO.
-    fn info(&mut self, fixture: &str) -> String {
+    /// One field of INFO.
+    fn info(&mut self, field: &str) -> String {
         self.stream.get_mut().write_all(b"*1\r\n$4\r\nINFO\r\n").unwrap();
         let mut length = String::new();
         self.stream.read_line(&mut length).unwrap();
@@ -73,6 +73,6 @@ impl Server {
         let mut text = vec![0; bytes + 2];
         self.stream.read_exact(&mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
-        text.lines().find_map(|line| line.strip_prefix(fixture)).unwrap().trim().to_owned()
+        text.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim().to_owned()
     }
 }

@@ -1,4 +1,4 @@
-//! Amounts of memory as they are typed: bytes, with K, M or G for 1024 and its powers, or a share of the memory that there is.
+//! Amounts of memory as typed: bytes, with K, M or G for 1024 and its powers, or a share of the available memory.
 
 use std::fmt;
 
@@ -7,14 +7,14 @@ use clap::builder::{StringValueParser, TypedValueParser};
 /// An amount of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Amount {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// So many hundredths of the memory that the process may take.
+    /// Hundredths of the memory that the process may take.
     Percent(u64),
 }
 
 impl Amount {
-    /// In bytes, of so much memory.
+    /// The amount in bytes, if `available_bytes` are available.
     pub(super) fn of(self, available_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -35,10 +35,10 @@ impl fmt::Display for Amount {
     }
 }
 
-/// Reads `1073741824`, `1G` or `80%`.
+/// Parses `1073741824`, `1G` or `80%`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake in the text.
 pub(super) fn amount(typed: &str) -> Result<Amount, String> {
     let Some(percent) = typed.strip_suffix('%') else {
         return bytes(typed).and_then(at_least_one).map(Amount::Bytes);
@@ -49,7 +49,7 @@ pub(super) fn amount(typed: &str) -> Result<Amount, String> {
     }
 }
 
-/// Reads a number of bytes in a range.
+/// Parses a number of bytes in a range.
 pub(super) fn bytes_within(least: u64, most: u64) -> impl TypedValueParser<Value = u64> {
     StringValueParser::new().try_map(move |typed| match bytes(&typed)? {
         bytes if (least..=most).contains(&bytes) => Ok(bytes),

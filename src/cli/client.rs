@@ -1,4 +1,4 @@
-//! The commands that ask the server one thing.
+//! The commands that send one request about tables.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::clock::Clock;
 use crate::protocols::kv::client::{Client, Disconnected, Error};
 use crate::protocols::kv::wire::{Reason, TableLine};
 
-/// What can be asked.
+/// A command about tables.
 #[derive(Debug, Subcommand)]
 pub(super) enum TableCommand {
-    /// Make an empty table
+    /// Create an empty table
     CreateTable(TableArguments),
     /// Delete a table with all its elements
     DeleteTable(TableArguments),
-    /// List the tables and how many elements each has
+    /// List the tables and the number of elements of each
     Tables(KvServer),
     /// Add or replace an element
     Set(SetArguments),
@@ -31,13 +31,13 @@ pub(super) enum TableCommand {
     Delete(ElementArguments),
     /// Set the time to live of an element
     Touch(TouchArguments),
-    /// Print what the server tells about itself
+    /// Print the statistics of the server
     Stats(KvServer),
-    /// Ask whether the server is there, and how long it takes to answer
+    /// Check that the server answers, and print how long that takes
     Ping(KvServer),
 }
 
-/// Where to ask, and how to print the answer.
+/// The server, and the format of the answer.
 #[derive(Debug, Args)]
 pub(super) struct KvServer {
     #[command(flatten)]
@@ -75,10 +75,10 @@ pub(super) struct SetArguments {
     /// Key of the element: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
-    /// Its new value: text, 0x… for bytes, or - for standard input
+    /// New value of the element: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     value: Operand,
-    /// Time to live, in seconds; 0 for none [default: as it was; none for a new element]
+    /// Time to live, in seconds; 0 for none [default: unchanged; none for a new element]
     #[arg(long, value_name = "SECONDS")]
     ttl: Option<u32>,
     #[command(flatten)]
@@ -100,10 +100,10 @@ pub(super) struct TouchArguments {
     of: KvServer,
 }
 
-/// Asks, and prints the answer.
+/// Sends the request, and prints the answer.
 ///
 /// # Errors
-/// [`Failure`] if it could not be asked, was refused, or could not be printed.
+/// [`CommandError`] if the server does not answer or refuses, or the answer cannot be printed.
 pub(super) fn run(command: TableCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         TableCommand::CreateTable(TableArguments { table, of }) => {
@@ -145,10 +145,10 @@ impl KvServer {
     }
 }
 
-/// Key and value. Standard input can be only one of both.
+/// Reads the key and the value. Only one of them can be standard input.
 ///
 /// # Errors
-/// [`Failure`] if it is both, or cannot be read.
+/// [`CommandError`] if both are standard input, or if it cannot be read.
 pub(super) fn read_both(key: Operand, value: Operand) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
     if key == Operand::StandardInput && value == Operand::StandardInput {
         let both = "only one of KEY and VALUE can be -, standard input".to_owned();
@@ -196,7 +196,7 @@ fn ping(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {
     of.format.print(out, &text, &json)
 }
 
-/// What to do about an error of the client.
+/// The error of the command for an error of the client.
 pub(super) fn failure(error: Error) -> CommandError {
     match error {
         Error::Refused(reason) => {
@@ -208,7 +208,7 @@ pub(super) fn failure(error: Error) -> CommandError {
     }
 }
 
-/// What to do about a refusal.
+/// The remedy for a refusal.
 fn advice(reason: Reason) -> &'static str {
     match reason {
         Reason::BadRequest | Reason::UnknownCommand => {

@@ -1,20 +1,20 @@
-//! Endpoints as they are typed: `tcp://HOST:PORT` or `ipc://PATH`; and addresses of plain TCP: `HOST:PORT` or `PORT`.
+//! Endpoints as typed, `tcp://HOST:PORT` or `ipc://PATH`, and addresses of plain TCP, `HOST:PORT` or `PORT`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::{KV_ENDPOINT, PUBLISH_ENDPOINT};
 
-/// What stands for no endpoint at all.
+/// The word for no endpoint.
 pub(super) const OFF: &str = "off";
 
 /// Bytes of the longest path of a Unix socket.
 const IPC_PATH_BYTES_MAX: usize = 107;
 
-/// Checks an endpoint, so that a slip of the finger is bad usage and not a server that cannot be found. libzmq has the
-/// last word.
+/// Checks an endpoint, so that a mistyped one is bad usage and not a server that cannot be found. libzmq makes the
+/// final check.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake in the text.
 pub(super) fn endpoint(typed: &str) -> Result<String, String> {
     let good = match typed.split_once("://") {
         Some(("tcp", address)) => is_address(address),
@@ -30,7 +30,7 @@ pub(super) fn endpoint(typed: &str) -> Result<String, String> {
 /// An endpoint, or `off`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake in the text.
 pub(super) fn endpoint_or_off(typed: &str) -> Result<String, String> {
     if typed == OFF {
         return Ok(typed.to_owned());
@@ -38,14 +38,14 @@ pub(super) fn endpoint_or_off(typed: &str) -> Result<String, String> {
     endpoint(typed).map_err(|wrong| format!("{wrong}, or {OFF}"))
 }
 
-/// Where jobs are served, if anywhere.
+/// The address to listen at, or none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listening(pub(super) Option<SocketAddr>);
 
 /// An address to listen at, a port of this host alone, or `off`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake in the text.
 pub(super) fn listening(typed: &str) -> Result<Listening, String> {
     if typed == OFF {
         return Ok(Listening(None));
@@ -54,10 +54,10 @@ pub(super) fn listening(typed: &str) -> Result<Listening, String> {
     first.map(|first| Listening(Some(first))).ok_or_else(|| format!("this host knows no address for {typed}"))
 }
 
-/// `HOST:PORT`, or the port of a server on this host.
+/// `HOST:PORT`, or a port of this host.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The mistake in the text.
 pub(super) fn address(typed: &str) -> Result<String, String> {
     if typed.parse::<u16>().is_ok() {
         return Ok(format!("127.0.0.1:{typed}"));
@@ -67,25 +67,25 @@ pub(super) fn address(typed: &str) -> Result<String, String> {
     if good { Ok(typed.to_owned()) } else { Err("an address is HOST:PORT or PORT".to_owned()) }
 }
 
-/// `*` is any port when a server binds.
+/// Whether this is `HOST:PORT`. A server binds any port for `*`.
 fn is_address(address: &str) -> bool {
     address
         .rsplit_once(':')
         .is_some_and(|(host, port)| !host.is_empty() && (port == "*" || port.parse::<u16>().is_ok()))
 }
 
-/// Where a client finds the server.
+/// The server to connect to.
 #[derive(Debug, clap::Args)]
 pub(super) struct Connect {
-    /// Where the server answers requests
+    /// Endpoint at which the server answers requests
     #[arg(long, value_name = "ENDPOINT", default_value = KV_ENDPOINT, value_parser = endpoint)]
     pub(super) connect: String,
 }
 
-/// Where a subscriber finds the server.
+/// The server to subscribe to.
 #[derive(Debug, clap::Args)]
 pub(super) struct Subscribe {
-    /// Where the server announces changes
+    /// Endpoint at which the server announces changes
     #[arg(long, value_name = "ENDPOINT", default_value = PUBLISH_ENDPOINT, value_parser = endpoint)]
     pub(super) subscribe: String,
 }

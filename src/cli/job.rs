@@ -1,4 +1,4 @@
-//! `spindle job`: durable jobs, for people.
+//! `spindle job`: durable jobs on the command line.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -15,23 +15,23 @@ use crate::limits::JOB_DATA_BYTES_MAX;
 use crate::protocols::jobs::client::{Client, Error};
 use crate::protocols::jobs::wire::Id;
 
-/// What can be asked.
+/// A command about jobs.
 #[derive(Debug, Subcommand)]
 pub(super) enum JobCommand {
     /// Add a job, and print its id
     Add(JobAdd),
-    /// Take the first job that is not handed out, and print its id and its data
+    /// Lease the first job that is not handed out, and print its id and its data
     Get(QueueArguments),
-    /// Say that a job is done: it is gone for good
+    /// Mark a job as done: it is gone for good
     Ack(JobArguments),
-    /// Print YES if a job is in the queue, handed out or not, and otherwise NO
+    /// Print YES if a job is in the queue, handed out or not, and NO otherwise
     In(JobArguments),
 }
 
-/// Where to ask, and how to print the answer.
+/// The server, and the format of the answer.
 #[derive(Debug, Args)]
 pub(super) struct JobServer {
-    /// Where the server answers requests about jobs
+    /// Address at which the server answers requests about jobs
     #[arg(long, value_name = "ADDR|PORT", default_value = JOBS_ADDRESS, value_parser = address)]
     connect: String,
     #[command(flatten)]
@@ -64,20 +64,20 @@ pub(super) struct JobAdd {
     /// Name of the queue: text, or 0x… for bytes
     #[arg(value_parser = operand())]
     queue: Operand,
-    /// What the job is about: text, 0x… for bytes, or - for standard input
+    /// Data of the job: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand(), required_unless_present = "file")]
     data: Option<Operand>,
-    /// Read that from a file
+    /// Read the data from a file
     #[arg(long, value_name = "PATH", conflicts_with = "data")]
     file: Option<PathBuf>,
     #[command(flatten)]
     of: JobServer,
 }
 
-/// Asks, and prints the answer.
+/// Sends the request, and prints the answer.
 ///
 /// # Errors
-/// [`Failure`] if it could not be asked, was refused, or could not be printed.
+/// [`CommandError`] if the server does not answer or refuses, or the answer cannot be printed.
 pub(super) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         JobCommand::Add(JobAdd { queue, data, file, of }) => {
@@ -128,7 +128,7 @@ fn id(typed: &str) -> Result<Id, String> {
     Id::read(typed.as_bytes()).ok_or_else(|| "an id has 20 digits, as it was printed".to_owned())
 }
 
-/// All of a file, or so much that it is seen to be too much.
+/// Reads a file, up to one byte more than a job may have.
 fn read_file(path: &PathBuf) -> Result<Vec<u8>, CommandError> {
     let mut bytes = Vec::new();
     let most = JOB_DATA_BYTES_MAX as u64 + 1;

@@ -1,6 +1,6 @@
-//! `spindle load`: flags to a plan, and what is measured to lines, a table or JSON.
+//! `spindle load`: turns flags into a plan, and measurements into lines, a table or JSON.
 //!
-//! The progress bar is on standard error and only for people; lines, table and JSON are on standard output.
+//! The progress bar goes to standard error, and is only for people. Lines, table and JSON go to standard output.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,12 +17,12 @@ use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};
 use crate::load::{self, Distribution, Mix, Observer, PhaseReport, Plan, Protocol, Second, VerbReport, Workload};
 use crate::server::raise_descriptor_limit;
 
-/// Keys at most: their numbers, and the versions that a CAS remembers, are in memory.
+/// Most keys: the generator keeps the version of each key in memory for the verb cas.
 const KEYS_MAX: u32 = 1_000_000_000;
-/// Connections at most: as many as ports of one address.
+/// Most connections: as many as one address has ports.
 const CONNECTIONS_MAX: usize = 60_000;
 
-/// What is spoken.
+/// The protocol of the server.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ProtocolName {
     /// Spindle's own
@@ -33,15 +33,15 @@ enum ProtocolName {
     Memcached,
 }
 
-/// How much load, and of what kind.
+/// The flags of the load generator, as typed.
 #[derive(Debug, Args)]
 pub(super) struct LoadFlags {
     #[command(flatten)]
     server: Connect,
-    /// What the server speaks
+    /// Protocol of the server
     #[arg(long, value_enum, default_value_t = ProtocolName::Kv)]
     protocol: ProtocolName,
-    /// Table that is worked on; made if there is none
+    /// Table that the requests use; created if it is missing
     #[arg(long, value_name = "TABLE", default_value = "load", value_parser = table())]
     table: TableOperand,
     /// Connections of all threads together
@@ -50,56 +50,56 @@ pub(super) struct LoadFlags {
     /// Threads of the generator
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = counts(1, 256))]
     threads: usize,
-    /// Requests that each connection has outstanding; 1 unless --rate is given, then at most this many, 1024 by default
+    /// Requests that each connection keeps outstanding, 1 by default; with --rate at most this many, 1024 by default
     #[arg(long, value_name = "N", value_parser = counts(1, 1 << 20))]
     depth: Option<usize>,
-    /// Requests a second of all connections together: an open loop, whose latencies count from when a request was due;
-    /// several rates, with commas between them, are measured one after the other
+    /// Requests a second of all connections together: an open loop, whose latencies count from the time a request was
+    /// due; several rates, separated by commas, are measured one after the other
     #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
     /// Verbs and their shares: get, set, delete, cas, many
     #[arg(long, value_name = "VERB=SHARE,…", default_value = "get=90,set=10")]
     mix: Mix,
-    /// How many keys there are
+    /// Number of keys
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(KEYS_MAX)))]
     keys: u32,
     /// Bytes of a key
     #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = counts(1, KEY_BYTES_MAX))]
     key_size: usize,
-    /// How often each key is chosen: uniform, zipf or zipf:EXPONENT
+    /// Distribution of the keys: uniform, zipf or zipf:EXPONENT
     #[arg(long, value_name = "DISTRIBUTION", default_value = "uniform")]
     distribution: Distribution,
     /// Bytes of a value, or a range such as 10-1000
     #[arg(long, value_name = "BYTES", default_value = "64", value_parser = sizes)]
     value_size: Sizes,
-    /// Seconds to live of the writes that have a TTL
+    /// Time to live of the writes that have one, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     ttl: u32,
-    /// Share of the writes that have a TTL, in percent
+    /// Share of the writes that have a time to live, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     ttl_share: u32,
-    /// Keys of one `many`
+    /// Keys in one `many`
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = counts(1, MANY_MAX))]
     many: usize,
-    /// Store every key before anything is measured
+    /// Store every key before the first measurement
     #[arg(long)]
     prefill: bool,
-    /// Seconds that are not measured at the beginning of each phase
+    /// Seconds at the beginning of each phase that are not measured
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds_or_none)]
     warm_up: f64,
-    /// Seconds that each phase is measured
+    /// Seconds of each phase that are measured
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
-    /// Where chance begins: the same seed asks for the same
+    /// Seed of the random numbers: the same seed makes the same requests
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Write an interval log in HdrHistogram's format
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
-    /// Draw percentiles, and the latency over time
+    /// Draw the percentiles, and the latency over time
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Print one JSON document at the end, and nothing else
+    /// Print only one JSON document, at the end
     #[arg(long)]
     json: bool,
 }
@@ -179,10 +179,10 @@ impl LoadFlags {
     }
 }
 
-/// Puts load on the server.
+/// Runs the load generator.
 ///
 /// # Errors
-/// [`Failure`].
+/// [`CommandError`].
 pub(super) fn run(flags: LoadFlags, out: &mut dyn Write) -> Result<(), CommandError> {
     let json = flags.json;
     let plan = flags.into_plan()?;
@@ -204,12 +204,12 @@ pub(super) fn run(flags: LoadFlags, out: &mut dyn Write) -> Result<(), CommandEr
     Ok(())
 }
 
-/// Where people see how it goes on.
+/// Prints the progress of a run.
 struct ProgressOutput<'o> {
     out: &'o mut dyn Write,
     json: bool,
     bar: ProgressBar,
-    /// Standard output takes no more: told at the end.
+    /// The first error of standard output, reported at the end.
     broken: Option<std::io::Error>,
 }
 
@@ -249,7 +249,7 @@ impl Observer for ProgressOutput<'_> {
     }
 }
 
-/// A length of time with the unit that suits it.
+/// Formats a duration, with the unit that suits it.
 fn time(nanos: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "three digits for people")]
     let nanos = nanos as f64;

@@ -1,6 +1,6 @@
-//! What the log says and how it looks: warnings and errors, or what `RUST_LOG` asks for.
+//! The filter and the format of the log: warnings and errors, or the filter in `RUST_LOG`.
 //!
-//! What is not here: writing a line, and what becomes of one that cannot be written (`log`).
+//! This module does not write lines, and does not handle lines that cannot be written, see `log`.
 
 use std::ffi::OsStr;
 use std::str::FromStr;
@@ -11,32 +11,33 @@ use super::CommandError;
 use crate::log::{Lines, may_have_colours, writer};
 use crate::threads;
 
-/// The variable that says what is to be logged.
+/// The environment variable of the filter.
 const VARIABLE: &str = "RUST_LOG";
 
-/// The crates of this program that have something to log. A directive without a level that begins with another word is a misspelt level.
+/// The crates of this program that log. A directive without a level that begins with another word is a misspelt level.
 const TARGETS: [&str; 7] = ["spindle", "fjall", "lsm_tree", "sfa", "sqlx", "sqlx_core", "sqlx_mysql"];
 
 /// Begins to log to standard error.
 ///
 /// # Errors
-/// [`Failure::Usage`] if `RUST_LOG` is none that makes sense; [`Failure::Failed`] if the system makes no more threads.
+/// [`CommandError::Usage`] if `RUST_LOG` is malformed, [`CommandError::Failed`] if the system starts no more threads.
 pub(super) fn begin() -> Result<(), CommandError> {
     let filter = filter(std::env::var_os(VARIABLE).as_deref().unwrap_or_default())?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(may_have_colours());
-    // By itself it would report a line that cannot be written on standard error, and panic since it cannot be written.
+    // Otherwise the subscriber reports a line that cannot be written on standard error, and panics since that fails
+    // too.
     let log = log.log_internal_errors(false).with_writer(|| Lines);
-    // Only a program that has set up its own log before gets an error here, and keeps its own.
+    // This fails only in a program that has set up its own log before. That log stays in use.
     let _kept = log.try_init();
     if let Some(write) = writer() {
-        // It ends with the process.
+        // The thread ends with the process.
         threads::spawn("log", None, write)
             .map_err(|error| CommandError::Failed(format!("the system makes no more threads: {error}")))?;
     }
     Ok(())
 }
 
-/// Reads what is to be logged; nothing is warnings and errors.
+/// Parses the filter. An empty text means warnings and errors.
 fn filter(asked: &OsStr) -> Result<EnvFilter, CommandError> {
     let nonsense = |why: &str| {
         let asked = asked.to_string_lossy();
@@ -51,7 +52,7 @@ fn filter(asked: &OsStr) -> Result<EnvFilter, CommandError> {
     builder.parse(text).map_err(|error| nonsense(&error.to_string()))
 }
 
-/// Whether a directive is a level, or is about something of this program. Whether it is well-formed is not looked at.
+/// Whether a directive is a level, or names a crate of this program. It may still be malformed.
 fn is_known(directive: &str) -> bool {
     let word = directive.split(['=', '[', ':']).next().unwrap_or_default();
     word.is_empty() || TARGETS.contains(&word) || (word == directive && LevelFilter::from_str(word).is_ok())

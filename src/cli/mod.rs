@@ -1,14 +1,14 @@
-//! The command line: arguments in, one exit status out.
+//! The command line: it reads the arguments and returns one exit status.
 //!
 //! ```text
-//! argv ─► Arguments (as typed) ─► serve:  server::Config (checked) ─► server::run     until a signal
+//! argv ─► Arguments (as typed) ─► serve:  ServerConfig (checked) ─► server::run          until a signal
 //!                              └► others: operands as bytes ─► client ─► show ─► standard output
 //!
-//! exit 0   done, and asked for help
-//! exit 1   it could not be done: one line on standard error says what to do
-//! exit 2   it was asked wrongly: one line on standard error says what is wrong
+//! exit 0   success, and help that was asked for
+//! exit 1   failure: one line on standard error names the error and the remedy
+//! exit 2   bad usage: one line on standard error names the mistake
 //! ```
-//! What the user typed is parsed here, once; beyond this folder nothing knows of flags. Nothing here names a socket.
+//! This folder parses the arguments once. Modules outside it know no flags, and this folder names no socket.
 
 mod amount;
 mod client;
@@ -31,24 +31,24 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-/// Exit status of a command that could not be done.
+/// Exit status of a command that failed.
 const FAILED: u8 = 1;
 /// Exit status of bad usage.
 const BAD_USAGE: u8 = 2;
 
-/// Where the server answers requests unless it is told otherwise (`OPERATION.md`).
+/// The endpoint of requests to tables, unless a flag names another (`OPERATION.md`).
 const KV_ENDPOINT: &str = "tcp://127.0.0.1:5555";
-/// Where the server announces changes unless it is told otherwise (`OPERATION.md`).
+/// The endpoint of changes, unless a flag names another (`OPERATION.md`).
 const PUBLISH_ENDPOINT: &str = "tcp://127.0.0.1:5556";
 
-/// Where the server answers requests about tasks unless it is told otherwise (`OPERATION.md`).
+/// The endpoint of requests about tasks, unless a flag names another (`OPERATION.md`).
 const TASKS_ENDPOINT: &str = "tcp://127.0.0.1:5557";
 
-/// Where the server answers requests about jobs unless it is told otherwise (`OPERATION.md`).
+/// The address of requests about jobs, unless a flag names another (`OPERATION.md`).
 const JOBS_ADDRESS: &str = "127.0.0.1:8080";
-/// Where the server answers requests for events unless it is told otherwise (`OPERATION.md`).
+/// The address of requests for events, unless a flag names another (`OPERATION.md`).
 const EVENTS_ADDRESS: &str = "127.0.0.1:8081";
-/// Where workers find events that wait for a value unless the server is told otherwise (`OPERATION.md`).
+/// The endpoint at which workers lease pending events, unless a flag names another (`OPERATION.md`).
 const EVENTS_ENDPOINT: &str = "tcp://127.0.0.1:5558";
 
 /// Tables with time to live and durable tasks, served over ZeroMQ, and the commands that talk to them.
@@ -61,7 +61,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the server: prints what listens where, then "ready"; ends cleanly on SIGINT and SIGTERM
+    /// Run the server: prints its endpoints, then "ready"; ends cleanly on SIGINT and SIGTERM
     Serve(serve::ServeFlags),
     #[command(flatten)]
     Client(client::TableCommand),
@@ -73,20 +73,20 @@ enum Command {
     /// Work with durable jobs
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// Give events their values: run as many as you like, until a signal
+    /// Give pending events their values, until a signal; any number of workers may run
     Worker(worker::WorkerArguments),
-    /// Put load on a server, and print its throughput and its latencies
+    /// Put load on a server, and print its throughput and latencies
     Load(load::LoadFlags),
 }
 
-/// Why a command has not been done.
+/// Why a command has failed.
 #[derive(Debug)]
 enum CommandError {
-    /// It was asked wrongly.
+    /// The arguments are wrong.
     Usage(String),
-    /// It could not be done.
+    /// The command could not be carried out.
     Failed(String),
-    /// Standard output takes no more.
+    /// Standard output takes no more bytes.
     Output(io::Error),
 }
 
@@ -96,7 +96,7 @@ impl From<io::Error> for CommandError {
     }
 }
 
-/// Does what the arguments say, the first of which is the name of the program.
+/// Runs the command that the arguments name. The first argument is the name of the program.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments = match Arguments::try_parse_from(arguments) {
@@ -121,7 +121,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     status
 }
 
-/// Says in one line why a command has not been done.
+/// Prints in one line why a command has failed.
 fn report(failure: &CommandError) -> ExitCode {
     match failure {
         CommandError::Usage(what) => complain(what, BAD_USAGE),
@@ -131,12 +131,12 @@ fn report(failure: &CommandError) -> ExitCode {
 }
 
 fn complain(what: &str, status: u8) -> ExitCode {
-    // Where nobody hears a complaint, the status still tells.
+    // If standard error is closed, the exit status still tells.
     crate::log::say(&one_line(what));
     ExitCode::from(status)
 }
 
-/// Prints help when it was asked for, and otherwise what is wrong with the arguments.
+/// Prints help if the user asked for it, and otherwise the mistake in the arguments.
 fn refuse(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return match error.print() {
@@ -147,7 +147,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     complain(&usage_line(&error.to_string()), BAD_USAGE)
 }
 
-/// What clap has to say, without its tips and its usage: the first paragraph.
+/// The first paragraph of clap's message, without its tips and its usage.
 fn usage_line(text: &str) -> String {
     let paragraph = text.split("\n\n").next().unwrap_or_default();
     let what = paragraph.strip_prefix("error: ").unwrap_or(paragraph);

@@ -1,4 +1,4 @@
-//! Tables, keys and values as they are typed, and the same bytes as they are shown.
+//! Tables, keys and values as typed, and the same bytes as shown.
 //!
 //! ```text
 //! typed            bytes                            shown
@@ -7,7 +7,7 @@
 //! 0x3078           30 78, the text "0x"             0x3078      text that would be taken for bytes
 //! -                standard input, to its end       (keys and values only)
 //! ```
-//! What is shown can be typed back.
+//! A shown operand can be typed again.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -18,9 +18,9 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use super::CommandError;
 use crate::limits::FRAME_BYTES_MAX;
 
-/// What announces bytes.
+/// The prefix of bytes in hexadecimal.
 const HEX: &str = "0x";
-/// What stands for standard input.
+/// The operand for standard input.
 const STANDARD_INPUT: &[u8] = b"-";
 
 /// The name of a table.
@@ -32,16 +32,16 @@ pub(super) struct TableOperand(pub(super) Vec<u8>);
 pub(super) enum Operand {
     /// Text as typed, or bytes.
     Given(Vec<u8>),
-    /// To be read.
+    /// Standard input, to be read.
     StandardInput,
 }
 
-/// Reads a table as it is typed.
+/// Parses a table.
 pub(super) fn table() -> impl TypedValueParser<Value = TableOperand> {
     OsStringValueParser::new().try_map(|typed| bytes(typed).map(TableOperand))
 }
 
-/// Reads a key or value as it is typed.
+/// Parses a key or a value.
 pub(super) fn operand() -> impl TypedValueParser<Value = Operand> {
     OsStringValueParser::new().try_map(|typed| {
         if typed.as_encoded_bytes() == STANDARD_INPUT {
@@ -68,10 +68,10 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Operand {
-    /// The bytes, from `input` if they are to be read.
+    /// The bytes, read from `input` if the operand is standard input.
     ///
     /// # Errors
-    /// If the input cannot be read, or is more than any server takes.
+    /// If the input cannot be read, or is longer than any server accepts.
     pub(super) fn read(self, input: impl Read) -> Result<Vec<u8>, CommandError> {
         let Self::StandardInput = self else {
             return Ok(self.given());
@@ -97,17 +97,17 @@ impl Operand {
     }
 }
 
-/// Text if that is readable on one line and can be typed back, and otherwise `0x…`.
+/// Text if it is readable on one line and can be typed again, and `0x…` otherwise.
 pub(super) fn shown(bytes: &[u8]) -> String {
     shown_if(bytes, |character| !character.is_control())
 }
 
-/// As [`shown`], but a text may have several lines: for a value that stands alone.
+/// Like [`shown`], but a text may have several lines: for a value that stands alone.
 pub(super) fn shown_at_length(bytes: &[u8]) -> String {
     shown_if(bytes, |character| !character.is_control() || matches!(character, '\n' | '\t'))
 }
 
-/// As [`shown`], but any text will do: for JSON, which knows how to write it.
+/// Like [`shown`], but any text is shown as text: JSON escapes it.
 pub(super) fn shown_in_json(bytes: &[u8]) -> String {
     shown_if(bytes, |_| true)
 }

@@ -1,11 +1,11 @@
-//! Which cores workers are tied to, as it is typed.
+//! The cores that workers are pinned to, as typed.
 
 use crate::server::Pin;
 
-/// Cores of the largest host, and more.
+/// Bound of the numbers of cores: more than the largest host has.
 const CORES_MAX: usize = 1 << 16;
 
-/// Reads `auto`, `off`, or numbers and ranges of cores.
+/// Parses `auto`, `off`, or numbers and ranges of cores.
 pub(super) fn pin(typed: &str) -> Result<Pin, String> {
     match typed {
         "auto" => Ok(Pin::Auto),

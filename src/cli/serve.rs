@@ -1,4 +1,4 @@
-//! `spindle serve`: flags as they are typed, and the [`ServerConfig`] that they make.
+//! `spindle serve`: the flags as typed, and the [`ServerConfig`] that they make.
 
 use std::path::PathBuf;
 
@@ -26,31 +26,31 @@ use crate::server::{self, Error, EventsConfig, Pin, ServerConfig, TasksConfig, a
 use crate::tables::bytes_for;
 use crate::tasks::Policy;
 
-/// Threads of libzmq, or workers: more than any host has use for.
+/// Most threads of libzmq, and most workers: more than any host has use for.
 const THREADS_MAX: i64 = 1_024;
-/// The longest lease of a job: longer than anybody lives, and no deadline overflows.
+/// The longest lease of a job: more than 300 years, and no deadline overflows.
 const LEASE_SECONDS_MAX: u64 = 10_000_000_000;
 /// Milliseconds in a second.
 const MILLIS_PER_SECOND: u64 = 1_000;
-/// The variable that names the allocator when no flag does.
+/// The environment variable that names the allocator if no flag does.
 const ALLOCATOR_VARIABLE: &str = "SPINDLE_ALLOCATOR";
 
-/// What can be said to the server, as it is typed.
+/// The flags of the server, as typed.
 #[derive(Debug, clap::Args)]
 pub(super) struct ServeFlags {
-    /// Where to answer requests, tcp://HOST:PORT or ipc://PATH; may be given several times; off for none
+    /// Endpoint for requests, tcp://HOST:PORT or ipc://PATH; may be given several times; off for none
     #[arg(long, value_name = "ENDPOINT|off", default_value = KV_ENDPOINT, value_parser = endpoint_or_off)]
     kv: Vec<String>,
 
-    /// Who reads the connections of clients: libzmq behind a queue, or the workers themselves
+    /// How connections are read: proxy for libzmq behind a proxy thread, native for the workers themselves
     #[arg(long, value_name = "proxy|native", default_value = "proxy", value_parser = frontend)]
     frontend: FrontendKind,
 
-    /// Where to announce changes; off for nowhere
+    /// Endpoint for changes; off for none
     #[arg(long, value_name = "ENDPOINT|off", default_value = PUBLISH_ENDPOINT, value_parser = endpoint_or_off)]
     publish: String,
 
-    /// How far a subscriber may fall behind before it loses changes, in messages; costs memory while it does
+    /// How many messages a subscriber may fall behind before it loses changes; costs memory while it does
     #[arg(long, value_name = "MESSAGES", default_value_t = PUBLISH_HWM_DEFAULT, value_parser = clap::value_parser!(i32).range(1..))]
     publish_hwm: i32,
 
@@ -58,19 +58,19 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = value_bytes())]
     max_value: usize,
 
-    /// What all tables together may take, in bytes (K, M, G) or as a share of the memory of the host or its control group
+    /// Most memory of all tables, in bytes (K, M, G) or as a share of the memory of the host or its control group
     #[arg(long, value_name = "BYTES|PERCENT", default_value_t = Amount::Percent(MEMORY_PERCENT_DEFAULT), value_parser = amount)]
     max_memory: Amount,
 
-    /// How many tables there may be at once
+    /// Most tables at once
     #[arg(long, value_name = "TABLES", default_value_t = TABLES_DEFAULT, value_parser = at_least_one)]
     max_tables: usize,
 
-    /// What a client may have outstanding, requests and replies, in bytes (K, M, G), before it is cut off
+    /// Most bytes (K, M, G) of requests and replies that a client may have outstanding; above, it is cut off
     #[arg(long, value_name = "BYTES", default_value_t = CLIENT_BYTES_DEFAULT, value_parser = bytes_within(1, u64::MAX))]
     client_bytes_max: u64,
 
-    /// How many elements a new table is laid out for, so that it need not grow; takes memory for each table
+    /// How many elements a new table has room for before it must grow; takes memory for each table
     #[arg(long, value_name = "ELEMENTS", default_value_t = 0)]
     expected_keys: usize,
 
@@ -78,7 +78,7 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "THREADS", default_value_t = server::workers_default(), value_parser = threads())]
     workers: usize,
 
-    /// Which cores the workers are tied to: auto for those that this process may use, off for none, or a list as 0,2,4-7
+    /// Cores for the workers: auto for those that this process may use, off for no pinning, or a list as 0,2,4-7
     #[arg(long, value_name = "auto|off|LIST", default_value = "auto", value_parser = pin)]
     pin: Pin,
 
@@ -86,11 +86,11 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=THREADS_MAX))]
     io_threads: i32,
 
-    /// Serve durable tasks, here if an endpoint is given; off for not
+    /// Serve durable tasks, at this endpoint if one is given; off for no tasks
     #[arg(long, value_name = "ENDPOINT|off", num_args = 0..=1, default_value = OFF, default_missing_value = TASKS_ENDPOINT, value_parser = endpoint_or_off)]
     tasks: String,
 
-    /// Which version of its protocol the Stats of tasks are answered in
+    /// Version of the protocol in which the Stats of tasks are answered
     #[arg(long, value_name = "1.3|1.4", default_value = "1.3", value_parser = version)]
     spiderq_version: Version,
 
@@ -98,39 +98,39 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "allow|deny", default_value = "allow", action = ArgAction::Set, value_parser = allowed)]
     terminate: bool,
 
-    /// Serve durable jobs over TCP, here if an address or a port is given; off for not
+    /// Serve durable jobs over TCP, at this address or port if one is given; off for no jobs
     #[arg(long, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = JOBS_ADDRESS, value_parser = listening)]
     jobs: Listening,
 
-    /// How long a job is lent out, in seconds
+    /// How long a job is leased, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = JOB_LEASE_SECONDS, value_parser = clap::value_parser!(u64).range(1..=LEASE_SECONDS_MAX))]
     lease: u64,
 
-    /// Whether ACK of a job is answered OK and NO, or YES and NO
+    /// Words of the replies to ACK of a job: OK and NO, or YES and NO
     #[arg(long, value_name = "ok|yes-no", default_value = "ok", value_parser = ack_words)]
     jobs_ack: AckWording,
 
-    /// Serve events over HTTP, here if an address or a port is given; off for not
+    /// Serve events over HTTP, at this address or port if one is given; off for no events
     #[arg(long, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = EVENTS_ADDRESS, value_parser = listening)]
     events: Listening,
 
-    /// Where events are kept: embedded for where tasks are, or mysql://USER:PASSWORD@HOST/DATABASE
+    /// Store of the events: embedded for the store of the tasks, or mysql://USER:PASSWORD@HOST/DATABASE
     #[arg(long, value_name = "embedded|URL", default_value = "embedded", value_parser = events_store)]
     events_store: EventsStore,
 
-    /// Where workers find events that wait for a value, if they are kept here
+    /// Endpoint at which workers lease pending events, with --events-store embedded
     #[arg(long, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint)]
     events_queue: String,
 
-    /// Where tasks, jobs and events are kept, made when first needed
+    /// Directory of tasks, jobs and events, created when first needed
     #[arg(long, value_name = "DIR", default_value = "./spindle-data")]
     data: PathBuf,
 
-    /// When changes of tasks (not of jobs and events) are on disk: always before they are answered, a time later, or never but when the system sees fit
+    /// Sync of tasks (not jobs and events): always before the reply, MILLISECONDS later, or never except by the system
     #[arg(long, value_name = "always|never|MILLISECONDS", default_value = "always", value_parser = policy)]
     sync: Policy,
 
-    /// Where memory comes from: mimalloc, jemalloc or system [default: mimalloc]
+    /// Allocator of the process: mimalloc, jemalloc or system [default: mimalloc]
     #[arg(long, value_name = "NAME")]
     allocator: Option<Choice>,
 }
@@ -143,7 +143,7 @@ fn frontend(typed: &str) -> Result<FrontendKind, String> {
     }
 }
 
-/// The database that events are kept in, if it is one.
+/// The database of the events, or `None` for the embedded store.
 #[derive(Clone, Debug)]
 struct EventsStore(Option<Address>);
 
@@ -208,7 +208,7 @@ fn at_least_one(typed: &str) -> Result<usize, String> {
 /// Runs the server until a signal ends it.
 ///
 /// # Errors
-/// [`Failure::Usage`] if the flags do not go together, [`Failure::Failed`] if the server cannot start.
+/// [`CommandError::Usage`] if the flags contradict each other, [`CommandError::Failed`] if the server cannot start.
 pub(super) fn run(flags: ServeFlags) -> Result<(), CommandError> {
     let asked = std::env::var(ALLOCATOR_VARIABLE).ok();
     let config = flags.into_config(available_bytes(), asked.as_deref())?;
@@ -220,7 +220,7 @@ pub(super) fn run(flags: ServeFlags) -> Result<(), CommandError> {
 }
 
 impl ServeFlags {
-    /// What the server is to be, with so much memory to take and with this allocator in its environment.
+    /// The configuration of the server, for this much available memory and the allocator that the environment names.
     fn into_config(self, available_bytes: u64, environment: Option<&str>) -> Result<ServerConfig, CommandError> {
         let allocator = self
             .chosen_allocator(environment)
@@ -250,7 +250,7 @@ impl ServeFlags {
         })
     }
 
-    /// Whether the flags go together.
+    /// Checks that the flags do not contradict each other.
     fn check(&self, max_memory: u64, kv: &[String]) -> Result<(), CommandError> {
         let least = bytes_for(self.expected_keys);
         if least > max_memory {
@@ -267,7 +267,7 @@ impl ServeFlags {
         Ok(())
     }
 
-    /// Tasks, jobs, and events that are kept where these are.
+    /// The configuration of tasks, jobs, and events of the embedded store.
     fn durable(self) -> Option<TasksConfig> {
         let settings = |endpoint, access| SpiderqConfig {
             endpoint,
@@ -288,7 +288,7 @@ impl ServeFlags {
         is_on.then_some(TasksConfig { spiderq, jobs, events, data: self.data, sync: self.sync })
     }
 
-    /// The flag comes first, then the environment, then what serves anyhow.
+    /// The flag takes precedence over the environment, and the environment over the allocator in use.
     fn chosen_allocator(&self, environment: Option<&str>) -> Result<Choice, UnknownAllocator> {
         match (self.allocator, environment) {
             (Some(choice), _) => Ok(choice),
@@ -298,7 +298,7 @@ impl ServeFlags {
     }
 }
 
-/// `off` stands alone.
+/// The endpoints of requests. `off` excludes any other.
 fn endpoints(typed: Vec<String>) -> Result<Vec<String>, CommandError> {
     match &*typed {
         [only] if only == OFF => Ok(Vec::new()),

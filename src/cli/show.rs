@@ -1,4 +1,4 @@
-//! Answers as they are printed: lines for people, one line of JSON for machines.
+//! Formats answers: lines for people, one line of JSON for machines.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -10,19 +10,19 @@ use super::CommandError;
 use super::operand::{name, shown, shown_at_length};
 use crate::protocols::kv::wire::TableLine;
 
-/// How answers are printed.
+/// The format of answers.
 #[derive(Clone, Copy, Debug, Args)]
 pub(super) struct Format {
-    /// Print JSON, one line for each answer; bytes that are no text are strings as "0x00ff"
+    /// Print JSON, one line for each answer; bytes that are no text become strings such as "0x00ff"
     #[arg(long)]
     json: bool,
 }
 
 impl Format {
-    /// Prints `text` or `json` and hands it on at once.
+    /// Prints `text` or `json`, and flushes.
     ///
     /// # Errors
-    /// [`Failure::Output`]
+    /// [`CommandError::Output`]
     pub(super) fn print(self, out: &mut impl Write, text: &str, json: &Value) -> Result<(), CommandError> {
         if self.json {
             writeln!(out, "{json}")?;
@@ -32,16 +32,16 @@ impl Format {
         Ok(out.flush()?)
     }
 
-    /// Prints that it was done.
+    /// Prints that the command has succeeded.
     ///
     /// # Errors
-    /// [`Failure::Output`]
+    /// [`CommandError::Output`]
     pub(super) fn done(self, out: &mut impl Write) -> Result<(), CommandError> {
         self.print(out, "OK\n", &json!({ "ok": true }))
     }
 }
 
-/// A value, ended as a line is.
+/// A value, with a line feed at its end.
 pub(super) fn value(value: &[u8]) -> String {
     let mut text = shown_at_length(value);
     if !text.ends_with('\n') {
@@ -62,7 +62,7 @@ pub(super) fn tables(tables: &[TableLine]) -> String {
     tables.iter().map(line).collect()
 }
 
-/// Any JSON, one thing a line, indented as it is nested.
+/// Any JSON, one entry on each line, indented by depth.
 ///
 /// ```text
 /// uptime_seconds: 12
@@ -94,7 +94,7 @@ fn nested(text: &mut String, json: &Value, depth: usize) {
     }
 }
 
-/// Writes what follows `name:`.
+/// Writes the value behind `name:`.
 fn member(text: &mut String, value: &Value, depth: usize) {
     if is_leaf(value) {
         let _infallible = writeln!(text, " {}", plain(value));
@@ -104,7 +104,7 @@ fn member(text: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// Writes one value of a list; the first of its lines has the dash.
+/// Writes one value of a list. Its first line has the dash.
 fn listed(text: &mut String, value: &Value, depth: usize) {
     let indent = "  ".repeat(depth);
     if is_leaf(value) {
@@ -117,7 +117,7 @@ fn listed(text: &mut String, value: &Value, depth: usize) {
     let _infallible = write!(text, "{indent}- {unindented}");
 }
 
-/// What stands on one line.
+/// Whether a value fits on one line.
 fn is_leaf(value: &Value) -> bool {
     match value {
         Value::Object(members) => members.is_empty(),

@@ -1,4 +1,4 @@
-//! `spindle task`: durable tasks, for people.
+//! `spindle task`: durable tasks on the command line.
 
 use std::io::{self, Write};
 
@@ -13,35 +13,35 @@ use super::{CommandError, TASKS_ENDPOINT};
 use crate::protocols::spiderq::client::{Client, Disconnected, Error};
 use crate::protocols::spiderq::wire::{AddMode, Counters, LendMode, RepayStatus};
 
-/// What can be asked.
+/// A command about tasks.
 #[derive(Debug, Subcommand)]
 pub(super) enum TaskCommand {
     /// Print how many tasks are ready to be lent
     Count(TaskServer),
     /// Add a task
     Add(TaskAdd),
-    /// Replace the value of a task, whatever its state
+    /// Replace the value of a task in any state
     Update(TaskUpdate),
-    /// Take the next task for a time, and print it
+    /// Lease the next task, and print it
     Lend(TaskLend),
     /// Give a task back with a value
     Repay(TaskRepay),
-    /// Keep a task for more or less time
+    /// Set a new deadline for a lease
     Heartbeat(TaskHeartbeat),
     /// Print how many requests of each kind the server has answered
     Stats(TaskServer),
-    /// Print the value of a task, whatever its state
+    /// Print the value of a task in any state
     Lookup(TaskArguments),
-    /// Have everything on disk
+    /// Sync everything to disk
     Flush(TaskServer),
-    /// Remove a task, whatever its state
+    /// Remove a task in any state
     Remove(TaskArguments),
 }
 
-/// Where to ask, and how to print the answer.
+/// The server, and the format of the answer.
 #[derive(Debug, Args)]
 pub(super) struct TaskServer {
-    /// Where the server answers requests about tasks
+    /// Endpoint at which the server answers requests about tasks
     #[arg(long, value_name = "ENDPOINT", default_value = TASKS_ENDPOINT, value_parser = endpoint)]
     connect: String,
     #[command(flatten)]
@@ -62,10 +62,10 @@ pub(super) struct TaskAdd {
     /// Key of the task: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
-    /// Its value: text, 0x… for bytes, or - for standard input
+    /// Value of the task: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     value: Operand,
-    /// Put it before all others
+    /// Put the task before all others
     #[arg(long)]
     head: bool,
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub(super) struct TaskUpdate {
     /// Key of the task: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
-    /// Its new value: text, 0x… for bytes, or - for standard input
+    /// New value of the task: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     value: Operand,
     #[command(flatten)]
@@ -86,10 +86,10 @@ pub(super) struct TaskUpdate {
 
 #[derive(Debug, Args)]
 pub(super) struct TaskLend {
-    /// How long, in milliseconds
+    /// Length of the lease, in milliseconds
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000)]
     timeout: u64,
-    /// Wait until there is a task
+    /// Wait until a task is ready
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -98,15 +98,15 @@ pub(super) struct TaskLend {
 
 #[derive(Debug, Args)]
 pub(super) struct TaskRepay {
-    /// What the task was lent with
+    /// Lend key of the task, as `lend` printed it
     lend_key: u64,
     /// Key of the task: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
-    /// Its new value: text, 0x… for bytes, or - for standard input
+    /// New value of the task: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     value: Operand,
-    /// What becomes of it
+    /// How the task is repaid
     #[arg(long, value_enum)]
     status: RepayStatusName,
     #[command(flatten)]
@@ -115,26 +115,26 @@ pub(super) struct TaskRepay {
 
 #[derive(Debug, Args)]
 pub(super) struct TaskHeartbeat {
-    /// What the task was lent with
+    /// Lend key of the task, as `lend` printed it
     lend_key: u64,
     /// Key of the task: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
-    /// How long from now, in milliseconds; 0 gives it back
+    /// Time from now to the new deadline, in milliseconds; 0 gives the task back
     #[arg(long, value_name = "MILLISECONDS")]
     timeout: u64,
     #[command(flatten)]
     of: TaskServer,
 }
 
-/// What becomes of a task that is repaid.
+/// How a task is repaid.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum RepayStatusName {
-    /// Back, twice as far from the front
+    /// Back to the queue, twice as far from the front
     Penalty,
-    /// Back, half as far from the front
+    /// Back to the queue, half as far from the front
     Reward,
-    /// Back to the front
+    /// Back to the front of the queue
     Front,
     /// Out of the queue for good; key and value stay
     Drop,
@@ -151,10 +151,10 @@ impl From<RepayStatusName> for RepayStatus {
     }
 }
 
-/// Asks, and prints the answer.
+/// Sends the request, and prints the answer.
 ///
 /// # Errors
-/// [`Failure`] if it could not be asked, was refused, or could not be printed.
+/// [`CommandError`] if the server does not answer or refuses, or the answer cannot be printed.
 pub(super) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         TaskCommand::Count(of) => {

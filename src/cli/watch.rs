@@ -18,13 +18,13 @@ use super::show::Format;
 use crate::protocols::kv::client::{Disconnected, Error, Subscriber};
 use crate::protocols::kv::wire::{Notification, NotificationKind};
 
-/// How long until a Ctrl-C is noticed while nothing changes.
+/// How long a Ctrl-C may go unnoticed while no change comes.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Exit status of a second Ctrl-C, which does not wait for anything: as the shell has it.
+/// Exit status after a second Ctrl-C, which ends the process at once: the one that shells use.
 const INTERRUPTED: i32 = 130;
 
-/// What to watch.
+/// The table to watch, and the server.
 #[derive(Debug, Args)]
 pub(super) struct WatchArguments {
     /// Name of the table: text, or 0x… for bytes [default: all tables]
@@ -39,11 +39,12 @@ pub(super) struct WatchArguments {
 /// Prints changes until a signal or the end of the connection.
 ///
 /// # Errors
-/// [`Failure::Failed`] if there is no connection or it is lost, [`Failure::Output`] if nobody takes the lines.
+/// [`CommandError::Failed`] if there is no connection or it is lost, [`CommandError::Output`] if standard output takes
+/// no more lines.
 pub(super) fn run(arguments: &WatchArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
     let wanted = arguments.table.as_ref().map(|table| name(&table.0));
-    // A longer name may begin with the wanted one: what is heard is looked at again.
+    // The name of another table may begin with the wanted one, so each change is compared again.
     let prefix = wanted.unwrap_or_default();
     let mut subscriber = Subscriber::connect(&arguments.server.subscribe, &[prefix]).map_err(failure)?;
     // Relaxed: the flag stands for itself.
@@ -72,7 +73,7 @@ fn print(change: &Notification<'_>, format: Format, out: &mut impl Write) -> Res
     format.print(out, &text, &json)
 }
 
-/// What to do when the changes stop coming.
+/// The error of the command when the changes stop coming.
 fn lost(error: Error) -> CommandError {
     match error {
         Error::Disconnected(Disconnected::Lost { endpoint, .. }) => CommandError::Failed(format!(
@@ -82,7 +83,7 @@ fn lost(error: Error) -> CommandError {
     }
 }
 
-/// A flag that the first signal sets; the second ends the process.
+/// A flag that the first signal sets. The second signal ends the process.
 fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

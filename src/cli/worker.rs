@@ -1,4 +1,4 @@
-//! `spindle worker`: flags as they are typed, and the worker that comes of them, until a signal.
+//! `spindle worker`: the flags as typed, and the worker that they configure. It runs until a signal.
 
 use std::io::Write;
 use std::time::Duration;
@@ -14,39 +14,40 @@ use crate::protocols::spiderq::client::{Disconnected, Error as ClientError};
 use crate::server::{Signals, raise_descriptor_limit};
 use crate::worker::{self, EventCommand, WorkerConfig, WorkerError, WorkerSource, WorkerTotals};
 
-/// More than any host has use for.
+/// Most slots: more than any host has use for.
 const SLOTS_MAX: u64 = 1_024;
-/// The longest time that can be said: a year.
+/// The longest time that a flag accepts: a year.
 const SECONDS_MAX: u64 = 365 * 86_400;
 
-/// What can be said to a worker.
+/// The flags of a worker, as typed.
 #[derive(Debug, Args)]
 pub(super) struct WorkerArguments {
-    /// Where a server lends events: its --events-queue
+    /// Endpoint at which a server leases pending events: its --events-queue
     #[arg(long, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint, conflicts_with = "store")]
     connect: String,
 
-    /// The database that events are kept in, mysql://USER:PASSWORD@HOST/DATABASE, as the server's --events-store
+    /// Database of the events, mysql://USER:PASSWORD@HOST/DATABASE: the server's --events-store
     #[arg(long, value_name = "URL", value_parser = |typed: &str| typed.parse::<Address>())]
     store: Option<Address>,
 
-    /// What gives an event its value, run by the shell with the id behind it: the first line that it prints [default: a random word]
+    /// Shell command that takes an event's id as its last argument and prints the value as its first line [default: a
+    /// random word]
     #[arg(long, value_name = "CMD")]
     command: Option<String>,
 
-    /// How long the command may take, in seconds; then it is killed, and the event goes back
+    /// Seconds that the command may take; after that it is killed, and the event goes back
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = seconds())]
     command_timeout: u64,
 
-    /// How many events to work on at once
+    /// Events to work on at once
     #[arg(long, value_name = "SLOTS", default_value_t = 1, value_parser = count(SLOTS_MAX))]
     slots: usize,
 
-    /// How many events of a database each slot claims in a transaction
+    /// Events of a database that each slot claims in one transaction
     #[arg(long, value_name = "EVENTS", default_value_t = 1, value_parser = count(CLAIM_MAX as u64), requires = "store")]
     claim: usize,
 
-    /// How long an event of a server is lent at a time, in seconds: after it, another worker gets what a dead one had
+    /// Length of a lease of a server's event, in seconds: after it, another worker gets the event of a dead one
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds())]
     lease: u64,
 }
@@ -72,10 +73,10 @@ impl From<WorkerArguments> for WorkerConfig {
     }
 }
 
-/// Prints "ready" when it begins, works until a signal, and prints what was done.
+/// Prints "ready", works until a signal, and prints the totals.
 ///
 /// # Errors
-/// [`Failure`] if there is nothing to work on, or nobody takes the line.
+/// [`CommandError`] if the worker cannot start, or standard output takes no more lines.
 pub(super) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<(), CommandError> {
     log::begin()?;
     let signals =

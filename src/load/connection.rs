@@ -1,6 +1,7 @@
-//! One connection: bytes in and out, and which answers it waits for.
+//! One connection: bytes in and out, and the requests that wait for replies.
 //!
-//! It is set up waiting (connecting, the handshake), and does not wait from then on.
+//! The set-up (connecting, the handshake, the table) blocks. After [`LoadConnection::go`] the connection does not
+//! block.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,15 +15,15 @@ use super::{Error, Workload};
 
 /// How long a server may take to accept a connection, and to answer in the handshake.
 const SET_UP_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes that are read at once, at least.
+/// Initial bytes of the inbox. At least half of them are free for each read.
 const READ_BYTES: usize = 64 << 10;
 
-/// A request without an answer.
+/// A request without a reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutstandingRequest {
     pub(super) verb: RequestKind,
     pub(super) key: u32,
-    /// When it was due, or sent in a closed loop, in nanoseconds of the clock.
+    /// When the request was due, or sent in a closed loop, in nanoseconds of the clock.
     pub(super) due: u64,
 }
 
@@ -31,19 +32,19 @@ pub(super) struct LoadConnection {
     stream: TcpStream,
     address: String,
     dialect: Dialect,
-    /// What has come: `inbox[read..came]` is not used yet.
+    /// Received bytes: `inbox[read..came]` is not decoded yet.
     inbox: Vec<u8>,
     read: usize,
     came: usize,
-    /// What is to be sent: `outbox[sent..]`.
+    /// Bytes to be sent: `outbox[sent..]`.
     outbox: Vec<u8>,
     sent: usize,
-    /// Oldest first.
+    /// Requests without a reply, oldest first.
     waiting: VecDeque<OutstandingRequest>,
 }
 
 impl LoadConnection {
-    /// Connects, and goes as far as the first request.
+    /// Connects, and completes the handshake.
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Lost`].
@@ -80,7 +81,7 @@ impl LoadConnection {
         Ok(())
     }
 
-    /// Makes the table that requests are about, if there is none. To be called before [`Connection::go`].
+    /// Creates the table of the requests if it is missing. To be called before [`LoadConnection::go`].
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Lost`].
@@ -101,7 +102,7 @@ impl LoadConnection {
         refused.map_or(Ok(()), refusal)
     }
 
-    /// Does not wait from now on.
+    /// Makes the connection non-blocking.
     ///
     /// # Errors
     /// [`Error::Lost`].
@@ -113,18 +114,18 @@ impl LoadConnection {
         Error::Lost { address: self.address.clone(), why: why.to_string() }
     }
 
-    /// Requests without an answer.
+    /// The number of requests without a reply.
     pub(super) fn outstanding(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Writes a request to be flushed; it counts from `due`.
+    /// Encodes a request, to be flushed. Its latency counts from `due`.
     pub(super) fn ask(&mut self, ask: LoadRequest, due: u64, work: &Workload, words: &mut Payloads, expected: u64) {
         self.dialect.encode(ask, work, words, expected, &mut self.outbox);
         self.waiting.push_back(OutstandingRequest { verb: ask.verb, key: ask.key, due });
     }
 
-    /// Sends what it can. Whether all of it has gone.
+    /// Sends as many bytes as the system takes. Returns whether all are sent.
     ///
     /// # Errors
     /// [`Error::Lost`].
@@ -143,7 +144,7 @@ impl LoadConnection {
         Ok(true)
     }
 
-    /// Receives what is there, up to what the inbox has room for.
+    /// Receives the bytes that are there, up to the room of the inbox.
     ///
     /// # Errors
     /// [`Error::Lost`], also when the server has closed the connection.
@@ -164,7 +165,8 @@ impl LoadConnection {
         }
     }
 
-    /// Moves what is not used yet to the front, and grows for an answer that fills the inbox.
+    /// Moves the bytes that are not decoded yet to the front, and doubles the inbox if less than half of `READ_BYTES`
+    /// is free.
     fn make_room(&mut self) {
         if self.read > 0 {
             self.inbox.copy_within(self.read..self.came, 0);
@@ -176,10 +178,10 @@ impl LoadConnection {
         }
     }
 
-    /// Hands each answer that has come whole to `each`, with the request that it answers.
+    /// Hands each complete reply to `each`, with its request.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the server says what its protocol does not have.
+    /// [`Error::Lost`] if the server violates its protocol.
     pub(super) fn answers(&mut self, mut each: impl FnMut(OutstandingRequest, ReplyKind<'_>)) -> Result<(), Error> {
         while let Some(waiting) = self.waiting.front().copied() {
             let bytes = self.inbox.get(self.read..self.came).unwrap_or_default();
@@ -205,7 +207,7 @@ impl AsFd for LoadConnection {
     }
 }
 
-/// Tries each address of the name.
+/// Connects to the first address of the name that accepts.
 fn connect(address: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for address in address.to_socket_addrs()? {

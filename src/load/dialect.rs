@@ -1,7 +1,7 @@
-//! What is spoken to the server: how a request is written, and what an answer says.
+//! The protocols of the servers: how a request is encoded, and how a reply is decoded.
 //!
-//! One for each connection. It keeps no queue: answers come in the order of the requests, and the caller knows which is
-//! next.
+//! Each connection has one. It keeps no queue: replies come in the order of the requests, and the caller knows the next
+//! one.
 
 mod kv;
 mod memcached;
@@ -24,7 +24,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Its name.
+    /// The name of the protocol.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl Protocol {
         }
     }
 
-    /// Whether it has what a mix asks.
+    /// Checks that the protocol has these verbs.
     ///
     /// # Errors
     /// [`Error::NoSuchVerb`].
@@ -46,23 +46,23 @@ impl Protocol {
     }
 }
 
-/// What an answer says.
+/// The kind of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyKind<'b> {
-    /// Done, or found.
+    /// The request was executed, or the key was found.
     Done,
-    /// Done, and the element has this version now.
+    /// The request was executed, and the element has this version now.
     Version(u64),
-    /// No answer, but something that had to be read: go on.
+    /// No reply, but bytes that had to be read: the caller decodes the bytes behind them.
     Nothing,
-    /// Refused, for this reason; after a mismatch with the version that the element has.
+    /// The request was refused for this reason. After a version mismatch, the version of the element follows.
     Refused(&'b [u8], Option<u64>),
 }
 
-/// Something in what the server sends that its protocol does not have.
+/// Why the bytes of a server violate its protocol.
 pub(super) type ProtocolViolation = String;
 
-/// One connection's protocol.
+/// The protocol of one connection.
 pub(super) enum Dialect {
     Kv(kv::Kv),
     Redis,
@@ -70,7 +70,7 @@ pub(super) enum Dialect {
 }
 
 impl Dialect {
-    /// Begins a connection: what has to be said first goes to `out`.
+    /// Begins a connection. Writes the first bytes that its protocol sends to `out`.
     pub(super) fn new(protocol: Protocol, table: &[u8], out: &mut Vec<u8>) -> Self {
         match protocol {
             Protocol::Kv => Self::Kv(kv::Kv::new(table, out)),
@@ -79,7 +79,7 @@ impl Dialect {
         }
     }
 
-    /// Whether requests may be sent.
+    /// Whether the handshake is complete, so that requests may be sent.
     pub(super) fn is_ready(&self) -> bool {
         match self {
             Self::Kv(kv) => kv.is_ready(),
@@ -87,10 +87,10 @@ impl Dialect {
         }
     }
 
-    /// Goes on with what comes before the first answer; how many bytes that took.
+    /// Continues the handshake. Returns how many bytes it has taken.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The violation of the protocol.
     pub(super) fn shake(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ProtocolViolation> {
         match self {
             Self::Kv(kv) => kv.shake(bytes, out),
@@ -98,7 +98,7 @@ impl Dialect {
         }
     }
 
-    /// Writes a request. `expected` is the version that a CAS compares with.
+    /// Encodes a request. `expected` is the version that a CAS compares with.
     pub(super) fn encode(
         &mut self,
         ask: LoadRequest,
@@ -114,11 +114,11 @@ impl Dialect {
         }
     }
 
-    /// Reads the answer to the oldest request that has none; how many bytes it took, and what it says. `None` if not all of
-    /// it has come.
+    /// Decodes the reply to the oldest outstanding request. Returns the number of its bytes and its kind, or `None` if
+    /// the reply is not complete.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The violation of the protocol.
     pub(super) fn decode<'b>(
         &mut self,
         verb: RequestKind,
@@ -133,7 +133,7 @@ impl Dialect {
     }
 }
 
-/// The bytes of keys and values, made without allocating.
+/// The bytes of keys and values, without an allocation for each request.
 pub(super) struct Payloads {
     key: Vec<u8>,
     value: Vec<u8>,
@@ -141,13 +141,13 @@ pub(super) struct Payloads {
 
 impl Payloads {
     pub(super) fn new(work: &Workload) -> Self {
-        // Letters that change, so that nobody on the way gains by compressing or comparing.
+        // The letters change, so that compression or comparison on the way gains little.
         let letters = (0..*work.value_bytes.end()).map(|at| b'a' + u8::try_from(at % 26).unwrap_or(0));
         let digits = work.keys.saturating_sub(1).to_string().len();
         Self { key: vec![b'0'; work.key_bytes.max(digits)], value: letters.collect() }
     }
 
-    /// The key of this number: decimal, with zeros in front.
+    /// The key of this number: decimal, padded with zeros in front.
     pub(super) fn key(&mut self, number: u32) -> &[u8] {
         const DIGITS_MAX: usize = 10;
         let mut rest = number;
@@ -162,7 +162,7 @@ impl Payloads {
         self.value.get(..bytes).unwrap_or(&self.value)
     }
 
-    /// The keys of a GET_MANY, each handed to `each`.
+    /// Hands each key of a GET_MANY to `each`.
     pub(super) fn keys(&mut self, first: u32, work: &Workload, mut each: impl FnMut(&[u8])) {
         for number in 0..work.many {
             let number = u32::try_from(number).unwrap_or(0);
@@ -171,13 +171,13 @@ impl Payloads {
     }
 }
 
-/// The bytes before the first line end, and where the next line begins.
+/// The bytes before the first line end, and the offset of the next line.
 fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
     Some((bytes.get(..end)?, end + 2))
 }
 
-/// A number in ASCII.
+/// Parses a number in ASCII.
 fn number(digits: &[u8]) -> Option<i64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// What a dialect writes for this request.
+    /// The bytes of a dialect for this request, escaped.
     pub(super) fn written(dialect: &mut Dialect, verb: RequestKind, ttl: Option<u32>) -> String {
         let work = work(3);
         let mut out = Vec::new();

@@ -1,7 +1,7 @@
-//! One thread's loop: asks, waits, reads answers, notes how long they took.
+//! The loop of one thread: it sends requests, waits, reads replies, and records their latencies.
 //!
 //! ```text
-//! turn:  ask what is due ─► flush ─► sleep until an answer comes or something is due ─► read ─► note ─► (closed: ask again)
+//! turn:  send ─► flush ─► sleep until a reply comes or a request is due ─► read ─► record ─► (closed: send again)
 //! ```
 
 use std::io;
@@ -21,9 +21,9 @@ use super::source::{RequestKind, RequestSource};
 use super::{Error, Plan, Workload};
 use crate::clock::Clock;
 
-/// How long a server may answer nothing at all.
+/// How long a server may send no reply at all.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Events that are taken at once.
+/// Events that one wait returns at most.
 const EVENTS: usize = 256;
 /// The timer's number among the connections.
 const TIMER: u64 = u64::MAX;
@@ -33,11 +33,11 @@ const TIMER: u64 = u64::MAX;
 pub(super) enum Pacing {
     /// As soon as there is room.
     Closed,
-    /// One each so many nanoseconds.
+    /// One request for each interval.
     Open {
-        /// Nanoseconds between two.
+        /// Nanoseconds between two requests.
         interval: f64,
-        /// When the first one is due, in nanoseconds after the start.
+        /// The time at which the first request is due, in nanoseconds after the start.
         first: f64,
     },
 }
@@ -45,26 +45,26 @@ pub(super) enum Pacing {
 /// How long requests are sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Time {
-    /// Not noted.
+    /// The time before the measurement.
     pub(super) warm_up: Duration,
-    /// Noted, after that; until the source ends if it is not said.
+    /// The time of the measurement, after the warm-up. Without it, the run ends with its source.
     pub(super) measured: Option<Duration>,
 }
 
-/// What a driver is to do.
+/// The configuration of one run of a driver.
 pub(super) struct DriverConfig {
     pub(super) source: RequestSource,
     pub(super) pace: Pacing,
     pub(super) time: Time,
-    /// Requests that each connection has outstanding at most.
+    /// Most requests that each connection may have outstanding.
     pub(super) depth: usize,
 }
 
-/// The connections of one thread, and all that it needs to drive them.
+/// The connections of one thread, and the state to drive them.
 pub(super) struct Driver {
     address: String,
     work: Workload,
-    /// Requests that each connection may have outstanding, by the order that is carried out.
+    /// Most requests that each connection may have outstanding in the current run.
     depth: usize,
     clock: Clock,
     epoll: OwnedFd,
@@ -73,10 +73,10 @@ pub(super) struct Driver {
     /// Connections that wait until the system takes more of their bytes.
     blocked: Vec<bool>,
     words: Payloads,
-    /// By key, the version that was seen last; empty without a CAS in the mix.
+    /// The version of each key that was seen last. Empty without a CAS in the mix.
     versions: Vec<u64>,
     recorder: Arc<Recorder>,
-    /// Where the open loop looks first for room.
+    /// The connection at which the next search for room begins.
     next_connection: usize,
     outstanding: usize,
 }
@@ -86,10 +86,10 @@ fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
 }
 
 impl Driver {
-    /// Takes connections over.
+    /// Takes the connections over.
     ///
     /// # Errors
-    /// [`Error::System`] if there are no descriptors left.
+    /// [`Error::System`] if there is no descriptor left.
     pub(super) fn new(
         plan: &Plan,
         clock: Clock,
@@ -122,8 +122,8 @@ impl Driver {
         })
     }
 
-    /// Asks what the source says until it ends or the time is over, and waits for the answers. What is due in the warm-up
-    /// is not noted.
+    /// Sends the requests of the source until it ends or the time is over, and waits for the replies. Requests that are
+    /// due in the warm-up are not recorded.
     ///
     /// # Errors
     /// [`Error::Lost`], [`Error::Silent`].
@@ -156,7 +156,7 @@ impl Driver {
         }
     }
 
-    /// Sends what is due. False: the source has no more.
+    /// Sends the due requests. False: the source has no more.
     fn ask(&mut self, source: &mut RequestSource, schedule: &mut Schedule, now: u64, warm: u64) -> Result<bool, Error> {
         let mut asked = Vec::new();
         let mut behind = 0;
@@ -188,7 +188,7 @@ impl Driver {
         self.outstanding < self.depth * self.connections.len()
     }
 
-    /// A connection with room for a request; they take turns, and a closed loop fills one after the other.
+    /// The next connection in turn with room for a request.
     fn roomy(&mut self) -> Option<usize> {
         let count = self.connections.len();
         let turn = (self.next_connection..count).chain(0..self.next_connection);
@@ -214,7 +214,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Sleeps until something comes, or until `wake`. Whether something came.
+    /// Sleeps until a connection has an event, or until `wake`. Returns whether one has.
     fn sleep(&mut self, ready: &mut Vec<usize>, now: u64, wake: u64) -> Result<bool, Error> {
         ready.clear();
         let wait = wake.saturating_sub(now);
@@ -238,7 +238,7 @@ impl Driver {
         Ok(!ready.is_empty())
     }
 
-    /// Reads what has come, notes it, and sends what was written meanwhile.
+    /// Reads the replies that have come, records them, and flushes the bytes written meanwhile.
     fn hear(&mut self, ready: &[usize], measured: Range<u64>) -> Result<(), Error> {
         if ready.is_empty() {
             return Ok(());
@@ -280,7 +280,7 @@ fn note(tally: &mut IntervalCounts, waiting: OutstandingRequest, outcome: ReplyK
     }
 }
 
-/// Remembers the version that a key has now.
+/// Remembers the version of a key.
 fn learn(versions: &mut [u64], waiting: OutstandingRequest, outcome: ReplyKind<'_>) {
     let (ReplyKind::Version(version) | ReplyKind::Refused(_, Some(version))) = outcome else { return };
     if let Some(place) = versions.get_mut(waiting.key as usize) {
@@ -288,7 +288,7 @@ fn learn(versions: &mut [u64], waiting: OutstandingRequest, outcome: ReplyKind<'
     }
 }
 
-/// When the next request is due.
+/// The times at which requests are due.
 struct Schedule {
     pace: Pacing,
     start: u64,
@@ -300,7 +300,7 @@ impl Schedule {
         Self { pace, start, sent: 0 }
     }
 
-    /// When the next one is, or was, due.
+    /// When the next request is due, or was due.
     fn next(&self, now: u64) -> u64 {
         match self.pace {
             Pacing::Closed => now,
@@ -314,7 +314,7 @@ impl Schedule {
         }
     }
 
-    /// When the next one was due, if it was.
+    /// When the next request was due, if it was.
     fn due(&self, now: u64) -> Option<u64> {
         Some(self.next(now)).filter(|due| *due <= now)
     }
@@ -323,7 +323,7 @@ impl Schedule {
         self.sent += 1;
     }
 
-    /// When to wake up though nothing comes.
+    /// When to wake up if no event comes.
     fn wake(&self, end: u64, has_room: bool) -> u64 {
         match self.pace {
             Pacing::Open { .. } if has_room => self.next(0).min(end),

@@ -1,6 +1,6 @@
-//! The interval log: one histogram for each verb and interval, in the format of HdrHistogram's `HistogramLogWriter`, version
-//! 1.3 (<https://github.com/HdrHistogram/HdrHistogram>). Times are seconds, latencies nanoseconds, the column of the longest
-//! milliseconds; the tag is the verb.
+//! The interval log: one histogram for each verb and interval, in the format of HdrHistogram's `HistogramLogWriter`,
+//! version 1.3 (<https://github.com/HdrHistogram/HdrHistogram>). Times are in seconds, latencies in nanoseconds, and
+//! the column of the longest latency in milliseconds. The tag is the verb.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -14,7 +14,7 @@ use super::Error;
 use super::record::{IntervalCounts, LatencyHistogram};
 use crate::clock::wall_nanos;
 
-/// What the column of the longest latency is divided by.
+/// The divisor of the column of the longest latency.
 const NANOS_PER_MILLI: f64 = 1_000_000.0;
 
 /// A log that is being written.
@@ -26,7 +26,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Makes the file, or empties it.
+    /// Creates the file, or empties it.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -36,7 +36,7 @@ impl Log {
         Ok(Self { path: name, file: BufWriter::new(file), start: now(), begun: false })
     }
 
-    /// Writes an interval that ends now and has this length, in seconds.
+    /// Writes an interval that ends now and has this length in seconds.
     ///
     /// # Errors
     /// [`Error::File`].
@@ -50,7 +50,7 @@ impl Log {
         self.append(&lines).map_err(|error| failed(&self.path, &error))
     }
 
-    /// Each call's lines have a header of their own, which is in the file once.
+    /// Appends lines. Each call's lines begin with a header, and the file gets only the first one.
     fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             let is_header = line.starts_with(b"#") || line.starts_with(b"\"");
@@ -133,7 +133,7 @@ mod tests {
         assert!((0.29..0.31).contains(&last), "{last}");
     }
 
-    /// Base64, read the slow way.
+    /// A slow decoder of Base64.
     fn base64_of(text: &str) -> Vec<u8> {
         const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let mut bits = 0_u32;

@@ -1,20 +1,23 @@
-//! The load generator: many connections a thread, without libzmq, so that it costs less than the server it measures.
+//! The load generator: many connections on each thread, without libzmq, so that it costs less than the server it
+//! measures.
 //!
 //! ```text
-//! Plan ─► prepare: table, --prefill ─► for each phase (a rate of the ramp, or the closed loop):
+//! Plan ─► prepare: table, --prefill ─► for each phase (one of the rates, or the closed loop):
 //!
 //!   load-N:  source (verb, key, value) ─► dialect.encode ─► socket ══ server
 //!            recorder ◄── latency ◄────── dialect.decode ◄─ socket ══
 //!
-//!   the caller's thread: once a second takes what the recorders have: a line, an interval of the log; at the end a Report
+//!   the caller's thread: once a second drains the recorders into a line and a log interval, at the end a report
 //! ```
-//! **Closed loop**: each connection keeps `depth` requests outstanding, and the latency is counted from the sending. A server
-//! that stalls is then asked less, and the stall counts once for each connection: good for throughput, bad for percentiles.
-//! **Open loop**: requests have a time at which they are due, whatever the server does, and the latency is counted from that
+//! **Closed loop**: each connection keeps `depth` requests outstanding, and the latency counts from the time of
+//! sending. A server that stalls then gets fewer requests, and the stall counts once for each connection. This is good
+//! for throughput and bad for percentiles.
+//!
+//! **Open loop**: each request is due at a fixed time, independent of the server, and the latency counts from that
 //! time. A stall counts for every request that was due in it.
 //!
-//! What is not here: arguments and their text (`cli`), the protocols themselves (`zmtp`, `protocols::kv::wire`); RESP and the
-//! text protocol of memcached are spoken as far as a comparison needs them.
+//! This module does not parse arguments (`cli`), and does not contain the protocols (`zmtp`, `protocols::kv::wire`). It
+//! speaks RESP and the text protocol of memcached as far as a comparison needs them.
 
 mod connection;
 mod dialect;
@@ -32,117 +35,117 @@ pub use phase::{Observer, run};
 pub use record::{PhaseReport, Second, VerbReport};
 pub use source::{Distribution, Mix, RequestKind};
 
-/// What is to be done.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where the server is: `HOST:PORT`.
+    /// The address of the server: `HOST:PORT`.
     pub address: String,
-    /// What it speaks.
+    /// The protocol of the server.
     pub protocol: Protocol,
-    /// The table that is worked on; made if need be. Redis and memcached have none.
+    /// The table that the requests use, created if it is missing. Redis and memcached have none.
     pub table: Vec<u8>,
     /// Connections of all threads together.
     pub connections: usize,
-    /// Threads that drive them.
+    /// Threads that drive the connections.
     pub threads: usize,
-    /// Requests that a connection has outstanding: exactly, in a closed loop; at most, in an open one.
+    /// Requests that a connection has outstanding: exactly in a closed loop, at most in an open one.
     pub depth: usize,
-    /// Requests a second, of all connections together, one phase each; none for a closed loop.
+    /// Requests a second of all connections together, one phase for each rate. Empty for a closed loop.
     pub rates: Vec<f64>,
-    /// What is asked.
+    /// The requests.
     pub work: Workload,
-    /// Whether every key is stored before anything is measured.
+    /// Whether every key is stored before the first measurement.
     pub prefill: bool,
-    /// How long requests are sent before they count, at the beginning of each phase.
+    /// How long requests are sent at the beginning of each phase before they count.
     pub warm_up: Duration,
     /// How long each phase is measured.
     pub duration: Duration,
-    /// Where the interval log goes.
+    /// The file of the interval log.
     pub hdr: Option<std::path::PathBuf>,
-    /// Where the plot goes.
+    /// The file of the plot.
     pub plot: Option<std::path::PathBuf>,
 }
 
-/// What requests look like.
+/// The requests of a run.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// How many of each verb.
+    /// The shares of the verbs.
     pub mix: Mix,
-    /// How many keys there are.
+    /// The number of keys.
     pub keys: u32,
-    /// Bytes of a key; numbers are filled up with zeros in front, and grow beyond it if they must.
+    /// Bytes of a key. Numbers are padded with zeros in front, and longer numbers make longer keys.
     pub key_bytes: usize,
-    /// How often each is chosen.
+    /// How often each key is chosen.
     pub distribution: Distribution,
     /// Bytes of a value, evenly distributed.
     pub value_bytes: std::ops::RangeInclusive<usize>,
-    /// Seconds to live of those writes that have a TTL.
+    /// Time to live of the writes that have one, in seconds.
     pub ttl: u32,
-    /// Share of the writes that have a TTL, 0 to 1.
+    /// Share of the writes that have a time to live, 0 to 1.
     pub ttl_share: f64,
     /// Keys of a GET_MANY.
     pub many: usize,
-    /// Where chance begins: the same seed asks the same.
+    /// Seed of the random numbers: the same seed makes the same requests.
     pub seed: u64,
 }
 
-/// Why there is no result.
+/// Why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server cannot be reached.
     #[error("no connection to {address}: {error}; is the server running there?")]
     Unreachable {
-        /// Where it should be.
+        /// The address of the server.
         address: String,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// A connection was lost.
     #[error("the connection to {address} was lost: {why}")]
     Lost {
-        /// Where the server was.
+        /// The address of the server.
         address: String,
-        /// What happened.
+        /// The reason.
         why: String,
     },
-    /// The server does not do what the run needs.
+    /// The server refuses a request that the run needs.
     #[error("{address} refuses: {why}")]
     Refused {
-        /// Where the server is.
+        /// The address of the server.
         address: String,
-        /// What it refuses, and its reason.
+        /// The refused request, and the server's reason.
         why: String,
     },
-    /// The server does not answer.
+    /// The server sends no reply.
     #[error("{address} has not answered for {seconds} s")]
     Silent {
-        /// Where it is.
+        /// The address of the server.
         address: String,
-        /// How long it was waited for.
+        /// How long the generator has waited.
         seconds: u64,
     },
-    /// The system refuses what it takes.
+    /// The system refuses a resource.
     #[error("{what}: {error}")]
     System {
-        /// What was wanted.
+        /// The resource.
         what: &'static str,
-        /// What the system says.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// A file cannot be written.
     #[error("cannot write {path}: {why}")]
     File {
-        /// Which one.
+        /// The path of the file.
         path: String,
-        /// What the system says.
+        /// The error of the system.
         why: String,
     },
-    /// The protocol has no such thing.
+    /// The protocol does not have a verb of the mix.
     #[error("{protocol} has no {verb}: leave it out of the mix")]
     NoSuchVerb {
-        /// What is spoken.
+        /// The protocol.
         protocol: &'static str,
-        /// What it does not have.
+        /// The verb.
         verb: &'static str,
     },
 }

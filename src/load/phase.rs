@@ -1,4 +1,5 @@
-//! The course of a run: set up, store the keys, one phase after the other, and what is told meanwhile.
+//! The course of a run: it opens the connections, stores the keys, and runs one phase after the other with reports
+//! meanwhile.
 //!
 //! Each phase has threads of its own, which take the connections over and give them back.
 
@@ -18,16 +19,16 @@ use super::{Error, Plan};
 use crate::clock::{Clock, Now};
 use crate::threads;
 
-/// How often it is told how far it has come.
+/// Period of the progress reports.
 const TICK: Duration = Duration::from_millis(100);
 /// Requests that a connection has outstanding while keys are stored.
 const FILLING_DEPTH: usize = 64;
 
-/// Hears how a run goes on.
+/// Receives the progress of a run.
 pub trait Observer {
-    /// Something begins; it is expected to take so many steps.
+    /// A part of the run begins, and is expected to take `steps` steps.
     fn begins(&mut self, what: &str, steps: u64);
-    /// So many steps are done.
+    /// `step` steps are done.
     fn reaches(&mut self, step: u64);
     /// One more second has been measured.
     fn second(&mut self, second: &Second);
@@ -35,7 +36,7 @@ pub trait Observer {
     fn ends(&mut self, report: &PhaseReport);
 }
 
-/// Does what the plan says. The reports of its phases, in their order.
+/// Carries the plan out. Returns the reports of its phases, in order.
 ///
 /// # Errors
 /// [`Error`].
@@ -66,14 +67,14 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<PhaseReport>,
     Ok(reports)
 }
 
-/// The threads' connections, and where they write.
+/// The drivers of the threads, and their recorders.
 struct LoadThreads {
     drivers: Vec<Driver>,
     recorders: Vec<Arc<Recorder>>,
 }
 
 impl LoadThreads {
-    /// Opens the connections, spread evenly over the threads, and makes the table.
+    /// Opens the connections, spread evenly over the threads, and creates the table.
     fn gather(plan: &Plan, clock: Clock) -> Result<Self, Error> {
         let mut connections = Vec::with_capacity(plan.connections);
         for _ in 0..plan.connections {
@@ -100,7 +101,7 @@ impl LoadThreads {
         all
     }
 
-    /// Lets every driver run what `orders` says of it, in a thread of its own; calls `tick` meanwhile.
+    /// Runs each driver with its order in a thread of its own, and calls `tick` meanwhile.
     fn work(
         mut self,
         orders: impl Fn(usize) -> DriverConfig,
@@ -130,14 +131,14 @@ type PhaseOutcome = Result<(usize, Driver), Error>;
 fn start(number: usize, mut driver: Driver, order: DriverConfig, sender: Sender<PhaseOutcome>) -> Result<(), Error> {
     let work = move || {
         let done = driver.run(order);
-        // Nobody listens any more when another thread has failed.
+        // The receiver is gone if another thread has failed.
         let _unheard = sender.send(done.map(|()| (number, driver)));
     };
     let started = threads::spawn(&format!("load-{number}"), None, work);
     started.map(drop).map_err(|error| Error::System { what: "a thread", error })
 }
 
-/// A driver that has come back, if one has within a tick.
+/// A driver that has come back within a tick, if any.
 fn returned(receiver: &Receiver<PhaseOutcome>) -> Result<Option<(usize, Driver)>, Error> {
     match receiver.recv_timeout(TICK) {
         Ok(outcome) => outcome.map(Some),
@@ -173,7 +174,7 @@ fn fill(plan: &Plan, crew: LoadThreads, observer: &mut dyn Observer) -> Result<L
     }
 }
 
-/// The part of the keys that one of so many threads stores.
+/// The part of the keys that thread `number` of `threads` stores.
 fn share(keys: u32, number: u32, threads: u32) -> Range<u32> {
     let edge = |number: u32| u32::try_from(u64::from(keys) * u64::from(number) / u64::from(threads)).unwrap_or(keys);
     edge(number)..edge(number + 1)
@@ -183,7 +184,7 @@ fn seconds_between(first: Now, second: Now) -> f64 {
     Duration::from_nanos(second.nanos() - first.nanos()).as_secs_f64()
 }
 
-/// A phase that goes on.
+/// A running phase.
 struct Phase<'p> {
     plan: &'p Plan,
     clock: Clock,
@@ -221,7 +222,7 @@ impl Phase<'_> {
         Ok(crew)
     }
 
-    /// Takes what was answered since `since`.
+    /// Takes the counts since `since`.
     fn take(
         &mut self,
         crew: &LoadThreads,
@@ -236,7 +237,7 @@ impl Phase<'_> {
             log.write(&tally, length)?;
         }
         self.total.add(&tally);
-        // What is left at the end is no second of its own.
+        // A short rest at the end of a phase is no second of its own.
         if length >= 0.5 {
             let second = Second::of(&tally, seconds_between(warm, now.max(warm)), length);
             observer.second(&second);
@@ -246,7 +247,7 @@ impl Phase<'_> {
     }
 }
 
-/// What a phase is called.
+/// The title of a phase.
 fn title(rate: Option<f64>, depth: usize) -> String {
     match rate {
         None => format!("closed loop, depth {depth}"),
@@ -254,7 +255,7 @@ fn title(rate: Option<f64>, depth: usize) -> String {
     }
 }
 
-/// Threads share the rate, and take turns in time.
+/// The pace of one thread. Threads share the rate, and their requests are due in turn.
 #[expect(clippy::cast_precision_loss, reason = "numbers of threads")]
 fn pace(rate: Option<f64>, number: usize, threads: usize) -> Pacing {
     match rate {

@@ -1,4 +1,4 @@
-//! The plot: the curve of percentiles of each phase, and under it the latency over time. One SVG.
+//! The plot, one SVG: the percentiles of each phase, and below them the latency over time.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use super::record::{LatencyHistogram, Second};
 use super::{Error, Plan};
 
 const SIZE: (u32, u32) = (1_000, 900);
-/// Where the curve of percentiles ends: 99.999 %.
+/// The end of the percentile axis, in nines: 99.999 %.
 const NINES_MAX: f64 = 5.0;
-/// Points of that curve.
+/// Points of the percentile curve.
 const POINTS: u32 = 250;
 
-/// A phase, as it is drawn.
+/// The measurements of a phase that are drawn.
 pub(super) struct PlottedPhase {
     pub(super) rate: Option<f64>,
     pub(super) seconds: Vec<Second>,
@@ -29,7 +29,7 @@ impl PlottedPhase {
         self.rate.map_or_else(|| format!("depth {}", plan.depth), |rate| format!("{rate}/s"))
     }
 
-    /// Nines against microseconds, as far as the number of answers carries.
+    /// Nines and microseconds, as far as the number of replies reaches.
     fn percentiles(&self) -> Vec<(f64, f64)> {
         #[expect(clippy::cast_precision_loss, reason = "a logarithm for the eye")]
         let most = (self.latencies.len().max(1) as f64).log10().min(NINES_MAX);

@@ -1,7 +1,7 @@
-//! What was measured: each thread's tally, and the reports that are made of them.
+//! The measurements: the counts of each thread, and the reports made of them.
 //!
-//! A thread writes into its [`Recorder`] once a turn; the caller's thread takes what is there once a second, by exchanging
-//! it for an empty one, so that neither waits for the other for longer than that takes.
+//! A thread writes into its [`Recorder`] once a turn. The caller's thread takes the counts once a second by exchanging
+//! them for empty ones, so neither thread waits for the other longer than an exchange takes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,9 @@ use hdrhistogram::Histogram;
 
 use super::source::RequestKind;
 
-/// Digits that a latency is kept to.
+/// Significant digits of a latency.
 const DIGITS: u8 = 3;
-/// The longest latency that is told from longer ones, in nanoseconds: ten minutes.
+/// The longest latency in nanoseconds that differs from longer ones: ten minutes.
 const NANOS_MAX: u64 = 600_000_000_000;
 
 /// Latencies in nanoseconds.
@@ -22,13 +22,13 @@ fn empty() -> LatencyHistogram {
     Histogram::new_with_max(NANOS_MAX, DIGITS).expect("three digits of ten minutes are within what it can do")
 }
 
-/// What happened in some time.
+/// The counts of an interval.
 pub(super) struct IntervalCounts {
-    /// By verb; made when the first answer comes.
+    /// By verb. A histogram is allocated when the first reply comes.
     latencies: [Option<LatencyHistogram>; RequestKind::COUNT],
-    /// By reason.
+    /// Refusals by reason.
     refused: BTreeMap<Vec<u8>, u64>,
-    /// Answers that came after the time that is measured, to requests of it.
+    /// Replies that came after the measured time to requests that were due in it.
     late: u64,
     /// The longest time by which a request was sent after it was due, in nanoseconds.
     behind: u64,
@@ -60,7 +60,7 @@ impl IntervalCounts {
         self.behind = self.behind.max(nanos);
     }
 
-    /// Adds what happened elsewhere.
+    /// Adds the counts of another interval or thread.
     pub(super) fn add(&mut self, other: &Self) {
         for (ours, theirs) in self.latencies.iter_mut().zip(&other.latencies) {
             if let Some(theirs) = theirs {
@@ -75,7 +75,7 @@ impl IntervalCounts {
         self.behind = self.behind.max(other.behind);
     }
 
-    /// The verbs that were answered, with their latencies.
+    /// The verbs with replies, and their latencies.
     pub(super) fn verbs(&self) -> impl Iterator<Item = (RequestKind, &LatencyHistogram)> {
         RequestKind::ALL
             .into_iter()
@@ -83,7 +83,7 @@ impl IntervalCounts {
             .filter_map(|(verb, latencies)| Some((verb, latencies.as_ref()?)))
     }
 
-    /// All verbs together.
+    /// The latencies of all verbs.
     pub(super) fn together(&self) -> LatencyHistogram {
         let mut all = empty();
         for (_, latencies) in self.verbs() {
@@ -107,7 +107,7 @@ impl IntervalCounts {
     }
 }
 
-/// Where one thread writes, and another takes.
+/// The counts that one thread writes and another takes.
 pub(super) struct Recorder(Mutex<IntervalCounts>);
 
 impl Recorder {
@@ -119,7 +119,7 @@ impl Recorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was written since the last call.
+    /// Takes the counts since the last call.
     pub(super) fn take(&self) -> IntervalCounts {
         std::mem::replace(&mut *self.lock(), IntervalCounts::new())
     }
@@ -128,15 +128,15 @@ impl Recorder {
 /// One second of a phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Second {
-    /// Seconds of the phase that are over, warm-up not counted.
+    /// Seconds of the phase that have passed, without the warm-up.
     pub at: f64,
-    /// Answers a second.
+    /// Replies a second.
     pub rate: f64,
-    /// Latencies in nanoseconds.
+    /// The median latency in nanoseconds.
     pub p50: u64,
-    /// 99 % are not above this.
+    /// 99 % of the latencies are not above this one.
     pub p99: u64,
-    /// The longest.
+    /// The longest latency.
     pub max: u64,
     /// Refusals in this second.
     pub refused: u64,
@@ -156,20 +156,20 @@ impl Second {
     }
 }
 
-/// What is reported of a verb. Latencies are nanoseconds, to three digits.
+/// The report of a verb. Latencies are nanoseconds, to three digits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VerbReport {
-    /// Which one; `all` for all together.
+    /// The verb, or `all` for all verbs.
     pub verb: &'static str,
-    /// Answers, refusals among them.
+    /// Replies, refusals included.
     pub answers: u64,
-    /// Answers a second.
+    /// Replies a second.
     pub rate: f64,
-    /// At 50, 90, 99, 99.9 and 99.99 %, and the longest.
+    /// The latencies at 50, 90, 99, 99.9 and 99.99 %, and the longest one.
     pub percentiles: [u64; 6],
 }
 
-/// Names of what [`VerbReport::percentiles`] holds.
+/// Names and quantiles of [`VerbReport::percentiles`].
 pub(super) const PERCENTILES: [(&str, f64); 6] =
     [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("max", 1.0)];
 
@@ -190,14 +190,14 @@ impl VerbReport {
     }
 }
 
-/// What came of a phase.
+/// The report of a phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhaseReport {
-    /// Requests a second that were due; none in a closed loop.
+    /// Requests a second that were due. None in a closed loop.
     pub asked: Option<f64>,
     /// Seconds that were measured.
     pub seconds: f64,
-    /// Each verb that was answered, and all together as the last.
+    /// Each verb with replies, and all verbs as the last entry.
     pub verbs: Vec<VerbReport>,
     /// How often each reason was given. KEY NOT FOUND is one of them.
     pub refused: Vec<(String, u64)>,
@@ -210,7 +210,7 @@ impl PhaseReport {
     pub(super) fn of(tally: &IntervalCounts, asked: Option<f64>, seconds: f64) -> Self {
         let all = tally.together();
         let share = |latencies: &LatencyHistogram| {
-            // Late answers are not told apart by verb; they are few, and go by the verb's share.
+            // Late replies are not counted by verb. They are few, and each verb gets its share of them.
             (latencies.len() * tally.late).checked_div(all.len()).unwrap_or(0)
         };
         let one = |(verb, latencies): (RequestKind, &LatencyHistogram)| {

@@ -1,4 +1,5 @@
-//! What is asked next: a verb by the mix, a key by the distribution, a value. All of it by chance from one seed.
+//! The requests of a run: each has a verb from the mix, a key from the distribution, and a value. One seed determines
+//! them all.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +10,7 @@ use rand_distr::{Distribution as _, Zipf};
 
 use super::Workload;
 
-/// What a request does.
+/// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RequestKind {
     /// Reads a value.
@@ -25,12 +26,12 @@ pub enum RequestKind {
 }
 
 impl RequestKind {
-    /// How many there are.
+    /// The number of verbs.
     pub const COUNT: usize = 5;
-    /// All of them, by their number.
+    /// All verbs, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [Self::Get, Self::Set, Self::Delete, Self::Cas, Self::Many];
 
-    /// Its name in a mix and in reports.
+    /// The name of the verb in a mix and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,14 +43,14 @@ impl RequestKind {
         }
     }
 
-    /// Its place in [`RequestKind::ALL`].
+    /// The position of the verb in [`RequestKind::ALL`].
     #[must_use]
     pub const fn number(self) -> usize {
         self as usize
     }
 }
 
-/// How many requests of each verb there are, in proportion. Typed as `get=90,set=10`.
+/// The shares of the verbs. Typed as `get=90,set=10`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix([u32; RequestKind::COUNT]);
 
@@ -60,7 +61,7 @@ impl Mix {
         Self(RequestKind::ALL.map(|other| u32::from(other == verb)))
     }
 
-    /// Verbs of which there are any.
+    /// The verbs with a share above zero.
     pub fn verbs(&self) -> impl Iterator<Item = RequestKind> {
         RequestKind::ALL.into_iter().zip(self.0).filter(|(_, weight)| *weight > 0).map(|(verb, _)| verb)
     }
@@ -69,7 +70,7 @@ impl Mix {
         self.0.iter().sum()
     }
 
-    /// The verb at this place of all that there are, in their order.
+    /// The verb at this position, if each verb takes as many positions as its share, in order.
     fn at(&self, mut place: u32) -> RequestKind {
         for (verb, weight) in RequestKind::ALL.into_iter().zip(self.0) {
             if place < weight {
@@ -114,12 +115,12 @@ impl fmt::Display for Mix {
 /// How often each key is chosen. Typed as `uniform`, `zipf` or `zipf:0.99`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
-    /// All keys alike.
+    /// All keys equally often.
     Uniform,
-    /// The key of rank r in proportion to 1 / r^exponent. Ranks are spread over the keys, so that neighbours in rank are
-    /// not neighbours in number.
+    /// The key of rank r in proportion to 1 / r^exponent. A permutation spreads the ranks over the keys, so that
+    /// neighbours in rank are not neighbours in number.
     Zipf {
-        /// The exponent; YCSB takes 0.99.
+        /// The exponent. YCSB uses 0.99.
         exponent: f64,
     },
 }
@@ -153,25 +154,25 @@ impl fmt::Display for Distribution {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LoadRequest {
     pub(super) verb: RequestKind,
-    /// Number of the key; of a GET_MANY of the first one, the others follow it in number.
+    /// Number of the key. For a GET_MANY it is the first key, and the numbers of the others follow.
     pub(super) key: u32,
     /// Bytes of the value of a write.
     pub(super) value_bytes: usize,
-    /// Seconds to live of a write, if it has any.
+    /// Time to live of a write in seconds, if it has one.
     pub(super) ttl: Option<u32>,
 }
 
-/// Where requests come from. Endless, or each key once.
+/// The source of requests: endless, or each key once.
 pub(super) struct RequestSource {
     rng: SmallRng,
     work: Workload,
     zipf: Option<Zipf<f64>>,
-    /// Keys that are still to be stored; none when what is asked is up to chance.
+    /// Keys that are still to be stored. `None` if the requests are random.
     filling: Option<std::ops::Range<u32>>,
 }
 
 impl RequestSource {
-    /// Requests by chance, different for each thread.
+    /// Random requests, different for each thread.
     pub(super) fn mixed(work: &Workload, thread: usize) -> Self {
         let zipf = match work.distribution {
             Distribution::Uniform => None,
@@ -181,12 +182,12 @@ impl RequestSource {
         Self { rng, work: work.clone(), zipf, filling: None }
     }
 
-    /// Stores these keys once each.
+    /// Requests that store each of these keys once.
     pub(super) fn filling(work: &Workload, keys: std::ops::Range<u32>) -> Self {
         Self { filling: Some(keys), ..Self::mixed(work, 0) }
     }
 
-    /// The next request; `None` when there is no more.
+    /// The next request, or `None` at the end.
     pub(super) fn next(&mut self) -> Option<LoadRequest> {
         let (verb, key) = match &mut self.filling {
             Some(keys) => (RequestKind::Set, keys.next()?),
@@ -215,7 +216,7 @@ impl RequestSource {
     }
 }
 
-/// The key of a rank: a fixed permutation, since the multiplier is prime and larger than any number of keys.
+/// The key of a rank: a fixed permutation, because the multiplier is prime and larger than any number of keys.
 fn spread(rank: u64, keys: u32) -> u32 {
     const PRIME: u64 = 4_294_967_311;
     u32::try_from(rank * PRIME % u64::from(keys)).unwrap_or(0)
@@ -288,7 +289,7 @@ mod tests {
     fn zipf_keys_follow_their_law() {
         let distribution = Distribution::Zipf { exponent: 1.0 };
         let counts = counted(&mut RequestSource::mixed(&Workload { distribution, ..work() }, 0), |ask| ask.key);
-        // The sum of 1/r for 1,000 keys is 7.485: the first has 13.4 %, the second half of that.
+        // The sum of 1/r for 1,000 keys is 7.485: the first key has 13.4 %, the second one half of that.
         assert!(counts[&spread(0, 1_000)].abs_diff(13_360) < 700, "{}", counts[&spread(0, 1_000)]);
         assert!(counts[&spread(1, 1_000)].abs_diff(6_680) < 500);
     }

@@ -1,6 +1,6 @@
 //! Lines that wait to be written: bounded, with one thread that writes them.
 //!
-//! It does not know what a line is about, nor where it goes. Only the thread that writes waits for a reader.
+//! Only that thread waits for a slow reader. This module does not know the content of a line, or its destination.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use crate::limits::LOG_BYTES_MAX;
 
-/// Lines on their way to the thread that writes.
+/// Lines on their way to the writing thread.
 #[derive(Debug)]
 pub(super) struct Backlog {
     lines: Mutex<Lines>,
-    /// Rung when there is a line to be written.
+    /// Notified when a line was added.
     came: Condvar,
-    /// Rung when all are written.
+    /// Notified when all lines are written.
     written: Condvar,
 }
 
-/// Held for as long as it takes to add or take a line, never while one is written.
+/// Locked to add or take a line, never while a line is being written.
 #[derive(Debug)]
 struct Lines {
     waiting: VecDeque<Box<[u8]>>,
-    /// Bytes of those that wait, and of the one that is being written.
+    /// Bytes of the waiting lines, and of the line that is being written.
     bytes: usize,
-    /// There is a thread that writes, or there will be.
+    /// The writing thread runs, or will run.
     is_open: bool,
 }
 
@@ -34,12 +34,12 @@ impl Backlog {
         Self { lines: Mutex::new(lines), came: Condvar::new(), written: Condvar::new() }
     }
 
-    /// From now on lines wait here: a thread will write them.
+    /// Makes lines wait here from now on: a thread will write them.
     pub(super) fn open(&self) {
         self.lines().is_open = true;
     }
 
-    /// Adds a line. False: there is no room for it. None: nobody will write it.
+    /// Adds a line. `Some(false)`: there is no room for it. `None`: there is no thread to write it.
     pub(super) fn put(&self, line: &[u8]) -> Option<bool> {
         let mut lines = self.lines();
         if !lines.is_open {
@@ -55,7 +55,7 @@ impl Backlog {
         Some(true)
     }
 
-    /// Hands each line to `write`, in their order; the loop of the thread that writes.
+    /// The loop of the writing thread: hands each line to `write`, in order.
     pub(super) fn write_all(&self, write: &mut dyn FnMut(&[u8])) -> ! {
         loop {
             self.write_next(write);
@@ -76,7 +76,7 @@ impl Backlog {
         }
     }
 
-    /// Waits until all lines are written, so long at most. Whether they are.
+    /// Waits until all lines are written, for `most` at most. Returns whether they are.
     pub(super) fn wait_until_written(&self, most: Duration) -> bool {
         let waited = self.written.wait_timeout_while(self.lines(), most, |lines| lines.bytes > 0);
         waited.unwrap_or_else(PoisonError::into_inner).0.bytes == 0
@@ -103,7 +103,7 @@ mod tests {
         );
         assert!(!backlog.wait_until_written(Duration::ZERO));
         let mut written = Vec::new();
-        // A line that is being written takes its room until it is.
+        // A line keeps its room until it is written.
         backlog.write_next(&mut |line| {
             written.push(line.len());
             assert_eq!(backlog.put(b"."), Some(false));

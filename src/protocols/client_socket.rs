@@ -1,13 +1,13 @@
-//! One connection of a client, from its handshake to the first sign that something is missing.
+//! A client's connection, from its handshake until it is lost.
 //!
-//! A socket of libzmq outlives its connections: it reconnects by itself and says nothing, and requests or notifications
-//! that were on the way are silently gone. Here a socket is watched by a monitor and has one connection, ever.
+//! A libzmq socket outlives its connections. It reconnects silently, and the requests or notifications on the way are
+//! lost without a word. This module watches each socket with a monitor and lets it have one connection, ever.
 //!
 //! ```text
-//!           connect ──► CONNECT_RETRIED: nobody there     ──► another socket, until the time is up
-//!                   └─► HANDSHAKE_SUCCEEDED: usable ──► DISCONNECTED: read what has come, then Lost
+//!           connect ──► CONNECT_RETRIED: no server there  ──► another socket, until the time is up
+//!                   └─► HANDSHAKE_SUCCEEDED: usable ──► DISCONNECTED: read the received messages, then Lost
 //! ```
-//! What is not here: any byte of a protocol, and what is to be done when a connection is gone.
+//! This module does not know any protocol's bytes, and does not decide what follows a lost connection; see the clients.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,44 +19,44 @@ use zmq::{Context, DONTWAIT, Message, PollEvents, PollItem, SNDMORE, Socket, Soc
 use super::sockets::keep_alive;
 use crate::clock::Clock;
 
-/// How long libzmq shall wait before it reconnects by itself, in milliseconds: for ever. (A negative number would make
-/// it throw away what has come and is not read yet.)
+/// Time before libzmq reconnects by itself, in milliseconds: practically for ever. A negative number would make libzmq
+/// throw away received messages that the client has not read.
 const RECONNECT_MILLIS: i32 = 1 << 30;
 
-/// How long until a server that is not there is looked for again.
+/// Pause between two tries to reach a server that is not there.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Notifications that may wait in a subscriber before its server has to keep them. Past that they are lost in the
-/// server (`--publish-hwm`), so it is as large as the server's own bound.
+/// Notifications that may wait in a subscriber before its server has to keep them. Past that the server drops them
+/// (`--publish-hwm`), so this bound is as large as the server's own.
 const NOTIFICATIONS_MAX: i32 = crate::limits::PUBLISH_HWM_DEFAULT;
 
-/// Gives each monitor in the process a name of its own.
+/// Gives each monitor in the process its own name.
 static MONITORS: AtomicU64 = AtomicU64::new(0);
 
-/// Why there is no connection, by what the caller can do about it.
+/// Why there is no connection, by the caller's remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Disconnected {
-    /// Nothing can be connected to this endpoint: correct it.
+    /// This endpoint cannot be connected to: correct it.
     #[error("cannot use endpoint {endpoint} ({problem}): it should look like tcp://HOST:PORT or ipc://PATH")]
     Endpoint {
         /// The endpoint as it was given.
         endpoint: String,
-        /// What libzmq says about it.
+        /// The message of libzmq about it.
         problem: String,
     },
-    /// Nobody connected or answered in time: start the server, or wait longer. Whether what was asked has been done is
-    /// unknown.
+    /// No server accepted or answered in time: start the server, or wait longer. The client cannot tell whether its
+    /// requests were done.
     #[error("no answer from {endpoint} within {} s: is a server running there?", timeout.as_secs_f64())]
     NoAnswer {
-        /// Where the server should be.
+        /// Endpoint of the server.
         endpoint: String,
-        /// How long it was waited for.
+        /// Time that the client has waited.
         timeout: Duration,
     },
-    /// The connection is gone: ask again. Whether what was unanswered has been done is unknown.
+    /// The connection is lost: ask again. The client cannot tell whether the unanswered requests were done.
     #[error("lost the connection to {endpoint} with {unanswered} requests unanswered: ask again")]
     Lost {
-        /// Where the server was.
+        /// Endpoint of the server.
         endpoint: String,
         /// Requests that were sent and not answered.
         unanswered: usize,
@@ -66,21 +66,21 @@ pub enum Disconnected {
     Socket(String),
 }
 
-/// Where to connect to, and as what.
+/// An endpoint and the kind of socket to connect to it.
 pub(super) struct ConnectTarget {
     context: Context,
     endpoint: String,
     socket_type: SocketType,
-    /// What a subscriber hears: tables whose names begin so.
+    /// Tables whose names begin so are the ones a subscriber hears of.
     prefixes: Vec<Vec<u8>>,
 }
 
-/// Why a connection is of no more use.
+/// Why a connection is no longer usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConnectError {
     /// The time was up.
     Late,
-    /// The other end is gone, and all that it sent has been read.
+    /// The server's end is gone, and the client has read all that it sent.
     Lost,
     /// libzmq refused the endpoint.
     Endpoint(zmq::Error),
@@ -91,19 +91,19 @@ pub(super) enum ConnectError {
 /// A socket with its only connection.
 pub(super) struct ClientSocket {
     socket: Socket,
-    /// Hears DISCONNECTED.
+    /// Receives DISCONNECTED.
     monitor: Socket,
-    /// DISCONNECTED was heard. What has come before may still be unread.
+    /// DISCONNECTED was received. Earlier messages may still be unread.
     disconnected: bool,
 }
 
 impl ConnectTarget {
-    /// A DEALER to where requests are answered.
+    /// A DEALER for an endpoint that answers requests.
     pub(super) fn requests(context: &Context, endpoint: &str) -> Self {
         Self { context: context.clone(), endpoint: endpoint.to_owned(), socket_type: zmq::DEALER, prefixes: Vec::new() }
     }
 
-    /// A SUB to where changes are announced.
+    /// A SUB for an endpoint that publishes changes.
     pub(super) fn notifications(context: &Context, endpoint: &str, prefixes: &[&[u8]]) -> Self {
         Self {
             context: context.clone(),
@@ -113,12 +113,12 @@ impl ConnectTarget {
         }
     }
 
-    /// Where it is.
+    /// The server's endpoint.
     pub(super) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// What a user is told.
+    /// The error that the user sees.
     pub(super) fn error(&self, trouble: ConnectError, unanswered: usize, timeout: Duration) -> Disconnected {
         let endpoint = self.endpoint.clone();
         match trouble {
@@ -129,12 +129,13 @@ impl ConnectTarget {
         }
     }
 
-    /// A socket that knows all it needs before it connects.
+    /// A socket with all its options, which must be set before it connects.
     fn socket(&self) -> zmq::Result<Socket> {
         let socket = self.context.socket(self.socket_type)?;
         socket.set_linger(0)?;
         socket.set_reconnect_ivl(RECONNECT_MILLIS)?;
-        // Whoever waits without an end, for a task or a change, would not hear that the server's host has vanished.
+        // A client that waits without a timeout, for a task or a change, would not learn that the server's host has
+        // vanished.
         keep_alive(&socket)?;
         if self.socket_type == zmq::SUB {
             socket.set_rcvhwm(NOTIFICATIONS_MAX)?;
@@ -142,7 +143,8 @@ impl ConnectTarget {
                 socket.set_subscribe(prefix)?;
             }
         } else {
-            // Whoever sends bounds what is on the way; a bound here would only drop or block in the middle of it.
+            // The caller bounds its requests on the way. A bound here would only drop frames, or block in the middle of
+            // a message.
             socket.set_sndhwm(0)?;
             socket.set_rcvhwm(0)?;
         }
@@ -151,7 +153,7 @@ impl ConnectTarget {
 }
 
 impl ClientSocket {
-    /// Connects, and tries again while nobody is there, until `timeout` is over.
+    /// Connects, and tries again while no server is there, until `timeout` is over.
     pub(super) fn open(target: &ConnectTarget, timeout: Duration) -> Result<Self, ConnectError> {
         let clock = Clock::start();
         loop {
@@ -177,7 +179,7 @@ impl ClientSocket {
         Ok(connection)
     }
 
-    /// `Lost` if nobody is there.
+    /// Waits for the handshake. `Lost` if no server is there.
     fn wait_for_handshake(&mut self, timeout: Duration) -> Result<(), ConnectError> {
         let clock = Clock::start();
         loop {
@@ -197,7 +199,7 @@ impl ClientSocket {
     /// Sends one frame.
     pub(super) fn send(&mut self, frame: &[u8], more: bool, timeout: Duration) -> Result<(), ConnectError> {
         let flags = DONTWAIT | if more { SNDMORE } else { 0 };
-        // Read only if there is need to wait.
+        // The clock is read only if the call has to wait.
         let mut clock = None;
         loop {
             match self.socket.send(frame, flags) {
@@ -211,9 +213,10 @@ impl ClientSocket {
         }
     }
 
-    /// Receives one message into `frames`, whatever they held before; all that has come before it reports a loss.
+    /// Receives one message into `frames`, which it clears first. It reports a loss only after all received messages
+    /// are read.
     pub(super) fn receive(&mut self, frames: &mut Vec<Message>, timeout: Duration) -> Result<(), ConnectError> {
-        // Read only if there is need to wait.
+        // The clock is read only if the call has to wait.
         let mut clock = None;
         loop {
             match self.receive_now(frames) {
@@ -228,7 +231,8 @@ impl ClientSocket {
         }
     }
 
-    /// Receives one message if it is there. libzmq gives out whole messages only: after its first frame the rest is there.
+    /// Receives one message if it is there. libzmq delivers whole messages only: after its first frame the rest is
+    /// there.
     fn receive_now(&self, frames: &mut Vec<Message>) -> zmq::Result<()> {
         frames.clear();
         loop {
@@ -241,7 +245,8 @@ impl ClientSocket {
         }
     }
 
-    /// Sleeps until something may have come or the connection is gone; true: until `over` is readable, before that.
+    /// Sleeps until a message may have come or the connection is gone. Returns true if `over` became readable before
+    /// that.
     pub(super) fn wait_unless(&mut self, over: BorrowedFd<'_>) -> Result<bool, ConnectError> {
         let [socket, monitor] = [&self.socket, &self.monitor].map(|socket| socket.as_poll_item(PollEvents::POLLIN));
         let mut items = [socket, monitor, PollItem::from_fd(over.as_raw_fd(), PollEvents::POLLIN)];
@@ -254,13 +259,13 @@ impl ClientSocket {
         Ok(over && !come && !self.disconnected)
     }
 
-    /// Whether there is something to receive, or to report.
+    /// Whether there is a message to receive, or a loss to report.
     pub(super) fn has_come(&self) -> Result<bool, ConnectError> {
         let events = self.socket.get_events().map_err(ConnectError::Socket)?;
         Ok(self.disconnected || events.contains(PollEvents::POLLIN))
     }
 
-    /// Sleeps until the socket is ready, its connection is gone, or a signal came: the caller tries again anyhow.
+    /// Sleeps until the socket is ready, its connection is gone, or a signal came. The caller tries again in each case.
     fn wait(&mut self, events: PollEvents, timeout: Duration) -> Result<(), ConnectError> {
         let mut items = [self.socket.as_poll_item(events), self.monitor.as_poll_item(PollEvents::POLLIN)];
         match zmq::poll(&mut items, poll_millis(timeout)) {
@@ -279,14 +284,14 @@ impl ClientSocket {
 }
 
 impl Drop for ClientSocket {
-    /// Ends the monitoring before either socket goes: an event without a listener would block the thread of libzmq that
-    /// has it to tell. To monitor anew, for no event at all, ends the old monitoring.
+    /// Ends the monitoring before either socket goes: an event without a listener would block the libzmq thread that
+    /// reports it. Monitoring anew, for no event at all, ends the old monitoring.
     fn drop(&mut self) {
         let _ended = self.socket.monitor(&monitor_name(), 0);
     }
 }
 
-/// A socket that hears `events` of `socket`.
+/// A socket that receives `events` of `socket`.
 fn watch(context: &Context, socket: &Socket, events: i32) -> zmq::Result<Socket> {
     let name = monitor_name();
     let monitor = context.socket(zmq::PAIR)?;
@@ -302,7 +307,7 @@ fn monitor_name() -> String {
     format!("inproc://spindle-client-{number}")
 }
 
-/// The next event that the monitor has: two bytes and a value in the byte order of this machine, then a frame with the
+/// The next event of the monitor: two bytes and a value in the byte order of this machine, then a frame with the
 /// address.
 fn next_event(monitor: &Socket) -> Option<u16> {
     let event = monitor.recv_msg(DONTWAIT).ok()?;
@@ -312,12 +317,12 @@ fn next_event(monitor: &Socket) -> Option<u16> {
     event.first_chunk().copied().map(u16::from_ne_bytes)
 }
 
-/// Lets some time pass. A signal cuts it short, which does no harm.
+/// Sleeps for `time`. A signal cuts the sleep short, which does no harm.
 fn pause(time: Duration) {
     let _nothing_to_poll = zmq::poll(&mut [], poll_millis(time));
 }
 
-/// What is left of `timeout`, or `Late`.
+/// The rest of `timeout`, or `Late`.
 fn remaining(clock: Clock, timeout: Duration) -> Result<Duration, ConnectError> {
     let passed = Duration::from_nanos(clock.now().nanos());
     let left = timeout.saturating_sub(passed);

@@ -1,4 +1,6 @@
-//! The four protocols: bytes on one side, verbs on the other. The only sockets of the crate are in here.
+//! The four protocols: each translates between the bytes of its clients and the verbs of a domain.
+//!
+//! Only this module and its children use sockets.
 
 mod client_socket;
 pub mod events;

@@ -1,15 +1,16 @@
-//! What the protocols need of libzmq, in words of their own: sockets, where they listen, who is at the other end.
+//! The part of libzmq that the protocols use: sockets, endpoints, and the origin of a frame.
 //!
-//! - Receiving and sending here never fail halfway. "Nothing there", "its pipe is full" and "nobody of that name" are
-//!   results; anything else is a mistake of this program, and panics.
-//! - Errors are read from errno as they are: the binding panics at one that it does not list. It is used for what is
-//!   done once (contexts, options), and libzmq itself for what is done for each frame.
-//! - A socket's descriptor is edge-triggered: it becomes readable when a command for the socket comes, and *any* call on
-//!   the socket may take that command away. So a socket is *quiet* when its last call was a receive that found nothing,
-//!   until [`wait`] sees its descriptor readable. A quiet socket is not asked again, and [`wait`] sleeps only if all are
-//!   quiet.
+//! - Receiving and sending never fail halfway. "No message", "the pipe is full" and "no such client" are results. Every
+//!   other error is a mistake of this program, and panics.
+//! - Errors are read from errno directly, since the binding panics at an errno that it does not list. The binding
+//!   serves calls made once (contexts, options), and libzmq itself serves calls made for each frame.
+//! - A socket's descriptor is edge-triggered: it becomes readable when a command for the socket comes, and *any* call
+//!   on the socket may take that command away. So a socket is *quiet* from a receive that found no message until
+//!   [`wait`] sees its descriptor readable. A quiet socket is not asked again, and [`wait`] sleeps only if all sockets
+//!   are quiet.
 //!
-//! What is not here: any byte of a protocol, threads, and what to do when a pipe is full.
+//! This module does not know any protocol's bytes, does not start threads, and does not decide what follows a full
+//! pipe.
 
 mod accept;
 mod endpoint;
@@ -49,7 +50,7 @@ pub(crate) use endpoint::{bind_error, occupied};
 pub struct SocketContext(zmq::Context);
 
 impl SocketContext {
-    /// A context of its own, with this many I/O threads.
+    /// A new context with this many I/O threads.
     #[must_use]
     pub fn new(io_threads: i32) -> Self {
         let context = zmq::Context::new();
@@ -57,8 +58,8 @@ impl SocketContext {
         Self(context)
     }
 
-    /// For clients that have routing ids: it says so when it cannot send, and lets a connection take over an id. The pipe
-    /// to each client holds so many messages.
+    /// A router for clients with routing ids. It reports an unreachable client, and lets a new connection take over an
+    /// id. The pipe to each client holds up to `messages_in_pipe` messages.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -66,7 +67,7 @@ impl SocketContext {
         self.router_for(messages_in_pipe, FRAME_BYTES_MAX)
     }
 
-    /// The same, for frames of up to so many bytes; a larger one closes its connection.
+    /// As [`SocketContext::router`], for frames of up to `frame_bytes` bytes. A larger frame closes its connection.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -79,7 +80,7 @@ impl SocketContext {
         Ok(socket)
     }
 
-    /// For one end of a pipe within this process, without a bound in either direction.
+    /// One end of a pipe within this process, unbounded in both directions.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -90,13 +91,13 @@ impl SocketContext {
         Ok(socket)
     }
 
-    /// A socket with the settings that all sockets here share.
+    /// A socket with the options that all sockets here share.
     fn socket(&self, kind: zmq::SocketType) -> io::Result<Socket> {
         let mut socket = self.0.socket(kind).map_err(|error| match error {
             zmq::Error::EMFILE => io::Error::from_raw_os_error(libc::EMFILE),
             other => io::Error::other(other),
         })?;
-        // As long as the server runs: what a connection that is gone has not read goes with it, not seconds later.
+        // As long as the server runs: bytes that a gone connection has not read go with it at once, not seconds later.
         must(socket.set_linger(0));
         must(socket.set_maxmsgsize(FRAME_BYTES_MAX as i64));
         must(socket.set_backlog(ACCEPT_BACKLOG));
@@ -111,10 +112,10 @@ impl SocketContext {
     }
 }
 
-/// Has the system find out when the host at the other end of a connection over TCP has vanished, so that the connection ends.
+/// Turns on keepalive, so that a TCP connection ends when the host at its other end has vanished.
 ///
 /// # Errors
-/// What libzmq says of a socket that is closed.
+/// The error of libzmq for a closed socket.
 pub(crate) fn keep_alive(socket: &zmq::Socket) -> zmq::Result<()> {
     let seconds = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
     socket.set_tcp_keepalive_idle(seconds(KEEPALIVE_IDLE))?;
@@ -123,53 +124,53 @@ pub(crate) fn keep_alive(socket: &zmq::Socket) -> zmq::Result<()> {
     socket.set_tcp_keepalive(1)
 }
 
-/// What libzmq promises for these arguments.
+/// Unwraps a result that libzmq guarantees for these arguments.
 fn must<T>(result: zmq::Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("libzmq refused a valid call: {error}"))
 }
 
-/// Options of a router that only the libzmq of this server has (`.cargo/libzmq`): no more from a peer, …
+/// Router options that only the libzmq of this server has (`.cargo/libzmq`): receive no more from a client, …
 const HOLD_BACK: i32 = 20_001;
-/// … and again.
+/// … and receive again.
 const GO_ON: i32 = 20_002;
 
-/// Whether a message to a peer may follow.
+/// Whether a message to a client may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addressed {
-    /// The frames that follow go to it; none of them is refused.
+    /// The frames that follow go to this client. libzmq refuses none of them.
     Ready,
-    /// Its pipe is full. Nothing was begun.
+    /// The pipe of this client is full. No message was begun.
     Full,
-    /// There is no such peer (any more). Nothing was begun.
+    /// There is no such client, or it has gone. No message was begun.
     Unknown,
 }
 
 /// A socket of libzmq. One thread uses it at a time.
 pub struct Socket {
-    /// What libzmq knows it by; `options` closes it.
+    /// The pointer by which libzmq knows it. Dropping `options` closes it.
     raw: *mut c_void,
     /// Readable when a command has come.
     descriptor: i32,
-    /// Nothing can have come since a receive found nothing.
+    /// A receive has found no message, and none can have come since.
     quiet: Cell<bool>,
-    /// How long a receive that waits does so, as libzmq was told last.
+    /// The receive timeout that libzmq was told last.
     patience: Cell<Option<Duration>>,
     /// The binding's handle, for options.
     options: zmq::Socket,
 }
 
-// SAFETY: libzmq lets a socket be used by another thread after a full fence, which handing it over is; the pointer is
-// the socket's own, and nothing else has a copy that outlives it. It is not Sync: `raw` and `quiet` see to that.
+// SAFETY: libzmq lets another thread use a socket after a full fence, and handing the socket over is one. The pointer
+// is the socket's own, and no copy of it outlives the socket. The socket is not Sync, because of `raw` and `quiet`.
 #[expect(unsafe_code, reason = "a pointer is not Send by itself")]
 unsafe impl Send for Socket {}
 
 impl Socket {
-    /// Listens at an endpoint, and gives it back with the port that the system chose if it was `*` or 0.
+    /// Listens at an endpoint. Returns the endpoint, with the port that the system chose if it was `*` or 0.
     ///
-    /// A stale socket in the file system is replaced; one at which somebody still answers is in use.
+    /// It replaces a stale socket in the file system. A socket at which a server still answers counts as in use.
     ///
     /// # Errors
-    /// [`BindError`] if nothing can listen there.
+    /// [`BindError`] if the endpoint cannot be listened at.
     #[expect(unsafe_code, reason = "the binding panics at an errno that it does not list")]
     pub fn bind(&mut self, endpoint: &str) -> Result<String, BindError> {
         let given = || endpoint.to_owned();
@@ -182,7 +183,7 @@ impl Socket {
             let status = unsafe { zmq_bind(self.raw, text.as_ptr()) };
             match errno() {
                 _ if status != -1 => break,
-                // Nothing was begun: a signal has come to a process that did not block it.
+                // A signal has come to a process that did not block it. The call has begun no work.
                 libc::EINTR => {}
                 error => return Err(bind_error(endpoint, error)),
             }
@@ -202,7 +203,7 @@ impl Socket {
         must(connected);
     }
 
-    /// Receives a frame if one is there. The later frames of a message always are, once its first is.
+    /// Receives a frame if one is there. The later frames of a message are always there once its first is.
     ///
     /// # Panics
     /// If the socket cannot receive at all.
@@ -211,13 +212,13 @@ impl Socket {
         !self.quiet.get() && self.receive_with(frame, zmq_sys::ZMQ_DONTWAIT)
     }
 
-    /// Whether a receive has found nothing, and nothing can have come since as far as is known.
+    /// Whether a receive has found no message, and no message can have come since as far as is known.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.quiet.get()
     }
 
-    /// Receives the next frame of a message of which one has been received.
+    /// Receives the next frame of a message whose first frame has been received.
     ///
     /// # Panics
     /// If there is none.
@@ -236,7 +237,7 @@ impl Socket {
         self.quiet.set(false);
     }
 
-    /// Waits for a frame, but not longer than this, to the millisecond. Whether one has come.
+    /// Waits for a frame for at most `patience`, to the millisecond. Returns whether one has come.
     ///
     /// # Panics
     /// If the socket cannot receive at all.
@@ -254,7 +255,7 @@ impl Socket {
     #[inline]
     #[expect(unsafe_code, reason = "frames are received into again")]
     fn receive_with(&self, frame: &mut Frame, flags: u32) -> bool {
-        // SAFETY: the socket is open as long as `self` is, and the frame is initialised, which the call leaves it.
+        // SAFETY: the socket is open as long as `self` is. The frame is initialised, and the call leaves it so.
         let status = unsafe { zmq_msg_recv(frame.as_raw(), self.raw, flags.cast_signed()) };
         if status >= 0 {
             return true;
@@ -267,8 +268,8 @@ impl Socket {
         false
     }
 
-    /// Sends a frame and leaves it empty; `more` of the same message follow. For sockets that refuse nothing: pipes
-    /// without a bound, and a router that has just said [`Addressed::Ready`].
+    /// Sends a frame and leaves it empty. `more` says whether another frame of the message follows. For sockets that
+    /// refuse no frame: unbounded pipes, and a router that has just returned [`Addressed::Ready`].
     ///
     /// # Panics
     /// If the socket refuses all the same.
@@ -276,12 +277,12 @@ impl Socket {
     #[expect(unsafe_code, reason = "frames are used again")]
     pub fn send(&self, frame: &mut Frame, more: bool) {
         self.quiet.set(false);
-        // SAFETY: the socket is open as long as `self` is, and the frame is initialised, which the call leaves it.
+        // SAFETY: the socket is open as long as `self` is. The frame is initialised, and the call leaves it so.
         let status = unsafe { zmq_msg_send(frame.as_raw(), self.raw, flags(more)) };
         assert!(status >= 0, "sending: errno {}", errno());
     }
 
-    /// Sends these frames, as the last ones of a message, and leaves them empty. As [`Socket::send`].
+    /// Sends these frames as the last ones of a message, and leaves them empty. As [`Socket::send`].
     ///
     /// # Panics
     /// If the socket refuses.
@@ -293,7 +294,7 @@ impl Socket {
         }
     }
 
-    /// As [`Socket::send`], of a copy.
+    /// As [`Socket::send`], for a copy of `bytes`.
     ///
     /// # Panics
     /// If the socket refuses.
@@ -303,7 +304,7 @@ impl Socket {
         assert!(sent, "sending: errno {}", errno());
     }
 
-    /// Begins a message of a router to the peer with this routing id.
+    /// Begins a router's message to the client with this routing id.
     ///
     /// # Panics
     /// If the socket is no router.
@@ -319,8 +320,9 @@ impl Socket {
         }
     }
 
-    /// Has a router take nothing more from the peer with this routing id, or go on; what that sends waits meanwhile, in the end
-    /// with the peer. Nothing, if there is no such peer (any more). Not in the middle of a message.
+    /// Makes a router stop or resume receiving from the client with this routing id. Messages sent meanwhile wait, in
+    /// the end with the client. If there is no such client, or it has gone, the call has no effect. Not to be called in
+    /// the middle of a message.
     ///
     /// # Panics
     /// If libzmq is not the one of `.cargo/libzmq`.
@@ -328,22 +330,21 @@ impl Socket {
     pub fn hold_back(&self, id: &[u8], held_back: bool) {
         self.quiet.set(false);
         let option = if held_back { HOLD_BACK } else { GO_ON };
-        // SAFETY: the socket is open as long as `self` is; the call reads the bytes of `id`, and keeps none of them.
+        // SAFETY: the socket is open as long as `self` is. The call reads the bytes of `id` and keeps none of them.
         let status = unsafe { zmq_setsockopt(self.raw, option, id.as_ptr().cast(), id.len()) };
         assert!(status == 0 || errno() == libc::EHOSTUNREACH, "holding back: errno {}", errno());
     }
 
-    /// As [`Socket::send_bytes`], unless the socket refuses it. False: it has, and nothing was sent.
+    /// As [`Socket::send_bytes`], but the socket may refuse. Returns false if it did, and then sent no byte.
     #[inline]
     #[expect(unsafe_code, reason = "the binding makes a frame of it first")]
     pub fn try_send_bytes(&self, bytes: &[u8], more: bool) -> bool {
         self.quiet.set(false);
-        // SAFETY: the socket is open as long as `self` is; the call copies the bytes before it returns.
+        // SAFETY: the socket is open as long as `self` is. The call copies the bytes before it returns.
         unsafe { zmq_send(self.raw, bytes.as_ptr().cast(), bytes.len(), flags(more)) >= 0 }
     }
 
-    /// How long the socket goes on sending after it is dropped, to those who are connected then. Not at all, unless this
-    /// says so.
+    /// Sets how long a dropped socket goes on sending to the connections it has then. The default is not at all.
     pub fn set_linger(&self, linger: Duration) {
         must(self.options.set_linger(i32::try_from(linger.as_millis()).unwrap_or(i32::MAX)));
     }
@@ -352,8 +353,8 @@ impl Socket {
 impl AsFd for Socket {
     #[expect(unsafe_code, reason = "libzmq gives the descriptor as a number")]
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: libzmq keeps the descriptor of the socket's mailbox open until the socket is closed, which only
-        // dropping it does; the borrow ends before.
+        // SAFETY: libzmq keeps the descriptor of the socket's mailbox open until the socket is closed. Only dropping
+        // the socket closes it, and the borrow ends before.
         unsafe { BorrowedFd::borrow_raw(self.descriptor) }
     }
 }
@@ -440,7 +441,7 @@ mod tests {
         drop(dealer);
         let bell = WakeSignal::new().unwrap();
         while link.is_open() {
-            // libzmq finishes what is closed when the router is asked for more.
+            // libzmq cleans up a closed connection when the router is asked for more.
             wait(&[&router], &bell, Some(Duration::from_millis(1)));
             router.receive(&mut Frame::new());
         }

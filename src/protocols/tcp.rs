@@ -1,6 +1,7 @@
-//! What the faces over plain TCP share: how they listen, how answers come back to who waits for them, and how they are told to end.
+//! Shared by the frontends over plain TCP: accepting connections, handing replies back to waiting requests, and
+//! stopping.
 //!
-//! What is not here: what is said over the connections.
+//! This module does not interpret the bytes of a connection; see `jobs` and `events`.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -25,22 +26,22 @@ use crate::log::WarningPace;
 use crate::store::{self, StoreSnapshot};
 use crate::tasks::{Delivery, Outcome, ReplySink, RoomWait, Tasks};
 
-/// How serving ends: well, or because the store has failed.
+/// How serving ends: with `Ok`, or with the error of the failed store.
 pub(super) type ServeEnd = Result<(), store::Error>;
 
-/// Tells the thread to take no more requests, answer those that were taken, and end.
+/// Tells the serving thread to take no more requests, answer those that were taken, and end.
 #[derive(Clone, Debug)]
 pub struct TcpStopper(pub(super) UnboundedSender<ServeEnd>);
 
 impl TcpStopper {
-    /// Tells it. May be called from any thread, and more than once.
+    /// Stops the thread. May be called from any thread, and more than once.
     pub fn stop(&self) {
-        // It fails when the thread has ended already.
+        // It fails if the thread has ended already.
         let _ended = self.0.send(Ok(()));
     }
 }
 
-/// The committer's end. There are never more answers in it than requests wait.
+/// The committer's way to a frontend. It never holds more replies than requests wait.
 pub(super) struct TcpMailbox {
     pub(super) sender: UnboundedSender<Delivery>,
     pub(super) room: RoomSignal,
@@ -48,7 +49,7 @@ pub(super) struct TcpMailbox {
 
 impl ReplySink for TcpMailbox {
     fn deliver(&self, delivery: Delivery) {
-        // The face outlives the committer; if it has failed, the process is about to end.
+        // The frontend outlives the committer. If the frontend has failed, the process is about to end.
         let _failed = self.sender.send(delivery);
     }
 
@@ -57,12 +58,12 @@ impl ReplySink for TcpMailbox {
     }
 }
 
-/// Rung when the committer has room again. Clones are the same.
+/// Rung when the committer has room again. Clones are the same signal.
 #[derive(Clone, Default)]
 pub(super) struct RoomSignal(Arc<Notify>);
 
 impl RoomSignal {
-    /// Waits until the committer has room for what this face asks.
+    /// Waits until the committer has room for requests of this frontend.
     pub(super) async fn wait(&self, tasks: &Tasks, sink: usize) {
         let mut wait = RoomWait::default();
         while !tasks.has_room(sink, &mut wait) {
@@ -73,62 +74,64 @@ impl RoomSignal {
     }
 }
 
-/// What is answered.
+/// A reply of the committer.
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
-    /// The store before the batch, if the answer refers to it.
+    /// The store before the batch, if the outcome refers to it.
     pub(super) before: Option<Arc<dyn StoreSnapshot>>,
 }
 
-/// Who waits for which answer, by the number of the ticket.
+/// Requests that wait for their replies, by the number of the ticket.
 #[derive(Default)]
 pub(super) struct PendingAnswers(Slab<oneshot::Sender<Answer>>);
 
 impl PendingAnswers {
-    /// The number of a ticket whose answer nobody hears.
+    /// The ticket number of a request whose reply is dropped.
     pub(super) const NOBODY: u64 = u64::MAX;
 
-    /// How many wait.
+    /// How many requests wait.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// One who waits: the number, and where the answer comes. Nothing comes if the committer has failed.
+    /// Adds a waiting request. Returns its number and the receiver of its reply. If the committer has failed, the
+    /// receiver gets no reply.
     pub(super) fn add(&mut self) -> (u64, oneshot::Receiver<Answer>) {
         let (sender, answer) = oneshot::channel();
         (self.0.insert(sender) as u64, answer)
     }
 
-    /// This one waits no more, and hears nothing.
+    /// Stops waiting for this reply, and drops it when it comes.
     pub(super) fn forget(&mut self, number: u64) {
         let place = usize::try_from(number).ok().filter(|_| number != Self::NOBODY);
         place.and_then(|place| self.0.try_remove(place));
     }
 
-    /// Hands out answers.
+    /// Hands replies to the requests that wait for them.
     pub(super) fn hear(&mut self, Delivery { answers, before }: Delivery) {
         for (number, outcome) in answers.into_iter().filter(|(number, _)| *number != Self::NOBODY) {
             let number = usize::try_from(number).expect("a ticket is a place in the slab");
             let before = outcome.payload().and(before.clone());
-            // Who has gone meanwhile hears nothing.
+            // If the receiver has gone meanwhile, its reply is dropped.
             let _gone = self.0.remove(number).send(Answer { outcome, before });
         }
     }
 }
 
-/// Where connections come in.
+/// A listening socket that pauses while there is no descriptor for a connection.
 pub(super) struct PausableAcceptor {
     socket: TcpListener,
     /// With the port that the system chose.
     pub(super) address: SocketAddr,
     clock: Clock,
     pauses_told: WarningPace,
-    /// Whether there is a descriptor for a connection; how long it waits to ask again where none of its own has ended.
+    /// Says whether there is a descriptor for another connection, and the pause before the next try if no connection of
+    /// this listener ends.
     room: (fn(&TcpListener) -> bool, Duration),
     left: Arc<Notify>,
 }
 
-/// A connection that came through a listener, as long as it is there. Its end leaves room for another.
+/// Held by a connection for as long as it lives. Dropping it leaves room for another.
 pub(super) struct Entered(Arc<Notify>);
 
 impl Drop for Entered {
@@ -145,7 +148,8 @@ impl std::os::fd::AsFd for PausableAcceptor {
 }
 
 impl PausableAcceptor {
-    /// Listens also where connections of a server that has just ended are still remembered; `backlog` connections may wait to be accepted.
+    /// Listens, even while the system still remembers connections of a server that has just ended. The system holds up
+    /// to `backlog` connections until they are accepted.
     pub(super) fn bind(runtime: &Runtime, address: SocketAddr, backlog: u32) -> Result<Self, BindError> {
         let _entered = runtime.enter();
         let bound = || {
@@ -170,13 +174,14 @@ impl PausableAcceptor {
         })
     }
 
-    /// The next connection. As long as there is no descriptor for one, those who want to connect wait where the system keeps them: until
-    /// one that came before has ended, or another face may have closed one.
+    /// Accepts the next connection. While there is no descriptor for one, clients wait in the system's backlog. It
+    /// tries again when a connection of this listener has ended, or after a pause, in which another frontend may have
+    /// closed one.
     pub(super) async fn accept(&mut self) -> (TcpStream, Entered) {
         loop {
             match self.try_accept().await {
                 Ok(Some(stream)) => return (stream, Entered(Arc::clone(&self.left))),
-                // Somebody has gone before it was accepted.
+                // The client has gone before it was accepted.
                 Ok(None) => {}
                 Err(error) => {
                     if self.pauses_told.is_time(self.clock.now()) {
@@ -188,7 +193,7 @@ impl PausableAcceptor {
         }
     }
 
-    /// A connection, once somebody wants one and there is room for it: that is looked at each time that somebody comes.
+    /// Waits for a client and accepts it if there is room. It checks for room each time that a client comes.
     async fn try_accept(&self) -> io::Result<Option<TcpStream>> {
         let accepted = poll_fn(|context| {
             if self.room.0(&self.socket) {
@@ -219,12 +224,12 @@ mod tests {
 
     static HAS_ROOM: AtomicBool = AtomicBool::new(true);
 
-    /// Where there was no room it was asked ten times a second whether there was some.
+    /// While there was no room, the listener checked for it ten times a second.
     #[test]
     fn the_end_of_a_connection_lets_in_who_waits_for_room() {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let mut listener = PausableAcceptor::bind(&runtime, "127.0.0.1:0".parse().unwrap(), 8).unwrap();
-        // It does not ask again by itself while this test runs.
+        // It does not try again by itself while this test runs.
         listener.room = (|_| HAS_ROOM.load(Ordering::SeqCst), Duration::from_secs(3_600));
         runtime.block_on(async {
             let _first = TcpStream::connect(listener.address).await.unwrap();

@@ -1,31 +1,31 @@
-//! How many workers there are, and which core each is tied to.
+//! The number of workers, and the core that each is pinned to.
 
 use super::Error;
 use crate::threads;
 
-/// Which cores workers are tied to.
+/// The cores that workers are pinned to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pin {
-    /// To those that this process may use, in turn.
+    /// The cores that this process may use, in turn.
     Auto,
-    /// To none: the system places them.
+    /// None: the system places the workers.
     Off,
-    /// To these, in turn.
+    /// These cores, in turn.
     Cores(Vec<usize>),
 }
 
-/// Workers unless `--workers` says otherwise.
+/// The number of workers without `--workers`.
 #[must_use]
 pub fn workers_default() -> usize {
     default_for(threads::parallelism())
 }
 
-/// The queue and libzmq's I/O thread each take about a core when the workers are busy: what is left is theirs.
+/// The proxy and libzmq's I/O thread each take about one core when the workers are busy. The workers get the rest.
 fn default_for(cores: usize) -> usize {
     cores.saturating_sub(2).max(1)
 }
 
-/// For each worker the core that it is tied to. 0 workers are [`workers_default`].
+/// The core of each worker. 0 workers means [`workers_default`].
 pub(super) fn plan(pin: &Pin, workers: usize, usable: &[usize]) -> Result<Vec<Option<usize>>, Error> {
     let workers = if workers == 0 { workers_default() } else { workers };
     let in_turn = |cores: &[usize]| cores.iter().copied().cycle().map(Some).take(workers).collect();

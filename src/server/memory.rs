@@ -1,41 +1,45 @@
-//! How much memory this process may take: that of the host, or less if a control group limits it.
+//! The memory that this process may take: that of the host, or less if a control group limits it.
 //!
-//! Limits are read as cgroups(7) and its two versions describe: `memory.max` of version 2, and `memory.high`, above which
-//! the system slows a process down; `memory.limit_in_bytes` of version 1; each for the group of the process and for those
-//! around it.
+//! Limits are read as cgroups(7) describes its two versions. Version 2 has `memory.max`, and `memory.high`, above which
+//! the system slows a process down. Version 1 has `memory.limit_in_bytes`. They are read for the group of the process
+//! and for its ancestors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::limits::{HELD_BYTES_MAX, MEMORY_SLACK_BYTES};
 
-/// Part of what the tables leave that the rest of the process may grow by before it counts against their limit.
+/// Divisor of the memory that the tables leave. The rest of the process may grow by the quotient before it counts
+/// against the tables' limit.
 const SLACK_SHARE: u64 = 8;
-/// Part of all memory that counts as left by the tables, if they leave less.
+/// Divisor of all memory. The quotient counts as left by the tables if they leave less.
 const LEAST_LEFT: u64 = 16;
 
-/// Has the system give memory in small pages only. A huge page is cleared when it is first touched, and in a virtual machine its
-/// memory may first have to be found on the host: 5 ms in which a commit, and all who wait for it, stands still. Small ones spread
-/// that out. Tables are better off with huge pages; so this is for servers with tasks.
+/// Turns transparent huge pages off. The system clears a huge page when it is first touched, and in a virtual machine
+/// the host may first have to find the memory. That takes 5 ms, during which a commit and all clients that wait for it
+/// stand still. Small pages spread that time. Tables are faster with huge pages, so only a server with tasks calls
+/// this.
 pub(super) fn avoid_huge_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
         tracing::warn!("huge pages stay in use ({error}): now and then an answer about tasks may take some ms longer");
     }
 }
 
-/// What the process may have beyond the account of the tables, if these may take so much: part of what is left to it then.
+/// The memory that the process may have beyond the tables' memory budget, if the tables may take `max_memory`: a part
+/// of the memory that is left then, at most [`MEMORY_SLACK_BYTES`].
 pub(super) fn slack(max_memory: u64) -> u64 {
     (available_bytes().saturating_sub(max_memory) / SLACK_SHARE).min(MEMORY_SLACK_BYTES)
 }
 
-/// What each of so many faces may hold for its clients, where the tables may take `max_memory` of `available` bytes: together three
-/// quarters of what is left then. No more than [`HELD_BYTES_MAX`], unless one client may have half of that.
+/// The bytes that each of `sinks` frontends may hold for its clients, if the tables may take `max_memory` of
+/// `available` bytes. Together they get three quarters of the memory that is left. Each gets at most
+/// [`HELD_BYTES_MAX`], or twice `client_bytes` if that is more.
 pub(super) fn held_bytes_max(available: u64, max_memory: u64, sinks: u64, client_bytes: u64) -> u64 {
     let left = available.saturating_sub(max_memory).max(available / LEAST_LEFT);
     (left / 4 * 3 / sinks.max(1)).min(HELD_BYTES_MAX.max(client_bytes.saturating_mul(2)))
 }
 
-/// What this process has in memory for itself alone, not from files: the line `RssAnon` of `/proc/self/status` (proc(5)).
+/// The anonymous resident memory of this process, files excluded: the line `RssAnon` of `/proc/self/status` (proc(5)).
 pub(super) fn own_resident_bytes() -> Option<u64> {
     own_bytes(&fs::read_to_string("/proc/self/status").ok()?)
 }
@@ -46,7 +50,7 @@ fn own_bytes(status: &str) -> Option<u64> {
     Some(kibibytes << 10)
 }
 
-/// Bytes that this process may take.
+/// The bytes that this process may take.
 #[must_use]
 pub fn available_bytes() -> u64 {
     let host = rustix::system::sysinfo();
@@ -56,7 +60,7 @@ pub fn available_bytes() -> u64 {
     limits.fold(host_bytes, u64::min)
 }
 
-/// The files that may limit a process whose groups are these, one line for each hierarchy: `number:controllers:path`.
+/// The files that may limit a process. `groups` has one line for each hierarchy: `number:controllers:path`.
 fn limit_files(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for line in groups.lines() {
@@ -76,7 +80,7 @@ fn limit_files(groups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// What such a file says: bytes, or `max`.
+/// The content of such a file: bytes, or `max`.
 fn limit(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -119,7 +123,7 @@ mod tests {
         let held = |available: u64, tables: u64, client: u64| {
             held_bytes_max(available * MEBIBYTE, tables * MEBIBYTE, 2, client * MEBIBYTE) / MEBIBYTE
         };
-        // A control group of 512 MiB, of which the tables have 80 %.
+        // A control group of 512 MiB. The tables have 80 % of it.
         assert_eq!(held(512, 410, 64), 38);
         assert_eq!(held(512, 512, 64), 12, "a little in any case");
         assert_eq!(held(64 << 10, 32 << 10, 64), 1 << 10);

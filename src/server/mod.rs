@@ -1,23 +1,22 @@
-//! The composition root: every thread and channel of the server is made here, and ended here in reverse order.
+//! The composition root: makes every thread and channel of the server, and ends them in reverse order.
 //!
 //! ```text
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, kv::serve::bind                                  │
 //!                              │ threads: expiry, reaper, compactor, publisher, kv-report,       │
-//!                              │ kv-worker-i, and kv-queue, or, where workers have the           │
-//!                              │ connections, kv-accept                                          │
+//!                              │ kv-worker-i, and kv-queue (proxy) or kv-accept (native)         │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
 //!                              └ spiderq, jobs-io, events-io and events-queue                    │
-//!     these four answer what was taken, then the committer has all on disk ◄─────────────────────┤
-//!     kv-queue answers what was taken and ends the workers, or these do and end ◄────────────────┤
-//!     tables close: expiry, reaper, compactor end, the publisher when all is announced ◄─────────┤
+//!     these four answer the requests they took, then the committer has all on disk ◄─────────────┤
+//!     kv-queue answers its requests and ends the workers, or these answer theirs and end ◄───────┤
+//!     tables close: expiry, reaper, compactor end; the publisher announces the rest and ends ◄───┤
 //!     the last lines of the log are written ◄────────────────────────────────────────────────────┘
 //! ```
-//! Each face has `LINGER` for its answers, all at the same time, and then the publisher for its notifications: with what is between
-//! them that is less than `STOP_MAX`, whatever peers do.
-//! A second signal ends the process at once.
+//! All frontends have the same `LINGER` for their answers. After them the publisher has one for its notifications. With
+//! the steps between them, the stop takes less than `STOP_MAX`, regardless of the peers. A second signal ends the
+//! process at once.
 //!
-//! What is not here: arguments (`cli` makes the [`ServerConfig`]), and anything that a thread does.
+//! This module parses no arguments (`cli` makes the [`ServerConfig`]) and contains no thread's work.
 //!
 #![doc = include_str!("../OPERATION.md")]
 #![doc = include_str!("../TUNING.md")]
@@ -55,54 +54,54 @@ use crate::store;
 use crate::tables::{BackgroundThreads, Tables, TablesConfig};
 use crate::threads;
 
-/// What the server is told to be.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Where requests come in; empty is off.
+    /// Endpoints for requests about tables. Empty: off.
     pub kv: Vec<String>,
-    /// Who reads the connections of their clients.
+    /// The threads that read the clients' connections.
     pub frontend: FrontendKind,
-    /// Where notifications go out, if anywhere.
+    /// The endpoint for notifications, if they are on.
     pub publish: Option<String>,
-    /// Notifications that a subscriber may fall behind.
+    /// The number of notifications that a subscriber may fall behind.
     pub publish_hwm: i32,
-    /// Longest value, in bytes.
+    /// The longest value, in bytes.
     pub max_value: usize,
-    /// What all elements together may take, in bytes.
+    /// The memory that all elements together may take, in bytes.
     pub max_memory: u64,
-    /// How many tables there may be at once.
+    /// The number of tables at once.
     pub max_tables: usize,
-    /// What a client may have outstanding, in bytes.
+    /// The bytes that a client may have outstanding.
     pub client_bytes_max: u64,
-    /// Elements that a new table is laid out for.
+    /// The number of elements that a new table is sized for.
     pub expected_keys: usize,
-    /// Threads that answer requests; 0 is [`workers_default`].
+    /// The number of worker threads. 0 means [`workers_default`].
     pub workers: usize,
-    /// Which cores these are tied to.
+    /// The cores that the workers are pinned to.
     pub pin: Pin,
-    /// Threads in which libzmq reads and writes.
+    /// The number of libzmq's I/O threads.
     pub io_threads: i32,
-    /// The allocator that was asked for. It is in use since the process began, or it is not: nothing here changes it.
+    /// The requested allocator. The allocator is chosen before the process begins, and this setting does not change it.
     pub allocator: allocator::Choice,
-    /// Durable tasks and jobs, and events in the same store, if any is on.
+    /// Durable tasks, jobs, and events in the same store, if at least one is on.
     pub tasks: Option<TasksConfig>,
     /// Events over HTTP, if they are on.
     pub events: Option<EventsConfig>,
 }
 
-/// What events are told to be.
+/// The settings of events.
 #[derive(Clone, Debug)]
 pub struct EventsConfig {
-    /// Where requests come in.
+    /// The address for requests.
     pub address: SocketAddr,
-    /// The database that they are kept in; without one they are where the tasks are.
+    /// The database of the events. Without one they are in the store of the tasks.
     pub database: Option<Address>,
 }
 
 /// Why the server does not run.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The frontend could not be made.
+    /// The frontend of the tables failed to bind.
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// Events cannot be served.
@@ -114,24 +113,24 @@ pub enum Error {
     /// The system makes no more threads.
     #[error("the system makes no more threads: {0}")]
     Thread(#[source] io::Error),
-    /// The system does not tell about signals.
+    /// Signals cannot be received.
     #[error("signals cannot be waited for: {0}")]
     Signals(#[source] io::Error),
-    /// A core to pin to that this process may not use.
+    /// A core of `--pin` that this process may not use.
     #[error("--pin names core {core}, but this process may use {usable:?}")]
     NoSuchCore {
-        /// As given.
+        /// The core in `--pin`.
         core: usize,
-        /// What there is.
+        /// The cores that this process may use.
         usable: Vec<usize>,
     },
 }
 
-/// Runs the server until SIGINT or SIGTERM, and ends it cleanly. Prints on standard output what listens where, one line
-/// each, then `ready`.
+/// Runs the server until SIGINT or SIGTERM, then stops it. Prints each bound endpoint on a line of standard output,
+/// then `ready`.
 ///
 /// # Errors
-/// [`Error`] if it cannot start.
+/// [`Error`] if the server cannot start.
 pub fn run(config: ServerConfig) -> Result<(), Error> {
     let signals = signals::SignalWatch::new().map_err(Error::Signals)?;
     descriptors::reserve();
@@ -147,7 +146,7 @@ pub fn run(config: ServerConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// Says so when memory comes from elsewhere than was asked for.
+/// Warns when the allocator in use is not the requested one.
 fn warn_of_allocator(asked: allocator::Choice) {
     let in_use = allocator::in_use();
     if in_use != asked {
@@ -177,7 +176,7 @@ fn print_ready(running: &RunningServer) {
     }
     text.push_str("ready\n");
     let mut out = io::stdout().lock();
-    // The server serves also when nobody reads what it prints.
+    // The server also runs without a reader of its standard output.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
@@ -189,29 +188,31 @@ pub struct RunningServer {
     jobs: Option<SocketAddr>,
     events: Option<SocketAddr>,
     events_queue: Option<String>,
-    /// Of `kv-queue` or of `kv-accept` and the workers, of `spiderq` and `events-queue`.
+    /// For `kv-queue`, or `kv-accept` and the workers; for `spiderq` and `events-queue`.
     stoppers: Vec<Stopper>,
     jobs_stopper: Option<jobs::TcpStopper>,
     events_stopper: Option<events::TcpStopper>,
     tables: Tables,
-    /// `kv-queue` and the workers, which end when the queue is told to stop; or `kv-accept` and the workers.
+    /// The threads of all frontends. The workers end when `kv-queue` tells them to, or with `kv-accept` by their
+    /// stoppers.
     frontend: Vec<JoinHandle<()>>,
-    /// `publisher`, `expiry`, `reaper` and `compactor`: they end when the tables are closed.
+    /// `publisher`, `expiry`, `reaper` and `compactor`, which end when the tables are closed, and `committer`, which
+    /// ends when the last `Tasks` handle is gone.
     backstage: Vec<JoinHandle<()>>,
-    /// The last to go: that waits until the sockets have sent what they hold, or lingered long enough.
+    /// Dropped last. The drop waits until the sockets have sent their data or their linger time is over.
     context: Option<SocketContext>,
 }
 
-/// Starts a server in threads of this process. A client of the tasks that ends it is answered so, and nothing more: it ends
-/// when it is stopped here.
+/// Starts a server in threads of this process. A Terminate request of a tasks client is answered and has no other
+/// effect: the server runs until it is stopped here.
 ///
 /// # Errors
-/// [`Error`] if an endpoint cannot be had, or the system is out of threads or descriptors. Nothing is left running.
+/// [`Error`] if an endpoint cannot be bound, or the system is out of threads or descriptors. No thread is left running.
 pub fn start(config: ServerConfig) -> Result<RunningServer, Error> {
     start_with(config, || {}, Box::new(|| {}))
 }
 
-/// Starts a server; `serving` is called before a client can be answered, `terminated` when one has ended it.
+/// Starts a server. Calls `serving` before a client can be answered, and `terminated` when a client ends the server.
 fn start_with(
     config: ServerConfig,
     serving: impl FnOnce(),
@@ -255,12 +256,13 @@ fn start_with(
     serving();
     running.start_backstage("expiry", move || expiry.run(|| clock.now()))?;
     running.start_backstage("reaper", move || reaper.run(|| clock.now()))?;
-    // What clients have not taken is no memory of the tables: their writers do not wait for it.
+    // Replies that clients have not taken do not count as memory of the tables, so writers do not wait for them.
     let resident = move || Some(memory::own_resident_bytes()?.saturating_sub(held.iter().map(|held| held()).sum()));
     let compact = move || compactor.run(slack, || clock.now(), resident);
     running.start_backstage("compactor", compact)?;
     running.start_frontend(kv, &settings.worker_cores)?;
-    // Events come first: they hold a handle to the tasks, and the committer ends when nobody has one, also if something cannot start.
+    // Events start first. They hold a `Tasks` handle, and the committer ends when the last handle is gone, also if a
+    // later start fails.
     if let Some(events) = events {
         running.start_events(events)?;
     }
@@ -270,7 +272,7 @@ fn start_with(
     Ok(running)
 }
 
-/// What the frontend of the tables is told to be. A client may have at most half of what all may have.
+/// The settings of the tables' frontend. A client may have at most half of the bytes that all clients may have.
 fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>>) -> serve::KvConfig {
     let tasks = config.tasks.as_ref();
     let sinks = [
@@ -299,7 +301,7 @@ fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>>) -> serve
     }
 }
 
-/// Has events served from the database, or else from where the tasks are.
+/// Binds the events frontend to the database, or else to the store of the tasks.
 fn bind_events(config: &EventsConfig, tasks: Option<&mut tasks::OpenedTasks>) -> Result<Option<events::Events>, Error> {
     let kept_here = || tasks.and_then(tasks::OpenedTasks::source);
     let source = config.database.as_ref().map(events::EventsSource::MySql).or_else(kept_here);
@@ -307,44 +309,44 @@ fn bind_events(config: &EventsConfig, tasks: Option<&mut tasks::OpenedTasks>) ->
 }
 
 impl RunningServer {
-    /// Where requests come in, with the ports that the system chose.
+    /// The endpoints for requests about tables, with the ports that the system chose.
     #[must_use]
     pub fn kv(&self) -> &[String] {
         &self.kv
     }
 
-    /// Where notifications go out.
+    /// The endpoint for notifications.
     #[must_use]
     pub fn publish(&self) -> Option<&str> {
         self.publish.as_deref()
     }
 
-    /// Where tasks are asked for.
+    /// The endpoint for tasks.
     #[must_use]
     pub fn tasks(&self) -> Option<&str> {
         self.tasks.as_deref()
     }
 
-    /// Where jobs are asked for.
+    /// The address for jobs.
     #[must_use]
     pub fn jobs(&self) -> Option<SocketAddr> {
         self.jobs
     }
 
-    /// Where events are asked for.
+    /// The address for events.
     #[must_use]
     pub fn events(&self) -> Option<SocketAddr> {
         self.events
     }
 
-    /// Where pending events are worked off, if they are kept here.
+    /// The endpoint of the queue of pending events, if events are in the store.
     #[must_use]
     pub fn events_queue(&self) -> Option<&str> {
         self.events_queue.as_deref()
     }
 
-    /// Takes no more, answers what was taken, publishes what was committed, and returns when all threads have ended: after
-    /// [`STOP_MAX`](crate::limits::STOP_MAX) at most, whatever peers do.
+    /// Takes no more requests, answers those it took, publishes the committed changes, and returns when all threads
+    /// have ended: after at most [`STOP_MAX`](crate::limits::STOP_MAX), regardless of the peers.
     pub fn stop(self) {
         drop(self);
     }
@@ -360,7 +362,7 @@ impl RunningServer {
         let number = |number: usize| format!("kv-worker-{number}");
         match kv.frontend {
             Frontend::Proxy { queue, workers, reporter } => {
-                // The queue comes first: it tells the workers to end, those too that are all there are when one cannot be made.
+                // The proxy starts first. It ends the workers, also when only some of them could be started.
                 self.start_one("kv-queue", None, || queue.run())?;
                 for (place, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
                     self.start_one(&number(place), *core, || worker.run())?;
@@ -423,7 +425,7 @@ impl Drop for RunningServer {
         self.jobs_stopper.iter().for_each(jobs::TcpStopper::stop);
         self.events_stopper.iter().for_each(events::TcpStopper::stop);
         join_in_reverse(&mut self.frontend);
-        // The workers' sessions are gone with their threads.
+        // The workers' sessions ended with their threads.
         self.tables.close();
         join_in_reverse(&mut self.backstage);
         drop(self.context.take());
@@ -432,7 +434,7 @@ impl Drop for RunningServer {
 
 fn join_in_reverse(threads: &mut Vec<JoinHandle<()>>) {
     while let Some(thread) = threads.pop() {
-        // A thread that panics has ended the process: there is no other error.
+        // A thread that panics ends the process, so there is no other error.
         let _ = thread.join();
     }
 }

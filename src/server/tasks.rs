@@ -1,4 +1,4 @@
-//! Durable tasks and jobs, and events in the same store: the store, the committer and their faces, put together.
+//! Opens the store, the committer and the frontends of durable tasks and jobs, and of events in the same store.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,40 +15,40 @@ use crate::threads::give_up;
 
 /// The name of the queue that `--tasks` serves.
 const QUEUE: &[u8] = b"spiderq";
-/// How the names of the queues that `--jobs` serves begin.
+/// The prefix of the queues that `--jobs` serves.
 const JOBS: &[u8] = b"jobs/";
 /// The name of the queue whose tasks are the events of `--events`.
 const EVENTS: &[u8] = b"events";
-/// Exit status when the store has failed.
+/// The exit status when the store has failed.
 const STORE_FAILED: i32 = 1;
 
-/// What durable tasks, jobs and events are told to be. One of the three is on at least.
+/// The settings of durable tasks, jobs and events. At least one of the three is on.
 #[derive(Clone, Debug)]
 pub struct TasksConfig {
-    /// Where tasks are asked for, and how.
+    /// The settings of the tasks frontend.
     pub spiderq: Option<SpiderqConfig>,
-    /// Where jobs are asked for, and how.
+    /// The settings of the jobs frontend.
     pub jobs: Option<jobs::JobsConfig>,
-    /// Where events are worked off, if they are kept here.
+    /// The settings of the events queue, if events are in this store.
     pub events: Option<SpiderqConfig>,
     /// The folder of the store.
     pub data: PathBuf,
-    /// When changes of tasks are on disk; those of jobs and events are before they are answered.
+    /// When changes of tasks are on disk. Changes of jobs and events are on disk before they are answered.
     pub sync: Policy,
 }
 
-/// What is to run.
+/// The opened parts, ready to run.
 pub(super) struct OpenedTasks {
     pub(super) committer: Committer,
     pub(super) spiderq: Option<Spiderq>,
     pub(super) jobs: Option<Jobs>,
     pub(super) events: Option<OpenedEvents>,
     pub(super) metrics: Arc<TaskMetrics>,
-    /// What clients have not taken.
+    /// Readers of the bytes that the frontends hold for their clients.
     pub(super) held: Vec<HeldBytes>,
 }
 
-/// The queue of the events, and who serves it.
+/// The queue of the events and its frontend.
 pub(super) struct OpenedEvents {
     pub(super) tasks: Tasks,
     pub(super) queue: QueueId,
@@ -56,14 +56,14 @@ pub(super) struct OpenedEvents {
 }
 
 impl OpenedTasks {
-    /// Where events are that are kept here.
+    /// The source of events that are in this store.
     pub(super) fn source(&mut self) -> Option<events::EventsSource<'_>> {
         let events = self.events.as_ref()?;
         Some(events::EventsSource::Embedded(&mut self.committer, events.tasks.clone(), events.queue))
     }
 }
 
-/// Opens the store and listens; each face of a queue holds up to so many bytes for its clients.
+/// Opens the store and binds the frontends. Each frontend of a queue holds at most `held_bytes_max` for its clients.
 pub(super) fn open(
     config: &TasksConfig,
     held_bytes_max: u64,
@@ -95,7 +95,7 @@ pub(super) fn open(
     Ok(opened)
 }
 
-/// After an error of the store nothing may be acknowledged: the process ends.
+/// Ends the process after an error of the store, because no request may be acknowledged any more.
 pub(super) fn or_give_up(ended: Result<(), store::Error>) {
     if let Err(error) = ended {
         give_up(&error.to_string(), STORE_FAILED);

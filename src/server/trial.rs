@@ -1,4 +1,5 @@
-//! A whole server in a process of its own: what was replaced under load is freed when nobody asks for anything any more.
+//! A whole server in a process of its own: values that were replaced under load are freed once there are no more
+//! requests.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
@@ -11,7 +12,7 @@ use crate::protocols::kv::serve::FrontendKind;
 use crate::tables::trials::alone::{alone, entries};
 
 const KEYS: u64 = 1_000;
-/// Much longer than it takes.
+/// Much longer than the test takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn config(frontend: FrontendKind) -> ServerConfig {
@@ -34,7 +35,7 @@ fn config(frontend: FrontendKind) -> ServerConfig {
     }
 }
 
-/// Whether there come to be so many entries, without anybody asking for anything.
+/// Waits until there are `expected` entries, without any request. Returns whether the number is reached.
 fn settles_at(expected: i64) -> bool {
     let start = Instant::now();
     while entries() != expected && start.elapsed() < LIMIT {

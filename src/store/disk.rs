@@ -1,9 +1,9 @@
-//! The store in a folder, kept by fjall: a journal that batches are appended to, and an LSM-tree for each space.
+//! The store in a folder, kept by fjall: a journal to which batches are appended, and an LSM-tree for each space.
 //!
-//! Values of more than a few hundred bytes lie in files of their own beside the tree, so that moving small records about does not move
-//! them.
+//! Values of more than a few hundred bytes are in separate files beside the tree, so that merging small records does
+//! not move them.
 //!
-//! What is not here: any thread of ours; fjall merges its trees in one of its own.
+//! This module starts no thread. fjall merges its trees in a thread of its own.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -24,13 +24,13 @@ use super::journal::{self, RepairError};
 use super::{Error, Space, Store, StoreSnapshot, StoreWatch, WriteBatch};
 use crate::descriptors::DescriptorBudget;
 
-/// How fjall calls the thread that writes the trees.
+/// The name of fjall's thread that writes the trees.
 const TREE_WRITER: &str = "fjall:worker";
-/// Where less is left a write that failed did so for want of space: a file of a tree has up to 64 MiB.
+/// With less free space than this a failed write counts as out of space: a file of a tree has up to 64 MiB.
 const FULL_BYTES: u64 = 64 << 20;
-/// A file that is there while batches may be unsynced when later ones are written.
+/// A file that exists while batches may be unsynced when later ones are written.
 const LAZY_FILE: &str = "lazy";
-/// What its owner may do with the folder, and others may not.
+/// Permissions of the folder: all for its owner, none for others.
 const FOLDER_MODE: u32 = 0o700;
 /// The file that fjall locks as long as it has the store open.
 const LOCK_FILE: &str = "lock";
@@ -53,7 +53,7 @@ impl Deref for Value {
     }
 }
 
-/// What all handles share: the spaces and where they are.
+/// State shared by all handles: the spaces and their folder.
 struct Spaces {
     folder: PathBuf,
     keyspaces: [Keyspace; 3],
@@ -67,10 +67,10 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Opens the store in `folder`, which is made if it is not there, for its owner alone.
+    /// Opens the store in `folder`, and makes the folder if it does not exist, for its owner alone.
     ///
     /// # Errors
-    /// [`Error`] if it cannot be made, is in use, or is damaged.
+    /// [`Error`] if the folder cannot be made, is in use, or is damaged.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         make(folder).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists | ErrorKind::NotADirectory => Error::NoFolder { folder: folder.to_owned() },
@@ -95,7 +95,8 @@ impl Disk {
     }
 }
 
-/// Makes the folder if it is not there: nobody but its owner is to read what is stored. Folders around it are as the user has them made.
+/// Makes the folder if it does not exist, readable by its owner alone. Parent folders get the user's default
+/// permissions.
 fn make(folder: &Path) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
@@ -109,10 +110,10 @@ fn make(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Cuts off what a crash has left of a last batch, as long as nobody has the store open.
+/// Cuts off the remains of a torn last batch, while no process has the store open.
 fn mend(folder: &Path) -> Result<(), Error> {
     let Ok(lock) = File::options().read(true).write(true).open(folder.join(LOCK_FILE)) else {
-        return Ok(()); // it is new
+        return Ok(()); // the store is new
     };
     match lock.try_lock() {
         Ok(()) => {}
@@ -224,7 +225,7 @@ impl Writing {
         struct WriterEnd<'w>(&'w Writing);
         impl Drop for WriterEnd<'_> {
             fn drop(&mut self) {
-                // Relaxed: it says that there is something to look for, and no more.
+                // Relaxed: the flag only says that a check is useful. It publishes no data.
                 self.0.0.store(false, Ordering::Relaxed);
             }
         }
@@ -233,7 +234,7 @@ impl Writing {
     }
 }
 
-/// Sees whether the thread that writes the trees has died while a commit waits for it.
+/// Checks whether the thread that writes the trees has died while a commit waits for it.
 struct HealthCheck {
     folder: PathBuf,
     writing: Arc<Writing>,
@@ -251,14 +252,14 @@ impl StoreWatch for HealthCheck {
     }
 }
 
-/// Whether this process has a thread of this name. If that cannot be found out it has.
+/// Whether this process has a thread with this name. True if that cannot be determined.
 fn has_thread(name: &str) -> bool {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return true };
     let is_it = |comm: String| comm.trim_end() == name;
     threads.flatten().any(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(is_it))
 }
 
-/// The store as it was.
+/// A snapshot of the store.
 struct DiskSnapshot {
     snapshot: Snapshot,
     spaces: Arc<Spaces>,
@@ -275,7 +276,7 @@ impl StoreSnapshot for DiskSnapshot {
     }
 }
 
-/// Whether so little is left that a write may have failed for it.
+/// Whether so little space is left that a write may have failed for want of it.
 fn is_full(folder: &Path) -> bool {
     statvfs(folder).is_ok_and(|space| space.f_bavail * space.f_frsize < FULL_BYTES)
 }
@@ -284,7 +285,7 @@ fn damaged(folder: &Path, what: &str) -> Error {
     Error::Damaged { folder: folder.to_owned(), what: what.to_owned() }
 }
 
-/// An error of fjall in our words.
+/// Converts an error of fjall.
 fn explain(folder: &Path, error: &fjall::Error) -> Error {
     match error {
         fjall::Error::Locked => Error::InUse { folder: folder.to_owned() },

@@ -1,4 +1,4 @@
-//! A store for tests: in memory, it loses at a crash what was not synced, and fails when it is told to.
+//! A store for tests, in memory. A crash loses its unsynced batches, and it fails on request.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,22 +8,22 @@ use super::{Error, Space, Store, StoreSnapshot, StoreWatch, Value, WriteBatch};
 
 type Records = BTreeMap<(Space, Vec<u8>), Value>;
 
-/// What all handles of one store share.
+/// State shared by all handles of one store.
 #[derive(Debug, Default)]
 struct Content {
-    /// What is visible.
+    /// The visible records.
     now: Arc<Records>,
-    /// What a crash leaves for sure.
+    /// The records that every crash leaves.
     synced: Arc<Records>,
-    /// Batches after that, the oldest first: a crash leaves some of them, from the first on.
+    /// Batches after `synced`, the oldest first. A crash leaves a prefix of them.
     unsynced: Vec<WriteBatch>,
-    /// How many more commits and syncs go well; none if all do.
+    /// The number of commits and syncs that succeed before one fails. `None`: all succeed.
     until_failure: Option<usize>,
     commits: usize,
     syncs: usize,
 }
 
-/// A handle of a store. A clone is what a test keeps when the committer has the other.
+/// A handle of a store. A test keeps a clone when the committer has the other.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FakeDisk {
     content: Arc<Mutex<Content>>,
@@ -35,7 +35,7 @@ impl FakeDisk {
         Self::default()
     }
 
-    /// The system dies: of the unsynced batches the first `left` remain.
+    /// Simulates a crash of the system: the first `left` of the unsynced batches remain.
     pub(crate) fn crash(&self, left: usize) {
         let mut content = self.lock();
         let left = left.min(content.unsynced.len());
@@ -46,17 +46,17 @@ impl FakeDisk {
         content.until_failure = None;
     }
 
-    /// After `count` more commits and syncs each one fails.
+    /// Lets `count` more commits and syncs succeed, and all later ones fail.
     pub(crate) fn fail_after(&self, count: usize) {
         self.lock().until_failure = Some(count);
     }
 
-    /// Batches that are not synced.
+    /// The number of unsynced batches.
     pub(crate) fn unsynced(&self) -> usize {
         self.lock().unsynced.len()
     }
 
-    /// How many commits and syncs there have been.
+    /// The numbers of commits and of syncs so far.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let content = self.lock();
         (content.commits, content.syncs)
@@ -139,7 +139,7 @@ impl Store for FakeDisk {
     }
 }
 
-/// It never waits for anybody.
+/// A watch that never fails.
 struct NeverWaits;
 
 impl StoreWatch for NeverWaits {

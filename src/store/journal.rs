@@ -1,9 +1,9 @@
-//! A look at fjall's journals before fjall opens them: is the end torn, or is something in the middle damaged?
+//! Repair of fjall's journals, before fjall opens them: a torn end is cut off, and damage in the middle is an error.
 //!
-//! When the power fails in the middle of a write, the last batch may be on disk in part, its parts in any order. It was never
-//! acknowledged, and is cut off here. But what is not the last batch was synced: if a whole batch comes after what cannot be read,
-//! the journal is damaged, and is left as it is. (fjall itself cuts off everything from the first unreadable entry on, and refuses a last
-//! batch of which the middle is missing.)
+//! When the power fails during a write, parts of the last batch may be on disk, in any order. That batch was never
+//! acknowledged, and the repair cuts it off. All batches before the last were synced. If a whole batch follows an
+//! unreadable part, the journal is damaged, and the repair leaves it as it is. (fjall itself cuts off everything from
+//! the first unreadable entry on, and refuses a last batch whose middle is missing.)
 //!
 //! ```text
 //! batch   start:  1 items:u32 seqno:u64
@@ -11,10 +11,10 @@
 //!                 4 keyspace:u64
 //!         end:    3 checksum:u64 "FJL" 3                       XXH3 of all bytes of the items
 //! ```
-//! Integers are little-endian; sequence numbers grow from batch to batch. Behind the last batch a journal is empty: zeros, up
-//! to the length that it was laid out for. Source: fjall 3.1, `journal/entry.rs`; a store of another format is left to fjall.
+//! Integers are little-endian. Sequence numbers grow from batch to batch. After the last batch a journal holds zeros,
+//! up to its preallocated length. Source: fjall 3.1, `journal/entry.rs`. A store of another format is left to fjall.
 //!
-//! What is not here: what batches mean.
+//! This module does not interpret batches.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,11 +22,11 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The file in which fjall says which format it has written.
+/// The file that holds fjall's format version.
 const VERSION_FILE: &str = "version";
-/// What is in it, and what each batch ends with.
+/// The content of that file, and the end of each batch.
 const FORMAT: [u8; 4] = *b"FJL\x03";
-/// How journals are called, behind their number.
+/// The extension of journals. The name before it is a number.
 const EXTENSION: &str = "jnl";
 
 const START: u8 = 1;
@@ -34,16 +34,16 @@ const ITEM: u8 = 2;
 const END: u8 = 3;
 const CLEAR: u8 = 4;
 
-/// What was found.
+/// The reason why the repair fails.
 #[derive(Debug)]
 pub(super) enum RepairError {
-    /// The system does not let it be read or cut off.
+    /// The system reports an error while the journal is read or cut.
     Io(io::Error),
-    /// Something in the middle cannot be read.
+    /// A batch in the middle cannot be read.
     Damaged {
         /// The journal.
         file: PathBuf,
-        /// Where the first unreadable batch begins.
+        /// The offset of the first unreadable batch.
         at: usize,
     },
 }
@@ -54,10 +54,11 @@ impl From<io::Error> for RepairError {
     }
 }
 
-/// Cuts off a torn end of the last journal. Nobody else may have the store open.
+/// Cuts off a torn end of the last journal. No other process may have the store open.
 ///
-/// `lazy`: not each batch was synced when the next was written, so that a hole in the last journal is no damage; everything from the
-/// first one on goes, and whatever was synced is before it. (A journal that is not the last was synced when the next was begun.)
+/// `lazy`: batches may be unsynced when the next one is written, so a hole in the last journal is no damage. Everything
+/// from the first hole on is cut off. All synced batches are before it. (A journal that is not the last was synced when
+/// the next one was begun.)
 pub(super) fn mend(folder: &Path, lazy: bool) -> Result<(), RepairError> {
     if fs::read(folder.join(VERSION_FILE)).is_ok_and(|version| version != FORMAT) {
         return Ok(());
@@ -97,7 +98,8 @@ fn journals(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(journals.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Where the first batch begins that is not whole, or older than the one before it: `newest` is the sequence number of that.
+/// The offset of the first batch that is not whole, or is not newer than the batch before it. `newest` is the sequence
+/// number of the batch before.
 fn end_of_batches(bytes: &[u8], newest: &mut Option<u64>) -> usize {
     let mut end = 0;
     while let Some((length, number)) = bytes.get(end..).and_then(batch) {
@@ -110,13 +112,13 @@ fn end_of_batches(bytes: &[u8], newest: &mut Option<u64>) -> usize {
     end
 }
 
-/// Whether a whole batch that is newer begins anywhere.
+/// Whether a whole batch that is newer than `newest` begins at any offset.
 fn has_batch(bytes: &[u8], newest: Option<u64>) -> bool {
     let is_newer = |number: u64| newest.is_none_or(|newest| number > newest);
     (0..bytes.len()).any(|at| bytes.get(at..).and_then(batch).is_some_and(|(_, number)| is_newer(number)))
 }
 
-/// The length and the sequence number of the batch that the bytes begin with, if it is whole.
+/// The length and the sequence number of the batch at the beginning of `bytes`, if it is whole.
 fn batch(bytes: &[u8]) -> Option<(usize, u64)> {
     let mut fields = JournalFields { bytes, at: 0 };
     if fields.byte()? != START {
@@ -147,7 +149,7 @@ fn batch(bytes: &[u8]) -> Option<(usize, u64)> {
     whole.then_some((fields.at, number))
 }
 
-/// Bytes that are read one field after the other.
+/// Bytes from which fields are read, first to last.
 struct JournalFields<'b> {
     bytes: &'b [u8],
     at: usize,
@@ -178,7 +180,7 @@ mod tests {
     use super::*;
     use crate::store::{Disk, Space, Store, WriteBatch};
 
-    /// A folder in which so many batches have been committed, its journal, and where each batch ends.
+    /// A folder with this many committed batches, its journal, the journal's bytes, and the end of each batch.
     fn written(batches: u8) -> (tempfile::TempDir, PathBuf, Vec<u8>, Vec<usize>) {
         let folder = tempfile::tempdir().unwrap();
         let mut disk = Disk::open(folder.path()).unwrap();
@@ -222,7 +224,7 @@ mod tests {
                 let mut torn = bytes.clone();
                 torn[missing.clone()].fill(0);
                 if torn == bytes {
-                    continue; // it was empty there
+                    continue; // the part was already zero
                 }
                 fs::write(&journal, &torn).unwrap();
                 assert_eq!(keys(folder.path()), 2, "{missing:?} of {from}..{to}");
@@ -240,7 +242,7 @@ mod tests {
             damaged[at] ^= 0x10;
             fs::write(&journal, &damaged).unwrap();
             let found = mend(folder.path(), false);
-            // A number that has grown is seen by the next batch, which seems older.
+            // The next batch shows a sequence number that has grown, because it then seems older.
             let next = ends.iter().find(|end| **end > at).unwrap();
             assert!(matches!(found, Err(RepairError::Damaged { at: batch, .. }) if batch <= *next), "{at}: {found:?}");
             assert!(fs::read(&journal).unwrap() == damaged);

@@ -1,6 +1,6 @@
-//! Sessions and batches: a thread's way to the tables, and operations under one guard and one reading of the clock.
+//! Sessions and batches: a thread's access to the tables, and operations under one guard and one reading of the clock.
 //!
-//! The public face of the tables. What the operations do to an element is in `hand.rs`.
+//! This is the public interface of the tables. The operations on elements are in `ops.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,25 +20,26 @@ use super::{EntryView, Refusal, TableSummary, TablesShared};
 use crate::clock::Now;
 use crate::limits::COMPACTOR_HURRY;
 
-/// One thread's way to the tables: it owns that thread's change ring.
+/// One thread's access to the tables. It owns that thread's change ring.
 pub struct Session {
     shared: Arc<TablesShared>,
     writer: ChangeWriter,
     local_budget: LocalBudget,
     garbage: Garbage,
-    /// The last call of the compactor that was heard.
+    /// The last call of the compactor that this session has answered.
     heard: u64,
-    /// What the last `Busy` was about: so many credits, [`MEMORY`], or 0 for a table that has to be taken down first.
+    /// The resource that the last `Busy` lacked: a number of credits, [`MEMORY`], or 0 for a table that has to be taken
+    /// down first.
     wanted: usize,
-    /// How many credits the last `Busy` for want of credits was about.
+    /// The number of credits that the last `Busy` for want of credits lacked.
     wanted_credits: usize,
-    /// Messages that found no room: sent when the batch has let its guard go.
+    /// Messages that found a full queue. The batch sends them when it has released its guard.
     pending_sends: PendingSends,
-    /// How many tables had been taken down before the last attempt to create one.
+    /// The count of tables taken down before the last attempt to create one.
     taken_down: u64,
-    /// The table that was used last: most requests are for the same one.
+    /// The table that was used last. Most requests are for the same one.
     known: Option<Known>,
-    /// Nanoseconds from deadlines to the expiries that the batch has committed: counted when it ends.
+    /// Nanoseconds from deadlines to the expiries that the batch has committed. Counted when the batch ends.
     lags: Vec<u64>,
 }
 
@@ -62,8 +63,9 @@ impl Session {
         }
     }
 
-    /// Pins this thread and gives the verbs. All requests of the batch have come before it is made, and before `now` was
-    /// read: a batch that took further ones could answer them from before they were sent.
+    /// Pins this thread and opens a batch of operations. The caller receives all requests of the batch before this call
+    /// and before it reads `now`. A batch that took later requests could answer them by a state from before they were
+    /// sent.
     pub fn batch(&mut self, now: Now) -> Batch<'_> {
         Batch { guard: epoch::pin(), session: self, now }
     }
@@ -85,22 +87,22 @@ impl Session {
         }
     }
 
-    /// How long this thread may wait for work before it calls [`Session::rest`] again. A call of the compactor wakes it earlier,
-    /// where the waker of [`Session::set_waker`] ends that wait.
+    /// The longest time that this thread may wait for work before it calls [`Session::rest`] again. A call of the
+    /// compactor ends the wait earlier if the waker of [`Session::set_waker`] does.
     #[must_use]
     pub fn patience(&self) -> Duration {
         let patience = self.garbage.patience();
         if self.shared.compactor.is_wanted() { patience.min(COMPACTOR_HURRY) } else { patience }
     }
 
-    /// Frees what this thread has replaced, once it has replaced nothing for a while. To be called between batches by a
-    /// thread that has waited for work.
+    /// Frees the memory that this thread has replaced, once it has replaced none for a while. A thread that waits for
+    /// work calls this between batches.
     pub fn rest(&mut self, now: Now) {
         self.garbage.rest(now);
         self.hear();
     }
 
-    /// Has the allocator give back what it keeps for this thread, if the compactor has called for it.
+    /// Asks the allocator to give back the memory that it keeps for this thread, if the compactor has called for it.
     #[inline]
     fn hear(&mut self) {
         if self.is_called() {
@@ -109,13 +111,13 @@ impl Session {
         }
     }
 
-    /// Whether the compactor has called since this session last heard it.
+    /// Whether the compactor has called since this session last answered.
     #[inline]
     fn is_called(&self) -> bool {
         self.heard != self.shared.compactor.calls()
     }
 
-    /// Waits until a request that was refused as `Busy` is worth another try. Holds no guard.
+    /// Waits until a request that was refused as `Busy` is worth another try. The caller holds no guard.
     pub fn wait(&mut self) {
         if matches!(self.wanted, 0 | MEMORY) {
             let sleeper = Arc::clone(self.writer.sleeper());
@@ -125,18 +127,18 @@ impl Session {
         }
     }
 
-    /// How [`Session::watch`] calls back: from another thread, which must not be kept waiting. The first one set stays.
+    /// Sets the waker of [`Session::watch`]. Other threads call it, so it must not block. The first waker stays.
     pub fn set_waker(&mut self, wake: Box<dyn Fn() + Send + Sync>) {
         self.writer.sleeper().set_waker(wake);
     }
 
-    /// Whether the request that was last refused as `Busy` is worth another try now. If not, the waker is called once
-    /// when it is: when the credits have come back that it lacked, and a good portion with them, when a table has been
-    /// taken down, or memory was given back. Called at other times, or more often, the waker finds nothing new.
+    /// Whether the request that was last refused as `Busy` is worth another try now. If not, another thread calls the
+    /// waker once when it is: when the missing credits and a portion more have come back, when a table has been taken
+    /// down, or when memory was given back. The waker may be called at other times, and more often.
     ///
-    /// Until it is woken, the session refuses as `Busy` all that needs credits: nothing overtakes what was refused before.
-    /// Reading goes on. To be called after each `Busy`, without a batch; calling it again while the waker is awaited
-    /// registers nothing twice.
+    /// Until then the session refuses as `Busy` every operation that needs credits, so that no later request
+    /// overtakes a refused one. Reads go on. The caller calls this after each `Busy`, without a batch. To call it again
+    /// while waiting for the waker registers the session only once.
     #[must_use]
     pub fn watch(&mut self) -> bool {
         match self.wanted {
@@ -146,14 +148,16 @@ impl Session {
         }
     }
 
-    /// As [`Session::watch`], of the change that was last refused as `Busy` for want of credits, whatever was refused after it. For
-    /// an owner with requests of several clients that wait: for a CREATE_TABLE that is `Busy` the waker is called in any case.
+    /// As [`Session::watch`], for the change that was last refused as `Busy` for want of credits, whichever request was
+    /// refused after it. For an owner with waiting requests of several clients. The waker is called for a CREATE_TABLE
+    /// that is `Busy` in any case.
     #[must_use]
     pub fn watch_changes(&mut self) -> bool {
         self.writer.watch(self.wanted_credits)
     }
 
-    /// The same of the changes that were refused as `Busy` because memory has to be given back first ([`Batch::lacks_memory`]).
+    /// As [`Session::watch`], for the changes that were refused as `Busy` because memory has to be given back first
+    /// ([`Batch::lacks_memory`]).
     #[must_use]
     pub fn watch_memory(&mut self) -> bool {
         self.garbage.sweep();
@@ -169,9 +173,9 @@ impl Drop for Session {
     }
 }
 
-/// Operations under one guard and one reading of the clock. Never held while a thread waits for anything.
+/// Operations under one guard and one reading of the clock. A thread drops it before it waits for anything.
 ///
-/// Values that it returns are borrowed from it, and are not copied.
+/// The returned values are borrowed from the batch, not copied.
 pub struct Batch<'s> {
     session: &'s mut Session,
     guard: Guard,
@@ -190,7 +194,7 @@ impl Drop for Batch<'_> {
             self.guard.repin_after(|| pending_sends.run(shared));
         }
         if self.session.is_called() {
-            // Collecting takes some ms where there is much: no epoch is held back meanwhile.
+            // Collecting takes some ms if there is much memory. The guard is released, so no epoch is held back.
             let session = &mut *self.session;
             self.guard.repin_after(|| session.hear());
         }
@@ -198,32 +202,32 @@ impl Drop for Batch<'_> {
 }
 
 impl Batch<'_> {
-    /// Whether the request that was last refused as `Busy` waits for memory that others are to give back, and for nothing else: changes
-    /// that need no memory can be made meanwhile.
+    /// Whether the request that was last refused as `Busy` waits only for memory that other threads give back. Changes
+    /// that need no memory go on in the meantime.
     #[must_use]
     pub fn lacks_memory(&self) -> bool {
         self.session.wanted == MEMORY
     }
 
-    /// Does what takes long and looks at no element. No epoch is held back meanwhile.
+    /// Does long work that looks at no element. The guard is released, so no epoch is held back.
     pub fn aside<R>(&mut self, work: impl FnOnce() -> R) -> R {
         self.guard.repin_after(work)
     }
 
-    /// Creates a table. `name` is without the NUL that may end it, `announced_name` exactly as the client gave it.
+    /// Creates a table. `name` has no final NUL, `announced_name` is exactly as the client gave it.
     ///
     /// # Errors
     /// `TableExists`, `TooManyTables`, `OutOfMemory`, `Busy`.
     pub fn create_table(&mut self, name: &[u8], announced_name: &[u8]) -> Result<(), Refusal> {
         let shared = &self.session.shared;
         let bytes = table_bytes(announced_name);
-        // A table is small: it is not worth to wait for memory that the compactor may give back.
+        // A table is small, so it does not wait for memory that the compactor may give back.
         let room = self.session.local_budget.room(&shared.memory_budget, bytes) != MemoryRoom::None;
         self.session.wanted = 0;
         let table = loop {
             self.session.taken_down = shared.reaper.taken_down();
             let created = shared.catalog.create(name, announced_name, room, &self.guard);
-            // Asked for at once: a later attempt must not forget what this one waits for.
+            // Registered at once, before a later attempt overwrites the count that this one waits for.
             let is_busy = matches!(created, Err(Refusal::Busy));
             if !is_busy || !shared.reaper.watch(self.session.taken_down, self.session.writer.sleeper()) {
                 break created?;
@@ -235,7 +239,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Deletes a table; its elements go in the background, each announced.
+    /// Deletes a table. Its elements are deleted in the background, and each deletion is announced.
     ///
     /// # Errors
     /// `TableNotFound`.
@@ -246,7 +250,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Adds or replaces. `ttl` in seconds: `None` keeps the deadline, `Some(0)` removes it.
+    /// Adds or replaces. `ttl` is in seconds: `None` keeps the deadline, `Some(0)` removes it.
     ///
     /// # Errors
     /// `TableNotFound`, `OutOfMemory`, `Busy`.
@@ -254,7 +258,7 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.put(table, key, value, ttl, None).map(drop))
     }
 
-    /// Deletes, and gives the value that was deleted.
+    /// Deletes. Returns the deleted value.
     ///
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`, `Busy`.
@@ -262,7 +266,7 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.remove(table, key, None))
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`.
@@ -270,8 +274,9 @@ impl Batch<'_> {
         self.on(table, |ops, table| find_live(table, key, ops.guard, ops.now).map(|entry| entry.value()))
     }
 
-    /// The value, its version and what is left of its time to live, by a reading of the clock, `now`, that is not before
-    /// the element was seen: so never more than the time to live that was set, by whichever thread and how late ever.
+    /// Returns the value, its version and the rest of its time to live. The rest is computed by a reading of the clock,
+    /// `now`, that is taken after the element was seen. So it is never more than the time to live that was set,
+    /// whichever thread set it and however late.
     ///
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`.
@@ -287,7 +292,7 @@ impl Batch<'_> {
         })
     }
 
-    /// Adds or replaces if the version is `expected` (0: if there is no element), and gives the new version.
+    /// Adds or replaces if the version is `expected` (0: if there is no element). Returns the new version.
     ///
     /// # Errors
     /// `TableNotFound`, `VersionMismatch`, `OutOfMemory`, `Busy`.
@@ -306,10 +311,10 @@ impl Batch<'_> {
         })
     }
 
-    /// Deletes if the version is `expected`, and gives the value that was deleted.
+    /// Deletes if the version is `expected`. Returns the deleted value.
     ///
     /// # Errors
-    /// `TableNotFound`, `VersionMismatch`; `KeyNotFound` if there is no element and 0 was expected; `Busy`.
+    /// `TableNotFound`, `VersionMismatch`, `Busy`. `KeyNotFound` if there is no element and 0 was expected.
     pub fn compare_and_delete(&mut self, table: &[u8], key: &[u8], expected: u64) -> Result<&[u8], Refusal> {
         let expected = self.session.shared.inner_version(expected);
         self.on(table, |ops, table| {
@@ -317,18 +322,19 @@ impl Batch<'_> {
         })
     }
 
-    /// Sets the time to live, in seconds (0: none); keeps value and version, and is not announced.
+    /// Sets the time to live, in seconds (0: none). Value and version stay, and the change is not announced.
     ///
     /// # Errors
-    /// `TableNotFound`, `KeyNotFound`.
+    /// `TableNotFound`, `KeyNotFound`. `OutOfMemory` or `Busy` if an element without a deadline gets one, and the wheel
+    /// record does not fit into memory.
     pub fn touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<(), Refusal> {
         self.on(table, |ops, table| ops.touch(table, key, ttl))
     }
 
-    /// Appends the value of each key, in order; `None` for a key without an element.
+    /// Appends the value of each key, in order, or `None` for a key without an element.
     ///
     /// # Errors
-    /// `TableNotFound`; `values` may then have some of them.
+    /// `TableNotFound`. `values` may then have some of the values.
     pub fn get_many<'b, 'k>(
         &'b mut self,
         table: &[u8],
@@ -349,8 +355,8 @@ impl Batch<'_> {
         })
     }
 
-    /// Has the processor fetch what requests for these elements, each a table and a key, are going to read. To be called
-    /// for some that are handled next; it changes nothing, and says nothing.
+    /// Asks the processor to fetch the memory that requests for these elements, each a table and a key, read. A hint
+    /// for requests that are handled next: it changes no element and returns no result.
     pub fn prefetch<'k>(&mut self, elements: impl Iterator<Item = (&'k [u8], &'k [u8])>) {
         let mut elements = elements.peekable();
         while let Some((table, _)) = elements.peek().copied() {
@@ -368,11 +374,12 @@ impl Batch<'_> {
 
     /// Adds or replaces each pair, one by one and in order. `ttl` as in [`Batch::update`].
     ///
-    /// It may wait for the publisher between two pairs; it holds no guard then, and reads the clock, `now`, afterwards.
+    /// It may wait for the publisher between two pairs. It then holds no guard, and reads the clock, `now`, afterwards.
     ///
     /// # Errors
-    /// `TableNotFound`: pairs that were applied before the table went stand. `OutOfMemory`: nothing was changed.
-    /// `Busy`: nothing was changed.
+    /// `TableNotFound`: the pairs that were applied before the table was deleted remain committed.
+    /// `OutOfMemory`, `Busy`: the call has changed no element. The exception is a key that agrees with 15 others in 32
+    /// bits of the hash: it is refused as `OutOfMemory`, and the pairs before it remain committed.
     pub fn update_many<'p>(
         &mut self,
         table: &[u8],
@@ -401,14 +408,14 @@ impl Batch<'_> {
                 self.now = now();
             }
             if self.session.garbage.take_flushed() {
-                // What the pairs before have replaced can be freed while the later ones are applied.
+                // The entries that earlier pairs replaced can be freed while the later ones are applied.
                 self.guard.repin();
             }
         }
         Ok(())
     }
 
-    /// One pair of many, whose memory has been admitted with the others.
+    /// Applies one pair of many, whose memory has been admitted with the others.
     fn apply_pair(&mut self, table: &Arc<Table>, key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Refusal> {
         let mut ops = self.ops();
         ops.admitted = true;
@@ -435,7 +442,7 @@ impl Batch<'_> {
         verb(&mut session.ops(guard, *now), table)
     }
 
-    /// The table of this name, counted: for an operation that lets its guard go halfway.
+    /// The table of this name with a reference: for an operation that releases its guard halfway.
     fn share(&mut self, table: &[u8]) -> Result<Arc<Table>, Refusal> {
         let Self { session, guard, .. } = self;
         let catalog = &session.shared.catalog;

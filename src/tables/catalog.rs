@@ -1,7 +1,7 @@
-//! The catalog: names to tables. Numbers to tables are the `registry`'s.
+//! The catalog: the map from names to tables. The `registry` maps numbers to tables.
 //!
-//! Looking a table up takes no lock and counts nothing: it is borrowed for as long as the guard lives. Creating and
-//! deleting tables exclude each other. It does not touch elements.
+//! A lookup takes no lock and counts no reference: the table is borrowed for as long as the guard lives. Creating and
+//! deleting tables exclude each other. The catalog does not touch elements.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ use super::registry::{PLACE_BYTES, Registry};
 use super::table::{NameHistory, NewTable, Table};
 use crate::allocator::size_class;
 
-/// Tables of one name that may be on their way down before a further one has to wait.
+/// With this many tables of one name on their way down, `create` answers `Busy` for a further one.
 const CLOSING_PER_NAME_MAX: usize = 64;
 
-/// What a lineage takes in the map of them, besides its name: its key and value, a byte of the map, and as much room again.
+/// Bytes of a history in its map, without the name: key and value, one byte of the map, and as much free room again.
 const LINEAGE_ENTRY_BYTES: usize = 2 * (size_of::<(Box<[u8]>, Arc<NameHistory>)>() + 1);
 
-/// What a table of this name takes before it has elements, in bytes: itself, its names, its place in the registry.
+/// Bytes of a table of this name without elements: the table, its names, and its place in the registry.
 pub(super) fn table_bytes(announced_name: &[u8]) -> i64 {
     let name = canonical(announced_name).len();
     let history = size_class(NameHistory::ALLOCATED_BYTES) + size_class(name) + LINEAGE_ENTRY_BYTES;
@@ -34,22 +34,23 @@ pub(super) fn table_bytes(announced_name: &[u8]) -> i64 {
 /// All tables that have a name.
 pub(super) struct Catalog {
     names: Names,
-    /// Odd while a name is being added or removed. Written under `admission`; read by whoever keeps a table's number.
+    /// Odd while a name is being added or removed. Written under `admission`; read by sessions that keep a table's
+    /// number.
     edition: CachePadded<AtomicU64>,
     admission: Mutex<Admission>,
     registry: Arc<Registry>,
     hasher: RandomState,
     tables_max: usize,
     expected_keys: usize,
-    /// The highest version of a slot that has left an index. A new slot starts above it. Raised by the reaper before
-    /// the slot leaves; read under the bucket's lock, so whoever misses the slot sees the floor.
+    /// The highest version of a slot that has left an index. A new slot starts above it. Written by the reaper before
+    /// the slot leaves; read under the bucket's lock. So a thread that misses the slot reads the raised floor.
     floor: CachePadded<AtomicU64>,
 }
 
 #[derive(Default)]
 struct Admission {
     generation: u64,
-    /// Lineages of names that have, or lately had, a table.
+    /// Histories of names that have a table, or had one lately.
     lineages: AHashMap<Box<[u8]>, Arc<NameHistory>>,
 }
 
@@ -89,7 +90,8 @@ impl Catalog {
         loop {
             let number = self.names.get(name)?;
             // A table is registered before it has a name, and loses its name before it is forgotten. So if the number
-            // leads elsewhere, the name has changed since it was read: the next look sees that.
+            // leads to another table or to none, the name has changed since the number was read. The next round of the
+            // loop reads the change.
             let table = self.registry.get(number, guard);
             if let Some(table) = table.filter(|table| canonical(table.announced_name()) == name) {
                 return Some(table);
@@ -97,11 +99,13 @@ impl Catalog {
         }
     }
 
-    /// The table of this name; `known` is the one that the session found last, and becomes this one.
+    /// The table of this name. `known` is the table that the session found last. This call sets it to the table it
+    /// finds.
     ///
-    /// What is known stands while no name has changed, or is changing, since before it was looked up. The edition is
-    /// raised before a change can be seen and again before it is answered. So if another client has seen the change in any
-    /// way, and a request was sent after that, this reads another edition: the request itself came before this reading.
+    /// A known number is valid while the edition is even and the same as at the lookup. A change of a name raises the
+    /// edition before the change is visible, and again before the change is answered. So a client that has seen the
+    /// change in any way has seen it after the first increment. If a request was sent after that, this call reads
+    /// another edition, because the request came before this load.
     #[inline]
     pub(super) fn reach<'g>(&self, known: &mut Option<Known>, name: &[u8], guard: &'g Guard) -> Option<&'g Table> {
         // Acquire: pairs with the Releases in `change`.
@@ -130,15 +134,16 @@ impl Catalog {
 
     /// Adds or removes a name.
     fn change(&self, names: impl FnOnce(&Names)) {
-        // Acquire: the change is not made before the edition is odd. Release: pairs with the Acquire in `reach`.
+        // Acquire: the change cannot be made before the edition is odd. Release: pairs with the Acquire in `reach`.
         self.edition.fetch_add(1, Ordering::AcqRel);
         names(&self.names);
         reach(Failpoint::Renamed);
-        // Release: as above: who sees it looks the name up, and finds it changed.
+        // Release: pairs with the Acquire in `reach`. A thread that reads this edition looks the name up and finds it
+        // changed.
         self.edition.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether there may be another table, of this name.
+    /// Checks whether another table, of this name, may be created.
     fn check(&self, name: &[u8], has_room: bool) -> Result<(), Refusal> {
         if self.names.get(name).is_some() {
             return Err(Refusal::TableExists);
@@ -149,11 +154,11 @@ impl Catalog {
         if has_room { Ok(()) } else { Err(Refusal::OutOfMemory) }
     }
 
-    /// Makes a table.
+    /// Creates a table.
     ///
     /// # Errors
-    /// `TableExists`, `TooManyTables`, `OutOfMemory` if not `has_room`, and `Busy` while too many tables of the name are
-    /// still being taken down.
+    /// `TableExists`, `TooManyTables`, `OutOfMemory` if not `has_room`, and `Busy` while too many tables of the name
+    /// are still being taken down.
     pub(super) fn create<'g>(
         &self,
         name: &[u8],
@@ -161,7 +166,8 @@ impl Catalog {
         has_room: bool,
         guard: &'g Guard,
     ) -> Result<&'g Table, Refusal> {
-        // The index, which may be large, is made before the lock is taken; so what would be refused is refused before it.
+        // The index may be large, so it is made before the lock is taken. This first check saves that work for a
+        // request that is refused anyway.
         self.check(name, has_room)?;
         let index = Index::new(self.expected_keys);
         let mut admission = self.admission();
@@ -198,7 +204,7 @@ impl Catalog {
         Some(table)
     }
 
-    /// Reaper: a settled table is no longer in the way of younger ones, and its number is free.
+    /// Called by the reaper: a settled table no longer blocks younger tables of the name, and its number is free.
     pub(super) fn forget(&self, table: &Arc<Table>, guard: &Guard) {
         let mut admission = self.admission();
         table.history().leave(table);
@@ -211,24 +217,24 @@ impl Catalog {
 
     // ----------------------------------------------------------------------------------------------- the version floor
 
-    /// The version that every new slot must start above.
+    /// Every new slot must start above this version.
     pub(super) fn version_floor(&self) -> u64 {
-        // Acquire: pairs with the Release in `raise_floor`; the bucket's lock orders the two for one key.
+        // Acquire: pairs with the Release in `raise_version_floor`. The bucket's lock orders the two for one key.
         self.floor.load(Ordering::Acquire)
     }
 
-    /// Reaper: slots that ended at `version` and below are about to leave their indexes. Called once for many of them,
-    /// since each insertion reads the floor.
+    /// Called by the reaper: slots that ended at `version` or below are about to leave their indexes. The reaper calls
+    /// it once for many slots, because each insertion reads the floor.
     pub(super) fn raise_version_floor(&self, version: u64) {
-        // Relaxed: only the reaper raises it, so what it reads is what it wrote.
+        // Relaxed: only the reaper writes the floor, so it reads its own last value.
         if self.floor.load(Ordering::Relaxed) < version {
-            // Release: pairs with the Acquire in `floor`.
+            // Release: pairs with the Acquire in `version_floor`.
             self.floor.store(version, Ordering::Release);
         }
     }
 }
 
-/// A name without the NUL that may end it.
+/// A name without its terminating NUL, if it has one.
 pub(super) fn canonical(name: &[u8]) -> &[u8] {
     name.strip_suffix(b"\0").unwrap_or(name)
 }

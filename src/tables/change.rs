@@ -1,24 +1,26 @@
-//! The change queue: from the writers to the one publisher, bounded, each slot's changes in commit order.
+//! The change queue: it takes changes from the writers to the one publisher, bounded, each slot's changes in commit
+//! order.
 //!
-//! It does not send anything and does not know what a subscriber is; it never drops a change.
+//! It drops no change.
 //!
 //! ```text
 //! writer 0 ──► ring 0 ─┐                 next version of its slot? ── yes ──► announce, give the credit back
-//! writer 1 ──► ring 1 ─┼──► publisher ──►      │ no                                  │ was somebody waiting for it?
+//! writer 1 ──► ring 1 ─┼──► publisher ──►      │ no                                  │ is its successor held back?
 //! writer 2 ──► ring 2 ─┘                       └──► held back ◄──────────────────────┘
 //! ```
+//! This file has the writers' end, `announce.rs` has the publisher's end.
 //!
-//! This file has the writers' end; `announce.rs` has the publisher's.
+//! **Order.** A writer pushes after its CAS, so two writers of one slot may push in either order. Versions of a slot
+//! grow by one with each change. The publisher holds a change back until it has announced the predecessor.
 //!
-//! **Order.** A writer pushes after its CAS, so two writers of one slot may push in either order. Versions grow by one
-//! for each change of a slot; a change whose predecessor has not been announced is held back until it has.
+//! **Bound.** A writer has a fixed number of credits. It takes one before its CAS, and gets it back when the change has
+//! been announced. So rings and held-back changes together are bounded, and a push always finds room. A writer never
+//! waits between CAS and push: the publisher could then wait for that change for ever.
 //!
-//! **Bound.** A writer has a fixed number of credits, takes one before its CAS and gets it back when the change has
-//! been announced. So rings and held-back changes together are bounded, a push always finds room, and a writer never
-//! waits between CAS and push, where the publisher could wait for it for ever.
+//! **Settling.** If an older table of the same name still has the key, the publisher announces the new table's changes
+//! of the key after the last change of the older slot.
 //!
-//! **Settling.** While an older table of the same name still has the key, the new table's changes of it wait for the
-//! last change of the older slot.
+//! This module sends no message and knows no subscriber.
 
 mod credits;
 
@@ -36,32 +38,33 @@ use super::sleeper::{Sleeper, Waker};
 use super::slot::SlotHandle;
 pub(super) use credits::Credits;
 
-/// How long a waiting thread sleeps before it looks again by itself. It is woken when what it waits for has come; this
-/// only bounds what a wake-up lost to a bug could cost, and such a one is counted.
+/// A waiting thread looks again by itself after this time. Normally the publisher wakes it. The time only bounds the
+/// cost of a wake-up lost to a bug, which is counted.
 pub(super) const WAIT_RECHECK: Duration = Duration::from_millis(100);
-/// A writer that waits is woken when this share of its ring is free, or all that it wanted if that is more: it then has
-/// work for longer than waking it takes.
+/// A waiting writer is woken when this share of its ring is free, or all the credits that it wants if they are more. It
+/// then has work for longer than the wake-up takes.
 const PORTION_SHARE: usize = 4;
 
 /// One committed change of one slot, on its way to the publisher.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) slot: SlotHandle,
-    /// Low bits of the version: fewer changes than 2^31 of one slot are ever on the way.
+    /// Low bits of the version: fewer than 2^31 changes of one slot are on the way at a time.
     pub(super) version: u32,
     pub(super) kind: Committed,
 }
 
-/// What was committed.
+/// The kind of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Committed {
     /// A value was stored.
     Updated,
-    /// A value went: by a delete or by its deadline.
+    /// A value was deleted, by a client or at its deadline.
     Deleted,
-    /// A value went with its table; nothing follows in this slot.
+    /// A value was deleted with its table. It is the last change of the slot.
     SealedLive,
-    /// There was no value when the table went; nothing follows in this slot, and nobody is told.
+    /// A slot without a value was sealed with its table. It is the last change of the slot, and subscribers are not
+    /// told.
     SealedAbsent,
 }
 
@@ -79,40 +82,42 @@ impl Committed {
     }
 }
 
-// -------------------------------------------------------------------------------------------------------------- hub
+// ------------------------------------------------------------------------------------------------------------ queue
 
-/// What writers and publisher share.
+/// The state that the writers and the publisher share.
 pub(super) struct ChangeQueue {
     pub(super) rings: Mutex<Vec<Arc<ChangeRing>>>,
-    /// Grows with every new ring, so that the publisher knows when to read the list again.
+    /// Grows with every ring that comes, and with every writer that goes, so that the publisher reads the list again.
     pub(super) generation: AtomicUsize,
-    /// How the publisher sleeps: soundly, and the first change wakes it; or, while nobody subscribes, so that only what is
-    /// urgent wakes it before its time-out, which is a ring that is half full or a writer that waits.
+    /// The publisher's sleep. Normally the first change wakes it. Without subscribers only an urgent state wakes it
+    /// before its time-out: a ring that is half full, or a writer that waits.
     pub(super) sleep_state: SleepState,
     pub(super) waker: OnceLock<Waker>,
     pub(super) closed: AtomicBool,
     pub(super) capacity: usize,
-    /// How often the publisher has given credits back. Written by it; read by a writer that suspects a lost wake-up.
+    /// The number of times the publisher has given credits back. Written by the publisher, read by a writer that
+    /// suspects a lost wake-up.
     passes: CachePadded<AtomicU64>,
-    /// Counted by writers that have to wait, off the line that all of them read.
+    /// Counted by writers that have to wait, off the cache line that all of them read.
     waits: CachePadded<AtomicU64>,
     lost_wakeups: AtomicU64,
 }
 
-/// One writer's changes.
+/// The changes of one writer.
 pub(super) struct ChangeRing {
     pub(super) queue: ArrayQueue<Change>,
     pub(super) credits: Credits,
-    /// Changes pushed so far. Written by the writer; read for STATS.
+    /// Changes pushed so far. Written by the writer, read by STATS.
     pushed: CachePadded<AtomicU64>,
-    /// How the writer is woken when it waits for credits.
+    /// Wakes the writer when it waits for credits.
     pub(super) sleeper: Arc<Sleeper>,
-    /// The writer is gone; the ring goes when it is empty.
+    /// Whether the writer is gone. The publisher then removes the ring when it is empty.
     pub(super) abandoned: AtomicBool,
 }
 
 impl ChangeRing {
-    /// How urgently what is in the ring wants to be announced.
+    /// How urgently the ring's changes need the publisher. Urgent: a ring more than half full, or a ring with changes
+    /// whose writer waits.
     pub(super) fn urgency(&self, capacity: usize) -> Urgency {
         let many = if self.credits.is_registered() { 0 } else { capacity / 2 };
         if self.queue.len() > many { URGENT } else { ORDINARY }
@@ -121,7 +126,7 @@ impl ChangeRing {
 
 impl ChangeQueue {
     /// # Panics
-    /// If a writer could not have the credits of one piece of the reaper's work.
+    /// If `capacity` is below the credits that the reaper needs for one bucket.
     pub(super) fn new(capacity: usize) -> Arc<Self> {
         assert!(capacity >= CELLS, "a writer needs at least {CELLS} credits");
         Arc::new(Self {
@@ -146,7 +151,7 @@ impl ChangeQueue {
             abandoned: AtomicBool::new(false),
         });
         lock(&self.rings).push(Arc::clone(&ring));
-        // Release: pairs with the Acquire in `Changes::refresh`.
+        // Release: pairs with the SeqCst load in `Changes::refresh`, which then finds the ring in the list.
         self.generation.fetch_add(1, Ordering::Release);
         ChangeWriter { change_queue: Arc::clone(self), ring, pushed: 0, announced: 0, told: 0, registered: None }
     }
@@ -157,14 +162,15 @@ impl ChangeQueue {
         }
     }
 
-    /// Lets the publisher look around, if it sleeps.
+    /// Wakes the publisher, if it sleeps, to look around.
     pub(super) fn nudge(&self) {
         self.wake();
     }
 
-    /// No new writer will come: the publisher ends when the last one is gone and all is announced.
+    /// No new writer comes from now on. The publisher ends when the last writer is gone and all changes are announced.
     pub(super) fn close(&self) {
-        // SeqCst: pairs with the load in `prepare_sleep`, after which the publisher would sleep for ever.
+        // SeqCst: pairs with the load in `prepare_sleep`. If the store comes first, the publisher sees it and stays
+        // awake. If the load comes first, the waker ends the sleep.
         self.closed.store(true, Ordering::SeqCst);
         self.wake();
     }
@@ -175,19 +181,20 @@ impl ChangeQueue {
         rings.iter().map(|ring| ring.pushed.load(Ordering::Relaxed).saturating_sub(ring.credits.announced())).sum()
     }
 
-    /// How often a writer had to wait for credits.
+    /// The number of times a writer had to wait for credits.
     pub(super) fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// How often a writer's time-out found credits of which it had not been told. Each is a bug.
+    /// The number of times a writer's time-out found credits without a wake-up. Each is a bug.
     pub(super) fn lost_wakeups(&self) -> u64 {
         self.lost_wakeups.load(Ordering::Relaxed)
     }
 
-    /// Publisher: all credits that there are have been given back, and all writers woken that are to be.
+    /// Publisher: it has given back all credits due, and has woken the writers that wait for them.
     pub(super) fn has_given_back(&self) {
-        // Release: pairs with the Acquire in `passes`: who sees the count sees what was taken before it.
+        // Release: pairs with the Acquire in `passes`. A writer that sees the count sees the registrations that were
+        // taken before.
         self.passes.fetch_add(1, Ordering::Release);
     }
 
@@ -208,25 +215,25 @@ pub(super) struct ChangeWriter {
     change_queue: Arc<ChangeQueue>,
     ring: Arc<ChangeRing>,
     pushed: u64,
-    /// The last reading of what was announced: a lower bound.
+    /// The last reading of the announced changes: a lower bound.
     announced: u64,
-    /// `pushed` when the publisher was last looked after.
+    /// The value of `pushed` when the writer last checked that the publisher is awake.
     told: u64,
-    /// What the writer waits for, until it has found that the wait is over.
+    /// The registration for which the writer waits, until it has found that the wait is over.
     registered: Option<RegisteredWriter>,
 }
 
 /// A writer's registration with the publisher.
 struct RegisteredWriter {
-    /// The count of announced changes at which the publisher wakes it.
+    /// The count of announced changes at which the publisher wakes the writer.
     target: u64,
-    /// The publisher's passes when the target was first found reached, and the writer not woken.
+    /// The publisher's passes when the writer first found the target reached without a wake-up.
     overdue: Option<u64>,
 }
 
 impl ChangeWriter {
-    /// How many changes can be committed now, at least. None while the writer waits for the publisher: what comes later
-    /// must not overtake what is refused already, and must not use the portion up crumb by crumb.
+    /// How many changes can be committed now, at least. None while the writer waits for the publisher: a later write
+    /// must not overtake a refused one, nor use up the returning credits one by one.
     pub(super) fn credits(&mut self, wanted: usize) -> usize {
         if self.registered.is_some() && !self.is_woken() {
             return 0;
@@ -252,12 +259,12 @@ impl ChangeWriter {
         self.change_queue.capacity - outstanding
     }
 
-    /// The most credits that there ever are.
+    /// The number of credits when no change is on the way.
     pub(super) fn capacity(&self) -> usize {
         self.change_queue.capacity
     }
 
-    /// Pushes what has just been committed. The caller had a credit before its CAS.
+    /// Pushes a change that has just been committed. The caller took a credit before its CAS.
     ///
     /// # Panics
     /// Without a credit.
@@ -268,7 +275,7 @@ impl ChangeWriter {
         self.ring.pushed.store(self.pushed, Ordering::Relaxed);
     }
 
-    /// Sees to it that what was pushed will be looked at. Called once for a batch.
+    /// Wakes the publisher, if need be, for the pushed changes. Called once for a batch.
     pub(super) fn tell(&mut self) {
         if self.told == self.pushed {
             return;
@@ -279,13 +286,13 @@ impl ChangeWriter {
         }
     }
 
-    /// How the writer is woken.
+    /// The sleeper through which the publisher wakes the writer.
     pub(super) fn sleeper(&self) -> &Arc<Sleeper> {
         &self.ring.sleeper
     }
 
-    /// Whether `wanted` credits are there. If not, the writer is woken once when they are, and a portion with them; until
-    /// then it has no credits.
+    /// Whether `wanted` credits are there. If not, the writer registers, and has no credits until the publisher wakes
+    /// it. The publisher wakes it once: when `wanted` credits have come back, or a quarter of the ring if that is more.
     pub(super) fn watch(&mut self, wanted: usize) -> bool {
         if self.registered.is_some() && !self.is_woken() {
             return self.is_forgotten();
@@ -306,10 +313,13 @@ impl ChangeWriter {
         false
     }
 
-    /// Whether the publisher has given back what the writer waits for, and has not woken it: counted, and the wait is over.
+    /// Whether the publisher has given back the awaited credits without waking the writer. Such a case is counted and
+    /// ends the wait.
     ///
-    /// A publisher that is between the two is not meant. The first look at which the credits are there notes the count of
-    /// its passes; once that has grown, the pass which gave them back is over.
+    /// The publisher may be between the two steps, which is no fault. So the first look that finds the credits notes
+    /// the count of passes. If a later look finds a higher count, the pass that gave the credits back is over, and its
+    /// wake-up was lost. If the publisher still takes the registration before the writer withdraws it, the wait ends
+    /// uncounted.
     fn is_forgotten(&mut self) -> bool {
         let passes = self.change_queue.passes();
         let Some(registered) = &mut self.registered else { return false };
@@ -317,7 +327,7 @@ impl ChangeWriter {
             return false;
         }
         let Some(before) = registered.overdue else {
-            // Read after the credits were seen: of the pass that gave them back, or later.
+            // Read after the credits were seen: the count is of the pass that gave them back, or of a later one.
             registered.overdue = Some(self.change_queue.passes());
             self.change_queue.wake();
             return false;
@@ -332,7 +342,7 @@ impl ChangeWriter {
         true
     }
 
-    /// Sleeps until `wanted` credits are there. Counted. The caller holds no guard.
+    /// Sleeps until `wanted` credits are there. The wait is counted. The caller holds no guard.
     pub(super) fn wait(&mut self, wanted: usize) {
         let sleeper = Arc::clone(&self.ring.sleeper);
         sleeper.park(WAIT_RECHECK, || self.watch(wanted));
@@ -342,10 +352,11 @@ impl ChangeWriter {
 impl Drop for ChangeWriter {
     fn drop(&mut self) {
         self.tell();
-        // Release: pairs with the Acquire in `Changes::refresh`: what was pushed comes before.
+        // Release: pairs with the Acquire in `Changes::refresh`. The pushes above are visible to the publisher.
         self.ring.abandoned.store(true, Ordering::Release);
-        // SeqCst, both: pair with the store in `close` and the load in `Changes::refresh`. If the queue was closed first, the
-        // publisher is woken here; if not, `close` wakes it, and it finds that this writer is gone.
+        // SeqCst, both: pair with the store in `close` and the load in `Changes::refresh`. If the close comes first,
+        // this thread sees it and wakes the publisher. If the load below comes first, `close` wakes the publisher,
+        // which sees the new generation and finds this writer gone.
         self.change_queue.generation.fetch_add(1, Ordering::SeqCst);
         if self.change_queue.closed.load(Ordering::SeqCst) {
             self.change_queue.wake();

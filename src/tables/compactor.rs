@@ -1,31 +1,32 @@
-//! The compactor: compares what the tables' account says with what the process has, and has memory given back.
+//! The compactor compares the memory budget of the tables with the memory of the process, and has memory given back.
 //!
-//! What the process has beyond the account, by holes between elements, by what an allocator keeps, or by what else has
-//! grown, counts against `memory_max` like elements do. When a write is refused for that alone, it waits while the compactor
-//! has memory given back, and is refused only if that does not help.
+//! The process has more memory than the budget says: holes between elements, memory that an allocator keeps, and growth
+//! outside the tables. This excess counts against `memory_max` as elements do. A write that lacks room only because of
+//! the excess waits while the compactor has memory given back. The write is refused only if that does not help.
 //!
 //! ```text
-//! every look: resident − account ─► Account::set_excess
+//! every look: resident − slack − used ─► MemoryBudget::set_excess
 //!
-//!  calm ── a write lacks room that the account has ──► collecting ── room enough ──► calm
-//!   │                                                   ▲     │ enough holes          ▲
-//!   │ much more than the account, and it has changed    │     ▼                       │
-//!   └► calls once: every thread collects                └── moving, 1/n of them ── no more to move, little room:
-//!                                                                                     exhausted, until that has changed
+//!  calm ── a write lacks room that the budget has ──► collecting ── room enough ──► calm
+//!   │                                                  ▲     │ enough holes          ▲
+//!   │ much more than the budget, and it has changed    │     ▼                       │
+//!   └► calls once: every thread collects               └── moving, 1/n of them ── no more to move, little room:
+//!                                                                                 exhausted, until that has changed
 //! ```
-//! **Collecting.** An allocator frees what one thread has freed of another's memory only in that other thread. So every
-//! session hears the call, between two batches or where its thread waits for work, and collects its own part.
+//! **Collecting.** If one thread frees memory of another, an allocator gives it back only in that other thread. So
+//! every session hears the call, between two batches or where its thread waits for work, and collects its own part.
 //!
-//! **Moving.** Where few elements are left on each page, entries get a new place: the same version, value and deadline in
-//! new memory, by the CAS of their slot. That is no change, and is not announced; a writer whose CAS it made fail tries again.
-//! Slots get a new place as well, but for those with a deadline or with a change that is yet to be announced (`slot`).
-//! Each pass moves what is in some regions of memory and nothing else, so that whole pages become free soon, and moving
-//! takes little more memory than there is. The compactor's thread keeps nothing of what it frees: jemalloc would have the next copy
-//! fill the hole that the last one left. The index keeps its size.
+//! **Moving.** Where few elements are left on each page, the compactor copies entries into new memory, with the same
+//! version, value and deadline, and swaps them in by the CAS of their slot. A move is no change and is not announced. A
+//! writer whose CAS fails because of a move tries again. Slots move as well, except those with a deadline or with a
+//! change that is not announced (`slot`). Each pass moves only the entries and slots in some regions of memory. So
+//! whole pages become free soon, and moving takes little extra memory. The compactor's thread keeps no memory that it
+//! frees: otherwise jemalloc would fill the hole of the last copy with the next copy. The index keeps its size.
 //!
-//! The counters and flags are Relaxed where nothing is said: they carry no other data, and one that is seen late costs a look.
+//! The counters and flags are Relaxed where no comment says otherwise: they carry no other data, and a late reading
+//! costs one look.
 //!
-//! It does not know where the figure of the process comes from, and commits nothing.
+//! The compactor does not know the source of the resident size. It commits no change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -46,36 +47,39 @@ use crate::clock::Now;
 use crate::limits::{COMPACTOR_HURRY, COMPACTOR_LOOK};
 use crate::stats::SharedCounter;
 
-/// Looks after which the compactor waits no longer for sessions that have not heard a call: they sleep shorter than that.
+/// Looks after which the compactor no longer waits for sessions that have not heard a call. Sessions sleep shorter than
+/// that.
 const HEARD_LOOKS_MAX: u32 = 30;
-/// Looks between two calls that no write waits for, and as many for each GiB of elements: collecting takes some ms for a GiB.
+/// Looks between two calls while no write waits, and as many again for each GiB of elements: collecting takes some
+/// milliseconds for a GiB.
 const CALM_LOOKS: i64 = 20;
-/// What the process may have beyond the account before it is called to collect, besides an eighth.
+/// The compactor calls for collection when the process has this many bytes, and an eighth of the budget, beyond the
+/// budget.
 const LOOSE_BYTES: i64 = 8 << 20;
-/// A pass moves at most this share of the limit.
+/// A pass moves at most the limit divided by this.
 const PASS_SHARE: i64 = 32;
-/// Room that ends the search for more, as a share of the limit.
+/// The limit divided by this is enough room: the compactor stops looking for more.
 const ROOM_SHARE: i64 = 8;
-/// Room that is not worth another search, as a share of the limit.
+/// The limit divided by this is the smallest gain of room that is worth another attempt.
 const TIGHT_SHARE: i64 = 64;
 /// Entries and slots are moved by regions of this many bytes, as a power of two: sixteen pages of mimalloc.
 const REGION_BITS: u32 = 20;
 
-/// What others know of the compactor.
+/// State of the compactor that sessions share.
 #[derive(Default)]
 pub(super) struct CompactorState {
-    /// Grows with each call to collect. Written by the compactor; read by sessions.
+    /// The number of calls to collect. Written by the compactor; read by sessions.
     calls: AtomicU64,
-    /// Sessions that have heard the last one.
+    /// Sessions that have heard the last call. Added to by sessions; set to 0 and read by the compactor.
     heard: AtomicUsize,
-    /// How the sessions' threads are woken, at each call.
+    /// Wakes the sessions' threads at each call.
     sessions: Mutex<Vec<Arc<Sleeper>>>,
-    /// A write waits for memory. Set by writers, taken back by the compactor when it has done what it can, under the lock
-    /// of `sleepers`.
+    /// A write waits for memory. Set by writers. Cleared by the compactor, under the lock of `sleepers`, when it has
+    /// done all it can.
     wanted: AtomicBool,
-    /// Sessions with writes that wait, to be woken in the end.
+    /// Sessions with writes that wait. The compactor wakes them when it clears `wanted`.
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
-    /// What could be given back has been. Written by the compactor; read by writers.
+    /// No more memory can be given back. Written by the compactor; read by writers.
     exhausted: AtomicBool,
     moved: SharedCounter,
     closed: AtomicBool,
@@ -95,12 +99,12 @@ impl CompactorState {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a write waits for memory: sessions whose threads are not woken at a call look for one often.
+    /// Whether a write waits for memory. Sessions whose threads a call does not wake look for one more often meanwhile.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// The number of the last call. A session that has heard an older one collects, and says so.
+    /// The number of the last call. A session that has heard an older one calls [`CompactorState::collect`].
     #[inline]
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
@@ -113,7 +117,8 @@ impl CompactorState {
     }
 
     fn call(&self) {
-        // A session that hears the last call late counts for this one: then something is collected later.
+        // A session that hears the previous call late is counted for this one. The compactor then goes on before that
+        // session has collected for this call, and its part comes back later.
         self.heard.store(0, Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);
         let sessions = self.sessions().clone();
@@ -124,7 +129,7 @@ impl CompactorState {
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a write that waited for memory is worth another try. If not, `sleeper` is woken when it is.
+    /// Whether a write that waited for memory is worth another try. If not, the compactor wakes `sleeper` when it is.
     pub(super) fn watch(&self, sleeper: &Arc<Sleeper>) -> bool {
         let mut sleepers = self.sleepers();
         if !self.wanted.load(Ordering::Relaxed) {
@@ -136,7 +141,7 @@ impl CompactorState {
         false
     }
 
-    /// The compactor has done what it can: writes that wait try again.
+    /// The compactor has done all it can: waiting writes try again.
     fn finish(&self) {
         let mut sleepers = self.sleepers();
         self.wanted.store(false, Ordering::Relaxed);
@@ -149,9 +154,10 @@ impl CompactorState {
         self.heard.load(Ordering::Relaxed) >= self.sessions().len()
     }
 
-    /// A write lacks memory that the account would grant. Whether it is worth to wait for it.
+    /// A write lacks memory that the budget would grant. Returns whether waiting is worthwhile.
     ///
-    /// If it says so and the compactor finishes before the session asks [`Link::watch`], that finds nothing wanted any more.
+    /// The compactor may finish after this returns true and before the session calls [`CompactorState::watch`]. Then
+    /// `watch` finds `wanted` cleared, and the write tries again.
     pub(super) fn may_give_back(&self) -> bool {
         if self.exhausted.load(Ordering::Relaxed) {
             return false;
@@ -180,12 +186,12 @@ impl CompactorState {
     }
 }
 
-/// What there is, in bytes.
+/// Memory in use, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct MemoryLevel {
-    /// By the account.
+    /// As the memory budget counts it.
     used: i64,
-    /// By what the process has.
+    /// As the process has it.
     resident: i64,
 }
 
@@ -193,31 +199,31 @@ struct MemoryLevel {
 enum CompactorStage {
     /// No write waits.
     Calm,
-    /// Called so many looks ago; the pass that follows, if entries are to be moved.
+    /// Called `looks` looks ago. `next` is the pass that follows, if entries are to be moved.
     Collecting { looks: u32, next: Option<MovePass> },
 }
 
-/// Which part of the entries and slots is moved: this one of so many.
+/// The part of the entries and slots that a pass moves: number `number` of `count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MovePass {
     number: usize,
     count: usize,
 }
 
-/// The compactor thread's work. One thread owns it.
+/// The work of the compactor thread. One thread owns it.
 pub struct Compactor {
     shared: Arc<TablesShared>,
     garbage: Garbage,
-    /// What the process may have beyond the account for free.
+    /// Bytes that the process may have beyond the budget without counting against the limit.
     slack: i64,
     stage: CompactorStage,
     /// Whether entries have been moved since a write lacked room.
     moved: bool,
-    /// What there was when it was last called to collect, and how many looks ago that was.
+    /// The memory in use at the last call to collect, and the looks since then.
     called: (MemoryLevel, i64),
-    /// The room that there was when a write began to wait.
+    /// The room at the time when a write began to wait.
     room_before: i64,
-    /// The account, and the room, when nothing more could be given back.
+    /// The used bytes and the room at the time when no more memory could be given back.
     exhausted_at: (i64, i64),
 }
 
@@ -235,8 +241,9 @@ impl Compactor {
         }
     }
 
-    /// The loop of the compactor thread; returns when the tables are closed. `resident` says what the process has in
-    /// memory, in bytes; what it has at first is not the tables', and `slack` more may come of other things.
+    /// The loop of the compactor thread. Returns when the tables are closed. `resident` returns the memory of the
+    /// process, in bytes. Its first value, less the used bytes, does not belong to the tables. `slack` more bytes may
+    /// come of other things.
     pub fn run(mut self, slack: u64, mut now: impl FnMut() -> Now, mut resident: impl FnMut() -> Option<u64>) {
         let link = &Arc::clone(&self.shared).compactor;
         *link.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
@@ -259,7 +266,7 @@ impl Compactor {
         link.finish();
     }
 
-    /// The tables seem to take so many bytes. Takes the next step.
+    /// Takes the next step. `resident` is the memory that the tables seem to take, in bytes.
     pub(super) fn look(&mut self, resident: i64, now: Now) {
         let level = MemoryLevel { used: self.shared.memory_budget.used(), resident };
         self.shared.memory_budget.set_excess((resident - self.slack - level.used).max(0));
@@ -275,7 +282,7 @@ impl Compactor {
         }
     }
 
-    /// It is not known what the process has: the account alone counts, and no write waits for more.
+    /// The memory of the process is unknown: only the budget counts, and no write waits for more.
     fn go_blind(&mut self) {
         self.shared.memory_budget.set_excess(0);
         self.stage = CompactorStage::Calm;
@@ -288,7 +295,7 @@ impl Compactor {
         }
     }
 
-    /// What is free by both, the account and what the process has.
+    /// Bytes that are free by both measures, the budget and the memory of the process.
     fn room(&self) -> i64 {
         self.shared.memory_budget.limit() - self.shared.memory_budget.taken()
     }
@@ -314,7 +321,7 @@ impl Compactor {
         }
     }
 
-    /// Whether the process has much more than the account says, and it is worth another call.
+    /// Whether the process has much more memory than the budget says, and another call is worthwhile.
     fn is_loose(&self, level: MemoryLevel) -> bool {
         let (before, looks) = self.called;
         let has_changed = |before: i64, now: i64| (now - before).abs() > now / 16 + (1 << 20);
@@ -331,7 +338,8 @@ impl Compactor {
         allocator::collect_process();
     }
 
-    /// All have collected. Moves entries, if there are enough holes, or says how it went.
+    /// All sessions have collected, or the compactor no longer waits for them. Moves entries if there are enough holes.
+    /// Otherwise goes back to calm.
     fn decide(&mut self, level: MemoryLevel, next: Option<MovePass>, now: Now) {
         let limit = self.shared.memory_budget.limit();
         let enough = self.room() >= limit / ROOM_SHARE;
@@ -346,7 +354,8 @@ impl Compactor {
             return;
         }
         if self.room() < self.room_before + self.tight() {
-            // A write that lacks more than there is now is refused, and others that lack it, until more is deleted.
+            // Until the room changes or elements are deleted, a write that lacks more than the present room is refused
+            // at once.
             self.exhausted_at = (level.used, self.room());
             self.shared.compactor.exhausted.store(true, Ordering::Relaxed);
         }
@@ -360,7 +369,7 @@ impl Compactor {
         self.move_entries(MovePass { number: 0, count: 1 }, now);
     }
 
-    /// Moves a part of the entries and slots of all tables. What comes and goes meanwhile may be left out.
+    /// Moves a part of the entries and slots of all tables. It may miss those that come or go meanwhile.
     fn move_entries(&mut self, passes: MovePass, now: Now) {
         for number in self.shared.catalog.numbers() {
             let Some(table) = self.shared.catalog.registry().share(number, &epoch::pin()) else { continue };
@@ -387,7 +396,8 @@ impl Compactor {
         armed.into_iter().for_each(|slot| self.shared.expiry.cancel(slot));
     }
 
-    /// Moves slots of a bucket. Gives those of which the wheel has, or will have, a record, which is to go: a writer has armed them too late.
+    /// Moves slots of a bucket. Returns the old slots of which the wheel has a record, or will have one: a writer armed
+    /// them after they had moved. The caller cancels the records.
     fn move_slots(
         &mut self,
         table: &Table,
@@ -397,7 +407,8 @@ impl Compactor {
     ) -> Vec<SlotHandle> {
         let (mut armed, mut retired) = (Vec::new(), 0);
         table.index().renew(bucket, guard, |slot| {
-            // Asked under the bucket's lock: what is sealed has been found under it, after the table was closed, and stays.
+            // Checked under the bucket's lock. The reaper finds slots to seal under the same lock, after the table was
+            // closed. So a slot that it seals does not move.
             if table.is_closed() || !passes.include(slot.address()) {
                 return None;
             }
@@ -417,13 +428,13 @@ impl Compactor {
 }
 
 impl MovePass {
-    /// Whether what is at this address is moved now.
+    /// Whether this pass moves an object at this address.
     fn include(self, address: usize) -> bool {
         (address >> REGION_BITS) % self.count == self.number
     }
 }
 
-/// Gives an entry of these regions another place; how many bytes were retired.
+/// Moves an entry that is in the regions of this pass. Returns the bytes that were retired.
 fn relocate<'g>(slot: SlotRef<'g>, passes: MovePass, guard: &'g Guard) -> Option<usize> {
     let seen = slot.load(guard);
     let SlotState::Live(old) = seen.state() else { return None };
@@ -432,11 +443,11 @@ fn relocate<'g>(slot: SlotRef<'g>, passes: MovePass, guard: &'g Guard) -> Option
     }
     let mut entry = EntryBox::new(old.value());
     entry.stamp(old.version(), old.deadline());
-    // A writer that was faster has made a new entry itself.
+    // If a writer was faster, the CAS fails, and the writer has made a new entry itself.
     slot.replace(seen, entry, guard).is_ok().then_some(old.value().len() + ENTRY_HEADER_BYTES)
 }
 
-/// In how many passes entries are to be moved: none if there are few holes between them.
+/// The first of the passes in which entries are to be moved. `None` if there are few holes between them.
 fn passes(level: MemoryLevel, limit: i64) -> Option<MovePass> {
     let holes = level.resident - level.used;
     let enough = holes >= level.resident / 4 && holes >= limit / PASS_SHARE;
@@ -459,7 +470,7 @@ mod tests {
             let level = MemoryLevel { used: used << 20, resident: resident << 20 };
             passes(level, LIMIT).map(|MovePass { number, count }| (number, count))
         };
-        // A pass moves at most a 32nd of the limit, which is 10 MiB here.
+        // A pass moves at most a 32nd of the limit: 10 MiB here.
         assert_eq!(count(5, 40), Some((0, 1)));
         assert_eq!(count(95, 300), Some((0, 10)));
         assert_eq!(count(101, 300), Some((0, 11)));

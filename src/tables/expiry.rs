@@ -1,19 +1,20 @@
-//! Expiry: the one thread that owns the wheel, and what others send to it.
+//! Expiry: one thread owns the wheel, and other threads send messages to it.
 //!
-//! Elements are absent from their deadline on without its help; it commits their expiry, so that memory goes back and
-//! subscribers hear of it. It never waits for another thread but for time: without credits it goes on listening.
+//! An element is absent from its deadline on without the help of this thread. The thread commits the expiry, so that
+//! memory goes back and subscribers are notified. It waits for time and never for another thread: without credits it
+//! goes on taking messages.
 //!
 //! # One record per element
 //!
 //! ```text
 //!            writer: CAS with a deadline                     expiry thread
 //! not armed ── lowers `armed`, sends a due message ──► takes it, files a record at `armed`
-//! armed ────── deadline not earlier: nothing to do     the record comes up: reads the word
+//! armed ────── deadline not earlier: no message        the record comes up: reads the word
 //!       └───── earlier: lowers `armed`, sends             passed ─► CAS to absent, DELETED
 //!                                                         later  ─► raises `armed`, reads the word again, files anew
 //! ```
-//! A record that comes up is a hint; the CAS decides. The race between a writer that finds the slot armed early enough
-//! and this thread that is just raising `armed` is written out at `SlotRef::arm`.
+//! A record that comes up is a hint, and the CAS decides. A writer may find the slot armed early enough while this
+//! thread raises `armed`. `SlotRef::arm` writes this race out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,23 +37,23 @@ use crate::limits::{DUES_MAX, EXPIRY_BUDGET, LOOK_AHEAD};
 use crate::stats::{Latencies, Percentiles, SharedCounter};
 use crate::wheel::{Progress, TimerId, Wheel};
 
-/// The longest sleep, so that a wake-up lost to a bug costs a second and not for ever. What it finds is counted.
+/// The longest sleep. A wake-up that a bug loses costs a second at most. A message that it delayed is counted.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Messages that wait until they wake the thread, whatever they say.
+/// With more queued messages than this, a sender wakes the thread, whatever the deadlines are.
 const DUES_MANY: usize = DUES_MAX / 2;
 
 /// A message to the expiry thread.
 enum ExpiryMessage {
-    /// `armed` was lowered: file a record.
+    /// `armed` was lowered: the thread files a record.
     Arm(SlotHandle),
-    /// The slot is dead: drop its record.
+    /// The slot is dead: the thread drops its record.
     Cancel(SlotHandle),
 }
 
-/// What others know of the expiry thread.
+/// The sending side of the expiry thread, shared by all threads.
 pub(super) struct ExpirySender {
     dues: Sender<ExpiryMessage>,
-    /// The deadline until which it sleeps is its level: a message about an earlier one wakes it.
+    /// The level is the deadline until which the thread sleeps: a message about an earlier deadline wakes it.
     sleep_state: SleepState,
     sleeper: Arc<Sleeper>,
     closed: AtomicBool,
@@ -61,7 +62,7 @@ pub(super) struct ExpirySender {
     lag: Latencies,
 }
 
-/// The receiving end of [`Link`].
+/// The receiving end of [`ExpirySender`].
 pub(super) struct ExpiryInbox(Receiver<ExpiryMessage>);
 
 impl ExpirySender {
@@ -79,20 +80,20 @@ impl ExpirySender {
         (link, ExpiryInbox(inbox))
     }
 
-    /// A slot has an earlier deadline than the wheel knows.
+    /// Sends a due message: a slot has an earlier deadline than the wheel knows.
     ///
     /// # Errors
-    /// The slot comes back if there is no room.
+    /// The slot comes back if the queue is full.
     pub(super) fn try_arm(&self, slot: SlotHandle, deadline: u64) -> Result<(), SlotHandle> {
         self.try_send(ExpiryMessage::Arm(slot), deadline)
     }
 
-    /// Like [`Link::try_arm`], but waits for room. The caller holds no guard.
+    /// Like [`ExpirySender::try_arm`], but waits for room. The caller holds no guard.
     pub(super) fn arm(&self, slot: SlotHandle, deadline: u64) {
         self.send(ExpiryMessage::Arm(slot), deadline);
     }
 
-    /// A slot is dead and may have a record. Waits for room; the caller holds no guard.
+    /// Sends a cancellation: a slot is dead and may have a record. Waits for room; the caller holds no guard.
     pub(super) fn cancel(&self, slot: SlotHandle) {
         self.send(ExpiryMessage::Cancel(slot), NEVER);
     }
@@ -101,20 +102,20 @@ impl ExpirySender {
         match self.dues.try_send(due) {
             Ok(()) => self.tell(deadline),
             Err(TrySendError::Full(ExpiryMessage::Arm(slot) | ExpiryMessage::Cancel(slot))) => return Err(slot),
-            // The thread has ended: nothing will be expired any more.
+            // The thread has ended and commits no more expiries.
             Err(TrySendError::Disconnected(_)) => {}
         }
         Ok(())
     }
 
-    /// Where it is full, the sender that made it so has woken the thread, which makes room before it sleeps again.
+    /// If the queue is full, the sender that filled it has woken the thread, which makes room before it sleeps again.
     fn send(&self, due: ExpiryMessage, deadline: u64) {
-        // An error says that the thread has ended.
+        // An error means that the thread has ended.
         let _ended = self.dues.send(due);
         self.tell(deadline);
     }
 
-    /// Sees to it that what was sent is looked at before `deadline`.
+    /// Wakes the thread if it must read the message before `deadline`, or if many messages are queued.
     fn tell(&self, deadline: u64) {
         if self.sleep_state.must_wake(|| if self.dues.len() > DUES_MANY { URGENT } else { deadline }) {
             self.sleeper.wake();
@@ -127,19 +128,19 @@ impl ExpirySender {
         self.sleeper.wake();
     }
 
-    /// How often a time-out found a message of which no wake-up had told. Each is a bug.
+    /// The number of times that a time-out found a message without a wake-up for it. Each one is a bug.
     pub(super) fn lost_wakeups(&self) -> u64 {
         self.lost_wakeups.get()
     }
 
-    /// Expiries were committed, so many nanoseconds after their deadlines. Called once for a batch: one lock and one count,
-    /// however many elements have expired in it.
+    /// Counts expiries, given as nanoseconds from each deadline to the commit. Called once for a batch: one lock and
+    /// one addition, however many elements have expired in it.
     pub(super) fn count_expired(&self, lags: &mut Vec<u64>) {
         self.expired.add(lags.len() as u64);
         self.lag.record_all(lags.drain(..));
     }
 
-    /// How the thread is woken.
+    /// The sleeper that wakes the thread.
     #[cfg(test)]
     pub(super) fn sleeper(&self) -> &Sleeper {
         &self.sleeper
@@ -149,31 +150,32 @@ impl ExpirySender {
         self.expired.get()
     }
 
-    /// Nanoseconds from deadlines to the commits of their expiry.
+    /// Nanoseconds from the deadlines to the commits of the expiries.
     pub(super) fn lag(&self) -> Percentiles {
         Percentiles::of([&self.lag])
     }
 }
 
-/// The expiry thread's work. One thread owns it.
+/// The work of the expiry thread. One thread owns it.
 pub struct Expiry {
     shared: Arc<TablesShared>,
     session: Session,
     inbox: ExpiryInbox,
     wheel: Wheel<SlotHandle>,
     fired: Vec<SlotHandle>,
-    /// The level of the last sleep, if it ended by its time-out with messages waiting: none of them should be earlier.
+    /// The level of the last sleep, if it ended by its time-out with messages queued. None of these messages should be
+    /// earlier.
     overslept: u64,
 }
 
-/// What a pass leaves to do.
+/// The work that a pass leaves.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextPass {
-    /// More is due: go on at once.
+    /// More is due: the next pass follows at once.
     More,
-    /// The publisher is behind: look again soon.
+    /// The publisher is behind: the thread looks again soon.
     OutOfCredits,
-    /// Nothing before this deadline.
+    /// No timer is due before this deadline.
     Until(u64),
 }
 
@@ -192,7 +194,7 @@ impl Expiry {
         }
     }
 
-    /// The loop of the expiry thread; returns when the tables are closed. `now` reads the clock.
+    /// The loop of the expiry thread. Returns when the tables are closed. `now` reads the clock.
     pub fn run(mut self, mut now: impl FnMut() -> Now) {
         self.shared.expiry.sleeper.enlist();
         // SeqCst: pairs with the store in `close`, which unparks after it.
@@ -208,7 +210,7 @@ impl Expiry {
         }
     }
 
-    /// Takes up what was sent, and commits what is due at `now`, as far as budget and credits go.
+    /// Takes the queued messages and commits the expiries that are due at `now`, as far as budget and credits go.
     pub(super) fn pass(&mut self, now: Now) -> NextPass {
         self.listen();
         let mut batch = self.session.batch(now);
@@ -235,7 +237,7 @@ impl Expiry {
         }
     }
 
-    /// Files and drops records as others asked for, at most as many as the queue holds.
+    /// Files and drops records as the messages say, for at most as many messages as the queue holds.
     fn listen(&mut self) {
         for _ in 0..DUES_MAX {
             match self.inbox.0.try_recv() {
@@ -257,14 +259,15 @@ impl Expiry {
         }
     }
 
-    /// Whether nothing is there to do before `deadline`. Then a message about an earlier one wakes the thread.
+    /// Prepares to sleep until `deadline`. True: no message is queued, and a message about an earlier deadline wakes
+    /// the thread.
     pub(super) fn falls_asleep(&self, deadline: u64) -> bool {
         let link = &self.shared.expiry;
         // SeqCst: pairs with the store in `close`, which unparks after it.
         link.sleep_state.prepare(deadline, || !self.inbox.0.is_empty() || link.closed.load(Ordering::SeqCst))
     }
 
-    /// Sleeps until the deadline, or until an earlier one is sent.
+    /// Sleeps until the deadline, or until a message about an earlier one arrives.
     fn sleep(&mut self, deadline: u64, now: Now) {
         if !self.falls_asleep(deadline) {
             return;
@@ -274,14 +277,15 @@ impl Expiry {
         thread::park_timeout(first);
         let sleep_state = &self.shared.expiry.sleep_state;
         if !second.is_zero() && sleep_state.is_asleep() && !self.inbox.0.is_empty() {
-            // Messages about later deadlines, or a sender has yet to look at the level: if it has not in SLEEP_MAX, it has forgotten to.
+            // The messages are about later deadlines, or a sender has not read the level yet. If a sender has not read
+            // it within SLEEP_MAX, the wake-up is lost.
             thread::park_timeout(second);
             self.overslept = if second == SLEEP_MAX && sleep_state.is_asleep() { deadline } else { 0 };
         }
         sleep_state.end();
     }
 
-    /// Sleeps until the publisher has given credits back. What others send can wait meanwhile, up to half a queue.
+    /// Sleeps until the publisher has given credits back. Messages wait meanwhile, up to half a queue.
     fn wait_for_credits(&mut self) {
         if !self.session.watch() && self.falls_asleep(BUT_FOR_URGENT) {
             thread::park_timeout(WAIT_RECHECK);
@@ -290,8 +294,9 @@ impl Expiry {
     }
 }
 
-/// How long the thread sleeps until a deadline that is `left` away: until what it has retired is to be freed, and then, if messages are
-/// there about later deadlines only, once more. Together never longer than `left`.
+/// How long the thread sleeps until a deadline that is `left` away. The first sleep ends when memory that the thread
+/// has retired is to be freed. The second follows if all queued messages are about later deadlines. Together they are
+/// never longer than `left`.
 fn naps(left: Duration, patience: Duration) -> (Duration, Duration) {
     let first = left.min(patience).min(SLEEP_MAX);
     (first, (left - first).min(SLEEP_MAX))
@@ -310,13 +315,13 @@ fn file(wheel: &mut Wheel<SlotHandle>, handle: SlotHandle, deadline: u64) {
     again.slot().set_timer(Some(timer.number()));
 }
 
-/// Has the processor fetch slots and their entries, so that the cache misses overlap.
+/// Prefetches slots and their entries, so that the cache misses overlap.
 fn fetch(slots: &[SlotHandle], guard: &Guard) {
     slots.iter().for_each(|handle| handle.slot().prefetch());
     slots.iter().for_each(|handle| handle.slot().prefetch_entry(guard));
 }
 
-/// A record has come up, and is out of the wheel: expires the element, files the record anew, or lets it go.
+/// A record has come up and is out of the wheel. Expires the element, files the record again, or drops it.
 fn come_up(ops: &mut Ops<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandle) {
     let slot = handle.slot();
     slot.set_timer(None);
@@ -324,17 +329,18 @@ fn come_up(ops: &mut Ops<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandle)
         let Some(armed) = slot.armed() else { return }; // a due message is on its way and brings the slot back
         let next = match expire_or_next(ops, slot) {
             NextLook::At(next) => next,
-            // Still armed at a deadline that has passed: filed there, it comes up in the next pass.
+            // The slot is still armed at a deadline that has passed. Filed there, the record comes up in the next pass.
             NextLook::OutOfCredits => return file(wheel, handle, armed),
         };
         reach(Failpoint::BeforeRearm);
         if !slot.rearm(armed, next) {
-            return; // lowered meanwhile: as above
+            return; // a writer has lowered `armed`, as above
         }
         reach(Failpoint::AfterRearm);
-        // Read again, after `armed` was raised: a writer may have relied on the old one.
+        // Read again after `armed` was raised: a writer may have relied on the old value.
         if deadline_of(slot, ops) >= next {
-            // Of a slot that has died, as `take_due` says: the reaper may have seen the old `armed`.
+            // A dead slot gets no record, as at `SlotRef::take_due`: the reaper may have read the old `armed`.
+            // `SlotRef::is_armed` writes this race out.
             if next != NEVER && !slot.is_dead() {
                 file(wheel, handle, next);
             }
@@ -345,13 +351,13 @@ fn come_up(ops: &mut Ops<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandle)
 
 /// When to look at a slot again.
 enum NextLook {
-    /// At this deadline; [`NEVER`] is not at all.
+    /// At this deadline. [`NEVER`]: not at all.
     At(u64),
     /// As soon as there are credits.
     OutOfCredits,
 }
 
-/// Expires the element if its deadline has passed; when to look at the slot again.
+/// Expires the element if its deadline has passed. Returns when to look at the slot again.
 fn expire_or_next(ops: &mut Ops<'_>, slot: SlotRef<'_>) -> NextLook {
     loop {
         let seen = slot.load(ops.guard);
@@ -363,8 +369,8 @@ fn expire_or_next(ops: &mut Ops<'_>, slot: SlotRef<'_>) -> NextLook {
             return NextLook::At(deadline);
         }
         reach(Failpoint::BeforeExpire);
-        // None, or a younger table: this one was taken down since the word was read. Then the slot is dead, and neither
-        // the next look nor the CAS takes it for anything else.
+        // The registry has no table of this number, or a younger one: the slot's table was taken down since the word
+        // was read. Then the slot is dead. The next look finds it dead, and a CAS from the old word fails.
         let Some(table) = ops.shared.catalog.registry().get(slot.table(), ops.guard) else { continue };
         if ops.expire(table, slot, seen).is_err() {
             return NextLook::OutOfCredits;

@@ -1,36 +1,36 @@
-//! Points between two steps of an operation, at which a test makes another thread's operation happen.
+//! Failpoints: points between two steps of an operation, at which a test runs another thread's operation.
 //!
-//! The test's hook runs on the spot, on the same thread, so each interleaving is forced and none is left to chance.
-//! Outside of tests there is nothing here.
+//! The test's hook runs at the point itself, on the same thread, so the test forces each interleaving. Outside of tests
+//! a failpoint does nothing.
 
 /// A point between two steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failpoint {
-    /// A write has seen the word of a slot, and is about to CAS it.
+    /// A write has loaded the word of a slot, and is about to CAS it.
     BeforeCas,
     /// A write has found no slot, and is about to let one in.
     BeforeEnter,
-    /// A slot of a deleted table has been seen, and is about to be sealed.
+    /// A thread has loaded the word of a deleted table's slot, and is about to seal it.
     BeforeSeal,
     /// The expiry thread has seen that a deadline has passed, and is about to look the table up.
     BeforeExpire,
     /// A change is committed, and not yet pushed.
     Committed,
-    /// A name has been added or removed, and that is not answered yet.
+    /// A name has been added or removed, and the request is not answered yet.
     Renamed,
     /// A split has taken a slot out of the old bucket.
     HandedOver,
     /// A slot has left its index.
     SlotLeft,
-    /// A slot has become Moved, and its bucket, whose lock is held, does not show the other one yet.
+    /// A slot has become Moved. Its bucket, whose lock is held, does not show the other slot yet.
     MovedOut,
-    /// The expiry thread has decided when to look again, and has not yet written it.
+    /// The expiry thread has decided when to look again, and has not stored it yet.
     BeforeRearm,
-    /// The expiry thread has written when to look again, and has not yet read the word again.
+    /// The expiry thread has stored when to look again, and has not loaded the word again yet.
     AfterRearm,
 }
 
-/// The operation has come to `point`.
+/// Marks that the operation has reached `point`.
 #[inline]
 pub(super) fn reach(point: Failpoint) {
     #[cfg(test)]
@@ -50,12 +50,12 @@ pub(super) mod hooks {
         static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
     }
 
-    /// The next time that this thread comes to `point`, `hook` runs there, once.
+    /// Sets the hook: it runs once, the next time that this thread reaches `point`.
     pub(in crate::tables) fn at(point: Failpoint, hook: impl FnOnce() + 'static) {
         HOOK.set(Some((point, Box::new(hook))));
     }
 
-    /// Whether a hook is still waiting for its point.
+    /// Whether a hook still waits for its point.
     pub(in crate::tables) fn is_waiting() -> bool {
         HOOK.with_borrow(Option::is_some)
     }

@@ -1,15 +1,16 @@
-//! What a thread has retired, and when it has retired memory freed.
+//! One thread's retired memory, and the times at which the thread has it freed.
 //!
-//! crossbeam-epoch gathers 64 retired objects in a bag, and each `flush` frees at most 8 bags, of any thread, that are two
-//! epochs old. A thread flushes after every [`RETIRED_OBJECTS_MAX`] objects, which are two bags: so each thread can free
-//! four times what it retires, and the threads together catch up after one of them has held an epoch back.
+//! crossbeam-epoch gathers 64 retired objects in a bag. Each `flush` frees at most 8 bags, of any thread, that are two
+//! epochs old. A thread flushes after every [`RETIRED_OBJECTS_MAX`] objects, which are two bags. So each thread can
+//! free four times as many objects as it retires, and the threads together catch up after one of them has held an epoch
+//! back.
 //!
 //! ```text
 //! retire ─► local bag ── 64, or flush ──► global queue, in order ── two epochs later, 8 bags a flush ──► freed
 //!                                              ▲ a thread that rests sends a mark after its last bag: when the mark
-//!                                              └ has come out, all that the thread retired is freed
+//!                                              └ has come out, all objects that the thread retired are freed
 //! ```
-//! It does not know what is freed, and never waits.
+//! This module does not know the objects, and never waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,21 +24,22 @@ use crate::limits::{REST_AFTER, REST_MAX, RETIRED_BYTES_MAX, RETIRED_OBJECTS_MAX
 /// Flushes of one attempt to free all: more than it takes unless another thread holds an epoch back.
 const SWEEP_FLUSHES: usize = 64;
 
-/// What one thread has retired.
+/// The memory that one thread has retired.
 #[derive(Debug, Default)]
 pub(super) struct Garbage {
-    /// Retired since the last flush.
+    /// Objects retired since the last flush.
     objects: usize,
     /// Their bytes.
     bytes: usize,
-    /// When something was last retired that is not known to be freed.
+    /// The time of the last retirement, until all retired objects are known to be freed.
     since: Option<Now>,
-    /// Flushed since [`Garbage::take_flushed`] was called.
+    /// Whether there was a flush since [`Garbage::take_flushed`] was called.
     flushed: bool,
 }
 
 impl Garbage {
-    /// An object of so many bytes has been retired under `guard`. Flushes when enough has come together.
+    /// Counts an object of so many bytes that was retired under `guard`. Flushes when enough objects or bytes have come
+    /// together.
     pub(super) fn add(&mut self, bytes: usize, guard: &Guard, now: Now) {
         self.objects += 1;
         self.bytes += bytes;
@@ -55,31 +57,32 @@ impl Garbage {
         guard.flush();
     }
 
-    /// Whether there was a flush since the last call: a long batch lets its epoch go then.
+    /// Whether there was a flush since the last call. A long batch then repins its guard.
     pub(super) fn take_flushed(&mut self) -> bool {
         std::mem::take(&mut self.flushed)
     }
 
-    /// How long the thread may wait for work before it calls [`Garbage::rest`] again.
+    /// The longest time that the thread may wait for work before it calls [`Garbage::rest`] again.
     pub(super) fn patience(&self) -> Duration {
         if self.since.is_some() { REST_AFTER } else { REST_MAX }
     }
 
-    /// Frees what the thread has retired if it has retired nothing for a while. The caller holds no guard.
+    /// Frees the thread's retired objects if it has retired none for a while. The caller holds no guard.
     pub(super) fn rest(&mut self, now: Now) {
         if self.since.is_some_and(|since| now >= since.after(REST_AFTER)) {
             self.sweep();
         }
     }
 
-    /// Frees what the thread has retired, unless another thread holds an epoch back. True: all of it is freed.
+    /// Frees the thread's retired objects, unless another thread holds an epoch back. True: all of them are freed.
     pub(super) fn sweep(&mut self) -> bool {
         if self.since.is_none() {
             return true;
         }
         let mark = Arc::new(AtomicBool::new(false));
         let freed = Arc::clone(&mark);
-        // Release: pairs with the Acquire below: what came out of the queue before the mark has been freed.
+        // Release: pairs with the Acquire below. The objects that came out of the queue before the mark have been
+        // freed.
         epoch::pin().defer(move || freed.store(true, Ordering::Release));
         for _ in 0..SWEEP_FLUSHES {
             epoch::pin().flush();

@@ -1,14 +1,13 @@
-//! The index of a table: from a key's hash to its slot. Built on flurry, which only the files below this one name.
-//!
-//! It stores no values and commits nothing: it says where a slot is, and lets slots in and out.
+//! The index of a table: from a key's hash to its slot. Built on flurry, which only the files below `index` name.
 //!
 //! # Layout
 //!
-//! A flurry entry costs about 130 bytes and two cache misses before anything is in it. So the map does not hold elements
-//! but **segments** of up to 64 **buckets** of up to 15 slots: a map of one entry for about 600 elements, which stays in
-//! the caches, and grows in little time. That leaves about 22 bytes of index for each element. An empty flurry map costs a
-//! collector with room for each core, 33 KB on 64 of them, and its guard two locked instructions for each look-up. So the
-//! first segments stand in a directory, and the map is made when a table outgrows it. Buckets grow by extendible hashing:
+//! A flurry entry costs about 130 bytes and two cache misses before it holds any data. So the map does not hold
+//! elements but **segments** of up to 64 **buckets** of up to 15 slots. It has one entry for about 600 elements, stays
+//! in the caches, and grows in little time. That leaves about 22 bytes of index for each element. An empty flurry map
+//! costs a collector with room for each core, 33 KB on 64 of them, and its guard costs two locked instructions for each
+//! look-up. So the first segments stand in a directory, and the index makes the map when the table outgrows the
+//! directory. Buckets grow by extendible hashing:
 //!
 //! ```text
 //! segment number ──► [Bucket { lock, depth, cells: [hash bits | pointer to slot; 15] }]
@@ -25,9 +24,19 @@
 //!
 //! # Concurrency
 //!
-//! Reading takes no lock. Letting a slot in or out locks its one bucket. A split shows the moved slots in the new
-//! bucket, then raises the depth, then clears the old cells; so a reader that misses a slot sees the raised depth and
-//! looks again. Writers come to the new bucket only after that. Cells never move within a bucket.
+//! A reader takes no lock. A writer that lets a slot in, or takes one out, locks its one bucket. Cells never move
+//! within a bucket.
+//!
+//! A split holds the lock of the old bucket. It shows the moved slots in the new bucket, then raises the depth, then
+//! clears the old cells, then declares the new bucket ready.
+//!
+//! - **A reader and a split.** If the reader passes a moved cell before it is cleared, it finds the slot there. If it
+//!   passes later, it misses the slot, but then it sees the raised depth and looks again, in the new bucket.
+//! - **A writer and a split.** A writer that locks the old bucket before the split makes the split wait. A writer that
+//!   locks it afterwards sees the raised depth and goes to the new bucket. If it locks the new bucket before that is
+//!   ready, it unlocks and tries again: until then the old cells still show the same slots.
+//!
+//! This module stores no values and commits no change.
 
 mod bucket;
 mod names;
@@ -48,39 +57,39 @@ pub(super) use names::{Names, name_bytes};
 use place::{SEGMENT_LEN, birth, low_bits, parent, place};
 use segments::{Segments, SegmentsView};
 
-/// A bucket's number is this many bits of the hash. 16 keys that share 32 bits do not happen by chance below 5·10^9.
+/// Bits of the hash in a bucket's number. 16 keys that share 32 bits do not happen by chance below 5·10^9 keys.
 const DEPTH_MAX: u8 = 32;
-/// Elements of a bucket on average, between the splits: what `--expected-keys` is divided by.
+/// Average elements of a bucket between the splits. `--expected-keys` is divided by it.
 const LOAD: usize = 10;
-/// Buckets of an index that is small enough to be in the nearest cache, with its elements: 5,000 of 150 bytes.
+/// An index with fewer buckets is in the nearest cache, with its elements: 5,000 of 150 bytes.
 const NEAR: u32 = 512;
-/// What the index takes for an element at least, in bytes: its share of a bucket that is full.
+/// The least bytes of the index for one element: its share of a full bucket.
 pub(super) const BYTES_PER_ELEMENT: i64 = (size_of::<Bucket>() / CELLS) as i64;
 
-/// What came of letting a slot in.
+/// The result of letting a slot in.
 pub(super) enum Inserted {
     /// The slot is in the index and committed.
     Created,
-    /// The key has a slot that is not dead: use that one.
+    /// The key has a slot that is not dead. The caller uses that one.
     Occupied,
-    /// The caller's condition did not hold; nothing was done.
+    /// The caller's condition did not hold, and the index is unchanged.
     Refused,
     /// 16 keys agree in 32 bits of their hash.
     Overfull,
 }
 
-/// From keys to slots. Hashes are the caller's, 64 well-mixed bits.
+/// From keys to slots. The caller gives the hashes: 64 well-mixed bits.
 pub(super) struct Index {
     segments: Segments,
-    /// How many buckets there are, for the guess of the depth. Written after a split; any value is safe.
+    /// The number of buckets, for the guess of the depth. Written after a split. Any value is safe.
     count: AtomicU32,
-    /// Bytes that its segments take, but for the first. Written by splitters.
+    /// Bytes of all segments but the first, and of their map. Written by splitters.
     bytes: AtomicI64,
-    /// As many of them as nobody has charged yet. Written by splitters, taken by whoever charges.
+    /// The part of them that has not been charged yet. Written by splitters, taken by the thread that charges it.
     growth: AtomicI64,
 }
 
-/// Segments that so many keys will need.
+/// The number of segments that so many keys need.
 fn segments_for(keys: usize) -> usize {
     keys / LOAD / SEGMENT_LEN as usize
 }
@@ -91,18 +100,18 @@ impl Index {
         Self { segments, count: AtomicU32::new(1), bytes: AtomicI64::new(bytes), growth: AtomicI64::new(bytes) }
     }
 
-    /// Bytes that it has grown by since the last call, and that the caller charges now.
+    /// Returns the bytes by which the index has grown since the last call. The caller charges them.
     pub(super) fn take_growth(&self) -> i64 {
-        // Relaxed: a sum; each byte is taken once.
+        // Relaxed: a sum. Each byte is taken once.
         if self.growth.load(Ordering::Relaxed) == 0 { 0 } else { self.growth.swap(0, Ordering::Relaxed) }
     }
 
-    /// Bytes that it takes.
+    /// Bytes of all segments but the first, and of their map.
     pub(super) fn bytes(&self) -> i64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The bucket of this number, absent or not, with a segment made for it if need be.
+    /// The bucket of this number, absent or not. Makes its segment if need be.
     fn room_for<'v>(&self, number: u32, view: &'v SegmentsView<'_>) -> &'v Bucket {
         loop {
             if let Some(bucket) = view.bucket_at(number) {
@@ -124,7 +133,7 @@ impl Index {
         depth.min(DEPTH_MAX)
     }
 
-    /// The bucket of `hash`, and its number. Right at some moment of the call: the caller compares its depth afterwards.
+    /// The bucket of `hash`, and its number. Right at one moment of the call: the caller compares its depth afterwards.
     fn bucket<'v>(&self, hash: u64, view: &'v SegmentsView<'_>) -> (u32, &'v Bucket) {
         let mut depth = self.likely_depth();
         loop {
@@ -137,7 +146,7 @@ impl Index {
         }
     }
 
-    /// Bucket `number`, or the one that it would be split from.
+    /// Bucket `number`, or its nearest ancestor that has been split off.
     fn nearest<'v>(mut number: u32, view: &'v SegmentsView<'_>) -> (u32, &'v Bucket) {
         loop {
             if let Some(bucket) = view.bucket_at(number).filter(|bucket| !bucket.is_absent()) {
@@ -148,7 +157,7 @@ impl Index {
         }
     }
 
-    /// The slot of `key`, dead or alive.
+    /// The slot of `key`, in any state.
     pub(super) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
         let view = self.segments.view();
         loop {
@@ -162,13 +171,14 @@ impl Index {
         }
     }
 
-    /// Whether there is nothing to gain by fetching ahead.
+    /// Whether the index is too small for a prefetch to pay.
     pub(super) fn is_near(&self) -> bool {
         self.count.load(Ordering::Relaxed) < NEAR
     }
 
-    /// Has the processor fetch what looking up these hashes is going to read, one level for all of them before the next,
-    /// so that their cache misses overlap. A hint: it says nothing, and what has moved meanwhile is looked up all the same.
+    /// Asks the processor to fetch the memory that look-ups of these hashes read, one level for all of them before the
+    /// next, so that their cache misses overlap. A hint: it returns no result, and an element that moves in the
+    /// meantime is still found.
     pub(super) fn prefetch(&self, hashes: &[u64], guard: &Guard) {
         let view = self.segments.view();
         let depth = self.likely_depth();
@@ -192,12 +202,12 @@ impl Index {
         slots.iter().flatten().for_each(|slot| slot.prefetch_entry(guard));
     }
 
-    /// The bucket of `hash`, locked.
+    /// Locks the bucket of `hash`.
     fn lock<'v>(&self, hash: u64, view: &'v SegmentsView<'_>) -> (u32, &'v Bucket, MutexGuard<'v, ()>) {
         loop {
             let (number, bucket) = self.bucket(hash, view);
             let locked = bucket.lock.lock();
-            // Acquire: pairs with the Release in `split`.
+            // Acquire: pairs with the Release in `split`. The old bucket no longer shows this one's slots.
             if !bucket.ready.load(Ordering::Acquire) {
                 drop(locked);
                 std::thread::yield_now();
@@ -207,18 +217,19 @@ impl Index {
         }
     }
 
-    /// The slot of `key`, after everybody who was letting one in has finished.
+    /// The slot of `key`, found under the bucket's lock: after each writer or mover that held the lock has finished.
     pub(super) fn find_settled<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
         let view = self.segments.view();
         let (_, bucket, _locked) = self.lock(hash, &view);
         bucket.find(hash, key, guard)
     }
 
-    /// Lets a slot for `key` in, made by `make` under the bucket's lock, if `is_open` says so under the same lock. Nothing
-    /// is split otherwise either: who visits a bucket after that finds all that was split from it.
+    /// Lets in a slot for `key`, made by `make` under the bucket's lock, if `is_open` holds under the same lock. If it
+    /// does not hold, the index splits no bucket either, so a later visitor of a bucket finds all the buckets that were
+    /// split from it.
     ///
-    /// `make` is given the version of the dead slot that it takes the place of, if there is one; `None` from it refuses.
-    /// A slot that it made is visible, and with it its value committed, before the lock is released.
+    /// `make` gets the version of the dead slot that the new one replaces, if there is one. `None` from it refuses. The
+    /// slot that it made, and with it the committed value, is visible before the lock is released.
     pub(super) fn enter(
         &self,
         hash: u64,
@@ -261,7 +272,7 @@ impl Index {
         Inserted::Created
     }
 
-    /// Splits a full bucket whose lock is held. False if its keys agree in all bits that a bucket's number has.
+    /// Splits a full bucket whose lock is held. False: its keys agree in all bits of a bucket's number.
     fn split(
         &self,
         number: u32,
@@ -285,20 +296,20 @@ impl Index {
         for (cell, place) in moved.iter().zip(&mut places) {
             cell.copy_to(place);
         }
-        // Release: pairs with the Acquire of `depth`: first the new bucket, then the old one.
+        // Release: pairs with the Acquire of `depth`. First the new bucket, then the old one.
         child.depth.store(depth + 1, Ordering::Release);
         bucket.depth.store(depth + 1, Ordering::Release);
         for cell in moved {
             cell.hand_over();
             reach(Failpoint::HandedOver);
         }
-        // Release: pairs with the Acquire in `lock`. The old bucket's lock is held until after this.
+        // Release: pairs with the Acquire in `lock` and `renew`. The old bucket's lock is held until after this.
         child.ready.store(true, Ordering::Release);
         self.count.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    /// Takes `slot` out, if it still is where its key leads to.
+    /// Takes `slot` out, if the index still shows it for its key.
     pub(super) fn leave(&self, hash: u64, slot: SlotRef<'_>, guard: &Guard) {
         let view = self.segments.view();
         let (_, bucket, _locked) = self.lock(hash, &view);
@@ -309,8 +320,8 @@ impl Index {
         }
     }
 
-    /// Visits the slots of bucket `number`, under its lock, and appends the buckets that were split from it.
-    /// Starting with bucket 0, this reaches every slot of an index that nobody enters any more.
+    /// Visits the slots of bucket `number` under its lock, and appends the buckets that were split from it. Starting
+    /// with bucket 0, this reaches every slot of an index that lets no slot in any more.
     pub(super) fn visit<'g>(
         &self,
         number: u32,
@@ -325,8 +336,8 @@ impl Index {
         bucket.cells.iter().filter_map(|cell| cell.get(guard)).for_each(&mut slot);
     }
 
-    /// Offers each slot of bucket `number` to `make`, under the bucket's lock: another slot of the same key that this gives takes its
-    /// place. A bucket that is just being split off is left out.
+    /// Offers each slot of bucket `number` to `make`, under the bucket's lock. If `make` returns another slot of the
+    /// same key, that one takes its place. A bucket that is just being split off is left out.
     pub(super) fn renew<'g>(
         &self,
         number: u32,
@@ -336,7 +347,7 @@ impl Index {
         let view = self.segments.view();
         let Some(bucket) = view.bucket_at(number) else { return };
         let _locked = bucket.lock.lock();
-        // Acquire: pairs with the Release in `split`. Before, the cells of another bucket show the same slots.
+        // Acquire: pairs with the Release in `split`. Before that, the cells of another bucket show the same slots.
         if !bucket.ready.load(Ordering::Acquire) {
             return;
         }
@@ -355,7 +366,7 @@ impl Index {
         bucket.cells.iter().filter(|cell| !cell.is_empty()).for_each(|cell| cell.clear(guard));
     }
 
-    /// The segments that can be taken out one by one, of an index that no other thread uses any more.
+    /// The segments in the map, of an index that no other thread uses any more: they can be taken out one by one.
     pub(super) fn removable(&self) -> Vec<u32> {
         self.segments.removable()
     }

@@ -1,16 +1,16 @@
-//! What the elements cost, and whether there is room for more.
+//! The cost of the elements, and the check that there is room for more.
 //!
-//! Costs are what an allocator really takes: sizes are rounded up to its classes, and the index and the wheel count.
-//! What the process has beyond that, as the `compactor` finds it, counts against the limit as well: memory that was replaced
-//! and is not given back yet, and holes between elements.
+//! Costs are the bytes that an allocator really takes: sizes are rounded up to its classes, and the index and the wheel
+//! count. The `compactor` measures the memory that the process has beyond that. This excess counts against the limit as
+//! well: memory that was replaced and is not given back yet, and holes between elements.
 //!
 //! ```text
 //! element = slot (header 32 + key) + entry (header 16 + value) + a wheel record if it has a TTL
 //! table   = its structure, its names, and its index, as large as it ever was: buckets stay when their elements go
 //! ```
-//! The index is charged as it grows, after the fact: an insert may go over the limit by the segments, of 8 KiB, that its
-//! splits need; the next one is refused. An UPDATE_MANY, which is admitted as a whole, by those of its inserts, and seldom
-//! by more than ten.
+//! The index is charged as it grows, after the fact. An insert may exceed the limit by the segments, of 8 KiB, that its
+//! splits need, and the next insert is refused. An UPDATE_MANY is admitted as a whole. It may exceed the limit by the
+//! segments of all its inserts, seldom more than ten.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -19,19 +19,19 @@ use crossbeam::utils::CachePadded;
 use super::slot::{ENTRY_HEADER_BYTES, SLOT_HEADER_BYTES};
 use crate::allocator::size_class;
 
-/// A record of the wheel, its share of half-filled chunks included.
+/// Bytes of a record of the wheel, with its share of half-filled chunks.
 pub(super) const TIMER_BYTES: i64 = 32;
-/// A session keeps back at most this share of the limit before it writes to the shared account.
+/// A session keeps back at most the limit divided by this before it writes to the shared budget.
 const SLACK_SHARE: i64 = 1024;
 /// A session keeps back at most this many bytes.
 const SLACK_BYTES_MAX: i64 = 64 << 10;
 
-/// What a slot with a key of this length costs, in bytes.
+/// The cost of a slot with a key of this length, in bytes.
 pub(super) fn slot_bytes(key_bytes: usize) -> i64 {
     signed(size_class(SLOT_HEADER_BYTES + key_bytes))
 }
 
-/// What an entry with a value of this length costs, in bytes.
+/// The cost of an entry with a value of this length, in bytes.
 pub(super) fn entry_bytes(value_bytes: usize) -> i64 {
     signed(size_class(ENTRY_HEADER_BYTES + value_bytes))
 }
@@ -40,12 +40,12 @@ fn signed(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// The shared account of all tables.
+/// The shared budget of all tables.
 pub(super) struct MemoryBudget {
     used: CachePadded<AtomicI64>,
-    /// Records of the wheel. Written by the expiry thread when it has changed; read with `used`.
+    /// Records of the wheel. Written by the expiry thread when the number has changed; read with `used`.
     timers: CachePadded<AtomicU64>,
-    /// What the process has beyond that. Written by the compactor when it has changed; read with `used`.
+    /// Bytes that the process has beyond the budget. Written by the compactor when they have changed; read with `used`.
     excess: CachePadded<AtomicI64>,
     limit: i64,
     slack: i64,
@@ -81,14 +81,15 @@ impl MemoryBudget {
         }
     }
 
-    /// All that counts against the limit.
+    /// All bytes that count against the limit.
     pub(super) fn taken(&self) -> i64 {
         self.used() + self.excess()
     }
 
     /// The wheel holds `timers` records.
     pub(super) fn set_timers(&self, timers: u64) {
-        // Relaxed: a figure, with one writer. Each write that needs room reads it, so it is written only when it changes.
+        // Relaxed: one number, with one writer. Each write that needs room reads it, so it is written only when it
+        // changes.
         if self.timers.load(Ordering::Relaxed) != timers {
             self.timers.store(timers, Ordering::Relaxed);
         }
@@ -103,18 +104,18 @@ impl MemoryBudget {
     }
 }
 
-/// Whether something fits.
+/// Whether an allocation fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemoryRoom {
-    /// It does.
+    /// It fits.
     Enough,
-    /// It would, if the process had no more than the account says.
+    /// It would fit if the process had no more memory than the budget says.
     Blocked,
-    /// It does not.
+    /// It does not fit.
     None,
 }
 
-/// One thread's part of the account: changes are gathered here and written to the shared one now and then.
+/// One thread's part of the budget. It gathers changes and writes them to the shared budget now and then.
 #[derive(Default)]
 pub(super) struct LocalBudget {
     kept: i64,
@@ -144,7 +145,7 @@ impl LocalBudget {
         }
     }
 
-    /// Writes what was kept back to the shared account.
+    /// Writes the bytes that were kept back to the shared budget.
     pub(super) fn settle(&mut self, memory_budget: &MemoryBudget) {
         memory_budget.used.fetch_add(self.kept, Ordering::Relaxed);
         self.kept = 0;

@@ -1,20 +1,20 @@
-//! Tables: concurrent maps of versioned elements with deadlines, and every change announced.
+//! Tables: concurrent maps of versioned elements with deadlines. Every committed change is announced to subscribers.
 //!
-//! They know no socket and no argument, and are told the time. This page walks one write through, and then says what tables
-//! guarantee.
+//! This module opens no socket, parses no argument and reads no clock: callers pass the time in. This page follows one
+//! write through the files. The guarantees of tables stand below.
 //!
 //! # One write
 //!
-//! A worker's [`Session`] gives a [`Batch`] (a guard and a reading of the clock). [`Batch::update`] finds the table in
-//! the `catalog` and the slot in its `index`, builds an entry, and swaps it in (`slot`). It pushes a change into the
-//! thread's ring (`change`), tells the expiry thread about an earlier deadline (`expiry`), and settles the costs
-//! (`memory_budget`). The publisher's [`Changes::drain`] announces it. After a delete, the publisher retires the slot and the
-//! `reaper` takes it out.
+//! A worker's [`Session`] gives a [`Batch`]: an epoch guard and one reading of the clock. [`Batch::update`] finds the
+//! table in the `catalog` and the slot in the table's `index`, builds an entry, and swaps it in with a CAS (`slot`). It
+//! pushes a change into the thread's ring (`change`), tells the expiry thread about an earlier deadline (`expiry`), and
+//! charges the cost (`memory_budget`). The publisher's [`Changes::drain`] announces the change. After a delete, the
+//! publisher retires the slot and the `reaper` removes it from the index.
 //!
-//! # What is not here
+//! # Scope
 //!
-//! The wheel does not know the clock, the slot does not know its table's name, the change queue does not know who
-//! listens, and nothing here knows frames.
+//! The wheel does not read the clock. The slot does not know the name of its table. The change queue does not know the
+//! subscribers. No file of this module knows frames.
 //!
 #![doc = include_str!("GUARANTEES.md")]
 
@@ -60,121 +60,122 @@ use table::Table;
 
 use crate::stats::Percentiles;
 
-/// What a table with so many elements takes at least, in bytes: with keys of one byte, and values of none.
+/// The least number of bytes that a table with this many elements takes: with keys of one byte and empty values.
 #[must_use]
 pub fn bytes_for(elements: usize) -> u64 {
     let element = memory_budget::slot_bytes(1) + memory_budget::entry_bytes(0) + index::BYTES_PER_ELEMENT;
     u64::try_from(element).unwrap_or(0).saturating_mul(elements as u64)
 }
 
-/// What the tables are made with.
+/// The configuration of the tables.
 #[derive(Clone, Debug)]
 pub struct TablesConfig {
-    /// Elements that the map of a new table is laid out for.
+    /// The number of elements that the map of a new table is laid out for.
     pub expected_keys: usize,
-    /// What all elements together may take, in bytes.
+    /// The limit for all elements together, in bytes.
     pub memory_max: u64,
-    /// How many tables there may be at once.
+    /// The largest number of tables at one time.
     pub tables_max: usize,
-    /// Changes that one writing thread may have on the way to the publisher; at least 15.
+    /// Changes that one writing thread may have on the way to the publisher. At least 15.
     pub changes_per_writer: usize,
-    /// Added to every version that leaves the tables: nanoseconds since 1970 at the start of the server, so that
-    /// versions do not repeat across restarts.
+    /// Added to every version that leaves the tables: nanoseconds since 1970 at the start of the server. So versions do
+    /// not repeat across restarts.
     pub version_base: u64,
 }
 
-/// Why an operation changed nothing.
+/// The reason why an operation changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A table of this name is there.
+    /// A table of this name exists.
     TableExists,
-    /// No table of this name is there.
+    /// No table has this name.
     TableNotFound,
     /// The key has no element.
     KeyNotFound,
-    /// The element's version is another; 0 is none.
+    /// The element has another version.
     VersionMismatch {
-        /// The version that it has.
+        /// The version of the element. 0: the key has no element.
         current: u64,
     },
-    /// The limit of `memory_max` is reached; reading and deleting go on.
+    /// The limit of `memory_max` is reached. Reading and deleting go on.
     OutOfMemory,
     /// The limit of `tables_max` is reached.
     TooManyTables,
-    /// Nothing was done, for want of credits or of memory that may be given back: drop the batch, call [`Session::wait`], read the clock, try again.
+    /// Nothing was done, for want of credits, of memory that may be given back, or of a table that must be taken down
+    /// first. The caller drops the batch, calls [`Session::wait`], reads the clock and tries again.
     Busy,
 }
 
-/// A value with its version and what is left of its time to live.
+/// A value with its version and its remaining time to live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryView<'b> {
     /// The value.
     pub value: &'b [u8],
     /// The version.
     pub version: u64,
-    /// Milliseconds until the deadline; `None` is for ever.
+    /// Milliseconds until the deadline. `None`: no deadline.
     pub remaining_millis: Option<u64>,
 }
 
 /// A table as LIST_TABLES and STATS show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSummary {
-    /// Exactly as CREATE_TABLE gave it.
+    /// The name exactly as CREATE_TABLE gave it.
     pub name: Box<[u8]>,
-    /// Elements, those included whose deadline has just passed.
+    /// The number of elements, including those whose deadline has just passed.
     pub elements: u64,
-    /// What they take, in bytes, by the account that `memory_max` limits.
+    /// Bytes of the elements, as the memory budget counts them.
     pub bytes: u64,
 }
 
-/// What subscribers hear about a key.
+/// The kind of a change as subscribers receive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// A value was stored.
     Updated,
-    /// A value went: deleted, expired, or with its table.
+    /// A value was removed: deleted, expired, or deleted with its table.
     Deleted,
 }
 
-/// What one pass of the publisher found.
+/// The result of one pass of the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
     /// Changes taken from the rings.
     pub taken: usize,
-    /// The tables are closed, all sessions are gone and all is announced.
+    /// The tables are closed, all sessions are dropped, and all changes are announced.
     pub closed: bool,
 }
 
-/// Figures for STATS.
+/// Metrics for STATS.
 #[derive(Clone, Debug)]
 pub struct TablesMetrics {
     /// All tables, in the order of their names.
     pub tables: Vec<TableSummary>,
-    /// What all elements and tables take, in bytes, by the account.
+    /// Bytes of all elements and tables, as the memory budget counts them.
     pub bytes: u64,
-    /// The limit of that account.
+    /// The limit of the memory budget, in bytes.
     pub memory_max: u64,
-    /// What counts against the limit besides the account: memory that the process has for other reasons.
+    /// Bytes that count against the limit beside the budget: memory that the process has for other reasons.
     pub excess_bytes: u64,
     /// Elements that were moved in memory to make room.
     pub moved: u64,
-    /// Records of the wheel: elements with a deadline, some of them gone already.
+    /// Records of the wheel: one for each element with a deadline. The element of a record may be deleted already.
     pub timers: u64,
-    /// Expiries committed.
+    /// Expiries that were committed.
     pub expired: u64,
-    /// Changes committed and not yet announced.
+    /// Changes that are committed and not announced.
     pub changes_waiting: u64,
-    /// How often a writer had to wait for the publisher.
+    /// The number of times that a writer waited for the publisher.
     pub writer_waits: u64,
-    /// How often a time-out found what no wake-up had told of. Each is a bug.
+    /// The number of times that a time-out found work without a wake-up for it. Each one is a bug.
     pub lost_wakeups: u64,
-    /// Dead slots freed.
+    /// Dead slots that were freed.
     pub reaped: u64,
-    /// Nanoseconds from deadlines to the commits of their expiry.
+    /// Nanoseconds from the deadlines to the commits of the expiries.
     pub expiry_lag: Percentiles,
 }
 
-/// What the four threads behind the tables are made of.
+/// The work of the four background threads of the tables.
 pub struct BackgroundThreads {
     /// For the publisher.
     pub changes: Changes,
@@ -182,11 +183,11 @@ pub struct BackgroundThreads {
     pub expiry: Expiry,
     /// For the reaper.
     pub reaper: Reaper,
-    /// For the compactor. Without it the limit is that of the account alone.
+    /// For the compactor. Without it only the memory budget counts against the limit.
     pub compactor: Compactor,
 }
 
-/// What all parts of the tables share.
+/// State that all parts of the tables share.
 struct TablesShared {
     catalog: Catalog,
     change_queue: Arc<ChangeQueue>,
@@ -198,7 +199,7 @@ struct TablesShared {
 }
 
 impl TablesShared {
-    /// Whether `bytes` more fit, besides what the session has in its `local_budget`.
+    /// Checks that `bytes` more fit into the memory budget, in addition to the session's `local_budget`.
     fn admit(&self, local_budget: &LocalBudget, bytes: i64) -> Result<(), Refusal> {
         match local_budget.room(&self.memory_budget, bytes) {
             MemoryRoom::Enough => Ok(()),
@@ -211,7 +212,8 @@ impl TablesShared {
         self.version_base + version
     }
 
-    /// A version that a client expects; one that this server never gave out matches nothing.
+    /// The inner version for a version that a client expects. A version that this server never gave out matches no
+    /// element.
     fn inner_version(&self, version: u64) -> u64 {
         match version {
             0 => 0,
@@ -235,12 +237,13 @@ impl TablesShared {
     }
 }
 
-/// All tables. Cheap to clone; clones are the same tables.
+/// All tables. Cloning is cheap, and clones share the same tables.
 #[derive(Clone)]
 pub struct Tables(Arc<TablesShared>);
 
 impl Tables {
-    /// Makes empty tables, and the work of the four threads without which they do not get on.
+    /// Creates empty tables and the work of the four background threads. The tables make no progress without these
+    /// threads.
     ///
     /// # Panics
     /// If `changes_per_writer` is below 15.
@@ -271,13 +274,13 @@ impl Tables {
         (Self(shared), backstage)
     }
 
-    /// One for each thread that works on the tables.
+    /// Creates a session. Each thread that works on the tables has its own.
     #[must_use]
     pub fn session(&self) -> Session {
         Session::new(Arc::clone(&self.0))
     }
 
-    /// Figures, each of some moment of the call.
+    /// The metrics. Each value is of some moment during the call.
     #[must_use]
     pub fn metrics(&self) -> TablesMetrics {
         let shared = &self.0;
@@ -297,8 +300,9 @@ impl Tables {
         }
     }
 
-    /// Lets the four threads end: expiry and the compactor at once, the reaper when deleted tables are sealed, the publisher when all
-    /// sessions are gone and all is announced. To be called when the workers' sessions have been dropped.
+    /// Lets the four background threads end. The expiry thread and the compactor end at once. The reaper ends when
+    /// deleted tables are sealed. The publisher ends when all sessions are dropped and all changes are announced. The
+    /// caller drops the workers' sessions first.
     pub fn close(&self) {
         self.0.expiry.close();
         self.0.compactor.close();

@@ -1,7 +1,8 @@
-//! How threads of the tables wait for each other, under loom: every interleaving, and none waits for ever.
+//! The waiting of the tables' threads for each other, under loom: in every interleaving, no thread waits for ever.
 //!
-//! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model:: tasks::room::model::`. What runs is what the server runs; only the parking is
-//! loom's. A wake-up that is lost shows as a thread that waits for ever, which loom reports.
+//! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model:: tasks::room::model::`. The
+//! server's own code runs here, and only the parking is loom's. A lost wake-up shows as a thread that waits for ever,
+//! which loom reports.
 
 #![allow(clippy::unwrap_used, reason = "a model that fails should say where")]
 
@@ -10,12 +11,12 @@ use loom::sync::{Arc, Notify};
 use loom::thread;
 
 use super::change::Credits;
-use super::sleep_state::{BUT_FOR_URGENT, Doze, ORDINARY, SOUND, URGENT, Urgency};
+use super::sleep_state::{BUT_FOR_URGENT, ORDINARY, SOUND, SleepState, URGENT, Urgency};
 
-/// A sleeper, its queue, of which only the length matters, and what it is woken with.
+/// A sleeper, the length of its queue, and the means by which it is woken.
 struct Queue {
     length: AtomicUsize,
-    sleep_state: Doze,
+    sleep_state: SleepState,
     bell: Notify,
     rung: AtomicUsize,
 }
@@ -23,12 +24,12 @@ struct Queue {
 impl Queue {
     fn new() -> Arc<Self> {
         let (length, rung) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Arc::new(Self { length, sleep_state: Doze::new(), bell: Notify::new(), rung })
+        Arc::new(Self { length, sleep_state: SleepState::new(), bell: Notify::new(), rung })
     }
 
-    /// What a sender does.
+    /// The steps of a sender.
     fn send(&self, urgency: Urgency) {
-        // AcqRel: no more than what the real queues promise.
+        // AcqRel: no more than the real queues promise.
         self.length.fetch_add(1, Ordering::AcqRel);
         if self.sleep_state.must_wake(|| urgency) {
             self.rung.fetch_add(1, Ordering::Relaxed);
@@ -36,7 +37,7 @@ impl Queue {
         }
     }
 
-    /// What a sleeper does, until it has received so many. How often it slept.
+    /// The steps of a sleeper, until it has received `count` messages. Returns the number of times it slept.
     fn receive(&self, count: usize, level: Urgency) -> usize {
         let mut slept = 0;
         let waits = || self.length.load(Ordering::Acquire) > 0;
@@ -57,8 +58,7 @@ impl Queue {
     }
 }
 
-/// Every interleaving with at most three changes of thread at places where the thread could have gone on: more take
-/// minutes, and lost wake-ups need two.
+/// Every interleaving with at most three preemptions. More take minutes, and a lost wake-up needs two.
 fn bounded(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -138,7 +138,7 @@ fn a_writer_that_waits_hears_of_its_credits() {
             }
         });
         let (credits, bell) = &*shared;
-        // For a portion first, then for all of it.
+        // First for a portion, then for all of it.
         for target in [1, 2] {
             if credits.register(target) {
                 while credits.is_registered() {

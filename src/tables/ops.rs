@@ -1,21 +1,39 @@
-//! The verbs: what a request does to an element.
+//! The operations on elements: read, store, delete, touch and expire, and the sealing of a deleted table's slots.
 //!
-//! Each verb that changes an element emits its change, its due and its costs in the same place; no caller can forget.
-//! Nothing here waits: without credits a verb does nothing and says `Busy`.
+//! Each operation that changes an element emits its change, its due message and its costs in the same place, so no
+//! caller can forget them. No operation waits: without credits a write returns `Busy` and changes no element.
 //!
 //! # A write
 //!
 //! ```text
 //! credit? ─► find the slot ─► load the word
-//!              │ none, dead     │ live ─────────► CAS to the new entry ──► change, due, costs
+//!              │ none, dead     │ live ───────────► CAS to the new entry ──► change, due message, costs
 //!              ▼                │ deadline passed ─► CAS to absent, DELETED ─► again
-//!        settle the key in      │ absent ───────► CAS to the new entry ──► change, due, costs
-//!        older tables of the    └ the CAS fails ─► again
+//!        settle the key in      │ absent ─────────► CAS to the new entry ──► change, due message, costs
+//!        older tables of the    └ the CAS fails ──► again
 //!        name; let a new slot in
 //! ```
+//! A writer takes its credit before the CAS and pushes the change after it, and does not wait in between. So every
+//! change that the publisher waits for arrives.
 //!
-//! An absence is answered `KeyNotFound` only if the table was open after it was seen: a table that is being taken down
-//! loses its elements one by one, and nobody may see that.
+//! # Races
+//!
+//! - **Two writers of one element** CAS the same word. The loser loads again and judges the new word by its own
+//!   expected version.
+//! - **Two writers that create one key** take turns under the bucket's lock. The second one finds the first one's slot
+//!   (`Occupied`) and stores in it.
+//! - **A write and the sealing of its slot**, after DELETE_TABLE, are both a CAS on the word. If the write comes first,
+//!   it is committed, and the seal deletes its value. If the seal comes first, the writer finds Dead, sees the table
+//!   closed and returns `TableNotFound`. A write that creates a slot checks under the bucket's lock that the table is
+//!   open: see `Table::enter`.
+//! - **An absence and DELETE_TABLE.** A table that is being taken down loses its elements one by one, which no client
+//!   may see. So an operation that finds no element then reads whether the table is open. If it is open, the element
+//!   was absent in an open table, and the reply is `KeyNotFound`. If it is closed, the reaper may have sealed the slot,
+//!   and the reply is `TableNotFound`.
+//! - **A new slot and the removal of its predecessor.** The reaper raises the version floor, then takes the dead slot
+//!   out under the bucket's lock. A writer reads the floor under the same lock. If the removal comes first, the writer
+//!   sees the raised floor. If the writer comes first, it finds the dead slot and its version. Either way the new
+//!   versions start above the old ones.
 
 use crossbeam::epoch::Guard;
 
@@ -32,10 +50,10 @@ use super::table::Table;
 use super::{Refusal, TablesShared};
 use crate::clock::Now;
 
-/// Credits that one write may use: for an expiry that it meets, and for itself.
+/// Credits that one write may use: one for an expired entry that it finds, and one for itself.
 pub(super) const CREDITS_PER_WRITE: usize = 2;
 
-/// What is wanted instead of credits by a write that waits for memory to be given back.
+/// Stands in `wanted` for credits when a write waits for memory.
 pub(super) const MEMORY: usize = usize::MAX;
 
 /// Whether a deadline has passed.
@@ -59,17 +77,18 @@ pub(super) fn find_live<'g>(table: &Table, key: &[u8], guard: &'g Guard, now: No
     Err(absence(table))
 }
 
-/// What the record in the wheel takes that an element needs which had this entry before. It is charged when it is filed.
+/// Bytes of the wheel record that an element needs for `deadline` after the entry `old`. The record's cost is charged
+/// when it is filed.
 fn timer_bytes(deadline: u64, old: Option<EntryRef<'_>>) -> i64 {
     if deadline == NEVER || old.is_some_and(|old| old.deadline() != NEVER) { 0 } else { TIMER_BYTES }
 }
 
-/// What an absence that has just been seen means.
+/// The refusal for an absence that the caller has just seen.
 fn absence(table: &Table) -> Refusal {
     if table.is_closed() { Refusal::TableNotFound } else { Refusal::KeyNotFound }
 }
 
-/// The parts of a session and a batch that a verb works with.
+/// The parts of a session and a batch that an operation uses.
 pub(super) struct Ops<'h> {
     pub(super) shared: &'h TablesShared,
     pub(super) writer: &'h mut ChangeWriter,
@@ -82,12 +101,12 @@ pub(super) struct Ops<'h> {
     pub(super) pending_sends: &'h mut PendingSends,
     pub(super) guard: &'h Guard,
     pub(super) now: Now,
-    /// The memory of this write has been admitted already.
+    /// Whether the memory of this write has been admitted already.
     pub(super) admitted: bool,
 }
 
 impl<'h> Ops<'h> {
-    /// Stores a value if the version is `expected`, and gives the new version.
+    /// Stores a value if the version is `expected`. Returns the new version.
     pub(super) fn put(
         &mut self,
         table: &Table,
@@ -119,7 +138,7 @@ impl<'h> Ops<'h> {
                     }
                 }
                 Some((_, _, SlotState::Moved(_))) => {
-                    // The next look finds it where it is then, or whatever has become of it.
+                    // `find_moved` waits for the move to end. The next look finds the slot that the index then shows.
                     table.find_moved(hash, key, self.guard);
                     entry
                 }
@@ -133,7 +152,7 @@ impl<'h> Ops<'h> {
         }
     }
 
-    /// One attempt to store in a slot that is there. The entry comes back if the word has changed.
+    /// Makes one attempt to store in an existing slot. Returns the entry if the word has changed.
     fn overwrite(
         &mut self,
         table: &Table,
@@ -165,7 +184,7 @@ impl<'h> Ops<'h> {
         Ok(Ok(version))
     }
 
-    /// One attempt to let a new slot in. The entry comes back if another slot of the key has come meanwhile.
+    /// Makes one attempt to let a new slot in. Returns the entry if another thread has let one in for the key.
     fn create(
         &mut self,
         table: &Table,
@@ -208,7 +227,7 @@ impl<'h> Ops<'h> {
         }
     }
 
-    /// Deletes if the version is `expected`, and gives the value.
+    /// Deletes if the version is `expected`. Returns the value.
     pub(super) fn remove(&mut self, table: &Table, key: &[u8], expected: Option<u64>) -> Result<&'h [u8], Refusal> {
         let hash = table.hash(key);
         let mut found = table.find(hash, key, self.guard);
@@ -256,7 +275,7 @@ impl<'h> Ops<'h> {
         Err(absence(table))
     }
 
-    /// One attempt to commit the expiry of an entry whose deadline has passed.
+    /// Makes one attempt to commit the expiry of an entry whose deadline has passed.
     pub(super) fn expire<'a>(&mut self, table: &Table, slot: SlotRef<'a>, seen: SeenWord<'a>) -> Result<(), Refusal> {
         self.credits(1)?;
         let (SlotState::Live(old) | SlotState::Expired(old)) = seen.state() else { return Ok(()) };
@@ -266,7 +285,7 @@ impl<'h> Ops<'h> {
         Ok(())
     }
 
-    /// One attempt to empty a slot: announced as DELETED if it succeeds. The caller has a credit.
+    /// Makes one attempt to empty a slot, which is announced as DELETED. The caller has a credit.
     fn vacate<'a>(&mut self, table: &Table, slot: SlotRef<'a>, seen: SeenWord<'a>, old: EntryRef<'a>) -> bool {
         let version = old.version() + 1;
         let won = slot.vacate(seen, version, self.guard);
@@ -281,7 +300,8 @@ impl<'h> Ops<'h> {
 
     // ------------------------------------------------------------------------------------------------------ sealing
 
-    /// Seals the key in every older table of the name that is still being taken down; the highest version it had there.
+    /// Seals the key in every older table of the name that is still being taken down. Returns the key's highest version
+    /// there.
     fn settle_in_predecessors(&mut self, table: &Table, key: &[u8], hash: u64) -> Result<u64, Refusal> {
         let mut version = 0;
         for predecessor in table.predecessors() {
@@ -292,7 +312,7 @@ impl<'h> Ops<'h> {
         Ok(version)
     }
 
-    /// Ends a slot of a closed table, and gives its last version.
+    /// Seals a slot of a closed table. Returns its last version.
     pub(super) fn seal(&mut self, table: &Table, slot: SlotRef<'h>) -> Result<u64, Refusal> {
         loop {
             let seen = slot.load(self.guard);
@@ -306,7 +326,7 @@ impl<'h> Ops<'h> {
             };
             self.credits(1)?;
             reach(Failpoint::BeforeSeal);
-            // Before the CAS: from then on the publisher may announce the change and give the hold back.
+            // Before the CAS: as soon as it succeeds, the publisher may announce the change and release the hold.
             if !table.hold_unsettled() {
                 continue; // settled meanwhile: the next look finds the slot dead
             }
@@ -333,7 +353,7 @@ impl<'h> Ops<'h> {
 
     // ------------------------------------------------------------------------------------------------------ effects
 
-    /// What follows every commit: the change, and the due if there is a deadline.
+    /// Emits the effects of a commit: the change, and the due message if there is a deadline.
     fn committed(&mut self, slot: SlotRef<'_>, version: u64, kind: Committed, deadline: u64) {
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
         let low = version as u32;
@@ -361,14 +381,14 @@ impl<'h> Ops<'h> {
         }
     }
 
-    /// So many bytes are freed as soon as no other thread can see them.
+    /// Counts `bytes` that this thread has retired.
     pub(super) fn retired(&mut self, bytes: usize) {
         self.garbage.add(bytes, self.guard, self.now);
     }
 
     // ------------------------------------------------------------------------------------------------------- checks
 
-    /// Refuses as `Busy` without `count` credits.
+    /// Returns `Busy` unless there are `count` credits.
     pub(super) fn credits(&mut self, count: usize) -> Result<(), Refusal> {
         if self.writer.credits(count) >= count {
             return Ok(());
@@ -378,7 +398,7 @@ impl<'h> Ops<'h> {
         Err(Refusal::Busy)
     }
 
-    /// Refuses what does not fit into memory.
+    /// Refuses a write whose bytes do not fit into memory.
     pub(super) fn admit(&mut self, bytes: i64) -> Result<(), Refusal> {
         if self.admitted {
             return Ok(());
@@ -390,7 +410,7 @@ impl<'h> Ops<'h> {
         refusal
     }
 
-    /// An absence has just been seen: is the table open, and is an absence what was expected?
+    /// Judges an absence that the caller has just seen: the table must be open, and an absence expected.
     fn check_absent(&self, table: &Table, expected: Option<u64>) -> Result<(), Refusal> {
         if table.is_closed() {
             return Err(Refusal::TableNotFound);
@@ -406,7 +426,7 @@ impl<'h> Ops<'h> {
         }
     }
 
-    /// What all pairs together cost more than what is there now, and how many they are.
+    /// The bytes that all pairs together cost beyond the present elements, and the number of pairs.
     pub(super) fn cost_of_pairs<'p>(
         &self,
         table: &Table,
@@ -423,7 +443,8 @@ impl<'h> Ops<'h> {
         (cost, count)
     }
 
-    /// What is there of a key, less what it takes to add it; `timer` is what a deadline takes.
+    /// The bytes of a key's present entry, or minus the bytes of the slot that it takes to add the key. `timer` is the
+    /// cost of a deadline.
     fn cost_now(&self, table: &Table, key: &[u8], timer: i64) -> i64 {
         let hash = table.hash(key);
         let mut found = table.find(hash, key, self.guard);

@@ -1,7 +1,7 @@
-//! Looking ahead: the keys that are looked up next are fetched together, so that their cache misses overlap.
+//! Prefetch: the keys that are looked up next are fetched together, so that their cache misses overlap.
 //!
-//! A look-up is a chain of loads that wait for each other; look-ups of different keys do not. What is fetched is a hint
-//! to the processor: nothing here finds, changes or remembers an element.
+//! A look-up is a chain of dependent loads. Look-ups of different keys do not depend on each other. A prefetch is a
+//! hint to the processor: this module finds, changes and remembers no element.
 
 use crossbeam::epoch::Guard;
 
@@ -15,7 +15,7 @@ pub(super) struct KeyRun<'k> {
 }
 
 impl<'k> KeyRun<'k> {
-    /// As many keys as go into one run.
+    /// Takes as many keys as one run holds.
     pub(super) fn of(keys: &mut impl Iterator<Item = &'k [u8]>) -> Self {
         let mut run = Self { keys: [&[]; LOOK_AHEAD], length: 0 };
         for (place, key) in run.keys.iter_mut().zip(keys) {
@@ -25,22 +25,22 @@ impl<'k> KeyRun<'k> {
         run
     }
 
-    /// A key that is alone has nothing to overlap with.
+    /// Whether there is no second key. The cache misses of a single key overlap with no others.
     pub(super) fn is_alone(&self) -> bool {
         self.length < 2
     }
 
-    /// Has them fetched.
+    /// Asks the processor to fetch the memory that look-ups of the keys read.
     pub(super) fn fetch(&self, table: &Table, guard: &Guard) {
         table.prefetch(self.keys.get(..self.length).unwrap_or(&self.keys), guard);
     }
 }
 
-/// Runs ahead of a loop over keys.
+/// The prefetch for a loop over keys.
 pub(super) struct Prefetch<I> {
-    /// What has not been fetched yet.
+    /// The keys that have not been fetched yet.
     keys: I,
-    /// Keys that have been fetched, and that the loop has not come to.
+    /// The number of fetched keys that the loop has not reached.
     left: usize,
 }
 
@@ -49,7 +49,7 @@ impl<'k, I: Iterator<Item = &'k [u8]>> Prefetch<I> {
         Self { keys, left: 0 }
     }
 
-    /// To be called for each key before it is looked up.
+    /// Advances by one key. The loop calls it for each key before the look-up.
     pub(super) fn step(&mut self, table: &Table, guard: &Guard) {
         if self.left == 0 {
             let run = KeyRun::of(&mut self.keys);

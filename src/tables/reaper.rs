@@ -1,7 +1,7 @@
-//! The reaper: takes dead slots out of their tables, and takes deleted tables down, piece by piece.
+//! The reaper removes dead slots from their tables, and takes deleted tables down piece by piece.
 //!
-//! It always empties its queue, whatever else it has to do, so that nobody who sends to it waits for long. It commits
-//! nothing but the sealing of deleted tables.
+//! The reaper always empties its queue, whatever else it has to do, so that no sender waits for long. It commits no
+//! change but the sealing of deleted tables.
 //!
 //! ```text
 //! publisher: a deletion was announced, and the slot died ──► floor raised ─► out of the index ─► record cancelled
@@ -32,39 +32,39 @@ use crate::clock::Now;
 use crate::limits::{DEAD_MAX, REAPER_CHUNK, SEALING_MAX};
 use crate::stats::SharedCounter;
 
-/// How long it waits for others to let go of a table before it looks again.
+/// How long the reaper waits for other threads to release a table before it looks again.
 const RECHECK: Duration = Duration::from_millis(1);
 
-/// Segments of an index, of 8 KiB, that are freed before others get their turn: less than half a millisecond.
+/// Segments of an index, 8 KiB each, that the reaper frees in one turn: less than half a millisecond.
 const SEGMENTS_FREED: usize = 32;
 
 /// A message to the reaper.
 enum ReaperMessage {
-    /// A dead slot, all announced, that counts as unsettled until it is out.
+    /// A dead slot whose changes are all announced. It counts as unsettled until it is out of the index.
     Retire(SlotHandle),
-    /// A deleted table.
+    /// A table was deleted.
     TakeDown(Arc<Table>),
     /// All slots of the deleted table of this number are dead and announced.
     Settled(u32),
     /// Credits have come back.
     GoOn,
-    /// No worker will delete anything any more: finish what subscribers must hear of, and end.
+    /// The workers delete no more. The reaper seals the deleted tables, so that subscribers are notified, and ends.
     Close,
 }
 
-/// What others know of the reaper.
+/// The sending side of the reaper, shared by all threads.
 pub(super) struct ReaperSender {
     sender: Sender<ReaperMessage>,
     reaped: SharedCounter,
     progress: Mutex<ReaperProgress>,
 }
 
-/// How far the reaper has come, for those that wait for it.
+/// The progress of the reaper, for threads that wait for it.
 #[derive(Default)]
 struct ReaperProgress {
     /// Tables that have been taken down.
     taken_down: u64,
-    /// To be woken by the next one.
+    /// Woken when the next table is taken down.
     sleepers: Vec<Arc<Sleeper>>,
 }
 
@@ -75,23 +75,24 @@ impl ReaperSender {
     }
 
     fn send(&self, work: ReaperMessage) {
-        // An error says that the reaper has ended: the server is shutting down, and memory goes with the process.
+        // An error means that the reaper has ended: the server is shutting down, and the process's end frees the
+        // memory.
         let _ended = self.sender.send(work);
     }
 
     /// A table was deleted.
     ///
     /// # Errors
-    /// The table comes back if there is no room.
+    /// The table comes back if the queue is full.
     pub(super) fn try_take_down(&self, table: Arc<Table>) -> Result<(), Arc<Table>> {
         match self.sender.try_send(ReaperMessage::TakeDown(table)) {
             Err(TrySendError::Full(ReaperMessage::TakeDown(table))) => Err(table),
-            // Sent; or the reaper has ended, as in `send`.
+            // The message was sent, or the reaper has ended, as in `send`.
             _ => Ok(()),
         }
     }
 
-    /// The last hold on a closed table was released. False: there is no room.
+    /// The last hold on a closed table was released. False: the queue is full.
     pub(super) fn try_settled(&self, table: u32) -> bool {
         !matches!(self.sender.try_send(ReaperMessage::Settled(table)), Err(TrySendError::Full(_)))
     }
@@ -110,7 +111,7 @@ impl ReaperSender {
         self.send(ReaperMessage::Close);
     }
 
-    /// Slots that were taken out.
+    /// Slots that were removed from their indexes.
     pub(super) fn reaped(&self) -> u64 {
         self.reaped.get()
     }
@@ -119,12 +120,12 @@ impl ReaperSender {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many tables have been taken down.
+    /// The number of tables that have been taken down.
     pub(super) fn taken_down(&self) -> u64 {
         self.progress().taken_down
     }
 
-    /// Whether more than `before` tables have been taken down. If not, `sleeper` is woken by the next one, once.
+    /// Whether more than `before` tables have been taken down. If not, the next one wakes `sleeper`, once.
     pub(super) fn watch(&self, before: u64, sleeper: &Arc<Sleeper>) -> bool {
         let mut progress = self.progress();
         if progress.taken_down > before {
@@ -136,7 +137,7 @@ impl ReaperSender {
         false
     }
 
-    /// A table has been taken down: its name has room for another.
+    /// A table has been taken down, so its name has room for another.
     fn has_taken_down(&self) {
         let mut progress = self.progress();
         progress.taken_down += 1;
@@ -146,15 +147,15 @@ impl ReaperSender {
     }
 }
 
-/// The receiving end of [`Link`].
+/// The receiving end of [`ReaperSender`].
 pub(super) struct ReaperInbox(Receiver<ReaperMessage>);
 
 /// The publisher's way to the reaper.
 pub(super) struct RetireSender(pub(super) Arc<TablesShared>);
 
 impl RetireSender {
-    /// `slot` is dead, all its changes are announced, and the publisher is the only thread that hands it over. It holds its table
-    /// unsettled.
+    /// `slot` is dead, and all its changes are announced. The publisher is the only thread that hands it over. The slot
+    /// keeps its table unsettled.
     pub(super) fn retire_slot(&self, slot: SlotHandle) {
         self.0.reaper.send(ReaperMessage::Retire(slot));
     }
@@ -181,18 +182,18 @@ impl Walk {
 /// A table that is forgotten, and not freed yet.
 struct LeavingTable {
     table: Arc<Table>,
-    /// Segments of its index that are still to be freed. `None`: other threads may see the table.
+    /// Segments of the index that are still to be freed. `None`: other threads may see the table.
     segments: Option<Vec<u32>>,
 }
 
 impl LeavingTable {
-    /// Frees a piece of the table, if no other thread sees it any more. True: nothing is left but the structure.
+    /// Frees a piece of the table if no other thread sees it any more. True: only the structure is left.
     fn dismantle(&mut self) -> bool {
         if self.segments.is_none() {
             if Arc::strong_count(&self.table) > 1 {
                 return false;
             }
-            // Acquire: pairs with the Release of the last other reference that went.
+            // Acquire: pairs with the Release of the other reference that was dropped last.
             fence(Ordering::Acquire);
         }
         let index = self.table.index();
@@ -202,16 +203,16 @@ impl LeavingTable {
     }
 }
 
-/// The reaper thread's work. One thread owns it.
+/// The work of the reaper thread. One thread owns it.
 pub struct Reaper {
     shared: Arc<TablesShared>,
     session: Session,
     inbox: ReaperInbox,
-    /// Dead slots that have come, and are not taken out yet.
+    /// Dead slots that have arrived and are still in their indexes.
     dead: Vec<SlotHandle>,
     sealing: VecDeque<Walk>,
     emptying: VecDeque<Walk>,
-    /// Forgotten tables that a guard may still show. What is left of them is freed here, not on a worker.
+    /// Forgotten tables that a guard may still show. The reaper frees the rest of them, so that no worker has to.
     leaving: VecDeque<LeavingTable>,
     closing: bool,
     /// The last reading of the clock.
@@ -222,7 +223,7 @@ impl Reaper {
     pub(super) fn new(shared: &Arc<TablesShared>, inbox: ReaperInbox) -> Self {
         let mut session = Session::new(Arc::clone(shared));
         let sender = shared.reaper.sender.clone();
-        // One that is full has enough for the reaper to look around anyway.
+        // If the queue is full, the message is dropped: the reaper has enough messages to look around anyway.
         session.set_waker(Box::new(move || drop(sender.try_send(ReaperMessage::GoOn))));
         Self {
             shared: Arc::clone(shared),
@@ -237,8 +238,9 @@ impl Reaper {
         }
     }
 
-    /// The loop of the reaper thread; returns when the tables are closed and all elements of deleted tables are
-    /// sealed, or [`SEALING_MAX`] is over since then: those that are left go unannounced, as those of other tables do. `now` reads the clock.
+    /// The loop of the reaper thread. Returns when the tables are closed and all elements of deleted tables are sealed,
+    /// or when [`SEALING_MAX`] has passed since the tables were closed. Elements that are then left are not announced,
+    /// like those of other tables. `now` reads the clock.
     pub fn run(mut self, mut now: impl FnMut() -> Now) {
         let mut end = None;
         while !(self.closing && self.sealing.is_empty()) {
@@ -266,7 +268,7 @@ impl Reaper {
         self.sealing.is_empty() && self.emptying.is_empty() && self.leaving.is_empty()
     }
 
-    /// Does a piece of what there is to do. False: it is out of credits.
+    /// Does one piece of each kind of work. False: it is out of credits.
     pub(super) fn step(&mut self, now: Now) -> bool {
         self.now = now;
         self.receive();
@@ -276,7 +278,8 @@ impl Reaper {
         sealed
     }
 
-    /// Waits for work, so long at most: others that must let go of a table say nothing, nor does memory to look after.
+    /// Waits for a message, at most for `timeout`. No message tells the reaper that other threads have released a
+    /// table, or that memory is to be freed.
     fn rest(&mut self, timeout: Duration) {
         match self.inbox.0.recv_timeout(timeout) {
             Ok(work) => self.take(work),
@@ -285,7 +288,7 @@ impl Reaper {
         }
     }
 
-    /// Takes what is in the queue now.
+    /// Takes the messages that are in the queue now.
     fn receive(&mut self) {
         for _ in 0..DEAD_MAX {
             match self.inbox.0.try_recv() {
@@ -311,14 +314,14 @@ impl Reaper {
         }
     }
 
-    /// A table that is settled is registered until it is forgotten, here.
+    /// A settled table stays registered until the reaper forgets it.
     fn settled(&mut self, number: u32) {
         let table = self.shared.catalog.registry().share(number, &epoch::pin());
         self.emptying.extend(table.map(Walk::over));
     }
 
-    /// Takes the dead slots out that have come. The floor comes first, once for all of them: who misses one of the slots must
-    /// start above it.
+    /// Removes the dead slots that have arrived from their indexes. The reaper raises the floor before that, once for
+    /// all of them: a thread that misses one of the slots must start above it.
     fn retire_dead(&mut self) {
         let dead = std::mem::take(&mut self.dead);
         let mut batch = self.session.batch(self.now);
@@ -343,8 +346,8 @@ impl Reaper {
         settled.into_iter().for_each(|number| self.settled(number));
     }
 
-    /// Seals a piece of one deleted table; they take turns, so that small ones do not wait for large ones. False: it is
-    /// out of credits.
+    /// Seals a piece of one deleted table. Tables take turns, so that small ones do not wait for large ones. False: it
+    /// is out of credits.
     fn seal_some(&mut self, now: Now) -> bool {
         let Some(mut walk) = self.sealing.pop_front() else { return true };
         let mut batch = self.session.batch(now);
@@ -373,7 +376,7 @@ impl Reaper {
         true
     }
 
-    /// Frees a piece of one settled table, in turns.
+    /// Frees a piece of one settled table. Tables take turns.
     fn empty_some(&mut self, now: Now) {
         let Some(mut walk) = self.emptying.pop_front() else { return };
         let mut batch = self.session.batch(now);
@@ -405,7 +408,7 @@ impl Reaper {
         }
     }
 
-    /// A settled table is empty: its name and number are free of it.
+    /// A settled table is empty. Its number becomes free, and its name loses one table.
     fn forget(&mut self, table: Arc<Table>) {
         let mut batch = self.session.batch(self.now);
         let ops = batch.ops();
@@ -420,10 +423,10 @@ impl Reaper {
         self.leaving.push_back(LeavingTable { table, segments: None });
     }
 
-    /// Frees a piece of one forgotten table, in turns.
+    /// Frees a piece of one forgotten table. Tables take turns.
     fn free_some(&mut self) {
         let Some(mut leaving) = self.leaving.pop_front() else { return };
-        // What the registry let go of is dropped when the epochs have moved on, and each round of this helps them to.
+        // The registry's reference is dropped when the epochs have moved on. Each flush helps them to.
         epoch::pin().flush();
         if !leaving.dismantle() {
             self.leaving.push_back(leaving);
@@ -431,12 +434,13 @@ impl Reaper {
     }
 }
 
-/// The highest version of these slots; 0 of none.
+/// The highest version of these slots. 0 if there are none.
 fn highest_version(slots: &[SlotHandle], guard: &Guard) -> u64 {
     slots.iter().map(|handle| handle.slot().load(guard).version()).max().unwrap_or(0)
 }
 
-/// A dead slot leaves its index for good: its record goes as well. It may wait; the caller holds no guard.
+/// A dead slot leaves its index for good, and its record is cancelled. This may wait for room in the expiry queue; the
+/// caller holds no guard.
 fn part(shared: &TablesShared, slot: SlotRef<'_>) {
     if slot.is_armed() {
         shared.expiry.cancel(slot.handle());

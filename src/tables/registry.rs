@@ -1,13 +1,15 @@
-//! Numbers to tables, from the making of a table until it is settled: slots carry the number.
+//! The registry: the map from numbers to tables. Slots carry the number of their table. A table is registered from its
+//! creation until it is settled.
 //!
-//! Looking a table up takes no lock and counts nothing: it is borrowed for as long as the guard lives. It knows no names.
+//! A lookup takes no lock and counts no reference: the table is borrowed for as long as the guard lives. The registry
+//! knows no names.
 //!
 //! ```text
 //! number    0–63     64–127    128–255    256–511    …    2^23 – 2^24−1
-//! shelf     0        1         2          3               18               made when the first number of it is given out
+//! shelf     0        1         2          3               18           made when its first number is given out
 //! ```
-//! Numbers are used again. A slot that may still emit a change keeps its table unsettled, and so registered; for any other
-//! slot, who looks its table up may find none, or a younger one: see `expiry.rs`.
+//! Numbers are used again. A slot that may still emit a change keeps its table unsettled, and so registered. For any
+//! other slot a lookup may find no table, or a younger one: see `expiry.rs`.
 
 use std::iter;
 use std::ptr;
@@ -20,12 +22,12 @@ use super::table::Table;
 
 /// Numbers of the first shelf, as a power of two.
 const FIRST_BITS: u32 = 6;
-/// Each shelf but the first has as many numbers as all before it.
+/// The number of shelves. Each shelf but the first has as many numbers as all shelves before it.
 const SHELVES: usize = (TABLE_NUMBERS.ilog2() - FIRST_BITS + 1) as usize;
 
 const _: () = assert!(TABLE_NUMBERS.is_power_of_two());
 
-/// What a table's place takes, in bytes: a shelf is half full on average while it fills.
+/// Bytes of a table's place. They count twice, because a shelf is half full on average while it fills.
 pub(super) const PLACE_BYTES: usize = 2 * size_of::<ArcCell<Table>>();
 
 type RegistryShelf = Box<[ArcCell<Table>]>;
@@ -37,12 +39,12 @@ pub(super) struct Registry {
 
 #[derive(Default)]
 struct TableNumbers {
-    /// No number from this one on was ever given out.
+    /// Numbers from this one on were never given out.
     next: u32,
     free: Vec<u32>,
 }
 
-/// The shelf of a number, and the place there.
+/// The shelf of a number, and the place in the shelf.
 fn locate(number: u32) -> (usize, usize) {
     let shelf = (number >> FIRST_BITS).checked_ilog2().map_or(0, |high| high + 1);
     (shelf as usize, (number - start_of(shelf)) as usize)
@@ -53,7 +55,7 @@ fn start_of(shelf: u32) -> u32 {
     if shelf == 0 { 0 } else { 1 << (FIRST_BITS + shelf - 1) }
 }
 
-/// Numbers of a shelf.
+/// The count of numbers in a shelf.
 fn len_of(shelf: usize) -> usize {
     1 << (FIRST_BITS as usize + shelf.saturating_sub(1))
 }
@@ -67,13 +69,13 @@ impl Registry {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps numbers from being given out and coming back.
+    /// Holds the lock of the numbers: `reserve` and `leave` wait.
     #[cfg(test)]
     pub(super) fn lock(&self) -> impl Sized + '_ {
         self.numbers()
     }
 
-    /// The place of a number, if its shelf was ever needed.
+    /// The place of a number, if its shelf exists.
     fn place(&self, number: u32) -> Option<&ArcCell<Table>> {
         let (shelf, place) = locate(number);
         self.shelves.get(shelf)?.get()?.get(place)
@@ -90,12 +92,12 @@ impl Registry {
         self.place(number)?.share(guard)
     }
 
-    /// The same table, for holders that outlive the guard; none if it has been forgotten.
+    /// The same table, for holders that outlive the guard. `None` if it has been forgotten.
     pub(super) fn keep(&self, table: &Table, guard: &Guard) -> Option<Arc<Table>> {
         self.share(table.number(), guard).filter(|shared| ptr::eq(&raw const **shared, table))
     }
 
-    /// A number that no registered table has, with a place for it; none if all are taken.
+    /// Reserves a number that no registered table has, and makes its place. `None` if all numbers are taken.
     pub(super) fn reserve(&self) -> Option<u32> {
         let mut numbers = self.numbers();
         if let Some(number) = numbers.free.pop() {
@@ -113,13 +115,13 @@ impl Registry {
         Some(number)
     }
 
-    /// Shows a table under its number, which was reserved for it.
+    /// Makes a table visible under its number, which `reserve` gave out for it.
     pub(super) fn enter(&self, table: Arc<Table>, guard: &Guard) {
         let place = self.place(table.number()).expect("a reserved number has a place");
         place.put(table, guard);
     }
 
-    /// Lets go of a settled table. Its number may be given out again.
+    /// Releases a settled table. Its number may be given out again.
     pub(super) fn leave(&self, number: u32, guard: &Guard) {
         if let Some(place) = self.place(number) {
             place.clear(guard);

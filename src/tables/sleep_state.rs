@@ -1,40 +1,42 @@
-//! How a thread of the tables falls asleep while others send to it, and when they must wake it: the publisher and the
-//! expiry thread.
-//!
-//! It does not know what is sent, it neither parks nor wakes a thread: it says when that is to be done.
+//! The protocol by which a thread of the tables falls asleep while other threads send to it. The publisher and the
+//! expiry thread use it.
 //!
 //! ```text
 //! sleeper                                        sender
-//! prepare:  level := what it sleeps through      send
+//! prepare:  level := bound for wake-ups          send
 //!           fence (SeqCst)                       must_wake: fence (SeqCst)
-//!           has anything come? level := AWAKE               more urgent than the level? level := AWAKE, wake
+//!           has a message come? level := AWAKE              more urgent than the level? level := AWAKE, wake
 //! ```
-//! If the sender's fence comes first, the sleeper sees what was sent; if the sleeper's comes first, the sender sees the
-//! level. So nothing that is urgent enough waits for a thread that sleeps. Of several senders one wakes it: the one that
-//! sets the level back. Until it is set anew, the others find the sleeper awake, and it looks before it sleeps again.
+//! If the sender's fence comes first, the sleeper sees the message. If the sleeper's fence comes first, the sender sees
+//! the level. So no message that is urgent enough waits for a sleeping thread. Of several senders, the one that sets
+//! the level back wakes the sleeper. Until the level is set again, the others find the sleeper awake, and it looks for
+//! messages before it sleeps again.
+//!
+//! This module does not know the messages. It parks and wakes no thread: it tells the caller when to do so.
 
 use crossbeam::utils::CachePadded;
 
 use super::sync::{AtomicU64, Ordering, fence};
 
-/// A level or an urgency; what has the smaller number is more urgent.
+/// A level or an urgency. The smaller number is the more urgent one.
 pub(super) type Urgency = u64;
 
-/// What can wait for nothing. It wakes every sleeper.
+/// The urgency of a message that cannot wait. It wakes every sleeper.
 pub(super) const URGENT: Urgency = 0;
-/// What wakes a sleeper that sleeps for want of anything to do.
+/// The urgency that wakes a sleeper that sleeps for want of work.
 pub(super) const ORDINARY: Urgency = 1;
-/// The level of a sleeper that only what is urgent shall wake.
+/// The level of a sleeper that only an urgent message wakes.
 pub(super) const BUT_FOR_URGENT: Urgency = 1;
-/// The level of a sleeper that everything shall wake.
+/// The level of a sleeper that every message wakes.
 pub(super) const SOUND: Urgency = u64::MAX;
 
-/// The level of a thread that is awake: nothing is more urgent.
+/// The level of a thread that is awake: no urgency is below it.
 const AWAKE: Urgency = 0;
 
-/// How one thread sleeps.
+/// The sleep state of one thread.
 pub(super) struct SleepState {
-    /// What is more urgent than this wakes the sleeper. Set by the sleeper; set back by it or by the sender that wakes it.
+    /// A message that is more urgent than this wakes the sleeper. Set by the sleeper. Set back by the sleeper, or by
+    /// the sender that wakes it.
     level: CachePadded<AtomicU64>,
 }
 
@@ -43,8 +45,8 @@ impl SleepState {
         Self { level: CachePadded::new(AtomicU64::new(AWAKE)) }
     }
 
-    /// Sleeper: it is going to sleep, and what is more urgent than `level` shall wake it, unless `look` finds that
-    /// something has come. True: sleep.
+    /// Called by the sleeper before it sleeps: a message that is more urgent than `level` wakes it. `look` says whether
+    /// a message has come. True: the caller sleeps.
     pub(super) fn prepare(&self, level: Urgency, look: impl FnOnce() -> bool) -> bool {
         self.level.store(level, Ordering::Relaxed);
         // SeqCst fence: pairs with the one in `must_wake`.
@@ -56,24 +58,25 @@ impl SleepState {
         !something
     }
 
-    /// Sleeper: it is awake. False: a sender has set the level back, and wakes it or has done so.
+    /// Called by the sleeper: it is awake. False: a sender has set the level back, and wakes the sleeper or has done
+    /// so.
     pub(super) fn end(&self) -> bool {
-        // Relaxed: what was sent comes through a queue that orders. No store if there is nothing to change: senders read
-        // this line.
+        // Relaxed: the message itself comes through a queue that orders. An unchanged level is not stored, because
+        // senders read this line.
         self.is_asleep() && self.level.swap(AWAKE, Ordering::Relaxed) != AWAKE
     }
 
-    /// Whether no sender has taken it upon itself to wake the sleeper.
+    /// Whether no sender has taken over the waking of the sleeper.
     pub(super) fn is_asleep(&self) -> bool {
         self.level.load(Ordering::Relaxed) != AWAKE
     }
 
-    /// Sender: something has just been sent, as urgent as `urgency` says; it is only asked while the sleeper sleeps. True:
-    /// the caller wakes the sleeper.
+    /// Called by a sender after it has sent a message. `urgency` gives the urgency of the message, and is called only
+    /// while the sleeper sleeps. True: the caller wakes the sleeper.
     pub(super) fn must_wake(&self, urgency: impl FnOnce() -> Urgency) -> bool {
         // SeqCst fence: pairs with the one in `prepare`.
         fence(Ordering::SeqCst);
-        // Relaxed: the fences order what matters; the exchange picks one of several senders.
+        // Relaxed: the fences order message and level, and the exchange picks one of several senders.
         let level = self.level.load(Ordering::Relaxed);
         level != AWAKE
             && urgency() < level

@@ -1,31 +1,31 @@
-//! How a thread that waits for another part of the tables is woken: by a callback that it gave, or by being unparked.
+//! The way to wake a thread that waits for another part of the tables: a callback that the thread gave, or unparking.
 //!
-//! It does not know what the thread waits for, and never waits itself.
+//! A sleeper does not know the event that its thread waits for. Only [`Sleeper::park`] waits.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// Wakes a thread; called from any thread.
+/// Wakes a thread. Called from any thread.
 pub(super) type Waker = Box<dyn Fn() + Send + Sync>;
 
-/// How a session's thread is woken.
+/// Wakes one thread: that of a session, or one that has enlisted.
 #[derive(Default)]
 pub(super) struct Sleeper {
     /// Set once, by the owner of the session.
     waker: OnceLock<Waker>,
-    /// The thread that is unparked: one that has enlisted, or that is in [`Sleeper::park`].
+    /// The thread to unpark: one that has enlisted, or that is in [`Sleeper::park`].
     parked: Mutex<Option<Thread>>,
 }
 
 impl Sleeper {
-    /// How the thread is woken. The first waker stays.
+    /// Sets the callback that wakes the thread. The first callback stays.
     pub(super) fn set_waker(&self, wake: Waker) {
-        // A second waker is refused by the cell; the first keeps working.
+        // The cell refuses a second waker, and the first keeps working.
         let _already_set = self.waker.set(wake);
     }
 
-    /// Wakes the thread. It may be awake, or waiting for something else: it looks for itself.
+    /// Wakes the thread. It may be awake, or waiting for another event, so it checks by itself.
     pub(super) fn wake(&self) {
         if let Some(wake) = self.waker.get() {
             wake();
@@ -35,13 +35,13 @@ impl Sleeper {
         }
     }
 
-    /// From now on this thread is unparked, for it to park itself.
+    /// From now on `wake` unparks this thread. The thread parks by itself.
     pub(super) fn enlist(&self) {
         *self.parked() = Some(thread::current());
     }
 
-    /// Parks this thread until `ready` says yes. It is asked first, after each wake-up, and each time that `recheck` has
-    /// passed. A wake-up that comes between the question and the parking is kept by the parking.
+    /// Parks this thread until `ready` returns true. `ready` is called at first, after each wake-up, and each time that
+    /// `recheck` has passed. If a wake-up comes between the call and the parking, the parking returns at once.
     pub(super) fn park(&self, recheck: Duration, mut ready: impl FnMut() -> bool) {
         self.enlist();
         while !ready() {

@@ -1,4 +1,4 @@
-//! What the tables promise, tried step by step: each thread's part is run by hand, so every order is forced.
+//! Tests of the promises of the tables, step by step. Each thread's part is run by hand, so every order is forced.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
@@ -22,7 +22,7 @@ mod waiting;
 const BASE: u64 = 1_000_000;
 type HeardChange = (String, ChangeKind, String);
 
-/// Tables, the three threads behind them, and one ordinary writer; all run by hand. Shared with hooks.
+/// Tables, their background threads, and one ordinary writer, all run by hand. Hooks share it.
 #[derive(Clone)]
 struct TablesRig(Rc<RigParts>);
 
@@ -126,7 +126,7 @@ impl TablesRig {
         self.0.reaper.borrow_mut().step(now);
     }
 
-    /// The process has so many bytes beyond the account. What the compactor does is repeated as often as it may take.
+    /// The process has `beyond` more bytes than the budget. The compactor looks as often as its work may take.
     fn look(&self, beyond: i64) {
         for _ in 0..1_000 {
             let used = i64::try_from(self.tables_metrics().bytes).unwrap();
@@ -135,7 +135,7 @@ impl TablesRig {
         }
     }
 
-    /// Everybody does what there is to do, until there is nothing.
+    /// Each background thread does its work until none is left.
     fn settle(&self) {
         for _ in 0..20 {
             self.expire();
@@ -144,7 +144,7 @@ impl TablesRig {
         }
     }
 
-    /// What subscribers have heard since the last call, as `key+` and `key-`.
+    /// The notifications since the last call, as `key+` and `key-`.
     fn heard(&self) -> Vec<String> {
         let sign = |kind| if kind == ChangeKind::Updated { '+' } else { '-' };
         self.0.heard.borrow_mut().drain(..).map(|(_, kind, key)| format!("{key}{}", sign(kind))).collect()
@@ -154,7 +154,7 @@ impl TablesRig {
         self.0.tables.metrics()
     }
 
-    /// Another thread's session.
+    /// A session of another thread.
     fn another(&self) -> Session {
         self.0.tables.session()
     }

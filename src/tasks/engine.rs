@@ -1,13 +1,13 @@
-//! All queues together: whose turn it is, which leases run out, what is answered and what is to be stored.
+//! All queues together: applies requests, expires leases, and gathers the answers and the changes to store.
 //!
 //! ```text
-//! run_out(now) ─► apply(request) … ─► drain: a batch for the store, and the answers for when it is there
+//! run_out(now) ─► apply(request) … ─► drain: a batch for the store, and the answers to send once it is stored
 //! ```
-//! Blocked leases are granted first come, first served, in the same step that makes a task ready; so there is never a
-//! waiter where there is a ready task. A value is answered from what the batch itself brings ([`Payload::Fresh`]), or as the
-//! place at which the store had it *before* the batch ([`Payload::Stored`]): either is the value at that point of the order.
+//! Waiting leases are granted first come, first served, in the same step that makes a task ready. So no request waits
+//! while a task is ready. A value in an answer is either part of the batch ([`Payload::Fresh`]), or its key in the
+//! store *before* the batch ([`Payload::Stored`]). Both are the value at that point of the order.
 //!
-//! What is not here: the store, threads, and the clock.
+//! This module uses no store, no threads and no clock; see `committer.rs`.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -25,9 +25,9 @@ use crate::limits::{RUN_OUT_BUDGET, WAITERS_MAX};
 use crate::store::{Space, WriteBatch};
 use crate::wheel::{Progress, Wheel};
 
-/// Why a place has a queue.
+/// Why a queue exists at an index: a queue is removed only when its last batch is stored.
 const TAKEN: &str = "a queue stays while anything is said of it";
-/// Why there is a token.
+/// Why a token is left.
 const RESERVED: &str = "tokens are reserved before requests are applied";
 
 /// All queues.
@@ -35,33 +35,33 @@ const RESERVED: &str = "tokens are reserved before requests are applied";
 pub(super) struct Engine {
     queues: Queues,
     wheel: Wheel<EndedLease>,
-    /// Tokens that may be given out: their reservation is stored.
+    /// Tokens that may be granted: their reservation is stored.
     tokens: Range<u64>,
     now: u64,
     due: Vec<EndedLease>,
-    /// Places of the queues in which something may have changed since the last [`Engine::drain`].
+    /// Indices of the queues that may have changed since the last [`Engine::drain`].
     marked: Vec<usize>,
-    /// Those of the last [`Engine::drain`].
+    /// Indices of the queues that were drained and are not yet reported as stored.
     drained: Vec<usize>,
-    /// Whether all is to be synced with the next batch.
+    /// Whether everything is synced with the next batch.
     sync_asked: bool,
-    /// Nobody waits any more.
+    /// The server stops: no request waits any more.
     closing: bool,
     answers: Vec<(Ticket, Outcome)>,
 }
 
-/// When a batch has to be on disk; the sooner the less.
+/// When a batch has to be on disk. A stricter deadline compares as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SyncWithin {
-    /// Before anything is answered.
+    /// Before any answer.
     Now,
-    /// Within so many milliseconds.
+    /// Within this many milliseconds.
     Millis(u64),
-    /// When the system sees fit.
+    /// When the system writes it.
     Whenever,
 }
 
-/// What a step has led to.
+/// The result of a step.
 #[derive(Debug)]
 pub(super) struct StepResult {
     pub(super) batch: WriteBatch,
@@ -70,7 +70,7 @@ pub(super) struct StepResult {
 }
 
 impl Engine {
-    /// Without a queue; `now` in milliseconds of the wall clock, tokens from `tokens` on.
+    /// An engine without queues. `now` is in milliseconds of the wall clock. Tokens begin at `tokens`.
     pub(super) fn new(now: u64, tokens: u64, metrics: Arc<TaskMetrics>) -> Self {
         Self {
             queues: Queues::new(metrics),
@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// Whether a queue may be synced later than it is answered.
+    /// Whether a queue may be synced later than its answers.
     pub(super) fn is_lazy(&self) -> bool {
         self.queues.iter().any(|entry| entry.policy != Policy::Always)
     }
@@ -98,14 +98,14 @@ impl Engine {
 
     // ------------------------------------------------------------------------------------------------------ restoring
 
-    /// Brings a queue back as it was stored.
+    /// Restores a queue from its record.
     pub(super) fn restore_queue(&mut self, key: &[u8], record: &[u8]) -> Result<(), Damaged> {
         let record = QueueRecord::decode(record)?;
         let restored = queue_of_key(key).is_some_and(|number| self.queues.restore(number, &record));
         restored.then_some(()).ok_or(Damaged { what: "list of the queues" })
     }
 
-    /// Brings a task back as it was stored; its queue is there.
+    /// Restores a task from its record. Its queue is already restored.
     pub(super) fn restore_task(&mut self, key: &[u8], record: &[u8]) -> Result<(), Damaged> {
         let (queue, number) = task_of_key(key)?;
         let record = TaskRecord::decode(record)?;
@@ -114,14 +114,14 @@ impl Engine {
         restored.then_some(()).ok_or(Damaged { what: "order of a queue" })
     }
 
-    /// The queue of this name, which is made if there is none. None: there is one, of another order.
+    /// Returns the queue with this name, and creates it if there is none. `None`: it exists with another order.
     pub(super) fn open(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Option<QueueId> {
         let place = self.queues.open(name, order, policy)?;
         self.mark(place);
         (self.entry(place).queue.order() == order).then_some(QueueId(place))
     }
 
-    /// Makes a family of all queues whose names begin so. None: one of them has another order.
+    /// Makes a family of all queues whose names begin with `prefix`. `None`: one of them has another order.
     pub(super) fn family(&mut self, prefix: &[u8], order: LeaseOrder, policy: Policy) -> Option<Family> {
         let number = self.queues.family(prefix, order, policy)?;
         Some(Family { number, prefix: prefix.into() })
@@ -129,9 +129,9 @@ impl Engine {
 
     // ---------------------------------------------------------------------------------------------------------- steps
 
-    /// Tells the time and ends the leases that have run out by it, earliest first, about so many that a batch of them is no
-    /// burden. [`Progress::More`]: there are more, and no request must be applied before they have ended. (A lease of no time at
-    /// all that is granted here is one of them.)
+    /// Sets the time and expires the leases whose deadline has passed. Each pass is sorted by deadline, and one call
+    /// expires at most [`RUN_OUT_BUDGET`] leases. [`Progress::More`]: more leases are due, and the caller must not
+    /// apply a request before they have expired. That includes a lease of zero length that is granted in this call.
     pub(super) fn run_out(&mut self, now: u64) -> Progress {
         self.now = self.now.max(now);
         let mut left = RUN_OUT_BUDGET;
@@ -142,7 +142,7 @@ impl Engine {
         if done { Progress::Done } else { Progress::More }
     }
 
-    /// Ends at most so many leases; how many.
+    /// Expires at most `budget` leases and returns their number.
     fn run_out_some(&mut self, budget: usize) -> usize {
         let mut due = std::mem::take(&mut self.due);
         let _again = self.wheel.advance(self.now, budget, |_, _, lease| due.push(lease));
@@ -158,12 +158,13 @@ impl Engine {
         count
     }
 
-    /// When the next lease may run out, in milliseconds of the wall clock.
+    /// When the next lease may expire, in milliseconds of the wall clock.
     pub(super) fn next_wake(&self) -> Option<u64> {
         self.wheel.next_wake()
     }
 
-    /// Does what is asked of a queue of a family: one that is not there is made for a new task, and for anything else is empty.
+    /// Applies a request about a queue of a family. If the queue does not exist, a request that adds a task creates it,
+    /// and any other request is answered as for an empty queue.
     pub(super) fn apply_named(&mut self, queue: &QueueName, ticket: Ticket, request: Request) {
         let adds = matches!(request, Request::Add { .. } | Request::Push { .. } | Request::Append { .. });
         let place = if adds { self.queues.come(queue.family, &queue.name) } else { self.queues.find(&queue.name) };
@@ -173,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// Does what is asked. The answer comes with the next [`Engine::drain`], or with a later one if the request waits.
+    /// Applies a request. The answer comes with the next [`Engine::drain`], or with a later one if the request waits.
     pub(super) fn apply(&mut self, queue: QueueId, ticket: Ticket, request: Request) {
         let QueueId(place) = queue;
         self.mark(place);
@@ -234,7 +235,7 @@ impl Engine {
         self.grant(place);
     }
 
-    /// Answers all who wait that there is nothing, and from now on all who would.
+    /// Answers all waiting requests [`Outcome::Empty`]. From now on no request waits.
     pub(super) fn dismiss(&mut self) {
         self.closing = true;
         for place in self.queues.taken() {
@@ -244,7 +245,7 @@ impl Engine {
         }
     }
 
-    /// Hands over what is to be stored since the last time, and what is to be answered once it is.
+    /// Returns the changes since the last call, and the answers to send once they are stored.
     pub(super) fn drain(&mut self) -> StepResult {
         let answers = std::mem::take(&mut self.answers);
         let sync = if std::mem::take(&mut self.sync_asked) { SyncWithin::Now } else { SyncWithin::Whenever };
@@ -263,7 +264,7 @@ impl Engine {
         step
     }
 
-    /// What was drained is stored: the figures may show it.
+    /// The drained changes are stored: updates the metrics.
     pub(super) fn stored(&mut self) {
         for place in std::mem::take(&mut self.drained) {
             self.queues.stored(place);
@@ -272,12 +273,12 @@ impl Engine {
 
     // --------------------------------------------------------------------------------------------------------- tokens
 
-    /// Leases that can be given out before tokens have to be reserved.
+    /// The number of leases that can be granted before more tokens must be reserved.
     pub(super) fn tokens_left(&self) -> u64 {
         self.tokens.end - self.tokens.start
     }
 
-    /// What stores that so many more tokens may be given out.
+    /// The batch that reserves this many more tokens, and the new end of the tokens.
     pub(super) fn reservation(&self, tokens: u64) -> (WriteBatch, u64) {
         let end = self.tokens.end + tokens;
         let mut batch = WriteBatch::new();
@@ -301,7 +302,7 @@ impl Engine {
         self.queues.get_mut(place).expect(TAKEN)
     }
 
-    /// Something may change in this queue, now.
+    /// Marks a queue as possibly changed, and tells it the time.
     fn mark(&mut self, place: usize) {
         let now = self.now;
         let entry = self.line_mut(place);
@@ -320,7 +321,7 @@ impl Engine {
         self.tokens.next().expect(RESERVED)
     }
 
-    /// Leases the next task, if there is one.
+    /// Leases the next task, if one is ready.
     fn lease(&mut self, place: usize, timeout: u64) -> Option<Outcome> {
         let entry = self.queues.get_mut(place).expect(TAKEN);
         if entry.queue.counts().ready == 0 {
@@ -333,7 +334,7 @@ impl Engine {
         Some(Outcome::Leased { token, key, payload: self.payload(place, number) })
     }
 
-    /// Ends the waiting of some requests of a face.
+    /// Ends the waiting of some requests of a sink.
     fn withdraw(&mut self, place: usize, sink: usize, numbers: HashSet<u64>) {
         let waiters = std::mem::take(&mut self.line_mut(place).waiters);
         let is_gone = |waiter: &WaitingLease| waiter.ticket.sink == sink && numbers.contains(&waiter.ticket.number);
@@ -342,7 +343,7 @@ impl Engine {
         self.answers.extend(gone.into_iter().map(|waiter| (waiter.ticket, Outcome::Empty)));
     }
 
-    /// Leases what is ready to who waits.
+    /// Leases ready tasks to waiting requests.
     fn grant(&mut self, place: usize) {
         while let Some(&WaitingLease { ticket, timeout }) = self.entry(place).waiters.front() {
             let Some(leased) = self.lease(place, timeout) else { return };
@@ -351,7 +352,7 @@ impl Engine {
         }
     }
 
-    /// A lease that is extended by nothing ends at once.
+    /// Extends a lease. A timeout of 0 ends it at once.
     fn extend(&mut self, place: usize, key: &[u8], token: u64, timeout: u64) -> Outcome {
         let deadline = self.now.saturating_add(timeout);
         let (queue, wheel) = self.queue_and_wheel(place);
@@ -362,7 +363,7 @@ impl Engine {
         if extended { Outcome::Extended } else { Outcome::Skipped }
     }
 
-    /// The value of a task if `wanted` says so of whether it is dropped.
+    /// Looks a task up. Returns its value if `wanted` accepts whether the task is dropped.
     fn look(&self, place: usize, key: &[u8], wanted: impl FnOnce(bool) -> bool) -> Outcome {
         match self.entry(place).queue.standing(key) {
             Some((number, dropped)) if wanted(dropped) => Outcome::Found(self.payload(place, number)),
@@ -379,7 +380,7 @@ impl Engine {
     }
 }
 
-/// What is answered about a queue that is not there.
+/// The answer about a queue that does not exist.
 fn of_no_queue(request: &Request) -> Outcome {
     match request {
         Request::Add { .. } | Request::Push { .. } | Request::Append { .. } => Outcome::Refused,

@@ -1,14 +1,14 @@
-//! What the committer tells of its queues, for any thread to read.
+//! Metrics of the committer and its queues. Written by the committing thread, read by any thread.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::queue::TaskCounts;
 use crate::stats::{Counter, Gauge, SharedCounter};
 
-/// `oldest` of a queue without a ready task.
+/// The value of `oldest` for a queue without a ready task.
 const NONE: u64 = u64::MAX;
 
-/// Figures of one queue, as of its last batch.
+/// Metrics of one queue, as of its last batch.
 #[derive(Debug)]
 pub struct QueueMetrics {
     name: Box<[u8]>,
@@ -43,14 +43,14 @@ impl QueueMetrics {
         &self.name
     }
 
-    /// How many tasks are in which state.
+    /// The number of tasks in each state.
     #[must_use]
     pub fn counts(&self) -> TaskCounts {
         let Self { ready, leased, dropped, ran_out, .. } = self;
         TaskCounts { ready: ready.get(), leased: leased.get(), dropped: dropped.get(), ran_out: ran_out.get() }
     }
 
-    /// How many wait for a task.
+    /// The number of requests that wait for a task.
     #[must_use]
     pub fn waiting(&self) -> u64 {
         self.waiting.get()
@@ -63,7 +63,7 @@ impl QueueMetrics {
     }
 }
 
-/// Figures of all queues of a family together.
+/// The sums over all queues of a family.
 #[derive(Debug)]
 pub struct FamilyMetrics {
     name: Box<[u8]>,
@@ -79,7 +79,7 @@ impl FamilyMetrics {
         Self { name: name.into(), queues, ready, leased, ran_out }
     }
 
-    /// One of the queues counted so, and counts so now.
+    /// Replaces the counts of one queue in the sums.
     pub(super) fn recount(&self, before: TaskCounts, now: TaskCounts) {
         let change = |gauge: &Gauge, before: u64, now: u64| gauge.set(gauge.get() + now - before);
         change(&self.ready, before.ready, now.ready);
@@ -87,19 +87,19 @@ impl FamilyMetrics {
         change(&self.ran_out, before.ran_out, now.ran_out);
     }
 
-    /// How the names of its queues begin.
+    /// The prefix of the names of its queues.
     #[must_use]
     pub fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// How many queues there are.
+    /// The number of queues.
     #[must_use]
     pub fn queues(&self) -> u64 {
         self.queues.get()
     }
 
-    /// How many of their tasks are in which state; leases that have run out are also those of queues that are gone.
+    /// The number of tasks in each state. `dropped` is 0. Expired leases include those of removed queues.
     #[must_use]
     pub fn counts(&self) -> TaskCounts {
         let Self { ready, leased, ran_out, .. } = self;
@@ -107,30 +107,30 @@ impl FamilyMetrics {
     }
 }
 
-/// Figures of all queues and of the committer.
+/// Metrics of all queues and of the committer.
 #[derive(Debug, Default)]
 pub struct TaskMetrics {
     queues: Mutex<Vec<Arc<QueueMetrics>>>,
     families: Mutex<Vec<Arc<FamilyMetrics>>>,
     /// Batches that were stored.
     pub(super) commits: Counter,
-    /// Batches and moments after which all was synced.
+    /// Syncs, with and without a batch.
     pub(super) syncs: Counter,
-    /// How often a face had to wait for room.
+    /// How often a frontend had to wait for room.
     pub(super) waits: SharedCounter,
-    /// How often a face found room by itself of which it had not been told.
+    /// How often a frontend found room by itself that it had not been told of.
     pub(super) lost_wakeups: SharedCounter,
 }
 
 impl TaskMetrics {
-    /// Lists a queue of this name.
+    /// Lists a queue with this name.
     pub(super) fn list(&self, name: &[u8]) -> Arc<QueueMetrics> {
         let queue = Arc::new(QueueMetrics::new(name));
         lock(&self.queues).push(Arc::clone(&queue));
         queue
     }
 
-    /// Lists a queue no more.
+    /// Removes a queue from the list.
     pub(super) fn strike(&self, queue: &Arc<QueueMetrics>) {
         lock(&self.queues).retain(|other| !Arc::ptr_eq(other, queue));
     }
@@ -142,37 +142,37 @@ impl TaskMetrics {
         family
     }
 
-    /// Figures of each queue that stands alone, and of a bounded number of each family.
+    /// Metrics of each queue outside a family, and of a bounded number of queues of each family.
     #[must_use]
     pub fn queues(&self) -> Vec<Arc<QueueMetrics>> {
         lock(&self.queues).clone()
     }
 
-    /// Figures of each family.
+    /// Metrics of each family.
     #[must_use]
     pub fn families(&self) -> Vec<Arc<FamilyMetrics>> {
         lock(&self.families).clone()
     }
 
-    /// How many batches were stored.
+    /// The number of batches that were stored.
     #[must_use]
     pub fn commits(&self) -> u64 {
         self.commits.get()
     }
 
-    /// How often the store was synced.
+    /// The number of syncs of the store.
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.syncs.get()
     }
 
-    /// How often a face had to wait until the committer had done some of what was asked.
+    /// How often a frontend had to wait until the committer had made room.
     #[must_use]
     pub fn waits(&self) -> u64 {
         self.waits.get()
     }
 
-    /// How often a face found out by itself that there was room again. Each is a bug.
+    /// How often a frontend found room that it had not been told of. Each one is a bug.
     #[must_use]
     pub fn lost_wakeups(&self) -> u64 {
         self.lost_wakeups.get()

@@ -1,58 +1,58 @@
-//! Where a task stands in its queue: the two orders, as arithmetic.
+//! The position of a task in its queue: the two orders, as arithmetic.
 //!
 //! ```text
 //!                 priority                                          fifo
-//! added           Tail: serial · Head: 0                            behind all that were added before
-//! settled         front + (serial − front) / 2^boost                where it stood
-//! lease run out   0, behind those that came back before             where it stood
+//! added           Tail: serial · Head: 0                            behind all tasks added before
+//! settled         front + (serial − front) / 2^boost                its old position
+//! lease expired   0, behind those that came back before             its old position
 //! ```
-//! Ready tasks are leased by smallest priority, and of the same priority in the order in which they entered. `serial` is the
-//! queue's count of entries, and has grown for the one that is being made.
+//! Ready tasks are leased by smallest priority. Tasks of equal priority are leased in the order in which they entered.
+//! `serial` is the queue's count of entries, already increased for the entry that is being made.
 //!
-//! What is not here: the queue, and any count that is kept.
+//! This module holds no queue and no counts; see `queue.rs`.
 
-/// By which rule a queue leases its tasks.
+/// The rule by which a queue leases its tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseOrder {
-    /// By priority, which settling moves.
+    /// By priority. Settling a task changes it.
     Priority,
-    /// As they were added; what comes back stands where it stood.
+    /// In the order of adding. A task that comes back keeps its position.
     Fifo,
 }
 
-/// At which end of a queue a task is added. A fifo queue has only its tail.
+/// The end of a queue at which a task is added. A fifo queue has only its tail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueEnd {
-    /// Before all that have a priority above 0, behind those that have 0.
+    /// Before all tasks with a priority above 0, behind those with priority 0.
     Head,
-    /// Behind all.
+    /// Behind all tasks.
     Tail,
 }
 
 /// How the holder of a lease gives the task back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
-    /// To a place twice as far from the front, at most the tail.
+    /// To a position twice as far from the front, at most the tail.
     Penalty,
-    /// To a place half as far from the front.
+    /// To a position half as far from the front.
     Reward,
     /// To the front.
     Front,
-    /// Not at all: it leaves the queue for good, and its key and value stay.
+    /// Out of the queue for good. Its key and value stay.
     Drop,
 }
 
-/// What ready tasks are compared by; no two of a queue are equal, since `entered` grows with each entry.
+/// The sort key of ready tasks. No two in a queue are equal, because `entered` grows with each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The smallest is leased first.
     pub priority: u64,
-    /// The serial of the queue when the task entered it, last time.
+    /// The serial of the queue when the task last entered it.
     pub entered: u64,
 }
 
 impl LeaseOrder {
-    /// The position of a task that is added; `serial` has grown for it.
+    /// The position of a task that is added. `serial` is already increased for it.
     #[must_use]
     pub fn added(self, end: QueueEnd, serial: u64) -> Position {
         match (self, end) {
@@ -61,7 +61,7 @@ impl LeaseOrder {
         }
     }
 
-    /// The position of a task at `old` whose lease has run out; `serial` has grown for it.
+    /// The position of a task at `old` whose lease has expired. `serial` is already increased for it.
     #[must_use]
     pub fn ran_out(self, old: Position, serial: u64) -> Position {
         match self {
@@ -70,8 +70,8 @@ impl LeaseOrder {
         }
     }
 
-    /// Boost and position of a task at `old` that is settled and stays; `serial` has grown for it. `front` is the priority
-    /// of the next ready task, 0 if there is none.
+    /// Boost and position of a task at `old` that is settled and stays. `serial` is already increased for it. `front`
+    /// is the priority of the next ready task, 0 if there is none.
     #[must_use]
     pub fn settled(self, how: Settlement, (boost, old): (u8, Position), serial: u64, front: u64) -> (u8, Position) {
         match self {
@@ -86,7 +86,7 @@ impl LeaseOrder {
     }
 }
 
-/// The boost after a settlement: a reward that would move the task no further leaves it.
+/// The boost after a settlement. A reward does not change it when the next halving would give 0.
 fn boosted(how: Settlement, boost: u8, region: u64) -> u8 {
     match how {
         Settlement::Penalty => boost.saturating_sub(1),
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn rewards_halve_the_way_to_the_front_and_penalties_double_it() {
-        // 16 tasks were added, the first is leased: the next ready one has priority 2.
+        // 16 tasks were added and the first is leased: the next ready task has priority 2.
         let mut boost = 0;
         for (serial, expected) in [(17, 9), (18, 6), (19, 4), (20, 3)] {
             let (next, priority) = settled(Settlement::Reward, boost, serial, 2);

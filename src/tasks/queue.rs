@@ -1,15 +1,15 @@
-//! One queue: a pure state machine. Its caller passes the time in; it does no I/O and reads no clock.
+//! One queue: a pure state machine. Its caller passes the time in. It does no I/O and reads no clock.
 //!
 //! ```text
 //!            add                  lease                       settle Drop
 //!     ─ ─ ─ ─ ─ ─ ─► Ready ─────────────────► Leased ──────────────────────► Dropped ◄─ ─ ─ append
 //!                      ▲                        │ │                             │
 //!                      ├── settle, another way ─┘ │      remove, from any state: gone
-//!                      ├── the lease runs out ────┤
+//!                      ├── the lease expires ─────┤
 //!                      └── the lease is undone ───┘
 //! ```
-//! An undone lease puts the task back in its old position. The other two ways back give it a new one (`order.rs`).
-//! Keys, order and leases are in memory; values are in the store: [`TaskQueue::drain`] returns the effects to store.
+//! An undone lease puts the task back in its old position. `order.rs` defines its position after the other two ways.
+//! Keys, order and leases are in memory. Values are in the store: [`TaskQueue::drain`] returns the effects to store.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,17 +22,17 @@ use super::record::{LeaseRecord, StateRecord, TaskRecord};
 use crate::store::Value;
 use crate::wheel::{TimerId, Wheel};
 
-/// The place of a task in the memory of its queue, as long as it exists.
+/// The index of a task in the memory of its queue, valid as long as the task exists.
 pub(super) type TaskIndex = u32;
 
-/// Which lease has come to its end.
+/// The payload of a lease's timer: the task whose lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EndedLease {
     pub(super) queue: u32,
     pub(super) task_index: TaskIndex,
 }
 
-/// A lease as it is held.
+/// A lease that is held.
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     token: u64,
@@ -50,15 +50,15 @@ enum TaskState {
 
 #[derive(Debug)]
 struct Task {
-    /// What the store knows it by: never given twice in a queue.
+    /// The number of the task in the store. A queue never uses one twice.
     number: u64,
     key: Box<[u8]>,
     position: Position,
     boost: u8,
-    /// When it entered the queue, last time, in milliseconds of the wall clock.
+    /// When the task last entered the queue, in milliseconds of the wall clock.
     since: u64,
     state: TaskState,
-    /// Whether it is among the `touched`.
+    /// Whether the task is in `touched` of its queue.
     touched: bool,
 }
 
@@ -69,27 +69,27 @@ pub(super) struct LeasedTask<'q> {
     pub(super) key: &'q [u8],
 }
 
-/// What has to be stored.
+/// A change to store.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Effect<'q> {
-    /// The task is now so.
+    /// The new record of a task.
     Task(u64, TaskRecord<'q>),
-    /// Its value is now so.
+    /// The new value of a task.
     Value(u64, Value),
-    /// There is no such task any more, and no value of it.
+    /// The task and its value are removed.
     Gone(u64),
 }
 
-/// How many tasks are in which state.
+/// The number of tasks in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounts {
-    /// To be leased.
+    /// Tasks that a client can lease.
     pub ready: u64,
-    /// Held by somebody.
+    /// Tasks that a client holds.
     pub leased: u64,
-    /// Out of the queue for good.
+    /// Tasks that are out of the queue for good.
     pub dropped: u64,
-    /// Leases that have run out since the server started.
+    /// Leases that have expired since the server started.
     pub ran_out: u64,
 }
 
@@ -98,30 +98,30 @@ pub struct TaskCounts {
 pub(super) struct TaskQueue {
     number: u32,
     order: LeaseOrder,
-    /// Grows with each entry; stored with the queue.
+    /// The number of entries so far. Stored with the queue.
     serial: u64,
-    /// The number of the task that was added last; stored with the queue.
+    /// The number of the task that was added last. Stored with the queue.
     last: u64,
     tasks: Slab<Task>,
-    /// The spots of the tasks, by their keys.
+    /// The indices of the tasks, by key.
     keys: HashTable<TaskIndex>,
     hasher: RandomState,
     ready: BTreeMap<Position, TaskIndex>,
-    /// The ready ones by when they entered, where that is another order.
+    /// The ready tasks by entry. Used in priority order only: a fifo queue's `ready` has this order.
     entries: BTreeMap<u64, TaskIndex>,
-    /// Milliseconds of the wall clock; written by [`Queue::tell`].
+    /// Milliseconds of the wall clock. Written by [`TaskQueue::tell`].
     now: u64,
     counts: TaskCounts,
-    /// Tasks whose record is to be stored.
+    /// Tasks whose records must be stored.
     touched: Vec<TaskIndex>,
-    /// Numbers of tasks that are gone from the store with the next batch.
+    /// Numbers of tasks that the next batch removes from the store.
     gone: Vec<u64>,
-    /// Values that are to be stored, by the number of their task.
+    /// Values that the next batch stores, by the number of their task.
     fresh: HashMap<u64, Value, RandomState>,
 }
 
 impl TaskQueue {
-    /// A queue without tasks. `serial` and `last` are those that were stored with it, 0 if it is new.
+    /// A queue without tasks. `serial` and `last` are the stored ones, 0 for a new queue.
     pub(super) fn new(number: u32, order: LeaseOrder, serial: u64, last: u64) -> Self {
         Self {
             number,
@@ -157,7 +157,7 @@ impl TaskQueue {
         self.counts
     }
 
-    /// Brings a task back as it was stored. False: that cannot be, another has its key or its position.
+    /// Restores a task from its record. False: the record is invalid, or another task has its key or its position.
     pub(super) fn restore(&mut self, number: u64, record: &TaskRecord<'_>, wheel: &mut Wheel<EndedLease>) -> bool {
         let Position { priority, entered } = record.position;
         if self.find(record.key).is_some() || number > self.last || entered > self.serial || priority > self.serial {
@@ -185,21 +185,21 @@ impl TaskQueue {
         }
     }
 
-    /// Tells the time, in milliseconds of the wall clock.
+    /// Sets the time, in milliseconds of the wall clock.
     pub(super) fn tell(&mut self, now: u64) {
         self.now = now;
     }
 
     // ---------------------------------------------------------------------------------------------------------- verbs
 
-    /// Adds a task. Its number; none if the key is known, and then nothing changes.
+    /// Adds a task and returns its number. `None`: the key exists, and nothing changes.
     pub(super) fn add(&mut self, key: &[u8], value: Value, end: QueueEnd) -> Option<u64> {
         let (number, task_index, position) = self.come(key, value, end)?;
         self.enter(task_index, position);
         Some(number)
     }
 
-    /// Adds a task at the tail under its own number, ready or dropped. Its number; none if somebody has added this key.
+    /// Adds a task at the tail with its number as its key, ready or dropped. `None`: the key exists.
     pub(super) fn append(&mut self, value: Value, dropped: bool) -> Option<u64> {
         let (number, task_index, position) =
             self.come((self.last + 1).to_string().as_bytes(), value, QueueEnd::Tail)?;
@@ -210,7 +210,7 @@ impl TaskQueue {
         Some(number)
     }
 
-    /// Replaces the value, whatever state the task is in. False: there is none of this key.
+    /// Replaces the value of a task in any state. False: there is no task with this key.
     pub(super) fn update(&mut self, key: &[u8], value: Value) -> bool {
         let Some(task_index) = self.find(key) else { return false };
         let number = self.task(task_index).number;
@@ -228,8 +228,8 @@ impl TaskQueue {
         Some(LeasedTask { number: task.number, key: &task.key })
     }
 
-    /// Ends a lease as its holder says, and stores the value that it brings. False: this lease is not held, and nothing
-    /// changes.
+    /// Ends a lease as its holder requests, and stores the new value if there is one. False: this lease is not held,
+    /// and nothing changes.
     pub(super) fn settle(
         &mut self,
         (key, token): (&[u8], u64),
@@ -257,7 +257,7 @@ impl TaskQueue {
         true
     }
 
-    /// Gives a lease another deadline. False: this lease is not held.
+    /// Gives a lease a new deadline. False: this lease is not held.
     pub(super) fn extend(&mut self, (key, token): (&[u8], u64), deadline: u64, wheel: &mut Wheel<EndedLease>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         self.hold(task_index, token, deadline, wheel);
@@ -265,7 +265,7 @@ impl TaskQueue {
         true
     }
 
-    /// Ends a lease that nobody has heard of: the task is where it was. False: this lease is not held.
+    /// Ends a lease that its holder never received. The task keeps its position. False: this lease is not held.
     pub(super) fn undo(&mut self, (key, token): (&[u8], u64), wheel: &mut Wheel<EndedLease>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         let position = self.task(task_index).position;
@@ -274,7 +274,7 @@ impl TaskQueue {
         true
     }
 
-    /// Removes the task of this key, whatever state it is in. False: there is none.
+    /// Removes the task with this key, in any state. False: there is none.
     pub(super) fn remove(&mut self, key: &[u8], wheel: &mut Wheel<EndedLease>) -> bool {
         let Some(task_index) = self.find(key) else { return false };
         self.leave(task_index, wheel);
@@ -288,29 +288,29 @@ impl TaskQueue {
         true
     }
 
-    /// Removes the task of this key if it is leased, whoever holds it. False: it is not.
+    /// Removes the task with this key if it is leased, by any holder. False: it is not leased.
     pub(super) fn finish(&mut self, key: &[u8], wheel: &mut Wheel<EndedLease>) -> bool {
         let leased = self.find(key).is_some_and(|task_index| self.lease_of(task_index).is_some());
         leased && self.remove(key, wheel)
     }
 
-    /// Whether there is no task in any state.
+    /// Whether the queue has no task in any state.
     pub(super) fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// The number of the task of this key, and whether it is dropped.
+    /// The number of the task with this key, and whether it is dropped.
     pub(super) fn standing(&self, key: &[u8]) -> Option<(u64, bool)> {
         let task = self.task(self.find(key)?);
         Some((task.number, matches!(task.state, TaskState::Dropped)))
     }
 
-    /// The value of a task if it is to be stored with the next batch.
+    /// The value of a task, if the next batch stores it.
     pub(super) fn fresh(&self, number: u64) -> Option<&Value> {
         self.fresh.get(&number)
     }
 
-    /// When the task that has been ready the longest entered the queue, in milliseconds of the wall clock.
+    /// The time at which the longest-ready task entered the queue, in milliseconds of the wall clock.
     pub(super) fn oldest(&self) -> Option<u64> {
         let first = match self.order {
             LeaseOrder::Priority => self.entries.first_key_value().map(|(_, task_index)| task_index),
@@ -319,7 +319,7 @@ impl TaskQueue {
         first.map(|&task_index| self.task(task_index).since)
     }
 
-    /// The deadline and the token of a leased task: leases that come up together run out in this order.
+    /// The deadline and the token of a leased task. Leases that end in the same pass expire in this order.
     pub(super) fn lease_of(&self, task_index: TaskIndex) -> Option<(u64, u64)> {
         match self.task(task_index).state {
             TaskState::Leased(lease) => Some((lease.deadline, lease.token)),
@@ -327,14 +327,14 @@ impl TaskQueue {
         }
     }
 
-    /// Ends a lease as if it had run out. False: this lease is not held.
+    /// Ends a lease as if it had expired. False: this lease is not held.
     pub(super) fn cut_short(&mut self, (key, token): (&[u8], u64), wheel: &mut Wheel<EndedLease>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         self.come_back(task_index);
         true
     }
 
-    /// The lease of this task has run out; its timer is out of the wheel.
+    /// The lease of this task has expired. Its timer is no longer in the wheel.
     pub(super) fn run_out(&mut self, task_index: TaskIndex) {
         self.counts.leased -= 1;
         self.come_back(task_index);
@@ -350,13 +350,13 @@ impl TaskQueue {
 
     // -------------------------------------------------------------------------------------------------------- storing
 
-    /// Hands over all that is to be stored, each task and value once, as it is now.
+    /// Hands over all changes to store, each task and value once, in its present state.
     pub(super) fn drain(&mut self, mut each: impl FnMut(Effect<'_>)) {
         for number in self.gone.drain(..) {
             each(Effect::Gone(number));
         }
         for task_index in self.touched.drain(..) {
-            // A spot of a task that is gone may be empty, or another's that has been handed over.
+            // The index of a removed task may be empty, or reused for a task that was already handed over.
             if let Some(task) = self.tasks.get_mut(task_index as usize).filter(|task| task.touched) {
                 task.touched = false;
                 each(Effect::Task(task.number, task.record()));
@@ -386,7 +386,7 @@ impl TaskQueue {
         self.keys.find(self.hasher.hash_one(key), |&task_index| *self.task(task_index).key == *key).copied()
     }
 
-    /// A task comes, in no state that counts: its number, its spot, and where it would stand. None: its key is known.
+    /// Places a new task and returns number, index and position. Counts no state. `None`: its key exists.
     fn come(&mut self, key: &[u8], value: Value, end: QueueEnd) -> Option<(u64, TaskIndex, Position)> {
         if self.find(key).is_some() {
             return None;
@@ -412,14 +412,14 @@ impl TaskQueue {
         task_index
     }
 
-    /// A task enters at `position`, now.
+    /// Makes a task ready at `position`, and records the time of its entry.
     fn enter(&mut self, task_index: TaskIndex, position: Position) {
         self.task_mut(task_index).since = self.now;
         let stands = self.stand(task_index, position);
         debug_assert!(stands, "a serial is given once");
     }
 
-    /// Makes a task ready at `position`. False: another stands there.
+    /// Makes a task ready at `position`. False: another task has this position.
     fn stand(&mut self, task_index: TaskIndex, position: Position) -> bool {
         let task = self.task_mut(task_index);
         task.state = TaskState::Ready;
@@ -432,21 +432,21 @@ impl TaskQueue {
         alone
     }
 
-    /// The task at `position` is ready no more.
+    /// The task at `position` is no longer ready.
     fn step_out(&mut self, position: Position) {
         self.ready.remove(&position);
         self.entries.remove(&position.entered);
         self.counts.ready -= 1;
     }
 
-    /// Makes a task leased that is neither ready nor leased as far as the counts go.
+    /// Leases a task. The caller has already taken it out of the counts of its old state.
     fn hold(&mut self, task_index: TaskIndex, token: u64, deadline: u64, wheel: &mut Wheel<EndedLease>) {
         let timer = wheel.arm(deadline, EndedLease { queue: self.number, task_index });
         self.counts.leased += 1;
         self.task_mut(task_index).state = TaskState::Leased(Lease { token, deadline, timer });
     }
 
-    /// Takes a task out of its lease; whoever calls it says what becomes of it. None: this lease is not held.
+    /// Takes a task out of its lease. The caller sets its new state. `None`: this lease is not held.
     fn release(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<EndedLease>) -> Option<TaskIndex> {
         let task_index = self.find(key)?;
         match self.task(task_index).state {
@@ -459,7 +459,7 @@ impl TaskQueue {
         }
     }
 
-    /// Takes a task out of the state that it is in.
+    /// Takes a task out of the counts and structures of its state.
     fn leave(&mut self, task_index: TaskIndex, wheel: &mut Wheel<EndedLease>) {
         match self.task(task_index).state {
             TaskState::Ready => {

@@ -1,13 +1,13 @@
-//! All queues, by their place and by their name; and families, whose queues come with their first task and go with their last.
+//! All queues, by index and by name. A queue of a family is created by its first task and removed with its last.
 //!
 //! ```text
-//! place   0         1         2       3            names: name ─► place
-//!         spiderq   jobs/a    free    jobs/b       free:  2, used before a new place
+//! index   0         1         2       3            names: name ─► index
+//!         spiderq   jobs/a    free    jobs/b       free:  2, used before a new index
 //! ```
-//! The place of a queue is the number that the store knows it by. A queue that goes takes its record with it, and its place
-//! is given to the next one, in a later batch: a batch never names a record twice.
+//! The index of a queue (`place`) is also its number in the store. A removed queue takes its record with it. Its index
+//! is given to a new queue in a later batch, so a batch never names a record twice.
 //!
-//! What is not here: what happens in a queue, and whose turn it is.
+//! This module does not change tasks and grants no leases; see `queue.rs` and `engine.rs`.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,42 +22,42 @@ use super::{Policy, Ticket};
 use crate::limits::{QUEUES_LISTED, QUEUES_MAX};
 use crate::store::{Space, WriteBatch};
 
-/// Who waits for a task.
+/// A request that waits for a task.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitingLease {
     pub(super) ticket: Ticket,
-    /// How long its lease is to be, in milliseconds.
+    /// The length of its lease, in milliseconds.
     pub(super) timeout: u64,
 }
 
-/// A queue, and what is around it.
+/// A queue with its name, policy, waiting requests and metrics.
 #[derive(Debug)]
 pub(super) struct QueueEntry {
     pub(super) queue: TaskQueue,
     name: Arc<[u8]>,
     pub(super) policy: Policy,
-    /// First come, first served; empty while a task is ready.
+    /// First come, first served. Empty while a task is ready.
     pub(super) waiters: VecDeque<WaitingLease>,
-    /// Serial and last number as they are stored; none if the queue is not.
+    /// Serial and last number as they are stored. `None` if the queue is not stored.
     stored: Option<(u64, u64)>,
-    /// Whether it is among those in which something may have changed.
+    /// Whether it is among the queues that may have changed.
     pub(super) marked: bool,
-    /// The place of its family, if it is of one.
+    /// The index of its family, if it belongs to one.
     family: Option<usize>,
-    /// What the figures of its family count of it.
+    /// The counts of this queue that are included in the metrics of its family.
     counted: TaskCounts,
-    /// None if it is not listed.
+    /// `None` if the queue is not listed.
     metrics: Option<Arc<QueueMetrics>>,
 }
 
-/// Queues of one kind.
+/// A family: queues with a common prefix.
 #[derive(Debug)]
 struct QueueKind {
-    /// How their names begin.
+    /// The prefix of their names.
     prefix: Box<[u8]>,
     order: LeaseOrder,
     policy: Policy,
-    /// How many are listed in the figures.
+    /// The number of its queues that are listed in the metrics.
     listed: usize,
     metrics: Arc<FamilyMetrics>,
 }
@@ -87,7 +87,7 @@ impl Queues {
         self.places.iter().flatten().map(|entry| &**entry)
     }
 
-    /// The places that are taken.
+    /// The indices in use.
     pub(super) fn taken(&self) -> Vec<usize> {
         self.names.values().copied().collect()
     }
@@ -100,14 +100,14 @@ impl Queues {
         self.places.get_mut(place)?.as_deref_mut()
     }
 
-    /// The place of the queue of this name.
+    /// The index of the queue with this name.
     pub(super) fn find(&self, name: &[u8]) -> Option<usize> {
         self.names.get(name).copied()
     }
 
     // --------------------------------------------------------------------------------------------------------- coming
 
-    /// Brings a queue back as it was stored. Queues come by growing numbers; false: this one cannot be.
+    /// Restores a queue from its record. Queues come in the order of their numbers. False: the record is invalid.
     pub(super) fn restore(&mut self, number: u32, record: &QueueRecord<'_>) -> bool {
         let place = number as usize;
         if place < self.places.len() || place >= QUEUES_MAX || self.names.contains_key(record.name) {
@@ -120,7 +120,8 @@ impl Queues {
         true
     }
 
-    /// The place of the queue of this name, which is made if there is none, and is listed. None: there are too many.
+    /// Returns the index of the queue with this name, creates it if there is none, and lists it. `None`: there are too
+    /// many.
     pub(super) fn open(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Option<usize> {
         let place = self.find(name).or_else(|| self.create(name, order))?;
         let metrics = &self.metrics;
@@ -130,7 +131,8 @@ impl Queues {
         Some(place)
     }
 
-    /// Makes a family of all queues whose names begin so; there may be some. Its place, or none if one of these has another order.
+    /// Makes a family of all queues whose names begin with `prefix`, those in the store included. Returns its index.
+    /// `None`: one of them has another order.
     pub(super) fn family(&mut self, prefix: &[u8], order: LeaseOrder, policy: Policy) -> Option<usize> {
         let metrics = self.metrics.family(prefix);
         let family = self.kinds.len();
@@ -146,7 +148,7 @@ impl Queues {
         Some(family)
     }
 
-    /// The queue of this name in a family, made if there is none. None: there are too many.
+    /// Returns the index of a queue of a family, and creates the queue if there is none. `None`: there are too many.
     pub(super) fn come(&mut self, family: usize, name: &[u8]) -> Option<usize> {
         if let Some(place) = self.find(name) {
             return Some(place);
@@ -201,7 +203,7 @@ impl Queues {
 
     // ---------------------------------------------------------------------------------------------------------- going
 
-    /// What was drained of this queue is stored: the figures may show it, and a queue that has gone is forgotten.
+    /// The drained changes of this queue are stored: updates the metrics, and removes a queue that is over.
     pub(super) fn stored(&mut self, place: usize) {
         self.report(place);
         if self.get(place).is_some_and(QueueEntry::is_over) {
@@ -234,18 +236,18 @@ impl Queues {
     }
 }
 
-/// What the store knows the queue at this place by.
+/// The number of a queue in the store, from its index.
 pub(super) fn number_of(place: usize) -> u32 {
     u32::try_from(place).expect("there are fewer than 2^32 queues")
 }
 
 impl QueueEntry {
-    /// Whether it goes: its last task has gone, and nobody waits for another.
+    /// Whether the queue is to be removed: it is of a family, its last task is gone, and no request waits.
     fn is_over(&self) -> bool {
         self.family.is_some() && self.queue.is_empty() && self.waiters.is_empty()
     }
 
-    /// Hands over all that is to be stored.
+    /// Moves all changes to store into the batch.
     pub(super) fn drain(&mut self, number: u32, batch: &mut WriteBatch) {
         self.marked = false;
         let state = Some((self.queue.serial(), self.queue.last())).filter(|_| !self.is_over());

@@ -1,52 +1,53 @@
-//! What is stored of queues and tasks, byte by byte. All integers are big-endian.
+//! The stored records of queues and tasks, byte by byte. All integers are big-endian.
 //!
 //! ```text
-//! space   key                         value
-//! Meta    "format"                    version:u32
-//! Meta    "tokens"                    end:u64            tokens below it may have been given out
-//! Meta    "queue" queue:u32           order:u8 serial:u64 last:u64 name:…
-//! Tasks   queue:u32 number:u64        state:u8 boost:u8 priority:u64 entered:u64 since:u64 [token:u64 deadline:u64] key:…
-//! Values  queue:u32 number:u64        the value
+//! space   key                     value
+//! Meta    "format"                version:u32
+//! Meta    "tokens"                end:u64            tokens below it may have been granted
+//! Meta    "queue" queue:u32       order:u8 serial:u64 last:u64 name:…
+//! Tasks   queue:u32 number:u64    state:u8 boost:u8 priority:u64 entered:u64 since:u64 [token:u64 deadline:u64] key:…
+//! Values  queue:u32 number:u64    the value
 //! ```
-//! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped; `order` is 0 priority, 1 fifo. `since` (when the
-//! task entered the queue) and deadlines are milliseconds since 1970. Effects are stored and not requests: to read the records is to have the state.
-//! Numbers of queues may have gaps: a queue of a family goes with its last task. Tokens are also the numbers of tasks that were pushed.
+//! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped. `order` is 0 priority, 1 fifo. `since`
+//! (when the task last entered the queue) and deadlines are milliseconds since 1970. The records hold effects and not
+//! requests: the state is read without replaying requests. Numbers of queues may have gaps, because a queue of a family
+//! is removed with its last task. Tokens are also the keys of tasks that were pushed.
 //!
-//! What is not here: the store, and what the fields mean.
+//! This module does not read or write the store; see `committer.rs` and `queues.rs`.
 
 use thiserror::Error;
 
 use super::order::{LeaseOrder, Position};
 
-/// The version of all that is described here.
+/// The version of the formats on this page.
 pub(super) const FORMAT: u32 = 1;
 /// The key of the format's version.
 pub(super) const FORMAT_KEY: &[u8] = b"format";
-/// The key of the end of the tokens.
+/// The key of the end of the reserved tokens.
 pub(super) const TOKENS_KEY: &[u8] = b"tokens";
-/// How keys of queues begin.
+/// The beginning of the keys of queues.
 const QUEUE_KEY: &[u8] = b"queue";
 
 const READY: u8 = 0;
 const LEASED: u8 = 1;
 const DROPPED: u8 = 2;
 
-/// A record that cannot have been written by this version.
+/// A record that this version cannot have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the {what} is damaged")]
 pub struct Damaged {
-    /// Which record.
+    /// The kind of record.
     pub what: &'static str,
 }
 
-/// A lease as it is stored.
+/// A lease as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeaseRecord {
     pub(super) token: u64,
     pub(super) deadline: u64,
 }
 
-/// The state of a task as it is stored.
+/// The state of a task as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StateRecord {
     Ready,
@@ -54,7 +55,7 @@ pub(super) enum StateRecord {
     Dropped,
 }
 
-/// A task as it is stored, without its number and its value.
+/// A task as stored, without its number and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TaskRecord<'b> {
     pub(super) position: Position,
@@ -64,7 +65,7 @@ pub(super) struct TaskRecord<'b> {
     pub(super) key: &'b [u8],
 }
 
-/// A queue as it is stored, without its number and its tasks.
+/// A queue as stored, without its number and its tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct QueueRecord<'b> {
     pub(super) order: LeaseOrder,
@@ -143,12 +144,12 @@ pub(super) fn queue_key(queue: u32) -> Vec<u8> {
     [QUEUE_KEY, &queue.to_be_bytes()].concat()
 }
 
-/// The queue of a record with this key, if it is one of a queue.
+/// The queue of this key, if it is the key of a queue.
 pub(super) fn queue_of_key(key: &[u8]) -> Option<u32> {
     key.strip_prefix(QUEUE_KEY)?.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// The key of a task's record, and of its value.
+/// The key of a task's record and of its value.
 pub(super) fn task_key(queue: u32, number: u64) -> [u8; 12] {
     let mut key = [0; 12];
     key[..4].copy_from_slice(&queue.to_be_bytes());
@@ -163,12 +164,12 @@ pub(super) fn task_of_key(key: &[u8]) -> Result<(u32, u64), Damaged> {
     named.filter(|_| fields.0.is_empty()).ok_or(Damaged { what: "key of a task" })
 }
 
-/// A number that is stored alone.
+/// Decodes a record that is a single number.
 pub(super) fn number_of(bytes: &[u8], what: &'static str) -> Result<u64, Damaged> {
     bytes.try_into().map(u64::from_be_bytes).map_err(|_| Damaged { what })
 }
 
-/// Bytes from which fields are taken.
+/// Bytes from which fields are taken, first to last.
 struct RecordFields<'b>(&'b [u8]);
 
 impl RecordFields<'_> {

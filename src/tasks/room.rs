@@ -1,16 +1,16 @@
-//! How faces wait for the committer to have room, and how they are told.
+//! Back-pressure: frontends wait until the inbox has room, and the committer tells them to check again.
 //!
 //! ```text
-//! a face                                          the committer's thread, after each batch
-//! register: its bit := 1                          some of what was handed over is done
+//! a frontend                                      the committer, twice in each batch
+//! register: its bit := 1                          requests leave the inbox, or are answered
 //!           fence (SeqCst)                        fence (SeqCst)
-//!           is there room? withdraw, go on        is there a bit? all bits := 0, tell those faces
+//!           is there room? withdraw, go on        is a bit set? all bits := 0, tell those sinks
 //!                                                 passes += 1
 //! ```
-//! If the face's fence comes first, the committer sees the bit; if the committer's comes first, the face sees the room. As long as there is
-//! none, something is in the inbox, so another batch comes.
+//! If the frontend's fence comes first, the committer sees the bit. If the committer's fence comes first, the frontend
+//! sees the room. While there is no room some requests are not yet answered, so another pass follows.
 //!
-//! What is not here: what room is, and how a face sleeps.
+//! This module does not define room and does not put a frontend to sleep; see `inbox.rs`.
 
 use std::sync::Arc;
 
@@ -21,19 +21,20 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::metrics::TaskMetrics;
 
-/// The faces that wait for room.
+/// The sinks whose frontends wait for room.
 pub(super) struct RoomWaiters {
-    /// A bit for each.
+    /// One bit per sink. Set and cleared by frontends, cleared by the committer.
     sinks: AtomicU64,
-    /// How often the committer has told the faces that waited.
+    /// The number of passes in which the committer looked for waiting sinks. Written by the committer, read by
+    /// frontends.
     passes: AtomicU64,
     metrics: Arc<TaskMetrics>,
 }
 
-/// A face's wait for room.
+/// A frontend's wait for room.
 #[derive(Debug, Default)]
 pub struct RoomWait {
-    /// The committer's passes when it began; `None`: the face does not wait.
+    /// The committer's passes when the wait began. `None`: the frontend does not wait.
     since: Option<u64>,
 }
 
@@ -42,21 +43,22 @@ impl RoomWaiters {
         Self { sinks: AtomicU64::new(0), passes: AtomicU64::new(0), metrics }
     }
 
-    /// Face: nothing has woken it for a long time. If it was told, that got lost.
+    /// Frontend: counts a lost wake-up if the committer told it and no wake-up came.
     pub(super) fn has_overslept(&self, sink: usize, wait: &RoomWait) {
         if wait.since.is_some() && !self.is_registered(bit(sink)) {
             self.metrics.lost_wakeups.add(1);
         }
     }
 
-    /// Face: whether there is room. If not, it is told when it is worth another look, and has none until then.
+    /// Frontend: whether there is room. If not, the committer tells it once to check again, and until then this returns
+    /// false. A sink that two passes have not told checks by itself, and counts a lost wake-up.
     ///
     /// # Panics
-    /// If there are more than 64 faces.
+    /// If `sink` is 64 or more.
     pub(super) fn has_room(&self, sink: usize, wait: &mut RoomWait, is_full: impl Fn() -> bool) -> bool {
         let (sink, has_waited) = (bit(sink), wait.since.is_some());
         if let Some(since) = wait.since {
-            // The pass that was under way may have looked before; the next one has not.
+            // The pass that was under way may have looked before the bit was set. The next pass cannot have.
             let is_forgotten = self.passes() >= since + 2;
             if self.is_registered(sink) {
                 if !is_forgotten {
@@ -70,14 +72,14 @@ impl RoomWaiters {
             return true;
         }
         wait.since = Some(self.passes());
-        // One that was told, and finds no room, goes on with the same wait.
+        // A frontend that was told and finds no room continues the same wait.
         self.metrics.waits.add(u64::from(!has_waited));
         false
     }
 
-    /// Face: it waits, unless there is room. Whether it does.
+    /// Frontend: registers to wait, unless there is room. Returns whether it waits.
     fn register(&self, sink: u64, is_full: impl Fn() -> bool) -> bool {
-        // Relaxed: the fence orders it.
+        // Relaxed: ordered by the fence.
         self.sinks.fetch_or(sink, Ordering::Relaxed);
         // SeqCst fence: pairs with the one in `tell`.
         fence(Ordering::SeqCst);
@@ -88,9 +90,9 @@ impl RoomWaiters {
         waits
     }
 
-    /// Face: it waits no more. False: it has been told.
+    /// Frontend: ends its wait. False: the committer has already told it.
     fn withdraw(&self, sink: u64) -> bool {
-        // Relaxed: nothing is published with a bit.
+        // Relaxed: a bit publishes no data.
         self.sinks.fetch_and(!sink, Ordering::Relaxed) & sink != 0
     }
 
@@ -99,7 +101,7 @@ impl RoomWaiters {
         self.sinks.load(Ordering::Relaxed) & sink != 0
     }
 
-    /// Committer: has the faces told that wait.
+    /// Committer: calls `tell` for each sink that waits.
     pub(super) fn tell(&self, mut tell: impl FnMut(usize)) {
         // SeqCst fence: pairs with the one in `register`.
         fence(Ordering::SeqCst);
@@ -111,7 +113,8 @@ impl RoomWaiters {
                 sinks &= sinks - 1;
             }
         }
-        // Release: pairs with the Acquire in `passes`: a face that sees the count sees which bits were taken before.
+        // Release: pairs with the Acquire in `passes`. A frontend that sees the count also sees the bits that were
+        // cleared before.
         self.passes.fetch_add(1, Ordering::Release);
     }
 
@@ -178,7 +181,7 @@ mod tests {
         let (waiters, metrics) = waiters();
         let mut wait = RoomWait::default();
         assert!(!waiters.has_room(5, &mut wait, || true));
-        // A committer that tells no face.
+        // A committer pass that tells no frontend.
         let forget = || waiters.passes.fetch_add(1, Ordering::Release);
         forget();
         assert!(!waiters.has_room(5, &mut wait, || false), "that pass may have looked before");
@@ -197,11 +200,12 @@ mod model {
 
     use super::*;
 
-    /// Two batches are in the inbox, where one is too much; the committer does both. A face that is not told would wait for ever.
+    /// Two batches are in the inbox, one more than there is room for. The committer commits both. A frontend that is
+    /// not told would wait for ever.
     #[test]
     fn no_face_waits_for_ever() {
         let mut builder = loom::model::Builder::new();
-        // More take minutes, and lost wake-ups need two.
+        // A higher bound takes minutes. A lost wake-up needs two preemptions.
         builder.preemption_bound = Some(3);
         builder.check(|| {
             let metrics = Arc::new(TaskMetrics::default());

@@ -1,7 +1,8 @@
-//! The committer on a store that can be harmed: what it answers, what it has on disk by then, and what is left after a crash.
+//! The committer on a store that tests can break: its answers, the store's content by then, and the content after a
+//! crash.
 //!
-//! `model.rs` compares a queue with a plain model, `families.rs` queues that come and go, `numbered.rs` one whose tasks are called by
-//! their numbers; the cases here are those that have a name.
+//! `model.rs` compares a queue with a model, `families.rs` compares queues of a family, and `numbered.rs` compares a
+//! queue whose tasks are named by their numbers. This file holds the named cases.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
@@ -22,7 +23,7 @@ use crate::store::{Error, Value};
 
 const QUEUE: &[u8] = b"queue";
 
-/// What a test is answered, with values read.
+/// An answer that a test receives, with its value read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
     Plain(Outcome),
@@ -30,7 +31,7 @@ enum Answer {
     Found(Vec<u8>),
 }
 
-/// A face that keeps what it hears.
+/// A sink that records its answers, and counts its calls to check for room.
 #[derive(Clone, Default)]
 struct RecordingSink(Arc<Mutex<Vec<(u64, Answer)>>>, Arc<AtomicUsize>);
 
@@ -55,7 +56,7 @@ impl ReplySink for RecordingSink {
     }
 }
 
-/// The committer with a store that a test can harm.
+/// The committer with a store that a test can break.
 struct RealQueues {
     store: FakeDisk,
     ear: RecordingSink,
@@ -98,7 +99,7 @@ fn token_of(answer: &Answer) -> Option<u64> {
     }
 }
 
-// ---------------------------------------------------------------------------------------------------------------- cases
+// --------------------------------------------------------------------------------------------------------------- cases
 
 fn add(key: &str) -> Request {
     Request::Add { key: key.as_bytes().into(), value: Value::from(key.as_bytes()), end: QueueEnd::Tail }

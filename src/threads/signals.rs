@@ -1,26 +1,26 @@
-//! Signals from outside: none is lost, from the first instruction of the process on.
+//! Signals from outside. None is lost, from the first instruction of the process on.
 //!
 //! ```text
 //! the loader ── by default, a signal ends the process ──┐
 //! .init_array: hold_from_the_start  ═ blocked ══════════╪═► pending ─► signalfd ─► the one thread that reads it
 //! every thread: made with them blocked ═════════════════┘
 //! ```
-//! A signal that is blocked waits in the system until it is read. A handler would have to be there before the first signal, and would
-//! interrupt whatever call a thread is in.
+//! The system keeps a blocked signal pending until it is read. A handler would have to exist before the first signal,
+//! and it would interrupt any call of any thread.
 //!
-//! What is not here: what a signal means (`server`).
+//! This module does not act on a signal; see `server`.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What a server is told from outside.
+/// A signal to a server from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// SIGINT: Ctrl-C.
     Interrupt,
     /// SIGTERM: a service manager.
     Terminate,
-    /// SIGHUP: the terminal has gone, or settings are to be read again.
+    /// SIGHUP: the terminal has gone, or the operator asks for a reload of the settings.
     HangUp,
 }
 
@@ -38,13 +38,13 @@ impl Signal {
     }
 }
 
-/// Signals that no thread takes any more, and that can be read here.
+/// Signals that are blocked in all threads, and that this descriptor reads.
 #[derive(Debug)]
 pub struct Signals(OwnedFd);
 
 impl Signals {
-    /// From here on they do not end the process: they wait until they are read. To be called before there are other threads, which are
-    /// then made like the one that calls.
+    /// Blocks the signals: from here on they do not end the process, and stay pending until they are read. Call it
+    /// before there are other threads, which inherit the caller's mask.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -57,16 +57,16 @@ impl Signals {
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the system has just made it, and nothing else knows it.
+        // SAFETY: the system has just made the descriptor, and no other owner has it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
-    /// A signal that has come. It does not wait; the descriptor is readable when one is there.
+    /// Returns a pending signal, if there is one. Does not block. The descriptor is readable while a signal is pending.
     #[must_use]
     #[expect(unsafe_code, reason = "no safe crate of this project reads a signalfd(2)")]
     pub fn next(&self) -> Option<Signal> {
         use std::os::fd::AsRawFd;
-        // SAFETY: it is a plain structure of integers, for which zeros are a value.
+        // SAFETY: `signalfd_siginfo` is a plain structure of integers, for which zeros are a value.
         let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
         let bytes = size_of::<libc::signalfd_siginfo>();
         // SAFETY: the call writes at most `bytes` bytes to `info`, a live local of that size.
@@ -85,7 +85,8 @@ impl AsFd for Signals {
 /// The set of all signals that are read here.
 #[expect(unsafe_code, reason = "sets of signals are made by the C library")]
 fn all() -> libc::sigset_t {
-    // SAFETY: `set` is a live local and a plain C structure for which zeros are a value; sigemptyset fills it before sigaddset reads it.
+    // SAFETY: `set` is a live local and a plain C structure for which zeros are a value; sigemptyset fills it before
+    // sigaddset reads it.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -104,17 +105,17 @@ pub(super) fn block(signals: &libc::sigset_t) {
     assert_eq!(status, 0, "SIG_BLOCK is a valid request");
 }
 
-/// What the C runtime calls before `main`, with the arguments and the environment.
+/// A function that the C runtime calls before `main`, with the arguments and the environment.
 pub type AtStart = unsafe extern "C" fn(i32, *const *const std::ffi::c_char, *const *const std::ffi::c_char);
 
-/// Subcommands that wait for signals. The others die of them, as a user expects of Ctrl-C.
+/// Subcommands that read signals. A signal ends the others, as a user expects of Ctrl-C.
 const WAITING: [&[u8]; 2] = [b"serve", b"worker"];
 
-/// Blocks the signals of a program that is going to read them, by its first argument: for the section `.init_array` of a program, which
-/// glibc runs before anything else of it. It allocates nothing.
+/// Blocks the signals of a process whose first argument is a subcommand that reads them. The program places this
+/// function in its section `.init_array`, which glibc runs before any other code of the program. It allocates nothing.
 ///
 /// # Safety
-/// `arguments` are `count` pointers to strings that end in NUL, as the C runtime hands them out.
+/// `arguments` are `count` pointers to strings that end in NUL, as the C runtime passes them.
 #[expect(unsafe_code, reason = "argv comes from the C runtime")]
 pub unsafe extern "C" fn hold_from_the_start(
     count: i32,
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn hold_from_the_start(
     if count < 2 {
         return;
     }
-    // SAFETY: the caller says that there are `count` of them, 2 at least, and that they are strings.
+    // SAFETY: the caller guarantees `count` pointers, at least 2 here, to strings that end in NUL.
     let first = unsafe { std::ffi::CStr::from_ptr(*arguments.add(1)) };
     if WAITING.contains(&first.to_bytes()) {
         block(&all());

@@ -1,6 +1,4 @@
-//! The timers of each slot in a chain of chunks, and the way from an id to its timer.
-//!
-//! Time is not known here, nor what slots stand for: whoever files a timer says where.
+//! The timers of each slot in a chain of chunks, and the map from an id to its timer.
 //!
 //! ```text
 //! ends[slot] ──────────┐
@@ -9,9 +7,11 @@
 //!                 ▲ only the first chunk has room
 //! ids[id] ────────┘
 //! ```
-//! Filing appends to the first chunk and taking takes its last entry: both touch little memory, and emptying a slot runs
-//! through whole chunks instead of hopping from timer to timer. The place of a timer that is removed by its id is filled
-//! with the last entry of its slot, so a chain never has more chunks than its entries need.
+//! Filing appends to the first chunk, and taking takes its last entry. Both touch little memory, and emptying a slot
+//! runs through whole chunks instead of hopping from timer to timer. If a timer is removed by its id, the last entry of
+//! its slot fills the gap. So a chain never has more chunks than its entries need.
+//!
+//! Chains do not know the time, nor the meaning of a slot: the caller that files a timer gives the slot.
 
 #![expect(clippy::indexing_slicing, reason = "there is an end for each slot that can be made")]
 
@@ -22,7 +22,7 @@ use super::slots::{SLOTS, WheelSlot};
 /// The end of an empty chain.
 const EMPTY: ChunkPosition = ChunkPosition::from_bits(u32::MAX);
 
-/// An entry that was taken out of its slot.
+/// An entry that was removed from its slot.
 #[derive(Debug)]
 pub(super) struct RemovedTimer<T> {
     pub(super) entry: Timer<T>,
@@ -33,7 +33,7 @@ pub(super) struct RemovedTimer<T> {
 /// All slots with their timers.
 #[derive(Debug)]
 pub(super) struct Chains<T> {
-    /// For each slot the place after its last entry, which is never the first place of a chunk, or `EMPTY`.
+    /// For each slot, the position after its last entry, which is never the first position of a chunk, or `EMPTY`.
     ends: Box<[ChunkPosition; SLOTS]>,
     chunks: Chunks<T>,
     ids: Ids,
@@ -44,7 +44,7 @@ impl<T> Chains<T> {
         Self { ends: Box::new([EMPTY; SLOTS]), chunks: Chunks::new(), ids: Ids::new() }
     }
 
-    /// Files a new timer; answers with its id.
+    /// Files a new timer and returns its id.
     pub(super) fn insert(&mut self, slot: WheelSlot, deadline: u64, payload: T) -> u32 {
         let id = self.ids.take();
         let entry = Timer { deadline, payload, id };
@@ -60,7 +60,7 @@ impl<T> Chains<T> {
         self.ends[slot.index()] = place.next();
     }
 
-    /// Where the next entry of a slot goes: into its first chunk, or into another one before it.
+    /// The position for the next entry of a slot: in its first chunk, or in another chunk before it.
     fn place_for(&mut self, slot: WheelSlot) -> ChunkPosition {
         let end = self.ends[slot.index()];
         let next = if end == EMPTY {
@@ -73,7 +73,8 @@ impl<T> Chains<T> {
         ChunkPosition::new(self.chunks.take(slot.number(), next), 0)
     }
 
-    /// Takes a timer out of a slot that is being emptied. It keeps its id: file it again, or release the id.
+    /// Takes a timer out of a slot that is being emptied. The timer keeps its id: the caller files it again or releases
+    /// the id.
     pub(super) fn take(&mut self, slot: WheelSlot) -> Option<RemovedTimer<T>> {
         let end = self.ends[slot.index()];
         if end != EMPTY && end.position() == CHUNK_ENTRIES {
@@ -95,7 +96,7 @@ impl<T> Chains<T> {
         Some(RemovedTimer { entry, emptied: end == EMPTY })
     }
 
-    /// Gives back the first chunk of a chain; answers with the end of what remains.
+    /// Gives back the first chunk of a chain. Returns the end of the chain that remains.
     fn drop_first_chunk(&mut self, chunk: u32) -> ChunkPosition {
         match self.chunks.release(chunk) {
             NO_CHUNK => EMPTY,
@@ -103,7 +104,7 @@ impl<T> Chains<T> {
         }
     }
 
-    /// Takes a timer out by its id, and releases the id; none if no timer has it.
+    /// Takes a timer out by its id, and releases the id. `None` if no timer has the id.
     pub(super) fn remove(&mut self, id: u32) -> Option<(WheelSlot, RemovedTimer<T>)> {
         let place = self.ids.place(id)?;
         let slot = WheelSlot::from_number(self.chunks.get(place.chunk()).slot());
@@ -113,7 +114,7 @@ impl<T> Chains<T> {
         Some((slot, taken))
     }
 
-    /// Takes the timer at `place` out, and puts the last one of its slot there.
+    /// Takes the timer at `place` out, and puts the last timer of its slot there.
     fn fill(&mut self, place: ChunkPosition, last: RemovedTimer<T>) -> RemovedTimer<T> {
         let chunk = self.chunks.get_mut(place.chunk());
         let entry = chunk.take_entry(place.position());

@@ -1,11 +1,11 @@
 //! Storage for chunks: the pieces of 128 bytes in which the timers of a slot are chained.
 //!
-//! Chunks are addressed by number, live in segments that never move, and are used again once they are free. Nothing is
-//! given back to the allocator. What a slot is, and how chunks hang together, is not known here.
+//! Chunks are addressed by number, live in segments that never move, and are used again once they are free. No memory
+//! goes back to the allocator. This module does not know slots, nor the order of chunks in a chain.
 //!
 //! ```text
 //! Chunk (payloads of 8 bytes with a niche)   +0 6 deadlines   +48 6 payloads   +96 6 ids   +120 next   +124 slot
-//! Place (31 bits)                            number of the chunk: 28 | position in the chunk: 3
+//! ChunkPosition (31 bits)                    number of the chunk: 28 | position in the chunk: 3
 //! ```
 
 #![expect(
@@ -13,26 +13,27 @@
     reason = "places come from here and from the chains; a wrong one must stop the server"
 )]
 
-/// Entries of a chunk: with payloads of 8 bytes they and their header fill two cache lines.
+/// Entries of a chunk. With payloads of 8 bytes, they and their header fill two cache lines.
 pub(super) const CHUNK_ENTRIES: u32 = 6;
 
 /// Stands for "no chunk".
 pub(super) const NO_CHUNK: u32 = u32::MAX;
 
-/// Bits of a `Place`. The one that is left over marks ids that are free.
+/// Bits of a `ChunkPosition`. The bit that is left over marks ids that are free.
 pub(super) const PLACE_BITS: u32 = 31;
 const POSITION_BITS: u32 = 3;
-/// Chunks that a `Place` can name: 1.6 billion timers, for which the wheel alone would take 40 GB.
+/// Chunks that a `ChunkPosition` can name: 1.6 billion timers, for which the wheel alone would take 40 GB.
 const CHUNKS_MAX: u32 = 1 << (PLACE_BITS - POSITION_BITS);
 
-/// Chunks of a segment: 64 KiB with payloads of 8 bytes, small enough that nobody feels it being made.
+/// Chunks of a segment, as a power of two: 64 KiB with payloads of 8 bytes, small enough to be made without a
+/// noticeable delay.
 const SEGMENT_BITS: u32 = 9;
 const SEGMENT_CHUNKS: usize = 1 << SEGMENT_BITS;
 
 const _: () = assert!(size_of::<Chunk<std::num::NonZeroU64>>() == 128);
 const _: () = assert!(CHUNK_ENTRIES < 1 << POSITION_BITS);
 
-/// One timer: what `arm` was given, and its id.
+/// One timer: the arguments of `arm`, and its id.
 #[derive(Debug)]
 pub(super) struct Timer<T> {
     pub(super) deadline: u64,
@@ -65,18 +66,18 @@ impl ChunkPosition {
         self.0 & ((1 << POSITION_BITS) - 1)
     }
 
-    /// The next place in the same chunk.
+    /// The next position in the same chunk.
     pub(super) const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// The place before this one, which is not the first of its chunk.
+    /// The previous position. This one is not the first of its chunk.
     pub(super) const fn previous(self) -> Self {
         Self(self.0 - 1)
     }
 }
 
-/// Some timers of one slot, in no order. A position that is not used holds no payload.
+/// Some timers of one slot, in no order. An unused position holds no payload.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Chunk<T> {
@@ -105,7 +106,7 @@ impl<T> Chunk<T> {
         self.slot
     }
 
-    /// Takes out the timer at a position that is used.
+    /// Takes out the timer at a used position.
     pub(super) fn take_entry(&mut self, position: u32) -> Timer<T> {
         let position = position as usize;
         let Some(payload) = self.payloads[position].take() else {
@@ -126,9 +127,9 @@ impl<T> Chunk<T> {
 #[derive(Debug)]
 pub(super) struct Chunks<T> {
     segments: Vec<Box<[Chunk<T>; SEGMENT_CHUNKS]>>,
-    /// Chunks that were ever used; those with higher numbers are new.
+    /// Chunks that were ever used. Chunks with higher numbers are new.
     used: u32,
-    /// Head of the list of free chunks. The last one freed is the first one used again, while it is in the cache.
+    /// Head of the list of free chunks. The chunk that was freed last is used first, while it is in the cache.
     free: u32,
 }
 
@@ -147,7 +148,7 @@ impl<T> Chunks<T> {
         &mut self.segments[segment][index]
     }
 
-    /// Takes an empty chunk for `slot` that comes before the chunk `next`.
+    /// Takes an empty chunk for `slot`, and places it before the chunk `next`.
     pub(super) fn take(&mut self, slot: u32, next: u32) -> u32 {
         let number = if self.free == NO_CHUNK { self.grow() } else { self.free };
         let chunk = self.get_mut(number);
@@ -158,7 +159,7 @@ impl<T> Chunks<T> {
         number
     }
 
-    /// Gives a chunk back; answers with the one that came after it.
+    /// Gives a chunk back. Returns the chunk that came after it.
     pub(super) fn release(&mut self, number: u32) -> u32 {
         let free = self.free;
         let chunk = self.get_mut(number);
@@ -188,7 +189,7 @@ impl<T> Chunks<T> {
         number
     }
 
-    /// Stays out of line, because it takes a segment's size of stack.
+    /// Out of line, because it takes a segment's size of stack.
     #[cold]
     #[inline(never)]
     fn add_segment(&mut self) {

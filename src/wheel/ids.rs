@@ -1,11 +1,10 @@
-//! The table that leads from the id of a timer to its place.
-//!
-//! It never looks at a timer. Ids that are not in use are chained through the same table.
+//! The table that leads from the id of a timer to its position. Free ids are chained through the same table.
 //!
 //! ```text
-//! id ──► | 0 | place: 31      |   armed
+//! id ──► | 0 | position: 31   |   armed
 //!        | 1 | next free: 31  |   free; all ones: the end of the list
 //! ```
+//! This table never looks at a timer.
 
 #![expect(
     clippy::indexing_slicing,
@@ -16,10 +15,10 @@ use super::chunks::{ChunkPosition, PLACE_BITS};
 
 /// Marks an id that is free.
 const FREE: u32 = 1 << PLACE_BITS;
-/// Ends the list of free ids. All ids are below.
+/// Ends the list of free ids. All ids are below it.
 const NO_ID: u32 = FREE - 1;
 
-/// Ids of a segment: 64 KiB, small enough that nobody feels it being made.
+/// Ids of a segment, as a power of two: 64 KiB, small enough to be made without a noticeable delay.
 const SEGMENT_BITS: u32 = 14;
 const SEGMENT_IDS: usize = 1 << SEGMENT_BITS;
 
@@ -27,9 +26,9 @@ const SEGMENT_IDS: usize = 1 << SEGMENT_BITS;
 #[derive(Debug)]
 pub(super) struct Ids {
     segments: Vec<Box<[u32; SEGMENT_IDS]>>,
-    /// Ids that were ever used; higher ones are new.
+    /// Ids that were ever used. Higher ids are new.
     used: u32,
-    /// Head of the list of free ids. The last one freed is the first one used again, while it is in the cache.
+    /// Head of the list of free ids. The id that was freed last is used first, while it is in the cache.
     free: u32,
 }
 
@@ -38,7 +37,7 @@ impl Ids {
         Self { segments: Vec::new(), used: 0, free: NO_ID }
     }
 
-    /// The place of an armed id; none if the id is free or was never used.
+    /// The position of an armed id. `None` if the id is free or was never used.
     pub(super) fn place(&self, id: u32) -> Option<ChunkPosition> {
         let (segment, index) = split(id);
         let word = *self.segments.get(segment)?.get(index)?;
@@ -51,7 +50,7 @@ impl Ids {
         self.segments[segment][index] = place.bits();
     }
 
-    /// Takes an id, which must be given a place before anybody looks for it.
+    /// Takes an id. The caller gives it a position before any lookup.
     pub(super) fn take(&mut self) -> u32 {
         let id = if self.free == NO_ID { self.grow() } else { self.free };
         let (segment, index) = split(id);
@@ -77,7 +76,7 @@ impl Ids {
         id
     }
 
-    /// Stays out of line, because it takes a segment's size of stack.
+    /// Out of line, because it takes a segment's size of stack.
     #[cold]
     #[inline(never)]
     fn add_segment(&mut self) {

@@ -1,40 +1,44 @@
 //! A hierarchical timing wheel: millions of timers with ticks of a millisecond, in any order, at the price of a few
 //! cache misses each.
 //!
-//! A pure data structure. It is told the time and never reads a clock, never sleeps, spawns or locks, and holds no
-//! `unsafe`. It gives no memory back: it keeps what its largest number of timers took.
-//!
 //! ```text
 //!                    slot         window              the ring holds two windows
 //! level 0            1 ms         4.1 s               | . . . . ▲ x . x | x . . . . . . . |
 //! level 1            4.1 s        4.7 h               | . . ▲ ○ x . . x | . . x . . . . . |
 //! level 2            4.7 h        2.2 years             ▲ now, in slots of the level
-//! level 3            2.2 years    8,900 years           ○ emptied ahead of time: the window that level 0 has as its next
+//! level 3            2.2 years    8,900 years           ○ emptied ahead of time: the next window of level 0
 //! ```
 //! A timer is filed at the lowest level whose ring reaches its deadline: [`Wheel::arm`] computes the slot and appends
-//! the record to the slot's chain. A window of one level is one slot of the level above. Timers go down when their slot
-//! becomes the window *after* the current one of the level below, so there is a whole window of time for moving them, a
-//! few at a time: [`Wheel::advance`] first fires what is due, then moves timers down with what its budget leaves. Only
-//! if it was told nothing for a whole window (or was given no budget for it) are timers moved at the last moment; that
-//! too happens within the budget. A deadline beyond the top ring waits in the ring's last slot and is filed again.
+//! the record to the slot's chain. A window of one level is one slot of the level above.
+//!
+//! Timers move down when their slot becomes the window *after* the current one of the level below. So there is a whole
+//! window of time to move them, a few at a time: [`Wheel::advance`] first fires the timers that are due, then moves
+//! timers down with the rest of its budget. If the wheel was not called for a whole window, or got no budget for the
+//! moves, `advance` moves the timers at the last moment. These moves count against the budget as well. A deadline
+//! beyond the top ring waits in the ring's last slot and is filed again.
 //!
 //! # Order
 //!
-//! Timers come up by tick, never before their deadline. Timers of the same tick come up in any order. A deadline that has
-//! passed already belongs to the tick at which the wheel stands.
+//! Timers come up by tick, never before their deadline. Timers of the same tick come up in any order. A deadline that
+//! has passed already belongs to the tick at which the wheel stands.
 //!
 //! # Cost
 //!
-//! 21 bytes for a record in its chunk, 4 in the table of ids, if the payload has 8 bytes and a niche, as a pointer has; a
-//! slot wastes at most one chunk of 128 bytes. Arming touches one chunk that was lately in use and one word of the table;
-//! cancelling, one word and one chunk that may both be far; coming up and moving down run through chunks and write one
-//! word of the table each.
+//! A record takes 21 bytes in its chunk and 4 in the table of ids, if the payload has 8 bytes and a niche, as a pointer
+//! has. A slot wastes at most one chunk of 128 bytes. Arming touches one chunk that was lately in use and one word of
+//! the table. Cancelling touches one word and one chunk, and both may be far. Coming up and moving down run through
+//! chunks and write one word of the table for each timer.
 //!
 //! # Files
 //!
-//! `slots.rs` (rings and their bits) and `chains.rs` (the records of a slot; `chunks.rs` is its storage, `ids.rs` its
-//! table of ids) know nothing of time; this file does the arithmetic of ticks and decides. `tests.rs` holds it to its
-//! promises one by one, `model.rs` compares it with an ordered map.
+//! `slots.rs` has the rings and their bits. `chains.rs` has the records of a slot, with `chunks.rs` as their storage
+//! and `ids.rs` as their table of ids. These files know no time. This file computes with ticks and decides. `tests.rs`
+//! tests the promises one by one, and `model.rs` compares the wheel with an ordered map.
+//!
+//! # Scope
+//!
+//! The wheel is a pure data structure. The caller passes the time in. The wheel reads no clock, does not sleep, spawn
+//! or lock, and holds no `unsafe`. It gives no memory back: it keeps the memory of its largest number of timers.
 
 mod chains;
 mod chunks;
@@ -48,12 +52,12 @@ mod tests;
 use chains::{Chains, RemovedTimer};
 use slots::{LEVELS, Occupied, WINDOW_BITS, WheelSlot};
 
-/// Stands for the slot in which a level's position is now.
+/// The distance to a level's current position.
 const CURRENT: u64 = 0;
-/// Stands for the slot after that: the next window of the level below.
+/// The distance to the position after that: the next window of the level below.
 const NEXT: u64 = 1;
 
-/// The name of an armed timer. When the timer has come up or was cancelled, the next one may get the same name.
+/// The name of an armed timer. After the timer has come up or was cancelled, a new timer may get the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimerId(u32);
 
@@ -71,13 +75,13 @@ impl TimerId {
     }
 }
 
-/// Whether [`Wheel::advance`] has done all that could be done.
+/// Whether [`Wheel::advance`] has done all it could.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {
-    /// All that was due has come up: sleep until [`Wheel::next_wake`].
+    /// All timers that were due have come up. The caller sleeps until [`Wheel::next_wake`].
     Done,
-    /// The budget ended first: call again, with a new reading of the clock.
+    /// The budget ended first. The caller calls again, with a new reading of the clock.
     More,
 }
 
@@ -100,12 +104,13 @@ pub enum Progress {
 /// ```
 #[derive(Debug)]
 pub struct Wheel<T> {
-    /// Where the wheel stands: no tick before it holds anything, and it is not later than the last time that was told.
+    /// The tick at which the wheel stands. All earlier ticks are empty, and it is not later than the last time that
+    /// `advance` got.
     now: u64,
     /// Timers in all slots.
     armed: usize,
-    /// The slots whose chains are not empty. Those of the higher levels at their `CURRENT` and `NEXT` position are empty
-    /// too, unless a call of `advance` ended with `More`.
+    /// The slots whose chains are not empty. On the higher levels, the slots at the `CURRENT` and `NEXT` position are
+    /// empty too, unless a call of `advance` ended with `More`.
     occupied: Occupied,
     chains: Chains<T>,
 }
@@ -117,12 +122,12 @@ impl<T> Wheel<T> {
         Self { now, armed: 0, occupied: Occupied::none(), chains: Chains::new() }
     }
 
-    /// Arms a timer for tick `deadline`. One whose deadline has passed comes up in the next call of `advance`.
+    /// Arms a timer for tick `deadline`. A timer whose deadline has passed comes up in the next call of `advance`.
     ///
-    /// Cheapest when the wheel was told the time lately: levels are chosen by the tick at which it stands.
+    /// Arming is cheapest if `advance` was called lately: the wheel chooses levels by the tick at which it stands.
     ///
     /// # Panics
-    /// When there are more timers than ids and places can name, which is beyond 1.6 billion.
+    /// If there are more timers than ids and positions can name, which is beyond 1.6 billion.
     pub fn arm(&mut self, deadline: u64, payload: T) -> TimerId {
         let slot = self.slot_for(deadline);
         self.occupied.insert(slot);
@@ -130,9 +135,10 @@ impl<T> Wheel<T> {
         TimerId(self.chains.insert(slot, deadline, payload))
     }
 
-    /// Disarms a timer and gives its payload back; none if no timer has this id.
+    /// Disarms a timer and returns its payload. `None` if no timer has this id.
     ///
-    /// An id that was kept after its timer came up may name another timer by now: who keeps ids forgets them in `due`.
+    /// An id that was kept after its timer came up may name another timer by now. So a caller that keeps ids forgets
+    /// them in `due`.
     pub fn cancel(&mut self, id: TimerId) -> Option<T> {
         let (slot, taken) = self.chains.remove(id.0)?;
         self.armed -= 1;
@@ -142,10 +148,12 @@ impl<T> Wheel<T> {
         Some(taken.entry.payload)
     }
 
-    /// Lets the time be `now`: what is due comes up by tick, as calls of `due` with id, deadline and payload.
+    /// Sets the time to `now`. Timers that are due come up by tick: each is a call of `due` with id, deadline and
+    /// payload.
     ///
-    /// At most `budget` timers come up or are moved to a lower level, so a call never takes long. A timer is out of the
-    /// wheel before `due` sees it. Time does not go back: an earlier `now` than the wheel has seen counts as that one.
+    /// At most `budget` timers come up or move to a lower level, so a call never takes long. A timer is out of the
+    /// wheel before `due` gets it. Time does not go back: a `now` that is earlier than the wheel's tick counts as that
+    /// tick.
     pub fn advance(&mut self, now: u64, budget: usize, mut due: impl FnMut(TimerId, u64, T)) -> Progress {
         let now = now.max(self.now);
         let mut budget = AdvanceBudget(budget);
@@ -162,10 +170,10 @@ impl<T> Wheel<T> {
         if self.move_down(NEXT, &mut budget) { Progress::Done } else { Progress::More }
     }
 
-    /// The earliest tick at which `advance` finds something to do; none if there are no timers.
+    /// The earliest tick at which `advance` has work. `None` if there are no timers.
     ///
-    /// That is the next deadline if it is near, and otherwise the tick from which timers may move down: at least one
-    /// window of the lowest level earlier than they are due. After `Progress::More` it is a tick that has passed.
+    /// This tick is the next deadline if that is near. Otherwise it is the tick from which timers may move down: at
+    /// least one window of the lowest level before they are due. After `Progress::More` it is a tick that has passed.
     #[must_use]
     pub fn next_wake(&self) -> Option<u64> {
         if self.is_behind() {
@@ -177,7 +185,7 @@ impl<T> Wheel<T> {
         })
     }
 
-    /// Timers that are armed.
+    /// The number of armed timers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.armed
@@ -195,7 +203,7 @@ impl<T> Wheel<T> {
         size_of::<Self>() + self.chains.bytes()
     }
 
-    /// The slot for a deadline: at the lowest level that has its window as the current or the next one.
+    /// The slot for a deadline: at the lowest level that has the deadline's window as its current or next one.
     fn slot_for(&self, deadline: u64) -> WheelSlot {
         let deadline = deadline.max(self.now);
         for level in 0..LEVELS {
@@ -208,20 +216,20 @@ impl<T> Wheel<T> {
         WheelSlot::at(LEVELS - 1, (end_of_ring << WINDOW_BITS) - 1)
     }
 
-    /// The next tick at which timers are due, or have to move down because their slot begins.
+    /// The next tick at which timers are due, or must move down because their slot begins.
     fn next_event(&self) -> Option<u64> {
         self.first_in_window().or_else(|| (0..LEVELS).filter_map(|level| self.first_start(level, CURRENT)).min())
     }
 
-    /// The first tick of the current window that holds something. Nothing of a higher level is earlier, unless it has to
+    /// The first tick of the current window that has a timer. No timer of a higher level is earlier, unless it must
     /// move down at once.
     fn first_in_window(&self) -> Option<u64> {
         let last = self.now | ((1 << WINDOW_BITS) - 1);
         self.occupied.first_from(0, self.now).filter(|&tick| tick <= last)
     }
 
-    /// The tick at which the first occupied slot of a level begins, or the slot that is `ahead` before it, if that is
-    /// not in the past.
+    /// The tick at which the first occupied slot of a level begins, or the slot `ahead` positions before it. If that
+    /// tick has passed, the tick at which the wheel stands.
     fn first_start(&self, level: u32, ahead: u64) -> Option<u64> {
         let position = self.occupied.first_from(level, self.position(level))?;
         Some((position.saturating_sub(ahead) << shift(level)).max(self.now))
@@ -234,7 +242,7 @@ impl<T> Wheel<T> {
         })
     }
 
-    /// Moves the timers of the higher levels' slots at `ahead` down; false if the budget ended first.
+    /// Moves the timers down that are in the higher levels' slots at `ahead`. False if the budget ended first.
     fn move_down(&mut self, ahead: u64, budget: &mut AdvanceBudget) -> bool {
         (1..LEVELS).all(|level| {
             let slot = self.slot(level, ahead);
@@ -242,7 +250,7 @@ impl<T> Wheel<T> {
         })
     }
 
-    /// Files the timers of a slot anew; false if the budget ended first.
+    /// Files the timers of a slot again. False if the budget ended first.
     fn empty(&mut self, slot: WheelSlot, budget: &mut AdvanceBudget) -> bool {
         while budget.spend() {
             let Some(taken) = self.take(slot) else {
@@ -258,7 +266,7 @@ impl<T> Wheel<T> {
         false
     }
 
-    /// Lets the timers of the current tick come up; false if the budget ended first.
+    /// Lets the timers of the current tick come up. False if the budget ended first.
     fn fire(&mut self, budget: &mut AdvanceBudget, due: &mut impl FnMut(TimerId, u64, T)) -> bool {
         let slot = self.slot(0, CURRENT);
         if !self.occupied.contains(slot) {
@@ -287,22 +295,22 @@ impl<T> Wheel<T> {
         Some(taken)
     }
 
-    /// The slot of a level that is `ahead` of its position.
+    /// The slot of a level that is `ahead` positions after the current one.
     fn slot(&self, level: u32, ahead: u64) -> WheelSlot {
         WheelSlot::at(level, self.position(level) + ahead)
     }
 
-    /// Where the wheel stands, in slots of a level.
+    /// The tick at which the wheel stands, in slots of a level.
     fn position(&self, level: u32) -> u64 {
         self.now >> shift(level)
     }
 }
 
-/// What a call of `advance` may still do, in timers that come up or move.
+/// The timers that a call of `advance` may still let come up or move.
 struct AdvanceBudget(usize);
 
 impl AdvanceBudget {
-    /// Spends one; false if nothing is left.
+    /// Spends one timer. False if the budget is used up.
     fn spend(&mut self) -> bool {
         let has_one = self.0 > 0;
         self.0 = self.0.saturating_sub(1);

@@ -1,6 +1,7 @@
-//! The wheel against an ordered map: any sequence of operations, with the promises of `mod.rs` checked at each step.
+//! The wheel compared with an ordered map: any sequence of operations, with the promises of `mod.rs` checked at each
+//! step.
 //!
-//! The map knows for each armed timer the tick at which it belongs; everything else follows from that.
+//! The map holds for each armed timer the tick at which it belongs. All other expectations follow from that.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
@@ -10,23 +11,23 @@ use proptest::prelude::*;
 
 use super::{Progress, TimerId, Wheel};
 
-/// Ticks to sleep through at the end of a test; what is farther is reached by a jump.
+/// Ticks to sleep through at the end of a test. A jump reaches deadlines that are farther.
 const FAR: u64 = 1 << 52;
-/// How often a timer can move: once for each time that the top ring goes round, and then through all levels.
+/// The largest number of moves of one timer: one for each round of the top ring, and one for each level.
 const MOVES_MAX: usize = (1 << 16) + 5;
 
-/// What a test does next. Deadlines and steps count from the time at which it happens.
+/// The next step of a test. Deadlines and steps count from the time at which it happens.
 #[derive(Clone, Debug)]
 enum ModelStep {
     /// Arms some timers for the same deadline.
     Arm(Deadline, usize),
-    /// Cancels the timer that is this far into the list of armed ones, around its end.
+    /// Cancels the timer at this index of the list of armed ones, modulo its length.
     Cancel(usize),
-    /// Cancels it and arms its payload anew.
+    /// Cancels that timer and arms its payload again.
     Rearm(usize, Deadline),
-    /// Tells the wheel the time after some ticks, once.
+    /// Advances the wheel once, by some ticks.
     Advance(u64, usize),
-    /// Tells it the time of its next wake, until it is done.
+    /// Advances the wheel to its next wake, until it is done.
     Sleep(usize),
 }
 
@@ -68,7 +69,8 @@ fn step() -> impl Strategy<Value = ModelStep> {
     ]
 }
 
-/// The time at which a test begins: also just before windows of all levels end, and before time itself does.
+/// The time at which a test begins. Some of these times are just before the end of windows of all levels, or of time
+/// itself.
 fn start() -> impl Strategy<Value = u64> {
     prop_oneof![
         Just(0),
@@ -86,10 +88,10 @@ struct Armed {
     tick: u64,
 }
 
-/// The wheel and the map that it is compared with.
+/// The wheel and the map that the test compares it with.
 struct Pair {
     wheel: Wheel<u64>,
-    /// The latest time that the wheel was told.
+    /// The latest time that the wheel got.
     now: u64,
     armed: BTreeMap<u64, Armed>,
     /// The same timers by tick.
@@ -160,7 +162,7 @@ impl Pair {
         Some(payload)
     }
 
-    /// One call of `advance`: what comes up must be the first by tick, due, armed and unchanged.
+    /// One call of `advance`. Each timer that comes up must be the first by tick, due, armed and unchanged.
     fn advance(&mut self, budget: usize) -> Progress {
         let Self { wheel, now, armed, ticks, ids, .. } = self;
         let mut fired = 0;
@@ -181,7 +183,7 @@ impl Pair {
         progress
     }
 
-    /// Sleeps until the wheel wants to be woken.
+    /// Sleeps until the wheel's next wake.
     fn sleep(&mut self, budget: usize) {
         let Some(wake) = self.wheel.next_wake() else {
             return;
@@ -190,7 +192,7 @@ impl Pair {
         self.finish(budget);
     }
 
-    /// Calls the wheel until it is done, which each call must bring nearer.
+    /// Calls the wheel until it is done. Each call must bring that nearer.
     fn finish(&mut self, budget: usize) {
         let moves = self.wheel.len() * MOVES_MAX;
         let mut calls = 0;
@@ -228,7 +230,8 @@ proptest! {
         for step in &steps {
             pair.run(step);
         }
-        // A timer is woken for at most once on each level, and now and then while it is beyond the top ring.
+        // The wheel wakes for a timer at most once on each level, and now and then while the timer is beyond the top
+        // ring.
         let mut sleeps = 0;
         while pair.ticks.first().is_some_and(|&(tick, _)| tick - pair.now.min(tick) < FAR) {
             pair.sleep(budget);

@@ -1,14 +1,14 @@
-//! The rings: which slot a position belongs to, and which slots hold something.
-//!
-//! It never sees a timer: a slot is a number here, and one bit says whether anything is filed in it.
+//! The rings: the slot of a position, and the set of occupied slots.
 //!
 //! ```text
 //! number of a slot   level: 2 | position in the ring: 13, of which the first bit is the window's parity
 //! words              one bit for each slot, 128 words for each ring
 //! summaries          one bit for each word that is not zero, one u128 for each ring
 //! ```
-//! A ring holds two windows, the current one and the next. What lies behind the current position is empty, so a search
-//! around the ring from there sees the rest of the current window, then the next window, then nothing.
+//! A ring holds two windows, the current one and the next. Slots behind the current position are empty. So a search
+//! around the ring from there sees the rest of the current window, then the next window, then only empty slots.
+//!
+//! This module never sees a timer: a slot is a number here, and one bit says whether it has timers.
 
 #![expect(
     clippy::indexing_slicing,
@@ -19,7 +19,7 @@
 pub(super) const LEVELS: u32 = 4;
 /// Bits of a position within a window: a window has 4,096 slots.
 pub(super) const WINDOW_BITS: u32 = 12;
-/// Slots of a ring, which holds two windows.
+/// Bits of a position in a ring, which holds two windows.
 const RING_BITS: u32 = WINDOW_BITS + 1;
 const RING_SLOTS: u32 = 1 << RING_BITS;
 /// Slots of all rings together.
@@ -43,7 +43,7 @@ impl WheelSlot {
         Self(level << RING_BITS | within)
     }
 
-    /// What `Slot::from_number` takes back.
+    /// The number of the slot, for `WheelSlot::from_number`.
     pub(super) const fn number(self) -> u32 {
         self.0
     }
@@ -53,7 +53,7 @@ impl WheelSlot {
         Self(number)
     }
 
-    /// Where an array with one element for each slot has this one's.
+    /// The index of this slot in an array with one element for each slot.
     pub(super) const fn index(self) -> usize {
         self.0 as usize
     }
@@ -75,7 +75,7 @@ impl WheelSlot {
     }
 }
 
-/// One bit for each slot that holds something.
+/// One bit for each slot that has timers.
 #[derive(Debug)]
 pub(super) struct Occupied {
     words: [u64; (LEVELS * RING_WORDS) as usize],
@@ -114,7 +114,8 @@ impl Occupied {
         self.first_after_word(from).map(|slot| position + u64::from(slot.0.wrapping_sub(from.0) % RING_SLOTS))
     }
 
-    /// The first occupied slot in ring order after the word of `from`; that word comes last, for its slots before `from`.
+    /// The first occupied slot in ring order after the word of `from`. That word comes last, for its slots before
+    /// `from`.
     fn first_after_word(&self, from: WheelSlot) -> Option<WheelSlot> {
         let next_word = from.0 / WORD_BITS % RING_WORDS + 1;
         let summary = self.summaries[from.level()].rotate_right(next_word);

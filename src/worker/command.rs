@@ -1,10 +1,11 @@
-//! A command that gives an event its value: it is told the id, and the first line that it prints is taken.
+//! A command that produces an event's value. Its last argument is the id, and the first line that it prints is the
+//! value.
 //!
 //! ```text
-//! sh -c 'CMD "$@"' sh ID ─► first line, while the rest is thrown away ─► exit 0 ─► checked
-//!                        └─► too slow, or its event is another's meanwhile ─► killed with all that it has started
+//! sh -c 'CMD "$@"' sh ID ─► first line; the rest is discarded ─► exit 0 ─► value checked
+//!                        └─► too slow, or the event's lease is lost ─► killed with all processes of its group
 //! ```
-//! What is not here: what becomes of the value.
+//! This module does not store the value; see `queue.rs` and `database.rs`.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -20,22 +21,23 @@ use crate::limits::EVENT_VALUE_CHARS_MAX;
 use crate::protocols::events::wire::is_value;
 use crate::threads;
 
-/// Bytes of the line that are kept: one more than the longest value has.
+/// Bytes of the line that are kept: two more than the longest value has in UTF-8, so that a longer line is refused.
 const LINE_BYTES_MAX: usize = 4 * EVENT_VALUE_CHARS_MAX + 2;
-/// How often what it prints is read before its time is looked at.
+/// Reads of the command's output before its time is checked.
 const READS_MAX: usize = 16;
 
-/// What is run for each event.
+/// The command that is run for each event.
 #[derive(Clone, Debug)]
 pub struct EventCommand {
-    /// A command for the shell; the id is put behind it.
+    /// A command for the shell. The id is appended.
     pub text: String,
-    /// How long it may take.
+    /// The longest time it may take.
     pub limit: Duration,
 }
 
 impl EventCommand {
-    /// The value of an event, or why there is none. `beat` is called after each `interval`, and says whether to go on.
+    /// Returns the value of an event, or why there is none. Calls `beat` every `interval`, which returns whether to go
+    /// on.
     pub(super) fn run(&self, id: u64, interval: Duration, beat: impl FnMut() -> bool) -> Result<String, String> {
         let mut running =
             RunningCommand::start(&self.text, id).map_err(|error| format!("the command cannot be run: {error}"))?;
@@ -51,7 +53,7 @@ impl EventCommand {
     }
 }
 
-/// The first line, if it may be a value.
+/// The first line, if it is a valid value.
 fn value_of(line: &OutputLine) -> Result<String, String> {
     let bytes = line.bytes.strip_suffix(b"\r").filter(|_| line.ended).unwrap_or(&line.bytes);
     match String::from_utf8(bytes.to_vec()) {
@@ -65,7 +67,7 @@ fn value_of(line: &OutputLine) -> Result<String, String> {
     }
 }
 
-/// The first line that is printed, as far as it may be a value.
+/// The first line of the output, up to [`LINE_BYTES_MAX`] bytes.
 #[derive(Debug, Default)]
 struct OutputLine {
     bytes: Vec<u8>,
@@ -85,10 +87,10 @@ impl OutputLine {
     }
 }
 
-/// A command that runs. Killed when dropped, with all that it has started.
+/// A running command. Dropping it kills its process group.
 struct RunningCommand {
     child: Child,
-    /// None when it has been closed.
+    /// `None` after the command has closed it.
     output: Option<ChildStdout>,
     line: OutputLine,
 }
@@ -106,7 +108,7 @@ impl RunningCommand {
         Ok(Self { child, output, line: OutputLine::default() })
     }
 
-    /// Reads what it prints until it has ended; or says why it must end.
+    /// Reads the output until the command ends. The inner error says why it must be killed.
     fn watch(
         &mut self,
         limit: Duration,
@@ -142,7 +144,8 @@ impl RunningCommand {
         }
     }
 
-    /// Reads what is there; of a command that prints faster than it is read a part, so that its time is looked at meanwhile.
+    /// Reads the available output. If the command prints faster than this reads, it returns after [`READS_MAX`] reads,
+    /// so that the time is checked meanwhile.
     fn read(&mut self) -> io::Result<()> {
         let mut bytes = [0; 4_096];
         for _ in 0..READS_MAX {
@@ -161,7 +164,7 @@ impl RunningCommand {
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
-        // It fails when nothing of it is left, which is what is wanted.
+        // An error means that no process of the group is left.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }

@@ -1,18 +1,18 @@
-//! A slot that works off a database: it claims some events, stores their values and commits, in one transaction.
+//! A slot on a database: it claims some events, stores their values and commits, in one transaction.
 //!
-//! An event for which there was no good value is pending again at once, and would be the first that is found again, before all others:
-//! so the slot goes on behind it, and begins again from the front when it finds nothing more.
+//! An event without a good value is pending again at once, and would be the first that the next search finds. So the
+//! slot continues behind it, and begins again from the front when it finds no more events.
 //!
-//! What is not here: the statements (`protocols::events`).
+//! This module contains no SQL statements; see `protocols::events`.
 
 use super::{PAUSE, SourceNotice, WorkerShared};
 use crate::limits::{CLAIM_JITTER, CLAIM_PAUSE};
 use crate::protocols::events::mysql::claims::{Claims, StoreOutcome};
 
-/// Works until it is told to stop.
+/// Runs the slot until the worker is stopped.
 pub(super) fn work(shared: &WorkerShared, mut claims: Claims) {
     let mut notice = SourceNotice::default();
-    // Behind this event it is looked next; 0: from the front.
+    // The next search begins behind this event. 0: from the front.
     let mut after = 0;
     while !shared.stopper.is_told() {
         match claims.claim(shared.config.claim, after) {
@@ -38,7 +38,7 @@ pub(super) fn work(shared: &WorkerShared, mut claims: Claims) {
     shared.retried(claims.retries());
 }
 
-/// The values of those that get a good one. When it is told to stop the rest is left out.
+/// Returns the values of the events that got a good one. Leaves out the rest when the worker is stopped.
 fn values(shared: &WorkerShared, ids: &[u64], after: &mut u64) -> Vec<(u64, String)> {
     let mut values = Vec::with_capacity(ids.len());
     for &id in ids {
@@ -56,7 +56,7 @@ fn values(shared: &WorkerShared, ids: &[u64], after: &mut u64) -> Vec<(u64, Stri
     values
 }
 
-/// Whether they are stored, or may be.
+/// Stores the values. Returns whether the database stored them.
 fn store(shared: &WorkerShared, claims: &mut Claims, values: &[(u64, String)]) -> bool {
     match claims.store(values) {
         StoreOutcome::Done => {

@@ -1,14 +1,15 @@
-//! `spindle worker`: gives pending events their values, in as many slots as it is told.
+//! `spindle worker`: gives pending events their values, in a given number of slots.
 //!
 //! ```text
 //! slot:   queue.rs      Lend Block ─► value ─► Repay with Drop        heartbeats while a command runs
 //!         database.rs   claim ─► values ─► store, commit              the rows are locked meanwhile
 //! value:  a word, or the first line that a command prints (command.rs)
 //! ```
-//! A slot is a thread with a connection of its own. When the server or the database goes away it tries again until it is back. Told to
-//! stop, a slot finishes the command that it runs, stores its value, gives back what else it holds, and ends.
+//! A slot is a thread with a connection of its own. When the server or the database goes away, the slot retries until
+//! it is back. When the worker is stopped, each slot finishes the command that it runs, stores its value, gives back
+//! the other events that it holds, and ends.
 //!
-//! What is not here: signals and flags (`cli`), and what events are (`protocols::events`).
+//! This module handles no signals or flags (see `cli`) and does not define events (see `protocols::events`).
 
 mod command;
 mod database;
@@ -33,10 +34,10 @@ use crate::protocols::sockets::Stopper;
 use crate::protocols::spiderq::client::{self, Client};
 use crate::threads;
 
-/// How long a slot waits after something has failed, and how much longer at most.
+/// How long a slot waits after a failure. A random time of up to as much is added.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Where events are.
+/// The location of the events.
 #[derive(Clone, Debug)]
 pub enum WorkerSource {
     /// In the queue of a server, at this endpoint.
@@ -45,28 +46,28 @@ pub enum WorkerSource {
     Database(Address),
 }
 
-/// What the worker is told to be.
+/// The settings of a worker.
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
-    /// Where events are.
+    /// The location of the events.
     pub source: WorkerSource,
-    /// What gives them values; without one they are words.
+    /// The command that produces values. Without one, values are words.
     pub command: Option<EventCommand>,
-    /// How many events are worked on at once.
+    /// The number of events that are worked on at once.
     pub slots: usize,
-    /// How many events are claimed from a database at once.
+    /// The number of events that one claim takes from a database.
     pub claim: usize,
-    /// How long an event of a queue is lent at a time.
+    /// The length of a lease on an event of a queue.
     pub lease: Duration,
 }
 
 /// Why a worker does not start.
 #[derive(Debug, Error)]
 pub enum WorkerError {
-    /// There is no server.
+    /// The server does not answer.
     #[error(transparent)]
     Server(#[from] client::Error),
-    /// There is no database, or none to rely on.
+    /// The database cannot be reached, or is unsuitable.
     #[error(transparent)]
     Database(#[from] UnsuitableDatabase),
     /// The system gives no more threads or descriptors.
@@ -74,7 +75,7 @@ pub enum WorkerError {
     System(#[from] io::Error),
 }
 
-/// What was done. Counted by the slots.
+/// The counts of a worker. Written by the slots.
 #[derive(Debug, Default)]
 struct WorkerCounts {
     stored: AtomicU64,
@@ -83,20 +84,20 @@ struct WorkerCounts {
     retries: AtomicU64,
 }
 
-/// What was done.
+/// The totals of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkerTotals {
-    /// Events that have got their value here.
+    /// Events whose value this worker stored.
     pub stored: u64,
-    /// Events that are pending again, since there was no good value.
+    /// Events that are pending again, because there was no good value.
     pub given_back: u64,
-    /// Values of which is not known that they were stored: the lease had ended, or the store had gone.
+    /// Values that are possibly not stored, because the lease had ended or the store had gone.
     pub lost: u64,
-    /// Transactions that were tried again.
+    /// Transactions that were retried.
     pub retries: u64,
 }
 
-/// What all slots share.
+/// State shared by all slots.
 struct WorkerShared {
     config: WorkerConfig,
     stopper: Stopper,
@@ -110,10 +111,10 @@ pub struct RunningWorker {
     slots: Vec<JoinHandle<()>>,
 }
 
-/// Starts the slots, once the server or the database is there.
+/// Starts the slots, once the server or the database answers.
 ///
 /// # Errors
-/// [`Error`]
+/// [`WorkerError`] if the server or the database does not answer, or the system has no more threads or descriptors.
 pub fn start(config: WorkerConfig) -> Result<RunningWorker, WorkerError> {
     match &config.source {
         WorkerSource::Queue(endpoint) => Client::connect(endpoint)?.ping()?,
@@ -138,12 +139,12 @@ pub fn start(config: WorkerConfig) -> Result<RunningWorker, WorkerError> {
 }
 
 impl RunningWorker {
-    /// Takes no more events, finishes what runs, and says what was done.
+    /// Takes no more events, finishes the running commands, and returns the totals.
     #[must_use]
     pub fn stop(mut self) -> WorkerTotals {
         self.end();
         let WorkerCounts { stored, given_back, lost, retries } = &self.shared.counts;
-        // Relaxed: whoever counted has ended.
+        // Relaxed: the slots have been joined.
         let [stored, given_back, lost, retries] =
             [stored, given_back, lost, retries].map(|count| count.load(Ordering::Relaxed));
         WorkerTotals { stored, given_back, lost, retries }
@@ -166,7 +167,8 @@ impl Drop for RunningWorker {
 }
 
 impl WorkerShared {
-    /// The value of an event, or why there is none. `beat` is called now and then while a command runs, and says whether it goes on.
+    /// Returns the value of an event, or why there is none. While a command runs, `beat` is called three times in each
+    /// lease and returns whether to go on.
     fn value(&self, id: u64, beat: impl FnMut() -> bool) -> Result<String, String> {
         match &self.config.command {
             Some(command) => command.run(id, self.config.lease / 3, beat),
@@ -175,7 +177,7 @@ impl WorkerShared {
     }
 
     fn stored(&self, id: u64, value: &str) {
-        // Relaxed: a count, read at the end; so are the others.
+        // Relaxed: a count that publishes no data and is read at the end. The other counts are the same.
         self.counts.stored.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(id, value, "stored");
     }
@@ -194,16 +196,17 @@ impl WorkerShared {
         self.counts.retries.fetch_add(retries, Ordering::Relaxed);
     }
 
-    /// Waits for so long and up to as much again, or until it is told to stop.
+    /// Waits for `time` plus a random part of `jitter`, or until the worker is stopped.
     fn pause(&self, time: Duration, jitter: Duration) {
         let time = time + self.chance.up_to(jitter);
         let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-        // The bell is not silenced: it rings for all slots. A signal cuts the wait short, which does no harm.
+        // The bell is not silenced, because it rings for all slots. A signal may cut the wait short, which does no
+        // harm.
         let _rung = poll(&mut [PollFd::from_borrowed_fd(self.stopper.bell().as_fd(), PollFlags::IN)], Some(&time));
     }
 }
 
-/// Says that a source has gone, and that it is back, once each.
+/// Logs once that a source has gone, and once that it is back.
 #[derive(Default)]
 struct SourceNotice {
     gone: bool,

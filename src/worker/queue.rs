@@ -1,14 +1,14 @@
-//! A slot that works off the queue of a server: one event at a time, under a lease.
+//! A slot on the queue of a server: one event at a time, under a lease.
 //!
 //! ```text
 //! Lend Block ─► value ─► Repay Drop        Repaid: stored    NotFound: the lease had ended
 //!                 │  Heartbeat, three times in each lease, while a command runs
 //!                 └─► no value ─► Repay Penalty: to the tail
 //! ```
-//! A lease outlives its connection, and the server. While there is no answer a Repay is said again until the lease has ended: it is
-//! done once at most.
+//! A lease outlives its connection and the server. While the server does not answer, the slot repeats a Repay until the
+//! lease has ended. The server carries it out at most once.
 //!
-//! What is not here: the lease itself (`tasks`).
+//! This module does not define leases; see `tasks`.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::clock::{Clock, Now};
 use crate::protocols::spiderq::client::{Client, Error, Lent, TIMEOUT_DEFAULT};
 use crate::protocols::spiderq::wire::RepayStatus;
 
-/// Works until it is told to stop.
+/// Runs the slot until the worker is stopped.
 pub(super) fn work(shared: &WorkerShared, endpoint: &str) {
     let mut client = Client::later(endpoint, TIMEOUT_DEFAULT);
     let (clock, mut notice) = (Clock::start(), SourceNotice::default());
@@ -29,7 +29,7 @@ pub(super) fn work(shared: &WorkerShared, endpoint: &str) {
                 let held = HeldLease { lent, until: clock.now().after(shared.config.lease) };
                 LeaseTurn { shared, client: &mut client, clock }.take(held);
             }
-            // The server ends, or this does.
+            // The server or this worker is stopping.
             Ok(None) => shared.pause(PAUSE, PAUSE),
             Err(error) => {
                 notice.gone(&error.to_string());
@@ -39,7 +39,7 @@ pub(super) fn work(shared: &WorkerShared, endpoint: &str) {
     }
 }
 
-/// An event that is lent, and until when at least.
+/// A lent event, and a lower bound of the lease's deadline.
 struct HeldLease {
     lent: Lent,
     until: Now,
@@ -73,7 +73,7 @@ impl LeaseTurn<'_> {
         }
     }
 
-    /// Asks for more time. False: the event is another's meanwhile.
+    /// Extends the lease. False: the lease is lost.
     fn beat(&mut self, held: &mut HeldLease) -> bool {
         let asked = self.clock.now();
         match self.client.heartbeat(held.lent.lend_key, &held.lent.key, millis(self.shared.config.lease)) {
@@ -82,12 +82,13 @@ impl LeaseTurn<'_> {
                 true
             }
             Ok(false) => false,
-            // The lease is still held as long as nobody says otherwise.
+            // Without an answer the lease counts as held.
             Err(_) => true,
         }
     }
 
-    /// Ends the lease; whether it was held. None: there was no answer as long as it was.
+    /// Ends the lease and returns whether it was held. `None` is unknown: the server was away until the lease had ended,
+    /// or the request failed in another way.
     fn repay(&mut self, held: &HeldLease, value: &[u8], status: RepayStatus) -> Option<bool> {
         let HeldLease { lent: Lent { lend_key, key, .. }, until } = held;
         loop {

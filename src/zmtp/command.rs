@@ -1,4 +1,4 @@
-//! Commands: what peers say to each other beside messages.
+//! Commands: the control frames that peers send between messages.
 //!
 //! ```text
 //! command    name length (1) │ name │ data
@@ -20,31 +20,31 @@ const CONTEXT_BYTES_MAX: usize = 16;
 pub enum ZmtpCommand<'b> {
     /// The peer is ready.
     Ready(Properties<'b>),
-    /// The peer ends the handshake, and says why.
+    /// The peer ends the handshake and gives the reason.
     Error {
-        /// In its own words.
+        /// The peer's own text.
         reason: &'b [u8],
     },
     /// The peer asks for a PONG with this context.
     Ping {
-        /// To be sent back.
+        /// Goes into the PONG.
         context: &'b [u8],
     },
-    /// An answer to a PING.
+    /// The answer to a PING.
     Pong,
-    /// The peer wants messages that begin so.
+    /// The peer wants messages that begin with this prefix.
     Subscribe(&'b [u8]),
-    /// The peer does not want them any more.
+    /// The peer no longer wants messages that begin with this prefix.
     Cancel(&'b [u8]),
-    /// A command that is not known here; it may be passed over.
+    /// An unknown command. The receiver may ignore it.
     Other,
 }
 
 impl<'b> ZmtpCommand<'b> {
-    /// Reads the body of a command frame.
+    /// Decodes the body of a command frame.
     ///
     /// # Errors
-    /// [`Fault::Command`].
+    /// [`ProtocolError::Command`].
     pub(super) fn decode(body: &'b [u8]) -> Result<Self, ProtocolError> {
         let (name, data) = short(body).ok_or(ProtocolError::Command { what: "its name is cut off" })?;
         match name {
@@ -67,7 +67,7 @@ impl<'b> ZmtpCommand<'b> {
     }
 }
 
-/// What a READY says of the peer.
+/// The properties that a READY gives of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties<'b>(&'b [u8]);
 
@@ -80,7 +80,7 @@ impl<'b> Properties<'b> {
         Ok(Self(data))
     }
 
-    /// The value of a property; case does not count in its name.
+    /// The value of a property. The name is compared without regard to case.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'b [u8]> {
         let mut rest = self.0;
@@ -94,7 +94,7 @@ impl<'b> Properties<'b> {
     }
 }
 
-/// The first property: name, value, and what follows.
+/// The first property: name, value, and the bytes after it.
 fn property(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (name, rest) = short(bytes).filter(|(name, _)| !name.is_empty())?;
     let (length, rest) = rest.split_first_chunk::<4>()?;
@@ -102,13 +102,13 @@ fn property(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((name, value, rest))
 }
 
-/// Bytes behind their length of one byte, and what follows.
+/// Bytes after their length of one byte, and the bytes after these.
 fn short(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first()?;
     rest.split_at_checked(usize::from(*length))
 }
 
-/// What a peer says, as text for people.
+/// A peer's bytes as readable text: at most 255, with `?` for each byte that is not printable ASCII.
 pub(super) fn text(bytes: &[u8]) -> String {
     bytes
         .iter()
@@ -124,14 +124,14 @@ fn encode(out: &mut Vec<u8>, name: &str, data: &[&[u8]]) {
     data.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Writes bytes behind their length of one byte. Longer ones are cut.
+/// Appends bytes after their length of one byte. Longer ones are cut.
 fn push_short(out: &mut Vec<u8>, bytes: &[u8]) {
     let length = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
     out.push(length);
     out.extend_from_slice(bytes.get(..usize::from(length)).unwrap_or(bytes));
 }
 
-/// Writes READY with these properties.
+/// Appends a READY with these properties.
 ///
 /// # Panics
 /// If a value is longer than 4 GiB.
@@ -146,20 +146,20 @@ pub(super) fn encode_ready(out: &mut Vec<u8>, properties: &[(&str, &[u8])]) {
     encode(out, "READY", &[&data]);
 }
 
-/// Writes ERROR: the handshake is over, for this reason. Of a long one the first 255 bytes are sent.
+/// Appends an ERROR: the handshake is over, for this reason. A longer reason is cut to 255 bytes.
 pub fn encode_error(out: &mut Vec<u8>, reason: &str) {
     let mut data = Vec::new();
     push_short(&mut data, reason.as_bytes());
     encode(out, "ERROR", &[&data]);
 }
 
-/// Writes PONG, the answer to a PING with this context.
+/// Appends a PONG, the answer to a PING with this context.
 pub fn encode_pong(out: &mut Vec<u8>, context: &[u8]) {
     encode(out, "PONG", &[context]);
 }
 
-/// Writes SUBSCRIBE for messages that begin so. A message of one byte `01` and the prefix says the same to peers of
-/// version 3.0.
+/// Appends a SUBSCRIBE for messages that begin with this prefix. For peers of version 3.0, a message of one byte `01`
+/// and the prefix has the same meaning.
 pub fn encode_subscribe(out: &mut Vec<u8>, prefix: &[u8]) {
     encode(out, "SUBSCRIBE", &[prefix]);
 }

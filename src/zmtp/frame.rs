@@ -1,4 +1,4 @@
-//! Frames: how messages and commands are cut up on the wire.
+//! Frames: the pieces of messages and commands on the wire.
 //!
 //! ```text
 //! flags  bit 0 MORE: further frames of the message follow
@@ -15,12 +15,12 @@ const MORE: u8 = 0b001;
 const LONG: u8 = 0b010;
 const COMMAND: u8 = 0b100;
 
-/// The next thing that a peer has sent.
+/// The next frame that a peer has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'b> {
     /// A frame of a message.
     Frame {
-        /// What is in it.
+        /// The bytes of the frame.
         body: &'b [u8],
         /// Whether further frames of the message follow.
         more: bool,
@@ -30,11 +30,11 @@ pub enum Part<'b> {
 }
 
 impl<'b> Part<'b> {
-    /// Reads the first part of these bytes, and says how many of them it took; `None` if not all of it has come. Bodies
-    /// have at most `most` bytes.
+    /// Decodes the first part of these bytes, and returns the bytes that it took. `None` if it has not come whole. A
+    /// body has at most `most` bytes.
     ///
     /// # Errors
-    /// [`ProtocolError::Flags`], [`ProtocolError::TooLong`] as soon as its size has come, [`ProtocolError::Command`].
+    /// [`ProtocolError::Flags`], [`ProtocolError::TooLong`] as soon as the size has come, [`ProtocolError::Command`].
     ///
     /// ```
     /// use spindle::zmtp::Part;
@@ -60,7 +60,7 @@ impl<'b> Part<'b> {
     }
 }
 
-/// The flags, where the body starts, and its size.
+/// The flags, the offset of the body, and its size.
 #[inline]
 fn decode_header(bytes: &[u8]) -> Result<Option<(u8, usize, u64)>, ProtocolError> {
     let Some((&flags, rest)) = bytes.split_first() else { return Ok(None) };
@@ -73,20 +73,20 @@ fn decode_header(bytes: &[u8]) -> Result<Option<(u8, usize, u64)>, ProtocolError
     Ok(rest.first_chunk().map(|size| (flags, 9, u64::from_be_bytes(*size))))
 }
 
-/// Writes a frame of a message; `more` of it follow.
+/// Appends a frame of a message. `more`: further frames of the message follow.
 #[inline]
 pub fn encode_frame(out: &mut Vec<u8>, body: &[u8], more: bool) {
     encode_frame_header(out, body.len(), more);
     out.extend_from_slice(body);
 }
 
-/// Writes the header of a frame of a message; `size` bytes follow, and then `more` frames.
+/// Appends the header of a frame of a message. The body of `size` bytes follows. `more`: further frames follow it.
 #[inline]
 pub fn encode_frame_header(out: &mut Vec<u8>, size: usize, more: bool) {
     encode(out, if more { MORE } else { 0 }, size);
 }
 
-/// Writes the header of a command; `size` bytes follow.
+/// Appends the header of a command. The body of `size` bytes follows.
 pub(super) fn encode_command_header(out: &mut Vec<u8>, size: usize) {
     encode(out, COMMAND, size);
 }

@@ -1,5 +1,5 @@
-//! Any bytes whatever, from a peer that is broken or hostile: nothing panics, nothing is taken twice, and how the bytes
-//! were split does not matter.
+//! Any bytes, from a broken or hostile peer. No input panics, no byte is consumed twice, and the split of the bytes
+//! does not change the result.
 
 use bolero::check;
 
@@ -7,7 +7,8 @@ use super::{Handshake, HandshakeStep, MessageBounds, MessageCutter, Messages, Pa
 
 const BYTES_MAX: u64 = 64;
 
-/// What a handshake makes of bytes that come in pieces of this size: the bytes that it took, the outcome, what it sent.
+/// Runs a handshake over bytes that come in pieces of this size. Returns the bytes that it took, its outcome, and the
+/// bytes that it sent.
 fn shake(bytes: &[u8], size: usize) -> (usize, Result<HandshakeStep, ProtocolError>, Vec<u8>) {
     let mut out = Vec::new();
     let mut handshake = Handshake::begin(SocketType::Router, &mut out);
@@ -62,7 +63,8 @@ fn any_bytes_are_parts_or_a_fault_and_a_longer_beginning_changes_nothing() {
 /// A message's frames, and whether it was whole.
 type FoundMessage = (Vec<Vec<u8>>, bool);
 
-/// Messages as they were cut out of bytes that come in pieces of this size, the fault that ended it, and what was said.
+/// Cuts messages out of bytes that come in pieces of this size. Returns the messages, the error that ended the run, and
+/// the bytes to send.
 fn cut(bytes: &[u8], size: usize) -> (Vec<FoundMessage>, Option<ProtocolError>, Vec<u8>) {
     let bounds = MessageBounds { frame_bytes: BYTES_MAX, frames: 4, bytes: 100 };
     let (mut cutter, mut messages, mut said) = (MessageCutter::default(), Messages::default(), Vec::new());

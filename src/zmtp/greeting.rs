@@ -4,11 +4,11 @@
 //! +0   ff 00 00 00 00 00 00 00 01 7f    signature; the eight bytes in the middle may be anything
 //! +10  03 01                            version
 //! +12  "NULL" and 16 zero bytes         mechanism
-//! +32  00                               as-server: nothing to NULL
+//! +32  00                               as-server: without meaning for NULL
 //! +33  31 zero bytes
 //! ```
-//! A peer of ZMTP 1 begins with the length of its identity instead, and one of ZMTP 2 has a smaller version: both are known
-//! as early as their bytes say so.
+//! A peer of ZMTP 1 begins with the length of its identity instead, and a peer of ZMTP 2 has a smaller version.
+//! [`check`] recognizes both as early as their bytes allow.
 
 use super::ProtocolError;
 
@@ -22,7 +22,7 @@ const SIGNATURE_FIRST: u8 = 0xff;
 const SIGNATURE_LAST: u8 = 0x7f;
 const SIGNATURE_BYTES: usize = 10;
 
-/// Our greeting. libzmq puts the length of an identity, always 1, where the signature may have anything.
+/// Our greeting. libzmq puts the length of an identity, always 1, into the eight free bytes of the signature.
 pub(super) const GREETING: [u8; GREETING_BYTES] = {
     let mut bytes = [0; GREETING_BYTES];
     let (signature, rest) = bytes.split_at_mut(SIGNATURE_BYTES);
@@ -33,10 +33,10 @@ pub(super) const GREETING: [u8; GREETING_BYTES] = {
     bytes
 };
 
-/// Reads a greeting, or as much of it as has come. True: it is there, and good.
+/// Checks a greeting, or as much of it as has come. True: it is complete and valid.
 ///
 /// # Errors
-/// What is wrong with it, as soon as it can be told.
+/// The first violation, as soon as the bytes show it.
 pub(super) fn check(bytes: &[u8]) -> Result<bool, ProtocolError> {
     if bytes.first().is_some_and(|first| *first != SIGNATURE_FIRST)
         || bytes.get(SIGNATURE_BYTES - 1).is_some_and(|last| last & 1 == 0)

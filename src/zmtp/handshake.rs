@@ -1,9 +1,10 @@
-//! From the first byte of a connection to the point where messages may follow. Both sides do the same.
+//! The handshake: from the first byte of a connection to the first message. Both sides do the same.
 //!
 //! ```text
 //!            greeting ──► (their greeting) ──► READY ──► (their READY) ──► messages
 //!                              │                             │ ERROR, or a socket of the wrong kind
-//!                              └─────────────────────────────┴──► Fault: say ERROR where it is understood, and close
+//!                              └─────────────────────────────┴──► ProtocolError: send ERROR where it is
+//!                                                                 understood, and close
 //! ```
 
 use std::fmt;
@@ -13,7 +14,7 @@ use super::greeting::{GREETING, GREETING_BYTES, check};
 use super::{Part, ProtocolError, ZmtpCommand, encode_error};
 use crate::limits::{HANDSHAKE_BYTES_MAX, IDENTITY_BYTES_MAX};
 
-/// A kind of socket, as far as it is spoken to here.
+/// A socket type that this module supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are ZeroMQ's")]
 pub enum SocketType {
@@ -50,7 +51,7 @@ impl SocketType {
         Self::ALL.into_iter().find(|kind| kind.name().as_bytes() == name)
     }
 
-    /// The kinds that it talks to.
+    /// The types that this type may connect to.
     const fn partners(self) -> &'static [Self] {
         match self {
             Self::Req => &[Self::Rep, Self::Router],
@@ -69,25 +70,25 @@ impl fmt::Display for SocketType {
     }
 }
 
-/// Who is at the other end.
+/// The peer at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandshakePeer {
-    /// What it is.
+    /// Its socket type.
     pub socket_type: SocketType,
-    /// The routing id that it chose, 0–255 bytes; empty if it leaves that to us.
+    /// The routing id that it chose, 0–255 bytes. Empty if it leaves the choice to us.
     pub identity: Vec<u8>,
 }
 
-/// What came of some bytes.
+/// The result of one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakeStep {
-    /// Not all that is needed has come. Give the bytes that were not taken again, with more behind them.
+    /// The handshake needs more bytes. The caller passes the bytes that were not taken again, followed by the new ones.
     More,
     /// The handshake is over. The bytes that were not taken are the first of the messages.
     Done(HandshakePeer),
 }
 
-/// A handshake that is under way.
+/// A handshake in progress.
 #[derive(Debug)]
 pub struct Handshake {
     ours: SocketType,
@@ -95,18 +96,18 @@ pub struct Handshake {
 }
 
 impl Handshake {
-    /// Begins: writes our greeting.
+    /// Begins a handshake: appends our greeting to `out`.
     #[must_use]
     pub fn begin(ours: SocketType, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&GREETING);
         Self { ours, greeted: false }
     }
 
-    /// Goes on with the bytes that have come and were not taken yet; how many are taken now, and what came of it. What is
-    /// to be sent goes to `out`, in case of a fault too: an ERROR, if the peer is far enough to read it.
+    /// Continues with the bytes that have come and were not taken yet. Returns how many are taken now, and the result.
+    /// Bytes to send are appended to `out`. If the peer's READY is decoded and refused, `out` gets an ERROR as well.
     ///
     /// # Errors
-    /// The fault that ends the connection, when `out` is sent.
+    /// The [`ProtocolError`] that ends the connection. The caller sends `out` first.
     pub fn advance(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, HandshakeStep), ProtocolError> {
         let mut taken = 0;
         if !self.greeted {
@@ -150,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// What a side of this kind sends until it is ready.
+    /// The bytes that a side with this socket type sends until it is ready.
     fn sent_by(kind: SocketType) -> Vec<u8> {
         let mut out = Vec::new();
         let mut handshake = Handshake::begin(kind, &mut out);

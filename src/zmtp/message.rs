@@ -1,50 +1,51 @@
-//! Messages: frames until one after which none follows, cut out of bytes as they come.
+//! Messages: one or more frames, of which only the last has no MORE. A [`MessageCutter`] cuts them out of the received
+//! bytes.
 //!
 //! ```text
 //! bytes    │ frame, more │ frame, more │ PING │ frame │ frame, more │ fra…
-//!          └────────────── a message ─────────────┘    └─ begun: kept, gone on with when more has come
+//!          └────────────── a message ─────────────┘    └─ begun: kept, and continued when more has come
 //! ```
-//! Commands may stand between any two frames; a PING is answered, all others say nothing to who receives messages. Of a
-//! message that is longer than its bounds only the beginning is kept, and whoever gets it is told.
+//! Commands may stand between any two frames. A PING is answered, and all other commands mean nothing to a receiver of
+//! messages. If a message exceeds its bounds, only its beginning is kept, and [`Message::is_whole`] returns false.
 
 use std::ops::Range;
 
 use super::{Part, ProtocolError, ZmtpCommand, encode_pong};
 
-/// What is kept of a message.
+/// The bounds of the part of a message that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MessageBounds {
-    /// The largest frame, in bytes; one that is larger is a fault.
+    /// The largest frame, in bytes. A larger frame is a [`ProtocolError`].
     pub frame_bytes: u64,
-    /// Frames of a message. Those beyond are passed over.
+    /// The number of frames of a message. Frames beyond it are skipped.
     pub frames: usize,
-    /// Bytes of a message, after which no further frame is kept, headers included.
+    /// Bytes of a message, headers included. Frames that end beyond it are skipped.
     pub bytes: usize,
 }
 
-/// Messages that have come whole. The bytes are kept by who received them.
+/// Messages that have come whole. The receiver keeps the bytes.
 #[derive(Debug, Default)]
 pub struct Messages {
-    /// Where the bodies of all frames lie.
+    /// The positions of the bodies of all frames.
     frames: Vec<Range<usize>>,
-    /// Behind which of these each message ends, and whether all of it is there.
+    /// For each message, the number of frames up to its end, and whether it is whole.
     ends: Vec<(usize, bool)>,
 }
 
 impl Messages {
-    /// How many there are.
+    /// The number of messages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// One after the other; `bytes` are those that they were cut from.
+    /// The messages in order. `bytes` are the bytes that they were cut from.
     pub fn iter<'b>(&'b self, bytes: &'b [u8]) -> impl Iterator<Item = Message<'b>> {
         let mut start = 0;
         self.ends.iter().map(move |(end, whole)| {
@@ -54,7 +55,8 @@ impl Messages {
         })
     }
 
-    /// Those from the `first` on, and the part of `bytes` that they lie in, where they begin at 0.
+    /// The messages from the `first` on, and a copy of the part of `bytes` in which they lie. Their positions count
+    /// from its beginning.
     #[must_use]
     pub fn rest(&self, first: usize, bytes: &[u8]) -> (Self, Vec<u8>) {
         let passed = first.checked_sub(1).and_then(|last| self.ends.get(last)).map_or(0, |(end, _)| *end);
@@ -68,19 +70,19 @@ impl Messages {
         (rest, bytes.get(start..end).unwrap_or_default().to_vec())
     }
 
-    /// What it takes in memory to know where they lie, in bytes.
+    /// Bytes of memory that the positions take.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         self.frames.capacity() * size_of::<Range<usize>>() + self.ends.capacity() * size_of::<(usize, bool)>()
     }
 
-    /// Forgets them.
+    /// Removes all messages.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.ends.clear();
     }
 
-    /// Has them lie `by` bytes further back: they were cut from there on.
+    /// Adds `by` to all positions: the messages were cut from bytes that begin at this offset.
     pub fn shift(&mut self, by: usize) {
         if by > 0 {
             self.frames.iter_mut().for_each(|frame| *frame = frame.start + by..frame.end + by);
@@ -97,54 +99,54 @@ pub struct Message<'b> {
 }
 
 impl<'b> Message<'b> {
-    /// Its frames, or as many of them as are kept.
+    /// The frames of the message, or as many of them as are kept.
     pub fn frames(&self) -> impl DoubleEndedIterator<Item = &'b [u8]> + ExactSizeIterator {
         let bytes = self.bytes;
         self.frames.iter().map(move |frame| bytes.get(frame.clone()).unwrap_or_default())
     }
 
-    /// Whether all of it is there; if not, it was longer than its bounds.
+    /// Whether all frames are kept. If not, the message was longer than its bounds.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 }
 
-/// What is left of the bytes: those at `begun`, and then those from `rest` on. They are to come first the next time.
+/// The bytes to keep: those at `begun`, followed by those from `rest` on. The next call gets them first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unconsumed {
-    /// What is kept of a message that has not come whole.
+    /// The kept part of a message that has not come whole.
     pub begun: Range<usize>,
-    /// What has not been looked at.
+    /// The offset of the first byte that was not read.
     pub rest: usize,
 }
 
-/// A message that has not come whole.
+/// Cuts messages out of received bytes. Keeps the state of a message that has not come whole.
 #[derive(Debug, Default)]
 pub struct MessageCutter {
-    /// Its frames, from the first byte that is left.
+    /// The frames of this message, counted from the first byte of [`Unconsumed::begun`].
     frames: Vec<Range<usize>>,
-    /// Bytes of it that were kept.
+    /// Bytes of the message that were kept.
     kept: usize,
-    /// Some of it was passed over.
+    /// Whether a part of the message was skipped.
     excess: bool,
 }
 
-/// Frames for which there is room in any case.
+/// Frames for which the cutter always keeps room.
 const FRAMES_KEPT: usize = 16;
 
 impl MessageCutter {
-    /// What it takes in memory to know where many frames of a message lie, in bytes.
+    /// Bytes of memory that the positions of a message of many frames take.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         if self.frames.capacity() > FRAMES_KEPT { self.frames.capacity() * size_of::<Range<usize>>() } else { 0 }
     }
 
-    /// Cuts what is left of before, and what has come since, into at most `most` messages. What has to be said at once goes
-    /// to `out`.
+    /// Cuts the bytes that were left before, followed by the new ones, into at most `most` messages. Answers to PINGs
+    /// are appended to `out`.
     ///
     /// # Errors
-    /// [`ProtocolError`] that ends the connection. The messages before it are good.
+    /// The [`ProtocolError`] that ends the connection. The messages before it are valid.
     ///
     /// ```
     /// use spindle::zmtp::{Bounds, Cutter, Messages};
@@ -179,7 +181,7 @@ impl MessageCutter {
                 Part::Command(_) => {}
                 Part::Frame { body, more } => {
                     excess |= messages.frames.len() - first >= bounds.frames || at - start > bounds.bytes;
-                    // The first is kept in any case: there is no message without a frame.
+                    // The first frame is always kept: a message has at least one frame.
                     if !excess || messages.frames.len() == first {
                         messages.frames.push(at - body.len()..at);
                         kept = at;
@@ -191,7 +193,7 @@ impl MessageCutter {
                     }
                 }
             }
-            // Commands that stand before a message belong to none.
+            // Commands before a message belong to no message.
             if messages.frames.len() == first {
                 (start, kept) = (at, at);
             }
@@ -219,7 +221,7 @@ mod tests {
     /// A message's frames, and whether it was whole.
     type CutMessage = (Vec<Vec<u8>>, bool);
 
-    /// What comes of bytes that arrive in these portions: messages, and what was said.
+    /// Cuts bytes that arrive in pieces of these sizes. Returns the messages, and the bytes to send.
     fn cut(bytes: &[u8], sizes: &[usize], most: usize) -> (Vec<CutMessage>, Vec<u8>) {
         let (mut cutter, mut messages, mut said) = (MessageCutter::default(), Messages::default(), Vec::new());
         let (mut held, mut came, mut found) = (Vec::new(), 0, Vec::new());

@@ -1,17 +1,19 @@
-//! ZMTP 3.1, the protocol under ZeroMQ sockets, without any I/O: bytes that came go in, bytes to send come out.
+//! ZMTP 3.1, the protocol under ZeroMQ sockets, without any I/O: the caller passes in received bytes and gets bytes to
+//! send.
 //!
-//! After RFC 37 (ZMTP 3.1) with the NULL mechanism of RFC 23; peers of version 3.0 are spoken to as well, since with NULL
-//! the two differ only in commands that a 3.0 peer does not send.
+//! Sources: RFC 37 (ZMTP 3.1), with the NULL mechanism of RFC 23. Peers of version 3.0 are supported as well: with
+//! NULL, the two versions differ only in commands that a 3.0 peer does not send.
 //!
 //! ```text
 //! both      greeting (64 bytes)    signature ff 00×8 7f │ version 03 01 │ "NULL" 00×16 │ as-server 00 │ filler 00×31
 //! both      READY                  Socket-Type, Identity
 //! both      frames                 flags │ size │ body        and commands between messages: PING, PONG, SUBSCRIBE …
 //! ```
-//! [`Handshake`] goes as far as both READYs; then [`Part::decode`] reads frames and commands, [`MessageCutter`] whole messages, and
-//! [`encode_frame`] writes. What is read borrows from the bytes that came.
+//! A [`Handshake`] ends after both READYs. Then [`Part::decode`] decodes frames and commands, [`MessageCutter`] cuts
+//! out whole messages, and [`encode_frame`] encodes. Decoded values borrow from the received bytes.
 //!
-//! What is not here: sockets, buffers of connections, what messages mean, mechanisms but NULL.
+//! This module has no sockets and no buffers of connections. It does not know the meaning of messages, and has no
+//! mechanism but NULL.
 
 mod command;
 mod frame;
@@ -28,57 +30,57 @@ pub use frame::{Part, encode_frame, encode_frame_header};
 pub use handshake::{Handshake, HandshakePeer, HandshakeStep, SocketType};
 pub use message::{Message, MessageBounds, MessageCutter, Messages, Unconsumed};
 
-/// What a peer did that ends its connection.
+/// A peer's violation that ends its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// It does not begin as ZMTP does.
+    /// The peer's bytes do not begin like ZMTP.
     #[error("the peer does not speak ZMTP")]
     NotZmtp,
-    /// It speaks an older version.
+    /// The peer speaks an older version.
     #[error("the peer speaks ZMTP {major}, and 3 is needed")]
     Version {
-        /// The major version that it offers.
+        /// The major version that the peer offers.
         major: u8,
     },
-    /// It wants to be sure who we are, or that nobody listens.
+    /// The peer wants a mechanism with authentication or encryption.
     #[error("the peer wants the mechanism {mechanism}, and only NULL is spoken here")]
     Mechanism {
-        /// Its name, as far as it is text.
+        /// The name of the mechanism, as far as it is text.
         mechanism: String,
     },
-    /// Flags of a frame that nobody has defined, or that do not go together.
+    /// The flags of a frame are undefined or do not go together.
     #[error("a frame has the flags {flags:#04x}")]
     Flags {
         /// The first byte of the frame.
         flags: u8,
     },
-    /// A frame, or what a handshake takes, is larger than what is kept.
+    /// A frame, or a command of the handshake, is larger than its bound.
     #[error("a frame has {bytes} bytes, and at most {most} are taken")]
     TooLong {
-        /// Its size, in bytes.
+        /// The size of the frame, in bytes.
         bytes: u64,
-        /// The most that is taken, in bytes.
+        /// The bound, in bytes.
         most: u64,
     },
-    /// A command whose parts do not add up, or one that has no place here.
+    /// A command cannot be decoded, or does not belong here.
     #[error("a command cannot be read: {what}")]
     Command {
-        /// What is wrong with it.
+        /// The violation.
         what: &'static str,
     },
-    /// The sockets do not talk to each other.
+    /// The two socket types do not talk to each other.
     #[error("a {theirs} socket does not talk to a {ours} socket")]
     SocketType {
-        /// What the peer is.
+        /// The socket type of the peer.
         theirs: String,
-        /// What we are.
+        /// Our socket type.
         ours: SocketType,
     },
-    /// It has ended the handshake.
+    /// The peer has ended the handshake.
     #[error("the peer refused: {reason}")]
     Refused {
-        /// In its own words.
+        /// The peer's own text.
         reason: String,
     },
 }

@@ -1,16 +1,16 @@
-//! A bounded attack on every face of a real server, while a client of every protocol goes on asking.
+//! A bounded attack on every frontend of a real server, while a client of every protocol goes on asking.
 //!
 //! ```text
 //! round   start ─► controls ask and count ════════════════════════════════════╗ they end when the server has ended
 //!                  attackers attack, each way with threads of its own ══► SIGTERM under attack ─► status 0
 //!         start again on the same data ─► tasks, jobs and events that were acknowledged are there ─► SIGTERM
 //! ```
-//! A round is one server with everything on. As an ordinary test there is a short round for each face, with all ways of attacking
-//! it at once. `perf/attack` gives each way a round of its own: `SPINDLE_ATTACK_SECONDS` says how long all rounds together
-//! last, `SPINDLE_ATTACK_SEED` which chance decides what is sent. Each round prints a line, with its seed.
+//! A round is one server with everything on. As an ordinary test there is a short round for each target, with all
+//! attacks at once. `perf/attack` gives each attack a round of its own. `SPINDLE_ATTACK_SECONDS` sets the length of all
+//! rounds together, `SPINDLE_ATTACK_SEED` the seed of the random choices. Each round prints a line, with its seed.
 //!
-//! What is not here: attackers that reach for anything but the server that their round has started. All of them are bounded in time,
-//! messages, bytes and connections.
+//! Attackers reach only the server that their round has started. All of them are bounded in time, messages, bytes and
+//! connections.
 
 use std::time::Duration;
 
@@ -31,14 +31,14 @@ mod zmtp;
 
 use round::Round;
 
-/// How long the rounds of one face last, all in all, as an ordinary test.
+/// Length of all rounds of one target together, as an ordinary test.
 const SHORT: Duration = Duration::from_millis(1_500);
-/// How long all rounds of all faces last; unset: short ones.
+/// Length of all rounds of all targets. Unset: short ones.
 const SECONDS: &str = "SPINDLE_ATTACK_SECONDS";
-/// What the seeds of all rounds are made from.
+/// The seed of all rounds' seeds.
 const SEED: &str = "SPINDLE_ATTACK_SEED";
 
-/// What is attacked: one endpoint of the server, the tables' with either frontend.
+/// The target: one endpoint of the server, and for the tables either frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Face {
     Proxy,
@@ -49,14 +49,14 @@ enum Face {
     Jobs,
 }
 
-/// How it is attacked.
+/// The kind of attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Greetings and READYs that are mutated.
+    /// Mutated greetings and READYs.
     Greetings,
-    /// Frames and commands that are mutated, behind a good handshake.
+    /// Mutated frames and commands, after a good handshake.
     Frames,
-    /// Requests that are mutated, in good frames: each is answered once, in its turn.
+    /// Mutated requests, in good frames: each is answered once, in its turn.
     Requests,
     /// Connections that come and go at every point of a conversation.
     Connects,
@@ -85,7 +85,7 @@ impl Face {
     }
 }
 
-/// Attacks one face, in one short round or in a long one for each way, and expects it to have held.
+/// Attacks one target, in one short round or in a long one for each kind of attack, and expects the server to hold.
 fn attack(face: Face) {
     raise_descriptor_limit();
     let mut seeds = Chance::new(number_of(SEED).unwrap_or(std::process::id().into()));
@@ -107,7 +107,7 @@ fn attack(face: Face) {
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-/// A number that the environment may give.
+/// A number from the environment.
 fn number_of(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
 }

@@ -1,4 +1,4 @@
-//! Chance that a seed decides, so that a failure can be had again.
+//! Random choices from a seed, so that a failure can be repeated.
 
 /// The generator SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014).
 #[derive(Clone, Debug)]

@@ -1,12 +1,12 @@
-//! Says whether a history of one element can have happened one operation after the other.
+//! Decides whether a history of one element is possible as one operation after the other.
 //!
 //! The search is that of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993) with the memory of Lowe
-//! ("Testing for Linearizability", 2017): take an operation that may come first, apply it to a model of the element, go on
-//! with the rest, and never search twice from the same set of operations taken in the same state of the model.
+//! ("Testing for Linearizability", 2017): take an operation that may come first, apply it to a model of the element, go
+//! on with the rest, and never search twice from the same set of operations taken in the same state of the model.
 //!
-//! It looks at one element at a time, which is sound since linearizability is local. CREATE_TABLE and DELETE_TABLE belong to
-//! the history of every element of their table; what is not checked is that all elements see them at one moment. It knows
-//! nothing of sockets or tables: a history is recorded elsewhere.
+//! It looks at one element at a time, which is sound since linearizability is local. CREATE_TABLE and DELETE_TABLE
+//! belong to the history of every element of their table. The checker does not check that all elements see them at one
+//! moment. It does not know sockets or tables. Another module records the history.
 //!
 //! ```text
 //! operation   |── invoked ── the server reads its clock ── takes effect ── returned ──|
@@ -21,16 +21,17 @@ const SECOND: u64 = 1_000_000_000;
 /// Nanoseconds in a millisecond, to which deadlines are rounded up and readings of the clock down.
 const MILLI: u64 = 1_000_000;
 
-/// A value, by a number that each write of a history has for its own.
+/// A value, by a number that each write of a history has to itself.
 pub(crate) type Value = u64;
 
-/// What was asked. TTLs are seconds: `None` keeps the deadline, `Some(0)` removes it.
+/// The request. TTLs are seconds: `None` keeps the deadline, `Some(0)` removes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     CreateTable,
     DeleteTable,
     Update(Value, Option<u32>),
-    /// A pair of an UPDATE_MANY, but for its last one. If the table is not found, that may have been at a later pair.
+    /// A pair of an UPDATE_MANY, except its last one. A refusal because of the missing table may have come at a later
+    /// pair.
     Pair(Value, Option<u32>),
     Delete,
     Get,
@@ -40,7 +41,7 @@ pub(crate) enum Request {
     Touch(u32),
 }
 
-/// What was answered.
+/// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Ok,
@@ -56,17 +57,18 @@ pub(crate) enum Answer {
     VersionMismatch(u64),
 }
 
-/// When an operation happened. `invoked` and `returned` are stamps that only order operations; the other three are
+/// The times of an operation. `invoked` and `returned` are stamps that only order operations. The other three are
 /// nanoseconds of the clock that deadlines are measured with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) invoked: u64,
     pub(crate) returned: u64,
-    /// The server read its clock not before this …
+    /// The server read its clock at this time or later …
     pub(crate) clock_min: u64,
-    /// … and not after this.
+    /// … and at this time or earlier.
     pub(crate) clock_max: u64,
-    /// What any clock can have shown when the operation returned; expiry by another thread happened not after this.
+    /// The latest reading that any clock can have shown when the operation returned. An expiry by another thread
+    /// happened no later.
     pub(crate) latest: u64,
 }
 
@@ -78,7 +80,7 @@ pub(crate) struct Operation {
     pub(crate) answer: Answer,
 }
 
-/// Where a deadline lies, in nanoseconds, both ends included.
+/// The window of a deadline, in nanoseconds, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Window {
     earliest: u64,
@@ -91,7 +93,7 @@ impl Window {
         Self { earliest: span.clock_min + ttl, latest: span.clock_max + ttl + MILLI }
     }
 
-    /// What both windows allow.
+    /// The intersection of both windows.
     fn meet(self, other: Self) -> Option<Self> {
         let earliest = self.earliest.max(other.earliest);
         let latest = self.latest.min(other.latest);
@@ -103,41 +105,41 @@ impl Window {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Element {
     value: Value,
-    /// If an answer has told it; otherwise it is above the floor.
+    /// Known if an answer has told it. Otherwise it is above the floor.
     version: Option<u64>,
     deadline: Option<Window>,
 }
 
-/// The model: a table that may exist, one element of it, and the versions that are used up.
+/// The model: a table that may exist, one element of it, and the used versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Model {
     table: bool,
     element: Option<Element>,
-    /// All versions up to this one are used up; the present element's version is above it.
+    /// All versions up to this one are used. The present element's version is above it.
     floor: u64,
 }
 
 impl Model {
-    /// Without a table, and with all versions to come.
+    /// Without a table, and with all versions unused.
     const START: Self = Self { table: false, element: None, floor: 0 };
 
-    /// The highest version that is certainly used up, with that of the present element.
+    /// The highest version that is certainly used, with that of the present element.
     fn used(&self) -> u64 {
         let present = self.element.map(|element| element.version.unwrap_or(self.floor + 1));
         present.unwrap_or(self.floor)
     }
 
-    /// With a new state of the element, whose version is known only if an answer tells it.
+    /// With a new state of the element. Its version is known only if an answer tells it.
     fn written(self, value: Value, version: Option<u64>, deadline: Option<Window>) -> Self {
         Self { floor: self.used(), element: Some(Element { value, version, deadline }), ..self }
     }
 
-    /// Without the element; that it went is a change with a version of its own.
+    /// Without the element. Its removal is a change with a version of its own.
     fn gone(self) -> Self {
         Self { floor: self.used() + 1, element: None, ..self }
     }
 
-    /// The same, having learnt the version of the present element; `None` if it cannot be that.
+    /// The same model, with the version of the present element known. `None` if it cannot be that version.
     fn learning(self, version: u64) -> Option<Self> {
         let element = self.element?;
         let fits = element.version.map_or(version > self.floor, |known| known == version);
@@ -145,7 +147,7 @@ impl Model {
         fits.then_some(Self { element, ..self })
     }
 
-    /// The same, having learnt that the deadline of the present element lies in this window.
+    /// The same model, with the deadline of the present element in this window.
     fn narrowed(self, window: Window) -> Option<Self> {
         let element = self.element?;
         let deadline = Some(element.deadline?.meet(window)?);
@@ -163,10 +165,10 @@ impl Model {
     }
 }
 
-/// What the model may be after the operation; nothing if the answer cannot have come from it.
+/// The possible models after the operation: none if the answer cannot have come from this model.
 ///
-/// An element with a deadline was either still there when the server read its clock, or had expired by the time the
-/// answer came.
+/// An element with a deadline was either still there when the server read its clock, or had expired when the answer
+/// came.
 fn successors(model: &Model, operation: &Operation) -> Vec<Model> {
     if let Request::Pair(value, ttl) = operation.request {
         let update = |answer| Operation { request: Request::Update(value, ttl), answer, span: operation.span };
@@ -186,7 +188,7 @@ fn successors(model: &Model, operation: &Operation) -> Vec<Model> {
     both.into_iter().flatten().filter_map(|model| apply(&model, operation)).collect()
 }
 
-/// The model after the operation, if it answers so; deadlines have been looked at.
+/// The model after the operation if it answers so. The caller has handled deadlines.
 fn apply(model: &Model, operation: &Operation) -> Option<Model> {
     match (operation.request, operation.answer) {
         (Request::CreateTable, Answer::Ok) => (!model.table).then(|| model.with_table(true)),
@@ -265,8 +267,8 @@ fn new_deadline(kept: Option<Window>, ttl: Option<u32>, span: &Span) -> Option<W
     }
 }
 
-/// Where the deadline lies if this much was left of it, by a reading of the clock after the element was seen; either of the
-/// two may have been rounded to a millisecond.
+/// The window of the deadline if this much was left of it, by a reading of the clock after the element was seen. Either
+/// of the two may have been rounded to a millisecond.
 fn window_of_remaining(span: &Span, millis: u64) -> Window {
     let remaining = millis * MILLI;
     Window { earliest: (span.clock_min + remaining).saturating_sub(MILLI), latest: span.latest + remaining + MILLI }
@@ -281,15 +283,15 @@ pub(crate) fn is_linearizable(history: &[Operation]) -> bool {
 struct Search {
     /// In the order of their invocations.
     operations: Vec<Operation>,
-    /// What has been taken, with the model that it led to: nothing is searched twice.
+    /// The taken operations, with the model that they led to: no such pair is searched twice.
     visited: HashSet<(Taken, Model)>,
 }
 
-/// Some operations were taken in some order; these may come next.
+/// Some operations, taken in some order, and those that may come next.
 struct Node {
-    /// The last one taken; meaningless in the first node.
+    /// The last one taken. It has no meaning in the first node.
     took: usize,
-    /// Operations that may come next, each with the model that it leads to; the best at the end.
+    /// Operations that may come next, each with the model that it leads to, the best at the end.
     choices: Vec<(usize, Model)>,
 }
 
@@ -300,7 +302,7 @@ impl Search {
         Self { operations, visited: HashSet::new() }
     }
 
-    /// Goes depth first; the path holds a node more than there are operations taken.
+    /// Goes depth first. The path holds one node more than operations taken.
     fn succeeds(mut self) -> bool {
         let mut taken = Taken::nothing_of(self.operations.len());
         let mut path = vec![Node { took: 0, choices: self.choices(&taken, &Model::START) }];
@@ -325,7 +327,7 @@ impl Search {
         self.operations.is_empty()
     }
 
-    /// An operation may come next if it was invoked before any other that is left returned. Those that returned first
+    /// An operation may come next if it was invoked before any other remaining one returned. Those that returned first
     /// are the likeliest.
     fn choices(&self, taken: &Taken, model: &Model) -> Vec<(usize, Model)> {
         let mut horizon = u64::MAX;

@@ -1,4 +1,4 @@
-//! Broken histories are rejected and tricky ones accepted: the checker can be believed.
+//! The checker rejects broken histories and accepts tricky ones, so it can be believed.
 //!
 //! Times are milliseconds. Every history starts with a table created from 0 to 1, unless it says otherwise.
 
@@ -7,7 +7,7 @@ use crate::checker::{Answer, Operation, Request, Span, is_linearizable};
 use Answer::{Entry, KeyNotFound, Ok as Done, Swapped, TableExists, TableNotFound, Value, VersionMismatch};
 use Request::{CompareAndDelete, CompareAndSwap, CreateTable, Delete, DeleteTable, Get, GetEntry, Pair, Touch, Update};
 
-/// Invoked, returned, asked, answered.
+/// Invoked, returned, request, answer.
 type Line = (u64, u64, Request, Answer);
 
 fn operation((invoked, returned, request, answer): Line) -> Operation {
@@ -125,7 +125,7 @@ fn a_value_that_rises_after_its_expiry_is_rejected() {
     let expired = [(10, 11, Update(1, Some(1)), Done), (1_020, 1_021, Get, KeyNotFound)];
     accepts(&expired);
     rejects(&[&expired[..], &[(1_030, 1_031, Get, Value(1))]].concat());
-    // Both reads are in the window in which the deadline lies: gone is gone.
+    // Both reads are in the window of the deadline: gone is gone.
     let early = [(10, 21, Update(1, Some(1)), Done), (1_012, 1_013, Get, KeyNotFound)];
     accepts(&early);
     rejects(&[&early[..], &[(1_014, 1_015, Get, Value(1))]].concat());
@@ -274,7 +274,7 @@ fn a_version_that_is_learnt_late_decides_an_earlier_order() {
 
 #[test]
 fn a_write_that_is_past_its_deadline_when_it_takes_effect_is_accepted() {
-    // It read the clock early and was held up: the value was never seen.
+    // It read the clock early and was held up: no read saw the value.
     accepts(&[
         (10, 3_000, Update(1, Some(1)), Done),
         (2_000, 2_001, Get, KeyNotFound),
@@ -313,7 +313,7 @@ fn a_table_that_is_dropped_and_made_again_in_the_midst_of_a_write_is_accepted() 
 
 #[test]
 fn long_races_are_decided_without_searching_twice() {
-    // 40 groups of 8 racing updates, then a read of what none of them wrote: every order has to be ruled out.
+    // 40 groups of 8 racing updates, then a read of a value that none of them wrote: every order has to be ruled out.
     let mut lines: Vec<Line> =
         (0..320).map(|index| (10 + index / 8 * 10, 19 + index / 8 * 10, Update(index, None), Done)).collect();
     lines.push((1_000, 1_001, Get, Value(999)));

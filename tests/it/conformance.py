@@ -235,7 +235,7 @@ def chapter_faults(kv):
     for code in range(14, 256):
         c.expect(error("UNKNOWN COMMAND"), bytes([code]))
         c.expect(error("UNKNOWN COMMAND"), bytes([code]), b"", long_key, long_value)
-    # Codes 0 to 9, 12 and 13 have these numbers of arguments, whatever the frames hold.
+    # Codes 0 to 9, 12 and 13 have these numbers of arguments, independent of the frames' contents.
     arguments = {0: [1], 1: [1], 2: [3, 4], 3: [2], 4: [2], 5: [0], 6: [2], 7: [4, 5], 8: [3], 9: [3], 12: [0], 13: [0]}
     for code, right in arguments.items():
         for count in range(8):

@@ -1,6 +1,6 @@
-//! Every command, the refusals that it can meet, limits at their edge, and notifications, with our own client.
+//! Every command, its possible refusals, limits at their edge, and notifications, with our own client.
 //!
-//! What only malformed frames can show is in `conformance.py`.
+//! `conformance.py` has the cases that need malformed frames.
 
 use std::time::Duration;
 
@@ -160,7 +160,7 @@ fn changes_are_heard_in_order_and_expiries_on_time() {
     let mut client = connect(&server);
     let mut subscriber = Subscriber::connect(server.publish(), &[b"t"]).unwrap();
     client.create_table(b"t").unwrap();
-    // Until the subscription has arrived, changes go unheard.
+    // Changes are not announced to it until the subscription has arrived.
     client.update(b"t", b"probe", b"", None).unwrap();
     while subscriber.receive(Duration::from_millis(20)).unwrap().is_none() {
         client.update(b"t", b"probe", b"", None).unwrap();

@@ -28,13 +28,13 @@ def chapter_envelopes(kv):
         exchange([*envelope, *get], [*envelope, *found])
         exchange([*envelope, PING], [*envelope, OK])
         exchange([*envelope, b"\xff"], [*envelope, *error("UNKNOWN COMMAND")])
-        # An envelope around nothing, and around a body that begins with an empty frame.
+        # An envelope without a body, and around a body that begins with an empty frame.
         exchange([*envelope], [*envelope, *bad])
         exchange([*envelope, b"", *get], [*envelope, *bad])
     exchange(get, found)
     exchange([PING], [OK])
     exchange([b"\xff"], error("UNKNOWN COMMAND"))
-    # Without an envelope, though an empty frame comes later.
+    # Without an envelope, although an empty frame comes later.
     exchange([UPDATE, b"t", b"", b""], [OK])
     exchange([b"c", b"cookie", b"", PING], error("UNKNOWN COMMAND"))
     exchange([DELETE_TABLE, b"t", b""], bad)
@@ -141,7 +141,7 @@ def chapter_notifications(kv, publish):
     c.ok(UPDATE, b"n", b"k", b"1")
     c.ok(UPDATE, b"n\0", b"k", b"2", be(100))
     version = be(c.entry(b"n", b"k")[1])
-    # What changes nothing is not announced.
+    # A request that changes no element is not announced.
     c.ok(TOUCH, b"n", b"k", be(200))
     c.ok(GET, b"n", b"k")
     c.ask(COMPARE_AND_SWAP, b"n", b"k", be(1), b"no")
@@ -155,7 +155,7 @@ def chapter_notifications(kv, publish):
     heard = [sub.recv_multipart() for _ in range(4)]
     check([n for n in heard if n[2] == b"a"], [[b"n", UPDATED, b"a"], [b"n", UPDATED, b"a"], [b"n", DELETED, b"a"]])
     check([n for n in heard if n[2] == b"b"], [[b"n", UPDATED, b"b"]])
-    # A deleted table: each live element once, and for each key before anything of the new table.
+    # A deleted table: each live element once, and for each key before any change of the new table.
     c.ok(UPDATE, b"n", b"", b"empty key")
     hear(sub, (b"n", UPDATED, b""))
     c.ok(DELETE_TABLE, b"n")
@@ -181,7 +181,7 @@ def chapter_notifications(kv, publish):
         c.ok(CREATE_TABLE, name)
         c.ok(UPDATE, name, b"k", b"v")
     hear(exact, (b"users\0", UPDATED, b"k"))
-    # Nothing is left over.
+    # No notification is left over.
     for left in [sub, exact]:
         check(left.poll(0), 0, "something was announced twice")
 

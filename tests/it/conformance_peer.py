@@ -8,7 +8,7 @@ import zmq
 OK, ERROR = b"\x01", b"\x00"
 UPDATED, DELETED = b"\x00", b"\x01"
 FOREVER = 2**64 - 1
-# Nothing here takes long; a receive that waits longer has lost its message.
+# No request here takes long. A receive that waits longer has lost its message.
 PATIENCE_MILLIS = 30_000
 
 context = zmq.Context.instance()

@@ -1,6 +1,6 @@
-//! A server that is killed under load, and what may be wrong afterwards.
+//! A server that is killed under load, and the faults that are looked for after it.
 //!
-//! `SPINDLE_CRASH_ROUNDS` says how many rounds there are.
+//! `SPINDLE_CRASH_ROUNDS` sets the number of rounds.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const ROUNDS: usize = 5;
 /// The longest that a server lives under load.
 const LIFE_MILLIS: usize = 250;
 
-/// What was found to be wrong. None of it may ever be.
+/// The faults found. None of them may ever be.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     pub(crate) lost: usize,
@@ -24,12 +24,12 @@ pub(crate) struct Faults {
     pub(crate) wrongly_leased: usize,
 }
 
-/// How often to kill.
+/// The number of kills.
 pub(crate) fn rounds() -> usize {
     std::env::var("SPINDLE_CRASH_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap())
 }
 
-/// Has clients work until the server is killed, at a moment that chance decides. Each is to end when its server does.
+/// Runs clients until the server is killed, at a random moment. Each client is to end when its server does.
 pub(crate) fn kill_under_load(server: Server, chance: &mut Chance, work: impl Fn(usize, Chance) + Sync) {
     let life = Duration::from_millis(chance.below(LIFE_MILLIS) as u64);
     std::thread::scope(|scope| {
@@ -45,7 +45,7 @@ pub(crate) fn kill_under_load(server: Server, chance: &mut Chance, work: impl Fn
     });
 }
 
-/// What clients write down together.
+/// The shared notes of the clients.
 pub(crate) fn lock<T>(book: &Mutex<T>) -> MutexGuard<'_, T> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A subscriber that never reads costs what `--publish-hwm` says, and nobody else notices.
+//! A subscriber that never reads costs as much as `--publish-hwm` allows, and does not affect others.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::harness::Server;
 
 /// Notifications that the server keeps for a subscriber.
 const BEHIND: usize = 20_000;
-/// Several times what fits into its pipe and the sockets' buffers together.
+/// Several times the room of its pipe and the sockets' buffers together.
 const CHANGES: usize = 300_000;
 const BLOCK: usize = 1_000;
 /// A long name, so that the buffers of the sockets do not hold much.
@@ -51,7 +51,7 @@ fn deaf_subscriber(endpoint: &str) -> zmq::Socket {
     socket
 }
 
-/// Announces until both subscribers are known to the server, and lets both hear the end of that.
+/// Announces until the server knows both subscribers, and lets both receive the end of that.
 fn wait_until_both_are_heard(client: &mut Client, reader: &mut Subscriber, deaf: &zmq::Socket) {
     let mut heard = [false, false];
     while heard != [true, true] {
@@ -64,7 +64,7 @@ fn wait_until_both_are_heard(client: &mut Client, reader: &mut Subscriber, deaf:
     while deaf.recv_multipart(0).unwrap()[2] != b"begin" {}
 }
 
-/// The keys that it still gets, up to the last one that was kept for it.
+/// The keys that it still receives, up to the last one that was kept for it.
 fn drain(deaf: &zmq::Socket) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     while deaf.poll(zmq::POLLIN, 1_000).unwrap() > 0 {

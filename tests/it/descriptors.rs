@@ -1,4 +1,5 @@
-//! Few descriptors: idle connections leave the store what it needs, those beyond wait without a cost, and are served when there is room.
+//! Few descriptors: idle connections leave the store its reserve. Further ones wait without a cost, and are served when
+//! there is room.
 
 use std::fs;
 use std::net::TcpStream;
@@ -24,7 +25,7 @@ fn descriptors(server: &Server) -> Vec<(u64, bool)> {
     entries.map(|entry| (entry.file_name().to_str().unwrap().parse().unwrap(), is_socket(&entry))).collect()
 }
 
-/// Connects to all of them in turn, more often than there are descriptors, and waits until the server has taken what it takes.
+/// Connects to all of them in turn, more often than there are descriptors, and waits until the server accepts no more.
 fn fill(server: &Server, endpoints: &[&str], limit: u64) -> Vec<TcpStream> {
     let addresses: Vec<&str> = endpoints.iter().map(|endpoint| endpoint.trim_start_matches("tcp://")).collect();
     let connect = |number: usize| TcpStream::connect(addresses[number % addresses.len()]).unwrap();
@@ -55,7 +56,7 @@ fn idle_connections_leave_the_store_what_it_needs() {
     let mut tasks = Tasks::connect(server.tasks()).unwrap();
     tasks.ping().unwrap();
     let idle = fill(&server, &[server.tasks(), server.jobs()], FILES);
-    // So much that the store writes files of its trees, reads them and merges them.
+    // Enough for the store to write files of its trees, read them and merge them.
     let value = vec![7; 1 << 20];
     for number in 0..200_u32 {
         assert!(tasks.add(&number.to_be_bytes(), &value, AddMode::Tail).unwrap());
@@ -67,7 +68,7 @@ fn idle_connections_leave_the_store_what_it_needs() {
     tasks.flush().unwrap();
     assert_reserve_is_free(&server, FILES);
     drop(idle);
-    // Those who come now are served.
+    // New connections are served.
     let jobs = Jobs::new(server.jobs());
     let id = jobs.add(b"q", b"data").unwrap();
     assert!(jobs.get(b"q").unwrap().is_some_and(|job| job.id == id));
@@ -96,7 +97,7 @@ fn accepting_pauses(frontend: &str) {
             break more;
         }
     };
-    // Ten a second. One that did not pause would ask again a hundred thousand times.
+    // Ten a second. A server without the pause would ask again a hundred thousand times.
     let longest = start.elapsed().as_millis() / 20 + 10;
     assert!(u128::from(more) <= longest, "{more} times in {:?}", start.elapsed());
     assert_reserve_is_free(&server, FILES);

@@ -1,5 +1,5 @@
-//! The end of a server: what was taken is answered, what was committed is published, and the process says that it is
-//! well.
+//! The end of a server: it answers the requests that it took, publishes the changes that it committed, and exits with
+//! status 0.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ use spindle::tables::{self, Tables};
 use crate::harness::Server;
 use crate::peer::Peer;
 
-/// How long a test waits for what must come.
+/// How long a test waits for an expected message.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A subscriber to everything that is known to hear, and how many notifications it has heard.
+/// A subscriber to everything whose subscription has arrived, and its count of notifications.
 struct Listener {
     socket: zmq::Socket,
     heard: usize,
 }
 
 impl Listener {
-    /// Subscribes, and makes changes until the first one is heard.
+    /// Subscribes, and makes changes until the first is announced to it.
     fn tune(context: &zmq::Context, server: &Server, peer: &Peer) -> Self {
         let socket = context.socket(zmq::SUB).unwrap();
         socket.set_rcvhwm(0).unwrap();
@@ -38,7 +38,8 @@ impl Listener {
             made += 1;
             listener.listen(Duration::from_millis(1));
         }
-        // Those that were made before the subscription are not heard; of the others all are, in order: a last one ends it.
+        // It misses changes from before the subscription and receives all later ones, in order. A last one ends the
+        // wait.
         assert_eq!(peer.call(&[&[2], b"t", b"end", b""]), [[1]]);
         while listener.last_key(PATIENCE).as_deref() != Some(b"end") {}
         assert!(listener.heard <= made + 1);
@@ -56,7 +57,7 @@ impl Listener {
         Some(message[2].clone())
     }
 
-    /// Hears what is there.
+    /// Receives the waiting notifications.
     fn listen(&mut self, time: Duration) {
         while self.last_key(time).is_some() {}
     }
@@ -80,7 +81,8 @@ fn a_signal_under_load_leaves_nothing_unanswered_or_unpublished() {
         }
         let (status, rest) = server.wait();
         assert_eq!((status.code(), rest.as_str()), (Some(0), ""));
-        // All that the server sent is on this host; what is not equal by now is on its way to be.
+        // All messages of the server have reached this host. A notification that is still missing is on its way through
+        // it.
         let deadline = Instant::now() + PATIENCE;
         let mut answered = 0;
         loop {
@@ -103,7 +105,7 @@ fn a_second_signal_ends_at_once() {
     let context = zmq::Context::new();
     let peer = Peer::connect(&context, server.kv());
     assert_eq!(peer.call(&[&[0], b"t"]), [[1]]);
-    // Replies that nobody reads: the server would wait for this client, as long as sockets linger.
+    // Replies without a reader: the server would wait for this client, as long as sockets linger.
     let deaf = Peer::connect_with(&context, server.kv(), |socket| {
         socket.set_rcvhwm(1).unwrap();
         socket.set_rcvbuf(4096).unwrap();
@@ -113,7 +115,7 @@ fn a_second_signal_ends_at_once() {
         deaf.ask(&[&[4], b"t", b"k"]);
     }
     while peer.clients("outstanding_bytes") < 100_000 {}
-    // Whether the first was noticed already cannot be seen from outside; one of those that follow is the second.
+    // Whether the server noticed the first signal cannot be seen from outside. One of the following is the second.
     let process = pidfd_open(server.pid(), PidfdFlags::empty()).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| while pidfd_send_signal(&process, Signal::TERM).is_ok() {});
@@ -168,7 +170,7 @@ fn a_server_that_cannot_start_leaves_nothing_running() {
     }
 }
 
-/// What runs between clients and tables, for these workers, with tables that take few changes at a time.
+/// The parts between clients and tables, for these workers, with tables that take few changes at a time.
 fn parts(context: &SocketContext, workers: usize) -> (spindle::protocols::kv::serve::Kv, Tables) {
     let settings = tables::TablesConfig {
         expected_keys: 0,
@@ -206,7 +208,7 @@ fn answers_that_are_late_at_the_end_are_let_go() {
         let (sender, ended) = std::sync::mpsc::channel();
         let queue = scope.spawn(move || {
             queue.run();
-            // Nobody may listen any more.
+            // The server may have stopped listening.
             let _late = sender.send(());
         });
         let worker = scope.spawn(move || worker.run());
@@ -216,12 +218,12 @@ fn answers_that_are_late_at_the_end_are_let_go() {
         for number in 0..10 * CHANGES {
             peer.ask(&[&[2], b"t", &number.to_be_bytes(), b"value"]);
         }
-        // Without a publisher the worker waits soon, with answers that it has still to give.
+        // Without a publisher the worker waits soon, with unsent answers.
         assert_eq!(peer.answer(), [[1]]);
         kv.stoppers.iter().for_each(spindle::protocols::sockets::Stopper::stop);
-        // The queue gives the answers up after a time. Whether it ends then, or waits for its worker, is its own affair.
+        // The proxy gives the answers up after a time. It may then end, or wait for its worker.
         let _ended = ended.recv_timeout(2 * LINGER);
-        // Now the worker has room for its changes, if it is still there: its late answers find a pipe, or are not sent.
+        // Now the worker has room for its changes, if it still runs: its late answers find a pipe, or are not sent.
         tables.close();
         let publisher = scope.spawn(|| kv.publisher.run());
         for thread in [worker, queue, publisher] {

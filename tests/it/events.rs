@@ -1,4 +1,4 @@
-//! Events over HTTP: every row, values, restrictions of the queue, and what is refused.
+//! Events over HTTP: every row, values, restrictions of the queue, and refusals.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -84,7 +84,7 @@ fn what_is_no_request_is_refused_and_harms_nobody(stage: Option<Stage>) {
     let server = stage.serve();
     let mut client = client(&server);
     assert_eq!(client.request("POST", "/events", &[b'x'; 1 << 16]).unwrap().status, 201);
-    // Its reply may be cut off by the reset of what nobody has read.
+    // The reset because of unread bytes may cut its reply off.
     if let Ok(refused) = client.request("POST", "/events", &vec![b'x'; 1 << 20]) {
         assert_eq!(refused.status, 413);
     }
@@ -94,7 +94,7 @@ fn what_is_no_request_is_refused_and_harms_nobody(stage: Option<Stage>) {
     // A reset is an answer too.
     let _reset = raw.read_to_end(&mut answer);
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&answer));
-    // Clients that ask and vanish: what they have asked is done or not, and no id is lost.
+    // Clients that ask and vanish: their requests are done or not, and no id is lost.
     for _ in 0..50 {
         let mut gone = TcpStream::connect(address(&server)).unwrap();
         gone.write_all(b"POST /events HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -157,7 +157,8 @@ fn each_event_is_one_workers(stage: Option<Stage>) {
     let ran = std::fs::read_to_string(log).unwrap();
     let ran: Vec<u64> = ran.lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(ran.iter().collect::<BTreeSet<_>>().len() as u64, EVENTS, "a command did not run");
-    // Only a deadlock, which the database may see at any time, takes an event from the worker that has it; and that one says so.
+    // Only a deadlock, which the database may report at any time, takes an event from its worker, and that worker
+    // reports it.
     assert_eq!(ran.len() as u64, EVENTS + lost, "a command ran twice");
     assert!(lost == 0 || matches!(stage, Stage::MySql(_)));
     server.stop();
@@ -199,7 +200,7 @@ fn a_worker_that_is_told_to_stop_finishes_what_it_has(stage: Option<Stage>) {
     server.stop();
 }
 
-/// A pipe with a name: who reads it waits for who writes it.
+/// A named pipe: its reader waits for its writer.
 pub(crate) fn fifo(folder: &std::path::Path, name: &str) -> String {
     let path = folder.join(name).to_str().unwrap().to_owned();
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
@@ -292,9 +293,9 @@ fn events_and_tasks_share_a_store_and_are_not_mixed_up() {
     server.stop();
 }
 
-// ---------------------------------------------------------------------------------------------------------- the database
+// -------------------------------------------------------------------------------------------------------- the database
 
-/// The one line that a command which cannot do its work has to say.
+/// The one line of a command that cannot do its work.
 #[track_caller]
 fn assert_refused(arguments: &[&str], about: &str) {
     let output = spindle(arguments);

@@ -31,7 +31,7 @@ fn what_a_killed_worker_had_is_anothers(stage: Option<Stage>) {
     let _killed = dead.wait_for_the_end();
     let heir = stage.work(&server, &["--command", "echo heir of"]);
     assert_eq!(value_of(&mut client, id), format!("heir of {id}"));
-    // What the dead one has started is still there, and nobody takes its value.
+    // The child of the dead worker still runs, and its value is not taken.
     std::fs::write(&gate, "dead\n").unwrap();
     assert_eq!(heir.stop(), 1);
     assert_eq!(value_of(&mut client, id), format!("heir of {id}"));
@@ -71,10 +71,10 @@ fn workers_that_are_killed_again_and_again_lose_nothing(stage: Option<Stage>) {
     server.stop();
 }
 
-/// Events that were acknowledged, and their values where they were said.
+/// Acknowledged events, and their values if they were answered.
 type Known = Mutex<BTreeMap<u64, Option<String>>>;
 
-/// Creates and defers until the server is gone, or `over` is set; what is refused is asked again, as new.
+/// Creates and defers until the server is gone, or `over` is set. A refused event is asked again, as new.
 fn drive(client: &mut Client, number: usize, known: &Known, over: &AtomicBool) {
     for turn in number.. {
         let answer = match turn % 2 {
@@ -96,7 +96,7 @@ fn drive(client: &mut Client, number: usize, known: &Known, over: &AtomicBool) {
     }
 }
 
-/// All that was acknowledged is there, under ids without gaps.
+/// All acknowledged events are there, under ids without gaps.
 fn assert_kept(server: &Server, known: &Known) {
     let events = all(&mut client(server));
     for (id, value) in known.lock().unwrap().iter() {
@@ -128,7 +128,7 @@ fn a_server_that_is_killed_under_load_has_all_it_acknowledged(stage: Option<Stag
 fn a_worker_outlives_its_server(stage: Option<Stage>) {
     let Some(Stage::Embedded(folder)) = &stage else { return };
     let data = folder.path().to_str().unwrap();
-    // A path is not given to anybody else meanwhile, as a port may be.
+    // A path is not given to another process meanwhile, as a port may be.
     let queue = format!("ipc://{data}/queue");
     let serve = ["--kv=off", "--publish=off", "--events=127.0.0.1:0", "--events-queue", &queue, "--data", data];
     let server = Server::start_exactly(&serve);
@@ -142,13 +142,13 @@ fn a_worker_outlives_its_server(stage: Option<Stage>) {
     let mut after = client(&server);
     let second = after.defer().unwrap();
     value_of(&mut after, second);
-    // The first value may have been stored without the worker hearing of it.
+    // The first value may have been stored without an answer to the worker.
     let (stored, lost) = worker.end();
     assert!(stored + lost == 2 && stored >= 1, "stored {stored}, lost {lost}");
     server.stop();
 }
 
-// ---------------------------------------------------------------------------------------------------------- the database
+// -------------------------------------------------------------------------------------------------------- the database
 
 #[test]
 fn a_database_that_is_killed_under_load_is_found_again() {

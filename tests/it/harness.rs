@@ -1,7 +1,7 @@
 //! The real server as a process, and the real peers that talk to it.
 //!
-//! A test gets a server of its own on ports that the system picks. Nothing here sleeps: a server is ready when it says
-//! so, and gone when it has been waited for.
+//! Each test gets a server of its own on ports that the system picks. Nothing here sleeps: a server is ready when it
+//! prints so, and gone when it has been waited for.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 /// The program under test.
 pub(crate) const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
-/// Set by `tests/run`: a peer that is missing is then a failure and not a notice.
+/// Set by `tests/run`. A missing peer is then a failure and not a notice.
 const REAL_PEERS: &str = "SPINDLE_REAL_PEERS";
-/// Which frontend the servers of tests have whose flags do not say; set by `native.rs`.
+/// Frontend of servers whose flags name none. Set by `native.rs`.
 pub(crate) const FRONTEND: &str = "SPINDLE_FRONTEND";
-/// The endpoint that makes the system pick a port.
+/// Endpoint that makes the system pick a port.
 const ANY_PORT: &str = "tcp://127.0.0.1:*";
 
 /// How long a server may take to end: much longer than sockets linger.
@@ -25,7 +25,7 @@ pub(crate) const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 /// A running `spindle serve`. Killed when dropped, by its own process id.
 pub(crate) struct Server {
     child: Child,
-    /// Kept, so that the server can go on printing.
+    /// Kept open, so that the server can go on printing.
     output: BufReader<ChildStdout>,
     kv: Vec<String>,
     publish: Option<String>,
@@ -59,7 +59,7 @@ impl Server {
         Self::start_as(&[&["--kv", "off", "--publish", "off"][..], &events].concat(), flags)
     }
 
-    /// Starts a server with these further flags in the control group with this folder, and waits until it is ready.
+    /// Starts a server with these further flags in the control group of this folder, and waits until it is ready.
     pub(crate) fn start_in_group(group: &str, flags: &[&str]) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", group, SPINDLE]);
@@ -71,7 +71,7 @@ impl Server {
         Self::start_as(&[], flags)
     }
 
-    /// Starts a server with exactly these flags that may have so many files open, and waits until it is ready.
+    /// As [`Server::start_exactly`], for a server that may have this many files open.
     pub(crate) fn start_with_files(files: u64, flags: &[&str]) -> Self {
         let limited = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
         Self::run(Command::new("sh").args(["-c", &limited, SPINDLE]), &[], flags)
@@ -122,43 +122,43 @@ impl Server {
         }
     }
 
-    /// Where requests go: the first endpoint of `--kv`.
+    /// The endpoint for requests: the first of `--kv`.
     pub(crate) fn kv(&self) -> &str {
         self.kv.first().expect("the server serves kv")
     }
 
-    /// Where requests go: all endpoints of `--kv`.
+    /// All endpoints for requests, in the order of `--kv`.
     pub(crate) fn kv_all(&self) -> &[String] {
         &self.kv
     }
 
-    /// Where notifications come from.
+    /// The endpoint of notifications.
     pub(crate) fn publish(&self) -> &str {
         self.publish.as_deref().expect("the server publishes")
     }
 
-    /// Where tasks are asked for.
+    /// The endpoint of tasks.
     pub(crate) fn tasks(&self) -> &str {
         self.tasks.as_deref().expect("the server serves tasks")
     }
 
-    /// Where jobs are asked for.
+    /// The address of jobs.
     pub(crate) fn jobs(&self) -> &str {
         self.jobs.as_deref().expect("the server serves jobs")
     }
 
-    /// What STATS tell.
+    /// The text of STATS.
     pub(crate) fn stats(&self) -> serde_json::Value {
         let output = spindle(&["stats", "--json", "--connect", self.kv()]);
         serde_json::from_slice(&output.stdout).expect("STATS are JSON")
     }
 
-    /// Where events are asked for.
+    /// The address of events.
     pub(crate) fn events(&self) -> &str {
         self.events.as_deref().expect("the server serves events")
     }
 
-    /// Where workers find pending events.
+    /// The endpoint where workers find pending events.
     pub(crate) fn events_queue(&self) -> &str {
         self.events_queue.as_deref().expect("the server keeps events")
     }
@@ -168,24 +168,24 @@ impl Server {
         Pid::from_child(&self.child)
     }
 
-    /// A signal to this server alone.
+    /// Sends a signal to this server alone.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid(), signal).expect("the server is there");
     }
 
-    /// Waits for the end, at most so long. Whether it came.
+    /// Waits for the end, at most this long. Returns whether it came.
     pub(crate) fn comes_to_its_end(&self, time: &Timespec) -> bool {
         let process = pidfd_open(self.pid(), PidfdFlags::empty()).expect("the server can be watched");
         poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(time)) == Ok(1)
     }
 
-    /// Waits for the end, and gives the exit status and what was printed after "ready". A server that does not come to
-    /// its end is a failure.
+    /// Waits for the end, and returns the exit status and the output after "ready". It is a failure if the server does
+    /// not end.
     pub(crate) fn wait(self) -> (ExitStatus, String) {
         self.wait_for_at_most(&PATIENCE)
     }
 
-    /// The same, of a server that must have come to its end by then.
+    /// As above, for a server that must have ended by then.
     pub(crate) fn wait_for_at_most(mut self, time: &Timespec) -> (ExitStatus, String) {
         assert!(self.comes_to_its_end(time), "the server is still there after {} s", time.tv_sec);
         let mut rest = String::new();
@@ -204,7 +204,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail when the server has ended already, which is what is wanted.
+        // Both fail if the server has already ended, which is also fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -215,7 +215,7 @@ pub(crate) struct Guarded(pub(crate) Child);
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // Both fail when it has ended already, which is what is wanted.
+        // Both fail if it has already ended, which is also fine.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -236,8 +236,8 @@ pub(crate) fn spindle_reads(arguments: &[&str], input: &[u8]) -> ExitStatus {
     child.wait().expect("it can be waited for")
 }
 
-/// Runs a script of this directory under the Python that has pyzmq, and expects it to end well.
-/// Without such a Python it says so and does nothing, unless real peers are demanded.
+/// Runs a script of this directory under the Python that has pyzmq, and expects it to end well. Without such a Python
+/// it prints a notice and does nothing, unless real peers are demanded.
 pub(crate) fn run_python(script: &str, arguments: &[&str]) {
     let Some(python) = python_with_pyzmq() else {
         return;
@@ -250,7 +250,7 @@ pub(crate) fn run_python(script: &str, arguments: &[&str]) {
     assert!(output.status.success(), "{} {arguments:?}: {}", script.display(), output.status);
 }
 
-/// The Python that has pyzmq. Without it this says so, unless real peers are demanded.
+/// The Python that has pyzmq. Without it this prints a notice, unless real peers are demanded.
 pub(crate) fn python_with_pyzmq() -> Option<PathBuf> {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/venv/bin/python");
     if python.exists() {
@@ -261,10 +261,11 @@ pub(crate) fn python_with_pyzmq() -> Option<PathBuf> {
     None
 }
 
-/// A program of another project. Without it this says so, and the caller does nothing, unless real peers are demanded.
+/// A program of another project. Without it this prints a notice, and the caller does nothing, unless real peers are
+/// demanded.
 pub(crate) fn real_peer(program: &str) -> Option<PathBuf> {
     let places = std::env::var_os("PATH").unwrap_or_default();
-    // Debian keeps servers where the path of a user may not lead.
+    // Debian installs servers outside a user's path.
     let found = std::env::split_paths(&places)
         .chain([PathBuf::from("/usr/sbin")])
         .map(|place| place.join(program))

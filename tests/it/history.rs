@@ -1,7 +1,7 @@
-//! Records what racing clients ask and are answered, and has every element's history checked.
+//! Records the requests and answers of racing clients, and has the history of each element checked.
 //!
-//! Clients and what they talk to are told apart: a [`Peer`] performs requests and says when it did so; the rest is the same
-//! for sockets and for tables in process.
+//! A [`Peer`] performs requests and reports their times. The other code is the same for sockets and for tables in
+//! process.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Barrier;
@@ -16,8 +16,8 @@ pub(crate) struct Ask {
     pub(crate) table: usize,
     pub(crate) key: usize,
     pub(crate) request: Request,
-    /// A Get is a GET_MANY of so many keys, this one and those that follow; an Update an UPDATE_MANY, of this value and
-    /// those that follow.
+    /// A Get is a GET_MANY of this many keys, this one and the following. An Update is an UPDATE_MANY, of this value
+    /// and the following.
     pub(crate) many: Option<usize>,
 }
 
@@ -26,7 +26,7 @@ impl Ask {
         matches!(self.request, Request::CreateTable | Request::DeleteTable)
     }
 
-    /// The same about each of its elements alone.
+    /// The same request for each of its elements alone.
     pub(crate) fn each(&self) -> impl Iterator<Item = Self> {
         let ask = *self;
         (0..self.many.unwrap_or(1)).map(move |place| {
@@ -38,8 +38,8 @@ impl Ask {
         })
     }
 
-    /// What is recorded: GET_MANY and UPDATE_MANY are atomic for each element, so each has an operation of its own. A refusal is one
-    /// answer for all.
+    /// The recorded operations. GET_MANY and UPDATE_MANY are atomic for each element, so each element has an operation
+    /// of its own. A refusal is one answer for all.
     fn records(&self, span: Span, answers: &[Answer]) -> Vec<Record> {
         let refusal = answers.first().copied().filter(|answer| *answer == Answer::TableNotFound);
         let last = self.many.unwrap_or(1) - 1;
@@ -55,35 +55,35 @@ impl Ask {
     }
 }
 
-/// What performs requests for one client.
+/// Performs requests for one client.
 pub(crate) trait Peer {
-    /// Performs these in order, and says when each happened and what was answered about each of its elements.
+    /// Performs these in order, and returns the time of each and the answer about each of its elements.
     fn perform(&mut self, asks: &[Ask]) -> Vec<(Span, Vec<Answer>)>;
 }
 
-/// Who asks what in one round.
+/// The plan of one round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) tables: usize,
     pub(crate) keys: usize,
-    /// Requests of each client, at least …
+    /// Each client sends at least this many requests …
     pub(crate) requests: usize,
-    /// … and how long it goes on sending them, at least.
+    /// … and goes on for at least this long.
     pub(crate) lasting: Duration,
-    /// How many requests a client may send at once.
+    /// Most requests that a client sends at once.
     pub(crate) batch_max: usize,
-    /// One of so many requests creates or deletes a table.
+    /// One in this many requests creates or deletes a table.
     pub(crate) table_request_every: usize,
     /// TTLs that writes choose from.
     pub(crate) ttls: &'static [Option<u32>],
 }
 
-/// One of so many requests is a GET_MANY or an UPDATE_MANY.
+/// One in this many requests is a GET_MANY or an UPDATE_MANY.
 const MANY_EVERY: usize = 6;
 
 pub(crate) type Record = (Ask, Operation);
 
-/// How often each kind of answer came, over all rounds: a race in which nothing is ever refused shows little.
+/// Counts of each kind of answer, over all rounds. A race without refusals shows little.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally(BTreeMap<&'static str, usize>);
 
@@ -103,14 +103,14 @@ impl Tally {
         *self.0.entry(kind).or_default() += 1;
     }
 
-    /// Every kind of answer has come.
+    /// Whether every kind of answer has come.
     pub(crate) fn assert_all_kinds(&self) {
         println!("{:?}", self.0);
         assert_eq!(self.0.len(), 9, "some kind of answer never came: {self:?}");
     }
 }
 
-/// Lets all peers work the plan at once, and expects the history of each element to be linearizable.
+/// All peers work the plan at once. Expects the history of each element to be linearizable.
 pub(crate) fn check_round<P: Peer + Send>(plan: &Plan, seed: u64, peers: &mut [P], tally: &mut Tally) {
     let records = record_round(plan, seed, peers);
     for (_, operation) in &records {
@@ -121,7 +121,7 @@ pub(crate) fn check_round<P: Peer + Send>(plan: &Plan, seed: u64, peers: &mut [P
     }
 }
 
-/// Lets all peers work the plan at once.
+/// All peers work the plan at once.
 pub(crate) fn record_round<P: Peer + Send>(plan: &Plan, seed: u64, peers: &mut [P]) -> Vec<Record> {
     let barrier = Barrier::new(peers.len());
     std::thread::scope(|scope| {
@@ -149,7 +149,7 @@ pub(crate) fn find_violation(plan: &Plan, records: &[Record]) -> Option<String> 
     Some(format!("table {table}, key {key}: not linearizable\n{}", lines.join("\n")))
 }
 
-/// What happened to each element, by its table and key, in the order of the invocations.
+/// The history of each element, by its table and key, in the order of the invocations.
 fn histories(plan: &Plan, records: &[Record]) -> BTreeMap<(usize, usize), Vec<Operation>> {
     let mut histories: BTreeMap<_, Vec<Operation>> = BTreeMap::new();
     for (ask, operation) in records {
@@ -168,9 +168,9 @@ fn histories(plan: &Plan, records: &[Record]) -> BTreeMap<(usize, usize), Vec<Op
 struct Client<'p> {
     plan: &'p Plan,
     chance: Chance,
-    /// The next value; no two writes of a round have the same.
+    /// The next value. No two writes of a round have the same.
     next_value: Value,
-    /// The version that this client saw last of an element.
+    /// The last version of an element that this client saw.
     versions: HashMap<(usize, usize), u64>,
 }
 
@@ -185,7 +185,7 @@ impl<'p> Client<'p> {
     }
 
     fn work(mut self, peer: &mut impl Peer) -> Vec<Record> {
-        // Whoever comes first creates the table; the others are told that it exists.
+        // The first client creates the table, and the others get the answer that it exists.
         let mut asks: Vec<Ask> = (0..self.plan.tables).map(|table| self.about(table, Request::CreateTable)).collect();
         let mut records = Vec::new();
         let start = Instant::now();
@@ -238,7 +238,7 @@ impl<'p> Client<'p> {
     fn next_request(&mut self, element: (usize, usize)) -> Request {
         let ttl = self.chance.pick(self.plan.ttls);
         let seen = self.versions.get(&element).copied().unwrap_or(0);
-        // Mostly what was seen last, at times a version that is long gone or that nobody has.
+        // Mostly the version seen last, at times one that is long gone or was never given.
         let expected = self.chance.pick(&[seen, seen, seen, 0, seen.saturating_sub(1)]);
         match self.chance.below(100) {
             0..25 => Request::Update(self.new_value(), ttl),
@@ -272,7 +272,7 @@ pub(crate) fn bytes_of(value: Value) -> Vec<u8> {
     bytes
 }
 
-/// The number of a value that was made by [`bytes_of`].
+/// The number of a value made by [`bytes_of`].
 pub(crate) fn value_of(bytes: &[u8]) -> Value {
     let number = bytes.first_chunk().expect("a value begins with its number");
     let value = Value::from_be_bytes(*number);

@@ -1,7 +1,7 @@
-//! Stores with a flaw are found out by recording and checking what they do; the same store without a flaw is not.
+//! Recording and checking finds stores with a flaw, and accepts the same store without a flaw.
 //!
-//! The store is what `GUARANTEES.md` promises, written down plainly, behind one lock. Each flaw is a mistake that a lock-free server
-//! could make.
+//! The store is a plain version of the promises in `GUARANTEES.md`, behind one lock. Each flaw is a possible mistake of
+//! a lock-free server.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ const PLAN: Plan = Plan {
     ttls: &[None, None, Some(1), Some(1), Some(0)],
 };
 
-/// How many of the store's seconds pass in one of the world's.
+/// How many of the store's seconds pass in a real second.
 const HASTE: u64 = 20_000;
 const MILLI: u64 = 1_000_000;
 
@@ -30,9 +30,9 @@ enum Flaw {
     None,
     /// Looks at the version, lets go of the lock, and writes.
     SwapsInTwoSteps,
-    /// Answers one read in ten with what the value was before.
+    /// Answers one read in ten with the value before.
     ReadsStale,
-    /// Forgets that a deadline has passed once a write without a TTL comes.
+    /// Forgets that a deadline has passed when a write without a TTL comes.
     WakesTheExpired,
     /// Never looks at deadlines.
     NeverExpires,
@@ -44,9 +44,9 @@ enum Flaw {
     LosesWrites,
     /// Extends the life of an element that is read.
     TouchesOnRead,
-    /// Reads many by the reading of the clock that the request before had.
+    /// Reads many with the clock reading of the request before.
     GetsManyByAnOldClock,
-    /// Writes many by that reading.
+    /// Writes many with that reading.
     UpdatesManyByAnOldClock,
 }
 
@@ -55,7 +55,7 @@ struct Element {
     value: Value,
     before: Value,
     version: u64,
-    /// In nanoseconds; for ever if there is none.
+    /// In nanoseconds. `None`: the element never expires.
     deadline: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ struct State {
     tables: HashMap<usize, bool>,
     elements: HashMap<(usize, usize), Element>,
     floors: HashMap<(usize, usize), u64>,
-    /// Requests that came, to make a mistake only now and then.
+    /// Requests so far, to make a mistake only now and then.
     count: usize,
 }
 
@@ -184,7 +184,7 @@ impl State {
 }
 
 impl Element {
-    /// What does not change the value.
+    /// Requests that do not change the value.
     fn answer(&mut self, request: Request, now: u64, flaw: Flaw, mistake: bool) -> Answer {
         match request {
             Request::Touch(ttl) => {
@@ -216,7 +216,7 @@ fn deadline(ttl: Option<u32>, now: u64, kept: Option<u64>) -> Option<u64> {
 
 struct Visitor<'s> {
     store: &'s Store,
-    /// The reading of the clock that the last request had.
+    /// The clock reading of the last request.
     before: u64,
 }
 
@@ -230,7 +230,7 @@ impl Visitor<'_> {
         };
         let reading = if ask.many.is_some() && self.store.flaw == flawed { self.before } else { now };
         self.before = now;
-        // Others come in between, on however few cores.
+        // Other threads run in between, even on one core.
         std::thread::yield_now();
         let mut answers = Vec::new();
         for one in ask.each() {
@@ -251,7 +251,7 @@ impl Peer for Visitor<'_> {
     }
 }
 
-/// Records rounds with stores of this flaw until one is found out.
+/// Records rounds with stores of this flaw until one is found.
 fn find_out(flaw: Flaw, rounds: u64) -> Option<u64> {
     (0..rounds).find(|&seed| {
         let store = Store::new(flaw);

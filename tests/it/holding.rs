@@ -1,4 +1,5 @@
-//! Clients that ask for large answers and read them late: the workers together hold what the frontend may, and nobody is closed.
+//! Clients ask for large answers and read them late. The workers together hold no more than the frontend may, and no
+//! client is closed.
 
 use std::thread;
 
@@ -12,13 +13,13 @@ const WORKERS: usize = 3;
 const VALUE: usize = 1 << 20;
 /// Values of one answer.
 const KEYS: u8 = 8;
-/// What the frontend may hold: four answers.
+/// The frontend's bound: four answers.
 const HELD: u64 = 4 * KEYS as u64 * VALUE as u64;
 const CLIENTS: usize = 24;
 /// Answers for each of them.
 const ROUNDS: usize = 3;
-/// A worker may find out after it has made an answer, lets another one through if nothing moves, and has a portion that it has not
-/// counted. The room for an answer grows to twice as much at most.
+/// A worker may notice the bound after it has made an answer, lets another one through if no connection moves, and has
+/// a portion that it has not counted. The buffer of an answer grows to twice its size at most.
 const BESIDES: u64 = WORKERS as u64 * (4 * KEYS as u64 + 1) * (VALUE as u64 + 1_024);
 
 #[test]
@@ -55,7 +56,7 @@ fn large_answers_of_all_workers_together_wait_for_their_readers_and_all_come() {
         thread::scope(|scope| {
             let readers: Vec<_> = clients.into_iter().map(|client| scope.spawn(move || read(&client))).collect();
             while !readers.iter().all(thread::ScopedJoinHandle::is_finished) {
-                // All workers answer what is small meanwhile.
+                // All workers answer small requests meanwhile.
                 control.iter().for_each(|control| assert_eq!(control.call(&[&[5]]), [OK]));
                 most = control[0].clients("outstanding_bytes").max(most);
             }

@@ -1,7 +1,7 @@
-//! A server is told to end while peers do their worst at each of its faces: it ends with status 0, and soon.
+//! A server is told to end while peers do their worst at each of its endpoints: it ends with status 0, and soon.
 //!
-//! At each endpoint there is a peer that never says anything, one that stops in the middle of its greeting, one that asks and never reads,
-//! one that sends a byte now and then, and one that sends as fast as it can.
+//! Each endpoint has a peer that stays silent, one that stops in the middle of its greeting, one that asks and never
+//! reads, one that sends a byte now and then, and one that sends as fast as it can.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,18 +17,18 @@ use spindle::zmtp::{SocketType, encode_frame};
 use crate::harness::Server;
 use crate::zmtp::Plain;
 
-/// How long the end may take here: three times what the server promises, since others use the machine too.
+/// How long the end may take here: three times the server's promise, since other processes use the machine too.
 const END: Timespec = Timespec { tv_sec: 3 * STOP_MAX.as_secs().cast_signed(), tv_nsec: 0 };
-/// Between two bytes of a peer that trickles.
+/// Pause between two bytes of a slow peer.
 const TRICKLE: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-/// What a peer says at an endpoint.
+/// The bytes of a peer at one endpoint.
 struct Dialect {
-    /// As whom it shakes hands, if there are handshakes.
+    /// Its socket type for the handshake, if there are handshakes.
     hands: Option<SocketType>,
-    /// The beginning of what a peer says first, and no more.
+    /// The beginning of a peer's first bytes, cut off.
     begun: Vec<u8>,
-    /// A whole request, or what counts as one.
+    /// A whole request, or bytes that count as one.
     request: Vec<u8>,
     /// The beginning of a request that never ends.
     endless: Vec<u8>,
@@ -64,7 +64,7 @@ impl Dialect {
     }
 }
 
-/// Sends until the system takes no more for now: what is answered to it is never read.
+/// Sends until the system takes no more for now. The answers are never read.
 fn fill(stream: &TcpStream, bytes: &[u8]) {
     stream.set_nonblocking(true).unwrap();
     // Cut where the system takes no more: the rest of a request never comes.
@@ -72,7 +72,7 @@ fn fill(stream: &TcpStream, bytes: &[u8]) {
         match (&*stream).write(bytes) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-            // A face may close a connection after its answer.
+            // A frontend may close a connection after its answer.
             Err(_) => return,
         }
     }
@@ -94,7 +94,7 @@ fn send_for_ever(mut stream: TcpStream, bytes: Vec<u8>, pause: Option<Timespec>)
         .unwrap()
 }
 
-/// All of them at one endpoint: connections that are to be kept, and threads that end when the server does.
+/// All of these peers at one endpoint: connections to be kept, and threads that end when the server does.
 fn surround(address: &str, dialect: &Dialect) -> (Vec<TcpStream>, Vec<JoinHandle<()>>) {
     let raw = || TcpStream::connect(address.trim_start_matches("tcp://")).unwrap();
     let silent = raw();
@@ -152,7 +152,8 @@ fn silent_connections_end_with_the_server() {
     let silent = |endpoint: &str| TcpStream::connect(endpoint.trim_start_matches("tcp://")).unwrap();
     let mut plain = [server.jobs(), server.events()].map(silent);
     let mut greeted = zmtp.map(silent);
-    // Once it has been greeted, a connection is known to be served; of the others that is one that was accepted later and is answered.
+    // A connection that has been greeted is known to be served. So are all connections accepted before one that is
+    // answered.
     for (endpoint, request) in [(server.jobs(), &b"GET q\n"[..]), (server.events(), b"GET / HTTP/1.0\r\n\r\n")] {
         let mut later = silent(endpoint);
         later.write_all(request).unwrap();
@@ -163,7 +164,7 @@ fn silent_connections_end_with_the_server() {
     }
     let met = zmtp.map(|endpoint| Dialect::zmtp(SocketType::Dealer, &[b""]).connect(endpoint));
     server.signal(Signal::TERM);
-    // A client of the jobs is always answered: nothing is no request.
+    // A client of the jobs is always answered: an empty request is malformed.
     for (stream, answer) in plain.iter_mut().zip(["ERROR", ""]) {
         let mut heard = Vec::new();
         let read = stream.read_to_end(&mut heard);

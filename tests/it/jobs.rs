@@ -1,4 +1,4 @@
-//! Durable jobs over TCP: what a job goes through, queues, leases, the end of the server, the command line.
+//! Durable jobs over TCP: the states of a job, queues, leases, the end of the server, the command line.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,14 +20,14 @@ pub(crate) fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// All that comes until the server closes, which it must do well.
+/// All bytes until the server closes, which it must do well.
 pub(crate) fn rest(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).expect("no reset before the answer was read");
     String::from_utf8(bytes).expect("these answers are text")
 }
 
-/// Sends these bytes and waits for the answer, without any sign that this was all.
+/// Sends these bytes and waits for the answer, without marking the end.
 pub(crate) fn ask(server: &Server, bytes: impl AsRef<[u8]>) -> String {
     let mut stream = connect(server);
     stream.write_all(bytes.as_ref()).unwrap();
@@ -48,7 +48,7 @@ pub(crate) fn is_id(text: &str) -> bool {
     Id::read(text.as_bytes()).is_some()
 }
 
-/// Until this has been answered, the server has been round, and has read what came before.
+/// When this has been answered, the server has gone round once, and has read the earlier bytes.
 pub(crate) fn let_the_server_read(server: &Server) {
     assert_eq!(ask(server, "GET nothing\n"), "NONE");
 }
@@ -71,7 +71,7 @@ fn a_job_is_added_handed_out_and_done() {
     server.stop();
 }
 
-// --------------------------------------------------------------------------------------------------------------- queues
+// -------------------------------------------------------------------------------------------------------------- queues
 
 #[test]
 fn jobs_are_handed_out_in_the_order_in_which_they_were_added() {
@@ -137,7 +137,7 @@ fn jobs_and_tasks_share_a_store_and_nothing_else() {
     server.stop();
 }
 
-// --------------------------------------------------------------------------------------------------------------- leases
+// -------------------------------------------------------------------------------------------------------------- leases
 
 #[test]
 fn a_job_whose_lease_has_ended_stands_in_its_place_again_and_its_holder_is_refused() {
@@ -187,7 +187,7 @@ fn a_lease_ends_when_it_was_to_end_also_after_kill_9() {
     let id = add(&server, "q", "x");
     assert_eq!(get(&server, "q"), format!("{id} 1 x"));
     drop(server);
-    // What holds is the deadline that was stored, and not the new flag.
+    // The stored deadline holds, and not the new flag.
     let server = Server::start_jobs(folder.path(), &["--lease", "86400"]);
     while get(&server, "q") == "NONE" {}
     assert_eq!(ask(&server, format!("ACK q {id}\n")), "OK");
@@ -269,7 +269,7 @@ fn an_address_that_is_taken_is_named() {
     server.stop();
 }
 
-// --------------------------------------------------------------------------------------------------------- command line
+// -------------------------------------------------------------------------------------------------------- command line
 
 #[test]
 fn people_work_with_jobs_on_the_command_line() {

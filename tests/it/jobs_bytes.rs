@@ -1,4 +1,4 @@
-//! The bytes of the jobs, on raw sockets: every end of a request, every cut, any data, and what is no request.
+//! The bytes of the jobs, on raw sockets: every end of a request, every cut, any data, and malformed requests.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -141,7 +141,7 @@ fn an_add_may_be_cut_at_every_byte() {
             let mut stream = connect(&server);
             stream.write_all(&request.as_bytes()[..cut]).unwrap();
             let_the_server_read(&server);
-            // The end may come when the answer was given.
+            // The end may come after the answer.
             stream.write_all(&request.as_bytes()[cut..]).unwrap();
             assert!(is_id(&rest(stream)), "cut at {cut}");
             assert!(get(&server, "q").ends_with(" 7 a\nb c\r\n"), "cut at {cut}");
@@ -166,7 +166,7 @@ fn a_line_may_be_cut_at_every_byte_and_is_answered_as_whole_or_as_cut() {
     for cut in 1..request.len() {
         let mut stream = connect(&server);
         stream.write_all(&request.as_bytes()[..cut]).unwrap();
-        // The rest comes too late if this thread has been held up for a millisecond.
+        // The rest comes too late if this thread was held up for a millisecond.
         stream.write_all(&request.as_bytes()[cut..]).unwrap();
         match &*rest(stream) {
             "YES" => whole += 1,

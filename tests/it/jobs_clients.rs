@@ -11,7 +11,7 @@ use spindle::server::raise_descriptor_limit;
 use crate::harness::Server;
 use crate::jobs::{ask, connect, folder, rest};
 
-/// Has the connection reset and not closed.
+/// Makes the connection end with a reset.
 fn reset(stream: TcpStream) {
     set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
     drop(stream);
@@ -58,7 +58,7 @@ fn a_client_that_is_still_sending_reads_its_answer() {
         let answer = ask(&server, [begun.as_bytes(), &much].concat());
         assert!(matches!(&*answer, "ERROR" | "NONE"), "{begun:?}: {answer}");
     }
-    // What comes when an ADD was answered is of no interest.
+    // Bytes after an answered ADD do not matter.
     let mut stream = connect(&server);
     stream.write_all(b"ADD q 3 abc").unwrap();
     let mut id = [0; 20];
@@ -103,7 +103,7 @@ fn connections_that_are_reset_harm_nobody_and_lose_no_job() {
         stream.write_all(begun[number % begun.len()]).unwrap();
         reset(stream);
     }
-    // What was handed out to nobody goes back, at once or when the lease ends.
+    // A job that was handed out to a client that is gone goes back, at once or when the lease ends.
     while !ids.is_empty() {
         let Some(job) = client.get(b"q").unwrap() else { continue };
         assert_eq!(job.data, b"data");

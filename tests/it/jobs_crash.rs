@@ -1,11 +1,11 @@
 //! Jobs after a server was killed, again and again, under load.
 //!
 //! ```text
-//! round: start ─► check what is there ─► clients add, get, acknowledge, look ─► kill -9 at a random moment ─► next round
+//! round: start ─► check the jobs ─► clients add, get, acknowledge, look ─► kill -9 at a random moment ─► next round
 //! ```
-//! A job is known by its data, which is never added twice, since the id of an ADD that was not answered is unknown. Clients write down
-//! what they ask before they ask it, and what they are answered. An ACK of a job that is not handed out is `NO` and changes nothing:
-//! with it each check finds out which of the ready jobs were taken by a GET whose answer nobody has heard.
+//! A job is known by its data, which is never added twice, since the id of an unanswered ADD is unknown. Clients note
+//! each request before they send it, and each answer. An ACK of a job that is not handed out is `NO` and changes no
+//! job. With it, each check finds the ready jobs that were taken by a GET without an answer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -18,20 +18,20 @@ use crate::crash::{CLIENTS, Faults, kill_under_load, lock, rounds};
 use crate::harness::Server;
 
 const QUEUES: [&[u8]; 3] = [b"red", b"green", b"blue"];
-/// In seconds, longer than any run: nothing runs out.
+/// In seconds, longer than any run: no lease expires.
 const LEASE: &str = "86400";
 
-/// Where a job may be.
+/// Possible states of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// It was asked to be added, and that is all that is known.
+    /// An ADD for it was sent. The rest is unknown.
     Asked,
     Ready,
     Held,
-    /// It was acknowledged, but for the answer.
+    /// An ACK for it was sent, but not answered.
     Finishing,
     Done,
-    /// Done, and seen to be gone after a start.
+    /// Done, and found gone after a start.
     Gone,
 }
 
@@ -42,11 +42,11 @@ struct Known {
     place: Place,
 }
 
-/// What all clients know together.
+/// The shared knowledge of all clients.
 #[derive(Default)]
 struct Book {
     jobs: HashMap<Vec<u8>, Known>,
-    /// GETs that were not answered, by queue: each may hold one job that was ready.
+    /// Unanswered GETs, by queue: each may hold one job that was ready.
     doubtful: BTreeMap<&'static [u8], usize>,
     faults: Faults,
 }
@@ -78,9 +78,9 @@ fn no_job_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
     assert_eq!(book.faults, Faults::default());
 }
 
-// ----------------------------------------------------------------------------------------------------------------- load
+// ---------------------------------------------------------------------------------------------------------------- load
 
-/// One client, until the server is gone.
+/// Runs one client until the server is gone.
 fn work(client: &Client, book: &Mutex<Book>, number: usize, mut chance: Chance) {
     let mut held: Vec<(Vec<u8>, &'static [u8], Id)> = Vec::new();
     for step in 0.. {
@@ -102,7 +102,7 @@ fn add(client: &Client, book: &Mutex<Book>, queue: &'static [u8], data: Vec<u8>)
     let id = client.add(queue, &data)?;
     let mut book = lock(book);
     let known = book.jobs.get_mut(&data).unwrap();
-    // Somebody may hold it already, and have written that down.
+    // Another client may hold it already, and have noted that.
     let same = known.id.is_none_or(|other| other == id);
     known.id = Some(id);
     if known.place == Place::Asked {
@@ -159,14 +159,14 @@ fn look(client: &Client, book: &Mutex<Book>, held: Option<&Held>) -> Result<(), 
     Ok(())
 }
 
-// ---------------------------------------------------------------------------------------------------------------- check
+// --------------------------------------------------------------------------------------------------------------- check
 
 /// After a start: everything that was acknowledged is so.
 fn check(client: &Client, book: &mut Book, chance: &mut Chance) {
     let Book { jobs, doubtful, faults } = book;
     for known in jobs.values_mut() {
         let Some(id) = known.id else { continue };
-        // They grow many: some of them are looked for each time, and all that came back are handed out at the end.
+        // They grow many: each check looks for some of them, and the end hands out all that came back.
         if known.place == Place::Gone && chance.below(20) > 0 {
             continue;
         }

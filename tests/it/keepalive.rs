@@ -1,4 +1,5 @@
-//! A host that vanishes says nothing. Whoever waits for it has the system ask now and then whether it is still there.
+//! A host that vanishes sends no end. The other side makes the system probe now and then whether the host is still
+//! there.
 
 use std::fs::read_to_string;
 use std::time::Duration;
@@ -11,9 +12,9 @@ use crate::harness::Server;
 
 /// State of an established connection in `/proc/net/tcp` (proc(5); the kernel's `tcp_states.h`).
 const ESTABLISHED: &str = "01";
-/// The timer that asks whether the other end is there (`get_tcp4_sock` of the kernel).
+/// The kernel's timer that probes the other end (`get_tcp4_sock` of the kernel).
 const KEEPALIVE: &str = "02";
-/// How often the system is asked: a timer for what has just been sent is over in a moment.
+/// Pause between two looks: a timer for bytes just sent is over in a moment.
 const TRIES: usize = 100_000;
 
 /// The timers of the established connections that have this port at one of their ends.
@@ -24,7 +25,7 @@ fn timers(port: &str, end: usize) -> Vec<String> {
     ours.map(|line| line[5].split(':').next().unwrap().to_owned()).collect()
 }
 
-/// Both ends of all connections to this endpoint, of which there are so many, come to have a timer that asks.
+/// Waits until both ends of all connections to this endpoint, of which there are this many, have a timer that probes.
 fn assert_asked_after(endpoint: &str, connections: usize) {
     let port: u16 = endpoint.rsplit(':').next().unwrap().parse().unwrap();
     let port = format!("{port:04X}");

@@ -1,4 +1,4 @@
-//! How the server starts, what it says when it cannot, and how it ends.
+//! How the server starts, its message when it cannot, and how it ends.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use spindle::protocols::kv::wire::{Reply, Request, TableName};
 
 use crate::harness::{Server, spindle};
 
-/// The only line that a program which could not do its work has to say.
+/// The only line of a program that could not do its work.
 #[track_caller]
 fn assert_one_line(arguments: &[&str], status: i32, about: &str) {
     let output = spindle(arguments);
@@ -127,7 +127,7 @@ fn what_was_answered_before_the_end_was_answered_in_order() {
         let delete: Request<'_> = Request::Delete { table, key };
         client.send(&delete).unwrap();
     }
-    // The first answer has come, so the server is in the midst of it.
+    // The first answer has come, so the server is at work.
     assert!(matches!(client.receive(), Ok(Reply::Version(_))));
     server.signal(Signal::TERM);
     let mut answered = 1;

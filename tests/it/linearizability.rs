@@ -1,6 +1,6 @@
 //! Histories of racing clients, in process and over sockets, are linearizable.
 //!
-//! In process the clock runs much faster than the world's, so that TTLs of a second end in the midst of a race.
+//! In process the clock runs much faster than real time, so that TTLs of a second end in the midst of a race.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,10 +19,10 @@ use crate::history::{Ask, Peer, Plan, Tally, bytes_of, check_round, value_of};
 /// Some writes keep the deadline, some set it, some remove it.
 const TTLS: &[Option<u32>] = &[None, None, Some(1), Some(1), Some(0)];
 
-/// What elements may take, in bytes: much more than they do.
+/// The bytes that elements may take: much more than they do.
 const MEMORY: u64 = 1 << 30;
 
-/// Two elements that everybody fights for.
+/// Two elements for which all clients compete.
 const FIGHT: Plan = Plan {
     tables: 1,
     keys: 2,
@@ -33,16 +33,16 @@ const FIGHT: Plan = Plan {
     ttls: TTLS,
 };
 
-/// So many elements have to be moved while clients fight.
+/// This many elements have to be moved while clients race.
 const MOVED_MIN: u64 = 100;
 
-/// A clock that runs faster than the world's, and stamps that order what the threads do.
+/// A clock that runs faster than real time, and stamps that order the actions of the threads.
 struct World {
     clock: Clock,
-    /// How many of its seconds pass in one of the world's.
+    /// How many of its seconds pass in a real second.
     haste: u64,
     stamps: AtomicU64,
-    /// Memory runs out again and again, as far as the compactor is told, and comes back.
+    /// The compactor is told again and again that memory has run out, and that it is back.
     is_tight: bool,
 }
 
@@ -60,7 +60,7 @@ impl World {
     }
 
     fn stamp(&self) -> u64 {
-        // SeqCst: one order of all stamps, in which each thread's are where the thread was.
+        // SeqCst: one order of all stamps, in which each thread's stamps are in its program order.
         self.stamps.fetch_add(1, Ordering::SeqCst)
     }
 }
@@ -77,7 +77,7 @@ fn key_name(key: usize) -> Vec<u8> {
 struct InProcess<'w> {
     world: &'w World,
     session: Session,
-    /// Sleeps by the world's clock, which is far too slow for it: woken after each batch.
+    /// Sleeps by the real clock, which is far too slow for it. It is woken after each batch.
     expiry: Thread,
     round: u64,
 }
@@ -87,14 +87,14 @@ impl Peer for InProcess<'_> {
         let invoked: Vec<u64> = asks.iter().map(|_| self.world.stamp()).collect();
         let (mut performed, mut refused) = (Vec::new(), None);
         while performed.len() < asks.len() {
-            // The clock is read after the requests have come, and anew after each wait, as a worker does it.
+            // The clock is read after the requests have come, and again after each wait, as a worker does it.
             let now = self.world.now();
             let mut batch = self.session.batch(now);
             if invoked[0].is_multiple_of(8) {
-                // Others get on while this one holds its guard and its reading.
+                // Other threads make progress while this one holds its guard and its reading.
                 std::thread::yield_now();
             }
-            // An UPDATE_MANY that had to wait reads it anew, for itself and for what follows.
+            // An UPDATE_MANY that had to wait reads it again, for itself and for later requests.
             let reading = Cell::new(now);
             for (ask, &invoked) in asks.iter().zip(&invoked).skip(performed.len()) {
                 let clock_min = reading.get().nanos();
@@ -118,7 +118,7 @@ impl Peer for InProcess<'_> {
             self.expiry.unpark();
             match refused.take() {
                 Some(Refusal::Busy) => self.session.wait(),
-                // Nothing was changed, and it comes back.
+                // The request changed nothing, and is repeated.
                 Some(_) => std::thread::yield_now(),
                 None => {}
             }
@@ -127,7 +127,8 @@ impl Peer for InProcess<'_> {
     }
 }
 
-/// The error if the tables were too busy, or memory has run out where it does. An UPDATE_MANY that had to wait leaves its new reading.
+/// The error if the tables were too busy, or memory has run out in a test that allows it. An UPDATE_MANY that had to
+/// wait leaves its new reading.
 fn answer_in_process(
     batch: &mut Batch<'_>,
     (world, round): (&World, u64),
@@ -178,7 +179,7 @@ fn values_of(ask: &Ask) -> Vec<Vec<u8>> {
     ask.each().map(value).collect()
 }
 
-/// What GET_MANY says of an element.
+/// The outcome of GET_MANY for an element.
 fn found(value: Option<&[u8]>) -> Answer {
     value.map_or(Answer::KeyNotFound, |bytes| Answer::Value(value_of(bytes)))
 }
@@ -218,7 +219,7 @@ fn answer_of(refusal: Refusal) -> Answer {
     }
 }
 
-/// Has the threads behind the tables end, also when a history turns out to be wrong.
+/// Ends the threads of the tables, also when a history turns out to be wrong.
 struct Closing<'t>(&'t Tables);
 
 impl Drop for Closing<'_> {
@@ -227,7 +228,7 @@ impl Drop for Closing<'_> {
     }
 }
 
-/// Runs `work` on tables with all the threads behind them, and gives how many elements have expired.
+/// Runs `work` on tables with all of their threads, and returns how many elements have expired.
 fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tables, &Thread)) -> u64 {
     let settings = TablesConfig {
         expected_keys: 16,
@@ -264,7 +265,8 @@ fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tabl
     tables.metrics().expired
 }
 
-/// Lets clients fight in many rounds, each with tables of its own; where memory is tight, until elements were moved.
+/// Runs racing clients in many rounds, each with tables of its own. Where memory is tight, it goes on until elements
+/// were moved.
 fn fight_in_process(plan: &Plan, world: &World, changes_per_writer: usize, clients: usize, rounds: u64) {
     let mut tally = Tally::default();
     let expired = with_tables(world, changes_per_writer, |tables, expiry| {
@@ -293,13 +295,13 @@ fn racing_sessions_that_run_out_of_credits_are_linearizable() {
     fight_in_process(&FIGHT, &World::new(50_000), 16, 4, 800);
 }
 
-/// Elements get another place again and again, and slots too.
+/// The compactor moves elements again and again, and slots too.
 #[test]
 fn racing_sessions_are_linearizable_while_the_compactor_moves() {
     fight_in_process(&FIGHT, &World::tight(50_000), 1 << 16, 4, 50);
 }
 
-/// UPDATE_MANY of more pairs than there are credits waits in the middle, and elements expire meanwhile.
+/// An UPDATE_MANY of more pairs than there are credits waits in the middle, and elements expire meanwhile.
 #[test]
 fn racing_sessions_that_wait_in_the_middle_of_many_are_linearizable() {
     let plan = Plan { keys: 30, requests: 400, ..FIGHT };
@@ -388,7 +390,7 @@ fn answer_of_reason(reason: Reason) -> Answer {
     }
 }
 
-/// Lets clients with connections of their own work the plan, in rounds with tables of their own.
+/// Clients with connections of their own work the plan, in rounds with tables of their own.
 fn fight_over_sockets(plan: &Plan, clients: usize, rounds: u64) {
     let server = Server::start(&["--workers", "4"]);
     let clock = Clock::start();

@@ -1,5 +1,5 @@
-//! `spindle load` against the real server, and against real Redis and memcached: what it asks is answered, what it counts is
-//! what the server counted, and what goes wrong is one line.
+//! `spindle load` against the real server, and against real Redis and memcached: its requests are answered, its counts
+//! are those of the server, and an error is one line.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use spindle::protocols::kv::client::Client;
 
 use crate::harness::{Guarded, Server, real_peer, spindle};
 
-/// Runs a short load with these further flags, and gives its JSON.
+/// Runs a short load with these further flags, and returns its JSON.
 fn load(endpoint: &str, flags: &[&str]) -> Value {
     let fixed = ["load", "--connect", endpoint, "--json", "--warm-up", "0", "--seconds", "0.3", "--keys", "500"];
     let output = spindle(&[&fixed[..], flags].concat());
@@ -22,7 +22,7 @@ fn answers(phase: &Value, verb: &str) -> u64 {
     phase["verbs"][verb]["answers"].as_u64().unwrap_or(0)
 }
 
-/// What the server counted of a command.
+/// The server's count of a command.
 fn counted(server: &Server, command: &str) -> u64 {
     let mut client = Client::connect(server.kv()).unwrap();
     let stats: Value = serde_json::from_str(&client.stats().unwrap()).unwrap();
@@ -54,7 +54,7 @@ fn an_open_loop_asks_what_is_due_and_a_ramp_has_a_phase_for_each_rate() {
     assert_eq!(phases.len(), 2);
     for (phase, (rate, due)) in phases.iter().zip([(1_000.0, 300), (2_000.0, 600)]) {
         assert_eq!(phase["asked_per_second"], rate);
-        // A request is due each millisecond, or half of it, for 0.3 s; what was due was sent, however late.
+        // A request is due each millisecond, or half of it, for 0.3 s. Every due request was sent, however late.
         assert!(answers(phase, "all") <= due + 3, "{phase}");
         assert!(answers(phase, "all") > 0, "{phase}");
         assert_eq!(phase["refused"]["KEY NOT FOUND"].as_u64(), Some(answers(phase, "all")));
@@ -138,7 +138,7 @@ fn a_server_that_is_killed_under_load_ends_the_load() {
     assert!(said.contains("was lost"), "{said}");
 }
 
-/// Starts a program that listens on the port that takes the place of `PORT`, and waits until it does.
+/// Starts a program that listens on the port that replaces `PORT`, and waits until it does.
 fn start(program: &str, flags: &[&str]) -> Option<(Guarded, String)> {
     let program = real_peer(program)?;
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

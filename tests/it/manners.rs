@@ -1,4 +1,5 @@
-//! What a server and its commands do when nobody can be told, when they are told nonsense, and what they leave on disk.
+//! The server and its commands without a reader for their output or with nonsense arguments, and the files that they
+//! leave on disk.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,19 +14,19 @@ use spindle::protocols::kv::client::Client;
 
 use crate::harness::{Guarded, SPINDLE, Server, spindle};
 
-/// Takes nothing: the disk is always full.
+/// Takes no bytes: the disk is always full.
 fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
 }
 
-/// A pipe that nobody reads any more.
+/// A pipe without a reader.
 fn closed_pipe() -> Stdio {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     drop(reader);
     writer.into()
 }
 
-/// A pipe that is full, and that nobody reads; the end that would be read, and the other.
+/// A full pipe that is not read. Returns the end that would be read, and the other.
 fn full_pipe() -> (OwnedFd, Stdio) {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let mut pipe = File::from(writer);
@@ -36,13 +37,13 @@ fn full_pipe() -> (OwnedFd, Stdio) {
     (reader, pipe.into())
 }
 
-/// Starts a server of tables that logs everything to this; where it listens.
+/// Starts a server of tables that logs everything to this. Returns where it listens.
 fn start(stderr: Stdio) -> (Guarded, String) {
     let (server, endpoints) = start_with(&["--kv", "tcp://127.0.0.1:*", "--publish", "off"], stderr);
     (server, endpoints[0].clone())
 }
 
-/// Starts a server with these flags that logs everything to this; what it prints where it listens, in its order.
+/// Starts a server with these flags that logs everything to this. Returns where it listens, in the printed order.
 fn start_with(flags: &[&str], stderr: Stdio) -> (Guarded, Vec<String>) {
     let mut child = Command::new(SPINDLE)
         .arg("serve")
@@ -57,7 +58,7 @@ fn start_with(flags: &[&str], stderr: Stdio) -> (Guarded, Vec<String>) {
     (Guarded(child), lines.take_while(|line| line != "ready").map(endpoint).collect())
 }
 
-/// Sends SIGHUP, which is logged, until so many lines are counted as dropped.
+/// Sends SIGHUP, which is logged, until this many lines are counted as dropped.
 fn dropped_lines(server: &Child, client: &mut Client, wanted: u64) -> u64 {
     loop {
         kill_process(Pid::from_child(server), Signal::HUP).unwrap();
@@ -116,7 +117,8 @@ fn a_reader_of_the_log_that_does_not_read_holds_nobody_up() {
 
 #[test]
 fn what_a_server_says_at_its_start_and_at_its_end_need_not_be_heard() {
-    // Too few files, an endpoint in use, or none at all: each is said, and the status is what it is.
+    // Too few files, an endpoint in use, or no endpoint at all: each prints a message, and the status is the documented
+    // one.
     let server = Server::start(&[]);
     let busy = format!("ulimit -n 100; exec {SPINDLE} serve --publish off --kv {}", server.kv());
     for (command, status) in [(&*busy, 1), (&format!("exec {SPINDLE} serve --kv nonsense"), 2)] {
@@ -158,7 +160,7 @@ fn a_command_whose_output_nobody_takes_says_so_and_fails() {
         for stdout in [full().into(), closed_pipe()] {
             let output = run(&arguments, stdout);
             let said = String::from_utf8_lossy(&output.stderr);
-            // Done it was the first time.
+            // The first run has created the table.
             let done = said.contains("cannot write to standard output") || said.contains("table exists");
             assert!(output.status.code() == Some(1) && done && !said.contains("panicked"), "{arguments:?}: {said}");
         }

@@ -1,4 +1,4 @@
-//! A MariaDB of a test's own: Debian's server on a data folder, a socket and a port that nobody else has.
+//! A MariaDB for one test: Debian's server on a data folder, a socket and a port of its own.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
-/// How long until a server that starts is asked again whether it is there.
+/// Pause before a starting server is asked again whether it is up.
 const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// The user and the databases of a test.
 const SETUP: &str = "CREATE DATABASE IF NOT EXISTS events;
@@ -25,14 +25,14 @@ pub(crate) struct MariaDb {
 }
 
 impl MariaDb {
-    /// Starts one with an empty database `events`: `program` is the server, `install` what makes its data folder.
+    /// Starts one with an empty database `events`: `program` is the server, `install` makes its data folder.
     pub(crate) fn start(program: PathBuf, install: PathBuf) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         let mut command = Command::new(install);
         command.arg("--no-defaults").arg(format!("--datadir={}", data.display())).args(as_whom());
         command.args(["--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve"]);
-        // Temporary tables of two servers that share a folder for them get in each other's way.
+        // Two servers that share a folder for temporary tables get in each other's way.
         command.env("TMPDIR", folder.path());
         let output = command.stdin(Stdio::null()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -43,7 +43,7 @@ impl MariaDb {
         database
     }
 
-    /// What `--events-store` is given.
+    /// The argument for `--events-store`.
     pub(crate) fn url(&self) -> String {
         format!("mysql://spindle:secret@127.0.0.1:{}/events", self.port)
     }
@@ -55,7 +55,7 @@ impl MariaDb {
         child.wait().unwrap();
     }
 
-    /// Starts it on what it has on disk, and waits until it answers.
+    /// Starts it on its data on disk, and waits until it answers.
     pub(crate) fn start_again(&mut self) {
         let path = |name: &str| self.folder.path().join(name).display().to_string();
         let mut command = Command::new(&self.program);
@@ -75,7 +75,7 @@ impl MariaDb {
         }
     }
 
-    /// What these statements give, without a head.
+    /// The result of these statements, without a head.
     pub(crate) fn ask(&self, statements: &str) -> String {
         let socket = self.folder.path().join("socket");
         let Output { status, stdout, stderr } = Command::new("mariadb")
@@ -96,7 +96,7 @@ impl Drop for MariaDb {
     }
 }
 
-/// It does not run as root unless it is told so.
+/// It does not run as root unless it is told to.
 fn as_whom() -> Option<&'static str> {
     geteuid().is_root().then_some("--user=root")
 }

@@ -1,8 +1,9 @@
-//! A limit of memory is one: what the process has stays below it, whatever comes, goes and comes in other sizes.
+//! A memory limit holds: the process stays below it while elements come, go and come again in other sizes.
 //!
-//! By itself this tries 128 MiB, with elements of three sizes. `SPINDLE_MEMORY_ROUNDS`, as `perf/memory` sets it, takes 80 % of
-//! 512 MiB and so many further rounds of other sizes, with every allocator and both frontends; with `SPINDLE_MEMORY_GROUP` as
-//! well, a folder of a control group that is limited to 512 MiB, servers run in there with the flags that they have by themselves.
+//! By itself this tries 128 MiB, with elements of three sizes. With `SPINDLE_MEMORY_ROUNDS`, which `perf/memory` sets,
+//! it takes 80 % of 512 MiB and that many further rounds of other sizes, with every allocator and both frontends.
+//! `SPINDLE_MEMORY_GROUP` names the folder of a control group that is limited to 512 MiB. Servers then run in it with
+//! default flags.
 
 use std::time::Duration;
 
@@ -17,21 +18,22 @@ use crate::harness::Server;
 const TABLE: &[u8] = b"t";
 /// Pairs of a request.
 const PAIRS: usize = 256;
-/// How long an answer may take, on a machine with much else to do.
+/// How long an answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Requests on the way at once.
+/// Requests in flight.
 const DEPTH: usize = 512;
-/// One of so many elements stays when the others are deleted, at random.
+/// One in this many elements stays when the others are deleted, at random.
 const STAYS_ONE_OF: usize = 20;
-/// What the process may have beyond the limit: the slack that the flag grants, what comes between two looks, and what moves.
+/// Bytes that the process may have beyond the limit: the slack of the flag, growth between two looks, and elements that
+/// move.
 const BEYOND_BYTES: u64 = (64 + 32) << 20;
-/// The least share of the limit that elements fill, in each round, in percent. An index does not shrink, so a round of long values that
-/// follows one of four million short ones finds a quarter of the memory taken, and some of the rest is holes.
+/// The least share of the limit that elements fill in each round, in percent. An index does not shrink. So a round of
+/// long values after one of four million short ones finds a quarter of the memory taken, and part of the rest is holes.
 const FILLED_PERCENT: u64 = 50;
-/// What an element takes beside its value: slot, header and index.
+/// Bytes of an element beside its value: slot, header and index.
 const ELEMENT_BYTES: u64 = 48 + 16 + 28;
 
-/// What is tried.
+/// One combination to try.
 struct Trial {
     limit: u64,
     rounds: usize,
@@ -56,7 +58,7 @@ impl Trial {
     }
 }
 
-/// The figure of this name in `/proc/PID/status`, in bytes.
+/// The value of this name in `/proc/PID/status`, in bytes.
 fn status(process: Pid, name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -69,7 +71,7 @@ fn key(number: usize) -> [u8; 16] {
     key
 }
 
-/// Stores elements from this number on until memory is out; the first number that was not stored.
+/// Stores elements from this number on until memory is out. Returns the first number that was not stored.
 fn fill(client: &mut Client, first: usize, bytes: usize) -> usize {
     let value = vec![b'v'; bytes];
     let mut next = first;
@@ -96,7 +98,7 @@ fn delete(client: &mut Client, numbers: &[usize]) {
     }
 }
 
-/// Deletes all but one of twenty of these, and what stayed before; what stays.
+/// Deletes all but one in twenty of these elements, and those that stayed before. Returns the elements that stay.
 fn thin_out(client: &mut Client, chance: &mut Chance, stayed: Vec<usize>, range: std::ops::Range<usize>) -> Vec<usize> {
     let (stay, go): (Vec<_>, Vec<_>) = range.partition(|_| chance.below(STAYS_ONE_OF) == 0);
     delete(client, &go);
@@ -104,7 +106,7 @@ fn thin_out(client: &mut Client, chance: &mut Chance, stayed: Vec<usize>, range:
     stay
 }
 
-/// Fills with long values, leaves one of twenty, fills with short ones; then with others, again and again.
+/// Fills with long values, keeps one in twenty, fills with short ones; then with others, again and again.
 fn fills_and_thins(trial: &Trial, frontend: &str, allocator: &str) {
     let server = trial.start(frontend, allocator);
     let before = status(server.pid(), "VmRSS");

@@ -1,5 +1,5 @@
-//! A subscriber that only listens knows the tables: after a storm of every kind of change by many writers, what it has
-//! heard is what is there, each change once, none missing, and for each key in an order that can have happened.
+//! A subscriber that only listens knows the tables. After a storm of every kind of change by many writers, its
+//! notifications match the content, each change once, none missing, and for each key in a possible order.
 
 use std::collections::HashMap;
 use std::thread;
@@ -14,7 +14,7 @@ use super::harness::Server;
 const WRITERS: u64 = 6;
 const OPERATIONS: usize = 3_000;
 const KEYS: usize = 12;
-/// The first is dropped and re-created all the time, the others stay.
+/// The first is dropped and created again all the time, the others stay.
 const TABLES: [&[u8]; 3] = [b"dropped", b"steady", b"stay"];
 const DROPPED: &[u8] = TABLES[0];
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -59,7 +59,7 @@ fn a_subscriber_that_only_listens_ends_equal_to_the_tables() {
     server.stop();
 }
 
-/// A subscriber of all tables that is known to hear.
+/// A subscriber of all tables whose subscription has arrived.
 fn listening(server: &Server, client: &mut Client) -> Subscriber {
     let mut subscriber = Subscriber::connect(server.publish(), &[b""]).unwrap();
     loop {
@@ -77,7 +77,7 @@ fn listening(server: &Server, client: &mut Client) -> Subscriber {
     }
 }
 
-/// What is known of one place by listening.
+/// Knowledge about one place from listening.
 #[derive(Default)]
 struct Heard {
     updated: u64,
@@ -106,7 +106,7 @@ fn listen_to_the_end(mut subscriber: Subscriber) -> HashMap<Place, Heard> {
     }
 }
 
-/// One writer's part; how often it updated which place.
+/// One writer's part. Returns how often it updated each place.
 fn storm(endpoint: &str, writer: u64) -> Updates {
     let mut client = Client::connect(endpoint).unwrap();
     let mut chance = Chance::new(writer);
@@ -158,7 +158,7 @@ fn swap(client: &mut Client, table: &[u8], key: &[u8]) -> Result<(), Error> {
     client.compare_and_swap(table, key, version, b"swapped", None).map(drop)
 }
 
-/// Pairs in a table that stays: of one that is dropped half-way nobody could say which were applied.
+/// Pairs in a table that stays: if it were dropped halfway, the applied ones would be unknown.
 fn many(client: &mut Client, chance: &mut Chance) -> Vec<Place> {
     let keys: Vec<[u8; 1]> = (0..5).map(|_| [u8::try_from(chance.below(KEYS)).unwrap()]).collect();
     let pairs: Vec<[&[u8]; 2]> = keys.iter().map(|key| [key.as_slice(), b"many"]).collect();

@@ -1,4 +1,4 @@
-//! Workers that speak ZMTP themselves: to a client they are what the queue is, but that nobody is ever cut off.
+//! Native workers serve a client as the proxy does, except that they never cut a client off.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -25,7 +25,7 @@ const CHAPTERS: &[&str] = &[
     "taking_down::",
 ];
 
-/// What the queue does to a client that does not read.
+/// The proxy's way with a client that does not read.
 const OF_THE_QUEUE: &[&str] = &["is_cut_off_and_others_go_on", "is_served_again_when_it_reconnects"];
 
 fn start(flags: &[&str]) -> Server {
@@ -56,7 +56,7 @@ fn a_client_that_does_not_read_is_not_read_from_and_loses_nothing() {
         socket.set_rcvbuf(4_096).unwrap();
     });
     (0..ASKED).for_each(|_| deaf.ask(&[&[4], b"t", b"k"]));
-    // The one worker that there is has others to serve, and does.
+    // The only worker has others to serve, and does.
     (0..1_000).for_each(|_| assert_eq!(peer.call(PING), [OK]));
     assert_eq!(peer.clients("cut_off"), 0);
     assert!(peer.clients("outstanding_bytes") < 16 << 20, "200 MB would be");
@@ -86,7 +86,7 @@ fn a_device_in_between_makes_no_difference() {
     let server = start(&["--workers", "2"]);
     let context = Context::new();
     let (front, back) = (context.socket(ROUTER).unwrap(), context.socket(DEALER).unwrap());
-    // What the device still holds at the end must not keep the context from ending.
+    // Messages that the device still holds at the end must not keep the context from ending.
     front.set_linger(0).unwrap();
     back.set_linger(0).unwrap();
     front.bind("tcp://127.0.0.1:*").unwrap();

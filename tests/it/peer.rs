@@ -1,8 +1,9 @@
-//! A client of a few lines, for what a well-behaved one does not do: pipelines without reading, ids, half messages.
+//! A client of a few lines, for things that a well-behaved one does not do: pipelines without reading, ids, half
+//! messages.
 
 use std::time::Duration;
 
-/// How long a test waits for what must come.
+/// How long a test waits for an expected message.
 const PATIENCE_MILLIS: i32 = 20_000;
 
 /// Frames of a request or a reply.
@@ -19,7 +20,7 @@ impl Peer {
         Self::connect_with(context, endpoint, |_| {})
     }
 
-    /// With an id of its own.
+    /// With an id of the client's choice.
     pub(crate) fn connect_as(context: &zmq::Context, endpoint: &str, id: &[u8]) -> Self {
         Self::connect_with(context, endpoint, |socket| socket.set_identity(id).unwrap())
     }
@@ -51,7 +52,7 @@ impl Peer {
         self.answer()
     }
 
-    /// The next reply if one comes within this time: for what must not come, and for the end of what comes.
+    /// The next reply if one comes within this time: for replies that must not come, and for the end of a row of them.
     pub(crate) fn answer_within(&self, time: Duration) -> Option<Frames> {
         let millis = i64::try_from(time.as_millis()).unwrap();
         let there = self.socket.poll(zmq::POLLIN, millis).unwrap() > 0;
@@ -64,7 +65,7 @@ impl Peer {
         serde_json::from_slice(&reply[1]).expect("STATS is JSON")
     }
 
-    /// A figure of the clients in STATS.
+    /// A number of the clients in STATS.
     pub(crate) fn clients(&self, figure: &str) -> u64 {
         self.stats()["clients"][figure].as_u64().expect("STATS has it")
     }

@@ -1,5 +1,5 @@
-//! The README does what it says: its terminal script and its Python run as they are printed, it is short, and every link
-//! of a page leads to a file.
+//! The README is true: its terminal script and its Python run as they are printed, it is short, and every link of a
+//! page leads to a file.
 //!
 //! The script uses the default ports. So the test runs itself again in a network of its own, where no other server has
 //! them.
@@ -20,7 +20,7 @@ const README_LINES_MAX: usize = 150;
 const APART: &str = "SPINDLE_README_APART";
 /// The test of the script, as the test program calls it.
 const SCRIPT: &str = "readme::the_terminal_script_prints_what_it_says_twice_in_a_row";
-/// What stands before the output of a line of Python.
+/// The mark before the output of a line of Python.
 const PRINTS: &str = "→ ";
 
 fn root() -> &'static Path {
@@ -90,7 +90,7 @@ fn second_terminal(steps: &[Step], folder: &Path) {
     }
 }
 
-/// Runs the Python of the README, and expects what its comments say.
+/// Runs the Python of the README, and expects the output in its comments.
 fn python(program: &str) {
     let Some(python) = python_with_pyzmq() else { return };
     let output = Command::new(python).args(["-B", "-c", program]).stdin(Stdio::null()).output().unwrap();

@@ -1,4 +1,4 @@
-//! Serving many clients: order under pipelining, and no client that another could disturb.
+//! Serving many clients: order under pipelining, and clients that cannot disturb another.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use crate::peer::{Frames, Peer};
 const OK: &[u8] = &[1];
 const ERROR: &[u8] = &[0];
 const PING: &[&[u8]] = &[&[5]];
-/// After this long without a reply there is none on its way.
+/// After this long without a reply, none is in flight.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// A server, and a client with a table `t` in it.
@@ -25,7 +25,7 @@ fn serve(flags: &[&str]) -> (Server, zmq::Context, Peer) {
     (server, context, peer)
 }
 
-/// What the table holds if one request is executed after the other.
+/// The content of the table if one request is executed after the other.
 #[derive(Default)]
 struct Sequential(HashMap<Vec<u8>, Vec<u8>>);
 
@@ -76,7 +76,7 @@ fn pipelined_requests_of_one_client_are_executed_and_answered_in_order() {
     }
     for (number, (request, expected)) in steps.iter().enumerate() {
         let mut reply = peer.answer();
-        // What a version is depends on the clock; that there is one is for others to test.
+        // The value of a version depends on the clock. Other tests check that there is one.
         if request[0] == [7] {
             reply.pop();
         }
@@ -92,7 +92,8 @@ fn fill(peer: &Peer) {
     }
 }
 
-/// Asks for the keys in turn, without reading, until the server has cut the client off. How many requests that took.
+/// Asks for the keys in turn, without reading, until the server has cut the client off. Returns how many requests that
+/// took.
 fn ask_until_cut_off(deaf: &Peer, other: &Peer) -> usize {
     let before = other.clients("cut_off");
     for number in 0..200_000_usize {
@@ -104,7 +105,8 @@ fn ask_until_cut_off(deaf: &Peer, other: &Peer) -> usize {
     panic!("a client that does not read was not cut off");
 }
 
-/// The replies that a client that was cut off finds when it begins to read: the first ones, and none of a later request.
+/// The replies that a client that was cut off receives when it begins to read: the first ones, and none of a later
+/// request.
 fn assert_first_replies(deaf: &Peer, asked: usize) {
     let mut number = 0;
     while let Some(reply) = deaf.answer_within(QUIET) {
@@ -126,7 +128,7 @@ fn a_client_that_never_reads_is_cut_off_and_others_go_on() {
     fill(&peer);
     let deaf = Peer::connect_with(&context, server.kv(), small_buffers);
     let asked = ask_until_cut_off(&deaf, &peer);
-    // Nothing more of it is executed, and nothing answered.
+    // No later request of it is executed or answered.
     let dropped = peer.clients("dropped_requests");
     deaf.ask(&[&[2], b"t", b"late", b""]);
     while peer.clients("dropped_requests") == dropped {}
@@ -159,7 +161,8 @@ fn who_takes_over_an_id_does_not_get_the_answers_of_who_had_it() {
     let (server, context, peer) = serve(&["--workers", "2"]);
     fill(&peer);
     for _ in 0..30 {
-        // The end of a context waits until its connections are closed: the second does not begin before the first has ended.
+        // The end of a context waits until its connections are closed: the second does not begin before the first has
+        // ended.
         let of_first = zmq::Context::new();
         let first = Peer::connect_as(&of_first, server.kv(), b"same");
         assert_eq!(first.call(PING), [OK]);
@@ -332,7 +335,7 @@ fn a_client_that_vanishes_in_the_middle_of_a_message_disturbs_nobody() {
         let mut answer = [0; 3];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(answer, [0, 1, 1]);
-        // UPDATE of `half`, of which only a part is sent.
+        // UPDATE of `half`, only a part of which is sent.
         let update = b"\x01\x01\x02\x01\x01t\x01\x04half\x00\x20values of 32 bytes, of which";
         stream.write_all(&update[..cut.min(update.len())]).unwrap();
         drop(stream);
@@ -368,7 +371,7 @@ fn a_socket_in_the_file_system_serves_like_any_other() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("kv");
     let endpoint = format!("ipc://{}", path.display());
-    // What a server that was killed leaves behind.
+    // The file that a killed server leaves behind.
     drop(UnixListener::bind(&path).unwrap());
     let server = Server::start_exactly(&["--kv", &endpoint, "--kv", "tcp://127.0.0.1:*", "--publish", "off"]);
     let context = zmq::Context::new();

@@ -1,5 +1,5 @@
-//! Signals at any moment of a server's life: none is lost, from its first instruction on, and none disturbs a start or ends a server that
-//! it should not.
+//! Signals at any moment of a server's life: none is lost, from its first instruction on. None disturbs a start, or
+//! ends a server that it should not end.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -15,7 +15,7 @@ use crate::harness::{Guarded, SPINDLE, Server};
 
 /// Servers that are told to end while they start.
 const ROUNDS: usize = 60;
-/// How long one may take to end.
+/// How long such a server may take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn start(data: &std::path::Path) -> Child {
@@ -25,7 +25,7 @@ fn start(data: &std::path::Path) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Waits until the process ends, at most so long; whether it has.
+/// Waits until the process ends, at most this long. Returns whether it has.
 fn ends_within(child: &Child, time: Duration) -> bool {
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
     poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&Timespec::try_from(time).unwrap())) == Ok(1)
@@ -45,7 +45,7 @@ fn a_server_that_is_told_to_end_while_it_starts_ends() {
     let mut well = 0;
     for round in 0..ROUNDS {
         let mut server = Guarded(start(folder.path()));
-        // Half of them in the first milliseconds, where there is least of a server.
+        // Half of them in the first milliseconds, when the server has started least.
         let most = if round % 2 == 0 { 8_000 } else { 200_000 };
         let micros = u64::try_from(chance.below(most)).unwrap();
         assert!(!ends_within(&server.0, Duration::from_micros(micros)), "it ended by itself");
@@ -71,7 +71,8 @@ fn signals_that_end_nothing_do_not_disturb_a_start() {
         let is_ready = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Relaxed: the flag stands for itself. SIGHUP only when it is blocked: before that it is death, as for any program.
+                // Relaxed: no other data is published with the flag. SIGHUP only when it is blocked: before that it
+                // ends any program.
                 while !is_ready.load(Ordering::Relaxed) {
                     for signal in [Signal::STOP, Signal::CONT, Signal::CHILD, Signal::WINCH] {
                         pidfd_send_signal(&process, signal).unwrap();
@@ -100,7 +101,7 @@ fn the_end_of_a_terminal_is_not_the_end_of_a_server() {
 
 #[test]
 fn a_command_dies_of_a_signal_at_once() {
-    // Nobody listens there, and nobody refuses: the command waits for an answer.
+    // No server accepts there, and none refuses: the command waits for an answer.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("tcp://{}", silent.local_addr().unwrap());
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {

@@ -1,9 +1,9 @@
 //! Rust source as the tidy rules see it: code without comments and literals, and the paths that it names.
 //!
-//! It is no parser: it knows comments, literals, identifiers, `::` and braces, and nothing of types. Line numbers survive
-//! everything that is done here.
+//! It is no parser: it knows comments, literals, identifiers, `::` and braces, and does not know types. All its results
+//! keep the line numbers.
 
-/// The text with every comment and every literal blanked out; as many lines as before.
+/// The text with every comment and every literal blanked out. It keeps the number of lines.
 pub(crate) fn code_of(text: &str) -> String {
     let mut rest = text;
     let mut code = String::with_capacity(text.len());
@@ -23,7 +23,7 @@ fn blank(character: char) -> char {
     if character == '\n' { '\n' } else { ' ' }
 }
 
-/// Bytes of the comment or literal that begins here; 0 if code does. `before` is the character before.
+/// Length in bytes of the comment or literal that begins here, 0 if code does. `before` is the character before.
 fn prose_at(rest: &str, before: Option<char>) -> usize {
     if rest.starts_with("//") {
         return rest.find('\n').unwrap_or(rest.len());
@@ -74,7 +74,7 @@ fn quoted(rest: &str, quote: char) -> usize {
     rest.len()
 }
 
-/// A character literal; 0 for a lifetime.
+/// A character literal. 0 for a lifetime.
 fn character(rest: &str) -> usize {
     let mut following = rest.chars().skip(1);
     match (following.next(), following.next()) {
@@ -83,7 +83,7 @@ fn character(rest: &str) -> usize {
     }
 }
 
-/// A raw string with its prefix; 0 for anything else.
+/// A raw string with its prefix. 0 for any other text.
 fn raw_string(rest: &str) -> usize {
     let Some(prefix) = ["r", "br", "cr"].into_iter().find(|prefix| rest.starts_with(prefix)) else {
         return 0;
@@ -119,12 +119,12 @@ pub(crate) fn without_tests(code: &str) -> String {
     kept + rest
 }
 
-/// Where the next item begins that is only built for tests.
+/// The start of the next item that is only built for tests.
 fn test_attribute(code: &str) -> Option<usize> {
     code.match_indices("#[cfg(").find(|&(at, _)| builds_only_for_tests(&code[at..])).map(|(at, _)| at)
 }
 
-/// Whether this attribute asks for `test`, and is not the opposite.
+/// Whether this attribute asks for `test`, and not the opposite.
 fn builds_only_for_tests(attribute: &str) -> bool {
     let condition = attribute.split(']').next().unwrap_or_default();
     !condition.contains("not(") && words(condition).any(|(_, word)| word == "test")
@@ -181,9 +181,9 @@ pub(crate) fn line_of(text: &str, at: usize) -> usize {
 pub(crate) struct NamedPath {
     /// The line of its first segment, from 1.
     pub(crate) line: usize,
-    /// Its segments; those of a group in braces are each a path of their own.
+    /// Its segments. Those of a group in braces are each a path of their own.
     pub(crate) segments: Vec<String>,
-    /// It stands in a `use` or `extern crate`.
+    /// It is in a `use` or `extern crate`.
     pub(crate) imported: bool,
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn paths(code: &str) -> Vec<NamedPath> {
     found
 }
 
-/// Reads a path from its segment at `at` on; gives where it ends.
+/// Reads a path from its segment at `at` on. Returns its end.
 fn branch(code: &str, at: usize, prefix: &mut Vec<String>, branches: &mut Vec<Vec<String>>) -> usize {
     let segment: String = code[at..].chars().take_while(|&c| is_word(c)).collect();
     let mut end = at + segment.len();
@@ -233,7 +233,7 @@ fn branch(code: &str, at: usize, prefix: &mut Vec<String>, branches: &mut Vec<Ve
 fn group(code: &str, mut at: usize, end: usize, prefix: &mut Vec<String>, branches: &mut Vec<Vec<String>>) {
     while let Some(start) = code[at..end].find(is_word) {
         at = branch(code, at + start, prefix, branches);
-        // What is left of the branch, such as `as name`, goes with its comma.
+        // The rest of the branch, such as `as name`, goes with its comma.
         at = code[at..end].find(',').map_or(end, |comma| at + comma + 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Where events are in a test, and who works on them: one suite for both stores.
+//! The places of events in a test, and their workers: one suite for both stores.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use spindle::protocols::events::wire::Event;
 use crate::harness::{Guarded, SPINDLE, Server, real_peer};
 use crate::mariadb::MariaDb;
 
-/// A store with nothing in it.
+/// An empty store.
 pub(crate) enum Stage {
     Embedded(tempfile::TempDir),
     MySql(Box<MariaDb>),
@@ -22,7 +22,7 @@ impl Stage {
         Some(Self::Embedded(tempfile::tempdir().unwrap()))
     }
 
-    /// None, with a notice, where there is no MariaDB.
+    /// `None`, with a notice, where there is no MariaDB.
     pub(crate) fn mysql() -> Option<Self> {
         maria_db().map(|database| Self::MySql(Box::new(database)))
     }
@@ -35,7 +35,7 @@ impl Stage {
         }
     }
 
-    /// A worker with these further flags. Leases are short, so that what a dead one had comes back soon.
+    /// A worker with these further flags. Leases are short, so that the events of a dead worker come back soon.
     pub(crate) fn work(&self, server: &Server, flags: &[&str]) -> Worker {
         Worker::start(&self.source(server), flags, "error", Stdio::inherit())
     }
@@ -55,7 +55,7 @@ impl Stage {
     }
 }
 
-/// None, with a notice, where there is no MariaDB.
+/// `None`, with a notice, where there is no MariaDB.
 pub(crate) fn maria_db() -> Option<MariaDb> {
     Some(MariaDb::start(real_peer("mariadbd")?, real_peer("mariadb-install-db")?))
 }
@@ -63,7 +63,7 @@ pub(crate) fn maria_db() -> Option<MariaDb> {
 /// A running `spindle worker`. Killed when dropped, by its own process id.
 pub(crate) struct Worker {
     process: Guarded,
-    /// What follows "ready".
+    /// The text after "ready".
     output: BufReader<ChildStdout>,
     log: Option<BufReader<ChildStderr>>,
 }
@@ -85,30 +85,30 @@ impl Worker {
         kill_process(Pid::from_child(&self.process.0), signal).unwrap();
     }
 
-    /// Tells it to stop, and waits until it knows.
+    /// Tells it to stop, and waits until it has noticed.
     pub(crate) fn hears_of_the_end(&mut self) {
         self.signal(Signal::TERM);
         let log = self.log.as_mut().expect("a worker with a log");
         assert!(log.lines().any(|line| line.unwrap().contains("stopping")), "it ended without a word");
     }
 
-    /// Its exit status and what it has printed, once it has ended.
+    /// Its exit status and its output, once it has ended.
     pub(crate) fn wait(mut self) -> (ExitStatus, String) {
         let printed = std::io::read_to_string(&mut self.output).unwrap();
         (self.process.0.wait().unwrap(), printed)
     }
 
-    /// Waits for one that was killed.
+    /// Waits for a worker that was killed.
     pub(crate) fn wait_for_the_end(mut self) -> ExitStatus {
         self.process.0.wait().unwrap()
     }
 
-    /// Stops it as a service manager would; how many values it has stored.
+    /// Stops it as a service manager would. Returns how many values it has stored.
     pub(crate) fn stop(self) -> u64 {
         self.end().0
     }
 
-    /// Stops it; how many values it has stored, and how many it has not, as far as it knows.
+    /// Stops it. Returns how many values it has stored, and how many it has not, as far as it knows.
     pub(crate) fn end(self) -> (u64, u64) {
         self.signal(Signal::TERM);
         let (status, printed) = self.wait();
@@ -127,7 +127,7 @@ pub(crate) fn address(server: &Server) -> SocketAddr {
     server.events().parse().unwrap()
 }
 
-/// All events, of which there are as many as the server counts: ids have no gaps.
+/// All events: as many as the server counts, since ids have no gaps.
 pub(crate) fn all(client: &mut Client) -> Vec<Event> {
     let count = client.count().unwrap();
     assert_eq!(client.find(count + 1).unwrap(), None, "there are {count}");
@@ -137,7 +137,7 @@ pub(crate) fn all(client: &mut Client) -> Vec<Event> {
         .collect()
 }
 
-/// So many events that wait for workers.
+/// Creates this many events that wait for workers.
 pub(crate) fn defer(client: &mut Client, count: u64) {
     for _ in 0..count {
         client.defer().unwrap();
@@ -153,7 +153,7 @@ pub(crate) fn value_of(client: &mut Client, id: u64) -> String {
     }
 }
 
-/// A script that workers run: it is told an id.
+/// A script that workers run. Its argument is an id.
 pub(crate) fn script(folder: &std::path::Path, name: &str, lines: &str) -> String {
     use std::os::unix::fs::PermissionsExt;
     let path = folder.join(name);
@@ -162,7 +162,7 @@ pub(crate) fn script(folder: &std::path::Path, name: &str, lines: &str) -> Strin
     path.to_str().unwrap().to_owned()
 }
 
-/// Has a test run over both stores, the second where there is a MariaDB.
+/// Runs a test over both stores, the second where there is a MariaDB.
 macro_rules! over_both {
     ($($(#[$note:meta])* $name:ident)*) => {
         mod embedded {

@@ -1,5 +1,4 @@
-//! Subscribers that do harm: floods, messages without end, PINGs that lie, no reading; and the end of a server that has
-//! them.
+//! Harmful subscribers: floods, messages without end, lying PINGs, no reading; and the end of a server that has them.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,7 +40,7 @@ fn subscribe(topic: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A subscriber of which the server knows. The server has no other with this topic.
+/// A subscriber that the server knows. The server has no other with this topic.
 fn join(server: &Server, topic: &[u8]) -> Plain {
     let topics = figure(server, "topics");
     let mut plain = connect(server).unwrap();
@@ -50,7 +49,7 @@ fn join(server: &Server, topic: &[u8]) -> Plain {
     plain
 }
 
-/// A figure of the publisher.
+/// One of the publisher's metrics.
 fn figure(server: &Server, name: &str) -> u64 {
     server.stats()["changes"][name].as_u64().unwrap_or_else(|| panic!("STATS have no {name}"))
 }
@@ -62,7 +61,7 @@ fn wait_until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Updates so many keys.
+/// Updates this many keys.
 fn update(client: &mut Client, count: u32) {
     let keys: Vec<[u8; 4]> = (0..count).map(u32::to_be_bytes).collect();
     for keys in keys.chunks(1_000) {
@@ -76,7 +75,7 @@ fn keys(messages: &[Vec<Vec<u8>>]) -> impl Iterator<Item = u32> {
     messages.iter().map(|message| u32::from_be_bytes(message[2][..].try_into().unwrap()))
 }
 
-/// Subscribes to a topic after the other, until the server closes the connection. Whether it did.
+/// Subscribes to one topic after the other, until the server closes the connection. Returns whether it did.
 fn flood(plain: &mut Plain) -> bool {
     let mut topic = [b'x'; TOPIC_BYTES];
     (0..FLOOD / 100).any(|block| {
@@ -159,7 +158,7 @@ fn what_a_subscriber_loses_is_counted() {
     let mut reader = Subscriber::connect(server.publish(), &[b"mark"]).unwrap();
     wait_until(|| figure(&server, "topics") == 2);
     update(&mut client, CHANGES);
-    // When the second is heard, the figures are those of all before the first.
+    // When the second arrives, the metrics are those of all before the first.
     for _ in 0..2 {
         client.update(b"mark", b"", b"", None).unwrap();
         assert!(reader.receive(PATIENCE).unwrap().is_some());

@@ -1,7 +1,7 @@
-//! What tables take, counted at the allocator, beside what the account of `--max-memory` says.
+//! The memory of tables, counted at the allocator, beside the memory budget of `--max-memory`.
 //!
-//! A thread counts what it allocates and frees. It may free what another has replaced, since the epochs are one for the whole
-//! process; so each of these tests runs itself in a process of its own.
+//! A thread counts the bytes that it allocates and frees. It may free memory that another thread has retired, since the
+//! whole process shares the epochs. So each of these tests runs itself in a process of its own.
 
 #![allow(unsafe_code, reason = "a global allocator that counts is an unsafe trait")]
 
@@ -24,11 +24,11 @@ struct Counting;
 static COUNTING: Counting = Counting;
 
 fn count(bytes: usize, sign: i64) {
-    // A thread that is ending has no counter any more, and no test that asks.
+    // A thread that is ending has no counter any more, and no test reads it.
     let _ = HELD.try_with(|held| held.set(held.get() + sign * i64::try_from(size_class(bytes)).unwrap()));
 }
 
-// SAFETY: each call goes to the system's allocator as it came, which keeps the contract.
+// SAFETY: each call goes to the system's allocator unchanged, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size(), 1);
@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
 
 const NOW: Now = Now::from_millis(1);
 
-/// Tables whose threads this one plays itself.
+/// Tables whose threads this thread plays itself.
 struct Ground {
     tables: Tables,
     backstage: BackgroundThreads,
@@ -91,7 +91,7 @@ fn name(number: usize) -> Vec<u8> {
 /// Set in the process that runs one test.
 const ALONE: &str = "SPINDLE_TEST_ALONE";
 
-/// Does `measure` in a process in which the test of this name is the only one.
+/// Runs `measure` in a process in which the test of this name is the only one.
 fn alone(name: &str, measure: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return measure();
@@ -104,7 +104,7 @@ fn alone(name: &str, measure: impl FnOnce()) {
     assert!(output.status.success() && out.contains("1 passed"), "{out}{err}");
 }
 
-/// How much more is held after `work` by the allocator's count, and by the account.
+/// The growth by `work`, by the allocator's count and by the memory budget.
 fn growth(ground: &mut Ground, work: impl FnOnce(&mut Ground, &mut Session)) -> (i64, i64) {
     let before = (HELD.get(), i64::try_from(ground.tables.metrics().bytes).unwrap());
     let mut session = ground.tables.session();
@@ -112,11 +112,11 @@ fn growth(ground: &mut Ground, work: impl FnOnce(&mut Ground, &mut Session)) -> 
     work(ground, &mut session);
     ground.backstage.changes.drain(1_000, &mut |_, _, _| {});
     let held = HELD.get() - before.0 - ring;
-    drop(session); // What it kept back of the account is in it now.
+    drop(session); // Its local part of the budget is in it now.
     (held, i64::try_from(ground.tables.metrics().bytes).unwrap() - before.1)
 }
 
-/// The account is right to a tenth.
+/// The memory budget is right to a tenth.
 fn assert_account(what: &str, (held, account): (i64, i64), count: i64) {
     println!("{what}: {} bytes held, {} by the account", held / count, account / count);
     assert!((held - account).abs() * 10 < held, "{what}: {held} bytes held, the account says {account}");

@@ -1,4 +1,4 @@
-//! A table of a million elements is deleted while others work: each element is announced, and nobody is held up.
+//! A table of a million elements is deleted while others work: each element is announced, and no client is held up.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn fill(client: &mut Client) {
     }
 }
 
-/// Waits until the server knows of the subscription.
+/// Waits until the subscription has arrived at the server.
 fn wait_for_topic(client: &mut Client) {
     loop {
         let stats: serde_json::Value = serde_json::from_str(&client.stats().unwrap()).unwrap();
@@ -72,7 +72,7 @@ fn wait_for_topic(client: &mut Client) {
     }
 }
 
-/// The keys that were said to go; each once, and nothing else but the new table's one.
+/// The keys announced as deleted: each once, and no other but the new table's one.
 fn listen(mut subscriber: Subscriber) -> HashSet<Vec<u8>> {
     let mut gone = HashSet::with_capacity(ELEMENTS);
     while gone.len() < ELEMENTS {

@@ -176,7 +176,8 @@ def blocked():
     waiting = [socket(zmq.DEALER) for _ in range(4)]
     for number, one in enumerate(waiting):
         one.send(lend(60_000, 1))
-        # In order: the next one asks when this one is known to wait. A Stats answers behind what was sent before.
+        # In order: the next client asks when this one is known to wait. A Stats is answered after all requests sent
+        # before it.
         one.send(b"\x0b")
         assert one.recv() == b"\x11", number
     waiting[1].close(0)

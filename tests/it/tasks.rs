@@ -1,4 +1,4 @@
-//! Durable tasks: the protocol, leases, the command line, and what is there after the end.
+//! Durable tasks: the protocol, leases, the command line, and the tasks that are there after the end.
 
 use rustix::process::Signal;
 use spindle::protocols::spiderq::client::{Client, Error, Lent};
@@ -140,7 +140,7 @@ fn everything_is_there_after_the_end_however_it_ended() {
     let mut last = held.lend_key;
     for kill in [true, false, true] {
         let server = if kill {
-            // SIGKILL: the process has no say in it.
+            // SIGKILL: the process cannot react to it.
             Server::start_tasks(folder.path(), &[])
         } else {
             Server::start_tasks(folder.path(), &["--sync", "never"])
@@ -200,7 +200,7 @@ fn who_waits_is_answered_when_the_server_ends() {
     assert!(server.wait().0.success());
 }
 
-// --------------------------------------------------------------------------------------------------------- command line
+// -------------------------------------------------------------------------------------------------------- command line
 
 fn task(server: &Server, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = spindle(&[&["task"], arguments, &["--connect", server.tasks()]].concat());
@@ -257,13 +257,13 @@ fn a_task_is_read_from_standard_input() {
     server.stop();
 }
 
-// ---------------------------------------------------------------------------------------------------------------- order
+// --------------------------------------------------------------------------------------------------------------- order
 
-/// The order as `PROTOCOL.md` tells it.
+/// The order that `PROTOCOL.md` defines.
 #[derive(Default)]
 struct Plain {
     serial: u64,
-    /// Priority, when it entered, key, boost; ready ones only.
+    /// Priority, time of entry, key, boost; ready ones only.
     ready: Vec<(u64, u64, String, u32)>,
 }
 

@@ -36,7 +36,7 @@ fn dealer(context: &Context, server: &Server, name: Option<&[u8]>) -> Socket {
     socket
 }
 
-/// A client that has room for next to nothing, and never reads.
+/// A client that has hardly any room, and never reads.
 fn deaf(context: &Context, server: &Server) -> Socket {
     let deaf = context.socket(DEALER).unwrap();
     deaf.set_linger(0).unwrap();
@@ -61,7 +61,7 @@ fn hears_pong(socket: &Socket) {
     assert_eq!(Reply::decode(&socket.recv_bytes(0).unwrap()), Ok(Reply::Pong));
 }
 
-/// What STATS says of the tasks.
+/// The tasks part of STATS.
 fn figures(server: &Server) -> serde_json::Value {
     let output = spindle(&["stats", "--json", "--connect", server.kv()]);
     let mut stats: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -85,11 +85,12 @@ fn what_was_lent_to_a_client_that_never_reads_goes_back_when_it_is_gone() {
     rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 4_096).unwrap();
     let mut deaf = Plain::meet(stream, SocketType::Dealer).unwrap().0;
     let lend = encoded(&Request::Lend { timeout_ms: u64::MAX, mode: LendMode::Poll });
-    // At once: of a client whose answers wait nothing more is taken.
+    // At once: the frontend takes no more from a client whose answers wait.
     deaf.send_all(&vec![&[&lend[..]][..]; TASKS as usize]);
     while other.count().unwrap() > 0 {}
     drop(deaf);
-    // What the system had taken for it is lent to nobody now, until its time is up; the rest of 20 MB is not.
+    // Tasks whose replies the system had taken for it are lent to no client until their leases expire. The rest of 20
+    // MB is not.
     while other.count().unwrap() < TASKS / 3 {}
     server.stop();
 }
@@ -105,7 +106,7 @@ fn of_a_client_that_does_not_read_no_more_is_taken_and_nothing_is_lost() {
     let slow = deaf(&context, &server);
     slow.set_rcvtimeo(10_000).unwrap();
     (0..LOOKS).for_each(|_| send(&slow, &Request::Lookup { key: b"k" }));
-    // Its replies are 200 MB, of which hardly any have room on the way: others are served as ever.
+    // Its replies are 200 MB, and hardly any have room on the way. Other clients are served as ever.
     (0..200).for_each(|_| other.ping().unwrap());
     for number in 0..LOOKS {
         let frame = slow.recv_bytes(0).unwrap();
@@ -123,7 +124,7 @@ fn large_replies_that_nobody_reads_are_bounded() {
     let context = Context::new();
     let deaf = deaf(&context, &server);
     (0..300).for_each(|_| send(&deaf, &Request::Lookup { key: b"large" }));
-    // What was asked last is counted when everything before it has been answered, or the client is cut off.
+    // The last request is counted when everything before it has been answered, or the client is cut off.
     for _ in 0..50 {
         other.ping().unwrap();
         assert_eq!(other.lookup(b"large").unwrap().map(|value| value.len()), Some(4 << 20));
@@ -146,7 +147,7 @@ fn a_lease_for_a_connection_that_was_taken_over_goes_back() {
     send(&first, &Request::Lend { timeout_ms: LONG, mode: LendMode::Block });
     hears_pong(&first);
     drop(first);
-    // libzmq closes the connection a moment later: only then is it gone.
+    // libzmq closes the connection a moment later. Only then is it gone.
     while waiting(&server) > 0 {}
     let second = dealer(&context, &server, Some(b"me"));
     hears_pong(&second);
@@ -181,7 +182,7 @@ fn two_who_terminate_end_the_server_once_and_well() {
     let server = Server::start_tasks(folder.path(), &[]);
     let stream = TcpStream::connect(server.tasks().strip_prefix("tcp://").unwrap()).unwrap();
     let (mut plain, _) = Plain::meet(stream, SocketType::Dealer).unwrap();
-    // In one segment: the second has come when the first is answered.
+    // In one segment: the second has arrived when the first is answered.
     plain.send_all(&[&[&[0x08]], &[&[0x08]]]);
     for _ in 0..2 {
         assert_eq!(Reply::decode(&plain.receive()[0]), Ok(Reply::Terminated));
@@ -209,14 +210,14 @@ fn an_envelope_beyond_all_use_closes_its_connection_and_no_other() {
     for too_long in [&many[..], &[&vec![1; 100_000], ping]] {
         let mut plain = connect();
         plain.send_all(&[&[ping], too_long, &[ping]]);
-        // What was asked before is answered or not, what was asked after it is not, and then the connection ends.
+        // Earlier requests are answered or not, later ones are not, and then the connection ends.
         assert!(plain.count_until_closed() <= 1);
         other.ping().unwrap();
     }
     server.stop();
 }
 
-/// A face that passes no answer on.
+/// A reply sink that passes no answer on.
 struct Silent;
 
 impl ReplySink for Silent {
@@ -249,7 +250,7 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let Jobs { front: jobs_front, stopper: jobs_stopper, address } =
         jobs::bind(&jobs_settings, (&mut committer, tasks.clone(), family)).unwrap();
     let sink = committer.sink(Box::new(Silent));
-    // The committer does not run yet, and has as much to do as may wait.
+    // The committer does not run yet, and its inbox is as full as it may be.
     let mut wait = RoomWait::default();
     for number in 0.. {
         if !tasks.has_room(sink, &mut wait) {
@@ -262,7 +263,7 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
         scope.spawn(move || jobs_front.run().unwrap());
         let adding = scope.spawn(move || Client::connect(&endpoint).unwrap().add(b"key", b"value", AddMode::Tail));
         let id = scope.spawn(move || JobsClient::new(&address.to_string()).add(b"queue", b"data"));
-        // Of the two faces and of the one here.
+        // Of the two frontends and of the sink here.
         while figures.waits() < 3 {
             thread::yield_now();
         }

@@ -1,11 +1,11 @@
 //! Tasks after a server was killed, again and again, under load.
 //!
 //! ```text
-//! round: start ─► check what is there ─► clients add, lend, repay, extend ─► kill -9 at a random moment ─► next round
+//! round: start ─► check the tasks ─► clients add, lend, repay, extend ─► kill -9 at a random moment ─► next round
 //! ```
-//! Clients write down what they ask before they ask it, and what they are answered. What was answered must be so in the next
-//! round; what was not may be so or not. (That what was answered was also on
-//! the disk is shown elsewhere: this kernel survives.)
+//! Clients note each request before they send it, and each answer. An answered request must have taken effect in the
+//! next round. An unanswered one may or may not. (Another test shows that answered requests were also on the disk: this
+//! kernel survives.)
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -17,10 +17,10 @@ use crate::chance::Chance;
 use crate::crash::{CLIENTS, Faults, kill_under_load, lock, rounds};
 use crate::harness::Server;
 
-/// Longer than any run: nothing runs out.
+/// Longer than any run: no lease expires.
 const LEASE: u64 = 86_400_000;
 
-/// Where a task may be.
+/// Possible states of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Ready,
@@ -28,23 +28,23 @@ enum Place {
     Dropped,
 }
 
-/// What is known of a task: where it was last known to be, and where else it may be by now.
+/// Knowledge about a task: its last known state, and the other states that it may have by now.
 #[derive(Clone, Debug)]
 struct Known {
-    /// None: it may not even be there.
+    /// `None`: the task may not be there at all.
     place: Option<Place>,
     maybe: Option<Place>,
     value: Vec<u8>,
     maybe_value: Option<Vec<u8>>,
 }
 
-/// What all clients know together.
+/// The shared knowledge of all clients.
 #[derive(Default)]
 struct Book {
     tasks: HashMap<Vec<u8>, Known>,
-    /// Lends that were not answered: each may hold one ready task. After a check exactly those that do.
+    /// Unanswered Lends: each may hold one ready task. After a check, exactly the Lends that do.
     doubtful_lends: usize,
-    /// The largest token that was ever seen.
+    /// The largest token ever seen.
     token: u64,
     faults: Faults,
 }
@@ -74,9 +74,9 @@ fn nothing_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
     assert_eq!(book.faults, Faults::default());
 }
 
-// ----------------------------------------------------------------------------------------------------------------- load
+// ---------------------------------------------------------------------------------------------------------------- load
 
-/// One client, until the server is gone.
+/// Runs one client until the server is gone.
 fn work(endpoint: &str, book: &Shared, number: usize, mut chance: Chance) {
     let Ok(mut client) = Client::connect(endpoint) else { return };
     let mut held: Vec<(u64, Vec<u8>)> = Vec::new();
@@ -100,7 +100,7 @@ fn add(client: &mut Client, book: &Shared, key: &[u8]) -> Result<(), Error> {
     let mut book = lock(book);
     book.faults.duplicated += usize::from(!added);
     let known = book.tasks.get_mut(key).unwrap();
-    // Somebody may hold it already, and have written that down.
+    // Another client may hold it already, and have noted that.
     if known.place.is_none() {
         known.place = known.maybe.take();
     }
@@ -161,7 +161,7 @@ fn repay(client: &mut Client, book: &Shared, held: &mut Vec<(u64, Vec<u8>)>, cha
     let mut book = lock(book);
     book.faults.wrongly_leased += usize::from(!repaid);
     let known = book.tasks.get_mut(&key).unwrap();
-    // Somebody else may hold it again by now.
+    // Another client may hold it again by now.
     if known.place == Some(Place::Held(token)) {
         (known.place, known.maybe, known.maybe_value) = (Some(place), None, None);
         known.value = value.to_vec();
@@ -169,12 +169,12 @@ fn repay(client: &mut Client, book: &Shared, held: &mut Vec<(u64, Vec<u8>)>, cha
     Ok(())
 }
 
-// ---------------------------------------------------------------------------------------------------------------- check
+// --------------------------------------------------------------------------------------------------------------- check
 
-/// Requests on the way at once while it is checked.
+/// Requests in flight during the check.
 const PIPELINE: usize = 256;
 
-/// Asks about each of these, many at a time, and hands each reply over.
+/// Asks about each of these, many at a time, and hands over each reply.
 fn ask_all<'k, T>(
     client: &mut Client,
     about: &'k [T],
@@ -224,7 +224,7 @@ fn check(server: &Server, book: &Shared) {
         book.faults.lost += usize::from(!good);
         match known.place {
             Some(Place::Held(_)) if still.contains(&**key) => {
-                // A repayment that was in doubt was not made.
+                // A repayment in doubt was not made.
                 book.faults.lost += usize::from(value != known.value);
                 known.maybe = None;
             }
@@ -239,7 +239,7 @@ fn check(server: &Server, book: &Shared) {
         known.maybe_value = None;
         ready += usize::from(known.place == Some(Place::Ready));
     }
-    // What was never answered and is not there never was.
+    // A task that was never answered and is not there never existed.
     book.tasks.retain(|_, known| known.place.is_some());
     // Lends without an answer may hold some of the ready ones.
     let counted = client.count().unwrap() as usize;
@@ -260,7 +260,7 @@ fn heartbeat((key, token): &(Vec<u8>, u64)) -> Request<'_> {
     Request::Heartbeat { lend_key: *token, key, timeout_ms: LEASE }
 }
 
-/// At the end: each task that is ready is lent once, and no other.
+/// At the end: each ready task is lent once, and no other.
 fn drain(server: &Server, book: &Shared) {
     let mut client = Client::connect(server.tasks()).unwrap();
     let book = &mut *lock(book);

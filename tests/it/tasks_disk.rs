@@ -41,7 +41,7 @@ fn a_folder_that_cannot_be_made_is_named() {
     assert!(output.status.code() == Some(1) && said.contains("/proc/nowhere"), "{said}");
 }
 
-// ----------------------------------------------------------------------------------------------------------------- sync
+// ---------------------------------------------------------------------------------------------------------------- sync
 
 /// Lines of strace about one process, as they came.
 pub(crate) fn traced(strace: &Path, server: &Server, work: impl FnOnce()) -> Vec<String> {
@@ -57,7 +57,7 @@ pub(crate) fn traced(strace: &Path, server: &Server, work: impl FnOnce()) -> Vec
     let errors = BufReader::new(child.stderr.take().unwrap());
     let reader = std::thread::spawn(move || {
         for line in errors.lines().map_while(Result::ok) {
-            // strace says so once for each process, when all of its threads are attached.
+            // strace prints it once for each process, when it has attached all of its threads.
             let _unheard = sender.send(line);
         }
     });
@@ -70,7 +70,7 @@ pub(crate) fn traced(strace: &Path, server: &Server, work: impl FnOnce()) -> Vec
     fs::read_to_string(file.path()).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Whether between the arrival of what says `what` and the next answer everything was synced.
+/// Whether everything was synced between the arrival of a request with `what` and the next answer.
 pub(crate) fn synced_before_the_answer(trace: &[String], what: &str) -> bool {
     let arrived = trace.iter().position(|line| line.contains("recvfrom") && line.contains(what)).expect("it came");
     let later = &trace[arrived + 1..];
@@ -106,9 +106,9 @@ fn every_change_is_synced_between_its_arrival_and_its_answer() {
     server.stop();
 }
 
-// ----------------------------------------------------------------------------------------------------------------- full
+// ---------------------------------------------------------------------------------------------------------------- full
 
-/// A file system of its own that is taken down at the end.
+/// A file system for one test, unmounted at the end.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -136,7 +136,7 @@ impl Drop for Small {
     }
 }
 
-/// Fills a disk of this size until the server ends; then gives it room, and looks for all that was acknowledged.
+/// Fills a disk of this size until the server ends, then gives it room, and looks for all acknowledged changes.
 fn fill(size: &str, sync: &str) {
     let Some(small) = Small::mount(size) else { return };
     let data = small.0.path().join("data");
@@ -191,9 +191,9 @@ fn a_disk_that_is_full_when_trees_are_written_is_no_different() {
     }
 }
 
-// -------------------------------------------------------------------------------------------------------------- damaged
+// ------------------------------------------------------------------------------------------------------------- damaged
 
-/// Files with what is in them, and folders, but for the one that is only there to be locked.
+/// Files with their contents, and folders, except the lock file.
 fn content(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -220,7 +220,7 @@ fn write(folder: &Path, files: &BTreeMap<PathBuf, Option<Vec<u8>>>) {
             fs::create_dir_all(path).unwrap();
             continue;
         };
-        // Journals are laid out long and mostly empty: what is empty stays so.
+        // Journals are laid out long and mostly empty. The empty part stays empty.
         fs::write(&path, &bytes[..used(bytes)]).unwrap();
         fs::File::options().write(true).open(&path).unwrap().set_len(bytes.len() as u64).unwrap();
     }
@@ -231,7 +231,7 @@ fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-/// Keys and values that are there, as the records have them.
+/// The present keys and values, as the records have them.
 fn records(folder: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, store::Error> {
     let disk = Disk::open(folder)?;
     let mut values = BTreeMap::new();
@@ -241,10 +241,10 @@ fn records(folder: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, store::Error> {
     Ok(values)
 }
 
-/// How many bytes are damaged, one after the other.
+/// How many adjacent bytes are damaged.
 const DAMAGED: usize = 100;
 
-/// A store with a little of everything, and what is in it.
+/// A store with some of everything, and its content.
 fn sample(folder: &Path) {
     let server = Server::start_tasks(folder, &[]);
     let mut client = client(&server);
@@ -288,8 +288,8 @@ fn a_damaged_store_is_refused_untouched_or_gives_only_what_was_stored() {
         write(copy.path(), &files);
         let outcome = match records(copy.path()) {
             Err(error) => {
-                // fjall may have thrown away versions of its lists that it has replaced long ago; what counts is that it is all
-                // there once the damage is undone.
+                // fjall may have removed versions of its lists that it has replaced long ago. It counts that everything
+                // is there once the damage is undone.
                 let path = copy.path().join(name);
                 assert!(
                     fs::read(&path).ok() == files[name],

@@ -1,4 +1,4 @@
-//! Bad snippets, each found by the tidy rule that is there for it, and good ones that no rule minds.
+//! Bad snippets, each found by its tidy rule, and good ones that no rule faults.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! What clients have not read is no memory of the tables: it counted against `--max-memory`, and writers of others heard OUT OF MEMORY.
+//! Unread replies are no memory of the tables. Regression: they counted against `--max-memory`, and writers of other
+//! clients got OUT OF MEMORY.
 
 use crate::harness::Server;
 use crate::peer::Peer;
@@ -8,7 +9,7 @@ const VALUE: usize = 1 << 20;
 /// Values of one answer.
 const KEYS: u8 = 8;
 const SILENT: usize = 40;
-/// Less than half of what the answers take; more than tables and slack together may.
+/// Less than half of the answers' bytes, and more than tables and slack together may take.
 const UNREAD: u64 = 180 << 20;
 
 fn silent_clients_leave_the_tables_their_memory(frontend: &str) {

@@ -1,5 +1,5 @@
-//! Clients whose changes the tables cannot take yet wait, each by itself; others are served. Over both frontends, with a publisher
-//! and a reaper that are held.
+//! Clients whose changes the tables cannot take yet wait, each by itself. Other clients are served. Over both
+//! frontends, with a publisher and a reaper that are held.
 
 use std::thread;
 
@@ -16,7 +16,7 @@ const PING: &[&[u8]] = &[&[5]];
 /// Changes that the worker may have on the way.
 const CHANGES: usize = 64;
 
-/// A server without publisher and reaper; those run when [`Held::release`] says so.
+/// A server without publisher and reaper. They run when [`Held::release`] is called.
 pub(crate) struct Held<'s> {
     pub(crate) endpoint: String,
     pub(crate) release: Box<dyn FnOnce() + 's>,
@@ -27,7 +27,7 @@ fn serve_held(frontend: FrontendKind, changes_per_writer: usize, test: impl FnOn
     serve_parts(frontend, changes_per_writer, |_| {}, test);
 }
 
-/// The same, told to be otherwise.
+/// The same, with another setting.
 pub(crate) fn serve_parts(
     frontend: FrontendKind,
     changes_per_writer: usize,
@@ -42,7 +42,7 @@ pub(crate) fn serve_parts(
         changes_per_writer,
         version_base: 0,
     });
-    // Nothing here has a time to live.
+    // No element here has a TTL.
     drop(expiry);
     let mut settings = serve::KvConfig {
         frontend,
@@ -100,7 +100,7 @@ fn both(test: impl Fn(FrontendKind)) {
     [FrontendKind::Proxy, FrontendKind::Native].into_iter().for_each(test);
 }
 
-/// Waits until so many clients wait for the tables.
+/// Waits until this many clients wait for the tables.
 fn wait_for_waiting(peer: &Peer, clients: u64) {
     while peer.stats()["workers"][0]["waiting"] != clients {}
 }
@@ -128,7 +128,7 @@ fn who_reads_goes_on_while_those_who_write_wait_for_the_publisher() {
             for _ in 0..1_000 {
                 assert_eq!(reader.call(&[&[4], b"t", b"k"]), [OK, b"v"]);
             }
-            // What comes after a request that waits is asked of the same client, and waits with it.
+            // A request after a waiting one of the same client waits with it.
             other.ask(PING);
             assert_eq!(reader.call(PING), [OK]);
             assert_eq!(other.answer_within(std::time::Duration::ZERO), None);
@@ -199,7 +199,7 @@ fn who_waits_for_a_table_to_be_taken_down_waits_alone() {
     });
 }
 
-/// A client of a storm: what it has asked, and is to be answered.
+/// A client of a storm: its requests, and their due answers.
 struct Stormy {
     peer: Peer,
     key: u8,
@@ -208,7 +208,7 @@ struct Stormy {
 }
 
 impl Stormy {
-    /// Asks for something about its key, without waiting for the answer.
+    /// Sends a request about its key, without waiting for the answer.
     fn ask(&mut self, chance: &mut Chance, number: u32) {
         let value = number.to_be_bytes();
         let pair: [&[u8]; 2] = [&[self.key], &value];

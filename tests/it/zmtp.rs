@@ -1,4 +1,4 @@
-//! Our ZMTP against libzmq itself, in both roles: what libzmq sends is understood, and what we send it understands.
+//! Our ZMTP against libzmq itself, in both roles: we understand the bytes of libzmq, and it understands ours.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Meets the peer at the other end, or finds out why not.
+    /// Shakes hands with the peer, or returns the reason why not.
     pub(crate) fn meet(stream: TcpStream, ours: SocketType) -> Result<(Self, HandshakePeer), ProtocolError> {
         let mut plain = Self { stream, bytes: Vec::new(), pings: 0 };
         let mut out = Vec::new();
@@ -48,14 +48,14 @@ impl Plain {
         self.bytes.extend_from_slice(&some[..count]);
     }
 
-    /// Sends bytes as they are. False: the peer has closed the connection.
+    /// Sends bytes unchanged. False: the peer has closed the connection.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// What is said until the peer closes the connection: messages, and ERRORs with their reason.
+    /// The messages until the peer closes the connection, and ERRORs with their reason.
     pub(crate) fn rest(mut self) -> Vec<Vec<Vec<u8>>> {
-        // A connection that is reset has said all that it had to say.
+        // A connection that is reset has sent all that it had to send.
         let _reset = self.stream.read_to_end(&mut self.bytes);
         let (mut at, mut said, mut frames) = (0, Vec::new(), Vec::new());
         while let Ok(Some((part, length))) = Part::decode(&self.bytes[at..], BYTES_MAX) {
@@ -90,7 +90,7 @@ impl Plain {
         self.stream.write_all(&out).unwrap();
     }
 
-    /// The next message; pings before it are answered.
+    /// The next message. Pings before it are answered.
     pub(crate) fn receive(&mut self) -> Vec<Vec<u8>> {
         let mut message = Vec::new();
         loop {
@@ -134,7 +134,7 @@ impl Plain {
     }
 }
 
-/// A socket of libzmq that does not wait for anybody when it goes.
+/// A socket of libzmq that does not linger when it is closed.
 fn socket(context: &zmq::Context, kind: zmq::SocketType) -> zmq::Socket {
     let socket = context.socket(kind).unwrap();
     socket.set_linger(0).unwrap();
@@ -154,7 +154,7 @@ fn accepted(socket: &zmq::Socket) -> TcpStream {
     listener.accept().unwrap().0
 }
 
-/// Lengths about the edges of frames.
+/// Lengths at the edges of frame sizes.
 const LENGTHS: [usize; 6] = [0, 1, 255, 256, 8_192, 1_000_000];
 
 #[test]
@@ -184,7 +184,7 @@ fn as_a_router_we_talk_to_clients_of_libzmq() {
         client.set_identity(b"its own id").unwrap();
         let (mut plain, peer) = Plain::meet(accepted(&client), SocketType::Router).unwrap();
         assert_eq!((peer.socket_type, peer.identity.as_slice()), (expected, &b"its own id"[..]));
-        // A router needs a name for us, which it makes up when it hears of us.
+        // A router needs a name for us, which it invents when our handshake arrives.
         let us = (kind == zmq::ROUTER).then(|| {
             plain.send(&[b"hello"]);
             client.recv_multipart(0).unwrap().swap_remove(0)

@@ -92,8 +92,9 @@ impl Kv {
                         return reply.outcome(verb).map(|outcome| Some((taken, outcome)));
                     }
                 }
-                // Commands stand between messages; one that is read again because a reply is not whole would be answered
-                // again, so nothing is taken before the reply that follows.
+                // Commands stand between messages. If the reply behind a Ping is not complete, the caller decodes the
+                // same bytes again, and would answer the Ping again. So a Ping is taken alone, before the reply that
+                // follows.
                 Part::Command(ZmtpCommand::Ping { context }) if reply.count == 0 => {
                     encode_pong(out, context);
                     return Ok(Some((taken, ReplyKind::Nothing)));
@@ -133,7 +134,7 @@ impl<'b> ReplyFrames<'b> {
     }
 }
 
-/// The request that makes the table.
+/// The request that creates the table.
 pub(in crate::load) fn create_table(table: &[u8], out: &mut Vec<u8>) {
     let request: Request<'_> = Request::CreateTable { table: TableName::spelt(table) };
     request.encode(|frame, more| encode_frame(out, frame, more));

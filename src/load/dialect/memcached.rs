@@ -1,7 +1,7 @@
 //! The text protocol of memcached, as far as a comparison needs it (its `doc/protocol.txt`).
 //!
 //! ```text
-//! get KEY…\r\n                            VALUE KEY FLAGS LENGTH\r\n BYTES \r\n for each that is there, then END\r\n
+//! get KEY…\r\n                            VALUE KEY FLAGS LENGTH\r\n BYTES \r\n for each key found, then END\r\n
 //! set KEY 0 SECONDS LENGTH\r\n BYTES \r\n   STORED\r\n
 //! delete KEY\r\n                          DELETED\r\n │ NOT_FOUND\r\n
 //! ```

@@ -1,4 +1,5 @@
-//! RESP, the protocol of Redis, as far as a comparison needs it (<https://redis.io/docs/latest/develop/reference/protocol-spec/>).
+//! RESP, the protocol of Redis, as far as a comparison needs it (see
+//! <https://redis.io/docs/latest/develop/reference/protocol-spec/>).
 //!
 //! ```text
 //! request   *N\r\n, then N times $LENGTH\r\n BYTES \r\n
@@ -9,7 +10,7 @@ use super::super::Workload;
 use super::super::source::{LoadRequest, RequestKind};
 use super::{Payloads, ProtocolViolation, ReplyKind, line, number, push_number};
 
-/// Redis has no words for it: it says nothing, or zero.
+/// The reason for a missing key. Redis sends none: it answers nil or zero.
 const ABSENT: &[u8] = b"KEY NOT FOUND";
 
 pub(super) fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, out: &mut Vec<u8>) {

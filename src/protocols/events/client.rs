@@ -1,7 +1,7 @@
-//! A blocking client: one connection that is kept, one method for each request.
+//! A blocking client: one connection that is kept, and one method for each request.
 //!
-//! It is for tests and benches; anything that speaks HTTP will do. Nothing is ever sent twice: after an error the connection is dropped,
-//! and made anew for the next request.
+//! It is for tests and benches. Any other HTTP client works as well. This client never sends a request twice: after an
+//! error it drops the connection, and the next request connects again.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,47 +12,47 @@ use thiserror::Error;
 
 use super::wire::Event;
 
-/// How long a client waits for a connection, and for each answer.
+/// How long the client waits for a connection and for each reply.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why there is no good answer.
+/// Why a request has no good reply.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// There is no connection, or no answer: whether what was asked has been done is unknown.
+    /// There is no connection, or no reply came. It is unknown whether the server has executed the request.
     #[error("no answer from the server: {0}")]
     Disconnected(#[from] io::Error),
-    /// The server does not do it.
+    /// The server refuses the request.
     #[error("the server answers {status}: {error}")]
     Refused {
         /// The status code.
         status: u16,
-        /// What it says.
+        /// The reason that the server gives.
         error: String,
     },
-    /// What answers is no server of this protocol.
+    /// The other end does not speak this protocol.
     #[error("the answer is not what was asked for: is it the right address?")]
     Malformed,
 }
 
-/// What is answered.
+/// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
     /// The status code.
     pub status: u16,
-    /// Names in small letters, and what they say.
+    /// The names of the headers in lower case, and their values.
     pub headers: Vec<(String, String)>,
-    /// What follows the head.
+    /// The bytes behind the head.
     pub body: Vec<u8>,
 }
 
 impl Response {
-    /// What a header says.
+    /// The value of a header.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| &**value)
     }
 
-    /// The body as JSON; null if it is none.
+    /// The body as JSON, or null if it is no JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
@@ -62,18 +62,18 @@ impl Response {
 /// One connection to a server.
 pub struct Client {
     address: SocketAddr,
-    /// None before the first request after an error.
+    /// None before the first request, and after an error until the next request.
     connection: Option<BufReader<TcpStream>>,
 }
 
 impl Client {
-    /// For a server at this address; it is connected to with the first request.
+    /// A client of the server at this address. It connects with the first request.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         Self { address, connection: None }
     }
 
-    /// A new event with a generated value.
+    /// Creates an event with a generated value.
     ///
     /// # Errors
     /// [`Error`]
@@ -82,7 +82,7 @@ impl Client {
         event(&body).filter(|event| event.value.is_some()).ok_or(Error::Malformed)
     }
 
-    /// A new event that waits for a worker; its id.
+    /// Creates an event that waits for a worker. Returns its id.
     ///
     /// # Errors
     /// [`Error`]
@@ -90,7 +90,7 @@ impl Client {
         number(&self.expect(202, "POST", "/events/async")?, "id").ok_or(Error::Malformed)
     }
 
-    /// How many events there are.
+    /// The number of events.
     ///
     /// # Errors
     /// [`Error`]
@@ -98,7 +98,7 @@ impl Client {
         number(&self.expect(200, "GET", "/events")?, "count").ok_or(Error::Malformed)
     }
 
-    /// One event; none if there is none of this id.
+    /// The event of this id, or `None` if there is none.
     ///
     /// # Errors
     /// [`Error`]
@@ -109,10 +109,10 @@ impl Client {
         }
     }
 
-    /// Whether the store answers.
+    /// Checks that the store answers.
     ///
     /// # Errors
-    /// [`Error`]; [`Error::Refused`] with why it does not.
+    /// [`Error`]. It is [`Error::Refused`] with the reason if the store does not answer.
     pub fn health(&mut self) -> Result<(), Error> {
         self.expect(200, "GET", "/health").map(drop)
     }
@@ -127,7 +127,7 @@ impl Client {
         Err(Error::Refused { status: response.status, error })
     }
 
-    /// Any request.
+    /// Sends any request.
     ///
     /// # Errors
     /// [`Error::Disconnected`]

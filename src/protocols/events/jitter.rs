@@ -1,10 +1,10 @@
-//! Chance for what need not be secret: which word, and how long to wait before trying again.
+//! Random numbers that need not be secret: for the choice of a word, and for the time before a retry.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A source of numbers that nobody has to guess. The system seeds it.
+/// A source of random numbers that need not be unpredictable. The system seeds it.
 #[derive(Debug, Default)]
 pub struct Jitter {
     keys: RandomState,
@@ -12,13 +12,13 @@ pub struct Jitter {
 }
 
 impl Jitter {
-    /// The next number.
+    /// The next random number.
     pub fn draw(&self) -> u64 {
-        // Relaxed: each drawing only has to be another.
+        // Relaxed: each draw only needs another value of the counter, and no data is published with it.
         self.keys.hash_one(self.drawn.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A time from nothing up to `most`.
+    /// A random time from zero up to `most`.
     pub fn up_to(&self, most: Duration) -> Duration {
         let micros = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(self.draw().checked_rem(micros).unwrap_or(0))

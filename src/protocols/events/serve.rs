@@ -1,12 +1,12 @@
-//! Accepts connections and has their requests answered, all in one thread.
+//! Accepts connections and answers their requests, all in one thread.
 //!
 //! ```text
-//! listener ─► accept, up to a number at once ─► hyper: head, body ─► routes ─► store
-//! told to stop ─► accept no more ─► requests that were taken are answered ─► the last transactions end ─► end
+//! listener ─► accept, up to EVENT_CONNECTIONS_MAX at once ─► hyper: head, body ─► routes ─► store
+//! told to stop ─► accept no more ─► answer the requests taken ─► end the last transactions ─► end
 //! ```
-//! The thread sleeps in the runtime: on its sockets, its timers, what its store answers, and the word of the [`TcpStopper`].
+//! The thread sleeps in the runtime on its sockets, its timers, the answers of its store and the [`TcpStopper`].
 //!
-//! What is not here: what is answered (`handle`), and from where (`embedded`, `mysql`).
+//! This module does not make the replies (`handle`), and does not keep the events (`embedded`, `mysql`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,10 +38,10 @@ use crate::tasks::{Committer, Delivery, QueueId, Tasks};
 /// Why events cannot be served.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Nothing listens.
+    /// The frontend cannot listen.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The database is not there, or is not one to rely on.
+    /// The database is not reachable, or not suitable.
     #[error(transparent)]
     Unfit(#[from] UnsuitableDatabase),
 }
@@ -54,28 +54,28 @@ impl From<io::Error> for Error {
 
 pub use crate::protocols::tcp::TcpStopper;
 
-/// Where the events are.
+/// The store of the events.
 pub enum EventsSource<'c> {
-    /// In a queue of tasks of the server's own.
+    /// A queue of the server's own tasks.
     Embedded(&'c mut Committer, Tasks, QueueId),
-    /// In a database.
+    /// A database.
     MySql(&'c Address),
 }
 
-/// What runs, and where it listens.
+/// The frontend, its stopper and its address.
 pub struct Events {
-    /// For the thread `events-io`.
+    /// To be run in the thread `events-io`.
     pub front: EventsFrontend,
-    /// Tells it to take no more.
+    /// Tells the frontend to take no more requests.
     pub stopper: TcpStopper,
-    /// Where connections come in, with the port that the system chose.
+    /// The address that the frontend listens at, with the port that the system chose.
     pub address: SocketAddr,
 }
 
-/// Listens at `address`, once the store is fit to be served.
+/// Listens at `address`, and prepares the store.
 ///
 /// # Errors
-/// [`Error`] if the address cannot be had, the system has no descriptor left, or the database is not fit.
+/// [`Error`] if the address is not available, the system has no descriptor left, or the database is not suitable.
 pub fn bind(address: SocketAddr, source: EventsSource<'_>) -> Result<Events, Error> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     let listener = PausableAcceptor::bind(&runtime, address, EVENT_BACKLOG).map_err(ServeError::from)?;
@@ -97,13 +97,13 @@ pub fn bind(address: SocketAddr, source: EventsSource<'_>) -> Result<Events, Err
     Ok(Events { front: EventsFrontend { runtime, listener, endings, backing }, stopper, address })
 }
 
-/// A store, and what it needs to run.
+/// A store, and the parts that it needs to run.
 enum EventsBackend {
     Embedded(Embedded, UnboundedReceiver<Delivery>),
     MySql(Database, Writers),
 }
 
-/// The face, ready to run.
+/// The frontend, ready to run.
 pub struct EventsFrontend {
     runtime: Runtime,
     listener: PausableAcceptor,
@@ -112,7 +112,7 @@ pub struct EventsFrontend {
 }
 
 impl EventsFrontend {
-    /// The loop of the thread. Returns when it was told to stop and everything that was taken is answered.
+    /// The loop of the thread. Returns after the stopper was told and every request taken is answered.
     ///
     /// # Errors
     /// [`store::Error`] if the server's own store has failed.
@@ -122,7 +122,7 @@ impl EventsFrontend {
     }
 }
 
-/// Serves until there is an ending, and lets requests come to theirs.
+/// Serves until there is an ending, then lets the requests end.
 async fn serve(
     listener: PausableAcceptor,
     mut endings: UnboundedReceiver<ServeEnd>,
@@ -142,9 +142,9 @@ async fn serve(
     let accepting = tokio::spawn(accept(listener, routes(EventsContext { store, jitter }), Arc::clone(&graceful)));
     endings.recv().await.unwrap_or(Ok(()))?;
     accepting.abort();
-    // The routes go with it; then only what was taken has the store.
+    // This drops the routes. From here on only the requests taken hold the store.
     let _aborted = accepting.await;
-    // What is not answered by then is dropped with its connection.
+    // Requests that are not answered within `LINGER` are dropped with their connections.
     let last = async {
         if let Some(graceful) = Arc::into_inner(graceful) {
             graceful.shutdown().await;
@@ -160,7 +160,7 @@ async fn serve(
 /// Accepts connections as long as there are places for them.
 async fn accept(mut listener: PausableAcceptor, router: Router, graceful: Arc<GracefulShutdown>) {
     let places = Arc::new(Semaphore::new(EVENT_CONNECTIONS_MAX));
-    // It is never closed.
+    // The semaphore is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         let (stream, entered) = listener.accept().await;
         let connection = converse(stream, router.clone(), graceful.watcher());
@@ -173,7 +173,7 @@ async fn accept(mut listener: PausableAcceptor, router: Router, graceful: Arc<Gr
 
 /// Answers the requests of one connection.
 async fn converse(stream: TcpStream, router: Router, watcher: Watcher) {
-    // Without it a reply may wait for the acknowledgement of the last one.
+    // Without this option a reply may wait for the acknowledgement of the one before.
     let _gone = stream.set_nodelay(true);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

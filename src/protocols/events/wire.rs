@@ -1,4 +1,5 @@
-//! What is said over HTTP: ids in paths, and replies as a status and JSON. Nothing here does I/O or knows a store.
+//! The HTTP of the protocol: ids in paths, and replies as a status and JSON. This module does no I/O and knows no
+//! store.
 //!
 //! ```text
 //! POST /events        201  Location: /events/7   {"id":7,"value":"heron"}
@@ -21,36 +22,36 @@ const CHAR_BYTES_MAX: usize = 4;
 pub struct Event {
     /// From 1, without gaps.
     pub id: u64,
-    /// None while it is pending.
+    /// None while the event is pending.
     pub value: Option<String>,
 }
 
-/// What is answered.
+/// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// There is a new event, with its value.
+    /// The event is stored, with its value.
     Created(Event),
-    /// There is a new event of this id, which a worker gives a value.
+    /// An event of this id is stored, and a worker will give it a value.
     Pending(u64),
-    /// So many events are there.
+    /// The number of events.
     Counted(u64),
-    /// This is the event.
+    /// The event.
     Found(Event),
     /// The store answers.
     Healthy,
     /// There is no event of this id.
     NotFound,
-    /// This is no id.
+    /// The id in the path is malformed.
     InvalidId,
-    /// There is nothing at this path.
+    /// There is no such path.
     NoSuchPath,
-    /// There is something, but not for this method.
+    /// The path exists, but does not have this method.
     NotAllowed,
     /// The body did not come in time.
     Late,
     /// The body is too long.
     TooLong,
-    /// The store does not answer, or not for certain; this is why.
+    /// The store does not answer, or the outcome is unknown. The text is the reason.
     Unavailable(String),
 }
 
@@ -71,7 +72,7 @@ impl Reply {
         }
     }
 
-    /// Where the event is, if there is a new one.
+    /// The path of the event, if it is new.
     #[must_use]
     pub fn location(&self) -> Option<String> {
         match self {
@@ -106,14 +107,14 @@ fn error(what: &str) -> Value {
     json!({ "error": what })
 }
 
-/// The id that is meant: any number of digits. One that is too large for an event is the largest number there is.
+/// Parses an id of any number of digits. A number that is too large for `u64` becomes `u64::MAX`.
 #[must_use]
 pub fn id_of(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// Whether this may be the value of an event: text of no more than 255 characters.
+/// Whether these bytes may be the value of an event: UTF-8 text of at most 255 characters.
 #[must_use]
 pub fn is_value(bytes: &[u8]) -> bool {
     bytes.len() <= EVENT_VALUE_CHARS_MAX * CHAR_BYTES_MAX

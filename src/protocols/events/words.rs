@@ -1,15 +1,15 @@
-//! The values that are generated: words, one of a list at random.
+//! The generated values: words, chosen from a list by a random number.
 //!
-//! What is not here: chance; it comes in as a number.
+//! This module does not draw the random number: it is an argument.
 
 use std::sync::LazyLock;
 
-/// The list, one word a line, in alphabetical order.
+/// The list, one word on each line, in alphabetical order.
 const TEXT: &str = include_str!("words.txt");
 
 static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| TEXT.lines().collect());
 
-/// The word that this number stands for; random numbers give random words.
+/// The word for this number. Random numbers give random words.
 #[must_use]
 pub fn word(jitter: u64) -> &'static str {
     let at = jitter.checked_rem(WORDS.len() as u64).and_then(|at| usize::try_from(at).ok());
@@ -24,7 +24,7 @@ mod tests {
     fn there_are_a_thousand_words_each_once_and_of_plain_letters() {
         assert!(WORDS.len() >= 1_000, "{}", WORDS.len());
         assert!(WORDS.is_sorted_by(|a, b| a < b));
-        // They stand between quotes in statements, as they are.
+        // The statements of `mysql` contain the words between quotes, without escaping.
         assert!(WORDS.iter().all(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase())));
     }
 

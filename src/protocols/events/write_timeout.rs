@@ -1,6 +1,6 @@
-//! A connection that waits only so long for its client to read what was sent.
+//! A connection with a limit on how long the client may leave sent bytes unread.
 //!
-//! What is not here: how long a client may take to say what it wants; hyper sees to that.
+//! This module does not limit how long a client takes to send its request: hyper does.
 
 use std::io;
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use tokio::time::{Sleep, sleep};
 
 use crate::limits::EVENT_REPLY_TIME;
 
-/// The stream, and until when what is being sent must have gone.
+/// The stream, and the deadline of a write that is stuck.
 pub(super) struct WriteTimeout {
     stream: TcpStream,
-    /// None while nothing is stuck.
+    /// None while no write is stuck.
     until: Option<Pin<Box<Sleep>>>,
 }
 
@@ -24,7 +24,7 @@ impl WriteTimeout {
         Self { stream, until: None }
     }
 
-    /// What became of sending something; an error if it has been stuck for too long.
+    /// Passes the result of a write on, or returns an error if the write has been stuck for `EVENT_REPLY_TIME`.
     fn judge<T>(&mut self, sent: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if sent.is_ready() {
             self.until = None;

@@ -1,8 +1,9 @@
 //! A blocking client: one method for each request, one connection for each call.
 //!
-//! Nothing is ever sent twice: if an answer does not come, whether the request was executed is unknown. An Add may then be made again
-//! (there may be two jobs), an Ack too (the second is answered that there is nothing to acknowledge); a job of a Get that was not heard
-//! comes back when its lease ends.
+//! The client never sends a request twice. If no reply comes, it is unknown whether the server has executed the
+//! request. The caller may repeat an Add, after which there may be two jobs. The caller may repeat an Ack, and the
+//! second one answers that there is no job to acknowledge. If the reply to a Get is lost, its job comes back when the
+//! lease ends.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -13,58 +14,59 @@ use thiserror::Error;
 use super::wire::{Fault, Id, Malformed, Reply, Request};
 use crate::limits::JOB_DATA_BYTES_MAX;
 
-/// How long a client waits for a connection, and for each answer, unless it is told otherwise.
+/// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// Bytes of the longest answer: an id, a length, two spaces, and data; and one more, which is too much.
+/// Bytes that the client reads of a reply: more than an id, a length, two spaces and the longest data.
 const ANSWER_BYTES_MAX: u64 = JOB_DATA_BYTES_MAX as u64 + 64;
 
-/// Why there is no good answer, by what the caller can do about it.
+/// Why a request has no good reply, sorted by the action that the caller can take.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// It is not an address: correct it.
+    /// The address is malformed: correct it.
     #[error("cannot use address {address}: it should look like HOST:PORT")]
     Address {
-        /// As it was given.
+        /// The address as given.
         address: String,
     },
-    /// Nobody connected or answered in time: start the server, or wait longer. Whether what was asked has been done is unknown.
+    /// No server has accepted the connection or replied in time: start the server, or wait longer. It is unknown
+    /// whether it has executed the request.
     #[error("no answer from {address} ({source}): is a server with --jobs running there?")]
     NoAnswer {
-        /// Where the server should be.
+        /// The address of the server.
         address: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The request cannot be written so: nothing was sent.
+    /// The protocol cannot express the request. It was not sent.
     #[error("this request cannot be made: {0}")]
     Unwritable(Fault),
     /// The server does not understand the request.
     #[error("{address} refuses this request: is it a server of another kind?")]
     Refused {
-        /// Where the server is.
+        /// The address of the server.
         address: String,
     },
-    /// What answers is no server of this protocol, or went away while it answered.
+    /// The other end does not speak this protocol, or closed the connection within its reply.
     #[error("{address} does not speak this protocol ({malformed}): is it the right address?")]
     Malformed {
-        /// Who answered.
+        /// The address that answered.
         address: String,
-        /// What was wrong with the answer.
+        /// The fault of the reply.
         malformed: Malformed,
     },
 }
 
-/// A job that was handed out.
+/// A job that the server has handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What to acknowledge it by.
+    /// The id, which [`Client::ack`] takes.
     pub id: Id,
-    /// What it is about.
+    /// The data of the job.
     pub data: Vec<u8>,
 }
 
-/// A server, as a client finds it.
+/// A client of one server.
 ///
 /// ```no_run
 /// use spindle::protocols::jobs::client::{Client, Error};
@@ -87,19 +89,19 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the server at `address`, which is HOST:PORT. Nothing is connected before the first request.
+    /// A client of the server at `address`, which is HOST:PORT. It connects with each request.
     #[must_use]
     pub fn new(address: &str) -> Self {
         Self { address: address.to_owned(), timeout: TIMEOUT_DEFAULT }
     }
 
-    /// From now on, how long connecting, and each wait for the server, may take.
+    /// Sets how long connecting and each wait for the server may take from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Adds a job at the end of a queue of 1–255 bytes without white space, with at most 1,000,000 bytes of data. It is on disk
-    /// when this returns.
+    /// Adds a job at the end of a queue. The name of the queue has 1–255 bytes without white space, and the data has at
+    /// most 1,000,000 bytes. The job is on disk when this returns.
     ///
     /// # Errors
     /// [`Error`]
@@ -110,7 +112,8 @@ impl Client {
         })
     }
 
-    /// Takes the first job of a queue that is not handed out, for as long as the server lends jobs out. None: there is none.
+    /// Leases the first job of a queue that is not handed out, for the lease that the server is configured with. None:
+    /// there is no such job.
     ///
     /// # Errors
     /// [`Error`]
@@ -122,8 +125,9 @@ impl Client {
         })
     }
 
-    /// Says that a job is done: it is gone for good when this returns. False: it is not handed out, or not in the queue. (Who holds it
-    /// is not asked for: a job that has come back and was handed out again is acknowledged all the same.)
+    /// Marks a job as done. It is gone for good when this returns. False: the job is not handed out, or not in the
+    /// queue. The server does not check which client holds the job: if a job has come back and was handed out again,
+    /// its first client can still acknowledge it.
     ///
     /// # Errors
     /// [`Error`]
@@ -147,7 +151,7 @@ impl Client {
         })
     }
 
-    /// Asks, and makes something of the answer, unless it is one to another question.
+    /// Sends a request. `read` converts the reply, and returns `None` for a reply to another kind of request.
     fn call<T>(&self, request: &Request<'_>, read: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
         request.check().map_err(Error::Unwritable)?;
         let mut bytes = Vec::new();
@@ -163,7 +167,7 @@ impl Client {
         }
     }
 
-    /// Sends these bytes over a connection of their own, and reads all that comes back.
+    /// Sends these bytes over a connection of their own, and reads the whole reply.
     fn exchange(&self, request: &[u8]) -> Result<Vec<u8>, Error> {
         let stream = self.connect()?;
         let answered = || {
@@ -177,7 +181,7 @@ impl Client {
         answered().map_err(|source| Error::NoAnswer { address: self.address.clone(), source })
     }
 
-    /// Connects to the first of the addresses that listens.
+    /// Connects to the first of the addresses that accepts.
     fn connect(&self) -> Result<TcpStream, Error> {
         let wrong = || Error::Address { address: self.address.clone() };
         let mut refused = None;

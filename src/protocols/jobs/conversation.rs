@@ -1,15 +1,17 @@
-//! One connection: a request is read, asked and answered, and then the connection is closed so that its client has read the answer.
+//! One connection: the server reads a request, submits it and writes the reply. Then it closes the connection in a way
+//! that lets the client read the reply.
 //!
 //! ```text
-//! read ─► whole? ─► ask ═► answer ─► write ─► our end is closed ─► what the client still sends is thrown away ─► it closes ─► closed
-//!  ▲        │
-//!  └─ more ─┘   silent for 1 ms: GET, ACK and IN are whole · for 5 s, or 60 s in all: ERROR · half-closed: what is there is all
+//! read ─► complete? ─► submit ═► answer ─► write ─► shut down ─► discard input until the client closes ─► close
+//!  ▲          │
+//!  └── more ──┘       silent for 1 ms: GET, ACK and IN are complete · silent for 5 s, or 60 s in all: ERROR
+//!                     half-closed by the client: the request ends with the bytes that have come
 //! ```
-//! If it were closed while the client is sending, it would be reset, and the client might never read what it was answered.
-//! Until a request has grown beyond a small buffer its client has one socket and that buffer; larger ones take their memory from a bounded
-//! room, as it comes, and so do answers that their clients are slow to read.
+//! If the server closed the connection while the client is sending, the system would reset it, and the client might
+//! never read its reply. As long as a request fits into a small buffer, its client holds one socket and that buffer. A
+//! larger request takes memory from a bounded budget as its bytes come. A large reply takes memory from another one.
 //!
-//! What is not here: the bytes (`wire`), what they mean (`handle`), and who else is served (`serve`).
+//! This module does not know the bytes (`wire`), their meaning (`handle`), or the other connections (`serve`).
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -36,52 +38,52 @@ use crate::protocols::tcp::{Answer, ServeEnd};
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{self, Family, Outcome, Payload};
 
-/// How often it is looked, at the end of the server, whether an answer has arrived.
+/// Period of the check, while the server ends, whether the reply has arrived at the client.
 const SETTLING: Duration = Duration::from_millis(5);
-/// Bytes that are read behind what is missing: an end, and one more, which is too much.
+/// Bytes that are read beyond the missing ones: a CRLF, and one more byte, which makes the request malformed.
 const BEHIND: usize = 3;
 
-/// What all conversations share.
+/// The state that all conversations share.
 pub(super) struct JobsContext {
     pub(super) responder: JobResponder,
     pub(super) family: Family,
-    /// How long a job is lent out, in milliseconds.
+    /// Length of a lease, in milliseconds.
     pub(super) lease: u64,
     pub(super) words: AckWording,
     pub(super) clock: Clock,
-    /// Bytes that requests may take beyond their buffers.
+    /// Bytes that requests may take beyond their first buffers.
     pub(super) coming: Semaphore,
-    /// Bytes that large answers may take.
+    /// Bytes that large replies may take.
     pub(super) going: Semaphore,
-    /// Whether nothing more is taken.
+    /// Whether the server has stopped reading requests.
     pub(super) closing: Cell<bool>,
-    /// Rung when that is so.
+    /// Notified when `closing` is set.
     pub(super) closed: Notify,
-    /// Whether nobody is waited for any more: conversations end, and what they were lent and have not told goes back.
+    /// Whether conversations end without waiting for their clients. Leases whose replies were not sent go back.
     pub(super) over: Cell<bool>,
-    /// Rung when that is so.
+    /// Notified when `over` is set.
     pub(super) cut: Notify,
-    /// Where it is told that, and why, the server ends.
+    /// Tells `serve` that the server ends, and the reason.
     pub(super) ending: UnboundedSender<ServeEnd>,
-    /// Where bytes go that nobody reads.
+    /// Buffer for discarded bytes.
     pub(super) scrap: RefCell<Vec<u8>>,
 }
 
 impl JobsContext {
-    /// The server ends.
+    /// Ends the server.
     pub(super) fn end(&self, ending: ServeEnd) {
-        // The first one counts.
+        // The first ending counts, so a later one may find no receiver.
         let _later = self.ending.send(ending);
     }
 
-    /// What has come of requests is all that is taken.
+    /// Stops reading requests: each request ends with the bytes that have come.
     pub(super) fn close(&self) {
         self.closing.set(true);
         self.closed.notify_waiters();
     }
 
-    /// Conversations end now. Those that wait for the committer hear its answer, and give back what it has lent them; what it was not
-    /// asked to lend yet it is not asked any more.
+    /// Ends the conversations now. A conversation that waits for the committer gets its answer and gives the lease in
+    /// it back. Leases that the committer was not asked for yet are withdrawn.
     pub(super) fn cut_short(&self) {
         self.over.set(true);
         self.responder.withdraw_leases();
@@ -89,14 +91,15 @@ impl JobsContext {
         self.cut.notify_waiters();
     }
 
-    /// What comes of this, unless conversations are cut short before.
+    /// The output of `work`, or `None` if conversations are cut short before it is ready.
     async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut cut) = (pin!(work), pin!(self.cut.notified()));
         poll_fn(|context| {
             if let Poll::Ready(done) = work.as_mut().poll(context) {
                 return Poll::Ready(Some(done));
             }
-            // It is polled first: it is rung only for who has been.
+            // `cut` is polled before `over` is read. If `cut_short` has run before, the read of `over` sees it. If it
+            // runs later, `cut` wakes this future.
             let is_over = cut.as_mut().poll(context).is_ready() || self.over.get();
             if is_over { Poll::Ready(None) } else { Poll::Pending }
         })
@@ -104,26 +107,26 @@ impl JobsContext {
     }
 }
 
-/// What there was to read.
+/// How a wait for bytes has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadOutcome {
-    /// Something, or the end.
+    /// There are bytes to read, or the end of the stream.
     Readable,
-    /// Nothing, for as long as it was waited.
+    /// No byte has come within the time.
     Silent,
-    /// The server takes no more.
+    /// The server has stopped reading requests.
     Closing,
 }
 
-/// Bytes of a request that have come.
+/// The bytes of a request that have come.
 #[derive(Default)]
 struct RequestBuffer<'h> {
     bytes: Vec<u8>,
-    /// What they take of the room.
+    /// The share of `coming` that they take.
     permit: Option<SemaphorePermit<'h>>,
 }
 
-/// A connection, and until when a request may take.
+/// A connection, and the deadline of its request.
 struct Conversation<'h> {
     shared: &'h JobsContext,
     stream: TcpStream,
@@ -134,7 +137,7 @@ struct Conversation<'h> {
 pub(super) async fn converse(shared: Rc<JobsContext>, stream: TcpStream) {
     let end = shared.clock.now().after(JOB_TIME);
     let conversation = Conversation { shared: &shared, stream, end };
-    // A client that has reset the connection hears nothing.
+    // A client that has reset the connection gets no reply.
     let Ok(inbox) = conversation.hear().await else { return };
     if conversation.answer(inbox).await {
         conversation.close().await;
@@ -144,7 +147,8 @@ pub(super) async fn converse(shared: Rc<JobsContext>, stream: TcpStream) {
 impl<'h> Conversation<'h> {
     // ------------------------------------------------------------------------------------------------------- requests
 
-    /// Reads until the request is whole, is none, has taken too long, or the server ends.
+    /// Reads until the request is complete or malformed, the client is silent or half-closes, the time is over, or the
+    /// server ends.
     async fn hear(&self) -> io::Result<RequestBuffer<'h>> {
         let mut inbox = RequestBuffer::default();
         loop {
@@ -170,8 +174,9 @@ impl<'h> Conversation<'h> {
         }
     }
 
-    /// Makes room for some of the bytes that are missing, at most four times what has come, and waits until that may be had. Who has
-    /// much already takes all the rest at once: nobody who holds much waits for more.
+    /// Makes room for missing bytes, and waits until `coming` allows it. Below `JOB_STEPS_BYTES` the buffer grows to at
+    /// most four times the bytes that have come. Above, the request takes room for all the rest at once, so that no
+    /// request that holds much waits for more.
     async fn make_room(&self, inbox: &mut RequestBuffer<'h>, missing: usize) {
         let (length, wanted) = (inbox.bytes.len(), missing + BEHIND);
         let spare = inbox.bytes.capacity() - length;
@@ -180,7 +185,7 @@ impl<'h> Conversation<'h> {
         } else if spare < wanted && (spare < length || spare >= missing) {
             let more = if length < JOB_STEPS_BYTES { wanted.min(3 * length) } else { wanted };
             let bytes = u32::try_from(more).unwrap_or(u32::MAX);
-            // It is never closed.
+            // The semaphore is never closed.
             let Ok(permit) = self.shared.coming.acquire_many(bytes).await else { return };
             match &mut inbox.permit {
                 Some(held) => held.merge(permit),
@@ -190,7 +195,7 @@ impl<'h> Conversation<'h> {
         }
     }
 
-    /// Waits until there is something to read, at most so long.
+    /// Waits for `patience` at most until there are bytes to read.
     async fn sign(&self, patience: Duration) -> ReadOutcome {
         let mut silence = pin!(sleep(patience));
         let mut closed = pin!(self.shared.closed.notified());
@@ -206,14 +211,14 @@ impl<'h> Conversation<'h> {
         .await
     }
 
-    /// What is left of its time.
+    /// The time that is left for the request.
     fn left(&self) -> Duration {
         Duration::from_nanos(self.end.nanos().saturating_sub(self.shared.clock.now().nanos()))
     }
 
     // -------------------------------------------------------------------------------------------------------- answers
 
-    /// Answers what has come, to which nothing will be added. False: the answer could not be sent.
+    /// Answers a request to which no byte will be added. False: the reply could not be sent.
     async fn answer(&self, mut inbox: RequestBuffer<'h>) -> bool {
         let Decoded::Whole(request) = decode(&inbox.bytes, true) else {
             return self.send(&self.written(&Reply::Error)).await;
@@ -227,7 +232,7 @@ impl<'h> Conversation<'h> {
         }
         let lends = matches!(request, tasks::Request::Lease { .. }).then(|| queue.clone());
         let bytes = std::mem::take(&mut inbox.bytes).len();
-        // Without an answer of the committer nothing may be said.
+        // Without an answer of the committer the outcome is unknown, so no reply is sent.
         let Some(answer) = self.shared.responder.ask(queue, request, bytes).await else { return false };
         drop(inbox);
         let sent = self.send_outcome(&answer).await;
@@ -237,7 +242,7 @@ impl<'h> Conversation<'h> {
         sent
     }
 
-    /// Sends what the committer has answered. False: it could not be sent.
+    /// Sends the answer of the committer. False: the reply could not be sent.
     async fn send_outcome(&self, Answer { outcome, before }: &Answer) -> bool {
         let Some(payload) = outcome.payload() else {
             return self.send(&self.written(&reply(outcome, &[]))).await;
@@ -252,7 +257,8 @@ impl<'h> Conversation<'h> {
         }
     }
 
-    /// Reads a value, and waits until there is room for a large one; meanwhile it is not held. None: conversations are cut short.
+    /// Reads a value. For a large value it waits until `going` has room, and does not hold the value meanwhile. None:
+    /// conversations are cut short.
     async fn read(
         &self,
         payload: &Payload,
@@ -270,7 +276,7 @@ impl<'h> Conversation<'h> {
         let Some(permit) = self.shared.unless_over(self.shared.going.acquire_many(bytes)).await else {
             return Ok(None);
         };
-        // It is never closed.
+        // The semaphore is never closed.
         Ok(Some((payload.read(before)?, permit.ok())))
     }
 
@@ -280,8 +286,9 @@ impl<'h> Conversation<'h> {
         bytes
     }
 
-    /// Sends an answer, in one write if the system takes it. False: it is gone, or does not read. The last bytes of it go out when our end
-    /// is closed, in one packet with that, which wakes the client once and not twice.
+    /// Sends a reply, in one write if the system takes it. False: the client is gone, or does not read.
+    /// `SendFlags::MORE` holds the last bytes back until our end is shut down, so they leave in one packet with the
+    /// end. The client wakes once and not twice.
     async fn send(&self, bytes: &[u8]) -> bool {
         let (end, mut rest) = (self.shared.clock.now().after(JOB_TIME), bytes);
         while !rest.is_empty() && self.shared.clock.now() < end {
@@ -300,8 +307,8 @@ impl<'h> Conversation<'h> {
         rest.is_empty()
     }
 
-    /// Says that this was all, and throws away what the client still sends until it closes too, for a time; at the end of the server, until
-    /// it has the answer.
+    /// Shuts our end down, and discards the bytes that the client still sends until it closes too, within bounds of
+    /// time and bytes. While the server ends, it waits only until the client has the reply.
     async fn close(mut self) {
         if self.stream.shutdown().await.is_err() {
             return;
@@ -312,7 +319,7 @@ impl<'h> Conversation<'h> {
                 ReadOutcome::Readable => {}
                 ReadOutcome::Silent => return,
                 ReadOutcome::Closing if is_settled(&self.stream) => return,
-                // The answer is on its way. Of its arrival the system tells nobody.
+                // The reply is on its way. The system does not notify of its arrival.
                 ReadOutcome::Closing => sleep(SETTLING).await,
             }
             match self.stream.try_read(&mut self.shared.scrap.borrow_mut()) {

@@ -1,14 +1,14 @@
-//! Requests of the protocol as requests to the queues, and outcomes as replies. Nothing here sends, waits or reads a clock.
+//! Turns requests of the protocol into requests to the queues, and outcomes into replies. This module does not send,
+//! wait or read a clock.
 
 use crate::protocols::jobs::wire::{Id, Reply, Request};
 use crate::store::Value;
 use crate::tasks::{self, Family, Outcome, QueueName};
 
-/// What the queues are asked; a job is lent out for `lease` milliseconds. The error is the reply of a request that need not ask: no
-/// job has such an id.
+/// The request to a queue. A Get leases its job for `lease` milliseconds.
 ///
 /// # Errors
-/// The reply.
+/// The reply, if no job can have the id of the request. The queue is not asked then.
 pub fn asked(
     request: &Request<'_>,
     family: &Family,
@@ -23,7 +23,8 @@ pub fn asked(
     Ok((family.queue(queue), asked))
 }
 
-/// What an outcome is called; `value` is that of its job, if it has one. What no request of this protocol leads to is an error.
+/// The reply to an outcome. `value` is the value of its job, or empty. Any other outcome becomes an error reply, also
+/// the refusal of one queue too many.
 #[must_use]
 pub fn reply<'o>(outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
     match outcome {
@@ -38,7 +39,7 @@ pub fn reply<'o>(outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
     }
 }
 
-/// What the queues know a job by.
+/// The key of a job in the queues.
 fn key(id: &[u8]) -> Option<Box<[u8]>> {
     Id::read(id).map(|Id(number)| Box::from(number.to_be_bytes()))
 }

@@ -1,17 +1,18 @@
-//! Durable jobs over TCP: first-in-first-out queues by name, one command a connection.
+//! Durable jobs over TCP: named first-in-first-out queues, one command for each connection.
 //!
-//! The verbs, in the order in which every file of this folder lists them:
+//! Every file of this folder lists the verbs in this order:
 //!
 //! ```text
-//! Add   a job into a queue          Ack   a job that was handed out is done and gone
-//! Get   the next job of a queue     In    is this job in the queue
+//! Add   add a job to a queue           Ack   mark a leased job as done, which removes it
+//! Get   lease the next job of a queue  In    whether a job is in a queue
 //! ```
-//! One request, file by file: [`serve`] accepts the connection, `conversation` reads it until [`wire`] says that the request is whole,
-//! [`handle`] says what the queues are asked, and `desk` asks the committer of [`crate::tasks`] and brings its answer back;
-//! [`handle`] and [`wire`] make a reply of that, and `conversation` sends it and closes. [`client`] is the other end, for users,
-//! the command line and tests.
+//! A request passes through these files: [`serve`] accepts the connection, `conversation` reads until [`wire`] says
+//! that the request is complete, and [`handle`] turns it into a request to a queue. `responder` submits this to the
+//! committer of [`crate::tasks`] and brings the answer back. [`handle`] and [`wire`] make a reply of the outcome, and
+//! `conversation` sends it and closes the connection. [`client`] is the other end, for users, the command line and
+//! tests.
 //!
-//! What is not here: what a queue promises (`tasks`), and the store.
+//! This module does not contain the guarantees of a queue, see `tasks`, or the store.
 //!
 #![doc = include_str!("PROTOCOL.md")]
 

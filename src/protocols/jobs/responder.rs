@@ -1,13 +1,15 @@
-//! Between the conversations and the committer: what they ask goes over together, what is answered comes back to who asked.
+//! Submits the requests of the conversations to the committer in bursts, and hands each answer to the conversation that
+//! waits for it.
 //!
 //! ```text
-//! conversation: ask ─► burst ─► ask_bursts ═► committer ═► Mailbox ─► hand_out ─► the conversation that waits
-//!                                    └─ a small one, with nothing else to do: commit ─┘
+//! conversation: ask ─► burst ─► ask_bursts ═► committer ═► TcpMailbox ─► hand_out ─► the conversation that waits
+//!                                    └─ a small burst, and the committer is idle: commit ───┘
 //! ```
-//! All that conversations ask before the runtime has been round is one burst. While the committer has too much to do a burst is kept
-//! until it has [`ASK_BURST_BYTES`]; then it is handed over all the same, and the thread waits for the committer with it.
+//! All requests that conversations submit in one round of the runtime are one burst. While the committer has no room,
+//! the burst grows up to [`ASK_BURST_BYTES`]. A larger burst is handed over all the same, and the thread waits with it
+//! for the committer.
 //!
-//! What is not here: what is asked, and what becomes of an answer.
+//! This module does not know the meaning of requests and answers.
 
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -21,18 +23,18 @@ use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal};
 use crate::store;
 use crate::tasks::{Delivery, QueueName, Request, SlowDiskBackoff, Submission, Tasks, Ticket};
 
-/// Who waits for which answer.
+/// The requests that wait for an answer, and the burst to submit next.
 pub(super) struct JobResponder {
     tasks: Tasks,
     sink: usize,
     room: RoomSignal,
     waiting: RefCell<PendingAnswers>,
-    /// What is to be asked next, and how many bytes that has.
+    /// The requests to submit next. `burst_bytes` is the sum of their bytes.
     burst: RefCell<Vec<Submission<QueueName>>>,
     burst_bytes: Cell<usize>,
     clock: Clock,
     brake: Cell<SlowDiskBackoff>,
-    /// Rung when there is a burst.
+    /// Notified when a burst begins.
     bell: Notify,
 }
 
@@ -43,12 +45,13 @@ impl JobResponder {
         Self { tasks, sink, room, waiting, burst, burst_bytes, clock, brake, bell: Notify::new() }
     }
 
-    /// The handle that asks.
+    /// The handle to the tasks.
     pub(super) fn tasks(&self) -> &Tasks {
         &self.tasks
     }
 
-    /// Asks what came as so many bytes, and waits for the answer. None: the committer has failed, and the process is about to end.
+    /// Submits a request that came as `bytes` bytes, and waits for its answer. None: the lease was withdrawn, or the
+    /// committer has failed and the process is about to end.
     pub(super) async fn ask(&self, queue: QueueName, request: Request, bytes: usize) -> Option<Answer> {
         let (number, answer) = self.waiting.borrow_mut().add();
         self.put(number, queue, request);
@@ -59,12 +62,13 @@ impl JobResponder {
         answer.await.ok()
     }
 
-    /// Takes back a lease of which nobody has heard.
+    /// Takes back a lease whose reply was not sent.
     pub(super) fn take_back(&self, queue: QueueName, token: u64, key: Box<[u8]>) {
         self.put(PendingAnswers::NOBODY, queue, Request::Undo { token, key });
     }
 
-    /// Leases that the committer has not been asked for yet are not asked for any more: who wanted them hears nothing.
+    /// Withdraws the leases of the current burst: the committer is not asked for them, and the conversations that wait
+    /// for them get no answer.
     pub(super) fn withdraw_leases(&self) {
         let mut waiting = self.waiting.borrow_mut();
         let wanted = self
@@ -75,7 +79,7 @@ impl JobResponder {
         wanted.into_iter().for_each(|ask| waiting.forget(ask.ticket.number));
     }
 
-    /// How many requests the committer is to be asked next.
+    /// The number of requests in the burst.
     #[cfg(test)]
     pub(super) fn waiting_to_be_asked(&self) -> usize {
         self.burst.borrow().len()
@@ -89,7 +93,8 @@ impl JobResponder {
         burst.push(Submission { queue, ticket: Ticket { sink: self.sink, number }, request });
     }
 
-    /// Asks each burst, until the store fails. A small one is committed at once if nothing else is to do.
+    /// Submits each burst, until the store fails. If the burst has at most `JOBS_NOW_MAX` requests, the committer is
+    /// idle and the disk is not slow, this thread commits the burst at once.
     pub(super) async fn ask_bursts(&self) -> Result<Infallible, store::Error> {
         loop {
             self.bell.notified().await;
@@ -112,7 +117,7 @@ impl JobResponder {
         }
     }
 
-    /// Hands over what is there.
+    /// Hands the burst over to the committer.
     pub(super) fn hand_over_now(&self) {
         let mut burst = self.burst.take();
         self.burst_bytes.set(0);
@@ -125,7 +130,7 @@ impl JobResponder {
         }
     }
 
-    /// Hands out answers, until nobody is left to give any.
+    /// Hands answers to the conversations, until the committer has dropped its sink.
     pub(super) async fn hand_out(&self, mut deliveries: UnboundedReceiver<Delivery>) {
         while let Some(delivery) = deliveries.recv().await {
             self.waiting.borrow_mut().hear(delivery);

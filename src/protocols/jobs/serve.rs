@@ -1,13 +1,14 @@
-//! Accepts connections and lets each have its conversation, all in one thread.
+//! Accepts connections and runs a conversation for each, all in one thread.
 //!
 //! ```text
-//! listener ─► accept, up to a number at once ─► converse ◄─► desk ═► committer
-//! told to stop ─► accept no more ─► what has come of a request is all of it ─► the last answers ─► end
-//!                                   for LINGER at most; then leases of which nobody has heard go back ◄┘
+//! listener ─► accept, up to JOB_CONNECTIONS_MAX at once ─► converse ◄─► JobResponder ═► committer
+//! told to stop ─► accept no more ─► requests end with the bytes that have come ─► the last replies ─► end
+//!                                   after LINGER: leases whose replies were not sent go back ◄─┘
 //! ```
-//! The thread sleeps in the runtime: on its sockets, its timers, the committer's answers, and the word of the [`TcpStopper`].
+//! The thread sleeps in the runtime on its sockets, its timers, the committer's answers and the [`TcpStopper`].
 //!
-//! What is not here: what is said (`conversation`), and how the committer is asked (`responder`).
+//! This module does not know the exchange with one client (`conversation`), or the exchange with the committer
+//! (`responder`).
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -36,36 +37,36 @@ use crate::tasks::{Committer, Delivery, Family, Tasks};
 
 pub use crate::protocols::tcp::TcpStopper;
 
-/// How often it is looked whether answers can still come.
+/// Period of the check whether answers can still come.
 const SWEEP: Duration = Duration::from_secs(5);
-/// Bytes that are thrown away at once.
+/// Bytes that are discarded at once.
 const SCRAP_BYTES: usize = 64 << 10;
 
-/// What the face is told to be.
+/// The configuration of the frontend.
 #[derive(Clone, Debug)]
 pub struct JobsConfig {
-    /// Where connections come in.
+    /// The address to listen at.
     pub address: SocketAddr,
-    /// How long a job is lent out, in milliseconds.
+    /// Length of a lease, in milliseconds.
     pub lease: u64,
-    /// How ACK is answered.
+    /// The wording of the replies to ACK.
     pub words: AckWording,
 }
 
-/// What runs, and where it listens.
+/// The frontend, its stopper and its address.
 pub struct Jobs {
-    /// For the thread `jobs-io`.
+    /// To be run in the thread `jobs-io`.
     pub front: JobsFrontend,
-    /// Tells it to take no more.
+    /// Tells the frontend to take no more requests.
     pub stopper: TcpStopper,
-    /// Where connections come in, with the port that the system chose.
+    /// The address that the frontend listens at, with the port that the system chose.
     pub address: SocketAddr,
 }
 
-/// Listens, and has the committer deliver answers about the queues of `family` here.
+/// Listens, and registers a sink with the committer for the answers about the queues of `family`.
 ///
 /// # Errors
-/// [`ServeError`] if the address cannot be had, or the system has no descriptor left.
+/// [`ServeError`] if the address is not available, or the system has no descriptor left.
 pub fn bind(
     settings: &JobsConfig,
     (committer, tasks, family): (&mut Committer, Tasks, Family),
@@ -83,7 +84,7 @@ pub fn bind(
     Ok(Jobs { front, stopper, address })
 }
 
-/// The face, ready to run.
+/// The frontend, ready to run.
 pub struct JobsFrontend {
     runtime: Runtime,
     listener: PausableAcceptor,
@@ -98,13 +99,13 @@ pub struct JobsFrontend {
 }
 
 impl JobsFrontend {
-    /// Where connections come in.
+    /// The acceptor of the connections.
     #[cfg(test)]
     pub(super) fn listener(&self) -> &PausableAcceptor {
         &self.listener
     }
 
-    /// The loop of the thread. Returns when it was told to stop and everything that was taken is answered.
+    /// The loop of the thread. Returns after the stopper was told and every request taken is answered.
     ///
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or no answer can come.
@@ -130,7 +131,7 @@ impl JobsFrontend {
     }
 }
 
-/// Serves until there is an ending, and lets conversations come to theirs.
+/// Serves until there is an ending, then lets the conversations end.
 async fn serve(
     house: Rc<JobsContext>,
     listener: PausableAcceptor,
@@ -155,7 +156,7 @@ async fn serve(
     endings.try_recv().unwrap_or(Ok(()))
 }
 
-/// Waits until there is no conversation left, unless the store fails.
+/// Waits until the last conversation has ended, unless the store fails.
 async fn all_end(places: &Semaphore, most: u32, endings: &mut UnboundedReceiver<ServeEnd>) -> ServeEnd {
     let mut ended = pin!(places.acquire_many(most));
     poll_fn(|context| {
@@ -178,7 +179,7 @@ async fn ask(house: Rc<JobsContext>) {
     house.end(Err(error));
 }
 
-/// Looks now and then whether answers can still come.
+/// Checks each `SWEEP` whether answers can still come.
 async fn check(house: Rc<JobsContext>) {
     loop {
         sleep(SWEEP).await;
@@ -190,7 +191,7 @@ async fn check(house: Rc<JobsContext>) {
 
 /// Accepts connections as long as there are places for them.
 async fn accept(house: Rc<JobsContext>, mut listener: PausableAcceptor, places: Arc<Semaphore>) {
-    // It is never closed.
+    // The semaphore is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         let (stream, entered) = listener.accept().await;
         let conversation = converse(Rc::clone(&house), stream);

@@ -1,4 +1,4 @@
-//! The end of the face: nothing is lent to a connection that it cuts off.
+//! The end of the frontend: no job stays leased to a connection that it cuts off.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
@@ -45,7 +45,7 @@ fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
     let [ending, staying] = [(); 2].map(|()| bind(&settings, (&mut committer, tasks.clone(), family.clone())).unwrap());
     drop(tasks);
     committer.begin().unwrap();
-    // Connections inherit it: the system takes a small part of a large answer.
+    // Accepted connections inherit the buffer size, so the system takes only a small part of a large reply.
     set_socket_send_buffer_size(ending.front.listener(), 4_096).unwrap();
     std::thread::scope(|scope| {
         let committer = scope.spawn(|| committer.run(wall_millis));

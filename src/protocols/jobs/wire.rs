@@ -1,4 +1,5 @@
-//! The bytes of the `jobs` protocol. Nothing here does I/O or knows a queue; what is decoded borrows from its input.
+//! The bytes of the `jobs` protocol. This module does no I/O and does not know the queues. Decoded values borrow from
+//! the input.
 //!
 //! ```text
 //! request                          replies
@@ -6,11 +7,12 @@
 //! GET <queue>                      <id> <length> <data>, NONE
 //! ACK <queue> <id>                 OK, NO       (or YES, NO)
 //! IN <queue> <id>                  YES, NO
-//! (what is not understood)         ERROR
+//! (anything else)                  ERROR
 //! ```
-//! Fields are separated by one space; a request may end with LF or CRLF, a reply never does. A connection brings one request, so
-//! what stands behind it among the bytes that have come makes it none. [`Decoded`] says when a request is whole: the protocol does not
-//! ask for an end, so a GET, ACK or IN without one is whole when nothing follows.
+//! One space separates two fields. A request may end with LF or CRLF, a reply never does. A connection carries one
+//! request, so bytes that were read with the request and stand behind it make the request malformed. [`Decoded`] says
+//! whether a request is complete. The protocol does not require an end of line, so a GET, ACK or IN without one is
+//! complete when no byte follows.
 //!
 //! ```
 //! use spindle::protocols::jobs::wire::{Decoded, Request, decode};

@@ -1,14 +1,14 @@
-//! A blocking client: one method for each command, a pipeline for those in a hurry, and a [`Subscriber`].
+//! A blocking client: one method for each command, a pipeline for many requests at once, and a [`Subscriber`].
 //!
-//! It is a DEALER without delimiter, the cheapest form that the protocol has. Answers are told apart by their order
-//! alone, so a connection is used only as long as none can be missing: libzmq is kept from reconnecting by itself, and
-//! after a timeout, a loss or nonsense the client drops the connection and makes another one for the next request.
-//! It never panics over what a server sends, and never sends a request twice.
+//! The client is a DEALER without delimiter, the cheapest form of the protocol. It matches replies to requests by their
+//! order alone, so it uses a connection only as long as no reply can be missing. libzmq is kept from reconnecting by
+//! itself. After a timeout, a loss or a malformed reply the client drops the connection, and opens another one for the
+//! next request. No reply of a server makes it panic, and it never sends a request twice.
 //!
 //! ```text
 //! call:      send ──► receive                                            one at a time, the methods of the commands
 //! pipeline:  send ──► send ──► send ──► receive ──► receive ──► receive  replies in the order of the requests
-//!                  lost or late: the connection goes, in_flight = 0, and the error says what was unanswered
+//!                  lost or late: the connection is dropped, in_flight = 0, the error counts the unanswered requests
 //! ```
 
 mod error;
@@ -29,25 +29,25 @@ pub use subscriber::Subscriber;
 use super::wire::{Command, Malformed, Reply, Request, TableLine, TableName};
 use crate::protocols::client_socket::{ClientSocket, ConnectError, ConnectTarget};
 
-/// How long a client waits for a connection, and for each answer, unless it is told otherwise.
+/// How long a client waits for a connection, and for each reply, by default.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// A request whose answer has not come.
+/// A request that awaits its reply.
 #[derive(Clone, Copy)]
 struct AwaitedReply {
     command: Command,
-    /// It had a delimiter for its envelope, so its answer has one too.
+    /// The request had a delimiter for its envelope, so its reply has one too.
     delimited: bool,
 }
 
-/// An element with what GET_ENTRY tells about it.
+/// An element as GET_ENTRY returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchedEntry {
     /// Its value.
     pub value: Vec<u8>,
     /// Its version, which grows with every change.
     pub version: u64,
-    /// What is left of its time to live, in milliseconds; `None` is for ever.
+    /// The remaining time to live, in milliseconds; `None` is without a deadline.
     pub remaining_millis: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ pub struct FetchedEntry {
 /// # }
 /// ```
 ///
-/// Any number of requests may be on the way at once; they are executed and answered in order:
+/// Any number of requests may be on the way at once. The server executes and answers them in order:
 ///
 /// ```no_run
 /// # use spindle::protocols::kv::client::{Client, Error};
@@ -84,21 +84,21 @@ pub struct FetchedEntry {
 /// # }
 /// ```
 ///
-/// The methods of the commands wait for their own answer, so they are for a client that has nothing in flight; they
-/// panic otherwise. Every one of them may end in any [`Error`]; listed is which refusals to expect.
+/// The methods of the commands wait for their own reply, so they panic if requests are in flight. Each of them may
+/// return any [`Error`]; its documentation lists the refusals to expect.
 pub struct Client {
     target: ConnectTarget,
     timeout: Duration,
     /// `None` before the first request after an error.
     connection: Option<ClientSocket>,
-    /// What was asked and not answered yet, the oldest first. Written by `send`, read by `receive`.
+    /// The requests that were sent and not answered yet, oldest first. Written by `send`, read by `receive`.
     in_flight: VecDeque<AwaitedReply>,
     /// The last message received; replies borrow from it.
     frames: Vec<Message>,
 }
 
 impl Client {
-    /// Connects, waiting up to [`TIMEOUT_DEFAULT`] for a server to be there.
+    /// Connects, and waits up to [`TIMEOUT_DEFAULT`] for a server to be there.
     ///
     /// # Errors
     /// [`Error::Disconnected`]
@@ -108,7 +108,7 @@ impl Client {
 
     /// Connects within a context that is shared with others. A client takes three of the context's sockets.
     ///
-    /// `timeout` bounds the connecting, and from then on the waiting for each answer.
+    /// `timeout` bounds the time to connect, and afterwards the wait for each reply.
     ///
     /// # Errors
     /// [`Error::Disconnected`]
@@ -124,23 +124,23 @@ impl Client {
         Ok(client)
     }
 
-    /// From now on, how long a new connection and each answer may take.
+    /// Sets the time that a new connection and each reply may take from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Requests sent and not answered yet.
+    /// The number of requests that were sent and not answered yet.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Sends a request without waiting for its answer.
+    /// Sends a request without waiting for its reply.
     ///
-    /// What is on the way is bounded by the server alone, which cuts off a client that asks and never reads.
+    /// Only the server bounds the requests on the way: it cuts off a client that sends and never reads.
     ///
     /// # Errors
-    /// All but [`Error::Refused`] and [`Error::Malformed`]; nothing is in flight after one.
+    /// All but [`Error::Refused`] and [`Error::Malformed`]. After an error no request is in flight.
     pub fn send(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let timeout = self.timeout;
         let connection = self.connection()?;
@@ -158,13 +158,13 @@ impl Client {
         sent.map_err(|trouble| self.give_up(trouble))
     }
 
-    /// Waits for the answer to the oldest request in flight. A refusal is an answer.
+    /// Waits for the reply to the oldest request in flight. A refusal is a reply.
     ///
     /// # Errors
-    /// All but [`Error::Refused`]; nothing is in flight after one.
+    /// All but [`Error::Refused`]. After an error no request is in flight.
     ///
     /// # Panics
-    /// If nothing is in flight.
+    /// If no request is in flight.
     pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
         let asked = self.in_flight.front().copied();
         let asked = asked.expect("receive is for what was asked");
@@ -206,7 +206,7 @@ impl Client {
         self.done(&Request::DeleteTable { table })
     }
 
-    /// UPDATE: adds or replaces an element. `ttl` is in seconds: `None` keeps the deadline, 0 takes it away.
+    /// UPDATE: adds or replaces an element. `ttl` is in seconds: `None` keeps the deadline, 0 removes it.
     ///
     /// # Errors
     /// TABLE NOT FOUND, KEY TOO LONG, VALUE TOO LONG, OUT OF MEMORY
@@ -241,7 +241,7 @@ impl Client {
         self.done(&Request::Ping)
     }
 
-    /// GET_ENTRY: reads a value with its version and what is left of its time to live.
+    /// GET_ENTRY: reads a value with its version and its remaining time to live.
     ///
     /// # Errors
     /// TABLE NOT FOUND, KEY NOT FOUND
@@ -255,7 +255,8 @@ impl Client {
         }
     }
 
-    /// COMPARE_AND_SWAP: writes if the element has the version `expected` (0: if it is absent); returns the new version.
+    /// COMPARE_AND_SWAP: writes if the element has the version `expected` (0: if it is absent). Returns the new
+    /// version.
     ///
     /// # Errors
     /// VERSION MISMATCH with the current version, TABLE NOT FOUND, KEY TOO LONG, VALUE TOO LONG, OUT OF MEMORY
@@ -274,7 +275,7 @@ impl Client {
         }
     }
 
-    /// COMPARE_AND_DELETE: deletes the element if it has the version `expected`; returns its value.
+    /// COMPARE_AND_DELETE: deletes the element if it has the version `expected`. Returns its value.
     ///
     /// # Errors
     /// VERSION MISMATCH with the current version, TABLE NOT FOUND, KEY NOT FOUND
@@ -283,7 +284,7 @@ impl Client {
         self.value(&Request::CompareAndDelete { table, key, expected })
     }
 
-    /// TOUCH: sets the time to live, in seconds; 0 takes it away.
+    /// TOUCH: sets the time to live, in seconds. 0 removes it.
     ///
     /// # Errors
     /// TABLE NOT FOUND, KEY NOT FOUND
@@ -292,7 +293,7 @@ impl Client {
         self.done(&Request::Touch { table, key, ttl })
     }
 
-    /// GET_MANY: reads 1–1024 values, each for itself; `None` is absent.
+    /// GET_MANY: reads 1–1024 values, each of them separately. `None` is absent.
     ///
     /// # Errors
     /// TABLE NOT FOUND, BAD REQUEST (no keys, or too many)
@@ -306,7 +307,8 @@ impl Client {
         }
     }
 
-    /// UPDATE_MANY: adds or replaces 1–1024 elements, each for itself; nothing is changed if any pair is refused.
+    /// UPDATE_MANY: adds or replaces 1–1024 elements, each of them separately. If any pair is refused, no element is
+    /// changed.
     ///
     /// # Errors
     /// TABLE NOT FOUND, KEY TOO LONG, VALUE TOO LONG, OUT OF MEMORY, BAD REQUEST (no pairs, or too many)
@@ -315,7 +317,7 @@ impl Client {
         self.done(&Request::UpdateMany { table, ttl, pairs })
     }
 
-    /// LIST_TABLES: names the tables and counts their elements.
+    /// LIST_TABLES: returns the tables' names and element counts.
     ///
     /// # Errors
     /// No refusal.
@@ -337,7 +339,7 @@ impl Client {
         }
     }
 
-    /// Sends one request and waits for its answer.
+    /// Sends one request and waits for its reply.
     fn call(&mut self, request: &Request<'_>) -> Result<Reply<'_>, Error> {
         assert!(self.in_flight.is_empty(), "receive what is in flight first");
         self.send(request)?;
@@ -361,7 +363,7 @@ impl Client {
         }
     }
 
-    /// The connection, made anew if the last one is gone.
+    /// The connection, or a new one if the last one was dropped.
     fn connection(&mut self) -> Result<&mut ClientSocket, Error> {
         if self.connection.is_none() {
             let made = ClientSocket::open(&self.target, self.timeout);
@@ -370,7 +372,7 @@ impl Client {
         self.connection.as_mut().ok_or_else(|| self.target.error(ConnectError::Lost, 0, self.timeout).into())
     }
 
-    /// Lets the connection go with all that is unanswered on it.
+    /// Drops the connection and all unanswered requests on it.
     fn give_up(&mut self, trouble: ConnectError) -> Error {
         self.connection = None;
         let unanswered = self.in_flight.len();
@@ -378,7 +380,7 @@ impl Client {
         self.target.error(trouble, unanswered, self.timeout).into()
     }
 
-    /// The server answered another question than the one that was asked.
+    /// The server's reply is not one to the command that was sent.
     fn wrong_shape(&mut self) -> Error {
         self.connection = None;
         let given = self.frames.len();
@@ -387,7 +389,7 @@ impl Client {
 }
 
 impl AwaitedReply {
-    /// Reads the answer, past its envelope.
+    /// Decodes the reply, without its envelope.
     fn decode(self, message: &[Message]) -> Result<Reply<'_>, Malformed> {
         let body = match message.split_first() {
             Some((delimiter, body)) if self.delimited && delimiter.is_empty() => body,

@@ -1,33 +1,39 @@
-//! Who has what outstanding: the books of the queue, by which it bounds every client without a stall of the others.
+//! Flow control of the proxy: it bounds the bytes that each client has outstanding, without a stall of the other
+//! clients.
 //!
-//! It touches neither sockets nor bytes: frames go in and out, and each call says what the queue must do next. The queue
-//! is the only thread that sees it.
+//! This module touches neither sockets nor bytes. Frames go in and out, and each call returns the proxy's next step.
+//! Only the proxy's thread uses it.
 //!
 //! ```text
 //!                 take                     next_request                    answered                     next_reply
 //! a request comes ────┬─► on its way to the worker ◄──┐   a reply comes ──────┬─► sent to the client ◄──┐
 //!                     │   (window, tickets)           │                       │                         │
 //!                     ├─► held in `pending` ──────────┘                       ├─► held in `backlog` ────┘
-//!                     └─► dropped: cut off                                    └─► dropped: nobody waits for it
+//!                     └─► dropped: cut off                                    └─► dropped: its connection is gone
 //! ```
-//! - **Order.** A worker answers in the order in which it was asked, so a queue of *tickets* per worker says whose each
-//!   reply is: no routing id travels through the worker. What a worker *defers*, it says so in its turn, and numbers when it
-//!   answers it. Once something of a client is held, all that follows is held behind it.
-//! - **Bounds.** A client's bytes are those of its requests that are not answered and of its replies that its pipe did
-//!   not take; what the pipe takes is bounded too (`meter`), and counts when all clients together hold too much (`pipes`). A client that does not read and has more than `client_bytes`
-//!   is *cut off*: what is held of it is dropped, and nothing more of it is executed or answered until it comes with
-//!   another connection, so that its later answers never shift. One that reads, but asks faster than the workers answer,
-//!   *presses*: once it has more than half of `client_bytes` it is *held back*, which means that the router takes nothing
-//!   more from it, until half of that is answered. Others do not notice. When all clients together have half of what they
-//!   may, a client presses with much less. A message of a client that has nothing else outstanding is always taken.
-//! - **Window.** Only so many frames of a client are on their way to its worker that the replies expected for them, by
-//!   the size of the recent ones, are a quarter of `client_bytes`; and none while replies are held. So a client that
-//!   reads, however slowly, is not cut off for the size of its replies.
-//! - **Reports.** What takes long is not carried out by the client's worker but by the *reporter*, which the account counts as
-//!   one more worker: when nothing else of the client is on its way, and nothing else goes until it is answered. Only so
-//!   many are with the reporter at once; further clients wait in turn.
-//! - **Epochs.** A reply is for the connection from which its request came. When that is gone or replaced, or the client
-//!   is cut off, the client's epoch changes, and tickets of an older one are dropped when their replies come.
+//! - **Order.** A worker answers its requests in the order in which the proxy sent them. A queue of *tickets* per
+//!   worker therefore tells which client each reply belongs to, and no routing id travels through the worker. When a
+//!   worker *defers* a request, it sends a notice in that request's turn, and names the deferral's number when it
+//!   answers. While a request or reply of a client is held, all later ones of this client are held behind it.
+//! - **Bounds.** A client's outstanding bytes are those of its unanswered requests and of its replies that its pipe did
+//!   not take. The bytes in the pipe are bounded too (`in_flight`), and count when all clients together hold too much
+//!   (`pipes`). A client that does not read and has more than `client_bytes` outstanding is *cut off*: its held
+//!   messages are dropped. The proxy executes and answers no further request of it until it comes with another
+//!   connection, so its later replies never shift. A client that reads, but sends faster than the workers answer,
+//!   *presses*. Once it has more than half of `client_bytes` outstanding it is *held back*: the router takes no further
+//!   message from it until half of that is answered. Other clients do not notice. When all clients together have half
+//!   of their common bound outstanding, a client presses with much less. A message of a client that has nothing else
+//!   outstanding is always taken.
+//! - **Window.** The window bounds the frames of a client that are on their way to its worker: the replies expected for
+//!   them, by the size of the recent ones, are at most a quarter of `client_bytes`. While replies of the client are
+//!   held, no request of it goes to the worker. So a client that reads, however slowly, is not cut off for the size of
+//!   its replies.
+//! - **Reports.** The *reporter* carries out slow requests in place of the client's worker, and counts as one more
+//!   worker. A client's report starts when no other request of it is on its way, and no other request of it goes out
+//!   until the report is answered. The number of reports in progress is bounded, and further clients wait in turn.
+//! - **Epochs.** A reply is for the connection from which its request came. When that connection is gone or replaced,
+//!   or the client is cut off, the client's epoch changes. Replies to tickets of an older epoch are dropped when they
+//!   come.
 
 mod bounds;
 mod client;
@@ -51,27 +57,27 @@ pub(super) use reports::By;
 pub(super) use crate::protocols::sockets::MessageSize;
 use crate::protocols::sockets::SendProgress;
 
-/// A connection as the account sees it.
+/// A connection as flow control sees it.
 pub(super) trait TrackedConnection {
     /// Tells connections apart.
     type Mark: Copy + PartialEq;
-    /// Of this connection.
+    /// The mark of this connection.
     fn mark(&self) -> Self::Mark;
-    /// Whether it stands.
+    /// Whether the connection is open.
     fn is_open(&self) -> bool;
-    /// How far what was sent over it has come.
+    /// How far the bytes sent over this connection have come.
     fn progress(&self) -> SendProgress;
-    /// Ends it, and what waits to be sent over it. False: that cannot be done now.
+    /// Ends the connection and discards the bytes that wait to be sent over it. False: that is impossible now.
     fn end(&self) -> bool;
 }
 
-/// A client's place in the account. It stays the client's as long as anything of it is outstanding.
+/// A client's index in flow control. It remains the client's as long as any byte of the client is outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClientIndex(u32);
 
 impl ClientIndex {
-    /// What a worker knows the client by. Two clients have the same one only if there are more than 65,536; then they wait for each
-    /// other where one waits for the tables.
+    /// The tag by which a worker tells clients apart. Two clients share a tag only if there are more than 65,536. Then
+    /// each waits for the other when one waits for the tables.
     #[inline]
     pub(super) fn tag(self) -> u16 {
         #[expect(clippy::cast_possible_truncation, reason = "the low half")]
@@ -80,23 +86,23 @@ impl ClientIndex {
     }
 }
 
-/// What to do with a request that has come.
+/// The next step with a request that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestVerdict {
     /// Send it to this worker.
     Forward(usize),
-    /// Give its frames to [`Account::hold_request`].
+    /// Give its frames to [`FlowControl::hold_request`].
     Hold,
     /// Drop it: the client is cut off.
     Drop,
 }
 
-/// What to do with a reply that has come.
+/// The next step with a reply that has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyVerdict {
-    /// Send it to the client; if its pipe is full, give the frames to [`Account::hold_reply`].
+    /// Send it to the client. If the client's pipe is full, give the frames to [`FlowControl::hold_reply`].
     Send,
-    /// Give its frames to [`Account::hold_reply`].
+    /// Give its frames to [`FlowControl::hold_reply`].
     Hold,
     /// Drop it: the connection that asked is gone.
     Drop,
@@ -104,7 +110,7 @@ pub(super) enum ReplyVerdict {
     DropCut,
 }
 
-/// Whose a reply is.
+/// The client and the request that a reply belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnsweredRequest {
     pub(super) place: ClientIndex,
@@ -114,46 +120,46 @@ pub(super) struct AnsweredRequest {
     pub(super) by: By,
 }
 
-/// A request on its way to a worker, or in its hands.
+/// A request that is on its way to a worker, or that a worker holds.
 struct InFlightRequest {
     place: ClientIndex,
     epoch: u32,
     size: MessageSize,
 }
 
-/// The books. `F` is a frame, `L` a connection.
+/// Flow control of all clients. `F` is a frame, `L` a connection.
 pub(super) struct FlowControl<F, L> {
     bounds: Bounds,
-    /// Places of clients with ids that the router chose, by their integer.
+    /// Indexes of clients with ids that the router chose, by the id's integer.
     chosen: HashMap<u32, ClientIndex, RandomState>,
-    /// Places of clients with ids of their own.
+    /// Indexes of clients with ids of their own.
     own: HashMap<Box<[u8]>, ClientIndex, RandomState>,
     clients: Vec<Option<TrackedClient<F, L>>>,
     /// Entries of `clients` that are `None`.
     vacant: Vec<ClientIndex>,
-    /// For each worker, and last for the reporter, what it has been asked and has neither answered nor deferred, oldest first.
+    /// For each worker, and last for the reporter: its requests that are neither answered nor deferred, oldest first.
     tickets: Vec<VecDeque<InFlightRequest>>,
-    /// For each worker, and last for the reporter, what it has deferred.
+    /// For each worker, and last for the reporter: its deferred requests.
     deferred: Vec<DeferredRequests>,
-    /// Requests with the reporter.
+    /// Requests that the reporter has not answered.
     reports: usize,
-    /// Clients whose next request waits for the reporter. They may be gone.
+    /// Clients whose next request waits for the reporter. Some of them may be gone.
     reports_due: VecDeque<ClientIndex>,
     /// Clients with a backlog.
     stalled: Vec<ClientIndex>,
     /// Bytes outstanding of all clients.
     held: u64,
-    /// Bytes in the pipes to all clients: what their meters say.
+    /// Bytes in the pipes to all clients: the sum of their `in_flight`.
     piped: u64,
-    /// When it was last looked, all together held too much, and most of that was on its way to be answered.
+    /// At the last check all clients together held too much, and most of that was on its way to be answered.
     over: bool,
-    /// Clients that press and are not held back, or the other way round.
+    /// Clients whose state in the router is out of date: they press and are not held back, or the other way round.
     untold: Vec<ClientIndex>,
     /// How often a client was held back.
     holds: u64,
     /// Clients in good standing with nothing outstanding.
     idle: usize,
-    /// The place that is looked at next for somebody to forget.
+    /// The index at which the next search for a client to forget starts.
     hand: u32,
     /// Clients that are cut off now.
     cut_off: usize,
@@ -162,7 +168,7 @@ pub(super) struct FlowControl<F, L> {
 }
 
 impl<F, L: TrackedConnection> FlowControl<F, L> {
-    /// Empty books for so many workers.
+    /// Flow control without clients, for `workers` workers.
     pub(super) fn new(workers: usize, bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -187,7 +193,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         }
     }
 
-    // --- who ---
+    // --- identity ---
 
     /// The client with this routing id.
     pub(super) fn find(&self, id: &[u8]) -> Option<ClientIndex> {
@@ -197,7 +203,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         }
     }
 
-    /// Opens an entry for a client that [`Account::find`] does not know. It is idle.
+    /// Opens an entry for a client that [`FlowControl::find`] does not know. The new client is idle.
     pub(super) fn admit(&mut self, id: Id, connection: L) -> ClientIndex {
         if self.idle > self.bounds.idle_clients {
             self.forget_some();
@@ -217,7 +223,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         place
     }
 
-    /// Always the same worker for a client. Ids that the router chooses count up, so they spread evenly.
+    /// Chooses the same worker for a client every time. Ids that the router chooses count up, so they spread evenly.
     fn worker_of(&self, id: &Id) -> usize {
         let number = match id {
             Id::Chosen(number, _) => u64::from(*number),
@@ -232,8 +238,8 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         self.client(place).id.bytes()
     }
 
-    /// Whether it matters from which connection a message of this client comes: ids that the router chooses are never
-    /// used again, own ones are.
+    /// Whether it matters from which connection a message of this client comes. The router never reuses the ids that it
+    /// chooses. A client's own id may come back with another connection.
     pub(super) fn may_change_connection(&self, place: ClientIndex) -> bool {
         let client = self.client(place);
         matches!(client.id, Id::Own(_)) || client.standing != ClientStanding::Good
@@ -244,13 +250,14 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         self.client(place).connection.mark() == mark
     }
 
-    /// Whether the client's connection stands.
+    /// Whether the client's connection is open.
     pub(super) fn is_open(&self, place: ClientIndex) -> bool {
         self.client(place).connection.is_open()
     }
 
-    /// The client has come with another connection: nothing of the old one is answered, and if it was cut off, it no
-    /// longer is. What was taken of the old connection and is not executed still is, before anything of the new one.
+    /// The client has come with another connection. Replies for the old connection are dropped, and a client that was
+    /// cut off returns to good standing. Requests taken from the old connection and not yet executed are still
+    /// executed, before those of the new one.
     pub(super) fn reconnected(&mut self, place: ClientIndex, connection: L) {
         self.drop_replies(place);
         let client = self.client_mut(place);
@@ -266,7 +273,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         }
     }
 
-    /// The client's connection is gone: nobody waits for what was asked there.
+    /// The client's connection is gone: replies to the requests of that connection are dropped.
     pub(super) fn gone(&mut self, place: ClientIndex) {
         self.drop_replies(place);
     }
@@ -293,7 +300,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         RequestVerdict::Forward(self.ask(by, InFlightRequest { place, epoch, size }))
     }
 
-    /// Keeps a request for which [`Account::take`] said so.
+    /// Keeps a request for which [`FlowControl::take`] returned [`RequestVerdict::Hold`].
     pub(super) fn hold_request(
         &mut self,
         place: ClientIndex,
@@ -306,7 +313,8 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         client.pending.push(size, (epoch, by), frames);
     }
 
-    /// The next held request of the client that may go to its worker now: the worker, and the frames to send.
+    /// Dequeues the client's next held request that may go to its worker now. Returns the worker and the frames to
+    /// send.
     pub(super) fn next_request(&mut self, place: ClientIndex) -> Option<(usize, vec_deque::Drain<'_, F>)> {
         let client = self.client_mut(place);
         let (size, (epoch, by)) = client.pending.front()?;
@@ -318,7 +326,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         Some((worker, frames))
     }
 
-    /// Notes that a request is on its way; to which worker.
+    /// Notes that a request is on its way, and returns its worker.
     fn ask(&mut self, by: By, ticket: InFlightRequest) -> usize {
         let reporter = self.reporter();
         let client = self.client_mut(ticket.place);
@@ -330,14 +338,15 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         worker
     }
 
-    /// Whether nothing that was taken is still to be executed or answered.
+    /// Whether every request that was taken is executed and answered.
     pub(super) fn is_settled(&self) -> bool {
         self.held == 0
     }
 
     // --- replies ---
 
-    /// A reply has come from this worker: to its oldest ticket, unless [`Account::is_late`] has said that it is to another.
+    /// A reply has come from this worker. It belongs to the worker's oldest ticket, unless [`FlowControl::is_late`] has
+    /// named another one.
     pub(super) fn answered(&mut self, worker: usize) -> AnsweredRequest {
         let ticket = self.late_ticket(worker).or_else(|| self.tickets_of(worker).pop_front());
         let InFlightRequest { place, epoch, size } = ticket.expect("a worker answers each request once");
@@ -359,13 +368,14 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// Learns from the size of a reply how many requests of this client may be on their way at once.
     pub(super) fn replied(&mut self, answered: AnsweredRequest, bytes: u64) {
         let most = self.bounds.client_bytes;
-        // Of reports one is on its way at most: their size says nothing about other replies.
+        // A client has at most one report on its way, so the size of a report says nothing about other replies.
         if answered.by == By::Worker {
             self.client_mut(answered.place).learn(answered.asked, bytes, most);
         }
     }
 
-    /// Keeps a reply that the client's pipe did not take. Cuts the client off if that is too much.
+    /// Keeps a reply that the client's pipe did not take. Cuts the client off if it then has too many bytes
+    /// outstanding.
     pub(super) fn hold_reply(&mut self, place: ClientIndex, size: MessageSize, frames: impl Iterator<Item = F>) {
         let most = self.bounds.client_bytes;
         let client = self.client_mut(place);
@@ -383,13 +393,13 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         }
     }
 
-    /// One of the clients with held replies, by its position in a list of them. When one leaves the list, the last takes
-    /// its position: who goes through it from its end meets each of them.
+    /// The client at this position in the list of clients with held replies. When a client leaves the list, the last
+    /// one takes its position, so a walk from the end meets each of them.
     pub(super) fn stalled(&self, position: usize) -> Option<ClientIndex> {
         self.stalled.get(position).copied()
     }
 
-    /// How many clients have held replies.
+    /// The number of clients with held replies.
     pub(super) fn stalled_count(&self) -> usize {
         self.stalled.len()
     }
@@ -399,7 +409,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         !self.client(place).backlog.is_empty()
     }
 
-    /// The oldest held reply of the client, which its pipe now takes: the frames to send.
+    /// Dequeues the oldest held reply of the client, which its pipe now takes. Returns the frames to send.
     pub(super) fn next_reply(&mut self, place: ClientIndex) -> Option<vec_deque::Drain<'_, F>> {
         let client = self.client_mut(place);
         let (size, _) = client.backlog.front()?;
@@ -412,7 +422,8 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         self.client_mut(place).backlog.pop()
     }
 
-    /// Forgets the replies that are held for the client, and those still to come.
+    /// Drops the replies that are held for the client, and starts a new epoch, so that replies still to come are
+    /// dropped too.
     fn drop_replies(&mut self, place: ClientIndex) {
         let client = self.client_mut(place);
         client.epoch = client.epoch.wrapping_add(1);
@@ -445,8 +456,8 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         self.classify(place);
     }
 
-    /// Keeps the count of those who are idle and the list of those who have begun or ceased to press, whenever something of
-    /// a client has changed.
+    /// Maintains the count of idle clients and the list of clients that have begun or ceased to press. Called after
+    /// each change of a client.
     fn classify(&mut self, place: ClientIndex) {
         let is_crowded = self.held > self.bounds.held_bytes / 2;
         let most = if is_crowded { self.bounds.crowded_bytes } else { self.bounds.pressing_bytes };
@@ -462,7 +473,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         }
     }
 
-    /// All places, vacant ones too.
+    /// All indexes, vacant ones too.
     fn places(&self) -> impl Iterator<Item = ClientIndex> + use<F, L> {
         (0..u32::try_from(self.clients.len()).unwrap_or(u32::MAX)).map(ClientIndex)
     }

@@ -1,9 +1,10 @@
 //! One request against the tables: a decoded request goes in, a reply comes out.
 //!
-//! Nothing here receives or sends, or knows a socket or a frame, so any frontend may use it: it makes a batch, handles
-//! requests in it, and encodes each reply before it handles the next, since replies borrow from the batch. A request that
-//! is [`Busy`] has not been carried out: the frontend lets the batch go, waits, reads the clock and tries that request
-//! again.
+//! Any frontend may use this module. The frontend makes a batch, handles requests in it, and encodes each reply before
+//! it handles the next, because replies borrow from the batch. A request that is [`Busy`] has not been carried out: the
+//! frontend drops the batch, waits, reads the clock and tries that request again.
+//!
+//! This module does not receive or send, and knows neither sockets nor frames.
 
 use std::ops::Deref;
 
@@ -12,7 +13,7 @@ use crate::clock::Now;
 use crate::limits::REPLY_BYTES_MAX;
 use crate::tables::{Batch, Refusal, TableSummary};
 
-/// What handling needs besides the tables.
+/// The functions that handling needs besides the tables.
 pub struct HandlerContext<'c> {
     /// Renders STATS as JSON.
     pub stats: &'c dyn Fn() -> String,
@@ -20,15 +21,15 @@ pub struct HandlerContext<'c> {
     pub now: &'c dyn Fn() -> Now,
 }
 
-/// Nothing of the request was done: the changes that this thread may have on the way are used up, or memory is being given back. An element whose deadline
-/// has passed may have been taken away on the way.
+/// The request was not carried out: this thread's bound of unannounced changes is reached, or memory is being given
+/// back. An element whose deadline has passed may have been removed on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
-/// Does what the request asks.
+/// Carries out the request.
 ///
 /// # Errors
-/// [`Busy`] if the request must be tried again in another batch. Everything else, refusals too, is a reply.
+/// [`Busy`] if the request must be tried again in another batch. All other results, refusals too, are replies.
 #[inline]
 pub fn handle<'b, F: Deref<Target = [u8]>>(
     request: &Request<'_, F>,
@@ -66,7 +67,7 @@ fn answer<'b, F: Deref<Target = [u8]>>(
             let mut values = Vec::with_capacity(keys.len());
             let keys = keys.iter().map(|key| &**key);
             batch.get_many(table.name(), keys, &mut values)?;
-            // So far they are borrowed from the table: a reply that is too long is refused before it is built.
+            // The values are still borrowed from the table: a reply that is too long is refused before it is built.
             let bytes = values.iter().flatten().map(|value| value.len()).sum::<usize>();
             Ok(if bytes > REPLY_BYTES_MAX { Reply::Refused(Reason::ReplyTooLong) } else { Reply::Values(values) })
         }
@@ -130,7 +131,7 @@ mod tests {
         tables.session()
     }
 
-    /// What comes of requests that are handled one after the other in one batch, as text.
+    /// The replies to requests that are handled one after the other in one batch, as text.
     fn replies(requests: &[Request<'_>]) -> Vec<String> {
         let mut session = session(64);
         let mut batch = session.batch(NOW);

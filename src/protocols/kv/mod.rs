@@ -1,7 +1,7 @@
 //! Tables over ZeroMQ: fourteen commands, and a notification for every change.
 //!
-//! A request is a message of a few frames, and so is its reply; both carry the same envelope. The verbs, in the order in
-//! which every file of this folder lists them:
+//! A request is a message of a few frames, and so is its reply. Both carry the same envelope. The verbs, in the order
+//! in which every file of this folder lists them:
 //!
 //! ```text
 //! code  command             arguments                                  OK reply
@@ -21,18 +21,23 @@
 //! 13    STATS               –                                          JSON
 //! ```
 //!
-//! One request, file by file: a frontend receives frames; [`wire`] tells the envelope from the body and decodes the
-//! body, borrowing from the frames; [`handle`] asks the tables and returns a reply that borrows from them; [`wire`]
-//! encodes the reply into a sink; the frontend sends. [`client`] is the other end, for users, the command line and
-//! tests.
+//! One request, file by file: a frontend receives frames. [`wire`] splits the envelope from the body and decodes the
+//! body, borrowing from the frames. [`handle`] runs the request against the tables and returns a reply that borrows
+//! from them. [`wire`] encodes the reply into a sink, and the frontend sends it. [`client`] is the other end, for
+//! users, the command line and tests.
 //!
-//! There are two frontends, which [`serve`] puts together. That of libzmq has the *queue* (between the clients and the workers, with
-//! an *account* of who has what outstanding, and small messages as one *packet*) and the *workers* (receive, decode, handle, encode,
-//! send). In the *native* one the workers own their connections, and there is no queue. Both *answer* in the same way, and both
-//! have the *publisher* (a notification for each change, to the subscribers of `protocols/publish`) and the *report* (STATS), which a
-//! thread of its own makes, as it answers LIST_TABLES: the *reporter*, beside native workers; a further worker, behind the queue.
+//! [`serve`] assembles one of two frontends:
 //!
-//! What is not here: [`wire`] knows no table and does no I/O; [`handle`] knows no socket and never sends.
+//! - **proxy**, over libzmq. The `proxy` stands between the clients and the workers. Its `flow_control` bounds the
+//!   bytes that each client has outstanding, and `packet` packs small messages into one frame. Each `worker` receives,
+//!   decodes, handles, encodes and sends.
+//! - **native**, without libzmq. The workers own their connections, and there is no proxy.
+//!
+//! Both frontends answer through the `responder`, and both have the publisher (`publish`), which sends a notification
+//! for each change to the subscribers of `protocols/publish`. A thread of its own answers STATS and LIST_TABLES: with
+//! native workers the `reporter`, behind the proxy one more worker. `report` renders STATS.
+//!
+//! [`wire`] knows no table and does no I/O. [`handle`] knows no socket and never sends.
 //!
 #![doc = include_str!("PROTOCOL.md")]
 

@@ -1,18 +1,21 @@
 //! The frontend without libzmq: each worker owns its connections and runs a request from socket to slot and back.
 //!
 //! ```text
-//! acceptor ═► entrance ─► Peers ─► a turn of one connection: what is there, cut into messages
-//!                           ▲        └─► read the clock ─► batch ─► decode, fetch ahead, handle ─► its outbox
-//!                           └──────────── written once ◄─────────────────────────────────────────────┘
+//! acceptor ═► handoff ─► connections ─► a turn of one connection: its received bytes, cut into messages
+//!                           ▲             └─► read the clock ─► batch ─► decode, prefetch, handle ─► its send buffer
+//!                           └──────────── written once ◄───────────────────────────────────────────────┘
 //! ```
-//! No queue, no other thread, no hand-over: a connection's requests are answered in their order since one thread answers them all.
-//! The clock is read after what is answered by it has been received. The guard is let go before the thread waits.
+//! There is no proxy and no hand-over to another thread. One thread answers all requests of a connection, so their
+//! order is kept. The worker reads the clock after it has received the requests that it answers by that reading. It
+//! releases the guard before the thread waits.
 //!
-//! A connection of which a request finds the tables busy is parked with it, and others go on; so is one that asks for a report, which
-//! another thread makes. A turn ends when its replies are
-//! large together, so what a client has not read stays bounded, whatever it asks: at most one reply comes after that.
+//! When the tables refuse a request as busy, the worker parks its connection and serves the others. It also parks a
+//! connection that asks for a report, because the reporter makes the report. A turn ends when its replies together pass
+//! [`LARGE_REPLIES_BYTES`], so at most one reply goes beyond that bound. This bounds the bytes that a client has not
+//! read, for every sequence of requests.
 //!
-//! What is not here: connections (`protocols/native`), and what requests mean.
+//! This module does not manage connections; see `protocols/native`. It does not interpret requests; see
+//! [`handle`](super::handle).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +35,7 @@ use crate::stats::Sampler;
 use crate::tables::Session;
 use crate::zmtp::{Message, Messages};
 
-/// What a worker answers with, beside its connections.
+/// The state with which a worker answers, beside its connections.
 pub(super) struct WorkerState {
     pub(super) session: Session,
     pub(super) clock: Clock,
@@ -54,7 +57,7 @@ pub struct NativeWorker {
 }
 
 impl NativeWorker {
-    /// One whose connections come through `entrance`; all that wakes it rings the bell of `stopper`.
+    /// A worker whose connections come through `entrance`. Each of its wake-ups rings the bell of `stopper`.
     pub(super) fn new(
         connections: Connections<()>,
         entrance: HandoffReceiver,
@@ -65,7 +68,7 @@ impl NativeWorker {
         Self { connections, entrance, stopper, state, line }
     }
 
-    /// The loop of the thread. Returns when it was told to stop and what was taken is answered.
+    /// The loop of the thread. Returns when it was told to stop and the requests that were taken are answered.
     pub fn run(mut self) {
         let report = Arc::clone(&self.state.report);
         let clock = self.state.clock;
@@ -79,7 +82,7 @@ impl NativeWorker {
             self.show();
             self.state.metrics.busy.end(clock.now().nanos());
         }
-        // What has come until now is answered.
+        // Answers the requests that have come until now.
         let end = clock.now().after(LINGER);
         self.connections.wait(Some(Duration::ZERO), || clock.now());
         self.serve(&context, &mut sampler);
@@ -98,7 +101,7 @@ impl NativeWorker {
         }
     }
 
-    /// Waits until there is something to do, for the clients or with memory.
+    /// Waits until there is work, for the clients or for memory that has to be given back.
     fn wait(&mut self, clock: Clock) {
         let session = &mut self.state.session;
         let rest = session.patience();
@@ -113,8 +116,8 @@ impl NativeWorker {
         }
     }
 
-    /// Gives a turn to those for whom the tables may have room again, some of them, to those whose reports have been made, and to
-    /// everybody who has sent something.
+    /// Gives turns: to some of the clients for whom the tables may have room again, to those whose reports are made,
+    /// and to all that have sent bytes.
     fn serve(&mut self, context: &HandlerContext<'_>, sampler: &mut Sampler) {
         let Self { connections, state, entrance, line, .. } = self;
         if !line.is_empty() {
@@ -162,9 +165,9 @@ impl NativeWorker {
 struct ConnectionTurn<'l> {
     id: ConnectionId,
     line: &'l mut WaitingClients<ConnectionId>,
-    /// It has waited in line for its first request.
+    /// It has waited in the queue for its first request.
     is_first: bool,
-    /// It has waited for this report, for which its first request asks.
+    /// The report for which it has waited, and for which its first request asks.
     made: Option<Arc<FinishedReport>>,
 }
 
@@ -174,7 +177,7 @@ impl ConnectionTurn<'_> {
         !self.is_first && self.line.is_ahead_of(command)
     }
 
-    /// The next request waits.
+    /// Queues the connection with its next request.
     fn wait(self, command: Option<Command>, lacks_memory: bool) {
         if self.is_first {
             self.line.stay(self.id, command, lacks_memory);
@@ -247,7 +250,7 @@ impl WorkerState {
     }
 }
 
-/// The envelope of a message and what it asks; its frames are put where there is room for them.
+/// Splits a message into its envelope and its request. The frames go to `few` if they fit there, else to `many`.
 fn read<'p, 'b: 'p>(
     message: &Message<'b>,
     few: &'p mut [&'b [u8]; PACKED_MAX],
@@ -265,7 +268,7 @@ fn read<'p, 'b: 'p>(
     if message.is_whole() {
         return RequestParts::read(frames, value_max);
     }
-    // Only its beginning is there. If that has a whole envelope, who asked is told with it.
+    // Only the beginning of the message is there. If it has a whole envelope, the refusal carries that envelope.
     let envelope = split(frames).envelope;
     let envelope = if envelope.len() > ENVELOPE_FRAMES_MAX { &[] } else { envelope };
     RequestParts { envelope, request: Err(Fault { command: None, reason: Reason::BadRequest }) }

@@ -1,42 +1,43 @@
-//! How a message goes from the queue to a worker: in as few frames as it can, since each frame between two threads costs
+//! A message goes from the proxy to a worker in as few frames as possible, because each frame between two threads costs
 //! both of them as much as a look-up of an element that is in the cache.
 //!
 //! ```text
-//! packed       one frame of up to 33 bytes:   tag (2) │ length (1) │ bytes │ length (1) │ bytes │ 255 │ …      up to 8 frames
-//!              then each frame for which 255 stands
-//! as it came   tag (2) │ frame │ frame …
+//! packed       one frame of up to 33 bytes:  tag (2) │ length (1) │ bytes │ length (1) │ bytes │ 255 │ …
+//!              for up to 8 frames, then each frame for which 255 stands
+//! unpacked     tag (2) │ frame │ frame …
 //! the end      empty frame
 //! ```
-//! The tag says which client the message is from. All that a worker does with it is to keep what one client asks in order.
+//! The tag says which client sent the message. The worker uses it only to keep the requests of one client in order.
 //!
-//! libzmq keeps up to 33 bytes in the message itself; what is longer would be allocated by one thread and freed by another.
-//! Longer frames are moved as they are, without copying.
+//! libzmq keeps up to 33 bytes in the message itself. One thread would allocate a longer message and another one would
+//! free it. Longer frames are moved as they are, without copying.
 //!
-//! Nothing else knows of it: a client's frames go in, and the same frames come out.
+//! Only this module knows the packed form: a client's frames go in, and the same frames come out.
 //!
-//! A reply goes back as it is, and is to the oldest message that has neither been answered nor deferred. What a worker says
-//! besides is a message of one frame that is no reply, since a reply of one frame is its status, 0 or 1:
+//! A reply goes back unpacked. It belongs to the oldest message that has neither been answered nor deferred. A worker
+//! also sends notices, which are messages of one frame. A reply of one frame is its status, 0 or 1, so no notice looks
+//! like a reply:
 //!
 //! ```text
-//! deferred     2                        the oldest message is answered later; the first one so has the number 0, the next 1 …
-//! late         3 │ number (8)           the reply that follows is to the message that was deferred under this number
+//! deferred     2                  the oldest message is answered later; deferrals have the numbers 0, 1 …
+//! late         3 │ number (8)     the reply that follows is to the message that was deferred under this number
 //! ```
 
 use crate::protocols::sockets::{Frame, INLINE_BYTES_MAX, Socket};
 
-/// Frames that are packed at most: an UPDATE with a TTL, and an envelope of three.
+/// The most frames that are packed: an UPDATE with a TTL, and an envelope of three.
 pub(super) const PACKED_MAX: usize = 8;
-/// Stands for a frame that comes by itself.
+/// Stands for a frame that is sent by itself.
 const APART: u8 = 255;
-/// The first byte of [`Aside::Deferred`].
+/// The first byte of [`DeferralNotice::Deferred`].
 const DEFERRED: u8 = 2;
-/// The first byte of [`Aside::Late`].
+/// The first byte of [`DeferralNotice::Late`].
 const LATE: u8 = 3;
 
 /// Packs messages and sends them.
 #[derive(Default)]
 pub(super) struct MessageWriter {
-    /// Used again for each message.
+    /// Reused for each message.
     packet: Vec<u8>,
 }
 
@@ -55,11 +56,11 @@ impl MessageWriter {
         socket.send_all(those.map(|(_, frame)| frame));
     }
 
-    /// Packs what fits; a bit for each frame that does not.
+    /// Packs the frames that fit. Returns a bit for each frame that does not.
     fn pack(&mut self, frames: &[Frame]) -> u32 {
         let mut apart = 0;
         for (number, frame) in frames.iter().enumerate() {
-            // Each frame that follows takes a byte at least.
+            // Each frame that follows takes at least one byte.
             let room = INLINE_BYTES_MAX.saturating_sub(self.packet.len() + frames.len() - number);
             match u8::try_from(frame.len()) {
                 Ok(length) if frame.len() <= room => {
@@ -76,19 +77,19 @@ impl MessageWriter {
     }
 }
 
-/// A message as a worker has received it.
+/// A message as a worker receives it.
 pub(super) enum ReceivedMessage<'b> {
-    /// The tag and what is packed, to be unpacked with the frames that came by themselves.
+    /// The tag and the packet, which [`unpack`] combines with the frames that were sent by themselves.
     Packed(u16, &'b [u8], &'b [Frame]),
     /// The tag and the frames.
     AsItCame(u16, &'b [Frame]),
 }
 
 impl<'b> ReceivedMessage<'b> {
-    /// Of the frames that came.
+    /// Reads the frames of a message.
     ///
     /// # Panics
-    /// If it is the end.
+    /// If the message is the empty frame that means the end.
     #[inline]
     pub(super) fn read(frames: &'b [Frame]) -> Self {
         let parts = frames.split_first().and_then(|(first, rest)| Some((first.split_first_chunk()?, rest)));
@@ -98,7 +99,7 @@ impl<'b> ReceivedMessage<'b> {
     }
 }
 
-/// What a worker says of a message that it answers out of its turn.
+/// A worker's notice about a message that it answers out of its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DeferralNotice {
     /// The oldest message is answered later.
@@ -108,7 +109,7 @@ pub(super) enum DeferralNotice {
 }
 
 impl DeferralNotice {
-    /// Sends it to the queue.
+    /// Sends the notice to the proxy.
     pub(super) fn send(self, socket: &Socket) {
         match self {
             Self::Deferred => socket.send_bytes(&[DEFERRED], false),
@@ -119,7 +120,7 @@ impl DeferralNotice {
         }
     }
 
-    /// Of the first frame of what a worker has sent; `None`: that is a reply.
+    /// Reads the first frame of a worker's message. `None`: the message is a reply.
     #[inline]
     pub(super) fn read(frame: &Frame) -> Option<Self> {
         if frame.more() {
@@ -133,7 +134,7 @@ impl DeferralNotice {
     }
 }
 
-/// The frames of a packed message, which are put into `places`; `apart` are those that came by themselves.
+/// Puts the frames of a packed message into `places`; `apart` are the frames that were sent by themselves.
 pub(super) fn unpack<'p, 'b>(
     mut packet: &'b [u8],
     apart: &'b [Frame],
@@ -162,7 +163,8 @@ mod tests {
     use super::*;
     use crate::protocols::sockets::SocketContext;
 
-    /// What a worker makes of a message.
+    /// Sends a message through the writer and the reader. Returns its number of frames in between, and the frames that
+    /// came.
     fn through(frames: &[&[u8]]) -> (usize, Vec<Vec<u8>>) {
         let context = SocketContext::new(1);
         let mut queue = context.dealer().unwrap();

@@ -4,18 +4,19 @@
 //! clients ══► ROUTER ─► take_requests ─► flow control ─► DEALER i ──inproc──► worker i, the last one: the reporter
 //!         ◄══        ◄─ retry, return_replies ◄───────── DEALER i ◄──inproc──
 //! ```
-//! No socket call of this thread blocks. A receive returns at once when the socket is empty, and a send to a client
-//! fails when its pipe is full. A send to a worker always succeeds: those pipes have no high-water mark, and the window
-//! of each client in the flow control bounds them. So the proxy and a worker never wait for each other, and a client
-//! that sends faster than the workers answer is held back alone.
+//! No socket call of this thread blocks. A receive from an empty socket and a send to a full pipe of a client fail at
+//! once. A send to a worker always succeeds: its pipe has no high-water mark, and flow control's windows bound it. So
+//! the proxy and a worker never wait for each other, and a client that sends too fast is held back alone.
 //!
 //! The thread sleeps when all sockets are empty. While it holds replies for clients with full pipes it also wakes by a
 //! time-out, because libzmq does not signal reliably that a pipe has room again.
-//! **The client of a reply.** A ROUTER addresses clients by routing id, and a new connection may take over the id of an
-//! old one. libzmq never reuses the ids that it assigns itself. For an id that a client has chosen, the proxy checks
-//! before each reply whether the connection that asked is still open, and at each request whether it came over the same
-//! connection. It drops replies to requests of another connection. One gap remains: while a connection is taken over
-//! alive, the new one may receive a reply of the old one, until the old one's end is noticed or the new one sends.
+//!
+//! **The client of a reply.** A ROUTER addresses clients by routing id, and a new connection may take over an old one's
+//! id. libzmq never reuses the ids that it assigns. For a client's own id, the proxy checks before each reply whether
+//! the connection that asked is open, and at each request whether it came over the same one. It drops replies to
+//! requests of another connection. One gap remains: while a connection is taken over alive, the new one may receive a
+//! reply of the old one, until the old one's end is noticed or the new one sends.
+//!
 //! This module decodes of a request only its envelope and whether it asks for a report.
 
 mod message;
@@ -42,15 +43,15 @@ use crate::protocols::sockets::{
 use message::ProxyMessage;
 pub(super) use message::message_bytes_max;
 
-/// How long the thread waits at first before it tries again to send held replies, and at most: it doubles as long as
-/// nothing moves.
+/// The first and the longest pause between two attempts to send held replies. It doubles while no reply moves.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(64)];
-/// How often it asks what clients have read while all together may hold too much, and otherwise.
+/// How often the proxy asks for the progress of clients: while all together may hold too much, and otherwise.
 const ASK_EVERY: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
-/// Whom it then asks otherwise: who may have so many bytes to read.
+/// Bytes in its pipe from which a client is asked for its progress in the second case.
 const ASKED_BYTES: u64 = 64 << 10;
-/// How often it looks whether those that were cut off are gone.
+/// How often the proxy checks whether the clients that were cut off are gone.
 const FORGET_EVERY: Duration = Duration::from_secs(1);
+
 impl TrackedConnection for FrameOrigin {
     type Mark = ConnectionMark;
 
@@ -71,22 +72,22 @@ impl TrackedConnection for FrameOrigin {
     }
 }
 
-/// What the queue is made of.
+/// The parts of a proxy.
 pub(super) struct ProxyParts {
     pub(super) router: Socket,
-    /// One for each worker, and last the one for the reporter.
+    /// One for each worker, and the last one for the reporter.
     pub(super) backends: Vec<Socket>,
-    /// From outside: take no more.
+    /// Told from outside to take no more requests.
     pub(super) stopper: Stopper,
-    /// Set by the queue when nothing more will come to the workers.
+    /// Set by the proxy when it sends no more requests to the workers.
     pub(super) workers_stop: Arc<AtomicBool>,
-    /// Workers that may still send.
+    /// The workers that may still send.
     pub(super) workers: ThreadGroup,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<ProxyMetrics>,
 }
 
-/// The queue, ready to run.
+/// The proxy, ready to run.
 pub struct Proxy {
     parts: ProxyParts,
     account: FlowControl<Frame, FrameOrigin>,
@@ -98,20 +99,20 @@ pub struct Proxy {
     packer: MessageWriter,
     /// The frame of a reply that is being passed on.
     frame: Frame,
-    /// The last client with an own id whose connection was found standing in this burst of replies.
+    /// The last client with an id of its own whose connection was found open in this burst of replies.
     found_open: Option<ClientIndex>,
     patience: Duration,
-    /// When to try again to send what is held.
+    /// The time of the next attempt to send held replies.
     retry_at: Now,
     ends_told: WarningPace,
-    /// When it was last asked what clients have read.
+    /// The time at which the clients were last asked for their progress.
     asked_at: Now,
-    /// When to look again for those who are cut off and gone.
+    /// The time of the next check for clients that are cut off and gone.
     forget_at: Now,
 }
 
 impl Proxy {
-    /// A queue for values up to `value_max` bytes and clients that may have `client_bytes` outstanding, and all together `held_bytes`.
+    /// A proxy for values up to `value_max` bytes, with the bounds `client_bytes` per client and `held_bytes` for all.
     pub(super) fn new(parts: ProxyParts, value_max: usize, client_bytes: u64, held_bytes: u64) -> Self {
         let reply_bytes_per_frame = value_max as u64 + 2 * FRAME_OVERHEAD_BYTES;
         let bounds = Bounds::new(client_bytes, held_bytes, reply_bytes_per_frame);
@@ -133,7 +134,7 @@ impl Proxy {
         }
     }
 
-    /// The loop of the thread. Returns when it was told to stop and what was taken is answered.
+    /// The loop of the thread. Returns when it was told to stop and every request that was taken is answered.
     pub fn run(mut self) {
         while !self.parts.stopper.is_told() {
             self.rest();
@@ -148,7 +149,7 @@ impl Proxy {
 
     // --- requests ---
 
-    /// Takes what clients have sent, up to a burst, as long as the account lets it.
+    /// Takes requests from clients, up to a burst, as long as flow control allows it.
     fn take_requests(&mut self) {
         let mut frames = 0;
         for _ in 0..QUEUE_BURST {
@@ -160,14 +161,14 @@ impl Proxy {
         }
     }
 
-    /// Has the router hold back those who ask faster than they are answered, and let them go on.
+    /// Has the router hold back the clients that press, and let those go on that no longer do.
     fn tell_router(&mut self) {
         while let Some((place, held_back)) = self.account.next_told() {
             self.parts.router.hold_back(self.account.id(place), held_back);
         }
     }
 
-    /// Takes the message of which the routing id has been received; how many frames it had.
+    /// Takes the message whose routing id has been received. Returns its number of frames.
     fn take_request(&mut self) -> u32 {
         let message_size = self.read_message();
         let place = self.place();
@@ -187,7 +188,7 @@ impl Proxy {
         message_size.frames
     }
 
-    /// Reads the rest of a message into `message`; one that is too long to its end without keeping it.
+    /// Reads the rest of a message into `message`. A message that is too long is read to its end and not kept.
     fn read_message(&mut self) -> MessageSize {
         let mut size = MessageSize::default();
         loop {
@@ -213,7 +214,7 @@ impl Proxy {
         }
     }
 
-    /// The account's entry for the sender of the message that was read.
+    /// The index of the sender of the message that was read.
     fn place(&mut self) -> ClientIndex {
         let Some(place) = self.account.find(&self.id) else {
             let id = Id::of(&self.id);
@@ -226,7 +227,7 @@ impl Proxy {
         place
     }
 
-    /// Tells the account when the message came over another connection than the client's last one.
+    /// Tells flow control when the message came over another connection than the client's last one.
     fn look_at_connection(&mut self, place: ClientIndex) {
         if !self.account.comes_from(place, ConnectionMark::of(&self.id)) {
             let link = FrameOrigin::of(self.take_id());
@@ -249,7 +250,7 @@ impl Proxy {
 
     // --- replies ---
 
-    /// Takes what workers have answered, up to a burst of each.
+    /// Receives replies from the workers, up to a burst of each.
     fn return_replies(&mut self) {
         self.found_open = None;
         for worker in 0..self.parts.backends.len() {
@@ -268,7 +269,7 @@ impl Proxy {
         self.tell_router();
     }
 
-    /// Brings a reply, of which the first frame has been received, to whom it belongs; how many frames it has.
+    /// Brings a reply whose first frame has been received to its client. Returns its number of frames.
     fn return_reply(&mut self, worker: usize) -> u32 {
         let answered = self.account.answered(worker);
         let place = answered.place;
@@ -291,7 +292,7 @@ impl Proxy {
         size.frames
     }
 
-    /// Begins a message to the client, if its connection stands and its pipe has room.
+    /// Begins a message to the client, if its connection is open and its pipe has room.
     fn address(&mut self, place: ClientIndex) -> ReplyVerdict {
         let addressed = if !self.is_open(place) {
             Addressed::Unknown
@@ -320,7 +321,7 @@ impl Proxy {
         open
     }
 
-    /// Forwards the frames of a reply as they are received: the client has been addressed.
+    /// Forwards the frames of a reply as they are received. The caller has addressed the client.
     fn pass_reply(&mut self, worker: usize, answered: AnsweredRequest) -> MessageSize {
         let size = self.each_frame(worker, |queue, frame, more| queue.router.send(frame, more));
         self.account.replied(answered, size.bytes);
@@ -340,8 +341,7 @@ impl Proxy {
         size
     }
 
-    /// Receives the rest of a reply, of which the first frame has been received, and does something with all its frames;
-    /// the `bool` says whether more follow. The size of the reply.
+    /// Calls `each` on all frames of a reply, with whether more follow. Returns the reply's size.
     fn each_frame(&mut self, worker: usize, mut each: impl FnMut(&ProxyParts, &mut Frame, bool)) -> MessageSize {
         let mut size = MessageSize::default();
         loop {
@@ -355,7 +355,7 @@ impl Proxy {
         }
     }
 
-    /// Sends held replies to those whose pipes have room again.
+    /// Sends held replies to the clients whose pipes have room again.
     fn retry(&mut self) {
         if self.account.stalled_count() == 0 || self.parts.clock.now() < self.retry_at {
             return;
@@ -372,7 +372,7 @@ impl Proxy {
         self.tell_router();
     }
 
-    /// Sees to it that clients together hold no more than they may, what they have not read included.
+    /// Enforces the bound of all clients together, unread replies included.
     fn relieve(&mut self) {
         let is_over = self.account.is_over();
         if !is_over {
@@ -420,14 +420,14 @@ impl Proxy {
 
     // --- sleep ---
 
-    /// Sleeps if nothing is there, until something may have come.
+    /// Sleeps if no message is there, until one may have come.
     fn rest(&mut self) {
         self.forget_gone();
         let retry_at = (self.account.stalled_count() > 0).then_some(self.retry_at);
         let ask_at = self.account.is_over().then(|| self.asked_at.after(ASK_EVERY[0]));
         let left = |at: Now| Duration::from_nanos(at.nanos().saturating_sub(self.parts.clock.now().nanos()));
         let timeout = retry_at.into_iter().chain(ask_at).min().map(left);
-        // While it is full answers are on their way, which wake it, or clients have to read.
+        // While flow control is full, either answers are on their way, which wake the proxy, or clients have to read.
         self.wait(timeout, !self.account.is_full());
     }
 
@@ -440,7 +440,7 @@ impl Proxy {
         wait(&sockets, parts.stopper.bell(), timeout);
     }
 
-    /// Now and then, and when the ROUTER has just been found empty, as the account asks.
+    /// Forgets clients that are gone, at intervals, and only after the ROUTER was found empty.
     fn forget_gone(&mut self) {
         if !self.account.has_cut_off() || !self.parts.router.is_quiet() {
             return;
@@ -452,7 +452,7 @@ impl Proxy {
         }
     }
 
-    /// Lets STATS see the books.
+    /// Updates the metrics for STATS.
     fn show(&self) {
         let (clients, held) = self.account.totals();
         self.parts.metrics.clients.set(clients as u64);
@@ -464,7 +464,7 @@ impl Proxy {
 
     // --- end ---
 
-    /// Answers what was taken, as long as sockets may linger, and lets the workers end.
+    /// Answers the requests that were taken, as long as sockets may linger, and ends the workers.
     fn finish(mut self) {
         let start = self.parts.clock.now();
         let left = |clock: &Clock| LINGER.saturating_sub(Duration::from_nanos(clock.now().nanos() - start.nanos()));
@@ -478,12 +478,12 @@ impl Proxy {
         self.end_workers();
     }
 
-    /// Ends the workers, and keeps their pipes until the last of them is gone. What they still answer is let go.
+    /// Ends the workers, and keeps their pipes until the last of them is gone. Replies that still come are dropped.
     fn end_workers(mut self) {
-        // Release: pairs with the Acquire in the worker, which reads it after it has taken the frame that follows.
+        // Release: pairs with the Acquire in the worker, which reads the flag after it received the next frame.
         self.parts.workers_stop.store(true, Ordering::Release);
         for backend in &self.parts.backends {
-            // It is refused if the worker is gone already, or was never run.
+            // The send fails if the worker is gone already, or was never run.
             let _gone = backend.try_send_bytes(&[], false);
         }
         while self.parts.workers.is_somebody_there() {

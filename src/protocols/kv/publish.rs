@@ -1,12 +1,12 @@
-//! The publisher: takes committed changes from the tables and publishes a notification for each.
+//! The publisher: it drains committed changes from the tables and publishes a notification for each.
 //!
 //! ```text
-//! tables ═► changes ─► drain: a burst ─► publish: encoded if anybody subscribes ─► send ─► a turn of the connections
+//! tables ═► changes ─► drain: a burst ─► publish: encode if there are subscribers ─► send ─► a turn of connections
 //! ```
-//! It sleeps when there is nothing to announce. While nobody subscribes it does not let itself be woken for each
-//! change: it looks every 10 ms, until it finds nothing twice; then the next change wakes it.
+//! The publisher sleeps when there is no change to announce. While there is no subscriber, changes do not wake it one
+//! by one. It checks every 10 ms until it finds no change twice in a row. After that the next change wakes it.
 //!
-//! What is not here: the order of changes (`tables::Changes` keeps it), and subscribers (`protocols/publish`).
+//! This module does not order changes; see `tables::Changes`. It does not manage subscribers; see `protocols/publish`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::protocols::sockets::Stopper;
 use crate::tables::{ChangeKind, Changes, Drained};
 use crate::zmtp::encode_frame;
 
-/// How long it sleeps between two looks while nobody subscribes.
+/// The sleep between two checks while there is no subscriber.
 const LAZY_SLEEP: Duration = Duration::from_millis(10);
 
 /// The publisher, ready to run.
@@ -29,12 +29,12 @@ pub struct Publisher {
     changes: Changes,
     clock: Clock,
     metrics: Arc<PublishTally>,
-    /// What STATS were told last.
+    /// The metrics last shown to STATS.
     shown: PublisherMetrics,
 }
 
 impl Publisher {
-    /// `subscribers` wait for the bell of `stopper`.
+    /// A publisher whose `subscribers` and `changes` ring the bell of `stopper`.
     pub(super) fn new(
         subscribers: Subscribers,
         mut changes: Changes,
@@ -47,8 +47,8 @@ impl Publisher {
         Self { subscribers, changes, clock, metrics, shown: PublisherMetrics::default() }
     }
 
-    /// The loop of the thread. Returns when the tables are closed, all that was committed is announced, and those who
-    /// read have heard it, or [`LINGER`] is over since then.
+    /// The loop of the thread. Returns when the tables are closed, all committed changes are announced, and either the
+    /// subscribers that read have received them or [`LINGER`] has passed since then.
     pub fn run(mut self) {
         let clock = self.clock;
         let mut found = true;
@@ -65,7 +65,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes what has been committed, up to a burst.
+    /// Publishes committed changes, up to a burst.
     fn announce(&mut self) -> Drained {
         let Self { subscribers, changes, metrics, .. } = self;
         let drained = changes.drain(PUBLISH_BURST, &mut |table, kind, key| {
@@ -83,8 +83,8 @@ impl Publisher {
         drained
     }
 
-    /// How long it may sleep until there may be something to announce. `finds`, `found`: the last look did find
-    /// something, and the one before it.
+    /// How long the publisher may sleep until there may be a change to announce. `finds`: the last check found changes.
+    /// `found`: the check before it did.
     fn rest(&mut self, finds: bool, found: bool) -> Option<Duration> {
         if finds {
             return Some(Duration::ZERO);
@@ -96,7 +96,7 @@ impl Publisher {
         }
     }
 
-    /// Lets STATS see what has changed.
+    /// Updates the metrics for STATS if they have changed.
     fn show(&mut self) {
         let publisher_metrics = self.subscribers.metrics();
         if publisher_metrics != self.shown {

@@ -1,27 +1,29 @@
-//! What STATS says: what the threads of this protocol count, and how it is written as JSON.
+//! The report of STATS: the metrics of this protocol's threads, and their JSON form.
 //!
-//! A latency is from a request's turn to its reply's being on the way; its decoding and fetching, done for several at once
-//! before, is not in it. Each tally has one writer, its thread, and is read by the worker that renders a report; nothing waits for it.
+//! A latency runs from a request's turn to the moment when its reply is on the way. Decoding and prefetching, which are
+//! done for several requests at once before, are not part of it. One thread writes each set of metrics, and the thread
+//! that renders a report reads it. The writer never waits for a reader.
 //!
 //! ```text
 //! {"version", "uptime_seconds",
 //!  "commands": {"GET": {"requests", "errors": {"KEY NOT FOUND": n}, "latency_micros": {samples, p50 … max}}, …},
-//!  "not_understood": {reason: n},                                  requests that name no command
-//!  "workers": [{"requests", "busy_share", "core", "waiting"}],                waiting: clients, for room in the tables
+//!  "not_understood": {reason: n},                             requests that name no command
+//!  "workers": [{"requests", "busy_share", "core", "waiting"}],          waiting: clients, for room in the tables
 //!  "tables": [{"name", "elements", "bytes"}],
 //!  "expiry": {"pending", "expired", "lag_micros": {…}},
 //!  "changes": {"waiting", "writer_waits", "lost_wakeups", "published", "topics", "subscribers", "subscriptions",
-//!              "lost_notifications",                                    of subscribers that read too slowly
-//!              "closed_subscribers"},                                   that exceeded a bound or broke the protocol
-//!  "clients": {"known", "outstanding_bytes", "unread_bytes", "cut_off", "requests", "dropped_requests", "undeliverable_replies", …},
+//!              "lost_notifications",                          of subscribers that read too slowly
+//!              "closed_subscribers"},                         that exceeded a bound or broke the protocol
+//!  "clients": {"known", "outstanding_bytes", "unread_bytes", "cut_off", "requests", "dropped_requests",
+//!              "undeliverable_replies", …},
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes", "moved_elements", "resident_bytes"},
-//!  "descriptors": {"limit", "reserve", "accept_pauses"},                    how often there was none for a connection
-//!  "log": {"dropped_lines"},                                              lines that standard error has not taken
-//!  "tasks": {"commits", "syncs", "waits", "lost_wakeups",                       null if there are none; waits: of faces, for room
-//!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],    queues that come and go, all together
+//!  "descriptors": {"limit", "reserve", "accept_pauses"},      how often there was none for a connection
+//!  "log": {"dropped_lines"},                                  lines that standard error has not taken
+//!  "tasks": {"commits", "syncs", "waits", "lost_wakeups",     null if there are none; waits: of frontends, for room
+//!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],     queues that come and go, all together
 //!            "queues": [{"name", "ready", "leased", "dropped", "ran_out", "waiting", "oldest_ready_seconds"}]}}
 //! ```
-//! A table's name is text, or `0x…` where it is not.
+//! A table's name is text if it is UTF-8, else `0x…`.
 
 mod changes;
 
@@ -46,20 +48,20 @@ use crate::tasks::{FamilyMetrics, QueueMetrics, TaskMetrics};
 /// Nanoseconds in a microsecond.
 const NANOS_PER_MICRO: u64 = 1_000;
 
-/// What a worker counts. It has cache lines of its own: no other thread's counting makes it wait.
+/// The metrics of a worker, on cache lines of their own: no other thread's counting makes the worker wait.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct WorkerMetrics {
     pub(super) busy: BusyMeter,
     /// Clients whose next request waits for room in the tables.
     pub(super) waiting: Gauge,
-    /// The core that it is tied to.
+    /// The core to which the worker is tied.
     core: Option<usize>,
     /// For each command, and last for requests that name none.
     commands: [CommandMetrics; Command::COUNT + 1],
 }
 
-/// What a worker counts for a command.
+/// The metrics of a worker for one command.
 #[derive(Debug, Default)]
 struct CommandMetrics {
     requests: Counter,
@@ -88,7 +90,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// How long requests of a command took.
+    /// The latencies of a command.
     pub(super) fn latencies(&self, command: Command) -> &Latencies {
         &self.of(Some(command)).latencies
     }
@@ -103,14 +105,14 @@ impl WorkerMetrics {
     }
 }
 
-/// The place of a reason in [`Reason::ALL`].
+/// The index of a reason in [`Reason::ALL`].
 fn place_of(reason: Reason) -> usize {
     let kind = std::mem::discriminant(&reason);
     let place = Reason::ALL.iter().position(|other| std::mem::discriminant(other) == kind);
     place.unwrap_or(Reason::COUNT)
 }
 
-/// What the queue counts, or a worker that owns its connections; on cache lines of its own.
+/// The metrics of the proxy, or of a worker that owns its connections, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct ProxyMetrics {
@@ -122,26 +124,26 @@ pub(super) struct ProxyMetrics {
     pub(super) oversized: Counter,
     /// Replies to connections that are gone.
     pub(super) undeliverable: Counter,
-    /// How often a client was cut off.
+    /// The number of times that a client was cut off.
     pub(super) cut_off: Gauge,
-    /// How often a client was held back since it asked faster than it was answered.
+    /// The number of times that a client was held back because it sent faster than it was answered.
     pub(super) held_back: Gauge,
-    /// Clients with an entry in the account.
+    /// Clients with an entry in flow control.
     pub(super) clients: Gauge,
     /// Bytes outstanding of all clients.
     pub(super) held_bytes: Gauge,
-    /// Bytes that libzmq has for clients besides, which they may not have read.
+    /// Bytes that libzmq holds for clients besides, and that they may not have read.
     pub(super) unread_bytes: Gauge,
 }
 
-/// Where a report gets its figures.
+/// The sources of a report.
 pub(super) struct ReportSources {
     pub(super) clock: Clock,
     pub(super) tables: Tables,
     pub(super) workers: Vec<Arc<WorkerMetrics>>,
-    /// Of the thread that makes reports.
+    /// The metrics of the thread that makes reports.
     pub(super) reporter: Arc<WorkerMetrics>,
-    /// Of the queue, or of each worker if these own their connections.
+    /// The metrics of the proxy, or of each worker if the workers own their connections.
     pub(super) queues: Vec<Arc<ProxyMetrics>>,
     pub(super) publish: Arc<PublishTally>,
     pub(super) tasks: Option<Arc<TaskMetrics>>,
@@ -188,7 +190,7 @@ impl ReportSources {
         Command::ALL.into_iter().map(line).collect()
     }
 
-    /// How often a command, or a request that names none, was refused, by reason; without those that never were.
+    /// The refusals of a command, or of requests that name none, by reason. Reasons without a refusal are left out.
     fn refused(&self, command: Option<Command>) -> BTreeMap<&'static str, u64> {
         let of = |place: usize| {
             let counters = self.worker_counts().filter_map(|worker| worker.of(command).refused.get(place));
@@ -199,7 +201,7 @@ impl ReportSources {
         counted.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Of all threads that carry requests out.
+    /// The metrics of all threads that carry out requests.
     fn worker_counts(&self) -> impl Iterator<Item = &Arc<WorkerMetrics>> {
         self.workers.iter().chain([&self.reporter])
     }
@@ -224,7 +226,7 @@ impl ReportSources {
     }
 }
 
-/// The report as it is written.
+/// The report in its JSON form.
 #[derive(Serialize)]
 struct StatsDocument {
     version: &'static str,
@@ -362,7 +364,7 @@ struct TaskQueueLine {
 }
 
 impl TasksSection {
-    /// As of `now`, in milliseconds of the wall clock.
+    /// The metrics at `now`, in milliseconds of the wall clock.
     fn of(publisher_metrics: &TaskMetrics, now: u64) -> Self {
         let line = |queue: &Arc<QueueMetrics>| {
             let counts = queue.counts();
@@ -441,10 +443,10 @@ struct MemoryLine {
     allocator: &'static str,
     tables_bytes: u64,
     tables_bytes_max: u64,
-    /// What the process has besides, and what counts against the limit like elements.
+    /// The memory of the process besides the elements that counts against the limit like elements.
     excess_bytes: u64,
     moved_elements: u64,
-    /// `None` where the system does not say.
+    /// `None` where the system does not tell it.
     resident_bytes: Option<u64>,
 }
 
@@ -461,7 +463,7 @@ impl MemoryLine {
     }
 }
 
-/// What the process has in memory: the line `VmRSS` of `/proc/self/status` (proc(5)), in kibibytes.
+/// The resident memory of the process: the line `VmRSS` of `/proc/self/status` (proc(5)), in kibibytes.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,14 +1,16 @@
-//! Reports for workers that own their connections: LIST_TABLES and STATS, which take long where there are many tables. A thread of
-//! its own makes them, and the workers serve others meanwhile.
+//! Reports for workers that own their connections: LIST_TABLES and STATS, which take long where there are many tables.
+//! The reporter's thread makes them, and the workers serve other connections meanwhile.
 //!
 //! ```text
-//! worker ─► Counter::order ─► Reporter: figures of all tables ─► frames ─► shelf, bell ─► Counter::next ─► worker: its outbox
+//! worker ─► ReportClient::order ─► Reporter: metrics of all tables ─► frames ─► ReportMailbox, bell
+//!        ─► ReportClient::next ─► worker: the connection's send buffer
 //! ```
-//! A connection orders one report at a time, and waits for it with all that it asks after that. So orders are bounded by the number
-//! of connections, and answers stay in order. A report is made after it has been ordered, so it tells of all that the client has
-//! heard of; those that wait for the same one share it.
+//! A connection orders one report at a time, and its later requests wait for that report. So the number of connections
+//! bounds the orders, and answers stay in order. The reporter makes a report after it was ordered, so the report shows
+//! every change that its client knows of. Requests that wait for the same report share it.
 //!
-//! What is not here: what a report says (`report`), and who waits (`protocols/native`).
+//! This module does not define the contents of a report; see `report`. It does not park connections; see
+//! `protocols/native`.
 
 use std::mem::take;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,11 +24,11 @@ use crate::protocols::native::ConnectionId;
 use crate::protocols::sockets::WakeSignal;
 use crate::zmtp::encode_frame;
 
-/// A report as it goes to a client, behind the envelope.
+/// A report as its client receives it, behind the envelope.
 pub(super) struct FinishedReport {
     /// Its frames as they are on the wire.
     pub(super) frames: Vec<u8>,
-    /// Why there is none.
+    /// The reason if there is no report.
     pub(super) refused: Option<Reason>,
 }
 
@@ -39,21 +41,21 @@ impl FinishedReport {
     }
 }
 
-/// Who wants which report, and where it goes.
+/// An order: the connection, the command, and the mailbox for the report.
 struct ReportRequest {
     id: ConnectionId,
     command: Command,
     shelf: Arc<ReportMailbox>,
 }
 
-/// Where a worker finds what was made for its connections.
+/// The mailbox in which a worker finds the reports for its connections.
 struct ReportMailbox {
-    /// Put there by the reporter, taken by the worker.
+    /// Filled by the reporter, emptied by the worker.
     made: Mutex<Vec<(ConnectionId, Arc<FinishedReport>)>>,
     bell: WakeSignal,
 }
 
-/// Makes reports, ready to run.
+/// The reporter, ready to run.
 pub struct Reporter {
     orders: Receiver<ReportRequest>,
     sender: Sender<ReportRequest>,
@@ -66,7 +68,7 @@ impl Reporter {
         Self { orders, sender, report }
     }
 
-    /// Where a further worker orders; `bell` wakes it when there is something for it.
+    /// The client of a further worker. The reporter rings `bell` when it has put a report into that worker's mailbox.
     pub(super) fn counter(&self, bell: WakeSignal) -> ReportClient {
         let shelf = Arc::new(ReportMailbox { made: Mutex::default(), bell });
         ReportClient { orders: self.sender.clone(), shelf, taken: Vec::new(), waiting: 0 }
@@ -77,7 +79,7 @@ impl Reporter {
         let Self { orders, sender, report } = self;
         drop(sender);
         while let Ok(first) = orders.recv() {
-            // What is ordered from here on is made after these.
+            // Later orders are served after these.
             let due: Vec<ReportRequest> = [first].into_iter().chain(orders.try_iter()).collect();
             let (mut list, mut stats) = (None, None);
             for order in due {
@@ -98,13 +100,13 @@ impl ReportMailbox {
     }
 }
 
-/// Where one worker orders reports and gets them.
+/// One worker's client of the reporter: it orders reports and takes them.
 pub(super) struct ReportClient {
     orders: Sender<ReportRequest>,
     shelf: Arc<ReportMailbox>,
-    /// Taken from the shelf.
+    /// Reports taken from the mailbox.
     taken: Vec<(ConnectionId, Arc<FinishedReport>)>,
-    /// Orders that have not come.
+    /// Orders whose reports have not been taken.
     waiting: usize,
 }
 
@@ -112,16 +114,16 @@ impl ReportClient {
     /// Orders a report for a connection.
     pub(super) fn order(&mut self, id: ConnectionId, command: Command) {
         let order = ReportRequest { id, command, shelf: Arc::clone(&self.shelf) };
-        // Without a reporter the server is about to end, and nobody is answered any more.
+        // Without a reporter the server is about to end, and no further request is answered.
         self.waiting += usize::from(self.orders.send(order).is_ok());
     }
 
-    /// Whether something that was ordered has not been taken.
+    /// Whether an ordered report has not been taken.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting > 0
     }
 
-    /// What has come for one of the connections.
+    /// The next report that has come, and its connection.
     pub(super) fn next(&mut self) -> Option<(ConnectionId, Arc<FinishedReport>)> {
         if self.taken.is_empty() && self.waiting > 0 {
             self.taken = take(&mut *self.shelf.made.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,9 +1,10 @@
-//! One message answered: what both frontends do with it, wherever its frames came from and wherever the reply goes.
+//! The responder answers one message. Both frontends use it, with their own source of frames and their own reply sink.
 //!
 //! ```text
-//! frames ─► Parts: envelope, request ─► Desk::answer: handle, then envelope and reply into a sink, counted, some of them timed
+//! frames ─► RequestParts: envelope, request ─► Responder::answer: handle ─► envelope and reply into the sink
+//!                                                                         ─► counted, and some of them timed
 //! ```
-//! What is not here: batches, and how messages come and go.
+//! This module does not make batches, and does not receive or send.
 
 use std::ops::Deref;
 
@@ -14,10 +15,10 @@ use crate::clock::Clock;
 use crate::stats::Sampler;
 use crate::tables::Batch;
 
-/// One of so many requests is timed.
+/// One of this many requests is timed.
 pub(super) const TIMED_ONE_OF: u32 = 32;
 
-/// What one batch is answered with.
+/// Answers the messages of one batch.
 pub(super) struct Responder<'w> {
     pub(super) clock: Clock,
     pub(super) value_max: usize,
@@ -26,7 +27,7 @@ pub(super) struct Responder<'w> {
 }
 
 impl Responder<'_> {
-    /// Answers one message: its envelope, and the reply. A message that is [`Busy`] has not been answered.
+    /// Writes the answer to one message: its envelope, and the reply. A message that is [`Busy`] has not been answered.
     #[inline]
     pub(super) fn answer<F>(
         &self,
@@ -43,8 +44,8 @@ impl Responder<'_> {
         Ok(())
     }
 
-    /// The same, if `fits` says so of the reply. False: it has not been answered, and may be asked again. Of a change the reply
-    /// always fits.
+    /// Like [`Responder::answer`], if `fits` accepts the reply. False: the message has not been answered, and may be
+    /// tried again. A reply to a change of elements always fits.
     #[inline]
     pub(super) fn answer_if<F>(
         &self,
@@ -82,20 +83,20 @@ impl Responder<'_> {
     }
 }
 
-/// The envelope of a message, and what it asks.
+/// The envelope of a message, and its request.
 pub(super) struct RequestParts<'i, F> {
     pub(super) envelope: &'i [F],
     pub(super) request: Result<Request<'i, F>, Fault>,
 }
 
 impl<'i, F: Deref<Target = [u8]>> RequestParts<'i, F> {
-    /// Of a message that has come whole.
+    /// Splits and decodes a message that has come whole.
     pub(super) fn read(frames: &'i [F], value_max: usize) -> Self {
         let parts = split(frames);
         Self { envelope: parts.envelope, request: Request::decode(parts.body, value_max) }
     }
 
-    /// The command, if it names one.
+    /// The command, if the message names one.
     #[inline]
     pub(super) fn command(&self) -> Option<Command> {
         match &self.request {
@@ -104,7 +105,7 @@ impl<'i, F: Deref<Target = [u8]>> RequestParts<'i, F> {
         }
     }
 
-    /// The command, if it asks for a report.
+    /// The command, if the request asks for a report.
     #[inline]
     pub(super) fn report(&self) -> Option<Command> {
         match &self.request {

@@ -1,14 +1,16 @@
-//! The `kv` frontend put together: its sockets, and the threads' work that is made of them.
+//! Assembles the `kv` frontend: its sockets, and the work of its threads.
 //!
 //! ```text
-//! proxy       ROUTER ◄── queue ──► DEALER ◄═ inproc://kv-worker-i ═► DEALER ── worker i ── session i ─┐  the last one: the reporter
-//! native      listeners ─► acceptor ═► connections ◄──────────────────────────► worker i ── session i ─┤
-//!             subscribers ◄── publisher ◄── changes ◄─────────────────────────────────────────────── tables ┘
+//! proxy       ROUTER ◄── proxy ──► DEALER ◄═ inproc://kv-worker-i ═► DEALER ── worker i ── session i ─┐
+//! native      listeners ─► acceptor ═► connections ◄────────────────────────── worker i ── session i ─┤
+//!             subscribers ◄── publisher ◄── changes ◄─────────────────────────────────────── tables ◄─┘
 //! ```
-//! [`bind`] makes everything that can fail, and nothing runs yet: whoever called it runs the parts, each in a thread of its
-//! own. Dropping the parts gives the endpoints back.
+//! The last worker behind the proxy is the reporter.
 //!
-//! What is not here: threads, cores, and the two other threads behind the tables.
+//! [`bind`] makes all parts that can fail, and starts none of them. Its caller runs each part in a thread of its own.
+//! Dropping the parts closes the endpoints.
+//!
+//! This module does not start threads or choose cores, and does not make the two other threads behind the tables.
 
 use std::io;
 use std::sync::Arc;
@@ -30,48 +32,48 @@ use crate::tables::{Changes, Tables};
 use crate::tasks::TaskMetrics;
 use crate::zmtp::MessageBounds;
 
-/// Who reads the connections of the clients.
+/// The reader of the clients' connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrontendKind {
-    /// libzmq, with a queue to the workers.
+    /// libzmq, with a proxy to the workers.
     Proxy,
     /// The workers themselves.
     Native,
 }
 
-/// What the frontend is told to be.
+/// The settings of the frontend.
 #[derive(Clone, Debug)]
 pub struct KvConfig {
-    /// Who reads the connections.
+    /// The reader of the connections.
     pub frontend: FrontendKind,
-    /// Where requests come in; may be empty.
+    /// The endpoints of requests; may be empty.
     pub endpoints: Vec<String>,
-    /// Where notifications go out, if anywhere.
+    /// The endpoint of notifications, if there is one.
     pub publish: Option<String>,
     /// Notifications that a subscriber may fall behind.
     pub publish_hwm: i32,
     /// Longest value, in bytes.
     pub value_max: usize,
-    /// What a client may have outstanding, in bytes.
+    /// Bytes that a client may have outstanding.
     pub client_bytes_max: u64,
-    /// What all clients together may have outstanding and unread, in bytes; what subscribers may have as well.
+    /// Bytes that all clients together may have outstanding and unread. The subscribers have the same bound.
     pub held_bytes_max: u64,
-    /// For each worker the core that it will be tied to. At least one.
+    /// For each worker the core to which it will be tied. At least one worker.
     pub worker_cores: Vec<Option<usize>>,
 }
 
-/// What runs between the clients and the tables.
+/// The part that runs between the clients and the tables.
 pub enum Frontend {
-    /// That of libzmq.
+    /// The frontend of libzmq.
     Proxy {
         /// For the thread `kv-queue`.
         queue: Box<Proxy>,
         /// For the threads `kv-worker-i`.
         workers: Vec<Worker>,
-        /// For the thread `kv-report`: one that is asked for reports and for nothing else.
+        /// For the thread `kv-report`: a worker that serves only reports.
         reporter: Box<Worker>,
     },
-    /// That without.
+    /// The frontend without libzmq.
     Native {
         /// For the thread `kv-accept`.
         acceptor: Acceptor,
@@ -82,26 +84,26 @@ pub enum Frontend {
     },
 }
 
-/// Everything that is to run, and where it listens.
+/// All parts that are to run, and their endpoints.
 pub struct Kv {
-    /// Between the clients and the tables.
+    /// The part between the clients and the tables.
     pub frontend: Frontend,
     /// For the thread `publisher`.
     pub publisher: Publisher,
-    /// Tell the frontend to take no more, and the publisher that the server ends.
+    /// They stop the frontend, and tell the publisher that the server ends.
     pub stoppers: Vec<Stopper>,
-    /// Where requests come in, with the ports that the system chose.
+    /// The endpoints of requests, with the ports that the system chose.
     pub endpoints: Vec<String>,
-    /// Where notifications go out.
+    /// The endpoint of notifications.
     pub publish: Option<String>,
-    /// What clients and subscribers have not taken.
+    /// Bytes that clients and subscribers have not taken.
     pub held: Vec<HeldBytes>,
 }
 
-/// Listens at all endpoints; STATS also tell of `tasks`. Requests wait in the sockets until the parts run.
+/// Listens at all endpoints. STATS also reports `tasks`. Requests wait in the sockets until the parts run.
 ///
 /// # Errors
-/// [`ServeError`] if an endpoint cannot be had, or the system has no descriptor left.
+/// [`ServeError`] if an endpoint cannot be bound, or the system has no descriptor left.
 pub fn bind(
     context: &SocketContext,
     settings: &KvConfig,
@@ -123,7 +125,7 @@ pub fn bind(
     Ok(Kv { frontend, publisher, stoppers, endpoints, publish, held: vec![clients_held, subscribers_held] })
 }
 
-/// A frontend, what stops it, where it listens, and what it holds.
+/// A frontend, its stoppers, its endpoints, and its held bytes.
 type BoundFrontend = (Frontend, Vec<Stopper>, Vec<String>, HeldBytes);
 
 fn proxy(
@@ -205,7 +207,7 @@ fn native(
     Ok((Frontend::Native { acceptor, workers, reporter }, stoppers, endpoints, Box::new(move || budget.held())))
 }
 
-/// The socket of the clients.
+/// Binds the ROUTER of the clients.
 fn router(context: &SocketContext, settings: &KvConfig) -> Result<(Socket, Vec<String>), ServeError> {
     let mut router = context.router(REPLIES_IN_PIPE)?;
     let bound = settings.endpoints.iter().map(|endpoint| router.bind(endpoint));
@@ -213,7 +215,7 @@ fn router(context: &SocketContext, settings: &KvConfig) -> Result<(Socket, Vec<S
     Ok((router, endpoints))
 }
 
-/// Those who hear notifications, and where they come from, if from anywhere.
+/// The subscribers, and the endpoint of notifications, if there is one.
 fn subscribers(bell: &WakeSignal, settings: &KvConfig) -> Result<(Subscribers, Option<String>), ServeError> {
     let held_bytes = usize::try_from(settings.held_bytes_max).unwrap_or(usize::MAX);
     let limits = PublishLimits::new(usize::try_from(settings.publish_hwm).unwrap_or(usize::MAX)).within(held_bytes);
@@ -225,8 +227,8 @@ fn subscribers(bell: &WakeSignal, settings: &KvConfig) -> Result<(Subscribers, O
     Ok((subscribers, Some(bound)))
 }
 
-/// The two ends of the pipe to each worker, the reporter among them: the queue's, and the workers'. They have no bound of their own: the account
-/// of the queue bounds what is in them.
+/// The two ends of the pipe to each worker, the reporter included: the proxy's ends, and the workers'. The pipes have
+/// no bound of their own, because the proxy's flow control bounds their contents.
 fn pipes(context: &SocketContext, workers: usize) -> Result<(Vec<Socket>, Vec<Socket>), ServeError> {
     let mut backends = Vec::with_capacity(workers);
     let mut sockets = Vec::with_capacity(workers);

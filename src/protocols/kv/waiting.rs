@@ -1,17 +1,17 @@
-//! The line of clients whose next request the tables have refused as busy, in the order of their coming.
+//! The clients whose next request the tables have refused as busy, queued in the order in which they were refused.
 //!
 //! ```text
-//! a change finds no credits ──► line for credits ──► woken: the first is tried again, then the next …, as long as credits last
-//! too many tables of its name on their way down ──► line for tables ──► woken: each is tried again
-//! memory has to be given back first             ──► line for memory ──► woken: each is tried again
+//! no credits for a change             ─► queue for credits ─► woken: the first is tried, then the next …
+//! too many deleted tables of its name ─► queue for tables  ─► woken: each is tried again
+//! memory has to be given back first   ─► queue for memory  ─► woken: each is tried again
 //! ```
-//! - **Order.** Requests of one client are answered in order, so all that it asks waits with its first request; other clients go on.
-//!   While clients wait for credits, a further request that may need some joins the line without being tried: small ones would
-//!   otherwise take for ever what a large one needs.
-//! - **Wake-ups.** The publisher and the reaper ring the worker's bell. A time-out bounds what a wake-up lost to a bug could cost; one
-//!   that it finds is counted (`lost_wakeups` in STATS), and there should be none.
+//! - **Order.** Requests of one client are answered in order, so all its later requests wait with its first one. Other
+//!   clients go on. While clients wait for credits, a further request that may need credits joins the queue without
+//!   being tried. Otherwise small requests would forever take the credits that a large one needs.
+//! - **Wake-ups.** The publisher and the reaper ring the worker's bell. A time-out bounds the cost of a wake-up that is
+//!   lost to a bug. STATS counts each wake-up that the time-out finds lost (`lost_wakeups`), and there should be none.
 //!
-//! What is not here: what waits behind each of them, and who is answered.
+//! This module does not hold the waiting requests and does not answer them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,31 +22,32 @@ use super::wire::Command;
 use crate::protocols::sockets::WakeSignal;
 use crate::tables::Session;
 
-/// How long a worker with clients in its line sleeps before it looks by itself. A wake-up that this finds lost is counted.
+/// How long a worker with waiting clients sleeps before it checks by itself. A lost wake-up found then is counted.
 const RECHECK: Duration = Duration::from_millis(100);
 
-/// The clients of one worker that wait for the tables. `C` names one.
+/// The clients of one worker that wait for the tables. `C` names a client.
 pub(super) struct WaitingClients<C> {
     for_credits: VecDeque<C>,
     for_tables: VecDeque<C>,
     for_memory: VecDeque<C>,
-    /// The first of the line for credits may be tried.
+    /// The first client in the queue for credits may be tried.
     try_credits: bool,
-    /// So many of the line for tables are to be tried.
+    /// The number of clients in the queue for tables that are to be tried.
     try_tables: usize,
-    /// The same of the line for memory.
+    /// The number of clients in the queue for memory that are to be tried.
     try_memory: usize,
     /// The tables have called. Set by the publisher and the reaper, taken by the worker.
     called: Arc<AtomicBool>,
 }
 
 impl<C> WaitingClients<C> {
-    /// Nobody waits. When the tables have room again for this session the bell is rung.
+    /// No client waits. The tables ring the bell when they have room again for this session.
     pub(super) fn new(session: &mut Session, bell: &WakeSignal) -> Self {
         let called = Arc::new(AtomicBool::new(false));
         let (flag, bell) = (Arc::clone(&called), bell.clone());
         session.set_waker(Box::new(move || {
-            // Release: pairs with the Acquire in `begin`. The bell comes second: the worker that hears it sees the flag.
+            // Release: pairs with the Acquire in `begin`. The bell comes second: the worker that hears it sees the
+            // flag.
             flag.store(true, Ordering::Release);
             bell.ring();
         }));
@@ -54,24 +55,25 @@ impl<C> WaitingClients<C> {
         Self { for_credits, for_tables, for_memory, try_credits: false, try_tables: 0, try_memory: 0, called }
     }
 
-    /// Whether nobody waits.
+    /// Whether no client waits.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.for_credits.is_empty() && self.for_tables.is_empty() && self.for_memory.is_empty()
     }
 
-    /// How many wait.
+    /// The number of clients that wait.
     pub(super) fn len(&self) -> usize {
         self.for_credits.len() + self.for_tables.len() + self.for_memory.len()
     }
 
-    /// Whether a request of this command has to join the line without being tried.
+    /// Whether a request with this command has to join the queue without being tried.
     #[inline]
     pub(super) fn is_ahead_of(&self, command: Option<Command>) -> bool {
         !self.for_credits.is_empty() && command.is_some_and(Command::may_change_elements)
     }
 
-    /// A client waits with a request of this command, behind all others; for memory, if that is what the request lacks.
+    /// Enqueues a client with a request of this command, behind all others. `lacks_memory`: the request waits for
+    /// memory.
     pub(super) fn join(&mut self, client: C, command: Option<Command>, lacks_memory: bool) {
         if command == Some(Command::CreateTable) {
             self.for_tables.push_back(client);
@@ -82,7 +84,7 @@ impl<C> WaitingClients<C> {
         }
     }
 
-    /// The client that was tried has to wait on: for credits, it stays the first.
+    /// Enqueues a client whose request was tried again and is still busy. For credits, it remains the first.
     pub(super) fn stay(&mut self, client: C, command: Option<Command>, lacks_memory: bool) {
         if command == Some(Command::CreateTable) || lacks_memory {
             self.join(client, command, lacks_memory);
@@ -92,11 +94,11 @@ impl<C> WaitingClients<C> {
         }
     }
 
-    /// Begins a round, in which those are tried that have reason to hope.
+    /// Begins a round, which tries the clients whose requests may succeed now.
     pub(super) fn begin(&mut self, session: &mut Session) {
         self.try_credits = !self.for_credits.is_empty() && session.watch_changes();
-        // Acquire: pairs with the Release of the waker. It may have called for credits, or for a table of another name: then those
-        // that are tried wait on.
+        // Acquire: pairs with the Release of the waker. The call may have been for credits, or for a table of another
+        // name. Then the clients that are tried wait on.
         if self.called.swap(false, Ordering::Acquire) {
             self.try_tables = self.for_tables.len();
         }
@@ -107,7 +109,7 @@ impl<C> WaitingClients<C> {
         !self.for_memory.is_empty() && session.watch_memory()
     }
 
-    /// The next one to be tried in this round.
+    /// The next client to be tried in this round.
     pub(super) fn next(&mut self) -> Option<C> {
         if let Some(left) = self.try_tables.checked_sub(1) {
             self.try_tables = left;
@@ -120,8 +122,8 @@ impl<C> WaitingClients<C> {
         if self.try_credits { self.for_credits.pop_front() } else { None }
     }
 
-    /// How long the worker may sleep if nothing else wakes it; `None` is for as long as it takes. The bell is rung when there is
-    /// reason to hope.
+    /// The longest time that the worker may sleep without a wake-up; `None` is without bound. The tables ring the bell
+    /// when a client may be tried again.
     pub(super) fn patience(&mut self, session: &mut Session) -> Option<Duration> {
         if self.is_empty() {
             return None;

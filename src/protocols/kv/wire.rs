@@ -1,8 +1,7 @@
-//! The frames of the `kv` protocol: what a request, a reply and a notification look like, byte by byte.
+//! The frames of the `kv` protocol: requests, replies and notifications, byte by byte.
 //!
-//! Nothing here does I/O, knows a table or allocates for a request: decoding borrows from the frames that came, and
-//! encoding hands each frame to a sink. Frames are anything that derefs to bytes, so that messages of libzmq and plain
-//! slices are decoded by the same code.
+//! Decoding borrows from the received frames, and encoding hands each frame to a sink, so neither allocates for a
+//! request. A frame is any type that derefs to bytes, so the same code decodes messages of libzmq and plain slices.
 //!
 //! ```text
 //! request       envelope… │ command (1) │ field…
@@ -20,6 +19,8 @@
 //! ```
 //!
 //! A sink is a `FnMut(&[u8], bool)`: the bytes of one frame, and whether more frames of the message follow.
+//!
+//! This module does no I/O and knows no table.
 
 mod decode;
 mod envelope;
@@ -40,12 +41,12 @@ pub use notification::{Notification, NotificationKind};
 pub use reply::{Reply, TableLine};
 pub use request::{Request, TableName};
 
-/// Status byte of a reply that grants.
+/// Status byte of a reply that grants the request.
 const OK: u8 = 1;
-/// Status byte of a reply that refuses.
+/// Status byte of a reply that refuses the request.
 const ERROR: u8 = 0;
 
-/// What a request asks for. The discriminant is the code on the wire.
+/// The command of a request. The discriminant is the code on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Command {
@@ -80,7 +81,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// How many commands there are.
+    /// The number of commands.
     pub const COUNT: usize = 14;
 
     /// All commands by their code.
@@ -101,7 +102,7 @@ impl Command {
         Self::Stats,
     ];
 
-    /// The code on the wire; also the place in [`Command::ALL`].
+    /// The code on the wire, which is also the index in [`Command::ALL`].
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
@@ -113,7 +114,7 @@ impl Command {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// Whether it may change elements, and so needs the tables to have room for changes.
+    /// Whether the command may change elements, and so needs the tables to have room for changes.
     #[must_use]
     pub const fn may_change_elements(self) -> bool {
         matches!(self, Self::Update | Self::Delete | Self::CompareAndSwap | Self::CompareAndDelete | Self::UpdateMany)
@@ -141,7 +142,7 @@ impl Command {
     }
 }
 
-/// Why a request was refused. A refused request has changed nothing.
+/// The reason why a request was refused. A refused request has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// Wrong number or shape of frames.
@@ -164,19 +165,19 @@ pub enum Reason {
     BadTtl,
     /// The element has another version than the expected one.
     VersionMismatch {
-        /// The version that it has; 0 if it is absent.
+        /// The version of the element; 0 if it is absent.
         current: u64,
     },
-    /// The tables have reached the memory that they may take.
+    /// The tables have reached their memory limit.
     OutOfMemory,
-    /// The reply would be larger than one may be.
+    /// The reply would be longer than the protocol allows.
     ReplyTooLong,
-    /// There are as many tables as there may be.
+    /// The server has as many tables as its limit allows.
     TooManyTables,
 }
 
 impl Reason {
-    /// How many reasons there are.
+    /// The number of reasons.
     pub const COUNT: usize = 13;
 
     /// All reasons, in the order of `PROTOCOL.md`.
@@ -220,23 +221,23 @@ impl Reason {
 /// The first fault of a request that could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The command, if the request got as far as naming one.
+    /// The command, if the request names a known one.
     pub command: Option<Command>,
-    /// What to answer.
+    /// The reason to answer.
     pub reason: Reason,
 }
 
-/// A reply or notification that the protocol does not allow: the other end is no server of this protocol.
+/// A reply or notification that the protocol does not allow: the sender is no server of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{rule}, not {given}")]
 pub struct Malformed {
-    /// What the protocol says, with the unit of `given`.
+    /// The rule of the protocol, with the unit of `given`.
     pub rule: &'static str,
-    /// What came instead.
+    /// The number that came instead.
     pub given: usize,
 }
 
-/// Whether a message asks for what is told of all tables at once, LIST_TABLES or STATS, which takes long if there are many.
+/// Whether a message is LIST_TABLES or STATS. These report on all tables at once, and take long if there are many.
 #[inline]
 #[must_use]
 pub fn is_report<F: Deref<Target = [u8]>>(message: &[F]) -> bool {
@@ -245,7 +246,7 @@ pub fn is_report<F: Deref<Target = [u8]>>(message: &[F]) -> bool {
     message.last().is_some_and(asks) && split(message).body.len() == 1
 }
 
-/// Reads a version, or whatever else is 8 bytes, big-endian.
+/// Reads a version or another number of 8 bytes, big-endian.
 fn number(frame: &[u8]) -> Option<u64> {
     frame.try_into().ok().map(u64::from_be_bytes)
 }

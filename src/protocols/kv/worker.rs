@@ -1,18 +1,19 @@
-//! A worker: takes what waits, up to a batch, and answers it under one guard and one reading of the clock.
+//! A worker of the proxy: it receives a batch of messages, and answers it under one guard and one reading of the clock.
 //!
 //! ```text
-//! wait for a message, or for the tables ─► take what else is there (bounded) ─► read the clock ─► batch ─► handle, encode, send … ─► wait
-//!                                                                                                   │ Busy
-//!                                                                        deferred: said to the queue, answered late
+//! wait for a message or the tables ─► receive a batch ─► read the clock ─► batch ─► handle, encode, send … ─► wait
+//!                                                                                     │ Busy
+//!                                                          deferred: notice to the proxy, answered late
 //! ```
-//! The clock is read after the last receive: an older reading could show an element that another worker has already
-//! called expired. The guard is let go whenever the thread waits. Sending never waits: the pipe to the queue has no
-//! bound of its own, and the queue lets only so much of each client come here.
+//! The worker reads the clock after its last receive: an older reading could show an element that another worker has
+//! already called expired. The worker releases the guard whenever the thread waits. A send never waits: the pipe to the
+//! proxy has no bound of its own, and the proxy's flow control bounds the requests of each client that come here.
 //!
-//! **Each message that comes is answered by exactly one**, in the same order, or deferred in its turn and answered late: the queue
-//! knows by that whose it is. A request is deferred that the tables refuse as busy, and what its client asks after it.
+//! **The worker sends exactly one reply to each message**, in the order of the messages. Or it defers the message in
+//! its turn and answers it late. By this rule the proxy knows which client each reply belongs to. The worker defers a
+//! request that the tables refuse as busy, and all later requests of the same client.
 //!
-//! What is not here: whom a request is from, but for a tag, and which requests come next.
+//! This module knows of a request's client only its tag, and does not choose the requests that come next.
 
 mod deferred;
 mod inbox;
@@ -43,37 +44,38 @@ pub struct Worker {
     report: Arc<ReportSources>,
     bell: WakeSignal,
     deferred: DeferredMessages,
-    /// Set by the queue before it sends the last frame.
+    /// Set by the proxy before it sends the last frame.
     stop: Arc<AtomicBool>,
-    /// The last field, which goes after the socket: the queue keeps the other end of its pipe as long as this is there.
+    /// The last field, so it is dropped after the socket: the proxy keeps its end of the pipe as long as this token
+    /// exists.
     #[expect(dead_code, reason = "what counts is when it goes")]
     present: ThreadToken,
 }
 
-/// What a worker is made of.
+/// The parts of a worker.
 pub(super) struct WorkerParts {
-    /// Its end of the pipe to the queue.
+    /// The worker's end of the pipe to the proxy.
     pub(super) socket: Socket,
     pub(super) session: Session,
     pub(super) clock: Clock,
     pub(super) value_max: usize,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) report: Arc<ReportSources>,
-    /// Wakes it when the tables have room again.
+    /// Wakes the worker when the tables have room again.
     pub(super) bell: WakeSignal,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) present: ThreadToken,
 }
 
 impl Worker {
-    /// One that has deferred nothing.
+    /// A worker that has deferred no message.
     pub(super) fn new(parts: WorkerParts) -> Self {
         let WorkerParts { socket, mut session, clock, value_max, metrics, report, bell, stop, present } = parts;
         let deferred = DeferredMessages::new(&mut session, &bell);
         Self { socket, session, clock, value_max, metrics, report, bell, deferred, stop, present }
     }
 
-    /// The loop of the thread. Returns when the queue says that nothing more will come.
+    /// The loop of the thread. Returns when the proxy says that no more messages come.
     pub fn run(mut self) {
         let report = Arc::clone(&self.report);
         let clock = self.clock;
@@ -90,14 +92,15 @@ impl Worker {
         }
     }
 
-    /// Whether nothing more is to be answered. Asked after each receiving: wherever in a batch the last frame has come, it is seen, and the
-    /// queue has let go of what came with it.
+    /// Whether the worker is to end. Checked after each receive. The proxy sets the flag before it sends its last
+    /// frame, so the worker sees the flag wherever that frame is in a batch. By then the proxy has given up the batch's
+    /// other messages.
     fn is_told(&self) -> bool {
-        // Acquire: pairs with the Release of the queue, which sets it before it sends a last frame.
+        // Acquire: pairs with the Release of the proxy, which sets the flag before it sends its last frame.
         self.stop.load(Ordering::Acquire)
     }
 
-    /// Waits for messages, or until the tables may have room for what was deferred, and takes what is there.
+    /// Waits for messages, or until the tables may have room for deferred ones, and receives a batch.
     fn receive(&mut self, inbox: &mut BatchInbox) {
         match self.deferred.patience(&mut self.session) {
             None => inbox.wait(&self.socket, self.session.patience()),
@@ -109,7 +112,7 @@ impl Worker {
         }
     }
 
-    /// Answers what was deferred and can be answered now, and each message of the inbox.
+    /// Answers the deferred messages that can be answered now, and each message of the inbox.
     fn answer_all(&mut self, inbox: &mut BatchInbox, context: &HandlerContext<'_>, sampler: &mut Sampler) {
         let Self { socket, session, clock, value_max, metrics, deferred, .. } = self;
         let now = clock.now();
@@ -127,7 +130,7 @@ impl Worker {
     }
 }
 
-/// Where answers go.
+/// The destination of a worker's replies.
 struct WorkerReplies<'w> {
     responder: Responder<'w>,
     socket: &'w Socket,
@@ -142,7 +145,7 @@ impl WorkerReplies<'_> {
         }
     }
 
-    /// Decodes so many messages, has their elements fetched together, and answers or defers each of them.
+    /// Decodes `count` messages, prefetches their elements together, and answers or defers each of them.
     fn answer_some(
         &mut self,
         first: usize,
@@ -170,9 +173,9 @@ impl WorkerReplies<'_> {
     }
 }
 
-/// A message that has been read, from the frames that the queue sent it in.
+/// A decoded message, which borrows from the frames that the proxy sent.
 struct WorkerMessage<'i> {
-    /// Of the client that it is from.
+    /// The tag of the client.
     tag: u16,
     text: MessageText<'i>,
 }

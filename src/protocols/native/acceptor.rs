@@ -1,9 +1,9 @@
-//! The thread that accepts connections for threads that serve them: each goes to one that has the fewest.
+//! Accepts connections for the serving threads and gives each to the thread that has the fewest.
 //!
 //! ```text
-//! listeners ─► accept ─► the door with the fewest behind it ═► bell ─► Peers::adopt
+//! listeners ─► accept ─► the handoff with the fewest connections ═► bell ─► Connections::insert
 //! ```
-//! By number and not by hash: a few connections are enough for all threads to have something to do.
+//! The acceptor counts connections and does not hash them, so a few connections are enough to give every thread work.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -21,38 +21,38 @@ use crate::clock::Clock;
 use crate::limits::CONNECTIONS_MAX;
 use crate::protocols::sockets::{Stopper, WakeSignal};
 
-/// Events that are taken at once: there are few listeners.
+/// Events taken in one wait. There are few listeners.
 const EVENTS: usize = 16;
 
-/// The way to a thread that serves.
+/// The sending side of the way to a serving thread.
 struct Handoff {
     sender: Sender<OwnedFd>,
     bell: WakeSignal,
-    /// Connections that it has, those on the way included. Added to here, taken from by the thread.
+    /// Connections of the thread, including those on the way. Added to by the acceptor, subtracted from by the thread.
     count: Arc<AtomicUsize>,
 }
 
-/// Where a thread that serves finds its connections.
+/// The side from which a serving thread takes its connections.
 pub struct HandoffReceiver {
     receiver: Receiver<OwnedFd>,
     count: Arc<AtomicUsize>,
 }
 
 impl HandoffReceiver {
-    /// A connection that has come.
+    /// The next connection, if one has come.
     pub fn next(&self) -> Option<OwnedFd> {
         self.receiver.try_recv().ok()
     }
 
-    /// So many connections that came this way are closed.
+    /// Reports that `closed` connections which came this way are closed.
     pub fn left(&self, closed: usize) {
         if closed > 0 {
-            // Relaxed: it only weighs who gets the next one.
+            // Relaxed: the count only decides which thread gets the next connection.
             self.count.fetch_sub(closed, Ordering::Relaxed);
         }
     }
 
-    /// Connections that came this way and are not gone.
+    /// Connections that came this way and are still open.
     #[must_use]
     pub fn count(&self) -> usize {
         // Relaxed: as in `left`.
@@ -60,21 +60,21 @@ impl HandoffReceiver {
     }
 }
 
-/// Accepts, ready to run.
+/// The acceptor, ready to run.
 pub struct Acceptor {
     epoll: OwnedFd,
     listeners: Listeners,
     handoffs: Vec<Handoff>,
     stopper: Stopper,
     clock: Clock,
-    /// Connections that all of them together may have.
+    /// Bound on the connections of all threads together.
     most: usize,
-    /// The door that is next among those with the same number.
+    /// Handoff that comes first among those with equal counts.
     next: usize,
 }
 
 impl Acceptor {
-    /// Nobody to serve yet.
+    /// An acceptor without serving threads.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -92,7 +92,7 @@ impl Acceptor {
         })
     }
 
-    /// Accepts who connects there.
+    /// Accepts the connections that come to this listener.
     ///
     /// # Errors
     /// If the system has no memory left for it.
@@ -100,7 +100,7 @@ impl Acceptor {
         self.listeners.add(&self.epoll, listener)
     }
 
-    /// A further thread that serves; `bell` wakes it when it gets a connection.
+    /// Adds a serving thread. The acceptor rings `bell` when it hands this thread a connection.
     pub fn entrance(&mut self, bell: WakeSignal) -> HandoffReceiver {
         let (sender, receiver) = unbounded();
         let count = Arc::new(AtomicUsize::new(0));
@@ -108,7 +108,7 @@ impl Acceptor {
         HandoffReceiver { receiver, count }
     }
 
-    /// The loop of the thread. Returns when it is told to stop.
+    /// Runs the thread's loop until the stopper says to stop.
     ///
     /// # Panics
     /// If the system cannot wait.
@@ -128,7 +128,7 @@ impl Acceptor {
     fn accept(&mut self) {
         let Self { epoll, listeners, handoffs, next, clock, most, .. } = self;
         listeners.accept(epoll, clock.now(), |descriptor| match descriptor {
-            // Relaxed: as in `Entrance::left`.
+            // Relaxed: as in `HandoffReceiver::left`.
             None => handoffs.iter().map(|handoff| handoff.count.load(Ordering::Relaxed)).sum::<usize>() < *most,
             Some(descriptor) => {
                 hand_over(handoffs, next, descriptor);
@@ -138,15 +138,15 @@ impl Acceptor {
     }
 }
 
-/// Gives a connection to a thread that has the fewest, in turn.
+/// Gives a connection to the thread that has the fewest. Among equals, the threads take turns.
 fn hand_over(handoffs: &[Handoff], next: &mut usize, descriptor: OwnedFd) {
     let (before, after) = handoffs.split_at(*next % handoffs.len().max(1));
-    // Relaxed: as in `Entrance::left`.
+    // Relaxed: as in `HandoffReceiver::left`.
     let fewest = after.iter().chain(before).min_by_key(|handoff| handoff.count.load(Ordering::Relaxed));
     let Some(handoff) = fewest else { return };
     *next += 1;
     handoff.count.fetch_add(1, Ordering::Relaxed);
-    // A thread that has ended serves nobody: the connection is closed with it.
+    // If the thread has ended, the channel drops the descriptor, which closes the connection.
     let _ended = handoff.sender.send(descriptor);
     handoff.bell.ring();
 }

@@ -1,14 +1,15 @@
-//! What the connections of a frontend hold in memory, whatever thread has them.
+//! Counts the memory that the connections of a frontend hold, over all its threads.
 //!
 //! ```text
-//! Peers of thread 0: Share ─┐ in portions           > most: all threads are woken, and tight
-//! Peers of thread 1: Share ─┼────────────► Budget ──┤
-//! Peers of thread 2: Share ─┘                       ≤ ¾ of most: all threads are woken
+//! Connections of thread 0: ThreadShare ─┐ in portions                  > most: all threads are woken, and tight
+//! Connections of thread 1: ThreadShare ─┼────────────► BufferBudget ──┤
+//! Connections of thread 2: ThreadShare ─┘                              ≤ ¾ of most: all threads are woken
 //! ```
-//! A thread adds to the common count only when what it holds has changed by a portion: the line that has the count is written once
-//! for thousands of requests, and otherwise only read. So the count is right but for a portion of each thread.
+//! A thread adds to the common count only when its own count has changed by a portion. The cache line of the common
+//! count is therefore written once for thousands of requests, and otherwise only read. The common count is exact but
+//! for one portion of each thread.
 //!
-//! What is not here: what a thread does while it is tight.
+//! This module does not decide how a thread acts while memory is tight; see `connections::memory`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,45 +22,46 @@ use crate::protocols::sockets::WakeSignal;
 /// The common count of a frontend.
 #[derive(Debug)]
 pub struct BufferBudget {
-    /// What all threads have counted. Written by each of them; read by each of them at each turn.
+    /// Bytes that all threads have counted. Written by each thread, read by each thread at each turn.
     held: CachePadded<AtomicU64>,
-    /// Above it there is nothing for what can wait.
+    /// Above this many bytes, everything that can wait waits.
     most: u64,
-    /// What a thread may hold more, or less, than it has counted.
+    /// Bytes by which a thread may hold more, or less, than it has counted.
     portion: u64,
-    /// The threads.
+    /// The bells of the threads.
     bells: Mutex<Vec<WakeSignal>>,
 }
 
 impl BufferBudget {
-    /// Of so many bytes.
+    /// A budget of `most` bytes.
     #[must_use]
     pub fn new(most: u64) -> Arc<Self> {
         let portion = HELD_PORTION_BYTES.min(most / 64).max(1);
         Arc::new(Self { held: CachePadded::new(AtomicU64::new(0)), most, portion, bells: Mutex::default() })
     }
 
-    /// For a thread that is woken by this bell.
+    /// The share of a thread that this bell wakes.
     pub(super) fn share(self: &Arc<Self>, bell: &WakeSignal) -> ThreadShare {
         self.bells.lock().unwrap_or_else(PoisonError::into_inner).push(bell.clone());
         ThreadShare { budget: Arc::clone(self), own: 0, counted: 0 }
     }
 
-    /// What is held again so that those that had to wait go on.
+    /// The count, in bytes, at which waiting connections go on.
     fn enough(&self) -> u64 {
         self.most / 4 * 3
     }
 
-    /// What all threads have counted, in bytes.
+    /// Bytes that all threads have counted.
     #[must_use]
     pub fn held(&self) -> u64 {
-        // SeqCst: pairs with those in `add` and `subtract`. A thread that has looked, and then sleeps, is woken by the one that
-        // goes over an edge after that: its bell is rung then, and keeps.
+        // SeqCst: pairs with `add` and `subtract`. A thread reads the count and then sleeps. If another thread crosses
+        // an edge before that read, the read sees it. If it crosses the edge after the read, it rings the sleeper's
+        // bell, and the bell stays rung until the sleeper wakes.
         self.held.load(Ordering::SeqCst)
     }
 
     fn add(&self, bytes: u64) {
-        // SeqCst: as in `held`. One thread alone goes over an edge, each time.
+        // SeqCst: pairs with `held`. Each time the count crosses the edge, exactly one thread's addition crosses it.
         let before = self.held.fetch_add(bytes, Ordering::SeqCst);
         if before <= self.most && before + bytes > self.most {
             self.wake_all();
@@ -67,7 +69,7 @@ impl BufferBudget {
     }
 
     fn subtract(&self, bytes: u64) {
-        // SeqCst: as in `held`.
+        // SeqCst: pairs with `held`. Exactly one thread's subtraction crosses the edge.
         let before = self.held.fetch_sub(bytes, Ordering::SeqCst);
         if before > self.enough() && before - bytes <= self.enough() {
             self.wake_all();
@@ -79,22 +81,22 @@ impl BufferBudget {
     }
 }
 
-/// What one thread holds.
+/// The bytes that one thread holds.
 #[derive(Debug)]
 pub(super) struct ThreadShare {
     budget: Arc<BufferBudget>,
     own: u64,
-    /// What of it is in the common count.
+    /// Part of `own` that is in the common count.
     counted: u64,
 }
 
 impl ThreadShare {
-    /// What the thread holds.
+    /// Bytes that the thread holds.
     pub(super) fn bytes(&self) -> u64 {
         self.own
     }
 
-    /// The thread holds `more` bytes, and no longer `less`.
+    /// Counts `more` bytes as held by the thread and `less` bytes as released.
     #[inline]
     pub(super) fn change(&mut self, more: usize, less: usize) {
         self.own = self.own + more as u64 - less as u64;
@@ -118,7 +120,7 @@ impl ThreadShare {
         self.budget.held() > self.budget.most
     }
 
-    /// Whether they hold so little that those that had to wait go on.
+    /// Whether they hold so little that waiting connections go on.
     pub(super) fn is_enough(&self) -> bool {
         self.budget.held() <= self.budget.enough()
     }

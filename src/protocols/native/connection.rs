@@ -1,12 +1,12 @@
 //! One connection.
 //!
 //! ```text
-//! Shaking ──► Open ──► (the peer closes, or the connection breaks) gone
-//!    │          │ a fault, or the end of the server
-//!    └──────────┴──► Parting: what is left is sent, then our end is closed, and what still comes is thrown away ──► gone
+//! Shaking ──► Open ──► (the client closes, or the connection breaks) closed
+//!    │          │ a protocol fault, or the end of the server
+//!    └──────────┴──► Parting: send the rest, shut down our end, throw later input away ──► closed
 //! ```
-//! Parting, and not closing at once: the system would otherwise tell the peer that the connection was broken, and throw away
-//! what it has not read yet.
+//! The thread parts with a client and does not close at once: the system would otherwise report a broken connection to
+//! the client and throw away replies that the client has not read yet.
 
 use std::os::fd::OwnedFd;
 
@@ -23,21 +23,21 @@ use crate::zmtp::{
     Handshake, HandshakeStep, MessageBounds, MessageCutter, Messages, ProtocolError, SocketType, Unconsumed,
 };
 
-/// How far a connection is.
+/// Stage of a connection.
 #[derive(Debug)]
 enum ConnectionStage {
     Shaking(Handshake),
     Open,
-    /// `true`: our end is closed.
+    /// `true`: our end is shut down.
     Parting(bool),
 }
 
-/// Why nothing more comes from a peer.
+/// Why no more input comes from a client.
 #[derive(Debug)]
 pub(super) enum InputEnd {
-    /// It has closed the connection, or it broke.
+    /// The client closed the connection, or the connection broke.
     Gone,
-    /// It did what it must not. What it sent before is good.
+    /// The client broke the protocol. Messages that it sent before are good.
     Fault(ProtocolError),
 }
 
@@ -47,58 +47,58 @@ impl From<Errno> for InputEnd {
     }
 }
 
-/// Messages that have been cut and not taken, with the bytes that they lie in.
+/// Messages that have been cut and not handled, with the bytes that they lie in.
 #[derive(Debug)]
 pub(super) struct ReceivedMessages {
     pub(super) messages: Messages,
     pub(super) bytes: Vec<u8>,
 }
 
-/// A connection, and what whoever serves keeps for it.
+/// A connection, with the frontend's state for it.
 #[derive(Debug)]
 pub(super) struct Connection<S> {
     descriptor: OwnedFd,
     stage: ConnectionStage,
     inbox: ReceiveBuffer,
     cutter: MessageCutter,
-    /// What is taken before anything else is received.
+    /// Messages to handle before the thread receives more.
     pub(super) held: Option<Box<ReceivedMessages>>,
-    /// What is held waits for whoever serves.
+    /// The held messages wait until the frontend resumes this connection.
     pub(super) parked: bool,
-    /// It has sent something while nothing is received: the system does not tell of more.
+    /// Input has come while the thread does not receive. The system is asked not to report more.
     pub(super) muted: bool,
-    /// Nothing is taken of it, since the frontend holds too much.
+    /// The connection gets no turns, since the frontend holds too much.
     pub(super) throttled: bool,
-    /// And not because of what itself holds: its next answer would be large.
+    /// The next reply is large, and waits for memory. The connection itself need not hold much.
     pub(super) starved: bool,
-    /// What [`Peer::moved`] was, and when it was so first, while the frontend holds too much.
+    /// The value of [`Connection::moved`] and the time since which it counts, while the frontend holds too much.
     pub(super) progress: (u64, Now),
-    /// What follows the messages that are held is a fault.
+    /// A protocol fault follows the held messages.
     pub(super) faulty: bool,
     pub(super) outbox: SendBuffer,
     pub(super) state: S,
-    /// Tells it from others that have or had its place.
+    /// Tells it from other connections in the same slot.
     pub(super) generation: u32,
-    /// What the system has been asked to tell of.
+    /// Events that the system has been asked to report.
     pub(super) interest: EventFlags,
-    /// The system has been asked at all.
+    /// The descriptor is in the epoll.
     pub(super) registered: bool,
-    /// No more is received until it has read.
+    /// The thread receives no more until the client has read.
     paused: bool,
-    /// It takes nothing any more. What it has sent before is still received.
+    /// The client takes no more bytes. Bytes that it sent before are still received.
     broken: bool,
-    /// It is in the list of those whose outboxes are to be flushed.
+    /// It is in the list of connections to flush.
     pub(super) touched: bool,
-    /// It is in the list of those who have sent more than was taken.
+    /// It is in the list of connections with input that was received and not handled.
     pub(super) queued: bool,
-    /// When it has to be through with the handshake, or gone.
+    /// By then the connection must be through its handshake, or have ended its parting.
     pub(super) deadline: Now,
-    /// What [`Peer::kept`] was when it was last counted, in bytes.
+    /// The value of [`Connection::kept`] when it was last counted, in bytes.
     pub(super) counted: usize,
 }
 
 impl<S> Connection<S> {
-    /// Greets a peer that has just connected.
+    /// Greets a client that has just connected.
     pub(super) fn greet(descriptor: OwnedFd, state: S, generation: u32, deadline: Now) -> Self {
         let mut outbox = SendBuffer::default();
         let handshake = Handshake::begin(SocketType::Router, outbox.bytes_mut());
@@ -144,29 +144,30 @@ impl<S> Connection<S> {
         self.paused
     }
 
-    /// What it holds, in bytes.
+    /// Bytes of input and output that the connection holds.
     pub(super) fn bytes(&self) -> usize {
         self.inbox.held() + self.outbox.held() + self.held.as_ref().map_or(0, |held| held.bytes.len())
     }
 
-    /// What it keeps in memory, in bytes: room that is empty counts, and where frames lie. What each connection may keep in any case
-    /// ([`BUFFER_KEPT_BYTES`](crate::limits::BUFFER_KEPT_BYTES)) counts as far as it is used.
+    /// Memory that the connection keeps, in bytes. Empty room in buffers counts, and so do the positions of frames.
+    /// Buffers of at most [`BUFFER_KEPT_BYTES`](crate::limits::BUFFER_KEPT_BYTES), which each connection may keep,
+    /// count as far as they are used.
     pub(super) fn kept(&self) -> usize {
         let held = self.held.as_ref().map_or(0, |held| held.bytes.capacity() + held.messages.kept_bytes());
         self.inbox.kept() + self.outbox.kept() + held + self.cutter.kept_bytes()
     }
 
-    /// Whether it has sent something that was not received yet.
+    /// Whether the client has sent bytes that the thread has not received.
     pub(super) fn has_unreceived(&self) -> bool {
         ioctl_fionread(&self.descriptor).is_ok_and(|bytes| bytes > 0)
     }
 
-    /// What it holds of a message that has not come whole, in bytes.
+    /// Bytes that it holds of an incomplete message.
     pub(super) fn unfinished(&self) -> usize {
         if self.held.is_some() { 0 } else { self.inbox.held() }
     }
 
-    /// Changes whenever the peer has read something, or sent something that was received.
+    /// Changes whenever the client has read bytes, or the thread has received bytes from it.
     pub(super) fn moved(&self) -> u64 {
         self.outbox.sent() + self.inbox.held() as u64
     }
@@ -176,13 +177,13 @@ impl<S> Connection<S> {
         !self.paused && !self.parked && !self.throttled
     }
 
-    /// Whether it waits for us with messages that are to be taken, also if it leaves meanwhile.
+    /// Whether it has messages that wait for this server. They are handled even if the client leaves meanwhile.
     pub(super) fn waits(&self) -> bool {
         self.parked || (self.throttled && self.held.is_some())
     }
 
-    /// Receives what is there, if any is expected, and cuts it into at most `most` messages. What is left is to be kept with
-    /// [`Peer::keep`]; in case of an end there is nothing to keep, but the messages before it are good.
+    /// Receives input if `readable`, and cuts it into at most `most` messages. The caller keeps the rest with
+    /// [`Connection::keep`]. After an end there is no rest to keep, but the messages before it are good.
     pub(super) fn take(
         &mut self,
         readable: bool,
@@ -216,7 +217,7 @@ impl<S> Connection<S> {
         }
     }
 
-    /// Cuts what is not used, from `start` on.
+    /// Cuts the unused bytes, from `start` on.
     fn cut(
         &mut self,
         start: usize,
@@ -231,37 +232,37 @@ impl<S> Connection<S> {
         Ok(Unconsumed { begun: left.begun.start + start..left.begun.end + start, rest: left.rest + start })
     }
 
-    /// The bytes that messages were cut from, and what whoever serves needs to handle them.
+    /// The bytes that messages were cut from, and the state and send buffer that the frontend needs to handle them.
     pub(super) fn parts<'b>(&'b mut self, shared: &'b [u8]) -> (&'b [u8], &'b mut S, &'b mut SendBuffer) {
         (self.inbox.unused(shared), &mut self.state, &mut self.outbox)
     }
 
-    /// Holds these messages but for the first `taken`.
+    /// Holds these messages, except the first `taken`.
     pub(super) fn hold(&mut self, taken: usize, messages: &Messages, bytes: &[u8]) {
         let (messages, bytes) = messages.rest(taken, bytes);
         self.held = (!messages.is_empty()).then(|| Box::new(ReceivedMessages { messages, bytes }));
     }
 
-    /// The same of messages that have just been cut. To be called before [`Peer::keep`].
+    /// As [`Connection::hold`], for messages that have just been cut. Call it before [`Connection::keep`].
     pub(super) fn hold_of_shared(&mut self, taken: usize, messages: &Messages, shared: &[u8]) {
         let (messages, bytes) = messages.rest(taken, self.inbox.unused(shared));
         self.held = (!messages.is_empty()).then(|| Box::new(ReceivedMessages { messages, bytes }));
     }
 
-    /// Keeps what was left. Whether anything is in the inbox that was not looked at.
+    /// Keeps the unused bytes. Returns whether the receive buffer has bytes that were not looked at.
     pub(super) fn keep(&mut self, left: &Unconsumed, shared: &[u8]) -> bool {
         let more = left.rest < self.inbox.unused(shared).len();
         self.inbox.keep(left, shared);
         more
     }
 
-    /// Whether anything was received that was not taken.
+    /// Whether it holds input that was received and not handled.
     pub(super) fn holds_input(&self) -> bool {
         self.held.is_some() || !self.inbox.is_empty()
     }
 
-    /// Has the system take what it takes of the outbox, and closes our end of a connection that is parting. True: the outbox was
-    /// too full and has room again.
+    /// Writes as many bytes as the system takes, and shuts down our end of a parting connection once all are written.
+    /// Returns true if the send buffer was too full and has room again.
     pub(super) fn flush(&mut self) -> bool {
         let was_full = self.paused || self.outbox.len() > OUTBOX_BYTES_MAX;
         self.broken = self.broken || self.outbox.flush(&self.descriptor).is_err();
@@ -273,16 +274,16 @@ impl<S> Connection<S> {
             && self.outbox.is_empty()
         {
             *closed = true;
-            // It fails if the connection is gone, which is heard of otherwise.
+            // It fails if the connection is gone. Epoll reports that end.
             let _gone = shutdown(&self.descriptor, Shutdown::Write);
         }
         was_full && !self.paused
     }
 
-    /// What the system is to tell of.
+    /// Events that the system is to report.
     pub(super) fn wanted(&self) -> EventFlags {
         let reading = match (self.waits() || self.muted, self.is_served()) {
-            // What it has asked before is done, also if it leaves meanwhile.
+            // Requests received earlier are handled even if the client leaves meanwhile, so RDHUP is not asked for.
             (true, _) => EventFlags::empty(),
             (false, false) => EventFlags::RDHUP,
             (false, true) => EventFlags::IN,
@@ -290,13 +291,13 @@ impl<S> Connection<S> {
         if self.outbox.is_empty() { reading } else { reading | EventFlags::OUT }
     }
 
-    /// What has not been taken by the system is not sent, and nothing else.
+    /// Drops the unsent bytes, and later ones too. Received requests are still handled.
     pub(super) fn discard(&mut self) {
         self.broken = true;
         self.outbox.discard();
     }
 
-    /// Whether it has never asked anything, or nothing is on its way to it or from it.
+    /// Whether it is still in its handshake, or no bytes are on their way in either direction.
     pub(super) fn is_settled(&self) -> bool {
         let is_empty = self.outbox.is_empty() && !self.holds_input();
         matches!(self.stage, ConnectionStage::Shaking(_)) || (is_empty && is_settled(&self.descriptor))

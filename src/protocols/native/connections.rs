@@ -1,11 +1,11 @@
 //! The connections of one thread.
 //!
 //! ```text
-//! wait ─► drained: outboxes that have room again ─► receive: a turn of one peer, as often as there are turns
-//!      ─► outbox: answers ─► flush ─► gone: what peers that have left had with us
+//! wait ─► drained: send buffers that have room again ─► receive: a turn of one connection, as often as there are turns
+//!      ─► connection: replies ─► flush ─► gone: the state of connections that have closed
 //! ```
-//! The system tells of a descriptor as long as there is something to do, so nothing is forgotten if a turn is not taken; what
-//! was received and not taken is in a list of its own.
+//! Epoll is level-triggered here: it reports a descriptor as long as it is ready, so a skipped turn is not lost.
+//! Connections with input that was received and not handled are in a list of their own.
 
 mod memory;
 mod turns;
@@ -34,62 +34,62 @@ use crate::zmtp::{MessageBounds, Messages};
 use memory::MemoryWatch;
 pub use turns::TurnOutcome;
 
-/// What a peer that has left had with whoever serves.
+/// The state that a closed connection leaves to the frontend.
 #[derive(Debug)]
 pub struct Closed<S> {
-    /// Who it was.
+    /// The connection.
     pub id: ConnectionId,
-    /// What was kept for it.
+    /// The frontend's state for it.
     pub state: S,
-    /// How many bytes that go to it the system has taken, or is still given ([`SendBuffer::end`]).
+    /// Bytes of the stream to it that the system has taken, or is still given (see [`SendBuffer::end`]).
     pub sent: u64,
 }
 
-/// All connections of a thread, with `S` for each of them.
+/// All connections of a thread, with a state `S` for each.
 pub struct Connections<S> {
     epoll: OwnedFd,
     bell: WakeSignal,
     bounds: MessageBounds,
     listeners: Listeners,
-    /// What the clock read last.
+    /// The last reading of the clock.
     now: Now,
     connections_max: usize,
-    /// Nothing is received any more.
+    /// The thread receives no more.
     deaf: bool,
-    /// Nothing is received for now: a peer that sends something is muted.
+    /// The thread does not receive for now, and mutes a connection with input.
     muting: bool,
-    /// Of whose input the system does not tell, until something is received again.
+    /// Connections whose input the system does not report, until the thread receives again.
     muted: Vec<ConnectionId>,
-    /// Connections that were closed since somebody last asked.
+    /// Connections closed since the last call of [`Connections::closed`].
     closed: usize,
-    /// Connections that were closed since all together held too much.
+    /// Connections closed, ever, because all together held too much.
     cut: u64,
     cuts_told: WarningPace,
     connections: Slab<Connection<S>>,
     generation: u32,
-    /// Who has to be through with the handshake, or gone, and when.
+    /// Connections that must finish their handshake or their parting, with the deadline.
     deadlines: VecDeque<(Now, ConnectionId)>,
-    /// From whom there is something to receive.
+    /// Connections that have input to receive.
     turns: VecDeque<ConnectionId>,
-    /// Who has sent more than was taken.
+    /// Connections with input that was received and not handled.
     backlog: VecDeque<ConnectionId>,
-    /// How many of these get a turn before the next wait.
+    /// How many of the backlog have a turn before the next wait.
     backlog_turns: usize,
-    /// Whose outboxes have something new.
+    /// Connections with new bytes to flush.
     touched: VecDeque<ConnectionId>,
     drained: Vec<ConnectionId>,
     gone: Vec<Closed<S>>,
-    /// What all of them hold.
+    /// Memory that all of them hold.
     share: ThreadShare,
     memory: MemoryWatch,
-    /// What came last, from whoever it was.
+    /// The last bytes received, of any connection.
     shared: Vec<u8>,
     messages: Messages,
 }
 
 impl<S: Default> Connections<S> {
-    /// No connections yet. Waiting for them ends when the bell rings; messages have these bounds, and memory is shared with all that
-    /// have the same budget.
+    /// No connections yet. A wait ends when `bell` rings. Messages have these bounds. Threads with the same budget
+    /// share its memory.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -125,7 +125,7 @@ impl<S: Default> Connections<S> {
         })
     }
 
-    /// Accepts who connects there.
+    /// Accepts the clients that connect to this listener.
     ///
     /// # Errors
     /// If the system has no memory left for it.
@@ -140,7 +140,7 @@ impl<S: Default> Connections<S> {
         let connection = Connection::greet(descriptor, S::default(), self.generation, deadline);
         let entry = self.connections.vacant_entry();
         let id = ConnectionId::new(entry.key(), self.generation);
-        // Without it nothing would ever be heard of the connection: it is closed.
+        // Without epoll the thread would never hear of the connection, so it closes it.
         if epoll::add(&self.epoll, connection.descriptor(), id.data(), connection.interest).is_ok() {
             entry.insert(connection);
             self.deadlines.push_back((deadline, id));
@@ -150,31 +150,31 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// How many there are.
+    /// How many connections there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no connection.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// What the clock read when the last wait was over.
+    /// The clock's reading when the last wait ended.
     #[must_use]
     pub fn now(&self) -> Now {
         self.now
     }
 
-    /// What they hold, in bytes.
+    /// Memory that the connections hold, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.share.bytes()
     }
 
-    /// How many connections were closed, ever, since all together held too much and they stood still.
+    /// How many connections were closed, ever, because all together held too much and they stood still.
     #[must_use]
     pub fn cut(&self) -> u64 {
         self.cut
@@ -182,8 +182,9 @@ impl<S: Default> Connections<S> {
 
     // ------------------------------------------------------------------------------------------------------- waiting
 
-    /// Waits until there is something to do, the bell rings, or the time is up; accepts who has come, and sends what can be sent.
-    /// Whether the bell has rung: it is silent then. `clock` is read when the wait is over.
+    /// Flushes, then waits until there is work, the bell rings, or the timeout ends, and accepts new connections.
+    /// Returns whether the bell has rung. The bell is silent afterwards. The thread reads `clock` when the wait is
+    /// over.
     ///
     /// # Panics
     /// If the system cannot wait.
@@ -193,7 +194,8 @@ impl<S: Default> Connections<S> {
         self.wait_for_events(timeout, clock)
     }
 
-    /// The same where nothing will be received after it: what peers send, or have sent, is nothing to do.
+    /// As [`Connections::wait`], for a caller that will not receive afterwards. Input of clients does not end this
+    /// wait.
     ///
     /// # Panics
     /// If the system cannot wait.
@@ -228,12 +230,13 @@ impl<S: Default> Connections<S> {
         rung
     }
 
-    /// What an event says of a peer.
+    /// Handles the event of one connection.
     fn note(&mut self, id: ConnectionId, flags: epoll::EventFlags) {
         let Some(connection) = get(&mut self.connections, id) else { return };
         if (connection.waits() || connection.muted) && flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR)
         {
-            // What it has asked is still done, and its end is seen after that.
+            // Its requests are still handled, and the thread sees its end after them. The descriptor leaves the epoll,
+            // which would report HUP and ERR again and again.
             connection.discard();
             if epoll::delete(&self.epoll, connection.descriptor()).is_ok() {
                 (connection.registered, connection.interest) = (false, epoll::EventFlags::empty());
@@ -263,7 +266,7 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// Has the system tell again of the input of muted peers that the thread receives from again.
+    /// Asks the system again for the input of muted connections from which the thread receives again.
     fn unmute(&mut self) {
         let mut muted = std::mem::take(&mut self.muted);
         muted.retain(|id| {
@@ -288,13 +291,14 @@ impl<S: Default> Connections<S> {
     fn close_late(&mut self) {
         let now = self.now;
         while let Some((_, id)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
-            // One that has passed its handshake in time may have a later deadline since.
+            // A connection that has finished its handshake in time may have a later deadline by now.
             let Some(connection) =
                 get(&mut self.connections, id).filter(|connection| !connection.is_open() && connection.deadline <= now)
             else {
                 continue;
             };
-            // It has sent in time, and this thread was late to receive it. Handshakes are short: that does not go on for ever.
+            // The client sent in time, and this thread was late to receive it. Handshakes are short, so this extension
+            // ends.
             if !connection.is_disconnecting() && connection.has_unreceived() {
                 connection.deadline = now.after(HANDSHAKE_TIMEOUT);
                 self.deadlines.push_back((connection.deadline, id));
@@ -314,27 +318,28 @@ impl<S: Default> Connections<S> {
 
     // ------------------------------------------------------------------------------------------------------- sending
 
-    /// What is kept for a peer, and where answers to it go; they are sent with the next flush. None if it has left.
+    /// The state of a connection and the send buffer for replies to it. The next flush sends them. None if it has
+    /// closed.
     pub fn connection(&mut self, id: ConnectionId) -> Option<(&mut S, &mut SendBuffer)> {
         let connection = get(&mut self.connections, id).filter(|connection| connection.is_open())?;
         touch(&mut self.touched, connection, id);
         Some((&mut connection.state, &mut connection.outbox))
     }
 
-    /// A peer of which the outbox was too full and has room again.
+    /// A connection whose send buffer was too full and has room again.
     pub fn drained(&mut self) -> Option<ConnectionId> {
         self.drained.pop()
     }
 
-    /// Sends what can be sent of what is new.
+    /// Writes new bytes as far as the system takes them.
     pub fn flush(&mut self) {
-        // In the order in which they were touched: who was answered first hears first.
+        // In the order of touching: the client that was answered first gets its reply first.
         while let Some(id) = self.touched.pop_front() {
             let Some(connection) = get(&mut self.connections, id) else { continue };
             connection.touched = false;
             if connection.flush() && connection.is_open() {
                 self.drained.push(id);
-                // It may have sent whole messages before it was paused.
+                // The client may have sent whole messages before the pause.
                 if connection.holds_input() {
                     self.queue(id);
                 }
@@ -343,7 +348,7 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// Whether the system has taken everything that goes to peers who have not left.
+    /// Whether the system has taken all bytes for open connections.
     #[must_use]
     pub fn is_all_sent(&self) -> bool {
         self.connections.iter().all(|(_, connection)| !connection.is_open() || connection.outbox.is_empty())
@@ -355,7 +360,7 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// Counts what a peer holds, and asks the system to tell of what concerns it now.
+    /// Counts the memory of a connection, and asks the system for the events that matter to it now.
     fn settle(&mut self, id: ConnectionId) {
         let Some(connection) = get(&mut self.connections, id) else { return };
         let kept = connection.kept();
@@ -380,7 +385,7 @@ impl<S: Default> Connections<S> {
 
     // -------------------------------------------------------------------------------------------------------- leaving
 
-    /// What a peer that has left had with us.
+    /// A connection that has closed, with its state.
     pub fn gone(&mut self) -> Option<Closed<S>> {
         self.gone.pop()
     }
@@ -398,26 +403,26 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// Takes nothing more from a peer, and closes the connection when it has read what was sent before.
+    /// Takes no more requests from a client, and closes the connection when it has read the earlier replies.
     fn disconnect(&mut self, id: ConnectionId) {
         let Some(connection) = get(&mut self.connections, id) else { return };
         if !connection.is_disconnecting() {
             connection.disconnect();
             connection.deadline = self.now.after(HANDSHAKE_TIMEOUT);
             self.deadlines.push_back((connection.deadline, id));
-            // What is in the outbox is still sent.
+            // The bytes in the send buffer are still sent.
             self.gone.push(Closed { id, state: std::mem::take(&mut connection.state), sent: connection.outbox.end() });
         }
         self.touch(id);
     }
 
-    /// Takes nothing more from a peer, and closes the connection when it has read what was sent before.
+    /// Takes no more requests from a client, and closes the connection when it has read the earlier replies.
     pub fn refuse(&mut self, id: ConnectionId) {
         self.disconnect(id);
     }
 
-    /// Accepts nobody any more, and parts with all. They are gone when they have read what was sent before, and at once if nothing is on its
-    /// way to them or from them.
+    /// Stops accepting, and parts with all clients. Each connection closes when its client has read the earlier
+    /// replies, and at once if no bytes are on their way in either direction.
     pub fn disconnect_all(&mut self) {
         self.stop_accepting();
         let all: Vec<ConnectionId> =
@@ -431,28 +436,28 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// Listens no more. Those who are connected are served.
+    /// Stops listening. Connected clients are still served.
     pub fn stop_accepting(&mut self) {
         self.listeners.close();
     }
 
-    /// What the system has not taken of what goes to anybody is not sent.
+    /// Drops all bytes that the system has not taken.
     pub fn discard_all(&mut self) {
         self.connections.iter_mut().for_each(|(_, connection)| connection.discard());
     }
 
-    /// Receives no more. What was received before still has its turns.
+    /// Receives no more. Input received before still has its turns.
     pub fn stop_receiving(&mut self) {
         self.deaf = true;
     }
 
-    /// Whether something was received that was not taken, but for what is parked.
+    /// Whether input was received and not handled, not counting parked messages.
     #[must_use]
     pub fn has_backlog(&self) -> bool {
         !self.backlog.is_empty()
     }
 
-    /// How many connections have been closed since this was asked last.
+    /// How many connections have closed since the last call.
     pub fn closed(&mut self) -> usize {
         std::mem::take(&mut self.closed)
     }
@@ -463,12 +468,12 @@ impl<S: Default> Connections<S> {
     }
 }
 
-/// The peer of this name, if it is there.
+/// The connection with this id, if it is open.
 fn get<S>(connections: &mut Slab<Connection<S>>, id: ConnectionId) -> Option<&mut Connection<S>> {
     connections.get_mut(id.place() as usize).filter(|connection| connection.generation == id.generation())
 }
 
-/// Has the outbox of a peer flushed the next time.
+/// Puts a connection into the list for the next flush.
 fn touch<S>(touched: &mut VecDeque<ConnectionId>, connection: &mut Connection<S>, id: ConnectionId) {
     if !connection.touched {
         connection.touched = true;

@@ -1,8 +1,8 @@
-//! How connections are told apart, also from those that had their place before.
+//! Names that tell connections apart, including connections that used the same slot earlier.
 
 use rustix::event::epoll;
 
-/// A connection; none is ever called the same, as long as fewer than 4,000 million came since.
+/// Names a connection. A name is unique as long as fewer than 4,000 million connections have come since it was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {
     slot: u32,
@@ -14,22 +14,22 @@ impl ConnectionId {
         Self { slot: u32::try_from(slot).expect("connections are bounded"), generation }
     }
 
-    /// Its place among the connections of its thread.
+    /// Slot among the connections of its thread.
     pub(crate) fn place(self) -> u32 {
         self.slot
     }
 
-    /// Tells it from others that have or had its place.
+    /// Tells it from other connections in the same slot.
     pub(crate) fn generation(self) -> u32 {
         self.generation
     }
 
-    /// How the system names it.
+    /// Value that names it to epoll.
     pub(crate) fn data(self) -> epoll::EventData {
         epoll::EventData::new_u64(u64::from(self.generation) << 32 | u64::from(self.slot))
     }
 
-    /// The connection that the system names so.
+    /// The connection that this epoll value names.
     pub(crate) fn of(data: u64) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
         Self { slot: data as u32, generation: (data >> 32) as u32 }

@@ -1,35 +1,36 @@
-//! The address of a network interface, by its name, as libzmq takes one: the first of IPv4 that the system lists.
+//! Finds the address of a network interface by its name, as libzmq does: the first address of IPv4 that the system
+//! lists.
 //!
 //! ```text
 //! asked     length:4 type:2 flags:2 sequence:4 port:4 │ family:1 …:7                       netlink(7), rtnetlink(7)
 //! answered  length:4 type:2 flags:2 sequence:4 port:4 │ family:1 …:3 index:4 │ length:2 kind:2 value │ length:2 …
 //!           one such message for each address, each part at a multiple of 4, until one of the type DONE
 //! ```
-//! What is not here: who listens there.
+//! This module does not listen; see [`BoundListener`](super::BoundListener).
 
 use std::net::Ipv4Addr;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netdevice, recv, send, socket_with};
 
 const HEADER_BYTES: usize = 16;
-/// Bytes of what an address begins with, behind the header.
+/// Bytes of the fixed part of an address message, behind the header.
 const ABOUT_BYTES: usize = 8;
-/// Bytes of an answer that are read at once: the system splits it so that this is enough.
+/// Bytes of an answer read at once. The system splits its answer so that this is enough.
 const ANSWER_BYTES: usize = 32 << 10;
 
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const NEW_ADDRESS: u16 = 20;
 const GET_ADDRESS: u16 = 22;
-/// A request, of all that there are.
+/// A request for all addresses that the system has (NLM_F_REQUEST and NLM_F_DUMP).
 const FLAGS: u16 = 0x301;
-/// The kind of the value that is an interface's own address.
+/// The kind of the value that holds an interface's own address.
 const LOCAL: u16 = 2;
 const IPV4: u8 = 2;
 
 /// The first address of the interface with this name, if there is one.
 pub(super) fn address_of(name: &str) -> Option<Ipv4Addr> {
-    // Protocol 0, which is none here, is NETLINK_ROUTE.
+    // Netlink's protocol 0 is NETLINK_ROUTE. `None` stands for it here.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None).ok()?;
     let index = netdevice::name_to_index(&socket, name).ok()?;
     send(&socket, &question(), SendFlags::empty()).ok()?;
@@ -54,7 +55,8 @@ fn question() -> Vec<u8> {
     bytes
 }
 
-/// The first address of the interface with this index in a part of the answer, and whether the answer is over.
+/// Searches one part of the answer for the first address of the interface with this index. The flag says whether the
+/// answer is complete.
 fn look(mut answer: &[u8], index: u32) -> (Option<Ipv4Addr>, bool) {
     while let Some((message, rest)) = long(answer, 0).and_then(|length| split(answer, length as usize, HEADER_BYTES)) {
         match short(message, 4) {
@@ -82,7 +84,7 @@ fn local(mut values: &[u8]) -> Option<Ipv4Addr> {
     None
 }
 
-/// A part of this length, at least so long, and what follows it.
+/// Splits off a part of this length, which must have at least `least` bytes. Returns it and the bytes that follow it.
 fn split(bytes: &[u8], length: usize, least: usize) -> Option<(&[u8], &[u8])> {
     let part = bytes.get(..length).filter(|part| part.len() >= least)?;
     Some((part, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
@@ -92,7 +94,7 @@ fn at<const N: usize>(bytes: &[u8], start: usize) -> Option<[u8; N]> {
     bytes.get(start..start + N)?.try_into().ok()
 }
 
-// As netlink has it: in the order of the host.
+// Netlink's numbers are in the order of the host.
 fn short(bytes: &[u8], start: usize) -> Option<u16> {
     at(bytes, start).map(u16::from_ne_bytes)
 }

@@ -1,7 +1,7 @@
-//! Where peers connect to: `tcp://ADDRESS:PORT` and `ipc://PATH`, as libzmq writes them.
+//! Endpoints that clients connect to: `tcp://ADDRESS:PORT` and `ipc://PATH`, as libzmq writes them.
 //!
 //! ```text
-//! tcp://127.0.0.1:5557    tcp://*:5557 (all of IPv4)    tcp://[::1]:5557    tcp://127.0.0.1:* (a port of the system's choice)
+//! tcp://127.0.0.1:5557    tcp://*:5557 (all of IPv4)    tcp://[::1]:5557    tcp://127.0.0.1:* (a free port)
 //! tcp://eth0:5557 (the first address of IPv4 that an interface has)
 //! ipc:///run/spindle      ipc://@name (without a file)
 //! ```
@@ -22,7 +22,7 @@ use crate::protocols::sockets::{BindError, bind_error, occupied};
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
-/// Something that listens. Dropped, it does not any more, and its file is gone.
+/// A listening socket. Dropping it stops listening and removes its file.
 #[derive(Debug)]
 pub struct BoundListener {
     descriptor: OwnedFd,
@@ -33,10 +33,11 @@ pub struct BoundListener {
 }
 
 impl BoundListener {
-    /// Listens at an endpoint. A stale socket in the file system is replaced; one at which somebody still answers is in use.
+    /// Listens at an endpoint. It replaces a stale socket in the file system. A socket at which a server still answers
+    /// counts as in use.
     ///
     /// # Errors
-    /// [`BindError`] if nothing can listen there.
+    /// [`BindError`] if the endpoint cannot be listened at.
     pub fn bind(endpoint: &str) -> Result<Self, BindError> {
         let not_one = || BindError::NotAnEndpoint { endpoint: endpoint.to_owned() };
         if let Some(error) = occupied(endpoint) {
@@ -58,7 +59,7 @@ impl BoundListener {
     fn tcp(address: SocketAddr) -> Result<Self, Errno> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let descriptor = socket_with(family, SocketType::STREAM, FLAGS, None)?;
-        // A server that starts again binds while connections of the one before it are still winding up.
+        // A restarted server binds while connections of its predecessor are still winding up.
         sockopt::set_socket_reuseaddr(&descriptor, true)?;
         bind(&descriptor, &address)?;
         listen(&descriptor, ACCEPT_BACKLOG)?;
@@ -80,22 +81,22 @@ impl BoundListener {
         Ok(Self { descriptor, endpoint: format!("ipc://{name}"), is_tcp: false, path })
     }
 
-    /// Where it listens, with the port that the system chose.
+    /// The endpoint, with the port that the system chose.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// A connection that does not block, if one has come.
+    /// Accepts a connection that has come, if there is one. Its descriptor does not block.
     ///
     /// # Errors
-    /// What the system says: it is out of descriptors or memory.
+    /// The system's error: it is out of descriptors or memory.
     pub fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
         loop {
             match accept_with(&self.descriptor, FLAGS) {
                 Ok(descriptor) => {
                     if self.is_tcp {
-                        // An option that is not taken costs time, and no connection.
+                        // An option that the system refuses costs time. The connection works without it.
                         let _slower = prepare(&descriptor);
                     }
                     return Ok(Some(descriptor));
@@ -118,13 +119,13 @@ impl AsFd for BoundListener {
 impl Drop for BoundListener {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // Somebody else may have removed it.
+            // Another process may have removed it.
             let _gone = rustix::fs::unlink(path);
         }
     }
 }
 
-/// Answers go out as they are written, and a host that has vanished is noticed.
+/// Replies leave as soon as they are written, and keepalive notices a host that has vanished.
 fn prepare(descriptor: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_tcp_nodelay(descriptor, true)?;
     sockopt::set_tcp_keepidle(descriptor, KEEPALIVE_IDLE)?;
@@ -141,7 +142,7 @@ fn address(host: &str) -> Option<IpAddr> {
     }
 }
 
-/// Removes the socket that a server which is no more has left there. Nobody answers at it: that was tried before.
+/// Removes the socket file of a server that has ended. `bind` has checked before that no server answers at it.
 fn remove_stale(path: &Path) -> Result<(), Errno> {
     match rustix::fs::unlink(path) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),

@@ -1,4 +1,4 @@
-//! Letting peers in, as long as there is room for them.
+//! Accepts clients as long as there is room for them.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -15,12 +15,12 @@ use crate::limits::{ACCEPT_BURST, ACCEPT_PAUSE};
 use crate::log::WarningPace;
 use crate::protocols::sockets::timespec;
 
-/// How the system names the bell: no connection has this place.
+/// Names the bell to epoll. No connection has this slot.
 pub(crate) const BELL: u64 = u64::MAX;
-/// How the system names the listeners.
+/// Names the listeners to epoll.
 pub(crate) const LISTENERS: u64 = u64::MAX - 1;
 
-/// Waits until there is something to do, or the time is up; what there is to do, as far as there is room to say it.
+/// Waits until a descriptor is ready or the timeout ends. Returns as many events as `room` holds.
 ///
 /// # Panics
 /// If the system cannot wait.
@@ -36,12 +36,12 @@ pub(crate) fn wait<'r>(
     }
 }
 
-/// Why nobody is accepted for now.
+/// Why accepting is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obstacle {
-    /// There are as many connections as there may be.
+    /// As many connections as may be are open.
     Connections,
-    /// What the system says, or would say next.
+    /// The error that the system returned, or would return for the next connection.
     System(Errno),
 }
 
@@ -54,36 +54,36 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Where peers come in.
+/// The listening sockets of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     listeners: Vec<BoundListener>,
-    /// Nothing is accepted until then.
+    /// Accepting is paused until then.
     again_at: Option<Now>,
-    /// When it was last said that there is no room.
+    /// Paces the warning that there is no room.
     pauses_told: WarningPace,
 }
 
 impl Listeners {
-    /// Has `epoll` tell of who comes to this listener.
+    /// Registers a listener with `epoll`.
     pub(crate) fn add(&mut self, epoll: &OwnedFd, listener: BoundListener) -> Result<(), Errno> {
         epoll::add(epoll, &listener, epoll::EventData::new_u64(LISTENERS), epoll::EventFlags::IN)?;
         self.listeners.push(listener);
         Ok(())
     }
 
-    /// Listens no more.
+    /// Stops listening.
     pub(crate) fn close(&mut self) {
         self.listeners.clear();
         self.again_at = None;
     }
 
-    /// When something may be accepted again.
+    /// When the pause of accepting ends.
     pub(crate) fn again_at(&self) -> Option<Now> {
         self.again_at
     }
 
-    /// Accepts again, if it is time.
+    /// Resumes accepting, if the pause is over.
     pub(crate) fn reopen(&mut self, epoll: &OwnedFd, now: Now) {
         if self.again_at.take_if(|at| *at <= now).is_some() {
             self.listen(epoll, epoll::EventFlags::IN);
@@ -97,7 +97,7 @@ impl Listeners {
         }
     }
 
-    /// Accepts who has come, a burst at most, as long as there is room for so many.
+    /// Accepts waiting clients: a burst at most, and no more than there is room for.
     pub(crate) fn admit(&mut self, epoll: &OwnedFd, now: Now, room: usize) -> Vec<OwnedFd> {
         let mut came = Vec::new();
         self.accept(epoll, now, |descriptor| {
@@ -107,7 +107,8 @@ impl Listeners {
         came
     }
 
-    /// Accepts who has come, a burst at most. `enter` says whether there is room for a further one, and takes it.
+    /// Accepts waiting clients, a burst at most. `enter(None)` asks whether there is room for another connection,
+    /// `enter(Some)` takes it.
     pub(crate) fn accept(&mut self, epoll: &OwnedFd, now: Now, enter: impl FnMut(Option<OwnedFd>) -> bool) {
         if let Err(obstacle) = self.try_accept(enter) {
             self.pause(epoll, obstacle, now);
@@ -131,7 +132,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Those who want to connect wait where the system keeps them.
+    /// Clients wait in the system's backlog meanwhile.
     fn pause(&mut self, epoll: &OwnedFd, obstacle: Obstacle, now: Now) {
         if self.pauses_told.is_time(now) {
             tracing::warn!("no further connection is accepted for now: {obstacle}");

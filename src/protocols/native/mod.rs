@@ -1,25 +1,28 @@
-//! Connections of ZeroMQ peers without libzmq: the thread that serves them reads and writes them itself.
+//! Serves ZeroMQ connections without libzmq. The serving thread reads and writes the descriptors itself.
 //!
 //! ```text
-//! Listener ─► accept ─► Peer: handshake (zmtp) ─► messages ─► whoever serves ─► Outbox ─► the peer
-//!                        └─ Peers: all of one thread, on one epoll, with deadlines for handshakes and partings
-//! Acceptor: for several threads that serve; each connection goes to one that has the fewest
+//! BoundListener ─► accept ─► Connection: handshake (zmtp) ─► messages ─► frontend ─► SendBuffer ─► client
+//!                             └─ Connections: all of one thread, on one epoll, with deadlines: handshakes, parting
+//! Acceptor: for several serving threads, gives each new connection to the thread with the fewest
 //! ```
-//! - To a peer it is a ROUTER socket of libzmq: REQ, DEALER and ROUTER sockets may connect, in ZMTP 3.0 and 3.1, over `tcp://` and
-//!   `ipc://`. An answer goes over the connection that asked, whatever routing id its peer has chosen.
-//! - **Nothing is dropped.** Of a peer that does not read, no more requests are taken once [`OUTBOX_BYTES_MAX`] lie in its
-//!   outbox; they wait in the peer. While all connections of a frontend together hold more than its [`BufferBudget`], those that hold much
-//!   have no turns, whatever thread has them, and large answers wait; a connection is closed only if nothing of it moves meanwhile.
-//! - A peer that closes its connection is known as gone as soon as what it has sent is taken, and what it left with whoever serves
-//!   is given back.
-//! - Connections are bounded, and so is the time of a handshake; a silent connection whose host has vanished is found by the system
-//!   (keepalive) within [`KEEPALIVE_IDLE`] and a little; one that has something on its way to that host when the system gives up
-//!   sending it.
+//! - To a client, Spindle is a ROUTER socket of libzmq. REQ, DEALER and ROUTER sockets may connect, in ZMTP 3.0 and
+//!   3.1, over `tcp://` and `ipc://`. A reply goes over the connection that sent the request, regardless of the routing
+//!   id that the client has chosen.
+//! - **No message is dropped.** While more than [`OUTBOX_BYTES_MAX`] bytes lie in a client's send buffer, the thread
+//!   takes no further requests from it, and they wait in the client. While all connections of a frontend together hold
+//!   more than its [`BufferBudget`], the connections that hold much get no turns, in every thread, and large replies
+//!   wait. The thread closes a connection for memory only if it stands still for [`STALLED_MAX`].
+//! - When a client closes its connection, the thread learns of it as soon as it has taken all that the client sent. It
+//!   then hands the state of that connection back to the frontend as [`Closed`].
+//! - The number of connections is bounded, and so is the time for a handshake. If the host of a silent connection
+//!   vanishes, keepalive finds it soon after [`KEEPALIVE_IDLE`]. If bytes were on their way to that host, the system
+//!   finds it when it gives up sending them.
 //!
-//! What is not here: what messages mean, and threads.
+//! This module does not interpret messages and does not start threads.
 //!
 //! [`OUTBOX_BYTES_MAX`]: crate::limits::OUTBOX_BYTES_MAX
 //! [`KEEPALIVE_IDLE`]: crate::limits::KEEPALIVE_IDLE
+//! [`STALLED_MAX`]: crate::limits::STALLED_MAX
 
 mod acceptor;
 mod budget;

@@ -1,7 +1,8 @@
-//! What has come from a peer and is not used yet.
+//! Bytes that a client has sent and the thread has not used yet.
 //!
-//! Most of what comes is whole messages, and is used where the thread has received it: in a buffer that all its connections
-//! share. Only what is left of it lies in the inbox of its peer, and what comes next is received behind that.
+//! Most of the input is whole messages. The thread uses them where it has received them, in a buffer that all its
+//! connections share. Only the unused rest is copied to the connection's own buffer, and the next bytes are received
+//! behind it.
 
 use std::os::fd::OwnedFd;
 
@@ -12,16 +13,16 @@ use rustix::net::{RecvFlags, recv};
 use crate::limits::{BUFFER_KEPT_BYTES, RECEIVE_BYTES};
 use crate::zmtp::Unconsumed;
 
-/// What came of receiving.
+/// Outcome of one receive call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReceiveOutcome {
-    /// Nothing, or more bytes than there were.
+    /// No bytes, or some more bytes.
     Bytes,
-    /// The peer sends no more.
+    /// The client sends no more.
     End,
 }
 
-/// What is not used yet.
+/// Bytes that are not used yet.
 #[derive(Debug, Default)]
 pub(super) struct ReceiveBuffer {
     /// `bytes[used..]` is not used yet.
@@ -30,12 +31,12 @@ pub(super) struct ReceiveBuffer {
 }
 
 impl ReceiveBuffer {
-    /// What it holds, in bytes.
+    /// Length of the buffer, in bytes.
     pub(super) fn held(&self) -> usize {
         self.bytes.len()
     }
 
-    /// What it keeps in memory.
+    /// Memory kept for the buffer, in bytes.
     pub(super) fn kept(&self) -> usize {
         kept(&self.bytes)
     }
@@ -44,11 +45,11 @@ impl ReceiveBuffer {
         self.used == self.bytes.len()
     }
 
-    /// Receives once what is there: into `shared` if nothing is left of before, else into the inbox.
+    /// Receives once: into `shared` if no earlier bytes are left, else into the connection's own buffer.
     pub(super) fn receive(&mut self, descriptor: &OwnedFd, shared: &mut Vec<u8>) -> Result<ReceiveOutcome, Errno> {
         shared.clear();
         let buffer = if self.is_empty() { shared } else { &mut self.bytes };
-        // Doubling while a large message comes: its bytes are moved a few times, and not once for each portion.
+        // The buffer doubles while a large message comes: its bytes move a few times, and not once for each portion.
         buffer.reserve(RECEIVE_BYTES);
         match recv(descriptor, spare_capacity(buffer), RecvFlags::DONTWAIT) {
             Ok((0, _)) => Ok(ReceiveOutcome::End),
@@ -57,12 +58,12 @@ impl ReceiveBuffer {
         }
     }
 
-    /// What is not used yet: in `shared`, or in the inbox if anything was left of before.
+    /// The bytes not used yet: in `shared`, or in the connection's own buffer if earlier bytes were left.
     pub(super) fn unused<'b>(&'b self, shared: &'b [u8]) -> &'b [u8] {
         if self.is_empty() { shared } else { self.bytes.get(self.used..).unwrap_or_default() }
     }
 
-    /// Keeps what is left.
+    /// Keeps the unused bytes.
     pub(super) fn keep(&mut self, left: &Unconsumed, shared: &[u8]) {
         if self.is_empty() {
             self.bytes.clear();
@@ -75,7 +76,7 @@ impl ReceiveBuffer {
             self.bytes.drain(self.used + left.begun.end..self.used + left.rest);
         }
         self.used += left.begun.start;
-        // Half of it at least has been used since it was moved last.
+        // At least half of the buffer has been used since the last move.
         if self.used > self.bytes.len() / 2 {
             self.bytes.drain(..self.used);
             self.used = 0;
@@ -84,12 +85,12 @@ impl ReceiveBuffer {
     }
 }
 
-/// What a buffer takes in memory, in bytes; of one that is as small as any may be, what is used of it.
+/// Memory kept for a buffer, in bytes. For a buffer at or below [`BUFFER_KEPT_BYTES`], only its used length counts.
 pub(super) fn kept(bytes: &Vec<u8>) -> usize {
     if bytes.capacity() > BUFFER_KEPT_BYTES { bytes.capacity() } else { bytes.len() }
 }
 
-/// Gives back the room that something large has left behind.
+/// Shrinks a buffer that a large message has grown.
 pub(super) fn give_back(bytes: &mut Vec<u8>) {
     if bytes.capacity() > BUFFER_KEPT_BYTES.max(4 * bytes.len()) {
         bytes.shrink_to(BUFFER_KEPT_BYTES);

@@ -1,4 +1,4 @@
-//! What goes out to a peer: bytes that are written as fast as it reads them.
+//! Bytes on their way to a client. They are written as fast as the client reads them.
 
 use std::os::fd::OwnedFd;
 
@@ -8,59 +8,60 @@ use rustix::net::{SendFlags, send};
 use super::receive_buffer::{give_back, kept};
 use crate::zmtp::{encode_frame, encode_frame_header};
 
-/// What is to be sent.
+/// Bytes to be sent to one client.
 #[derive(Debug, Default)]
 pub struct SendBuffer {
-    /// `bytes[taken..]` has not been taken by the system.
+    /// The system has not taken `bytes[taken..]`.
     bytes: Vec<u8>,
     taken: usize,
-    /// Bytes that the system has taken, ever.
+    /// Bytes that the system has taken since the connection began.
     sent: u64,
     /// The frontend holds too much.
     tight: bool,
 }
 
 impl SendBuffer {
-    /// Bytes that have not been taken by the system.
+    /// Bytes that the system has not taken.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len() - self.taken
     }
 
-    /// Whether all has been taken by the system.
+    /// Whether the system has taken all bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.taken == self.bytes.len()
     }
 
-    /// Where the next byte stands in all that is ever sent to the peer.
+    /// Position of the next byte in the whole stream to the client.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.sent + self.len() as u64
     }
 
-    /// How many of these bytes the system has taken. They may have come to the peer.
+    /// Bytes of that stream that the system has taken. The client may have received them.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Appends a frame; `more` of its message follow.
+    /// Appends a frame. `more` says whether another frame of the message follows.
     #[inline]
     pub fn push(&mut self, body: &[u8], more: bool) {
         encode_frame(&mut self.bytes, body, more);
     }
 
-    /// Appends frames as they are on the wire.
+    /// Appends frames that are encoded as on the wire.
     #[inline]
     pub fn push_encoded(&mut self, frames: &[u8]) {
         self.bytes.extend_from_slice(frames);
     }
 
-    /// Appends a frame of `length` bytes, which `write` appends; `more` of its message follow.
+    /// Appends a frame of `length` bytes, which `write` appends. `more` says whether another frame of the message
+    /// follows.
     ///
     /// # Panics
-    /// If it appends another number of bytes.
+    /// If `write` appends another number of bytes.
     #[inline]
     pub fn push_with(&mut self, length: usize, more: bool, write: impl FnOnce(&mut Vec<u8>)) {
         encode_frame_header(&mut self.bytes, length, more);
@@ -70,17 +71,17 @@ impl SendBuffer {
         assert_eq!(self.bytes.len(), end, "a frame has the length that its header says");
     }
 
-    /// What it holds, in bytes.
+    /// Length of the buffer, in bytes.
     pub(super) fn held(&self) -> usize {
         self.bytes.len()
     }
 
-    /// What it keeps in memory.
+    /// Memory kept for the buffer, in bytes.
     pub(super) fn kept(&self) -> usize {
         kept(&self.bytes)
     }
 
-    /// Whether the frontend holds too much: what is large, and can wait, is not to be appended.
+    /// Whether the frontend holds too much. A caller then appends no large reply that can wait.
     #[must_use]
     pub fn is_tight(&self) -> bool {
         self.tight
@@ -90,12 +91,12 @@ impl SendBuffer {
         self.tight = tight;
     }
 
-    /// For what `zmtp` itself has to say.
+    /// The buffer, for commands and greetings that `zmtp` itself sends.
     pub(super) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// Has the system take what it takes.
+    /// Writes as many bytes as the system takes.
     pub(super) fn flush(&mut self, descriptor: &OwnedFd) -> Result<(), Errno> {
         while let Some(rest) = self.bytes.get(self.taken..).filter(|rest| !rest.is_empty()) {
             match send(descriptor, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -104,7 +105,7 @@ impl SendBuffer {
                     self.sent += count as u64;
                 }
                 Err(Errno::INTR) => {}
-                // It is told when there is room, or memory, again.
+                // Epoll reports when the system has room, or memory, again.
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => break,
                 Err(error) => return Err(error),
             }
@@ -113,13 +114,13 @@ impl SendBuffer {
         Ok(())
     }
 
-    /// Nobody will take what is left.
+    /// Drops the unsent bytes. The client will not take them.
     pub(super) fn discard(&mut self) {
         self.bytes = Vec::new();
         self.taken = 0;
     }
 
-    /// Keeps neither what was sent nor, after something large, the room for it.
+    /// Drops the sent bytes, and shrinks the buffer after a large reply.
     fn compact(&mut self) {
         if self.taken > self.bytes.len() / 2 {
             self.bytes.drain(..self.taken);

@@ -1,4 +1,4 @@
-//! Peers over real sockets of this host, spoken to byte by byte.
+//! Clients over real sockets of this host, which the tests speak for byte by byte.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
@@ -20,16 +20,16 @@ use crate::zmtp::{Handshake, MessageBounds, Part, SocketType, ZmtpCommand, encod
 const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
 
-/// A server that gives back every message, and counts those of each peer.
+/// A server that echoes every message, and counts the messages of each connection.
 struct Echo {
     connections: Connections<u32>,
     bell: WakeSignal,
     now: Now,
     address: String,
-    /// Who has sent something, in the order of coming.
+    /// The connections that have sent a message, in the order of coming.
     heard: Vec<ConnectionId>,
     gone: Vec<Closed<u32>>,
-    /// Whether memory was tight at the last turn, and how often an answer had to wait for it.
+    /// Whether memory was tight at the last turn, and how often a reply had to wait for it.
     was_tight: bool,
     starved: u32,
 }
@@ -85,7 +85,7 @@ impl Echo {
         rung
     }
 
-    /// Passes until so many messages were heard.
+    /// Runs passes until `count` messages were heard.
     fn hear(&mut self, count: usize) {
         while self.heard.len() < count {
             self.pass();
@@ -93,7 +93,7 @@ impl Echo {
     }
 }
 
-/// What a socket of this kind says until it is ready.
+/// The bytes that a socket of this kind sends until it is ready.
 pub(crate) fn introduction(kind: SocketType) -> Vec<u8> {
     let (mut said, mut theirs) = (Vec::new(), Vec::new());
     let mut handshake = Handshake::begin(kind, &mut said);
@@ -108,7 +108,7 @@ pub(crate) fn message(frames: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// What the server says until it is ready.
+/// Reads the bytes that the server sends until it is ready.
 fn introduced(stream: &mut TcpStream) {
     let length = introduction(SocketType::Router).len();
     let mut bytes = vec![0; length];
@@ -195,7 +195,7 @@ fn requests_of_a_peer_that_closes_are_handled_before_it_is_gone() {
     assert_eq!((echo.heard.len(), echo.gone[0].state), (1_000, 1_000));
 }
 
-/// Passes until the server has introduced itself.
+/// Runs passes until the server has introduced itself.
 fn introduced_while(echo: &mut Echo, stream: &mut TcpStream) {
     while echo.connections.is_empty() || echo.heard.is_empty() {
         echo.pass();
@@ -276,7 +276,7 @@ fn of_a_peer_that_does_not_read_no_more_is_taken_until_it_does() {
     let body = vec![7; 100_000];
     let mut sent = [introduction(SocketType::Dealer), message(&[&body]).repeat(MESSAGES)].concat();
     stream.set_nonblocking(true).unwrap();
-    // Until neither side moves any more: it has written what there is room for, and is not read from.
+    // Until neither side moves: the client has written as much as there is room for, and the server does not read it.
     let mut stuck = 0;
     while stuck < 20 && !sent.is_empty() {
         match stream.write(&sent) {
@@ -294,7 +294,7 @@ fn of_a_peer_that_does_not_read_no_more_is_taken_until_it_does() {
     assert!(heard < MESSAGES, "it went on taking");
     let (_, outbox) = echo.connections.connection(echo.heard[0]).unwrap();
     assert!(outbox.len() <= 2 * OUTBOX_BYTES_MAX, "{}", outbox.len());
-    // Another one is served meanwhile.
+    // Another client is served meanwhile.
     let mut other = echo.connect();
     other.write_all(&[introduction(SocketType::Req), message(&[b"", b"other"])].concat()).unwrap();
     while echo.heard.len() == heard {
@@ -302,7 +302,7 @@ fn of_a_peer_that_does_not_read_no_more_is_taken_until_it_does() {
     }
     introduced(&mut other);
     expect(&mut other, &message(&[b"", b"other"]));
-    // Now it reads, and gets everything.
+    // Now the client reads, and gets everything.
     let expected = introduction(SocketType::Router).len() + message(&[&body]).len() * MESSAGES;
     let (mut got, mut some) = (0, vec![0; 1 << 20]);
     while got < expected {
@@ -333,7 +333,7 @@ fn who_is_slow_with_the_handshake_is_closed() {
     assert!(echo.pass());
     assert_eq!((echo.gone.len(), echo.connections.len()), (2, 1));
     for stream in [&mut silent, &mut trickling] {
-        // What it sent, and the end; or that it is broken, if something of ours had not been read.
+        // It reads the server's bytes and the end, or a reset if the server had not read everything.
         let _ended = stream.read_to_end(&mut Vec::new());
     }
     good.write_all(&message(&[b"", b"y"])).unwrap();
@@ -344,7 +344,7 @@ fn who_is_slow_with_the_handshake_is_closed() {
 fn who_comes_after_a_long_silence_has_all_its_time() {
     let mut echo = Echo::start();
     let mut stream = echo.connect();
-    // An hour passes while it is waited.
+    // An hour passes during the wait.
     echo.now = Now::from_millis(3_600_000);
     echo.connections.wait(PATIENCE, || Now::from_millis(3_600_000));
     stream.write_all(&[introduction(SocketType::Req), message(&[b"", b"x"])].concat()).unwrap();
@@ -387,7 +387,7 @@ fn all_are_parted_with_when_they_have_read_what_was_sent() {
     }
     echo.hear(5);
     echo.connections.disconnect_all();
-    // What comes now is thrown away, and does not break the connection.
+    // The server throws later input away, and that does not break the connection.
     streams.iter_mut().for_each(|stream| stream.write_all(&message(&[b"late"])).unwrap());
     let readers: Vec<_> = streams
         .into_iter()
@@ -422,7 +422,7 @@ fn while_nothing_is_received_what_peers_send_wakes_nobody_and_is_there_afterward
         expect(stream, &message(&[b"first"]));
         stream.write_all(&message(&[b"second"])).unwrap();
     }
-    // It has both: input, and an end.
+    // The second and the third connection have both input and an end.
     let [mut first, second, third] = streams;
     second.shutdown(std::net::Shutdown::Write).unwrap();
     reset(third);
@@ -432,7 +432,7 @@ fn while_nothing_is_received_what_peers_send_wakes_nobody_and_is_there_afterward
         reads.set(reads.get() + 1);
         echo.connections.wait_without_receiving(Some(timeout), || now)
     };
-    // Each peer's input is told of once or twice at most; then the wait lasts.
+    // The system reports each connection's input once or twice at most. Then the wait lasts.
     let pause = Duration::from_millis(50);
     while before.elapsed() < 4 * pause {
         assert!(!wait(pause));
@@ -449,7 +449,7 @@ fn while_nothing_is_received_what_peers_send_wakes_nobody_and_is_there_afterward
     assert_eq!(echo.connections.len(), 1);
 }
 
-/// Ends a connection at once, with what is on its way.
+/// Resets a connection at once, with the bytes on their way.
 fn reset(stream: TcpStream) {
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
     drop(stream);

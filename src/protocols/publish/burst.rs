@@ -1,20 +1,19 @@
-//! Messages that were published and not yet handed to the subscribers: each encoded once, with the subscribers that it
-//! is for.
+//! Messages that were published and not yet handed to the subscribers. Each is encoded once, with its audience.
 //!
 //! ```text
 //! bytes      │ message │ message │ message │ message │        audiences   {0, 2, 5}   {2}
 //! spans      └───── for audience 0 ──┘└──── for 1 ───┘
 //! ```
-//! Changes come in runs of a table, so there are few spans, and a message costs no more for many subscribers than for
-//! one.
+//! Changes come in runs of one table, so there are few spans. A message for many subscribers costs no more than one for
+//! a single subscriber.
 
 use super::topics::{Member, Topics};
 use crate::limits::{BURST_BYTES_MAX, BURST_MEMBERS_MAX};
 
-/// Messages that follow each other and are for the same subscribers.
+/// Consecutive messages for the same subscribers.
 #[derive(Clone, Copy, Debug)]
 struct MessageSpan {
-    /// Where the last of them ends; they begin where those of the span before end.
+    /// End of the last message. The first begins where the span before ends.
     end: usize,
     messages: usize,
     audience: usize,
@@ -35,9 +34,9 @@ pub(super) struct Burst {
     spans: Vec<MessageSpan>,
     /// The subscribers of all audiences, one audience after the other.
     members: Vec<Member>,
-    /// Where each audience ends among `members`.
+    /// The end of each audience in `members`.
     audiences: Vec<usize>,
-    /// The topic that was looked up last, and the audience that it has, if any.
+    /// The topic looked up last, and its audience, if it has one.
     last: Option<(Vec<u8>, Option<usize>)>,
 }
 
@@ -46,13 +45,13 @@ impl Burst {
         &self.bytes
     }
 
-    /// Whether it is to be handed on before anything is added.
+    /// Whether the burst must be sent before a message is added.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.bytes.len() >= BURST_BYTES_MAX || self.members.len() >= BURST_MEMBERS_MAX
     }
 
-    /// Adds a message, if anybody subscribes to its topic.
+    /// Adds a message if its topic has a subscriber.
     #[inline]
     pub(super) fn add(&mut self, topics: &Topics, topic: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> bool {
         let audience = match &self.last {
@@ -91,7 +90,7 @@ impl Burst {
         audience
     }
 
-    /// The audience of the members from `start` on: the last one again, if it has the same.
+    /// The audience of the members from `start` on. If the last audience has the same members, it is used again.
     fn audience_from(&mut self, start: usize) -> Option<usize> {
         let last = self.audiences.len().checked_sub(1);
         let (known, found) = self.members.split_at(start);
@@ -110,7 +109,7 @@ impl Burst {
         audience.checked_sub(1).and_then(|before| self.audiences.get(before)).copied().unwrap_or(0)
     }
 
-    /// Hands each span to `each`, with one of its subscribers after the other.
+    /// Calls `each` with each span and each of its subscribers in turn.
     pub(super) fn for_each(&self, mut each: impl FnMut(Member, ByteRun)) {
         let mut start = 0;
         for span in &self.spans {
@@ -121,7 +120,7 @@ impl Burst {
         }
     }
 
-    /// Forgets everything, and who subscribes to what, and keeps the room for as much again.
+    /// Forgets all messages and audiences, and keeps the room for as much again.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.bytes.shrink_to(2 * BURST_BYTES_MAX);

@@ -1,12 +1,14 @@
-//! Handing a burst to a subscriber: to the system at once if nothing waits before it, else to the end of its queue.
+//! Hands a burst to a subscriber: to the system at once if the subscriber's queue is empty, else to the end of that
+//! queue.
 //!
 //! ```text
-//! its runs of the burst ─► Portion, gathered once for all who get the same ─► the system
-//!                                                 what that does not take  └─► its queue, within its room and that of all
+//! its runs of the burst ─► Delivery, gathered once for all with the same runs ─┬─► the system, as much as it takes
+//!                                                                              └─► its queue, within the bounds
 //! ```
-//! As long as all subscribers keep up nothing is allocated or copied here.
+//! As long as all subscribers keep up, the publisher makes no buffers for queues. It copies bytes only to gather
+//! several runs.
 //!
-//! What is not here: who gets what.
+//! This module does not choose the subscribers of a message; see `burst` and `topics`.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use super::queue::{QueuedBytes, SharedBuffer, SubscriberQueue, send};
 use super::subscriber::SubscriberConnection;
 use crate::limits::SHARED_BYTES_MIN;
 
-/// What may wait for a subscriber.
+/// Bounds of the messages that wait for a subscriber.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueRoom {
     pub(super) messages: usize,
@@ -27,19 +29,19 @@ pub(super) struct QueueRoom {
     pub(super) held_bytes: usize,
 }
 
-/// Messages of a burst for one subscriber, and for all others who get the same.
+/// Messages of a burst for one subscriber, and for all others with the same runs.
 #[derive(Debug, Default)]
 pub(super) struct Delivery {
     runs: Vec<ByteRun>,
     messages: usize,
-    /// The bytes of the runs, if they are more than one.
+    /// The bytes of the runs, if there are several runs.
     gathered: Vec<u8>,
-    /// The same bytes for queues, once one needs them.
+    /// The same bytes for queues. Made when a queue first needs them.
     buffer: Option<Arc<SharedBuffer>>,
 }
 
 impl Delivery {
-    /// Becomes what these runs are.
+    /// Loads these runs of the burst.
     fn load(&mut self, burst: &Burst, runs: &[ByteRun]) {
         if self.runs == runs {
             return;
@@ -60,7 +62,7 @@ impl Delivery {
         }
     }
 
-    /// By how many bytes all buffers grow when it is appended to a queue.
+    /// Bytes by which all buffers grow if it is appended to a queue.
     fn cost(&self, burst: &Burst, queue: &mut SubscriberQueue) -> usize {
         match self.bytes(burst).len() {
             _ if self.buffer.is_some() => 0,
@@ -74,7 +76,7 @@ impl Delivery {
         Arc::clone(self.buffer.insert(buffer))
     }
 
-    /// The burst is over.
+    /// Forgets the burst.
     pub(super) fn clear(&mut self) {
         self.runs.clear();
         self.gathered.clear();
@@ -83,7 +85,8 @@ impl Delivery {
     }
 }
 
-/// Offers the system a subscriber's runs of the burst, if nothing waits before them. How many bytes it takes; none: all that there are.
+/// Offers the system a subscriber's runs of the burst, if its queue is empty. Returns the bytes taken, or `None` if the
+/// system took all.
 ///
 /// # Errors
 /// The connection is broken.
@@ -101,7 +104,7 @@ pub(super) fn offer(
     Ok((sent < bytes.len()).then_some(sent))
 }
 
-/// Whether the buffers of all subscribers have no room for the portion.
+/// Whether the buffers of all subscribers lack room for the delivery.
 pub(super) fn lacks_room(
     queue: &mut SubscriberQueue,
     (burst, portion): (&Burst, &Delivery),
@@ -111,9 +114,11 @@ pub(super) fn lacks_room(
     held.bytes() + portion.cost(burst, queue) > room.held_bytes
 }
 
-/// Appends the portion, of which the system has taken so many bytes, to a subscriber's queue. How many messages it loses.
+/// Appends the delivery, of which the system has taken `sent` bytes, to a subscriber's queue. Returns how many messages
+/// the subscriber loses.
 ///
-/// If all buffers together would take too much, it keeps what fits, and in any case a message of which the system has taken a part.
+/// If all buffers together would exceed their bound, the queue keeps the messages that fit, and in any case a message
+/// of which the system has taken a part.
 pub(super) fn keep(
     queue: &mut SubscriberQueue,
     (burst, portion): (&Burst, &mut Delivery),

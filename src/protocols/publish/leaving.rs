@@ -1,9 +1,9 @@
-//! How subscribers leave: refused, gone, or at the end of the server.
+//! Ends subscribers: refused, gone, or at the end of the server.
 //!
 //! ```text
-//! refused ─► part: an ERROR, our end closed ─► forget ─► its subscriptions are removed, some in each turn ─► its place is free
+//! refused ─► part: an ERROR, our end shut down ─► forget ─► its topics are removed, some a turn ─► its slot is free
 //! ```
-//! What is not here: why one is refused.
+//! This module does not decide whether a subscriber is refused; see `subscriber` and `subscribers`.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::limits::{HANDSHAKE_TIMEOUT, SUBSCRIPTIONS_REMOVED_A_TURN};
 use crate::protocols::native::ConnectionId;
 
 impl Subscribers {
-    /// Tells a subscriber why it is served no more, and parts with it.
+    /// Tells a subscriber the reason for its end, and parts with it.
     pub(super) fn refuse(&mut self, member: Member, refusal: &CloseReason) {
         let Some(subscriber) = self.places.get_mut(member as usize) else { return };
         if subscriber.is_open() {
@@ -37,7 +37,7 @@ impl Subscribers {
         self.deadlines.push_back((deadline, ConnectionId::new(member as usize, subscriber.generation)));
     }
 
-    /// A subscriber gets nothing more: what it has subscribed to is removed bit by bit.
+    /// Ends the service of a subscriber, and queues its subscriptions for removal.
     fn leave(&mut self, member: Member) {
         let Some(subscriber) = self.places.get_mut(member as usize) else { return };
         self.subscribers -= usize::from(subscriber.is_open());
@@ -62,7 +62,7 @@ impl Subscribers {
         }
     }
 
-    /// Removes some subscriptions of those that are served no more.
+    /// Removes some subscriptions of former subscribers.
     pub(super) fn remove_left(&mut self) {
         for _ in 0..SUBSCRIPTIONS_REMOVED_A_TURN {
             let Some((member, topics)) = self.left.front_mut() else { return };
@@ -80,7 +80,8 @@ impl Subscribers {
         }
     }
 
-    /// Sends what waits, and parts with all; returns when they have read it and are gone, or at the end of this time.
+    /// Sends the queued messages, and parts with all subscribers. Returns when they have read everything and left, or
+    /// at the time `end`.
     pub fn finish(&mut self, end: Now, clock: impl Fn() -> Now) {
         self.send();
         self.gate.close();

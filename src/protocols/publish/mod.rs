@@ -1,24 +1,27 @@
-//! Publishing to ZeroMQ subscribers without libzmq: the thread that publishes reads and writes their connections
-//! itself.
+//! Publishes to ZeroMQ subscribers without libzmq. The publisher reads and writes their connections itself.
 //!
 //! ```text
-//! publish ─► Burst: each message encoded once ─► send ─► the system takes it, or else ─► Queue of each subscriber
-//!              ▲ Topics: who subscribes to what
-//! turn    ─► accept ─► Subscriber: handshake (zmtp) ─► Said: SUBSCRIBE, CANCEL, PING
-//!         └► what waits in queues is sent on
+//! publish ─► Burst: each message encoded once ─► send ─► the system takes it, or else ─► SubscriberQueue of each
+//!              ▲ Topics: the subscribers of each topic
+//! turn    ─► accept ─► SubscriberConnection: handshake (zmtp) ─► SubscriberCommand: SUBSCRIBE, CANCEL, PING
+//!         └► flush: queued messages are sent
 //! ```
-//! - To a peer it is an XPUB socket of libzmq: SUB and XSUB sockets may connect, in ZMTP 3.0 and 3.1, over `tcp://` and
-//!   `ipc://`. A message goes to each subscriber once that has a topic with which the message's first frame begins.
-//! - **Nothing is dropped but for a subscriber that reads too slowly**: one that is more than [`PublishLimits::messages`]
-//!   behind, or for which more than [`PublishLimits::bytes`] wait, loses the newest messages, whole ones, and they are
-//!   counted. What waits for several is kept once. All that waits takes at most [`PublishLimits::held_bytes`], and a message for
-//!   each subscriber that has a part of it already: where one with less than its share lacks room, those lose that have more.
-//! - **A subscriber is read fairly beside publishing**: so many bytes a turn, from all of them together. One that
-//!   exceeds a bound (subscriptions, bytes of its topics, a frame, answers to PINGs that it does not read) is told by
-//!   an ERROR, closed, and counted; the subscriptions that it leaves behind are removed some in each turn.
-//! - Connections are bounded, and so is the time of a handshake; keepalive finds hosts that have vanished.
+//! - To a client, the publisher is an XPUB socket of libzmq. SUB and XSUB sockets may connect, in ZMTP 3.0 and 3.1,
+//!   over `tcp://` and `ipc://`. A message goes once to each subscriber that has a topic with which the message's first
+//!   frame begins.
+//! - **Messages are dropped only for a subscriber that reads too slowly.** A subscriber that is more than
+//!   [`PublishLimits::messages`] messages or [`PublishLimits::bytes`] bytes behind loses its newest messages, whole
+//!   ones, and the publisher counts them. Messages that wait for several subscribers are kept once. All queued messages
+//!   together take at most [`PublishLimits::held_bytes`], plus one message for each subscriber that has received a part
+//!   of it already. If a subscriber with less than its share lacks room, the subscribers with more than their share
+//!   lose messages.
+//! - **The publisher reads subscribers fairly beside publishing**: a bounded number of bytes a turn, from all of them
+//!   together. A subscriber that exceeds a bound (subscriptions, bytes of its topics, a frame, PONGs that it does not
+//!   read) gets an ERROR, is closed and counted. The publisher removes its subscriptions some in each turn.
+//! - The number of connections is bounded, and so is the time for a handshake. Keepalive finds hosts that have
+//!   vanished.
 //!
-//! What is not here: what messages mean, and threads.
+//! This module does not interpret messages and does not start threads.
 
 mod burst;
 mod deliver;
@@ -38,7 +41,7 @@ use crate::limits::{
     TOPIC_BYTES_ALL_MAX, TOPIC_BYTES_MAX,
 };
 
-/// What subscribers may have.
+/// Bounds of the subscribers.
 #[derive(Clone, Debug)]
 pub struct PublishLimits {
     /// Subscribers at once.
@@ -47,8 +50,9 @@ pub struct PublishLimits {
     pub messages: usize,
     /// Bytes that wait for a subscriber.
     pub bytes: usize,
-    /// Bytes of memory for what waits for all subscribers together; what several wait for counts once. The rest of a message
-    /// that the system has begun to send is kept in any case, and so is what ZMTP has to say.
+    /// Bytes of memory for the messages that wait for all subscribers together. A message that several wait for counts
+    /// once. The rest of a message that the system has begun to send is kept in any case, and so are the commands and
+    /// greetings of ZMTP.
     pub held_bytes: usize,
     /// Topics of a subscriber.
     pub subscriptions: usize,
@@ -61,7 +65,7 @@ pub struct PublishLimits {
 }
 
 impl PublishLimits {
-    /// Those of [`limits`](crate::limits), with so many messages that may wait for a subscriber.
+    /// The bounds of [`limits`](crate::limits), with up to `messages` messages waiting for a subscriber.
     #[must_use]
     pub fn new(messages: usize) -> Self {
         Self {
@@ -76,7 +80,8 @@ impl PublishLimits {
         }
     }
 
-    /// The same where all subscribers together may have no more than so many bytes waiting, and one of them half of that.
+    /// The same bounds, but at most `held_bytes` bytes wait for all subscribers together, and at most half of that for
+    /// one.
     #[must_use]
     pub fn within(self, held_bytes: usize) -> Self {
         let held_bytes = self.held_bytes.min(held_bytes);
@@ -84,10 +89,10 @@ impl PublishLimits {
     }
 }
 
-/// What there is to count.
+/// The publisher's metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PublisherMetrics {
-    /// Subscribers that are connected, their handshakes over.
+    /// Subscribers that are connected and through their handshakes.
     pub subscribers: u64,
     /// Topics with a subscriber.
     pub topics: u64,

@@ -1,14 +1,14 @@
-//! What waits to be sent to a subscriber: pieces of buffers, most of which subscribers share.
+//! The messages that wait to be sent to a subscriber: pieces of buffers, most of which subscribers share.
 //!
 //! ```text
 //! buffer (shared)   │ message │ message │ message │ …      buffer (its own)   │ message │
 //! queue             └──────────── piece ───────────┘──────────────────────────└─ piece ─┘
 //!                        ▲ sent                                              shortened here, between two messages ▲
 //! ```
-//! A queue is shortened at its end, by whole messages; a message of which the system has taken a part stays, and so does what
-//! ZMTP itself has to say (greetings, PONGs). A piece holds the one or the other, never both.
+//! The publisher shortens a queue at its end, by whole messages. A message of which the system has taken a part stays,
+//! and so do ZMTP's own bytes (greetings, PONGs). A piece holds either messages or ZMTP's own bytes, never both.
 //!
-//! What is not here: when a queue is too long.
+//! This module does not decide when a queue is too long; see `deliver`.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -22,22 +22,23 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use crate::limits::SHARED_BYTES_MIN;
 use crate::zmtp::Part;
 
-/// Pieces that are sent at once.
+/// Pieces sent in one call.
 const PIECES_AT_ONCE: usize = 32;
 
-/// Bytes in all buffers of all queues. Clones are the same count.
+/// Bytes in all buffers of all queues. Clones are the same count. Written by the publisher, read by it and by the
+/// closure of `Subscribers::held_bytes`, which any thread may call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueuedBytes(Arc<AtomicUsize>);
 
 impl QueuedBytes {
     pub(super) fn bytes(&self) -> usize {
-        // Relaxed: the publisher's thread alone reads and writes it. It is atomic so that the publisher can be made in
-        // another.
+        // Relaxed: only the publisher writes the count, and it reads its own writes. Other threads read it for a sum
+        // that may be a little old.
         self.0.load(Ordering::Relaxed)
     }
 
     fn change(&self, before: usize, after: usize) {
-        // Relaxed: as in `bytes`.
+        // Relaxed: as in `bytes`. A load and a store are enough, since there is one writer.
         self.0.store(self.bytes() - before + after, Ordering::Relaxed);
     }
 }
@@ -57,7 +58,8 @@ impl SharedBuffer {
         buffer
     }
 
-    /// What a buffer with this capacity has when it has grown to so many bytes: small pieces cost no copy each.
+    /// The capacity that a buffer of this capacity has after it has grown to `length` bytes. It doubles, so small
+    /// pieces do not cost a copy each.
     fn grown(capacity: usize, length: usize) -> usize {
         if length > capacity { length.max(2 * capacity) } else { capacity }
     }
@@ -78,13 +80,13 @@ impl Drop for SharedBuffer {
     }
 }
 
-/// A part of a buffer; it begins and ends between two messages.
+/// A part of a buffer. It begins and ends between two messages.
 #[derive(Debug)]
 struct Piece {
     buffer: Arc<SharedBuffer>,
     begin: usize,
     end: usize,
-    /// 0: it is not messages.
+    /// 0: the piece holds ZMTP's own bytes.
     messages: usize,
 }
 
@@ -97,13 +99,13 @@ impl Piece {
         self.buffer.bytes.get(start..self.end).unwrap_or_default()
     }
 
-    /// Where the message that begins at `start` ends.
+    /// End of the message that begins at `start`.
     fn message_end(&self, start: usize) -> usize {
         message_end(self.buffer.bytes.get(..self.end).unwrap_or_default(), start)
     }
 }
 
-/// Where the message that begins at `start` of these whole messages ends.
+/// End of the message that begins at `start` in these whole messages.
 fn message_end(bytes: &[u8], start: usize) -> usize {
     let mut at = start;
     loop {
@@ -119,19 +121,19 @@ fn message_end(bytes: &[u8], start: usize) -> usize {
     }
 }
 
-/// What waits for one subscriber.
+/// The queue of one subscriber.
 #[derive(Debug, Default)]
 pub(super) struct SubscriberQueue {
     pieces: VecDeque<Piece>,
-    /// How far the system has taken the first piece.
+    /// Position in the first piece up to which the system has taken it.
     sent: usize,
-    /// An end of a message in the first piece that is not behind `sent`, and the messages before it.
+    /// End of a message in the first piece, not behind `sent`, and the number of messages before it.
     walked: (usize, usize),
-    /// Messages of all pieces, those included that the system has taken of the first.
+    /// Messages of all pieces, including those of the first that the system has taken.
     messages: usize,
     /// Bytes that the system has not taken.
     bytes: usize,
-    /// Bytes of pieces that are not messages.
+    /// Bytes of pieces that hold ZMTP's own bytes.
     control_bytes: usize,
 }
 
@@ -145,12 +147,12 @@ impl SubscriberQueue {
         self.bytes
     }
 
-    /// What ZMTP has to say and the system has not taken, in bytes, about.
+    /// ZMTP's own bytes that the system has not taken. A piece counts whole until all of it is sent.
     pub(super) fn control_bytes(&self) -> usize {
         self.control_bytes
     }
 
-    /// Messages of which the system has not taken all, at least. Cheap.
+    /// Upper bound of [`SubscriberQueue::messages`]. Cheap.
     pub(super) fn messages_at_most(&self) -> usize {
         self.messages - self.walked.1
     }
@@ -175,7 +177,7 @@ impl SubscriberQueue {
         self.push(Piece { buffer: Arc::clone(buffer), begin, end, messages });
     }
 
-    /// Appends a copy of messages, or of what ZMTP has to say if `messages` is 0.
+    /// Appends a copy of messages, or of ZMTP's own bytes if `messages` is 0.
     pub(super) fn push_copy(&mut self, bytes: &[u8], messages: usize, held: &QueuedBytes) {
         if bytes.is_empty() {
             return;
@@ -193,28 +195,29 @@ impl SubscriberQueue {
         self.push(Piece { buffer, begin: 0, end: bytes.len(), messages });
     }
 
-    /// The last piece, if more of its kind can be appended to its buffer.
+    /// The last piece, if more bytes of its kind can be appended to its buffer.
     fn open_end(&mut self, is_control: bool) -> Option<&mut Piece> {
         let last = self.pieces.back_mut().filter(|last| (last.messages == 0) == is_control)?;
         let is_open = last.buffer.bytes.len() == last.end && last.end < SHARED_BYTES_MIN;
         (is_open && Arc::get_mut(&mut last.buffer).is_some()).then_some(last)
     }
 
-    /// By how many bytes all buffers together grow with a copy of so many bytes of messages.
+    /// Bytes by which all buffers together grow with a copy of `bytes` bytes of messages.
     pub(super) fn cost_of_copy(&mut self, bytes: usize) -> usize {
         let Some(last) = self.open_end(false) else { return bytes };
         let (capacity, length) = (last.buffer.bytes.capacity(), last.buffer.bytes.len() + bytes);
         SharedBuffer::grown(capacity, length) - capacity
     }
 
-    /// Appends what is left of these messages as far as all buffers together grow by so many bytes at most, and in any case one of
-    /// which the system has taken a part. How many messages it has taken or will be sent. If it has taken any, the queue is empty.
+    /// Appends the unsent messages, as long as all buffers together grow by at most `most` bytes. It appends in any
+    /// case a message of which the system has taken a part. Returns how many messages the system has taken or the queue
+    /// now holds. If the system has taken any, the queue is empty before.
     pub(super) fn push_fitting(&mut self, bytes: &[u8], sent: usize, most: usize, held: &QueuedBytes) -> usize {
         let (mut begin, mut end, mut messages) = (0, 0, 0);
         while end < sent {
             (begin, end, messages) = (end, message_end(bytes, end), messages + 1);
         }
-        // A piece begins where a message does, also if that one has been begun.
+        // A piece begins at the start of a message, even if the system has taken a part of that message.
         begin = if end > sent { begin } else { end };
         let mut waiting = usize::from(end > sent);
         while end < bytes.len() {
@@ -252,7 +255,7 @@ impl SubscriberQueue {
         self.walked = (start, 0);
     }
 
-    /// Has the system take what it takes of about `most` bytes.
+    /// Writes as many bytes as the system takes, of about `most` bytes.
     pub(super) fn flush(&mut self, descriptor: &OwnedFd, most: usize) -> Result<(), Errno> {
         let mut slices = [IoSlice::new(&[]); PIECES_AT_ONCE];
         let (mut count, mut bytes, mut start) = (0, 0, Some(self.sent));
@@ -270,7 +273,7 @@ impl SubscriberQueue {
         Ok(())
     }
 
-    /// The system has taken so many bytes more.
+    /// Notes that the system has taken `taken` bytes more.
     pub(super) fn advance(&mut self, mut taken: usize) {
         self.bytes -= taken;
         while let Some(first) = self.pieces.front() {
@@ -290,8 +293,8 @@ impl SubscriberQueue {
         }
     }
 
-    /// Takes messages away from the end, until there are at most so many messages and bytes. How many that are. What ZMTP has to
-    /// say stays, and a message of which the system has taken a part.
+    /// Removes messages from the end until at most `messages` messages and `bytes` bytes are left. Returns how many it
+    /// removed. ZMTP's own bytes stay, and so does a message of which the system has taken a part.
     pub(super) fn shorten(&mut self, messages: usize, bytes: usize) -> usize {
         let before = self.messages();
         let mut place = self.pieces.len();
@@ -302,11 +305,11 @@ impl SubscriberQueue {
         before - self.messages_at_most()
     }
 
-    /// Takes messages away from the end of one piece, the last that has any.
+    /// Removes messages from the end of one piece, the last that has any.
     fn cut(&mut self, place: usize, most_messages: usize, most_bytes: usize) {
         let (others, other_bytes) = (self.messages_at_most(), self.bytes);
         let Some(piece) = self.pieces.get_mut(place).filter(|piece| piece.messages > 0) else { return };
-        // Of the first piece only what is behind the last message that was begun can go.
+        // In the first piece, only messages behind the last begun one can go.
         let (first_end, walked) = if place == 0 { self.walked } else { (piece.begin, 0) };
         let begin = if place == 0 { self.sent } else { piece.begin };
         let others = others - (piece.messages - walked);
@@ -331,7 +334,7 @@ impl SubscriberQueue {
         }
     }
 
-    /// Removes a piece of which nothing is left to be sent.
+    /// Removes a piece whose bytes are all sent or cut off.
     fn remove(&mut self, place: usize) {
         let Some(piece) = self.pieces.remove(place) else { return };
         self.messages -= piece.messages;
@@ -341,7 +344,7 @@ impl SubscriberQueue {
         }
     }
 
-    /// Gives back the memory of what is sent or cut off, where no other queue needs it and it is half of a buffer or more.
+    /// Frees the memory of sent and removed bytes, if no other queue needs the buffer and they are at least half of it.
     pub(super) fn tighten(&mut self, held: &QueuedBytes) {
         let mut walked = self.walked;
         for piece in &mut self.pieces {
@@ -359,19 +362,19 @@ impl SubscriberQueue {
         }
     }
 
-    /// Takes all messages away but one of which the system has taken a part.
+    /// Removes all messages, except one of which the system has taken a part.
     pub(super) fn discard(&mut self) {
         self.shorten(0, 0);
     }
 }
 
-/// Has the system take what it takes; how many bytes that were.
+/// Writes as many bytes as the system takes. Returns how many that are.
 pub(super) fn send(descriptor: &OwnedFd, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {
     loop {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         match sendmsg(descriptor, slices, &mut SendAncillaryBuffer::default(), flags) {
             Err(Errno::INTR) => {}
-            // It is told when there is room, or memory, again.
+            // Epoll reports when the system has room, or memory, again.
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => return Ok(0),
             other => return other,
         }

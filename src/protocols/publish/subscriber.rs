@@ -1,11 +1,11 @@
 //! One connection to a subscriber.
 //!
 //! ```text
-//! Shaking ──► Open ──► (it closes, or the connection breaks) gone
-//!    │          │ a fault, a bound that it exceeds, or the end of the server
-//!    └──────────┴──► Parting: what is left is sent, our end is closed, what still comes is thrown away ──► gone
+//! Shaking ──► Open ──► (the client closes, or the connection breaks) closed
+//!    │          │ a protocol fault, an exceeded bound, or the end of the server
+//!    └──────────┴──► Parting: send the rest, shut down our end, throw later input away ──► closed
 //! ```
-//! What is not here: which messages it gets, and when it has a turn.
+//! This module does not choose the subscriber's messages, nor the time of its turns; see `burst` and `subscribers`.
 
 use std::os::fd::OwnedFd;
 
@@ -24,72 +24,72 @@ use crate::clock::Now;
 use crate::limits::{CONTROL_BYTES_MAX, SUBSCRIBER_RECEIVE_BYTES};
 use crate::zmtp::{Handshake, HandshakeStep, ProtocolError, SocketType, encode_error, encode_pong};
 
-/// How far a connection is.
+/// Stage of a connection.
 #[derive(Debug)]
 pub(super) enum SubscriberStage {
     Shaking(Handshake),
     Open,
-    /// `true`: our end is closed.
+    /// `true`: our end is shut down.
     Parting(bool),
 }
 
-/// Why a subscriber is served no more.
+/// Why the publisher ends a subscriber.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum CloseReason {
     /// It does not speak ZMTP, or not as a subscriber does.
     #[error(transparent)]
     Fault(#[from] ProtocolError),
-    /// It has more topics, or longer ones, than a subscriber may have.
+    /// It has more topics than a subscriber may have.
     #[error("too many subscriptions: at most {most}")]
     Subscriptions {
         /// How many it may have.
         most: usize,
     },
-    /// Its topics are longer than those of a subscriber may be.
+    /// Its topics have more bytes than those of a subscriber may have.
     #[error("subscriptions with too many bytes: at most {most}")]
     TopicBytes {
         /// How many bytes they may have.
         most: usize,
     },
-    /// All subscribers together have too many, and it has the most.
+    /// All subscribers together exceed a bound of their topics, and this one has the most.
     #[error("too many subscriptions of all subscribers")]
     All,
-    /// It does not read the answers to its PINGs.
+    /// It does not read the PONGs that it asked for.
     #[error("too many PINGs of which the answers were not read")]
     Pings,
 }
 
-/// A subscriber, and what waits for it.
+/// A subscriber, with its queue.
 #[derive(Debug)]
 pub(super) struct SubscriberConnection {
-    /// None: it is gone, and its place is not free before its subscriptions are removed.
+    /// `None`: it is gone. Its slot is not free before its subscriptions are removed.
     pub(super) descriptor: Option<OwnedFd>,
     pub(super) stage: SubscriberStage,
-    /// Tells it from others that have or had its place.
+    /// Tells it from other subscribers in the same slot.
     pub(super) generation: u32,
-    /// The beginning of something that has not come whole.
+    /// The beginning of a command or frame that has not come whole.
     pub(super) unfinished: Vec<u8>,
     pub(super) queue: SubscriberQueue,
-    /// What it subscribes to, as the trie knows it.
+    /// Nodes of its topics in the trie.
     pub(super) topics: AHashSet<NodeId>,
     /// Bytes of these topics.
     pub(super) topic_bytes: usize,
-    /// What it subscribed to is still being removed; its place is not free before that is done.
+    /// Its subscriptions are still being removed. Its slot is not free before that is done.
     pub(super) is_leaving: bool,
-    /// What it gets of the burst that is being handed on.
+    /// Its runs of the burst that is being sent.
     pub(super) runs: Vec<ByteRun>,
-    /// What the system has been asked to tell of.
+    /// Events that the system has been asked to report.
     pub(super) interest: EventFlags,
-    /// It is in the list of those from whom there is something to receive.
+    /// It is in the list of subscribers with input to receive.
     pub(super) queued: bool,
-    /// Bytes that came since it is served no more.
+    /// Bytes that came after its end.
     pub(super) ignored: usize,
-    /// When it has to be through with the handshake, or gone.
+    /// By then it must be through its handshake, or have ended its parting.
     pub(super) deadline: Now,
 }
 
 impl SubscriberConnection {
-    /// Greets a peer that has just connected.
+    /// Greets a client that has just connected.
     pub(super) fn greet(descriptor: OwnedFd, generation: u32, deadline: Now, held: &QueuedBytes) -> Self {
         let (mut greeting, mut queue) = (Vec::new(), SubscriberQueue::default());
         let handshake = Handshake::begin(SocketType::XPub, &mut greeting);
@@ -119,7 +119,8 @@ impl SubscriberConnection {
         matches!(self.stage, SubscriberStage::Parting(_)) && self.descriptor.is_some()
     }
 
-    /// Receives once, behind what has not come whole before. How many bytes came; none: the connection is at its end.
+    /// Receives once, behind the unfinished bytes. Returns the number of bytes received, or `None` if the connection
+    /// has ended.
     pub(super) fn receive(&mut self, buffer: &mut Vec<u8>) -> Option<usize> {
         buffer.clear();
         buffer.append(&mut self.unfinished);
@@ -136,7 +137,7 @@ impl SubscriberConnection {
         came
     }
 
-    /// Does what the bytes ask for, and keeps what has not come whole.
+    /// Obeys the commands in the bytes, and keeps an incomplete one.
     pub(super) fn listen(
         &mut self,
         bytes: &[u8],
@@ -161,7 +162,7 @@ impl SubscriberConnection {
         Ok(())
     }
 
-    /// Goes on with the handshake, if it is not over. How many bytes that takes.
+    /// Continues the handshake, if it is not over. Returns the number of bytes used.
     fn shake(&mut self, bytes: &[u8], held: &QueuedBytes) -> Result<usize, CloseReason> {
         let SubscriberStage::Shaking(handshake) = &mut self.stage else { return Ok(0) };
         let mut out = Vec::new();
@@ -206,8 +207,8 @@ impl SubscriberConnection {
         if self.queue.control_bytes() > CONTROL_BYTES_MAX { Err(CloseReason::Pings) } else { Ok(()) }
     }
 
-    /// Has the system take what it takes of about `most` bytes, and closes our end of a connection that is parting when
-    /// all is sent.
+    /// Writes as many bytes as the system takes, of about `most` bytes. Shuts down our end of a parting connection when
+    /// all bytes are sent.
     ///
     /// # Errors
     /// The connection is broken.
@@ -220,22 +221,22 @@ impl SubscriberConnection {
             && self.queue.is_empty()
         {
             *closed = true;
-            // It fails if the connection is gone, which is heard of otherwise.
+            // It fails if the connection is gone. Epoll reports that end.
             let _gone = shutdown(descriptor, Shutdown::Write);
         }
         Ok(())
     }
 
-    /// What the system is to tell of.
+    /// Events that the system is to report.
     pub(super) fn wanted(&self) -> EventFlags {
         if self.queue.is_empty() { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT }
     }
 
-    /// Serves it no more. One that is refused gets no further messages, and is told why.
+    /// Ends its service. A refused subscriber gets no further messages, but an ERROR with the reason.
     pub(super) fn part(&mut self, refusal: Option<&CloseReason>, held: &QueuedBytes) {
         if let Some(refusal) = refusal {
             let mut error = Vec::new();
-            // A fault of the handshake has been told by it, where the peer can read it.
+            // The handshake itself reports its faults, in a form that the client can read.
             if matches!(self.stage, SubscriberStage::Open) {
                 self.queue.discard();
                 encode_error(&mut error, &refusal.to_string());

@@ -1,31 +1,31 @@
-//! What a subscriber says once its handshake is over, without any I/O.
+//! Commands of a subscriber after its handshake. This module does no I/O.
 //!
 //! ```text
 //! ZMTP 3.0   a frame of a message: 01 and a topic subscribes, 00 and a topic cancels
 //! ZMTP 3.1   the commands SUBSCRIBE and CANCEL with a topic
-//! both       PING                   everything else says nothing to a publisher
+//! both       PING                   a publisher ignores all else
 //! ```
-//! As with libzmq, each frame of a message counts by itself; so nothing is kept of a message that is not finished but a
-//! part of a frame.
+//! As with libzmq, each frame of a message counts by itself. So of an unfinished message the publisher keeps only a
+//! part of one frame.
 
 use crate::limits::SUBSCRIBER_FRAME_BYTES_MAX;
 use crate::zmtp::{Part, ProtocolError, ZmtpCommand};
 
-/// One thing that a subscriber says.
+/// One command of a subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SubscriberCommand<'b> {
-    /// It wants the messages that begin so.
+    /// It wants the messages that begin with this topic.
     Subscribe(&'b [u8]),
     /// It does not want them any more.
     Cancel(&'b [u8]),
     /// It wants a PONG with this context.
     Ping(&'b [u8]),
-    /// Nothing that matters here.
+    /// It does not concern the publisher.
     Other,
 }
 
 impl<'b> SubscriberCommand<'b> {
-    /// Reads the first thing that these bytes say, and how many of them that takes; `None` if not all of it has come.
+    /// Decodes the first command of these bytes. Returns it and its length, or `None` if it has not come whole.
     ///
     /// # Errors
     /// The fault that ends the connection.
@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
 
-    /// All that these bytes say, owned, when they come in pieces of this size.
+    /// All commands in these bytes, owned, if they come in pieces of `size` bytes.
     fn heard(bytes: &[u8], size: usize) -> (Vec<String>, Option<ProtocolError>) {
         let (mut said, mut held) = (Vec::new(), Vec::new());
         for piece in bytes.chunks(size) {

@@ -1,13 +1,14 @@
-//! All subscribers of one endpoint, and the loop's turn.
+//! All subscribers of one endpoint, and the turn of the publisher's loop.
 //!
 //! ```text
-//! publish, publish … ─► send ─► turn: wait ─► accept ─► send on what waits ─► receive, within a budget
-//!                                         └─► remove what others have left behind, some of it
+//! publish, publish … ─► send ─► turn: wait ─► accept ─► flush queues ─► receive, within a budget
+//!                                         └─► remove the topics of former subscribers, some of them
 //! ```
-//! The system tells of a connection as long as there is something to do. Those from whom there is something to receive
-//! take turns across the waits, so that none waits for ever behind others that send without end.
+//! Epoll is level-triggered here: it reports a connection as long as it is ready. Subscribers with input take turns
+//! across the waits, so none waits for ever behind others that send without end.
 //!
-//! What is not here: one connection (`subscriber`), how a burst reaches it (`deliver`), and how it ends (`leaving`).
+//! This module does not handle a single connection (`subscriber`), its share of a burst (`deliver`), or its end
+//! (`leaving`).
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -34,35 +35,35 @@ use crate::protocols::native::{BELL, BoundListener, ConnectionId, LISTENERS, Lis
 use crate::protocols::sockets::WakeSignal;
 use crate::stats::HeldBytes;
 
-/// Subscribers, and what is on its way to them.
+/// Subscribers, and the messages on their way to them.
 pub struct Subscribers {
     pub(super) epoll: OwnedFd,
     pub(super) bell: WakeSignal,
     pub(super) gate: Listeners,
     pub(super) limits: PublishLimits,
-    /// What the clock read last.
+    /// The last reading of the clock.
     pub(super) now: Now,
     pub(super) places: Slab<SubscriberConnection>,
     pub(super) generation: u32,
     pub(super) topics: Topics,
     pub(super) burst: Burst,
     pub(super) portion: Delivery,
-    /// Who gets something of the burst that is being handed on.
+    /// Subscribers with messages in the burst that is being sent.
     pub(super) touched: Vec<Member>,
-    /// How often something was handed to a subscriber since others were last received from.
+    /// Deliveries to subscribers since the last pass of receiving.
     pub(super) deliveries: usize,
     pub(super) held: QueuedBytes,
-    /// Whether those with more than their share have been cut down to it in this burst.
+    /// Whether this burst has already cut the queues down to their shares.
     pub(super) made_room: bool,
-    /// Who has to be through with the handshake, or gone, and when.
+    /// Subscribers that must finish their handshake or their parting, with the deadline.
     pub(super) deadlines: VecDeque<(Now, ConnectionId)>,
-    /// From whom there is something to receive.
+    /// Subscribers with input to receive.
     pub(super) turns: VecDeque<ConnectionId>,
-    /// Subscriptions of those that are served no more, to be removed.
+    /// Subscriptions of former subscribers, to be removed.
     pub(super) left: VecDeque<(Member, Vec<NodeId>)>,
-    /// Nobody gets a place any more.
+    /// The server ends. No slot is given out any more, so the topics of former subscribers stay.
     pub(super) ending: bool,
-    /// Of those that are open.
+    /// Count of the open ones.
     pub(super) subscribers: usize,
     pub(super) subscriptions: usize,
     pub(super) topic_bytes: usize,
@@ -74,7 +75,7 @@ pub struct Subscribers {
 }
 
 impl Subscribers {
-    /// None yet, and nowhere to come from. Waiting for them ends when the bell rings.
+    /// No subscribers and no listeners yet. A wait ends when `bell` rings.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -111,13 +112,13 @@ impl Subscribers {
         })
     }
 
-    /// Says what waits for all of them, in bytes.
+    /// Returns a closure that says how many bytes wait for all of them.
     pub fn held_bytes(&self) -> HeldBytes {
         let held = self.held.clone();
         Box::new(move || held.bytes() as u64)
     }
 
-    /// Accepts who connects there.
+    /// Accepts the clients that connect to this listener.
     ///
     /// # Errors
     /// If the system has no memory left for it.
@@ -125,13 +126,13 @@ impl Subscribers {
         self.gate.add(&self.epoll, listener)
     }
 
-    /// Whether nobody subscribes to anything.
+    /// Whether there is no subscription.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.topics.is_empty()
     }
 
-    /// What there is to count.
+    /// The publisher's metrics.
     #[must_use]
     pub fn metrics(&self) -> PublisherMetrics {
         PublisherMetrics {
@@ -145,8 +146,8 @@ impl Subscribers {
 
     // ---------------------------------------------------------------------------------------------------- publishing
 
-    /// Publishes a message that `encode` appends as it is on the wire, and whose first frame is `topic`; it goes out
-    /// with the next [`send`](Self::send). False: nobody subscribes to it, and it was not encoded.
+    /// Publishes a message. `encode` appends it as it is on the wire, with `topic` as its first frame. The next
+    /// [`send`](Self::send) sends it. Returns false if no client subscribes to it, and then does not encode it.
     #[inline]
     pub fn publish(&mut self, topic: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> bool {
         if self.topics.is_empty() {
@@ -158,7 +159,7 @@ impl Subscribers {
         self.burst.add(&self.topics, topic, encode)
     }
 
-    /// Sends what was published.
+    /// Sends the published messages.
     pub fn send(&mut self) {
         let Self { burst, places, touched, .. } = self;
         burst.for_each(|member, run| {
@@ -196,7 +197,7 @@ impl Subscribers {
         self.settle(member);
     }
 
-    /// Keeps for a subscriber what the system has not taken of its portion.
+    /// Queues the bytes of a subscriber's delivery that the system has not taken.
     fn keep(&mut self, member: Member, sent: usize) {
         let (room, share) = (self.room(), self.share());
         let Self { places, burst, portion, held, made_room, .. } = self;
@@ -211,19 +212,19 @@ impl Subscribers {
         self.count_lost(lost);
     }
 
-    /// What may wait for a subscriber.
+    /// Bounds of the messages that wait for a subscriber.
     fn room(&self) -> QueueRoom {
         let PublishLimits { messages, bytes, held_bytes, .. } = self.limits;
         QueueRoom { messages, bytes, held_bytes }
     }
 
-    /// What each subscriber may have of the bytes that wait for all together, whatever the others have. Half of its part of the
-    /// memory: a buffer may have twice the bytes of it that wait.
+    /// Bytes that each subscriber may always have waiting, however much the others have. It is half of the subscriber's
+    /// part of the memory, since a buffer may take twice the bytes that wait in it.
     fn share(&self) -> usize {
         self.limits.held_bytes / 2 / self.subscribers.max(1)
     }
 
-    /// Those for whom more waits than their share lose the newest messages, and nobody keeps much memory for little.
+    /// Removes the newest messages of subscribers above their share, and shrinks buffers with little in them.
     fn cut_to_shares(&mut self, share: usize) {
         let mut lost = 0;
         let Self { places, held, .. } = self;
@@ -251,8 +252,8 @@ impl Subscribers {
 
     // ------------------------------------------------------------------------------------------------------- a turn
 
-    /// Waits until there is something to do, the bell rings, or the time is up, and gives each connection that has
-    /// something to do a turn. `clock` is read when the wait is over.
+    /// Waits until there is work, the bell rings, or the timeout ends, and gives each ready connection a turn. The
+    /// publisher reads `clock` when the wait is over.
     ///
     /// # Panics
     /// If the system cannot wait.
@@ -286,7 +287,7 @@ impl Subscribers {
     fn close_late(&mut self) {
         let now = self.now;
         while let Some((_, id)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
-            // One that has passed its handshake in time may have a later deadline since.
+            // A subscriber that has finished its handshake in time may have a later deadline by now.
             if self.get(id).is_some_and(|subscriber| !subscriber.is_open() && subscriber.deadline <= now) {
                 self.forget(id.place());
             }
@@ -305,7 +306,7 @@ impl Subscribers {
         let deadline = self.now.after(HANDSHAKE_TIMEOUT);
         let entry = self.places.vacant_entry();
         let id = ConnectionId::new(entry.key(), self.generation);
-        // Without it nothing would ever be heard of the connection: it is closed.
+        // Without epoll the publisher would never hear of the connection, so it closes it.
         if epoll::add(&self.epoll, &descriptor, id.data(), epoll::EventFlags::IN).is_ok() {
             entry.insert(SubscriberConnection::greet(descriptor, self.generation, deadline, &self.held));
             self.deadlines.push_back((deadline, id));
@@ -329,7 +330,7 @@ impl Subscribers {
         subscriber.filter(|subscriber| subscriber.generation == id.generation() && subscriber.descriptor.is_some())
     }
 
-    /// Has the system take some of what waits for a subscriber.
+    /// Writes some of a subscriber's queued bytes.
     pub(super) fn flush(&mut self, member: Member) {
         let Some(subscriber) = self.places.get_mut(member as usize) else { return };
         match subscriber.flush(SEND_BYTES_A_TURN) {
@@ -338,7 +339,7 @@ impl Subscribers {
         }
     }
 
-    /// Asks the system to tell of what concerns a subscriber now.
+    /// Asks the system for the events that matter to a subscriber now.
     fn settle(&mut self, member: Member) {
         let Some(subscriber) = self.places.get_mut(member as usize) else { return };
         let (wanted, id) = (subscriber.wanted(), ConnectionId::new(member as usize, subscriber.generation));
@@ -351,22 +352,22 @@ impl Subscribers {
 
     // ----------------------------------------------------------------------------------------------------- receiving
 
-    /// Receives from those who have something, one after the other, until the budget of a turn is spent.
+    /// Receives from subscribers with input, one after the other, until the budget of the turn is spent.
     fn receive(&mut self) {
-        // What was left behind has its room back before more is taken.
+        // The topics of former subscribers free their room before the publisher takes more.
         let is_behind = !self.ending && self.topics.subscriptions() > 2 * self.limits.all_subscriptions;
-        // A turn in which many were sent to is long: as many may be received from.
+        // A turn with many deliveries is long, so it may receive from as many subscribers.
         let most = SUBSCRIBERS_RECEIVE_BYTES + std::mem::take(&mut self.deliveries) * RECEIVE_COST;
         let mut budget = if is_behind { 0 } else { most };
         while budget >= SUBSCRIBER_RECEIVE_BYTES
             && let Some(id) = self.turns.pop_front()
         {
-            // Also one that has nothing costs something.
+            // A subscriber without input costs a call as well.
             budget -= self.receive_from(id).max(RECEIVE_COST).min(budget);
         }
     }
 
-    /// How many bytes came.
+    /// Receives from one subscriber. Returns how many bytes came.
     fn receive_from(&mut self, id: ConnectionId) -> usize {
         let mut buffer = std::mem::take(&mut self.buffer);
         let Some(subscriber) = self.get(id) else {
@@ -421,8 +422,8 @@ pub(super) fn member_at(place: usize) -> Member {
     Member::try_from(place).expect("subscribers are bounded")
 }
 
-/// What receiving from a subscriber costs of the budget of a turn, at least, in bytes.
+/// Least cost of receiving from a subscriber, in bytes of a turn's budget.
 const RECEIVE_COST: usize = SUBSCRIBER_RECEIVE_BYTES / 8;
 
-/// What a subscription counts beside its topic's bytes when the largest is looked for.
+/// Weight of a subscription beside its topic's bytes, in the search for the largest subscriber.
 const TOPIC_COST: usize = 100;

@@ -1,4 +1,4 @@
-//! Who subscribes to what: one trie over the topics of all subscribers.
+//! The subscriptions of all subscribers, in one trie over their topics.
 //!
 //! ```text
 //! "" ─┬─ "us" ─┬─ "ers" {2}       each node has the rest of its topic behind its parent's, and its subscribers
@@ -8,24 +8,25 @@
 //! As in libzmq, a subscriber has a topic once, however often it asks for it, and one CANCEL ends that: a SUB socket
 //! sends each of its subscriptions to a topic, but only the last of its cancellations.
 //!
-//! A node keeps its name as long as its topic has a subscriber. Without one, a node that does not branch goes.
+//! A node keeps its id as long as its topic has a subscriber. A node without subscribers that does not branch is
+//! removed.
 //!
-//! What is not here: connections, and bounds.
+//! This module does not know connections or bounds; see `subscriber`.
 
 use slab::Slab;
 
-/// A subscriber, as the trie knows it.
+/// A subscriber's number in the trie.
 pub(super) type Member = u32;
 /// The node of a topic.
 pub(super) type NodeId = u32;
 
 const ROOT: NodeId = 0;
-/// Parents and children are named only as long as they are there; a subscriber's topics too.
+/// Parents and children are named only as long as they exist, and so are a subscriber's topics.
 const THERE: &str = "a node that is named is there";
 
 #[derive(Debug, Default)]
 struct Node {
-    /// What its topic has behind that of its parent. Empty only at the root.
+    /// The part of its topic behind its parent's. Empty only at the root.
     label: Box<[u8]>,
     parent: NodeId,
     /// In ascending order.
@@ -72,7 +73,7 @@ impl Topics {
         self.subscriptions
     }
 
-    /// Adds a subscription. None: it is there already.
+    /// Adds a subscription. Returns `None` if it exists already.
     pub(super) fn subscribe(&mut self, topic: &[u8], member: Member) -> Option<NodeId> {
         let id = self.place(topic);
         let members = &mut self.node_mut(id).members;
@@ -83,13 +84,13 @@ impl Topics {
         Some(id)
     }
 
-    /// Removes a subscription. None: it is not there.
+    /// Removes a subscription. Returns `None` if it does not exist.
     pub(super) fn cancel(&mut self, topic: &[u8], member: Member) -> Option<NodeId> {
         let id = self.find(topic)?;
         self.remove(id, member).then_some(id)
     }
 
-    /// Removes a subscription to the topic of a node. False: it is not there.
+    /// Removes a subscription to the topic of a node. Returns false if it does not exist.
     pub(super) fn remove(&mut self, id: NodeId, member: Member) -> bool {
         let members = &mut self.node_mut(id).members;
         let Ok(place) = members.binary_search(&member) else { return false };
@@ -102,7 +103,7 @@ impl Topics {
         true
     }
 
-    /// Hands the subscribers of each topic with which `topic` begins to `each`, topic by topic.
+    /// Calls `each` with the subscribers of each topic with which `topic` begins, topic by topic.
     #[inline]
     pub(super) fn matching(&self, topic: &[u8], mut each: impl FnMut(&[Member])) {
         let (mut node, mut rest) = (self.node(ROOT), topic);
@@ -138,7 +139,7 @@ impl Topics {
         Some(id)
     }
 
-    /// The node of a topic, which is made if it is not there.
+    /// The node of a topic. It is made if it does not exist.
     fn place(&mut self, topic: &[u8]) -> NodeId {
         let (mut id, mut rest) = (ROOT, topic);
         while let Some(first) = rest.first() {
@@ -171,7 +172,7 @@ impl Topics {
         middle
     }
 
-    /// Has `parent` know a child by the first byte of its label, in place of the one that it knew by it.
+    /// Makes `child` the child of `parent` for the first byte of its label, in place of the former one.
     fn link(&mut self, parent: NodeId, label: &[u8], child: NodeId) {
         let Some(first) = label.first() else { unreachable!("only the root has an empty label") };
         let children = &mut self.node_mut(parent).children;
@@ -181,7 +182,7 @@ impl Topics {
         }
     }
 
-    /// Removes a node that nobody needs, and its parent if that is needed no more.
+    /// Removes a node without subscribers if it does not branch, and then its parent if that is superfluous too.
     fn prune(&mut self, mut id: NodeId) {
         while id != ROOT && self.node(id).members.is_empty() {
             let node = self.node(id);
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!((topics.len(), topics.subscriptions(), topics.nodes.len()), (0, 0, 1));
     }
 
-    /// What the trie is to do, done plainly.
+    /// A plain model of the trie.
     type TopicsModel = BTreeMap<Vec<u8>, BTreeSet<Member>>;
 
     fn apply(topics: &mut Topics, model: &mut TopicsModel, topic: &[u8], member: Member, subscribes: bool) {

@@ -1,16 +1,17 @@
-//! Where libzmq accepts connections: as long as there are descriptors for them, and after a pause where there are none.
+//! Accepts connections for libzmq while there are descriptors for them, and pauses while there are none.
 //!
-//! libzmq itself asks for a connection again and again when the system has no descriptor for it, and leaves none to others. It is built
-//! with `accept4` and `epoll_ctl` called by the names of the two functions here (`.cargo/config.toml`); without that it is as it was.
+//! When the system has no descriptor for a connection, plain libzmq tries to accept again and again, and leaves no
+//! descriptor to others. Spindle builds it so that it calls the two functions here in place of `accept4` and
+//! `epoll_ctl` (`.cargo/config.toml`). Without that setting, libzmq calls the system's functions.
 //!
 //! ```text
 //! listener readable ─► spindle_accept4 ─► room ─► accept4
 //!        ▲                    └─ none ─► the listener is not watched any more, a timer is in its place
 //!        └──────── room ◄─ spindle_accept4 ◄─ the timer ─┘        all in libzmq's I/O thread
 //! ```
-//! Those who want to connect wait where the system keeps them, as they do before our own listeners.
+//! Clients wait in the system's backlog meanwhile, as they do before Spindle's own listeners.
 //!
-//! What is not here: how many descriptors there are for connections (`descriptors`).
+//! This module does not count the descriptors that connections may use; see `descriptors`.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -26,20 +27,20 @@ use crate::descriptors::{has_room, outside_the_reserve};
 use crate::limits::ACCEPT_PAUSE;
 use crate::log::WarningPace;
 
-/// A listener of libzmq, and how its I/O thread watches it.
+/// A listener of libzmq, and the way its I/O thread watches it.
 struct PausableListener {
     listener: c_int,
     epoll: c_int,
-    /// What libzmq finds the listener by when the system tells of it.
+    /// The value by which libzmq recognizes the listener's events.
     data: u64,
-    /// There while nothing is accepted.
+    /// Set while accepting is paused.
     timer: Option<OwnedFd>,
 }
 
-/// All listeners. Changed by the I/O threads of libzmq, each for its own.
+/// All listeners. Written by the I/O threads of libzmq, each for its own listeners.
 static WATCHED: Mutex<Vec<PausableListener>> = Mutex::new(Vec::new());
 
-/// What libzmq calls for `epoll_ctl`: listeners are remembered.
+/// Called by libzmq in place of `epoll_ctl`. Remembers listeners.
 ///
 /// # Safety
 /// As `epoll_ctl(2)`.
@@ -52,7 +53,7 @@ unsafe extern "C" fn spindle_epoll_ctl(epoll: c_int, operation: c_int, fd: c_int
             let data = unsafe { (*event).u64 };
             with(|watched| watched.push(PausableListener { listener: fd, epoll, data, timer: None }));
         }
-        // The timer, if there is one, is closed, and so watched no more.
+        // Dropping the timer, if there is one, closes it, and so the epoll watches it no more.
         EPOLL_CTL_DEL => with(|watched| watched.retain(|one| one.listener != fd || one.epoll != epoll)),
         _ => {}
     }
@@ -60,7 +61,7 @@ unsafe extern "C" fn spindle_epoll_ctl(epoll: c_int, operation: c_int, fd: c_int
     unsafe { libc::epoll_ctl(epoll, operation, fd, event) }
 }
 
-/// What libzmq calls for `accept4` when a listener or its timer is readable.
+/// Called by libzmq in place of `accept4` when a listener or its timer is readable.
 ///
 /// # Safety
 /// As `accept4(2)`.
@@ -87,7 +88,7 @@ unsafe extern "C" fn spindle_accept4(
     if accepted < 0 {
         return accepted;
     }
-    // SAFETY: the system has just made it, and nothing else knows it.
+    // SAFETY: the system has just made this descriptor, and no other code knows it.
     match outside_the_reserve(unsafe { OwnedFd::from_raw_fd(accepted) }) {
         Some(connection) => std::os::fd::IntoRawFd::into_raw_fd(connection),
         None => refuse(libc::EMFILE),
@@ -98,13 +99,13 @@ fn with<R>(work: impl FnOnce(&mut Vec<PausableListener>) -> R) -> R {
     work(&mut WATCHED.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Watches a timer in place of the listener. One that has come up is set again.
+/// Watches a timer in place of the listener. A timer that has fired is set again.
 fn pause(listener: c_int) {
     warn();
     with(|watched| {
         for one in watched.iter_mut().filter(|one| one.listener == listener) {
             if one.timer.is_none() {
-                // In the reserve, as long as the pause lasts.
+                // The timer's descriptor lies in the reserve as long as the pause lasts.
                 one.timer =
                     timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK).ok();
                 let Some(timer) = &one.timer else { continue };
@@ -114,14 +115,14 @@ fn pause(listener: c_int) {
             if let Some(timer) = &one.timer {
                 let once =
                     Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: timespec(ACCEPT_PAUSE) };
-                // It is a valid time. Setting it makes the timer unreadable until then.
+                // The time is valid. Setting it makes the timer unreadable until then.
                 let _set = timerfd_settime(timer, TimerfdTimerFlags::empty(), &once);
             }
         }
     });
 }
 
-/// Says that there is no room, now and then.
+/// Warns now and then that there is no room.
 fn warn() {
     static TOLD: Mutex<Option<(Clock, WarningPace)>> = Mutex::new(None);
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,11 +132,11 @@ fn warn() {
     }
 }
 
-/// Watches the listener again, if it was not watched.
+/// Watches the listener again, if it is paused.
 fn go_on(listener: c_int) {
     with(|watched| {
         for one in watched.iter_mut().filter(|one| one.listener == listener) {
-            // Closed, it is watched no more.
+            // Dropping the timer closes it, and so the epoll watches it no more.
             if one.timer.take().is_some() {
                 control(one, EPOLL_CTL_MOD, listener, EPOLLIN);
             }
@@ -143,22 +144,22 @@ fn go_on(listener: c_int) {
     });
 }
 
-/// Has the I/O thread be told of this descriptor as it would be of the listener.
+/// Makes the epoll report this descriptor to the I/O thread as if it were the listener.
 #[expect(unsafe_code, reason = "the epoll is libzmq's")]
 fn control(one: &PausableListener, operation: c_int, fd: c_int, events: c_int) {
     let mut event = epoll_event { events: events.cast_unsigned(), u64: one.data };
-    // SAFETY: the epoll is open: its I/O thread calls this. The call only reads the event, a live local.
+    // SAFETY: the epoll is open, since its I/O thread calls this. The call only reads the event, a live local.
     let _told = unsafe { libc::epoll_ctl(one.epoll, operation, fd, &raw mut event) };
 }
 
 fn is_listener(fd: c_int) -> bool {
-    // SAFETY: libzmq adds a descriptor that is open. One that is no socket is an error and nothing else.
+    // SAFETY: libzmq adds an open descriptor. A descriptor of another kind only makes the call fail.
     #[expect(unsafe_code, reason = "the descriptor is libzmq's")]
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::net::sockopt::socket_acceptconn(fd).unwrap_or(false)
 }
 
-/// Whether somebody wants to connect: where the timer has called, that is not known.
+/// Whether a client waits to be accepted. After an event of the timer that is not known.
 fn is_readable(listener: BorrowedFd<'_>) -> bool {
     use rustix::event::{PollFd, PollFlags, poll};
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -167,7 +168,7 @@ fn is_readable(listener: BorrowedFd<'_>) -> bool {
 
 #[expect(unsafe_code, reason = "libzmq reads errno")]
 fn refuse(error: c_int) -> c_int {
-    // SAFETY: the location is the calling thread's own, and valid as long as it runs.
+    // SAFETY: the location is the calling thread's own, and valid as long as the thread runs.
     unsafe { *libc::__errno_location() = error };
     -1
 }

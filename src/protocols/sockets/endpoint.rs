@@ -1,4 +1,4 @@
-//! Why an endpoint cannot be had, in one line that says what to do.
+//! Errors of an endpoint, each in one line that says what to do.
 
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -6,10 +6,10 @@ use std::os::unix::net::UnixStream;
 
 use thiserror::Error;
 
-/// Why nothing listens at an endpoint.
+/// Why an endpoint cannot be listened at.
 #[derive(Debug, Error)]
 pub enum BindError {
-    /// Somebody else listens there.
+    /// Another socket listens there.
     #[error("{endpoint} is in use: stop what listens there, or choose another endpoint")]
     InUse {
         /// As it was given.
@@ -29,7 +29,7 @@ pub enum BindError {
         /// As it was given.
         endpoint: String,
     },
-    /// libzmq would delete what is there.
+    /// A file that is no socket has that name. libzmq would delete it.
     #[error("{endpoint}: there is a file of that name that is no socket")]
     NoSocket {
         /// As it was given.
@@ -46,7 +46,7 @@ pub enum BindError {
     System {
         /// As it was given.
         endpoint: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -59,14 +59,14 @@ pub(crate) fn bind_error(endpoint: &str, errno: i32) -> BindError {
         libc::EADDRNOTAVAIL | libc::ENODEV => BindError::NoSuchAddress { endpoint },
         libc::ENAMETOOLONG => BindError::PathTooLong { endpoint },
         libc::EINVAL | libc::EPROTONOSUPPORT => BindError::NotAnEndpoint { endpoint },
-        // Above this libzmq has numbers of its own, of which a bind has only "transport does not fit the socket".
+        // Above this, libzmq has numbers of its own. A bind uses only "transport does not fit the socket".
         zmq_sys::errno::EFSM.. => BindError::NotAnEndpoint { endpoint },
         other => BindError::System { endpoint, source: io::Error::from_raw_os_error(other) },
     }
 }
 
-/// Why libzmq must not be let bind: it deletes whatever has the name of a socket in the file system, also one at which
-/// somebody listens.
+/// Returns an error if libzmq must not bind here: it deletes any file at the path of an IPC endpoint, even a socket at
+/// which a server listens.
 pub(crate) fn occupied(endpoint: &str) -> Option<BindError> {
     let path = endpoint.strip_prefix("ipc://").filter(|path| !path.starts_with(['@', '*']))?;
     let there = std::fs::symlink_metadata(path).ok()?;

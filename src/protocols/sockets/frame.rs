@@ -1,7 +1,7 @@
 //! One frame of a message, as libzmq keeps it.
 //!
-//! Why not the binding's own type: that one is made anew for each frame that is received and closed after each that is
-//! sent, which was a seventh of what the queue of `kv` spends on a request. This one is received into again and again.
+//! The binding's own type is made anew for each received frame and closed after each sent one. That cost a seventh of
+//! the time that the proxy of `kv` spends on a request. This type is received into again and again.
 
 use std::ffi::CStr;
 use std::ops::Deref;
@@ -14,7 +14,7 @@ use zmq_sys::{
 /// Bytes that lie in a frame itself (`max_vsm_size` of libzmq).
 pub const INLINE_BYTES_MAX: usize = 33;
 
-/// One frame. Up to 33 bytes lie in it, longer ones on the heap. Moving one copies neither, nor does sending.
+/// One frame. Up to 33 bytes lie in it, longer bodies on the heap. Moving or sending a frame copies neither.
 pub struct Frame(zmq_msg_t);
 
 impl Frame {
@@ -29,7 +29,7 @@ impl Frame {
         Self(message)
     }
 
-    /// Whether another frame of the same message follows. Of a frame that was received.
+    /// Whether another frame of the same message follows. For a received frame.
     #[must_use]
     #[inline]
     #[expect(unsafe_code, reason = "see the head of the file")]
@@ -54,18 +54,18 @@ impl Frame {
         self.len() == 0
     }
 
-    /// A property of the connection that it came from, if libzmq knows that.
+    /// A property of the connection that the frame came from, if libzmq knows that connection.
     #[expect(unsafe_code, reason = "see the head of the file")]
     pub(super) fn property(&self, name: &CStr) -> Option<&CStr> {
-        // SAFETY: as in `more`; `name` ends with NUL. The text that is returned belongs to the properties of the
-        // connection, which the frame counts as its own until it is closed or received into: not while it is borrowed.
+        // SAFETY: as in `more`. `name` ends with NUL. The returned text belongs to the connection's properties, which
+        // the frame keeps alive until it is closed or received into. Neither can happen while it is borrowed.
         unsafe {
             let text = zmq_msg_gets(&raw const self.0, name.as_ptr());
             (!text.is_null()).then(|| CStr::from_ptr(text))
         }
     }
 
-    /// For calls that receive into it or send it: it must stay initialised.
+    /// For calls that receive into it or send it. They must leave it initialised.
     #[inline]
     pub(super) fn as_raw(&mut self) -> *mut zmq_msg_t {
         &raw mut self.0
@@ -82,8 +82,8 @@ impl From<&[u8]> for Frame {
     #[expect(unsafe_code, reason = "see the head of the file")]
     fn from(bytes: &[u8]) -> Self {
         let mut message = zmq_msg_t::default();
-        // SAFETY: `message` is a live local of the type that the call fills. If it has, the frame has room for as many
-        // bytes as are copied, and was not there before, so the two do not overlap.
+        // SAFETY: `message` is a live local of the type that the call fills. The assertion checks that it has. Then the
+        // frame has room for exactly the copied bytes, and that room is new, so source and destination do not overlap.
         unsafe {
             let status = zmq_msg_init_size(&raw mut message, bytes.len());
             assert_eq!(status, 0, "out of memory");
@@ -100,8 +100,8 @@ impl Deref for Frame {
     #[inline]
     #[expect(unsafe_code, reason = "see the head of the file")]
     fn deref(&self) -> &[u8] {
-        // SAFETY: as in `more`; zmq_msg_data takes a pointer to what it could change, and changes nothing. The bytes
-        // are the frame's and stay where they are while it is borrowed, since only `as_raw` gives them away.
+        // SAFETY: as in `more`. zmq_msg_data takes a mutable pointer, and changes nothing. The bytes are the frame's
+        // and stay where they are while it is borrowed, since only `as_raw` gives them away.
         unsafe {
             let message = &raw const self.0;
             slice::from_raw_parts(zmq_msg_data(message.cast_mut()).cast(), zmq_msg_size(message))
@@ -112,7 +112,7 @@ impl Deref for Frame {
 impl Drop for Frame {
     #[expect(unsafe_code, reason = "see the head of the file")]
     fn drop(&mut self) {
-        // SAFETY: it was initialised when it was made, and this is the last that is done with it.
+        // SAFETY: the frame was initialised when it was made, and this is its last use.
         let status = unsafe { zmq_msg_close(&raw mut self.0) };
         debug_assert_eq!(status, 0, "a frame that is initialised can be closed");
     }

@@ -1,7 +1,7 @@
-//! Which connection a frame came from, whether it still stands, and how far what was sent over it has come.
+//! The connection that a frame came from: whether it still stands, and how much of the bytes sent over it has arrived.
 //!
-//! libzmq names a connection's descriptor to who asks a frame. It opens and closes it as it likes; here the system is
-//! only asked about it, and asked again whether it is still the same connection.
+//! A frame names the descriptor of its connection through libzmq. libzmq opens and closes that descriptor as it likes.
+//! This module only asks the system about the descriptor, and checks that it still belongs to the same connection.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -10,18 +10,19 @@ use rustix::net::{Shutdown, shutdown};
 
 use super::frame::Frame;
 
-/// Property in which libzmq keeps the descriptor of the connection that a frame came from, as text.
+/// Property in which libzmq keeps the descriptor of a frame's connection, as text.
 const DESCRIPTOR: &std::ffi::CStr = c"__fd";
 
-/// Tells one connection from another, also if both have the same routing id or the same descriptor.
+/// Tells one connection from another, even if both have the same routing id or the same descriptor.
 ///
-/// libzmq attaches to each frame the properties of its connection, one block of memory for each connection; the place
-/// of that block is the mark. As long as a [`FrameOrigin`] keeps a frame of the connection, no other has the same mark.
+/// libzmq attaches to each frame the properties of its connection, one block of memory for each connection. The address
+/// of that block is the mark. As long as a [`FrameOrigin`] keeps a frame of the connection, no other connection has the
+/// same mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionMark(usize);
 
 impl ConnectionMark {
-    /// Of the connection that this frame came from. All frames without one have the same mark.
+    /// The mark of this frame's connection. All frames without a connection have the same mark.
     #[must_use]
     pub fn of(frame: &Frame) -> Self {
         Self(frame.property(DESCRIPTOR).map_or(0, |text| text.as_ptr() as usize))
@@ -30,16 +31,16 @@ impl ConnectionMark {
 
 /// A connection that frames came from.
 pub struct FrameOrigin {
-    /// Keeps the mark of this connection its own.
+    /// Keeps the mark unique to this connection.
     _frame: Frame,
     mark: ConnectionMark,
     descriptor: i32,
-    /// The system's number of the connection that had the descriptor when the link was made; never used again.
+    /// The system's number of the connection that had the descriptor when this was made. The system never reuses it.
     cookie: Option<u64>,
 }
 
 impl FrameOrigin {
-    /// Of the connection that this frame came from.
+    /// The connection that this frame came from.
     #[must_use]
     pub fn of(frame: Frame) -> Self {
         let text = frame.property(DESCRIPTOR).and_then(|text| text.to_str().ok());
@@ -54,26 +55,26 @@ impl FrameOrigin {
         self.mark
     }
 
-    /// Whether the connection stands. One that breaks is noticed by libzmq, and closed, a moment later. Of a connection
-    /// for which libzmq names no descriptor nothing is known: it counts as open.
+    /// Whether the connection stands. libzmq notices a broken connection, and closes it, a moment later. A connection
+    /// without a known descriptor counts as open.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.descriptor < 0 || (self.cookie.is_some() && self.cookie == cookie(self.descriptor))
     }
 
-    /// Ends the connection; what waits to be sent over it goes with it. Nothing, if it does not stand any more. False: the process
-    /// has no descriptor left to do it with.
+    /// Ends the connection. Bytes that wait to be sent over it are lost. If it does not stand any more, the call has no
+    /// effect. Returns false if the process has no descriptor left for the call.
     ///
-    /// libzmq may close the descriptor at any time, and the system give it to another connection. So it is asked of a copy whether it
-    /// is this one, and the copy is told.
+    /// libzmq may close the descriptor at any time, and the system may give it to another connection. So this call
+    /// copies the descriptor, checks that the copy is this connection, and shuts down the copy.
     #[must_use]
     #[expect(unsafe_code, reason = "the descriptor is libzmq's, and may be closed at any time")]
     pub fn end(&self) -> bool {
         if !self.is_open() || self.descriptor < 0 {
             return true;
         }
-        // SAFETY: the number is not negative, and the borrow ends with the call. A descriptor that is closed is an error and nothing
-        // else; of one that was used again the cookie tells.
+        // SAFETY: the number is not negative, and the borrow ends with the call. A closed descriptor only makes the
+        // call fail. The cookie reveals a descriptor that was reused.
         let copy = unsafe { rustix::io::fcntl_dupfd_cloexec(BorrowedFd::borrow_raw(self.descriptor), 0) };
         match copy {
             Ok(copy) if cookie(copy.as_raw_fd()) == self.cookie => {
@@ -86,25 +87,25 @@ impl FrameOrigin {
         }
     }
 
-    /// How far what was sent over the connection has come. Of one that is closed nothing waits.
+    /// How much of the bytes sent over the connection has arrived. A closed connection has no bytes waiting.
     #[must_use]
     pub fn progress(&self) -> SendProgress {
         if self.is_open() { progress(self.descriptor) } else { SendProgress::Nothing }
     }
 }
 
-/// How far what was sent over a connection has come.
+/// How much of the bytes sent over a connection has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendProgress {
-    /// The far end's system has acknowledged so many bytes since the connection was opened.
+    /// The far end's system has acknowledged this many bytes since the connection was opened.
     Acknowledged(u64),
-    /// Nothing waits in this end's buffer. That is all that is known of connections within this host.
+    /// This end's buffer is empty. More is not known of connections within this host.
     Nothing,
-    /// Something waits in this end's buffer.
+    /// Bytes wait in this end's buffer.
     Something,
 }
 
-/// Of the connection with this descriptor. One that cannot be asked has nothing waiting.
+/// The progress of the connection with this descriptor. If the system cannot say, no bytes are waiting.
 fn progress(descriptor: i32) -> SendProgress {
     match acknowledged(descriptor) {
         Some(bytes) => SendProgress::Acknowledged(bytes),
@@ -113,14 +114,14 @@ fn progress(descriptor: i32) -> SendProgress {
     }
 }
 
-/// What the far end of a TCP connection has acknowledged: `tcpi_bytes_acked` of tcp(7).
+/// Bytes that the far end of a TCP connection has acknowledged: `tcpi_bytes_acked` of tcp(7).
 #[expect(unsafe_code, reason = "the descriptor is libzmq's, and may be closed at any time")]
 fn acknowledged(descriptor: i32) -> Option<u64> {
     // SAFETY: it is a plain structure of integers, for which zeros are a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut bytes = bytes_of::<libc::tcp_info>();
     // SAFETY: the call writes at most `bytes` bytes to `info`, both live locals. A descriptor that is closed or of
-    // another kind is an error and nothing else.
+    // another kind only makes the call fail.
     let status = unsafe {
         libc::getsockopt(descriptor, libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut bytes)
     };
@@ -132,17 +133,17 @@ fn bytes_of<T>() -> libc::socklen_t {
     libc::socklen_t::try_from(size_of::<T>()).unwrap_or(libc::socklen_t::MAX)
 }
 
-/// Bytes in this end's buffer; 0 of a descriptor that is closed.
+/// Bytes in this end's buffer, or 0 if the descriptor is closed.
 #[expect(unsafe_code, reason = "the descriptor is libzmq's, and may be closed at any time")]
 fn unsent(descriptor: i32) -> i32 {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: the call writes one integer to `bytes`, a live local. A descriptor that is closed is an error.
+    // SAFETY: the call writes one integer to `bytes`, a live local. A closed descriptor is an error.
     let status = unsafe { libc::ioctl(descriptor, libc::TIOCOUTQ, &raw mut bytes) };
     if status == 0 { bytes } else { 0 }
 }
 
-/// Whether nothing is on its way over a connection: the far end has acknowledged everything, and nothing lies here unread. Closed then,
-/// the connection ends without a reset, and nothing is lost.
+/// Whether no bytes are on their way over a connection: the far end has acknowledged everything, and no input lies here
+/// unread. If the connection is closed then, it ends without a reset, and no bytes are lost.
 pub(crate) fn is_settled(connection: impl AsFd) -> bool {
     let unread = rustix::io::ioctl_fionread(&connection);
     unsent(connection.as_fd().as_raw_fd()) == 0 && unread.is_ok_and(|bytes| bytes == 0)
@@ -153,8 +154,8 @@ pub(crate) fn is_settled(connection: impl AsFd) -> bool {
 fn cookie(descriptor: i32) -> Option<u64> {
     let mut cookie = 0_u64;
     let mut bytes = bytes_of::<u64>();
-    // SAFETY: the call writes at most `bytes` bytes to `cookie`, both live locals. A descriptor that is closed, or is no
-    // socket, is an error and nothing else; one that was used again gives the number of another connection.
+    // SAFETY: the call writes at most `bytes` bytes to `cookie`, both live locals. A descriptor that is closed, or is
+    // no socket, only makes the call fail. A reused descriptor gives the number of another connection.
     let status = unsafe {
         libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_COOKIE, (&raw mut cookie).cast(), &raw mut bytes)
     };

@@ -1,30 +1,32 @@
-//! How much of what was sent to a client may still lie in its pipe.
+//! Bounds the bytes sent to a client that may still lie in its pipe.
 //!
 //! libzmq bounds a pipe in messages, and a reply may be one frame of one byte or two thousand frames of a megabyte. So
-//! who sends bounds it in bytes of memory too. Nobody tells what the I/O thread has taken out of a pipe, but the
-//! system tells how many bytes a connection has had acknowledged, and what is sent goes through both in order:
+//! the sender also bounds the pipe in bytes of memory. libzmq does not say how much its I/O thread has taken out of a
+//! pipe. The system does say how many bytes a connection has had acknowledged, and sent bytes pass through both in
+//! order:
 //!
 //! ```text
 //! sent ──► pipe ──► the system's buffer ──► acknowledged
 //!          └──────── unacknowledged ──────┘   = sent − acknowledged, in bytes on the wire
 //! ```
-//! In memory that is at most as many times more as the reply had that is the worst in this respect. The system is asked
-//! only when what was sent since it was asked last could fill the share of the pipe: once for many thousand replies.
+//! The memory is at most the unacknowledged bytes times the worst ratio of memory to wire of any message sent. The
+//! sender asks the system only when the bytes sent since the last answer could fill the pipe's share: once for many
+//! thousand replies.
 
 use super::{MessageSize, SendProgress};
 
-/// Counts what is sent over one connection.
+/// Counts the bytes sent over one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct InFlightBytes {
-    /// Bytes on the wire that may not have been acknowledged: never too few, as far as this meter has seen them sent.
+    /// Bytes on the wire that may not have been acknowledged. Never too few, as far as this count has seen them sent.
     wire: u64,
-    /// Bytes in memory of the same.
+    /// Bytes in memory of the same messages.
     memory: u64,
-    /// As many times more bytes in memory as on the wire the worst message had since the pipe was last empty.
+    /// Highest ratio of bytes in memory to bytes on the wire of any message since the pipe was last empty.
     worst: u64,
-    /// Acknowledged when last asked.
+    /// Acknowledged bytes in the system's last answer.
     acknowledged: Option<u64>,
-    /// Bytes on the wire that were found to have gone, ever.
+    /// Bytes on the wire found to have gone, ever.
     read: u64,
 }
 
@@ -35,7 +37,7 @@ impl Default for InFlightBytes {
 }
 
 impl InFlightBytes {
-    /// Of a connection over which nothing is known to be sent.
+    /// The count of a connection over which no message is known to be sent.
     #[must_use]
     pub const fn new() -> Self {
         Self { wire: 0, memory: 0, worst: 1, acknowledged: None, read: 0 }
@@ -51,8 +53,8 @@ impl InFlightBytes {
         }
     }
 
-    /// Whether the pipe may take one more message, so that what it held before is within `most` bytes of memory. Asks
-    /// about the connection only if that is not clear.
+    /// Whether the pipe may take one more message, with its earlier messages within `most` bytes of memory. Asks about
+    /// the connection only if the count alone cannot tell.
     #[inline]
     pub fn has_room(&mut self, most: u64, progress: impl FnOnce() -> SendProgress) -> bool {
         if self.memory <= most && self.acknowledged.is_some() {
@@ -70,14 +72,14 @@ impl InFlightBytes {
         self.wire == 0
     }
 
-    /// Bytes in memory of what may not have been read: never too few.
+    /// Bytes in memory of messages that may not have been read. Never too few.
     #[must_use]
     #[inline]
     pub const fn bytes(&self) -> u64 {
         self.memory
     }
 
-    /// Bytes on the wire that were found to have been read, ever.
+    /// Bytes on the wire found to have been read, ever.
     #[must_use]
     pub const fn read(&self) -> u64 {
         self.read
@@ -87,7 +89,8 @@ impl InFlightBytes {
         let before = self.wire;
         match progress {
             SendProgress::Acknowledged(total) => {
-                // The first time what was acknowledged before says nothing about what this meter has seen.
+                // The first answer also counts bytes from before this count began, so it acknowledges none of the
+                // counted ones.
                 let more = total - self.acknowledged.unwrap_or(total).min(total);
                 self.wire = self.wire.saturating_sub(more);
                 self.acknowledged = Some(total);

@@ -1,5 +1,5 @@
-//! What the server relies on in the libzmq that it is built with (`.cargo/libzmq`), against peers that speak ZMTP 3.0 byte by byte
-//! (rfc.zeromq.org/spec/23).
+//! Behaviour of the built libzmq (`.cargo/libzmq`) that the server relies on, tested with clients that speak ZMTP 3.0
+//! byte by byte (rfc.zeromq.org/spec/23).
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
@@ -15,7 +15,7 @@ use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
 
-/// A router, and where it listens.
+/// A router and its address.
 fn router() -> (SocketContext, Socket, String) {
     let context = SocketContext::new(1);
     let mut router = context.router(1_000).unwrap();
@@ -46,7 +46,7 @@ fn dealer(address: &str, id: &[u8]) -> TcpStream {
     stream
 }
 
-/// The routing id under which the router knows a peer that has sent one frame.
+/// The routing id under which the router knows a client that has sent one frame.
 fn heard(router: &Socket) -> Vec<u8> {
     let (mut id, mut frame) = (Frame::new(), Frame::new());
     router.receive_waiting(&mut id);
@@ -57,8 +57,9 @@ fn heard(router: &Socket) -> Vec<u8> {
 
 const HELLO: &[u8] = b"\0\x05hello";
 
-/// A router gives out ids of a zero byte and four others, one after the other. Where a peer may bring such an id along, the router
-/// aborts the process when it comes to that id itself; and a peer that brings the id of another takes its place.
+/// A router assigns ids of a zero byte and four others, one after the other. If a client may choose such an id, the
+/// router aborts the process when it comes to that id itself, and a client that chooses the id of another takes its
+/// place.
 #[test]
 fn no_peer_chooses_an_id_that_the_router_may_give() {
     let (_context, router, address) = router();
@@ -91,8 +92,8 @@ fn no_peer_chooses_an_id_that_the_router_may_give() {
     }
 }
 
-/// The context of a PING follows its time to live. Where that is missing, libzmq took sixteen bytes from behind the command: memory
-/// in which other clients' values had been.
+/// The context of a PING follows its time to live. If the time to live was missing, libzmq answered with sixteen bytes
+/// from behind the command: memory that had held other clients' values.
 #[test]
 fn a_ping_without_its_time_to_live_is_answered_with_nothing_of_others() {
     let (_context, router, address) = router();
@@ -110,7 +111,7 @@ fn a_ping_without_its_time_to_live_is_answered_with_nothing_of_others() {
     }
 }
 
-/// A peer that is held back loses nothing, and others do not notice.
+/// A client that is held back loses no message, and other clients do not notice.
 #[test]
 fn a_router_takes_nothing_from_a_peer_that_is_held_back() {
     let (_context, router, address) = router();
@@ -124,7 +125,7 @@ fn a_router_takes_nothing_from_a_peer_that_is_held_back() {
         dealer(&address, b"other").write_all(HELLO).unwrap();
         assert_eq!(heard(&router), b"other");
     }
-    // It is answered meanwhile.
+    // The router can answer it meanwhile.
     assert_eq!(router.address(b"held"), Addressed::Ready);
     router.send_bytes(b"answer", false);
     let mut came = [0; 8];
@@ -133,7 +134,7 @@ fn a_router_takes_nothing_from_a_peer_that_is_held_back() {
     router.hold_back(b"held", false);
     router.hold_back(b"held", false);
     (0..50).for_each(|_| assert_eq!(heard(&router), b"held"));
-    // Another connection takes its id over while it is held back. That one is not.
+    // Another connection takes its id over while it is held back. The new connection is not held back.
     router.hold_back(b"held", true);
     let mut second = dealer(&address, b"held");
     second.write_all(HELLO).unwrap();

@@ -1,4 +1,4 @@
-//! The size of a message, as accounts and pipes count it.
+//! The size of a message, as flow control and pipes count it.
 
 use crate::limits::FRAME_OVERHEAD_BYTES;
 
@@ -14,7 +14,8 @@ pub struct MessageSize {
 }
 
 impl MessageSize {
-    /// Counts one frame in. On the wire it has a flag and its length in one byte, or in eight (ZMTP 3.1, "traffic").
+    /// Counts one frame in. On the wire a frame has a flag byte and its length in one byte, or in eight (ZMTP 3.1,
+    /// "traffic").
     #[inline]
     pub fn count(&mut self, bytes: usize) {
         let bytes = bytes as u64;

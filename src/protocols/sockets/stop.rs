@@ -1,4 +1,4 @@
-//! Telling a thread that serves to come to its end, and why there may be nothing to serve with.
+//! Stops a serving thread, and names the reasons why serving cannot start.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{BindError, WakeSignal};
 /// Why a frontend could not be made.
 #[derive(Debug, Error)]
 pub enum ServeError {
-    /// Nothing listens at an endpoint.
+    /// An endpoint cannot be listened at.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The system gives no more sockets.
@@ -19,14 +19,14 @@ pub enum ServeError {
     Socket(#[from] io::Error),
 }
 
-/// Threads that have something to do with the one that holds this, which ends after them.
+/// Threads that depend on the thread that holds this. That thread ends after them.
 #[derive(Debug)]
 pub struct ThreadGroup {
     count: Arc<AtomicUsize>,
     bell: WakeSignal,
 }
 
-/// One of them, as long as it is there.
+/// Membership of one thread in the group.
 #[derive(Debug)]
 pub struct ThreadToken {
     count: Arc<AtomicUsize>,
@@ -34,37 +34,37 @@ pub struct ThreadToken {
 }
 
 impl ThreadGroup {
-    /// Nobody is there yet. The bell rings when one goes.
+    /// A group without threads. The bell rings when one leaves.
     #[must_use]
     pub fn new(bell: &WakeSignal) -> Self {
         Self { count: Arc::default(), bell: bell.clone() }
     }
 
-    /// One more is there.
+    /// Adds a thread to the group.
     #[must_use]
     pub fn enter(&self) -> ThreadToken {
-        // Relaxed: whoever enters has not begun.
+        // Relaxed: the entering thread has not begun its work.
         self.count.fetch_add(1, Ordering::Relaxed);
         ThreadToken { count: Arc::clone(&self.count), bell: self.bell.clone() }
     }
 
-    /// Whether somebody is there.
+    /// Whether the group has a thread.
     #[must_use]
     pub fn is_somebody_there(&self) -> bool {
-        // Acquire: pairs with the Release of who leaves: all that it did comes before.
+        // Acquire: pairs with the Release in the drop of a token. All work of the leaving thread comes before.
         self.count.load(Ordering::Acquire) > 0
     }
 }
 
 impl Drop for ThreadToken {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `is_somebody_there`; the bell that follows it ends the sleep.
+        // Release: pairs with the Acquire in `is_somebody_there`. The bell, rung after it, ends the sleep.
         self.count.fetch_sub(1, Ordering::Release);
         self.bell.ring();
     }
 }
 
-/// Tells the thread that receives to take no more requests, answer those that were taken, and end.
+/// Tells the receiving thread to take no more requests, answer those that were taken, and end.
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
@@ -72,7 +72,7 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// One that has told nothing yet.
+    /// A stopper that has not stopped the thread yet.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -80,21 +80,21 @@ impl Stopper {
         Ok(Self { stop: Arc::new(AtomicBool::new(false)), bell: WakeSignal::new()? })
     }
 
-    /// Tells it. May be called from any thread, and more than once.
+    /// Stops the thread. May be called from any thread, and more than once.
     pub fn stop(&self) {
-        // Release: pairs with the Acquire in `is_told`; the bell that follows it ends the sleep.
+        // Release: pairs with the Acquire in `is_told`. The bell, rung after it, ends the sleep.
         self.stop.store(true, Ordering::Release);
         self.bell.ring();
     }
 
-    /// Whether it was told.
+    /// Whether the thread was told to stop.
     #[must_use]
     pub fn is_told(&self) -> bool {
         // Acquire: pairs with the Release in `stop`.
         self.stop.load(Ordering::Acquire)
     }
 
-    /// What the thread sleeps on.
+    /// The bell that wakes the thread.
     #[must_use]
     pub fn bell(&self) -> &WakeSignal {
         &self.bell

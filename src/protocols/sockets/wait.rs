@@ -1,4 +1,4 @@
-//! Sleeping until a socket has something or somebody rings.
+//! Sleeps until a socket has a message or the bell rings.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::Socket;
 
-/// Wakes a thread that waits for sockets. Cheap to clone; clones are the same bell.
+/// Wakes a thread that waits for sockets. Cheap to clone. Clones are the same bell.
 #[derive(Clone, Debug)]
 pub struct WakeSignal(Arc<OwnedFd>);
 
@@ -26,13 +26,13 @@ impl WakeSignal {
     /// Wakes the thread that waits, or that waits next.
     #[expect(clippy::host_endian_bytes, reason = "eventfd(2) adds an integer of this host")]
     pub fn ring(&self) {
-        // It fails only when it has been rung 2^64 − 2 times and not heard: then it rings already.
+        // It fails only after 2^64 − 2 rings that no thread has taken. The bell rings already then.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Takes back what has been rung.
+    /// Takes the rings back.
     pub(crate) fn silence(&self) {
-        // It fails when it had not been rung.
+        // It fails if the bell had not been rung.
         let _ = rustix::io::read(&*self.0, &mut [0_u8; 8]);
     }
 }
@@ -43,9 +43,9 @@ impl AsFd for WakeSignal {
     }
 }
 
-/// Waits until one of the sockets may have something to receive or the bell rings; without a timeout for as long as it
-/// takes. It does not sleep while one of the sockets is not quiet. After a sleep the bell is silent: look for what it was
-/// rung for.
+/// Waits until one of the sockets may have a message to receive, the bell rings, or the timeout ends. It does not sleep
+/// while one of the sockets is not quiet. After a sleep the bell is silent, and the caller looks for the reason of the
+/// ring.
 ///
 /// # Panics
 /// If the system cannot wait for these.
@@ -72,7 +72,7 @@ pub fn wait(sockets: &[&Socket], bell: &WakeSignal, timeout: Option<Duration>) {
     }
 }
 
-/// A time as the system takes it.
+/// A duration in the system's form.
 pub(crate) fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }
 }

@@ -1,9 +1,10 @@
-//! A blocking client: one method for each request, and a pipeline for those in a hurry.
+//! A blocking client: one method for each request, and a pipeline of [`Client::send`] and [`Client::receive`].
 //!
-//! It is a DEALER that sends its request alone, the cheapest form that the protocol has. Answers are told apart by their order
-//! alone, so a connection is used only as long as none can be missing: after a timeout, a loss or nonsense it is dropped, and
-//! made anew for the next request. Nothing is ever sent twice. What was lent to a connection that is dropped before it has heard of
-//! it goes back.
+//! The client is a DEALER that sends the request frame alone, the cheapest form that the protocol has. Only the order
+//! of the replies tells which request each one answers, so the client uses a connection only as long as no reply can be
+//! missing. After a timeout, a loss or a malformed reply it drops the connection, and the next request connects again.
+//! The client never sends a request twice. If the connection is dropped before the server has sent the reply to a Lend,
+//! the task goes back to the queue.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -17,39 +18,39 @@ use crate::protocols::client_socket::{ClientSocket, ConnectError, ConnectTarget}
 
 pub use crate::protocols::client_socket::Disconnected;
 
-/// How long a client waits for a connection, and for each answer, unless it is told otherwise.
+/// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How long a Lend that blocks waits: 20 days, near to the longest time that libzmq can poll for.
+/// How long a blocking Lend waits: 20 days, close to the longest time that libzmq can poll for.
 const BLOCKED: Duration = Duration::from_secs(20 * 86_400);
 
-/// Why there is no good answer, by what the caller can do about it.
+/// Why a request has no good reply, sorted by the action that the caller can take.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// There is no connection, or no answer.
+    /// There is no connection, or no reply came.
     #[error(transparent)]
     Disconnected(#[from] Disconnected),
-    /// The server does not understand the request: key or value are too long, or it does not allow that.
+    /// The server refuses the request: the key or the value is too long, or the server does not allow the request.
     #[error("the server refuses this request: {0}")]
     Refused(Fault),
-    /// What answers is no server of this protocol: look at the endpoint.
+    /// The other end does not speak this protocol: check the endpoint.
     #[error("{endpoint} does not speak this protocol ({malformed}): is it the right endpoint?")]
     Malformed {
-        /// Who answered.
+        /// The endpoint that answered.
         endpoint: String,
-        /// What was wrong with the answer.
+        /// The fault of the reply.
         malformed: Malformed,
     },
 }
 
-/// A task that was lent.
+/// A task that the server has lent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lent {
-    /// What to repay it with.
+    /// The lend key, which Repay and Heartbeat need.
     pub lend_key: u64,
-    /// Its key.
+    /// The key of the task.
     pub key: Vec<u8>,
-    /// Its value.
+    /// The value of the task.
     pub value: Vec<u8>,
 }
 
@@ -69,23 +70,23 @@ pub struct Lent {
 /// # }
 /// ```
 ///
-/// The methods of the requests wait for their own answer, so they are for a client that has nothing in flight; they panic
+/// The methods for single requests wait for their own reply, so no other request may be in flight. They panic
 /// otherwise.
 pub struct Client {
     target: ConnectTarget,
     timeout: Duration,
-    /// `None` before the first request after an error.
+    /// `None` before the first request, and after an error until the next request.
     connection: Option<ClientSocket>,
-    /// Tags of what was asked and not answered yet, the oldest first.
+    /// Tags of the requests without a reply, oldest first.
     in_flight: VecDeque<u8>,
-    /// The last message received; replies borrow from it.
+    /// The last message received. Replies borrow from it.
     frames: Vec<Message>,
-    /// A request that is being written.
+    /// Buffer for the request that is being sent.
     bytes: Vec<u8>,
 }
 
 impl Client {
-    /// Connects, waiting up to [`TIMEOUT_DEFAULT`] for a server to be there.
+    /// Connects, and waits up to [`TIMEOUT_DEFAULT`] for a server.
     ///
     /// # Errors
     /// [`Error::Disconnected`]
@@ -93,9 +94,9 @@ impl Client {
         Self::connect_in(&Context::new(), endpoint, TIMEOUT_DEFAULT)
     }
 
-    /// Connects within a context that is shared with others. A client takes three of the context's sockets.
+    /// Connects within a context that other sockets share. A client takes three of the context's sockets.
     ///
-    /// `timeout` bounds the connecting, and from then on the waiting for each answer.
+    /// `timeout` bounds the connecting, and afterwards the wait for each reply.
     ///
     /// # Errors
     /// [`Error::Disconnected`]
@@ -105,7 +106,7 @@ impl Client {
         Ok(client)
     }
 
-    /// One that connects with its first request, within `timeout`.
+    /// A client that connects with its first request, within `timeout`.
     #[must_use]
     pub fn later(endpoint: &str, timeout: Duration) -> Self {
         Self::within(&Context::new(), endpoint, timeout)
@@ -117,22 +118,22 @@ impl Client {
         Self { target, timeout, connection: None, in_flight, frames, bytes }
     }
 
-    /// From now on, how long a new connection and each answer may take.
+    /// Sets how long a new connection and each reply may take from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Requests sent and not answered yet.
+    /// The number of requests without a reply.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
-    /// Sends a request without waiting for its answer. Answers come in the order of the requests, but for those to Lends that
-    /// block: do not mix these with others.
+    /// Sends a request without waiting for its reply. Replies come in the order of the requests, except for those to
+    /// Lends that block: do not mix these with other requests.
     ///
     /// # Errors
-    /// [`Error::Disconnected`]; nothing is in flight after one.
+    /// [`Error::Disconnected`]. Afterwards no request is in flight.
     pub fn send(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let timeout = self.timeout;
         let mut bytes = std::mem::take(&mut self.bytes);
@@ -144,13 +145,13 @@ impl Client {
         sent.map_err(|trouble| self.give_up(trouble))
     }
 
-    /// Waits for the answer to the oldest request in flight. An error of the protocol is an answer.
+    /// Waits for the reply to the oldest request in flight. An error of the protocol is a reply, [`Reply::Error`].
     ///
     /// # Errors
-    /// [`Error::Disconnected`], [`Error::Malformed`]; nothing is in flight after one.
+    /// [`Error::Disconnected`], [`Error::Malformed`]. Afterwards no request is in flight.
     ///
     /// # Panics
-    /// If nothing is in flight.
+    /// If no request is in flight.
     pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
         self.receive_within(self.timeout)
     }
@@ -179,7 +180,7 @@ impl Client {
 
     // ------------------------------------------------------------------------------------------------------- requests
 
-    /// Whether anybody is there.
+    /// Checks that the server answers.
     ///
     /// # Errors
     /// [`Error`]
@@ -187,7 +188,7 @@ impl Client {
         self.call(&Request::Ping, |reply| (reply == Reply::Pong).then_some(()))
     }
 
-    /// How many tasks are ready to be lent.
+    /// The number of tasks that are ready to be lent.
     ///
     /// # Errors
     /// [`Error`]
@@ -198,7 +199,7 @@ impl Client {
         })
     }
 
-    /// Adds a task. False: the key is known, and nothing has changed.
+    /// Adds a task. False: the key exists, and the queue is unchanged.
     ///
     /// # Errors
     /// [`Error`]
@@ -206,7 +207,7 @@ impl Client {
         self.call(&Request::Add { key, value, mode }, |reply| either(reply, Reply::Added, Reply::Kept))
     }
 
-    /// Replaces a value. False: there is no such task.
+    /// Replaces the value of a task. False: there is no such task.
     ///
     /// # Errors
     /// [`Error`]
@@ -214,8 +215,8 @@ impl Client {
         self.call(&Request::Update { key, value }, |reply| either(reply, Reply::Updated, Reply::NotFound))
     }
 
-    /// Takes the next task for so many milliseconds; with [`LendMode::Block`] it waits for one, up to 20 days. None: there
-    /// is no task, or the server ends.
+    /// Leases the next task for `timeout_ms` milliseconds. With [`LendMode::Block`] the call waits for a task, up to 20
+    /// days. None: there is no task, or the server ends.
     ///
     /// # Errors
     /// [`Error`]
@@ -224,8 +225,9 @@ impl Client {
         self.call_within(patience, &Request::Lend { timeout_ms, mode }, lent)
     }
 
-    /// As [`Client::lend`] with [`LendMode::Block`], for as long as `over` is not readable. None: it is, or the server ends; then the
-    /// connection is dropped, and what it would have been lent goes to others.
+    /// Like [`Client::lend`] with [`LendMode::Block`], for as long as `over` is not readable. None: `over` is readable,
+    /// or the server ends. When `over` is readable, the client drops the connection, and a task that the server lends
+    /// on it goes back to the queue.
     ///
     /// # Errors
     /// [`Error`]
@@ -250,7 +252,7 @@ impl Client {
         self.hear(self.timeout, lent)
     }
 
-    /// Gives a task back. False: it is not lent with this key, and nothing has changed.
+    /// Gives a task back. False: the task is not lent with this lend key, and the queue is unchanged.
     ///
     /// # Errors
     /// [`Error`]
@@ -259,7 +261,8 @@ impl Client {
         self.call(&request, |reply| either(reply, Reply::Repaid, Reply::NotFound))
     }
 
-    /// Keeps a task for so many milliseconds from now. False: it is not lent with this key, and nothing has changed.
+    /// Sets the deadline of a lease to `timeout_ms` milliseconds from now. False: the task is not lent with this lend
+    /// key, and the queue is unchanged.
     ///
     /// # Errors
     /// [`Error`]
@@ -268,7 +271,7 @@ impl Client {
         self.call(&request, |reply| either(reply, Reply::Heartbeaten, Reply::Skipped))
     }
 
-    /// How many requests of each kind were answered.
+    /// How many requests of each kind the server has answered.
     ///
     /// # Errors
     /// [`Error`]
@@ -279,15 +282,15 @@ impl Client {
         })
     }
 
-    /// Ends the server, once everything acknowledged is on disk.
+    /// Ends the server after everything acknowledged is on disk.
     ///
     /// # Errors
-    /// [`Error`]; [`Error::Refused`] if the server does not allow it.
+    /// [`Error`]. It is [`Error::Refused`] if the server does not allow Terminate.
     pub fn terminate(&mut self) -> Result<(), Error> {
         self.call(&Request::Terminate, |reply| (reply == Reply::Terminated).then_some(()))
     }
 
-    /// The value of a task, whatever its state; none if there is no such task.
+    /// The value of a task in any state, or `None` if there is no such task.
     ///
     /// # Errors
     /// [`Error`]
@@ -299,7 +302,7 @@ impl Client {
         })
     }
 
-    /// Has everything on disk before it returns.
+    /// Returns after everything is on disk.
     ///
     /// # Errors
     /// [`Error`]
@@ -307,7 +310,7 @@ impl Client {
         self.call(&Request::Flush, |reply| (reply == Reply::Flushed).then_some(()))
     }
 
-    /// Removes a task, whatever its state. False: there is none.
+    /// Removes a task in any state. False: there is no such task.
     ///
     /// # Errors
     /// [`Error`]
@@ -321,7 +324,8 @@ impl Client {
         self.call_within(self.timeout, request, read)
     }
 
-    /// Sends one request and waits for its answer; `read` makes something of it, unless it is an answer to another question.
+    /// Sends one request and waits for its reply. `read` converts the reply, and returns `None` for a reply to another
+    /// kind of request.
     fn call_within<T>(
         &mut self,
         patience: Duration,
@@ -333,7 +337,7 @@ impl Client {
         self.hear(patience, read)
     }
 
-    /// Waits for the answer to the only request.
+    /// Waits for the reply to the only request in flight.
     fn hear<T>(&mut self, patience: Duration, read: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
         let read = match self.receive_within(patience)? {
             Reply::Error(fault) => return Err(Error::Refused(fault)),
@@ -345,7 +349,7 @@ impl Client {
         })
     }
 
-    /// The connection, made anew if the last one is gone.
+    /// The connection. Connects again if the last connection is gone.
     fn connection(&mut self) -> Result<&mut ClientSocket, Error> {
         if self.connection.is_none() {
             let made = ClientSocket::open(&self.target, self.timeout);
@@ -354,7 +358,7 @@ impl Client {
         self.connection.as_mut().ok_or_else(|| self.target.error(ConnectError::Lost, 0, self.timeout).into())
     }
 
-    /// Lets the connection go with all that is unanswered on it.
+    /// Drops the connection and all requests in flight.
     fn give_up(&mut self, trouble: ConnectError) -> Error {
         self.connection = None;
         let unanswered = self.in_flight.len();

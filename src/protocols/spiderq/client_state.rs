@@ -1,14 +1,15 @@
-//! What is kept for a client: what it waits for, and what is on its way to it.
+//! The state of one client: its blocked Lends, its pending replies, and the leases in replies on their way to it.
 //!
 //! ```text
-//! answer ─► its outbox has room ─► written; the lease in it is kept until the system has taken the last of its bytes
-//!       └─► it has not read what came before ─► a letter: written when it has
+//! answer ─► its send buffer has room ─► written: the lease in it is kept until the system has taken its last byte
+//!       └─► its send buffer is full ─► a pending reply: written when the send buffer has room
 //! ```
-//! A letter does not hold the value that it brings, unless that came in the same batch, but where it is: so a client that asks for
-//! much and reads slowly costs little. What it costs is that the store keeps what has changed since, and so a letter waits only
-//! so long; and what letters do hold is counted.
+//! A pending reply holds the position of its value in the store, and the value itself only if it came in the same
+//! batch. A client that requests many values and reads slowly therefore costs little memory. In exchange the store
+//! keeps the data that has changed since. So a pending reply has a deadline, and the bytes that pending replies do hold
+//! are counted.
 //!
-//! What is not here: sockets, and what becomes of the leases of a client that has left.
+//! This module does not know sockets, and does not take back the leases of a client that has left.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,28 +22,28 @@ use crate::protocols::native::SendBuffer;
 use crate::store::{self, StoreSnapshot};
 use crate::tasks::{Outcome, Payload};
 
-/// What a reply hands out.
+/// The lease that a reply grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RepliedLease {
     pub(super) token: u64,
     pub(super) key: Box<[u8]>,
 }
 
-/// An answer to one request.
+/// A reply that is not written yet.
 pub(super) struct PendingReply {
-    /// The frames before the request, as they came.
+    /// The frames before the request, unchanged.
     pub(super) envelope: Box<[u8]>,
-    /// The tag of the request, or why it was none.
+    /// The tag of the request, or the fault of a malformed one.
     pub(super) asked: Result<u8, Fault>,
     pub(super) outcome: Outcome,
-    /// The store as it was then, if its value lies there.
+    /// The store before the batch, if the value lies there.
     pub(super) before: Option<Arc<dyn StoreSnapshot>>,
-    /// When it was answered.
+    /// When the request was answered.
     pub(super) at: Now,
 }
 
 impl PendingReply {
-    /// What it takes in memory, in bytes, about.
+    /// Approximate memory of the reply, in bytes.
     fn bytes(&self) -> u64 {
         let value = match self.outcome.payload() {
             Some(Payload::Fresh(value)) => value.len(),
@@ -55,7 +56,7 @@ impl PendingReply {
         (size_of::<Self>() + self.envelope.len() + value + key) as u64
     }
 
-    /// The lease that it hands out, if it does.
+    /// The lease that the reply grants, if any.
     pub(super) fn into_lease(self) -> Option<RepliedLease> {
         match self.outcome {
             Outcome::Leased { token, key, .. } => Some(RepliedLease { token, key }),
@@ -63,7 +64,8 @@ impl PendingReply {
         }
     }
 
-    /// Writes it; `own` is the reply to a request that has only waited for its turn.
+    /// Encodes the reply, and returns the lease that it grants. `own` makes the reply to a request that only waited for
+    /// its turn.
     fn write(
         self,
         outbox: &mut SendBuffer,
@@ -81,56 +83,57 @@ impl PendingReply {
     }
 }
 
-/// What is kept for a client.
+/// The state of one client.
 #[derive(Default)]
 pub(super) struct ClientState {
-    /// Tickets of Lends that block, oldest first.
+    /// Tickets of Lends that may block, oldest first.
     waits: VecDeque<u64>,
-    /// What cannot be written yet, oldest first.
+    /// Replies that are not written yet, oldest first.
     replies: VecDeque<PendingReply>,
-    /// What these take in memory, in bytes.
+    /// Memory of `replies`, in bytes.
     replies_bytes: u64,
-    /// How much its client had taken when that was last looked at while letters waited, and when it became so much.
+    /// How many bytes the system had taken at the last sweep while replies were pending, and since when it was this
+    /// many.
     progress: Option<(u64, Now)>,
-    /// Leases in what was written, and where the reply with each of them ends.
+    /// Leases in written replies, each with the position in the stream where its reply ends.
     leases: VecDeque<(u64, RepliedLease)>,
 }
 
-/// How long letters may still wait.
+/// Whether pending replies may wait longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyDeadline {
-    /// There are none.
+    /// No reply is pending.
     NoNeed,
-    /// A while.
+    /// The pending replies may wait.
     Some,
-    /// No longer.
+    /// The pending replies have waited for too long.
     Over,
 }
 
-/// What clients that have left had with us.
+/// The blocked Lends and leases of clients that have left.
 #[derive(Default)]
 pub(super) struct Abandoned {
-    /// Tickets of Lends that block.
+    /// Tickets of Lends that may block.
     pub(super) waits: Vec<u64>,
-    /// Leases of which it has not heard.
+    /// Leases whose replies were not sent.
     pub(super) leases: Vec<RepliedLease>,
 }
 
 impl ClientState {
-    /// It waits for the answer to this ticket.
+    /// Notes a Lend that may block.
     pub(super) fn waits_for(&mut self, ticket: u64) {
         self.waits.push_back(ticket);
     }
 
-    /// It does not any more.
+    /// Forgets an answered Lend.
     pub(super) fn has_heard_of(&mut self, ticket: u64) {
-        // Those who wait are answered in their order: it is the first, or next to it.
+        // Lends that block are answered in their order, so the ticket is the first one or close to it.
         if let Some(place) = self.waits.iter().position(|other| *other == ticket) {
             self.waits.remove(place);
         }
     }
 
-    /// Writes a letter, or keeps it until there is room.
+    /// Writes a reply, or keeps it until there is room.
     pub(super) fn send(
         &mut self,
         pending: PendingReply,
@@ -142,7 +145,7 @@ impl ClientState {
         self.write(outbox, own)
     }
 
-    /// Writes letters as long as there is room.
+    /// Writes pending replies as long as the send buffer has room.
     pub(super) fn write(
         &mut self,
         outbox: &mut SendBuffer,
@@ -160,12 +163,14 @@ impl ClientState {
         Ok(())
     }
 
-    /// What waits to be written takes so many bytes.
+    /// Memory of the pending replies, in bytes.
     pub(super) fn replies_bytes(&self) -> u64 {
         self.replies_bytes
     }
 
-    /// Whether letters wait, and for how long they still may: not when their client does not read at all, or far too slowly.
+    /// Whether replies are pending, and whether they may wait longer. They may as long as the system takes bytes
+    /// between two sweeps. If it has taken none since the last sweep, they may not once this has lasted for
+    /// `CLIENT_STALLS_MAX` or the oldest reply has waited for `ANSWER_WAITS_MAX`.
     pub(super) fn patience(&mut self, outbox: &SendBuffer, now: Now) -> ReplyDeadline {
         let Some(oldest) = self.replies.front() else {
             self.progress = None;
@@ -180,7 +185,8 @@ impl ClientState {
         if is_over { ReplyDeadline::Over } else { ReplyDeadline::Some }
     }
 
-    /// Leaves what it has when its client has left; of what was written to it the system has taken so many bytes.
+    /// Moves the blocked Lends and the leases of a client that has left to `abandoned`. The system has taken `sent`
+    /// bytes of its replies, so the client keeps the leases in these.
     pub(super) fn leave(self, sent: u64, abandoned: &mut Abandoned) {
         abandoned.waits.extend(self.waits);
         abandoned.leases.extend(self.leases.into_iter().filter(|(end, _)| *end > sent).map(|(_, lease)| lease));

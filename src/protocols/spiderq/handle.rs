@@ -1,30 +1,33 @@
-//! Requests of the protocol as requests to the queue, and its outcomes as replies. Nothing here sends, waits or reads a clock.
+//! Turns requests of the protocol into requests to the queue, and outcomes into replies. This module does not send,
+//! wait or read a clock.
 
 use crate::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request, tag};
 use crate::store::Value;
 use crate::tasks::{self, Outcome, QueueEnd, Settlement};
 
-/// What clients may ask of a queue.
+/// The requests that clients may make.
 #[derive(Clone, Copy, Debug)]
 pub enum Access {
-    /// Everything.
+    /// All requests.
     Full,
-    /// To work it off, and no more: its tasks come from elsewhere, and each gets its value once, by a Drop that brings one.
-    /// Another Repay gives the task back as it was, an Update finds nothing, and Add, Remove and Terminate are no requests.
+    /// Only the requests that work the queue off. Its tasks come from elsewhere, and each gets its value once, by a
+    /// Drop that brings one. Any other Repay gives the task back unchanged, an Update is answered NotFound, and Add,
+    /// Remove and Terminate are unknown tags.
     WorkOff {
-        /// Whether this may be the value of a task; a Drop with another one finds nothing.
+        /// Whether these bytes may be the value of a task. A Drop with any other value is answered NotFound.
         accepts: fn(&[u8]) -> bool,
     },
 }
 
 impl Access {
-    /// Whether there is a request of this tag, as far as it goes.
+    /// Whether clients may make requests of this tag. [`Access::asked`] checks the fields.
     #[must_use]
     pub fn allows(self, tag: u8) -> bool {
         matches!(self, Self::Full) || !matches!(tag, tag::ADD | tag::REMOVE | tag::TERMINATE)
     }
 
-    /// What the queue is asked; of what is not allowed it is only asked for a turn, and NotFound is answered then.
+    /// The request to the queue. A request that is not allowed becomes [`tasks::Request::Nothing`]: it only takes a
+    /// turn, and is answered NotFound.
     #[must_use]
     pub fn asked(self, request: &Request<'_>) -> tasks::Request {
         let Self::WorkOff { accepts } = self else { return asked(request) };
@@ -39,7 +42,8 @@ impl Access {
     }
 }
 
-/// What the queue is asked. Ping and Stats only wait for their turn there, Terminate for everything before it to be on disk.
+/// The request to the queue. Ping and Stats only take a turn. Terminate and Flush wait until everything before them is
+/// on disk.
 #[must_use]
 pub fn asked(request: &Request<'_>) -> tasks::Request {
     match *request {
@@ -67,8 +71,8 @@ pub fn asked(request: &Request<'_>) -> tasks::Request {
     }
 }
 
-/// What an outcome is called; `value` is that of its task, if it has one. None: it has no name of its own, the request says
-/// what is answered.
+/// The reply that an outcome stands for. `value` is the value of its task, or empty. None: the outcome has no reply of
+/// its own, and the request determines the reply.
 #[must_use]
 pub fn reply<'o>(outcome: &'o Outcome, value: &'o [u8]) -> Option<Reply<'o>> {
     Some(match outcome {

@@ -1,4 +1,4 @@
-//! What all letters that wait take, and for which client most of it waits.
+//! The bytes of all pending replies, and the client that has most of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,18 +6,18 @@ use std::sync::Arc;
 use crate::protocols::native::ConnectionId;
 use crate::stats::Gauge;
 
-/// Counts letters by the clients for whom they wait.
+/// Counts the bytes of pending replies by client.
 #[derive(Debug, Default)]
 pub(super) struct PendingReplies {
     bytes: u64,
-    /// Who has letters waiting, by what these take.
+    /// The clients with pending replies, ordered by the bytes of these.
     by_bytes: BTreeSet<(u64, ConnectionId)>,
-    /// The bytes, for other threads.
+    /// `bytes` for other threads. Written by the frontend, read by the function that `bind` returns.
     figure: Arc<Gauge>,
 }
 
 impl PendingReplies {
-    /// The letters of a client take so many bytes now, and took so many before.
+    /// Notes that the pending replies of a client take `now` bytes, and took `before` bytes.
     pub(super) fn change(&mut self, peer: ConnectionId, before: u64, now: u64) {
         if before == now {
             return;
@@ -30,17 +30,17 @@ impl PendingReplies {
         }
     }
 
-    /// What all of them take.
+    /// The bytes of all pending replies.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The client whose letters take most, and how much.
+    /// The client with the most bytes of pending replies, and these bytes.
     pub(super) fn largest(&self) -> Option<(ConnectionId, u64)> {
         self.by_bytes.last().map(|(bytes, peer)| (*peer, *bytes))
     }
 
-    /// What other threads read.
+    /// The gauge that other threads read.
     pub(super) fn figure(&self) -> Arc<Gauge> {
         Arc::clone(&self.figure)
     }

@@ -1,6 +1,4 @@
-//! One writer's credits, and how it waits for them: the protocol between the writer and the publisher.
-//!
-//! It does not know what a change is, and it neither parks nor wakes a thread: it says when that is to be done.
+//! One writer's credits, and its wait for them: the protocol between the writer and the publisher.
 //!
 //! ```text
 //! writer                                         publisher
@@ -8,23 +6,25 @@
 //!           fence (SeqCst)                                  fence (SeqCst)
 //!           announced ≥ target? withdraw, go on             target ≤ announced? target := NONE, wake the writer
 //! ```
-//! If the writer's fence comes first, the publisher sees the target; if the publisher's comes first, the writer sees the
-//! credits. So none waits for credits that are there. If both see each other, the writer goes on, and the wake-up finds
-//! nothing to do.
+//! If the writer's fence comes first, the publisher sees the target. If the publisher's fence comes first, the writer
+//! sees the credits. So a writer never waits for credits that are there. If each sees the other's store, the writer
+//! goes on, and a wake-up finds a writer that is awake.
+//!
+//! This module knows no changes, and parks and wakes no thread: it tells the caller when to do so.
 
 use crossbeam::utils::CachePadded;
 
 use crate::tables::sync::{AtomicU64, Ordering, fence};
 
-/// `target` of a writer that does not wait. No writer commits so many changes.
+/// The `target` of a writer that does not wait. No writer commits so many changes.
 const NONE: u64 = u64::MAX;
 
-/// What writer and publisher know of one writer's credits.
+/// The state of one writer's credits, shared by the writer and the publisher.
 pub(in crate::tables) struct Credits {
-    /// Changes of this writer that have been announced. Written by the publisher; read by the writer and for STATS.
+    /// Changes of this writer that have been announced. Written by the publisher, read by the writer and by STATS.
     announced: CachePadded<AtomicU64>,
-    /// The count of announced changes at which the writer is to be woken; [`NONE`]: it does not wait. Set and withdrawn
-    /// by the writer, taken by the publisher.
+    /// The count of announced changes at which the publisher wakes the writer. [`NONE`]: the writer does not wait. Set
+    /// and withdrawn by the writer, taken by the publisher.
     target: AtomicU64,
 }
 
@@ -39,12 +39,12 @@ impl Credits {
         self.announced.load(Ordering::Acquire)
     }
 
-    /// Writer: it is to be woken when `target` changes have been announced. False: they have been already, and nothing is
-    /// registered; a wake-up may come all the same.
+    /// Writer: registers for a wake-up when `target` changes have been announced. False: they have been already, and no
+    /// registration is left. A wake-up may come all the same.
     pub(in crate::tables) fn register(&self, target: u64) -> bool {
         // Release: pairs with the Acquire of the exchange in `give_back`.
         self.target.store(target, Ordering::Release);
-        // SeqCst fence: pairs with the one in `give_back`.
+        // SeqCst fence: pairs with the fence in `give_back`.
         fence(Ordering::SeqCst);
         if self.announced() < target {
             return true;
@@ -59,21 +59,22 @@ impl Credits {
         self.target.swap(NONE, Ordering::Acquire) != NONE
     }
 
-    /// Writer: whether the publisher has yet to take what was registered.
+    /// Writer: whether the registration still stands, not taken by the publisher.
     pub(in crate::tables) fn is_registered(&self) -> bool {
-        // Acquire: pairs with the Release of the exchange in `give_back`: the credits are visible to a writer that is woken.
+        // Acquire: pairs with the Release of the exchange in `give_back`. A writer that is woken sees the credits.
         self.target.load(Ordering::Acquire) != NONE
     }
 
-    /// Publisher: so many changes have been announced. True: the writer is to be woken.
+    /// Publisher: `announced` changes have been announced. True: the publisher wakes the writer.
     pub(in crate::tables) fn give_back(&self, announced: u64) -> bool {
         // Release: pairs with the Acquire in `announced`.
         self.announced.store(announced, Ordering::Release);
-        // SeqCst fence: pairs with the one in `register`.
+        // SeqCst fence: pairs with the fence in `register`.
         fence(Ordering::SeqCst);
-        // Relaxed: the exchange finds out whether it is still the same.
+        // Relaxed: the exchange fails if the target has changed.
         let target = self.target.load(Ordering::Relaxed);
-        // AcqRel: pairs with the Acquires of the writer, and with the Release in `register`.
+        // Acquire: pairs with the Release in `register`. Release: pairs with the Acquires in `withdraw` and
+        // `is_registered`.
         target <= announced && self.target.compare_exchange(target, NONE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }

@@ -1,6 +1,6 @@
 //! A bucket: up to 15 slots whose hashes end in the same bits.
 //!
-//! It does not know its own number, and splits nothing.
+//! A bucket does not know its own number, and splits no bucket.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 
 use crate::tables::slot::{SlotCell, SlotRef};
 
-/// Cells of a bucket: with its lock and depth they fill two cache lines.
+/// Cells of a bucket. With the lock and the depth they fill two cache lines.
 pub(in crate::tables) const CELLS: usize = 15;
-/// Stands for the depth of a bucket that has not been split off yet.
+/// The depth of a bucket that has not been split off yet.
 const ABSENT: u8 = u8::MAX;
 
 const _: () = assert!(size_of::<Bucket>() == 128);
@@ -20,11 +20,12 @@ const _: () = assert!(size_of::<Bucket>() == 128);
 pub(super) struct Bucket {
     pub(super) cells: [SlotCell; CELLS],
     pub(super) lock: Mutex<()>,
-    /// How many bits of the hash its keys share. Set by the split that makes it, raised under its lock; read by
-    /// everybody.
+    /// Bits of the hash that the bucket's keys share. Set by the split that makes the bucket, raised under its lock,
+    /// read by all threads.
     pub(super) depth: AtomicU8,
-    /// Whether the bucket that it was split from has let go of its keys. Until then nobody writes here: the old cells
-    /// still show what is in these. Set by the splitter; read by who has locked the bucket.
+    /// Whether the bucket from which this one was split has cleared its cells of these keys. Until then no thread
+    /// writes here, since the old cells show the same slots. Set by the splitter, read by the thread that has locked
+    /// this bucket.
     pub(super) ready: AtomicBool,
 }
 
@@ -48,8 +49,8 @@ impl Bucket {
     }
 
     pub(super) fn depth(&self) -> u8 {
-        // Acquire: pairs with the Releases in `split`: who sees a bucket at all finds its keys, and who sees the new depth
-        // of the old one finds the new one.
+        // Acquire: pairs with the Releases in `split`. A reader that sees a new bucket's depth finds its keys, and a
+        // reader that sees the old bucket's raised depth finds the new bucket.
         self.depth.load(Ordering::Acquire)
     }
 

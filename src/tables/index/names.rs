@@ -1,18 +1,18 @@
-//! Names of tables, to their numbers. Built on flurry.
+//! From the names of tables to their numbers. Built on flurry.
 //!
-//! It knows no tables: a number may have gone by the time that it is looked up.
+//! This module knows no tables: a table may be forgotten before its number is looked up.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
 
 use crate::allocator::size_class;
 
-/// What flurry takes for a name, besides the name: a node, a number with its header, and up to two bins.
+/// Bytes of a name in flurry besides the name itself: a node, a number with its header, and up to two bins.
 const NODE_BYTES: usize = size_class(NODE_WORDS * size_of::<usize>()) + 16 + 16;
 /// A header of the collector, a hash, the name, two pointers, a lock, and the links of a node in a tree.
 const NODE_WORDS: usize = 13;
 
-/// What a name of so many bytes takes here, in bytes.
+/// Bytes that a name of this length takes here.
 pub(in crate::tables) fn name_bytes(bytes: usize) -> usize {
     NODE_BYTES + size_class(2 * size_of::<usize>() + bytes)
 }
@@ -34,7 +34,7 @@ impl Names {
         Self(flurry::HashMap::with_hasher(ahash::RandomState::new()))
     }
 
-    /// The number that the name stands for.
+    /// The number of the table of this name.
     pub(in crate::tables) fn get(&self, name: &[u8]) -> Option<u32> {
         self.0.get(name, &self.0.guard()).copied()
     }

@@ -1,37 +1,37 @@
-//! The arithmetic of buckets: which one a hash belongs to, which one it was split from, and in which segment it is.
+//! The arithmetic of bucket numbers: the bucket of a hash, the bucket from which another was split, and its segment.
 //!
-//! It knows numbers only.
+//! This module handles numbers only.
 
-/// Buckets of a segment, but for the first ones.
+/// Buckets of a segment, except the first segments.
 pub(super) const SEGMENT_LEN: u32 = 1 << SEGMENT_BITS;
 pub(super) const SEGMENT_BITS: u32 = 6;
 
-/// The number of the bucket of this depth that a hash belongs to.
+/// The number of the bucket of this depth to which a hash belongs.
 pub(super) fn low_bits(hash: u64, depth: u8) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "at most 32 bits are kept")]
     let number = (hash & ((1_u64 << depth) - 1)) as u32;
     number
 }
 
-/// Where a bucket is: the number of its segment, and its place there.
+/// A bucket's position: the number of its segment, and its index there.
 pub(super) fn place(number: u32) -> (u32, usize) {
     let segment = if number < SEGMENT_LEN { u32::from(birth(number)) } else { SEGMENT_BITS + number / SEGMENT_LEN };
     (segment, (number % segment_len(segment)) as usize)
 }
 
-/// How many buckets a segment has. Its first bucket's number is a multiple of that.
+/// The number of buckets of a segment. Its first bucket's number is a multiple of that.
 pub(super) fn segment_len(segment: u32) -> u32 {
     1 << segment.saturating_sub(1).min(SEGMENT_BITS)
 }
 
-/// The depth of a bucket when it was split off.
+/// A bucket's depth when it was split off.
 pub(super) fn birth(number: u32) -> u8 {
     #[expect(clippy::cast_possible_truncation, reason = "at most 32")]
     let birth = (u32::BITS - number.leading_zeros()) as u8;
     birth
 }
 
-/// The bucket that this one is split off from; not for 0.
+/// The bucket from which this one is split off. Bucket 0 has none.
 pub(super) fn parent(number: u32) -> u32 {
     number & !(1 << number.ilog2())
 }

@@ -1,6 +1,6 @@
 //! The segments of an index, by number: the first ones in a directory, the others in a flurry map.
 //!
-//! It knows no hashes and no keys.
+//! This module knows no hashes and no keys.
 
 use std::cell::OnceCell;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -13,18 +13,18 @@ use super::bucket::Bucket;
 use super::place::{SEGMENT_BITS, SEGMENT_LEN, place, segment_len};
 use crate::allocator::size_class;
 
-/// Segments after the first that the directory holds: as many as have those buckets.
+/// Segments after the first in the directory: as many as hold `NEAR` buckets.
 const NEAR_SEGMENTS: usize = SEGMENT_BITS as usize + (NEAR / SEGMENT_LEN) as usize - 1;
-/// What flurry takes for an entry: a node, a bin and the value with its header.
+/// Bytes of an entry in flurry: a node, a bin and the value with its header.
 const ENTRY_BYTES: usize = 96 + 16 + 32;
-/// What flurry takes for a bin. It makes up to three for an entry that it is told to expect.
+/// Bytes of a bin in flurry, which makes up to three for each expected entry.
 const BIN_BYTES: usize = 8;
-/// Bins of a map that was told nothing.
+/// Bins of a map without an expected size.
 const BINS_MIN: usize = 16;
-/// What seize takes for each core: two reservations of two cache lines and their flags, and a count.
+/// Bytes of the seize collector for each core: two reservations of two cache lines and their flags, and a count.
 const COLLECTOR_BYTES_PER_CORE: usize = 256 + 256 + 16;
 
-/// Segment numbers are evenly spread already: they are their own hash.
+/// Segment numbers are evenly spread already, so each is its own hash.
 #[derive(Default)]
 struct NumberHasher(u64);
 
@@ -49,20 +49,22 @@ type FarSegments = flurry::HashMap<u32, Box<[Bucket]>, BuildHasherDefault<Number
 pub(super) struct Segments {
     /// Segment 0.
     root: Bucket,
-    /// The next ones.
+    /// The next ones, in the directory.
     near: [OnceLock<Box<[Bucket]>>; NEAR_SEGMENTS],
-    /// All others: a map that is made with the first of them, since flurry's collector alone takes more than a small table.
+    /// All others. The map is made with the first of them, since flurry's collector alone takes more than a small
+    /// table.
     far: OnceLock<Box<FarSegments>>,
 }
 
-/// A look at segments: holds a guard of the map once it has looked there.
+/// A view of the segments. It holds a guard of the map once it has looked there.
 pub(super) struct SegmentsView<'m> {
     segments: &'m Segments,
     guard: OnceCell<flurry::Guard<'m>>,
 }
 
 impl Segments {
-    /// With a map, if so many segments are expected that there will be one. The bytes that it takes, too.
+    /// Makes the first segment, and the map if the expected number of segments needs one. Returns the map's bytes as
+    /// well.
     pub(super) fn new(expected: usize) -> (Self, i64) {
         let far = OnceLock::new();
         let mut bytes = 0;
@@ -79,12 +81,12 @@ impl Segments {
         SegmentsView { segments: self, guard: OnceCell::new() }
     }
 
-    /// The numbers of those in the map.
+    /// The numbers of the segments in the map.
     pub(super) fn removable(&self) -> Vec<u32> {
         self.far.get().map_or_else(Vec::new, |far| far.keys(&far.guard()).copied().collect())
     }
 
-    /// Takes these segments of the map out, and frees them when no guard shows them.
+    /// Takes these segments out of the map. They are freed when no guard shows them.
     pub(super) fn remove(&self, numbers: &[u32]) {
         let Some(far) = self.far.get() else { return };
         let guard = far.guard();
@@ -115,7 +117,7 @@ impl<'m> SegmentsView<'m> {
         self.guard.get_or_init(|| far.guard())
     }
 
-    /// Makes this segment, of absent buckets. Bytes that it took; none if another thread was faster.
+    /// Makes this segment of absent buckets. Returns the bytes that it took: 0 if another thread made it first.
     pub(super) fn make(&self, segment: u32) -> i64 {
         let buckets = segment_len(segment) as usize;
         let absent = || iter::repeat_with(Bucket::absent).take(buckets).collect::<Box<[Bucket]>>();
@@ -127,7 +129,8 @@ impl<'m> SegmentsView<'m> {
         signed(made)
     }
 
-    /// Puts a segment of so many bytes into the map, which is made if it is the first. Bytes that both took.
+    /// Puts a segment of so many bytes into the map, and makes the map if it is the first. Returns the bytes that both
+    /// took.
     fn make_far(&self, segment: u32, buckets: Box<[Bucket]>, bytes: usize) -> usize {
         let mut map = 0;
         let far = self.segments.far.get_or_init(|| {
@@ -146,7 +149,7 @@ impl<'m> SegmentsView<'m> {
     }
 }
 
-/// What a map takes that was told to expect so many entries, before it has one: its structure, its collector, its bins.
+/// Bytes of an empty map laid out for so many entries: its structure, its collector, its bins.
 fn far_bytes(expected: usize) -> usize {
     let bins = (expected + expected / 2 + 1).next_power_of_two().max(BINS_MIN);
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get).next_power_of_two();

@@ -1,12 +1,13 @@
-//! A cell that owns one counted reference and lends what it refers to under a guard.
+//! A cell that owns one counted reference, and lends the value behind it under a guard.
 //!
-//! It does not know what is in it. A reader writes nothing: it counts nothing and takes no lock.
+//! A reader writes no memory: it takes no reference and no lock.
 //!
 //! ```text
 //! put ─► cell ─► get: borrowed, as long as the guard lives
 //!         │
-//!         └─ clear, or another put ─► the cell's count is given back one epoch later
+//!         └─ clear, or another put ─► the cell's reference is released one epoch later
 //! ```
+//! This module does not look at the value.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -15,7 +16,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crossbeam::epoch::{self, Guard};
 
-/// A place for one `Arc<T>`. Writers exclude each other or do not mind which of them wins; readers are any threads.
+/// A place for one `Arc<T>`. Any thread may read it. Of several writers the last one wins; callers that need more
+/// exclude each other.
 pub(in crate::tables) struct ArcCell<T: Send + Sync + 'static> {
     /// From [`Arc::into_raw`], or null. Written by `swap` alone.
     pointer: AtomicPtr<T>,
@@ -28,50 +30,53 @@ impl<T: Send + Sync + 'static> ArcCell<T> {
     }
 
     fn load(&self) -> *mut T {
-        // Acquire: pairs with the Release of `swap`: what the pointer shows is visible.
+        // Acquire: pairs with the Release of `swap`. The value behind the pointer is visible.
         self.pointer.load(Ordering::Acquire)
     }
 
-    /// What is here, for as long as the guard lives.
+    /// The value, for as long as the guard lives.
     #[inline]
     pub(in crate::tables) fn get<'g>(&self, _guard: &'g Guard) -> Option<&'g T> {
-        // SAFETY: a pointer that is not null came from `Arc::into_raw`, and the cell holds its count. `swap` gives that
-        // count back only after the epoch in which it took the pointer out. The guard of lifetime 'g was pinned before
-        // this load, so that epoch does not pass before 'g ends; the cell's own drop goes through `swap` as well.
+        // SAFETY: a pointer that is not null came from `Arc::into_raw`, and the cell holds its reference. `swap`
+        // releases that reference only after the epoch in which it took the pointer out. The guard of lifetime 'g was
+        // pinned before this load, so that epoch does not pass before 'g ends. The cell's own drop goes through `swap`
+        // as well.
         unsafe { self.load().as_ref() }
     }
 
-    /// What is here, counted once more: for holders that outlive the guard.
+    /// The value with one more reference: for holders that outlive the guard.
     pub(in crate::tables) fn share(&self, _guard: &Guard) -> Option<Arc<T>> {
         let here = self.load();
         if here.is_null() {
             return None;
         }
-        // SAFETY: as in `get`: the cell's count keeps the Arc for as long as the guard lives, so there is a count to add
-        // to, and the added one belongs to the Arc that is made here.
+        // SAFETY: as in `get`, the cell's reference keeps the Arc while the guard lives, so the count is above zero.
+        // The added reference belongs to the Arc that this function returns.
         unsafe {
             Arc::increment_strong_count(here);
             Some(Arc::from_raw(here))
         }
     }
 
-    /// Puts `value` here. What was here is let go of when no guard shows it any more.
+    /// Puts `value` here. The old value's reference is released when no guard shows it any more.
     pub(in crate::tables) fn put(&self, value: Arc<T>, guard: &Guard) {
         self.swap(Arc::into_raw(value).cast_mut(), guard);
     }
 
-    /// Empties the cell. What was here is let go of when no guard shows it any more.
+    /// Empties the cell. The old value's reference is released when no guard shows it any more.
     pub(in crate::tables) fn clear(&self, guard: &Guard) {
         self.swap(ptr::null_mut(), guard);
     }
 
     fn swap(&self, next: *mut T, guard: &Guard) {
-        // Release: pairs with the Acquire of `load`. Acquire: what was here is dropped by whichever thread comes to it.
+        // Release: pairs with the Acquire of `load`. Acquire: pairs with the Release of the swap that stored the old
+        // value, which any thread may drop.
         let before = self.pointer.swap(next, Ordering::AcqRel);
         if before.is_null() {
             return;
         }
-        // SAFETY: it came from `Arc::into_raw`, and this swap alone took it out of the cell, with the cell's count.
+        // SAFETY: the pointer came from `Arc::into_raw`, and this swap alone took it out of the cell, with the cell's
+        // reference.
         let before = unsafe { Arc::from_raw(before) };
         guard.defer(move || drop(before));
     }
@@ -80,7 +85,7 @@ impl<T: Send + Sync + 'static> ArcCell<T> {
 impl<T: Send + Sync + 'static> Drop for ArcCell<T> {
     fn drop(&mut self) {
         if !self.pointer.get_mut().is_null() {
-            // A guard of another thread may still show it: `get` lends for the guard's life, not for the cell's.
+            // A guard of another thread may still show the value: `get` lends it for the guard's life, not the cell's.
             self.clear(&epoch::pin());
         }
     }
@@ -92,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// Pins and flushes until `done`: other tests of this process pin as well, so it may take some rounds.
+    /// Pins and flushes until `done`. Other tests of this process pin as well, so it may take some rounds.
     fn collect_until(done: impl Fn() -> bool) {
         for _ in 0..1_000_000 {
             if done() {

@@ -1,6 +1,6 @@
 //! A cell of the index: a tagged pointer to a slot, and the index's own reference to it.
 //!
-//! It does not know what a bucket is; its writers hold the bucket's lock.
+//! This module does not know buckets. The writers of a cell hold its bucket's lock.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -10,12 +10,13 @@ use crossbeam::epoch::Guard;
 use super::{Slot, SlotHandle, SlotRef};
 use crate::tables::sync::{AtomicPtr, Ordering};
 
-/// Bits of a hash that a cell keeps beside its pointer: user-space pointers have 48 bits.
+/// The bits of a hash from here on stand in a cell beside the pointer: user-space pointers have 48 bits.
 const CELL_HASH_SHIFT: u32 = 48;
 
-/// A place in the index for one slot: the pointer, and 16 bits of the key's hash that spare most wrong looks.
+/// A place in the index for one slot: the pointer, and 16 bits of the key's hash, which spare most look-ups of a wrong
+/// slot.
 ///
-/// Written under its bucket's lock, read by everybody.
+/// Written under its bucket's lock, read by all threads without it.
 pub(in crate::tables) struct SlotCell(AtomicPtr<Slot>);
 
 impl SlotCell {
@@ -30,8 +31,9 @@ impl SlotCell {
     }
 
     fn load(&self) -> *mut Slot {
-        // Acquire: pairs with the Release of `put` (the slot's header and key are visible), and of `clear` and
-        // `hand_over` (the bucket's new depth is visible to who misses the slot here).
+        // Acquire: pairs with the Release of `put` and `copy_to`, so the slot's header and key are visible. It also
+        // pairs with the Release of `clear` and `hand_over`, so a reader that misses the slot here sees the bucket's
+        // new depth.
         self.0.load(Ordering::Acquire)
     }
 
@@ -40,7 +42,7 @@ impl SlotCell {
         NonNull::new(slot).map(|slot| SlotRef { slot, _guard: PhantomData })
     }
 
-    /// The slot that is here, if its hash agrees with this one in the bits that a cell keeps.
+    /// The slot in this cell, if its hash agrees with `hash` in the bits that a cell keeps.
     #[inline]
     pub(in crate::tables) fn candidate<'g>(&self, hash: u64, _guard: &'g Guard) -> Option<SlotRef<'g>> {
         let tagged = self.load();
@@ -48,13 +50,13 @@ impl SlotCell {
         if agrees { Self::reference(tagged) } else { None }
     }
 
-    /// The slot of `key`, if it is here.
+    /// The slot in this cell, if it is the slot of `key`.
     #[inline]
     pub(in crate::tables) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
         self.candidate(hash, guard).filter(|slot| slot.key() == key)
     }
 
-    /// Whatever slot is here.
+    /// The slot in this cell.
     pub(in crate::tables) fn get<'g>(&self, _guard: &'g Guard) -> Option<SlotRef<'g>> {
         Self::reference(self.load())
     }
@@ -63,27 +65,28 @@ impl SlotCell {
         self.load().is_null()
     }
 
-    /// Puts a slot here; the index's reference is the handle's. What was here is given back after the epoch.
+    /// Puts a slot here. The index takes over the handle's reference. The old slot's reference is released after the
+    /// epoch.
     pub(in crate::tables) fn put(&self, hash: u64, slot: SlotHandle, guard: &Guard) {
         let address = slot.0.as_ptr();
         std::mem::forget(slot);
         assert!(address.addr() >> CELL_HASH_SHIFT == 0, "user-space pointers have 48 bits");
         let tagged = address.map_addr(|address| address | Self::hash_bits(hash));
-        // Release: pairs with the Acquire of `load`.
+        // Release: pairs with the Acquire of `load`. Acquire: pairs with the Release that stored the old slot.
         let before = self.0.swap(tagged, Ordering::AcqRel);
         Self::release(before, guard);
     }
 
-    /// Puts another slot of the same key in the place of the one that is here, which is given back after the epoch.
+    /// Puts another slot of the same key in the place of the present one, whose reference is released after the epoch.
     pub(in crate::tables) fn exchange(&self, slot: SlotHandle, guard: &Guard) {
-        // The bits that a cell keeps are at the top of it, as they are at the top of a hash.
+        // A cell keeps the hash bits at its top, where the hash has them.
         let hash = (self.load().addr() >> CELL_HASH_SHIFT << CELL_HASH_SHIFT) as u64;
         self.put(hash, slot, guard);
     }
 
-    /// Empties the cell; the index's reference is given back after the epoch.
+    /// Empties the cell. The index's reference is released after the epoch.
     pub(in crate::tables) fn clear(&self, guard: &Guard) {
-        // Release: pairs with the Acquire of `load`.
+        // Release: pairs with the Acquire of `load`. Acquire: pairs with the Release that stored the old slot.
         let before = self.0.swap(ptr::null_mut(), Ordering::AcqRel);
         Self::release(before, guard);
     }
@@ -91,19 +94,19 @@ impl SlotCell {
     fn release(tagged: *mut Slot, guard: &Guard) {
         if let Some(slot) = Self::reference(tagged) {
             let handle = SlotHandle(slot.slot);
-            // SAFETY: this is the index's own reference, taken out of the only cell that held it; the closure may run
-            // on any thread, and a handle is Send.
+            // SAFETY: this is the index's own reference, which the swap took out of the only cell that held it. A
+            // handle is Send, so the closure may run on any thread.
             unsafe { guard.defer_unchecked(move || drop(handle)) }
         }
     }
 
-    /// First half of a move to another cell: that one shows the slot as well.
+    /// First half of a move to another cell: the other cell shows the slot as well.
     pub(in crate::tables) fn copy_to(&self, other: &Self) {
         // Release: pairs with the Acquire of `load`. The reference moves with `hand_over`.
         other.0.store(self.load(), Ordering::Release);
     }
 
-    /// Second half: this cell forgets the slot, whose reference now is the other cell's.
+    /// Second half: this cell forgets the slot. The other cell now owns the reference.
     pub(in crate::tables) fn hand_over(&self) {
         // Release: pairs with the Acquire of `load`.
         self.0.store(ptr::null_mut(), Ordering::Release);

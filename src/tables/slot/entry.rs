@@ -1,6 +1,6 @@
 //! An entry: one value with its version and deadline, in one allocation, immutable once published.
 //!
-//! It does not know the slot that shows it.
+//! This module does not know slots.
 
 use std::alloc::{self, Layout};
 use std::marker::PhantomData;
@@ -10,11 +10,11 @@ use crossbeam::epoch::Guard;
 
 use crate::limits::VALUE_BYTES_MAX;
 
-/// A deadline that never comes; deadlines are milliseconds since the server started and have 43 bits.
+/// A deadline that never passes. Deadlines are milliseconds since the server started and have 43 bits.
 pub(in crate::tables) const NEVER: u64 = (1 << DEADLINE_BITS) - 1;
-/// What an entry takes besides its value, in bytes.
+/// Bytes of an entry without its value.
 pub(in crate::tables) const ENTRY_HEADER_BYTES: usize = size_of::<Entry>();
-/// Versions inside the server are below 2 to this.
+/// Bits of a version inside the server.
 pub(super) const VERSION_BITS: u32 = 64 - LENGTH_HIGH_BITS;
 
 const DEADLINE_BITS: u32 = 43;
@@ -24,7 +24,7 @@ const LENGTH_HIGH_BITS: u32 = 4;
 const _: () = assert!(VALUE_BYTES_MAX < 1 << (LENGTH_LOW_BITS + LENGTH_HIGH_BITS));
 const _: () = assert!(ENTRY_HEADER_BYTES == 16);
 
-/// The header of an entry; the value's bytes follow it in the same allocation.
+/// The header of an entry. The value's bytes follow it in the same allocation.
 #[repr(C, align(8))]
 pub(super) struct Entry {
     version_and_length: u64,
@@ -68,9 +68,9 @@ impl Entry {
 /// Frees an entry.
 ///
 /// # Safety
-/// `entry` came from [`EntryBox::new`], nobody else can reach it any more, and it is freed once.
+/// `entry` came from [`EntryBox::new`], no other thread can reach it any more, and it is freed once.
 pub(super) unsafe fn free_entry(entry: NonNull<Entry>) {
-    // SAFETY: the caller owns the entry; its header says how long its allocation is.
+    // SAFETY: the caller owns the entry. Its header holds the length of its allocation.
     unsafe {
         let layout = Entry::layout(entry.as_ref().length());
         #[cfg(test)]
@@ -79,15 +79,15 @@ pub(super) unsafe fn free_entry(entry: NonNull<Entry>) {
     }
 }
 
-/// An entry that is not published yet, and still belongs to the one who made it.
+/// An entry that is not published yet. Its maker owns it.
 pub(in crate::tables) struct EntryBox(pub(super) NonNull<Entry>);
 
 impl EntryBox {
-    /// Copies `value`; version and deadline come with [`EntryBox::stamp`].
+    /// Copies `value`. [`EntryBox::stamp`] sets version and deadline.
     pub(in crate::tables) fn new(value: &[u8]) -> Self {
         let layout = Entry::layout(value.len());
-        // SAFETY: the layout is not empty (the header has 16 bytes); header and value fit it, and nobody else has
-        // the pointer yet.
+        // SAFETY: the layout is not empty, since the header has 16 bytes. Header and value fit it, and no other thread
+        // has the pointer yet.
         unsafe {
             let Some(entry) = NonNull::new(alloc::alloc(layout).cast::<Entry>()) else {
                 alloc::handle_alloc_error(layout);
@@ -101,9 +101,9 @@ impl EntryBox {
         }
     }
 
-    /// Sets version and deadline, as often as it takes until the CAS succeeds.
+    /// Sets version and deadline. The writer calls it again for each attempt, until its CAS succeeds.
     pub(in crate::tables) fn stamp(&mut self, version: u64, deadline: u64) {
-        // SAFETY: the entry is not published, so `self` is the only way to it.
+        // SAFETY: the entry is not published, so `self` is the only reference to it.
         let entry = unsafe { self.0.as_mut() };
         *entry = Entry::pack(version, deadline, entry.length());
     }
@@ -117,12 +117,12 @@ impl EntryBox {
 
 impl Drop for EntryBox {
     fn drop(&mut self) {
-        // SAFETY: a dropped box was never published (`into_raw` forgets it).
+        // SAFETY: a box that is dropped was never published, since `into_raw` forgets it.
         unsafe { free_entry(self.0) }
     }
 }
 
-/// A published entry, good while the guard lives.
+/// A published entry, valid while the guard lives.
 #[derive(Clone, Copy)]
 pub(in crate::tables) struct EntryRef<'g> {
     pub(super) entry: NonNull<Entry>,
@@ -131,12 +131,12 @@ pub(in crate::tables) struct EntryRef<'g> {
 
 impl<'g> EntryRef<'g> {
     fn header(&self) -> &'g Entry {
-        // SAFETY: entries are immutable once published and freed one epoch after they were replaced; the guard of
-        // lifetime 'g was pinned before this one was loaded.
+        // SAFETY: a published entry is immutable, and it is freed one epoch after a CAS replaced it, or one epoch after
+        // its slot was unlinked. The guard of lifetime 'g was pinned before this entry was loaded.
         unsafe { self.entry.as_ref() }
     }
 
-    /// Where it is.
+    /// The entry's address.
     pub(in crate::tables) fn address(&self) -> usize {
         self.entry.as_ptr().addr()
     }
@@ -145,26 +145,27 @@ impl<'g> EntryRef<'g> {
         self.header().version()
     }
 
-    /// Milliseconds since the server started; [`NEVER`] if it has none.
+    /// Milliseconds since the server started. [`NEVER`]: the entry has no deadline.
     pub(in crate::tables) fn deadline(&self) -> u64 {
         self.header().deadline()
     }
 
     pub(in crate::tables) fn value(&self) -> &'g [u8] {
         let length = self.header().length();
-        // SAFETY: `length` bytes follow the header in the same allocation, initialised by `EntryBox::new`, immutable.
+        // SAFETY: `length` bytes follow the header in the same allocation. `EntryBox::new` initialised them, and they
+        // are immutable.
         unsafe { std::slice::from_raw_parts(self.entry.as_ptr().cast::<u8>().add(ENTRY_HEADER_BYTES), length) }
     }
 }
 
-/// How many entries and slots of this process take memory: also those that are not published yet, or replaced and not freed.
+/// Counts of the allocated entries and slots of this process, unpublished and retired ones included.
 #[cfg(test)]
 pub(in crate::tables) mod count {
     use std::sync::atomic::AtomicI64;
 
-    /// Written where entries are made and freed. A test that reads it has a process of its own.
+    /// Written where entries are allocated and freed. A test that reads it has a process of its own.
     pub(in crate::tables) static ENTRIES: AtomicI64 = AtomicI64::new(0);
-    /// The same of slots.
+    /// The same for slots.
     pub(in crate::tables) static SLOTS: AtomicI64 = AtomicI64::new(0);
 }
 

@@ -1,6 +1,6 @@
 //! A counted reference to a slot: how a slot is made, kept and freed.
 //!
-//! It does not know what the word of a slot says.
+//! This module does not interpret the word of a slot.
 
 use std::alloc;
 use std::fmt;
@@ -15,26 +15,27 @@ use crate::tables::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 /// A counted reference: keeps the slot's memory without a guard.
 pub(in crate::tables) struct SlotHandle(pub(super) NonNull<Slot>);
 
-// SAFETY: all that is reached through a handle is atomic or immutable, and the count is atomic.
+// SAFETY: all memory that a handle reaches is atomic or immutable, and the count is atomic.
 unsafe impl Send for SlotHandle {}
 // SAFETY: as above.
 unsafe impl Sync for SlotHandle {}
 
 impl SlotHandle {
-    /// A slot that no other thread knows yet: live with `entry`, and announced up to the version before it.
+    /// Makes a slot that no other thread knows yet: live with `entry`, and announced up to the version before it.
     ///
     /// # Panics
-    /// If the key or the table's number is out of its range: the border checks the one, the catalog the other.
+    /// If the key or the table's number is out of its range. The protocols check the key, the registry limits the
+    /// number.
     pub(in crate::tables) fn new(table: u32, key: &[u8], entry: EntryBox) -> Self {
         assert!(key.len() <= KEY_BYTES_MAX && table < TABLE_NUMBERS, "checked at the border");
-        // SAFETY: the new entry belongs to us; its header is initialised.
+        // SAFETY: `EntryBox::new` initialised the header, and the box owns the entry.
         let version = unsafe { entry.0.as_ref() }.version();
         debug_assert!(version > 0, "versions start at 1");
         #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
         Self::make(table, key, entry.into_raw(), (version - 1) as u32)
     }
 
-    /// A slot with this entry, announced up to this version.
+    /// Makes a slot with this entry, announced up to this version.
     pub(super) fn make(table: u32, key: &[u8], entry: *mut Entry, announced: u32) -> Self {
         let layout = Slot::layout(key.len());
         #[expect(clippy::cast_possible_truncation, reason = "a key has at most 64 bytes")]
@@ -46,7 +47,7 @@ impl SlotHandle {
             timer: AtomicU32::new(NO_TIMER),
             table_and_length: table << 8 | key.len() as u32,
         };
-        // SAFETY: the layout has room for the header and the key; no other thread has the pointer yet.
+        // SAFETY: the layout has room for the header and the key. No other thread has the pointer yet.
         unsafe {
             let Some(memory) = NonNull::new(alloc::alloc(layout).cast::<Slot>()) else {
                 alloc::handle_alloc_error(layout);
@@ -60,7 +61,7 @@ impl SlotHandle {
         }
     }
 
-    /// Frees a slot that no other thread knows, without the entry in it, which is another slot's.
+    /// Frees a slot that no other thread knows, but not its entry, which belongs to another slot.
     pub(super) fn disown(self) {
         // Relaxed: no other thread knows the slot.
         self.slot().header().word.store(numbered(0, ABSENT), Ordering::Relaxed);
@@ -76,26 +77,28 @@ impl Drop for SlotHandle {
     fn drop(&mut self) {
         // SAFETY: the handle's own reference keeps the slot until this decrement.
         let references = unsafe { &self.0.as_ref().references };
-        // Release: what this thread did with the slot comes before its memory goes.
+        // Release: pairs with the Acquire fence below. This thread's accesses come before the slot is freed.
         if references.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
-        // Acquire: pairs with the Release of every other decrement.
+        // Acquire: pairs with the Release of all other decrements.
         fence(Ordering::Acquire);
-        // SAFETY: that was the last reference. The index's own is given back one epoch after the unlinking, so no
-        // guard still shows the slot; a live entry is owned by the slot and goes with it.
+        // SAFETY: this was the last reference. The index releases its own one epoch after the unlinking, so no guard
+        // still shows the slot. A live entry belongs to the slot and is freed with it.
         unsafe { free_slot(self.0) }
     }
 }
 
-/// Frees a slot, and the entry that it still has.
+/// Frees a slot, and the entry in it if there is one.
 ///
 /// # Safety
 /// The last reference is gone.
 unsafe fn free_slot(slot: NonNull<Slot>) {
-    // SAFETY: no other thread can reach the slot, so its parts can be read, dropped and freed.
+    // SAFETY: the caller holds the last reference, so no other thread reaches the slot, and its parts can be read and
+    // freed.
     unsafe {
         let length = (slot.as_ref().table_and_length & 0xff) as usize;
+        // Relaxed: the Acquire fence in `drop` orders this load.
         let raw = slot.as_ref().word.load(Ordering::Relaxed);
         let last = SeenWord { raw, _guard: PhantomData };
         if let Some(entry) = last.entry() {

@@ -1,7 +1,7 @@
-//! The slot's protocol under loom: every interleaving of two or three threads, and what must hold after each.
+//! The slot's protocol under loom: every interleaving of two or three threads, and the conditions that hold after each.
 //!
-//! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model:: tasks::room::model::`. Loom sees the slot's atomics; the epochs, which
-//! only delay frees, are the real ones.
+//! Run with `cargo test --lib --features models -- tables::model:: tables::slot::model:: tasks::room::model::`. Loom
+//! sees the slot's atomics. The epochs, which only delay frees, are the real ones.
 
 #![allow(clippy::unwrap_used, reason = "a model that fails should say where")]
 
@@ -9,7 +9,7 @@ use crossbeam::epoch::{self, Guard};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::{EntryBox, NEVER, SlotCell, SlotHandle, SlotRef, State};
+use super::{EntryBox, NEVER, SlotCell, SlotHandle, SlotRef, SlotState};
 
 fn slot_with(deadline: u64) -> Arc<SlotHandle> {
     let mut entry = EntryBox::new(b"v");
@@ -17,11 +17,11 @@ fn slot_with(deadline: u64) -> Arc<SlotHandle> {
     Arc::new(SlotHandle::new(0, b"key", entry))
 }
 
-/// One attempt to store; the new version if it succeeded.
+/// Makes one attempt to store. Returns the new version if it succeeded.
 fn store_once(slot: &SlotHandle, deadline: u64) -> Option<u64> {
     let guard = epoch::pin();
     let seen = slot.slot().load(&guard);
-    if matches!(seen.state(), State::Dead(_) | State::Expired(_)) {
+    if matches!(seen.state(), SlotState::Dead(_) | SlotState::Expired(_)) {
         return None;
     }
     let version = seen.version() + 1;
@@ -33,7 +33,7 @@ fn store_once(slot: &SlotHandle, deadline: u64) -> Option<u64> {
 fn vacate_once(slot: &SlotHandle) -> Option<u64> {
     let guard = epoch::pin();
     let seen = slot.slot().load(&guard);
-    let State::Live(entry) = seen.state() else { return None };
+    let SlotState::Live(entry) = seen.state() else { return None };
     let version = entry.version() + 1;
     slot.slot().vacate(seen, version, &guard).then_some(version)
 }
@@ -71,7 +71,7 @@ fn a_retirement_and_a_re_creation_exclude_each_other() {
             let guard = epoch::pin();
             other.slot().set_announced(2);
             let seen = other.slot().load(&guard);
-            let State::Absent(version) = seen.state() else { return false };
+            let SlotState::Absent(version) = seen.state() else { return false };
             other.slot().kill(seen, version, &guard)
         });
         let created = store_once(&slot, NEVER).is_some();
@@ -89,7 +89,7 @@ fn two_who_end_a_slot_do_it_once() {
         let seal = |slot: &SlotHandle| {
             let guard = epoch::pin();
             let seen = slot.slot().load(&guard);
-            !matches!(seen.state(), State::Dead(_)) && slot.slot().kill(seen, seen.version() + 1, &guard)
+            !matches!(seen.state(), SlotState::Dead(_)) && slot.slot().kill(seen, seen.version() + 1, &guard)
         };
         let reaper = thread::spawn(move || seal(&other));
         let mine = seal(&slot);
@@ -104,12 +104,12 @@ fn what_a_reader_has_called_expired_is_not_extended() {
         let slot = slot_with(10);
         let other = Arc::clone(&slot);
         let reader = thread::spawn(move || {
-            // Its clock says that deadline 10 has passed: absent, once that is visible in the slot.
+            // The reader's clock has passed deadline 10. It calls the element absent once that is visible in the slot.
             let guard = epoch::pin();
             let seen = other.slot().load(&guard);
-            matches!(seen.state(), State::Live(entry) if entry.deadline() == 10) && other.slot().mark(seen)
+            matches!(seen.state(), SlotState::Live(entry) if entry.deadline() == 10) && other.slot().mark(seen)
         });
-        // This writer's clock is older: the element lives for it, and it would extend it.
+        // This writer's clock is older: it takes the element for live, and tries to extend it.
         let extended = store_once(&slot, 100).is_some();
         let called_expired = reader.join().unwrap();
         assert!(!(extended && called_expired), "extended after somebody had called it expired");
@@ -117,11 +117,11 @@ fn what_a_reader_has_called_expired_is_not_extended() {
     });
 }
 
-/// What `expiry::come_up` does, on the slot alone: the deadline of the record that it leaves, if any.
+/// The steps of `expiry::come_up` on the slot alone. Returns the deadline of the record that it files, if any.
 fn come_up(slot: &SlotHandle, now: u64) -> Option<u64> {
     let guard = epoch::pin();
     let deadline = || match slot.slot().load(&guard).state() {
-        State::Live(entry) => entry.deadline(),
+        SlotState::Live(entry) => entry.deadline(),
         _ => NEVER,
     };
     loop {
@@ -194,7 +194,7 @@ fn the_last_of_several_references_frees_the_slot() {
     });
 }
 
-/// What `expiry::take_due` does, on the slot alone: whether it files a record.
+/// The steps of `Expiry::take_due` on the slot alone. Returns whether it files a record.
 fn takes_due(slot: &SlotHandle) -> bool {
     slot.slot().take_due();
     !slot.slot().is_dead()
@@ -205,9 +205,9 @@ fn a_record_of_a_slot_that_dies_is_not_filed_or_cancelled() {
     loom::model(|| {
         let slot = slot_with(7);
         let other = Arc::clone(&slot);
-        // The writer that has set deadline 7 is late to arm it; what it sends comes to the expiry thread at once.
+        // The writer that set deadline 7 is late to arm it. Its due message reaches the expiry thread at once.
         let filed = thread::spawn(move || other.slot().arm(7) && takes_due(&other));
-        // Meanwhile the publisher retires the slot, and the reaper takes it out.
+        // In the meantime the publisher retires the slot, and the reaper takes it out.
         assert!(vacate_once(&slot).is_some());
         let guard = epoch::pin();
         let seen = slot.slot().load(&guard);
@@ -223,7 +223,7 @@ fn a_record_that_is_filed_anew_for_a_slot_that_dies_is_cancelled() {
     loom::model(|| {
         let slot = slot_with(7);
         let other = Arc::clone(&slot);
-        // The expiry thread had found no element, then one with deadline 7: it is raising `armed` from never.
+        // The expiry thread found no element, then one with deadline 7. It changes `armed` from never to 7.
         let filed = thread::spawn(move || other.slot().rearm(NEVER, 7) && !other.slot().is_dead());
         let guard = epoch::pin();
         let seen = slot.slot().load(&guard);
@@ -233,19 +233,21 @@ fn a_record_that_is_filed_anew_for_a_slot_that_dies_is_cancelled() {
     });
 }
 
-// ------------------------------------------------------------------------------------------------------- slots that move
+// ----------------------------------------------------------------------------------------------------- slots that move
 
-/// A bucket of the index with one slot in it: who moves the slot holds the lock until the cell shows the other one.
+/// A bucket of the index with one slot in it. The thread that moves the slot holds the lock until the cell shows the
+/// new slot.
 struct Bucket {
     cell: SlotCell,
     lock: Mutex<()>,
-    /// Keeps the slot that is there at first, whoever still looks at it.
+    /// Keeps the first slot, at which other threads may still look.
     _first: SlotHandle,
 }
 
-/// What a cell is written under here: what it gives back goes at once. The bucket keeps the only slot that is ever given back.
+/// The guard under which cells are written here: released references are dropped at once. The bucket keeps the only
+/// slot that is ever released.
 fn at_once() -> &'static Guard {
-    // SAFETY: the closures that it runs drop a reference to the slot that the bucket's own handle keeps, and nothing else.
+    // SAFETY: the deferred closures only drop a reference to the first slot, which the bucket's own handle keeps.
     unsafe { epoch::unprotected() }
 }
 
@@ -261,18 +263,18 @@ impl Bucket {
         Arc::new(Self { cell, lock: Mutex::new(()), _first: first })
     }
 
-    /// What `Index::find` does.
+    /// The step of `Index::find`.
     fn find<'g>(&self, guard: &'g Guard) -> SlotRef<'g> {
         self.cell.get(guard).unwrap()
     }
 
-    /// What `Index::find_settled` does.
+    /// The step of `Index::find_settled`.
     fn find_settled<'g>(&self, guard: &'g Guard) -> SlotRef<'g> {
         let _locked = self.lock.lock().unwrap();
         self.find(guard)
     }
 
-    /// What `Index::renew` does for the compactor.
+    /// The steps of `Index::renew` for the compactor.
     fn renew(&self) {
         let guard = epoch::pin();
         let _locked = self.lock.lock().unwrap();
@@ -282,13 +284,13 @@ impl Bucket {
         }
     }
 
-    /// What `Hand::put` does. One that does not look again takes a slot that has moved for one without an element.
+    /// The steps of `Ops::put`. A writer that does not look again takes a slot that has moved for an absent one.
     fn store(&self, looks_again: bool) {
         let guard = epoch::pin();
         let mut slot = self.find(&guard);
         loop {
             let seen = slot.load(&guard);
-            let has_moved = matches!(seen.state(), State::Moved(_));
+            let has_moved = matches!(seen.state(), SlotState::Moved(_));
             if has_moved && looks_again {
                 slot = self.find_settled(&guard);
                 continue;
@@ -306,14 +308,14 @@ impl Bucket {
         }
     }
 
-    /// What `find_live` does: the version that it finds.
+    /// The steps of `find_live`. Returns the version that it finds.
     fn read(&self) -> u64 {
         let guard = epoch::pin();
         let mut slot = self.find(&guard);
         loop {
             match slot.load(&guard).state() {
-                State::Live(entry) => return entry.version(),
-                State::Moved(_) => slot = self.find_settled(&guard),
+                SlotState::Live(entry) => return entry.version(),
+                SlotState::Moved(_) => slot = self.find_settled(&guard),
                 _ => panic!("nobody deletes the element"),
             }
         }
@@ -322,7 +324,7 @@ impl Bucket {
 
 fn a_writer_a_reader_and_a_mover(looks_again: bool) {
     let mut builder = loom::model::Builder::new();
-    // More take minutes.
+    // A larger bound takes minutes.
     builder.preemption_bound = Some(3);
     builder.check(move || {
         let bucket = Bucket::new();
@@ -335,7 +337,7 @@ fn a_writer_a_reader_and_a_mover(looks_again: bool) {
         assert!(1 <= before && before <= after && after <= 2, "read {before}, then {after}");
         let guard = epoch::pin();
         let slot = bucket.find(&guard);
-        let State::Live(entry) = slot.load(&guard).state() else { panic!("the element is gone") };
+        let SlotState::Live(entry) = slot.load(&guard).state() else { panic!("the element is gone") };
         assert_eq!((entry.version(), entry.value()), (2, &b"w"[..]), "the change is where the index says");
     });
 }

@@ -1,11 +1,12 @@
-//! A process of its own for a test that counts what the whole process has: no other test makes, retires or pins anything.
+//! Runs a test that counts objects of the whole process in a process of its own. No other test creates, retires or pins
+//! there.
 
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
 use super::super::slot::count::ENTRIES;
 
-/// Names the test that a process was started for.
+/// The environment variable that names the test of the process.
 const ALONE: &str = "SPINDLE_TEST_ALONE";
 
 /// Runs `body`, the body of the test with this full name, in a process of its own.

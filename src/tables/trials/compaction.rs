@@ -1,4 +1,4 @@
-//! What the process has beyond the account: it counts, it is given back, and moving entries changes nothing.
+//! Memory that the process has beyond the budget counts and is given back. Moving entries changes no element.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
@@ -95,7 +95,7 @@ fn after_a_refusal_the_next_is_only_tried_when_something_was_deleted() {
     }
     stage.publish();
     let moved = move_all(&stage);
-    // Some come to lie in a region whose turn is later.
+    // Some copies come to lie in a region whose turn is later.
     assert!((1_000..2_000).contains(&moved), "the most that can be done was done, once: {moved}");
     for _ in 0..3 {
         assert_eq!(stage.set("more", &value, None), Err(Refusal::OutOfMemory));
@@ -110,7 +110,7 @@ fn after_a_refusal_the_next_is_only_tried_when_something_was_deleted() {
     assert_eq!(stage.set("more", &value, None), Err(Refusal::Busy), "there may be more to have again");
 }
 
-/// Has the entries of all tables moved.
+/// Has the compactor move the entries of all tables. Returns the number of moves.
 fn move_all(stage: &TablesRig) -> u64 {
     let before = stage.tables_metrics().moved;
     stage.look(LIMIT);
@@ -155,7 +155,7 @@ fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
     hooks::at(Failpoint::BeforeCas, move || {
         moving.look(0);
         moving.look(LIMIT);
-        // Of another session: this thread's is at work.
+        // The hook uses the session of the rig, because this thread's session is at work.
         assert_eq!(moving.tables_metrics().excess_bytes, LIMIT.cast_unsigned());
         assert_eq!(moving.set("no room", "", None), Err(Refusal::Busy));
         let before = moving.tables_metrics().moved;

@@ -1,4 +1,4 @@
-//! By which reading of the clock GET_MANY and UPDATE_MANY see their elements.
+//! The reading of the clock by which GET_MANY and UPDATE_MANY see their elements.
 
 #![allow(clippy::unwrap_used, reason = "a trial that fails should say where")]
 
@@ -48,7 +48,7 @@ fn many_that_had_to_wait_are_written_by_the_clock_that_was_read_after_it() {
     std::thread::scope(|scope| {
         let (all, ended) = (&tables, &ended);
         scope.spawn(move || {
-            // Nothing is announced before the writer waits.
+            // The publisher announces no change before the writer waits.
             while all.metrics().writer_waits == 0 {
                 std::thread::yield_now();
             }

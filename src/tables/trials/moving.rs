@@ -1,4 +1,4 @@
-//! Slots that the compactor moves: nothing is lost, and no reader sees a moment without the element.
+//! Slots that the compactor moves: no change is lost, and no reader misses the element at any moment.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
@@ -51,7 +51,7 @@ fn slots_without_a_deadline_move_and_keep_everything() {
         assert!(stage.heard().is_empty(), "a move is no change");
         let after = stage.tables_metrics();
         assert_eq!((tables_metrics.bytes, tables_metrics.timers), (after.bytes, after.timers));
-        // What was moved can be changed, expire and go as before.
+        // A moved element can be changed, expire and be deleted as before.
         stage.set(&key(0), "again", Some(10)).unwrap();
         stage.delete(&key(2)).unwrap();
         stage.at(20_000).settle();
@@ -127,7 +127,7 @@ fn a_writer_whose_slot_moves_under_it_stores_in_the_other_one() {
     assert_eq!(stage.heard(), ["k+", "k+"]);
 }
 
-/// What a thread does with the key.
+/// An operation of a thread on the key.
 type Deed = fn(&mut Batch<'_>) -> Result<Vec<u8>, Refusal>;
 
 #[test]
@@ -154,7 +154,7 @@ fn whoever_finds_a_slot_that_has_just_moved_finds_the_element() {
         let (sender, receiver) = crossbeam::channel::bounded(1);
         hooks::at(Failpoint::MovedOut, move || {
             let thread = thread::spawn(move || deed(&mut session.batch(now)));
-            // It may have come to the slot by now; if not, it comes later, which is as good.
+            // The thread may have come to the slot by now. If not, it comes later, which is as good.
             for _ in 0..1_000 {
                 thread::yield_now();
             }
@@ -170,7 +170,7 @@ fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// Adds one to the number that a key has, by CAS.
+/// Adds one to the number in the value of a key, by CAS.
 fn add(session: &mut Session, now: Now, number: u64) {
     loop {
         let before = session

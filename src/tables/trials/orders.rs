@@ -1,4 +1,4 @@
-//! The order of two steps that nothing else shows: what would be seen between them if they came the other way round.
+//! The order of two steps that only these tests show: each test looks at the state between the two steps.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
@@ -35,7 +35,7 @@ fn every_key_is_found_while_a_bucket_is_being_split() {
     assert!(stored.get() > CELLS, "{}", stored.get());
 }
 
-/// Another writer creates "a" when a slot leaves; the version that it gets is above the one before.
+/// Another writer creates "a" when a slot leaves. Its version is above the previous one.
 fn a_new_slot_starts_above_one_that_has_just_left(delete: impl FnOnce(&TablesRig)) {
     let stage = TablesRig::new();
     for _ in 0..5 {
@@ -150,7 +150,7 @@ fn a_batch_keeps_what_it_cannot_send_until_its_guard_is_gone() {
     for key in 0..DUES_MAX {
         stage.set(&key.to_string(), "1", Some(1)).unwrap();
     }
-    // The queue is full. A batch that waited for room would wait for ever: the expiry thread is run below.
+    // The queue is full. A batch that waited for room would wait for ever, because the expiry thread is run below.
     let tables = stage.0.tables.clone();
     let now = stage.now();
     let (in_the_batch, at_the_end) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -187,10 +187,10 @@ fn a_record_that_is_filed_anew_while_its_slot_dies_does_not_stay() {
     let mut other = stage.another();
     let now = stage.at(1_001).now();
     hooks::at(Failpoint::BeforeRearm, move || {
-        // The record has come up, and there was no element. Now there is one, whose writer finds the slot armed.
+        // The record has come up without an element. Now there is one, and its writer finds the slot armed.
         set(&mut other, now, "a", "2", Some(1_000)).unwrap();
         hooks::at(Failpoint::BeforeRearm, move || {
-            // The record is about to be filed for it. The slot, which is not armed at this moment, dies and leaves.
+            // The expiry thread is about to file the record. The slot is not armed at this moment, dies and leaves.
             again.delete("a").unwrap();
             again.publish();
             again.reap();
@@ -216,7 +216,7 @@ fn a_throttled_writer_waits_once_for_a_portion() {
             }
             let _woken_later = session.watch();
         }
-        // A publisher that takes four changes of each ring at a time.
+        // The publisher takes four changes from each ring at a time.
         stage.0.changes.borrow_mut().drain(4 * 4, &mut |_, _, _| {});
     }
     let waits = stage.tables_metrics().writer_waits;

@@ -1,4 +1,4 @@
-//! The races that the design writes down, each forced.
+//! The races that the design writes down, each of them forced.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
@@ -119,7 +119,8 @@ fn a_re_created_table_is_silent_about_a_key_until_the_older_one_has_told_its_end
     let inner = stage.clone();
     let mut delayed = stage.another();
     hooks::at(Failpoint::Committed, move || {
-        // The delayed writer's UPDATED of the old table is committed and not pushed; the reaper has not run either.
+        // The UPDATED of the delayed writer to the old table is committed and not pushed. The reaper has not run
+        // either.
         inner.drop_table("t").unwrap();
         inner.create("t").unwrap();
         inner.set("a", "new", None).unwrap();
@@ -161,8 +162,8 @@ fn a_name_whose_older_tables_pile_up_makes_the_creator_wait() {
     stage.create("t").unwrap();
 }
 
-/// An element has a record, then the deadline is set to `second` (in seconds); while the record comes up, another writer
-/// sets it to 2 s at `point`. The stage is left when that deadline has passed.
+/// Gives an element a record, then sets its deadline to `second` (in seconds). While the record comes up, another
+/// writer sets the deadline to 2 s at `point`. Returns the rig after that deadline has passed.
 fn deadline_set_at(point: Failpoint, second: u32) -> TablesRig {
     let stage = TablesRig::new();
     stage.set("a", "1", Some(1)).unwrap();
@@ -273,7 +274,8 @@ fn a_table_is_gone_for_every_session_as_soon_as_it_is_for_one() {
     let mut new = stage.another();
     let inner = stage.clone();
     hooks::at(Failpoint::Renamed, move || {
-        // Deleted and not answered yet. A client that is told so by one session may ask another one next.
+        // The table is deleted, and the deletion is not answered yet. A client with an answer from one session may use
+        // another session next.
         assert_eq!(new.batch(inner.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
         assert_eq!(knows.batch(inner.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
     });
@@ -291,7 +293,7 @@ fn a_session_that_knows_a_table_finds_its_successor_of_the_same_name_and_of_the_
         stage.drop_table("t").unwrap();
         stage.settle();
         assert_eq!(knows.batch(stage.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
-        // Takes the number that the table has left, and then another.
+        // This table takes the number of the deleted one. The next takes another.
         let name = if round % 2 == 0 { "t" } else { "other" };
         stage.create(name).unwrap();
         assert_eq!(knows.batch(stage.now()).get(name.as_bytes(), b"a"), Err(Refusal::KeyNotFound));

@@ -1,4 +1,4 @@
-//! What was replaced is freed: counted are entries and slots, and not memory.
+//! Replaced entries and slots are freed. These tests count objects and not memory.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
@@ -17,7 +17,8 @@ use crate::limits::{BATCH_MAX, MANY_MAX, REST_AFTER, RETIRED_OBJECTS_MAX};
 
 const VALUE_BYTES: [usize; 4] = [0, 8, 64, 1024];
 const KEYS: usize = 1_000;
-/// Entries above those of the table that one thread may keep: what it retires in three epochs, and what it is about to publish.
+/// Entries, beyond those of the table, that one thread may keep: those that it retires in three epochs, and those that
+/// it is about to publish.
 const KEPT_MAX: i64 = 4 * RETIRED_OBJECTS_MAX as i64;
 
 fn key(number: usize) -> [u8; 8] {
@@ -28,7 +29,7 @@ fn large() -> TablesRig {
     TablesRig::with(TablesConfig { changes_per_writer: 1 << 14, ..settings() })
 }
 
-/// Frees what can be freed.
+/// Frees all entries and slots that can be freed.
 fn let_go() {
     for _ in 0..1_000 {
         epoch::pin().flush();
@@ -151,7 +152,7 @@ fn a_long_request_that_waits_for_the_publisher_holds_no_guard() {
                 let pairs = keys.iter().map(|key| (&key[..], &b"value"[..]));
                 session.batch(Now::from_millis(1)).update_many(b"t", None, pairs, || Now::from_millis(1)).unwrap();
             });
-            // The writer waits from then on, until changes are announced.
+            // From then on the writer waits until changes are announced.
             while tables.metrics().writer_waits == 0 {
                 std::thread::yield_now();
             }
@@ -168,7 +169,8 @@ fn drain(changes: &mut Changes) {
     changes.drain(1 << 16, &mut |_, _, _| {});
 }
 
-/// Updates all keys again and again, as fast as the publisher lets it; the most entries that there ever were.
+/// Updates all keys again and again, as fast as the publisher lets it. `most` gets the largest number of entries at one
+/// time.
 fn overwrite(mut session: Session, rounds: usize, most: &AtomicI64) {
     let clock = Clock::start();
     for number in 0..rounds {
@@ -209,7 +211,7 @@ fn several_threads_free_as_much_as_they_replace() {
             }
         });
         assert_eq!(live(), KEYS as i64);
-        // A thread that is stopped by the system with a guard in its hand holds back what all retire meanwhile.
+        // If the system stops a thread that holds a guard, that thread holds back all memory that is retired meanwhile.
         let most = most.into_inner();
         assert!(most < (THREADS * ROUNDS / 2) as i64, "{most} entries, {KEYS} of them in the table");
     });

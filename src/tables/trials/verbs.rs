@@ -1,4 +1,4 @@
-//! What each verb does, and what is heard of it.
+//! The effect of each verb, and its notifications.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 

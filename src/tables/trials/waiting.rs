@@ -1,4 +1,4 @@
-//! Who waits for credits or for the reaper is told once, when there is something to go on with.
+//! A session that waits for credits or for the reaper is woken once, when it can go on.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
@@ -11,7 +11,7 @@ use super::{TablesRig, set, settings};
 use crate::clock::Now;
 use crate::limits::SEALING_MAX;
 
-/// Counts how often the session is woken.
+/// Counts the wake-ups of the session.
 pub(super) fn counted(session: &mut Session) -> impl Fn() -> u64 + use<> {
     let count = Arc::new(AtomicU64::new(0));
     let inner = Arc::clone(&count);
@@ -21,7 +21,7 @@ pub(super) fn counted(session: &mut Session) -> impl Fn() -> u64 + use<> {
     move || count.load(Ordering::Relaxed)
 }
 
-/// A stage whose writers have 64 credits, and a session that has used all of its own.
+/// A rig whose writers have 64 credits, and a session that has used all of its own.
 fn used_up() -> (TablesRig, Session) {
     let stage = TablesRig::with(TablesConfig { changes_per_writer: 64, ..settings() });
     let mut session = stage.another();
@@ -32,7 +32,7 @@ fn used_up() -> (TablesRig, Session) {
     (stage, session)
 }
 
-/// The publisher announces so many changes.
+/// The publisher announces `count` changes.
 fn drain(stage: &TablesRig, count: usize) {
     let mut changes = stage.0.changes.borrow_mut();
     let taken: usize = (0..count).map(|_| changes.drain(1, &mut |_, _, _| {}).taken).sum();
@@ -162,7 +162,7 @@ fn a_reaper_that_gets_no_credits_gives_up_at_the_end_in_its_time() {
     session.batch(now).delete_table(b"t").unwrap();
     drop(session);
     tables.close();
-    // Nobody announces anything from here on.
+    // From here on the publisher announces no change.
     let mut clock = Duration::ZERO;
     reaper.run(|| {
         clock += Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! Queues that come and go beside a plain model of them: every answer, every figure, and what is left in the store.
+//! Queues of a family compared with a model: all answers, all metrics, and the content of the store.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ impl RealFamily {
         std::mem::take(&mut *self.ear.0.lock().unwrap()).into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// How many queues, and tasks that are ready and leased, the figures tell of.
+    /// The number of queues, of ready tasks and of leased tasks, from the metrics.
     fn metrics(&self) -> [u64; 3] {
         let family = self.tasks.metrics().families().pop().unwrap();
         [family.queues(), family.counts().ready, family.counts().leased]
@@ -57,18 +57,18 @@ impl RealFamily {
 struct ModelJob {
     id: u64,
     value: u8,
-    /// If it is leased.
+    /// `Some` while the job is leased.
     deadline: Option<u64>,
 }
 
-/// The queues as they are told of: jobs in their order.
+/// The queues of the model: jobs in their order.
 type ModelFamily = BTreeMap<u8, Vec<ModelJob>>;
 
 #[derive(Clone, Debug)]
 enum FamilyRequest {
     Push(u8),
     Lease(u64),
-    /// Of the task that was pushed so many before the last.
+    /// The task that was pushed this many before the last.
     Finish(usize),
     Has(usize),
 }
@@ -98,7 +98,7 @@ fn operation() -> impl Strategy<Value = FamilyOperation> {
     ]
 }
 
-/// What is asked, and what the model says is answered; `ids` are those that were given so far.
+/// The request, and the model's answer to it. `ids` are those granted so far.
 fn answer(plain: &mut ModelFamily, name: u8, wish: &FamilyRequest, now: u64, ids: &[u64]) -> (Request, Answer) {
     let jobs = plain.entry(name).or_default();
     let id = |ago: &usize| ids.len().checked_sub(ago + 1).map_or(u64::MAX, |at| ids[at]);
@@ -129,7 +129,7 @@ fn answer(plain: &mut ModelFamily, name: u8, wish: &FamilyRequest, now: u64, ids
     (request, Answer::Plain(outcome))
 }
 
-/// Compares answer by answer: of several in one batch each must see what those before it have done.
+/// Compares each answer. Within a batch, each request must see the changes of those before it.
 fn compare(operations: &[FamilyOperation]) {
     let mut now = 1_000_000;
     let mut real = RealFamily::open(FakeDisk::new(), now);
@@ -148,7 +148,8 @@ fn compare(operations: &[FamilyOperation]) {
         for job in plain.values_mut().flatten() {
             job.deadline = job.deadline.filter(|deadline| *deadline > now);
         }
-        // What is pushed in this batch gets its number from the real one, so it is known to what comes after the batch.
+        // The committer assigns the numbers of tasks that are pushed in this batch. The model knows them only after the
+        // batch.
         let known = ids.clone();
         let mut pushed = Vec::new();
         let (mut requests, mut expected) = (Vec::new(), Vec::new());
@@ -170,7 +171,7 @@ fn compare(operations: &[FamilyOperation]) {
             job.unwrap().id = number;
             ids.push(number);
         }
-        // A task that was pushed and leased in one batch was leased under a number that the model did not know yet.
+        // A task that is pushed and leased in one batch is leased under a number that the model does not know yet.
         let same =
             heard.iter().zip(&expected).all(|(heard, expected)| plainly(heard, &known) == plainly(expected, &known));
         assert!(same && heard.len() == expected.len(), "{operation:?}: {heard:?}, and not {expected:?}");
@@ -185,7 +186,7 @@ fn number_of(answer: &Answer) -> Option<u64> {
     }
 }
 
-/// An answer without what the model cannot know: tokens, and numbers that are new.
+/// An answer without the parts that the model cannot know: tokens and new numbers.
 fn plainly(answer: &Answer, known: &[u64]) -> Answer {
     match answer {
         Answer::Plain(Outcome::Pushed(_)) => Answer::Plain(Outcome::Pushed(0)),
@@ -198,7 +199,7 @@ fn plainly(answer: &Answer, known: &[u64]) -> Answer {
     }
 }
 
-/// A queue is there as long as it has a task, in the figures and in the store.
+/// Checks that a queue exists exactly as long as it has a task, in the metrics and in the store.
 fn check_what_is_left(real: &RealFamily, plain: &mut ModelFamily) {
     plain.retain(|_, jobs| !jobs.is_empty());
     let jobs = || plain.values().flatten();

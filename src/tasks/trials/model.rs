@@ -1,4 +1,4 @@
-//! The committer beside a plain model of what `spiderq/PROTOCOL.md` says: time, crashes and reopening among the operations.
+//! The committer compared with a model of `spiderq/PROTOCOL.md`. The operations include waiting, crashes and reopening.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ struct ModelTask {
     state: ModelState,
 }
 
-/// The queue as `spiderq/PROTOCOL.md` tells it, without any thought of speed.
+/// The queue as `spiderq/PROTOCOL.md` describes it, without regard to speed.
 struct ModelQueue {
     order: LeaseOrder,
     serial: u64,
@@ -46,7 +46,7 @@ impl ModelQueue {
         matches!(task.state, ModelState::Leased { token, .. } if token == held).then_some(task)
     }
 
-    /// The token is what the real one has given.
+    /// Leases the next task with the token that the committer granted.
     fn lease(&mut self, timeout: u64, token: u64) -> Option<Answer> {
         let key = self.next()?;
         let deadline = self.now.saturating_add(timeout);
@@ -65,7 +65,7 @@ impl ModelQueue {
         }
     }
 
-    /// A task that is leased is gone; whether there was one.
+    /// Removes a task if it is leased. Returns whether it was.
     fn finish(&mut self, key: &[u8]) -> bool {
         let leased = |task: &ModelTask| matches!(task.state, ModelState::Leased { .. });
         self.tasks.get(key).is_some_and(leased) && self.tasks.remove(key).is_some()
@@ -78,7 +78,7 @@ impl ModelQueue {
                 ModelState::Leased { token, deadline } if deadline <= now => Some((deadline, token, key.clone())),
                 _ => None,
             });
-            // All that are due at once run out before any that a waiter is granted meanwhile.
+            // All leases that are due now expire before any lease that a waiting request is granted meanwhile.
             let mut due: Vec<_> = due.collect();
             if due.is_empty() {
                 return;
@@ -134,7 +134,7 @@ impl ModelQueue {
         true
     }
 
-    /// What is answered at once; none if the request waits.
+    /// The immediate answer. `None` if the request waits.
     fn apply(&mut self, ticket: u64, request: &Request, tokens: &mut impl FnMut() -> u64) -> Option<Answer> {
         let plain = |changed: bool, yes: Outcome, no: Outcome| Some(Answer::Plain(if changed { yes } else { no }));
         match request {
@@ -203,9 +203,9 @@ impl ModelQueue {
     }
 }
 
-// ----------------------------------------------------------------------------------------------------------- operations
+// ---------------------------------------------------------------------------------------------------------- operations
 
-/// A request, of which leases are named by how long ago they were given.
+/// A request that names a lease by how long ago it was granted.
 #[derive(Clone, Debug)]
 enum ModelRequest {
     Just(Request),
@@ -258,7 +258,7 @@ fn operation() -> impl Strategy<Value = ModelOperation> {
     ]
 }
 
-/// The request that is meant: the last leases are known by token and key.
+/// The request with its lease filled in. `leases` are the granted tokens and keys.
 fn meant(wish: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Request {
     let lease = |ago: usize| {
         let at = leases.len().checked_sub(ago + 1);
@@ -281,7 +281,7 @@ fn meant(wish: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Request {
     }
 }
 
-/// Numbers of tasks are checked elsewhere: the model has none.
+/// Removes a task's number, which the model does not have. Other tests check it.
 fn without_number(answer: Answer) -> Answer {
     match answer {
         Answer::Plain(Outcome::Added(_)) => Answer::Plain(Outcome::Added(0)),
@@ -289,7 +289,7 @@ fn without_number(answer: Answer) -> Answer {
     }
 }
 
-/// Runs both, and compares every answer.
+/// Runs the committer and the model, and compares each answer.
 fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
     let mut now = 1_000_000;
     let mut real = RealQueues::open(FakeDisk::new(), order, Policy::Always, now);

@@ -1,5 +1,5 @@
-//! A queue whose tasks are called by their numbers beside a plain model: no gap, no number twice, over crashes; what is
-//! dropped at once is there with its value, and nobody is ever lent it.
+//! A queue whose tasks are named by their numbers, compared with a model. Numbers have no gaps and never repeat, over
+//! crashes. A task that is dropped at once is there with its value and is never leased.
 
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
@@ -9,7 +9,7 @@ use crate::store::Value;
 use crate::store::fake_disk::FakeDisk;
 use crate::tasks::{LeaseOrder, Outcome, Policy, Request, Settlement};
 
-/// A task as the model knows it.
+/// A task of the model.
 #[derive(Clone, Debug, Default)]
 struct NumberedModelTask {
     value: Vec<u8>,
@@ -19,10 +19,10 @@ struct NumberedModelTask {
 
 #[derive(Clone, Debug)]
 enum NumberedOperation {
-    /// Several at once, so that they share a batch.
+    /// Several tasks in one batch.
     Append(Vec<(u8, bool)>),
     Lease,
-    /// The oldest lease ends: with a value, or back to where others take it.
+    /// Ends the oldest lease: with a value, or back to the queue.
     Settle(Option<u8>),
     Crash,
 }
@@ -44,7 +44,7 @@ fn append((byte, dropped): (u8, bool)) -> Request {
     Request::Append { value: Value::from(&[byte][..]), dropped }
 }
 
-/// All that can be seen of the queue is as in the model.
+/// Checks that the visible state of the queue equals the model.
 fn assert_same(real: &mut RealQueues, model: &[NumberedModelTask]) {
     let count = real.ask_one(Request::CountAll, 0);
     assert_eq!(count, Answer::Plain(Outcome::Counted(model.len() as u64)));

@@ -11,26 +11,26 @@ use super::samples::Target;
 use super::siege::Siege;
 use crate::chance::Chance;
 
-/// How long an answer that must come may take.
+/// How long a due answer may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
-/// Attackers look up so often to see whether the server is gone.
+/// How often an attacker checks whether the server is gone.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long an attacker waits for room to write, or for something to read.
+/// How long an attacker waits for room to write, or for bytes to read.
 const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 /// How long an attacker tries to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// Connections of a storm, at most.
 const STORM_MAX: u64 = 20_000;
-/// Connections that are held half-open by one thread.
+/// Half-open connections of one thread.
 const HALF_OPEN: usize = 300;
 /// Connections that trickle at once.
 const TRICKLING: usize = 100;
 /// Connections that never read.
 const DEAF: usize = 16;
-/// Bytes that a deaf connection sends, at most.
+/// Bytes that such a connection sends, at most.
 const DEAF_BYTES_MAX: usize = 8 << 20;
 
-/// A connection of an attacker; it waits for nothing longer than a moment.
+/// A connection of an attacker. It waits for nothing longer than a moment.
 pub(super) struct Line(TcpStream);
 
 impl Line {
@@ -41,7 +41,7 @@ impl Line {
         Some(Self(stream))
     }
 
-    /// Sends; how much of it there was room for.
+    /// Sends these bytes. Returns how many of them there was room for.
     pub(super) fn write(&self, bytes: &[u8]) -> Option<usize> {
         let mut written = 0;
         while written < bytes.len() {
@@ -55,14 +55,14 @@ impl Line {
         Some(written)
     }
 
-    /// Sends all of it, in pieces that chance decides.
+    /// Sends all of it, in pieces of random length.
     pub(super) fn write_in_pieces(&self, bytes: &[u8], chance: &mut Chance) -> bool {
         let cut = if chance.below(4) == 0 { chance.below(bytes.len() + 1) } else { bytes.len() };
         let (first, rest) = bytes.split_at(cut);
         self.write(first) == Some(first.len()) && self.write(rest) == Some(rest.len())
     }
 
-    /// What has come, up to a bound. None: the server has closed the connection, and nothing is left.
+    /// The bytes that have come, up to a bound. `None`: the server has closed the connection, and no bytes are left.
     pub(super) fn read(&self) -> Option<Vec<u8>> {
         let mut bytes = vec![0; 64 << 10];
         match (&self.0).read(&mut bytes) {
@@ -85,16 +85,16 @@ impl Line {
         matches!(poll(&mut [PollFd::new(&self.0, what)], Some(&MOMENT)), Ok(1))
     }
 
-    /// Closes it, or has it reset.
+    /// Closes it, or resets it.
     pub(super) fn leave(self, reset: bool) {
         if reset {
-            // It fails when the connection is gone, which is what is wanted.
+            // It fails if the connection is gone, which is also fine.
             let _gone = set_socket_linger(&self.0, Some(Duration::ZERO));
         }
     }
 }
 
-/// Connections that come, say some of what a client says, and go.
+/// Connections that come, say a part of a client's conversation, and go.
 pub(super) fn storm(target: &Target, siege: &Siege, mut chance: Chance) {
     for _ in 0..STORM_MAX {
         if siege.is_over() {
@@ -109,7 +109,7 @@ pub(super) fn storm(target: &Target, siege: &Siege, mut chance: Chance) {
         if chance.below(4) == 0 {
             line.wait_to_read();
         }
-        // Resets leave no trace; a connection that is closed by us keeps its port for a minute.
+        // Resets leave no trace. A connection closed at this end keeps its port for a minute.
         line.leave(chance.below(8) != 0);
     }
     siege.rest(PATIENCE);
@@ -128,7 +128,7 @@ pub(super) fn half_open(target: &Target, siege: &Siege, mut chance: Chance) {
     while !siege.rest(LOOK) {}
 }
 
-/// Many conversations at once, of which each goes on by a byte when its turn comes.
+/// Many conversations at once, each of which goes on by a byte when its turn comes.
 pub(super) fn trickle(target: &Target, siege: &Siege, mut chance: Chance) {
     let mut lines: Vec<Option<(Line, Vec<u8>, usize)>> = (0..TRICKLING).map(|_| None).collect();
     while !siege.is_over() {
@@ -165,7 +165,7 @@ pub(super) fn deaf(target: &Target, siege: &Siege, mut chance: Chance) {
     while !siege.is_over() {
         let mut wrote = false;
         for (line, written) in held.iter_mut().filter(|(_, written)| *written < DEAF_BYTES_MAX) {
-            // What was sent in part would make the rest nonsense: such a connection is done.
+            // A part of a request would make the rest nonsense: such a connection is done.
             *written = match line.write(&thirst) {
                 Some(count) if again && count == thirst.len() => *written + count,
                 _ => DEAF_BYTES_MAX,

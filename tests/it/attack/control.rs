@@ -1,6 +1,6 @@
 //! The control client of the tables and their notifications: it knows each answer before it asks.
 //!
-//! An answer or a change that is told once too often is found out as the wrong one in the next step.
+//! A duplicate answer or change shows as the wrong one in the next step.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,24 +16,24 @@ use crate::chance::Chance;
 
 /// The table that only this client uses.
 const TABLE: &[u8] = b"control";
-/// Requests that are on the way together.
+/// Requests in flight together.
 const WINDOW: usize = 16;
 
-/// A change that subscribers must hear of.
+/// A change that subscribers must receive.
 type Heard = (NotificationKind, Vec<u8>);
 
 /// One connection that asks, and one that listens.
 pub(super) struct Tables {
     client: Client,
     subscriber: Subscriber,
-    /// What the table holds if one request is done after the other.
+    /// The content of the table if one request is done after the other.
     elements: HashMap<Vec<u8>, Vec<u8>>,
     number: u64,
     chance: Chance,
 }
 
 impl Tables {
-    /// Connects, and waits until the subscription is heard of.
+    /// Connects, and waits until the subscription has arrived.
     pub(super) fn begin(kv: &str, publish: &str, chance: Chance) -> Self {
         let client = Client::meet(kv, b"DEALER").unwrap();
         let subscriber = Subscriber::connect(publish, &[TABLE]).unwrap();
@@ -58,7 +58,7 @@ impl Tables {
         Ok(heard.map(|change| (change.kind, change.key.to_vec())))
     }
 
-    /// Asks some questions together, and compares each answer and what is told of them.
+    /// Asks some questions together, and compares each answer and each notification.
     pub(super) fn step(&mut self, siege: &Siege) -> Result<(), Trouble> {
         let (mut bytes, mut due, mut told) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..WINDOW {
@@ -85,7 +85,8 @@ impl Tables {
         Ok(())
     }
 
-    /// A question and its answer. What subscribers will hear of it, in the order of one writer, is added to `told`.
+    /// A question and its answer. Adds the notifications that subscribers will receive to `told`, in the order of one
+    /// writer.
     fn question(&mut self, told: &mut Vec<Heard>) -> (Frames, Frames) {
         let key = vec![b'a' + u8::try_from(self.chance.below(8)).unwrap()];
         let value = [&self.number.to_be_bytes()[..], &vec![b'v'; self.chance.below(100)]].concat();

@@ -1,6 +1,6 @@
-//! Control clients of tasks, jobs and events: they write down what was acknowledged, and look for it after the restart.
+//! Control clients of tasks, jobs and events: they note each acknowledged change, and look for it after the restart.
 //!
-//! What a client asks is in doubt until it is answered: what was in doubt when the server ended may be done or not.
+//! A request is in doubt until it is answered. A request in doubt when the server ended may be done or not.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -14,23 +14,24 @@ use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
 use super::connections::PATIENCE;
 use super::siege::{Siege, Trouble, expect};
 
-/// Milliseconds that no round lasts: leases that do not run out.
+/// Milliseconds that are longer than any round: such leases do not expire.
 const LONG: u64 = 86_400_000;
 /// The queue that only the control client uses.
 const QUEUE: &[u8] = b"control";
 /// The longest answer to a check of whether ids have gaps.
 const IDS_LOOKED_AT: u64 = 20_000;
 
-// ---------------------------------------------------------------------------------------------------------------- tasks
+// --------------------------------------------------------------------------------------------------------------- tasks
 
-/// Tasks of the control client. Others may lend them, but not change them, since a lease is known to its holder alone.
+/// Tasks of the control client. Other clients may lend them, but not change them, since a lease is known to its holder
+/// alone.
 #[derive(Default)]
 pub(super) struct Tasks {
-    /// Value, and whether it was dropped.
+    /// The value of each, and whether it was dropped.
     known: HashMap<Vec<u8>, (Vec<u8>, bool)>,
-    /// What is being asked about.
+    /// The key in doubt.
     doubt: Option<Vec<u8>>,
-    /// A Lend is being asked, which may hold any task.
+    /// A Lend is in doubt, which may hold any task.
     lending: bool,
     token: u64,
 }
@@ -51,7 +52,7 @@ impl Tasks {
         self.lend(client, siege)
     }
 
-    /// Takes a task and gives it back, once.
+    /// Lends a task and repays it, once.
     fn lend(&mut self, client: &mut TasksClient, siege: &Siege) -> Result<(), Trouble> {
         self.lending = true;
         let lent = siege.ask(|| client.lend(LONG, LendMode::Poll))?;
@@ -61,7 +62,7 @@ impl Tasks {
         expect(lent.lend_key > self.token, || format!("lease {} comes after {}", lent.lend_key, self.token))?;
         self.token = lent.lend_key;
         let Some((value, dropped)) = self.known.get(&lent.key).cloned() else {
-            // Of an attacker, who may also remove it.
+            // It belongs to an attacker, which may also remove it.
             return siege.ask(|| client.repay(lent.lend_key, &lent.key, &lent.value, RepayStatus::Penalty)).map(drop);
         };
         expect(lent.value == value && !dropped, || format!("{lent:?} was lent; dropped: {dropped}"))?;
@@ -76,7 +77,8 @@ impl Tasks {
         expect(!again, || format!("{lent:?} was repaid twice"))
     }
 
-    /// After a restart: every task is there, and what was dropped is lent to no one. `alone`: the control client was the only one.
+    /// After a restart every task is there, and a dropped one is lent to no client. `alone`: the control client was the
+    /// only one.
     pub(super) fn check(&self, endpoint: &str, siege: &Siege, alone: bool) {
         let mut client = TasksClient::connect(endpoint).unwrap();
         client.set_timeout(PATIENCE);
@@ -104,9 +106,9 @@ impl Tasks {
     }
 }
 
-// ----------------------------------------------------------------------------------------------------------------- jobs
+// ---------------------------------------------------------------------------------------------------------------- jobs
 
-/// What of the jobs was being asked.
+/// The request about jobs in doubt.
 enum Doubt {
     Nothing,
     /// A job with this data may be there.
@@ -158,7 +160,7 @@ impl Jobs {
         expect(!again && !there, || format!("job {id} is done: acknowledged again {again}, in the queue {there}"))
     }
 
-    /// After a restart: the jobs that are ready are handed out in their order, and no other.
+    /// After a restart the ready jobs are handed out in their order, and no other.
     pub(super) fn check(&mut self, address: &str, siege: &Siege) {
         let mut client = JobsClient::new(address);
         client.set_timeout(PATIENCE);
@@ -180,7 +182,7 @@ impl Jobs {
     }
 }
 
-// --------------------------------------------------------------------------------------------------------------- events
+// -------------------------------------------------------------------------------------------------------------- events
 
 /// Events that were answered, with their values.
 #[derive(Default)]
@@ -205,7 +207,7 @@ impl Events {
         expect(count >= id, || format!("{count} events, and one of them is {id}"))
     }
 
-    /// After a restart: every event is there as it was, and no number is missing.
+    /// After a restart every event is there as it was, and no number is missing.
     pub(super) fn check(&self, address: SocketAddr, siege: &Siege) {
         let mut client = EventsClient::new(address);
         for (id, value) in &self.known {

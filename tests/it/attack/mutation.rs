@@ -2,7 +2,7 @@
 
 use crate::chance::Chance;
 
-/// Bytes that parsers look at twice.
+/// Bytes with a special meaning to parsers.
 const EDGES: &[u8] = &[0, 1, 2, 4, 0x1f, b' ', b'\n', b'\r', b':', b'0', b'9', 0x7f, 0x80, 0xfe, 0xff];
 /// Numbers at the edges of lengths.
 const LENGTHS: &[u64] =
@@ -10,7 +10,7 @@ const LENGTHS: &[u64] =
 /// The most bytes that a mutation adds at once.
 const ADDED_MAX: usize = 300;
 
-/// Changes the bytes in one to four places; `other` is what may be spliced in.
+/// Changes the bytes in one to four places. `other` may be spliced in.
 pub(super) fn mutate(chance: &mut Chance, bytes: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..=chance.below(4) {
         mutate_once(chance, bytes, other);

@@ -1,4 +1,4 @@
-//! Attackers that say what is nearly right: handshakes, frames, requests, and subscriptions without an end.
+//! Attackers that send nearly right bytes: handshakes, frames, requests, and subscriptions without an end.
 
 use std::io::{self, ErrorKind};
 
@@ -16,7 +16,7 @@ use crate::chance::Chance;
 const CONNECTIONS_MAX: usize = 200_000;
 /// Messages of a connection before the next one is made.
 const MESSAGES: usize = 200;
-/// Requests that are on the way together.
+/// Requests in flight together.
 const PIPELINE: usize = 32;
 /// Subscriptions of one thread, at most.
 const SUBSCRIPTIONS_MAX: u64 = 400_000;
@@ -29,7 +29,7 @@ const BURST: u64 = 256;
 /// Blocks of changes that the tables are kept busy with, at most.
 const BLOCKS_MAX: usize = 20_000;
 
-/// Greetings and READYs with some bytes wrong, and a request behind them.
+/// Greetings and READYs with some bytes wrong, and a request after them.
 pub(super) fn greetings(target: &Target, siege: &Siege, mut chance: Chance) {
     for _ in 0..CONNECTIONS_MAX {
         if siege.is_over() {
@@ -79,7 +79,8 @@ pub(super) fn frames(target: &Target, siege: &Siege, mut chance: Chance) {
     }
 }
 
-/// A PING that lacks its time to live ends the connection or is passed over. It is never answered with bytes that its sender has not sent.
+/// A PING without its time to live ends the connection or is skipped. Its answer never has bytes that its sender has
+/// not sent.
 fn probe_ping(target: &Target, siege: &Siege) {
     let socket_type = if target.face == Face::Publish { &b"SUB"[..] } else { b"DEALER" };
     let probe = || -> io::Result<Vec<u8>> {
@@ -95,7 +96,7 @@ fn probe_ping(target: &Target, siege: &Siege) {
     }
 }
 
-/// Requests with some bytes or frames wrong, in envelopes that tell them apart: each is answered once, in its turn.
+/// Requests with some bytes or frames wrong, in distinct envelopes: each is answered once, in its turn.
 pub(super) fn requests(target: &Target, siege: &Siege, mut chance: Chance) {
     match target.face {
         Face::Events | Face::Jobs => plain_requests(target, siege, &mut chance),
@@ -127,7 +128,7 @@ fn answered_in_turn(target: &Target, siege: &Siege, chance: &mut Chance) -> io::
         for number in first..number {
             let reply = client.receive()?;
             let due = reply.len() >= 3 && reply[0] == number.to_be_bytes() && reply[1].is_empty();
-            // Of the tables each reply begins with its status.
+            // Each reply of the tables begins with its status.
             if !due || (target.face != Face::Tasks && !matches!(reply[2][..], [0 | 1])) {
                 return Err(io::Error::new(ErrorKind::InvalidData, format!("instead of reply {number}: {reply:?}")));
             }
@@ -137,7 +138,7 @@ fn answered_in_turn(target: &Target, siege: &Siege, chance: &mut Chance) -> io::
     Ok(())
 }
 
-/// The body of a request. Of the tasks none that waits for a task, since its answer does too.
+/// The body of a request. For the tasks it is none that waits for a task, since its answer waits too.
 fn mutated_request(face: Face, chance: &mut Chance) -> Vec<Vec<u8>> {
     if face == Face::Tasks {
         let (mut bytes, other) = (task_bytes(chance), task_bytes(chance));
@@ -186,7 +187,7 @@ fn plain_requests(target: &Target, siege: &Siege, chance: &mut Chance) {
     }
 }
 
-/// Whether these bytes, which may have been cut off, begin as an answer does.
+/// Whether these bytes, which may be cut off, begin as an answer does.
 fn is_answer(face: Face, bytes: &[u8]) -> bool {
     let begins = |word: &[u8]| bytes.starts_with(&word[..word.len().min(bytes.len())]);
     match face {
@@ -234,7 +235,7 @@ fn endless(number: u64) -> Vec<u8> {
     if number.is_multiple_of(2) { command(b"SUBSCRIBE", &topic) } else { message(&[&[&[1], &topic[..]].concat()]) }
 }
 
-/// A client that changes elements as fast as it is answered, so that there is something to be told.
+/// A client that changes elements as fast as it is answered, so that there are notifications.
 pub(super) fn keep_busy(kv: &str, siege: &Siege) {
     let change = || -> io::Result<()> {
         let mut client = Client::meet(kv, b"DEALER")?;

@@ -4,15 +4,16 @@ use std::fmt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// What stands above the lines.
+/// The heading of the lines.
 pub(super) const HEAD: &str = "
 | attack                                        |      sent |  asked | wrong | longest gap | peak MiB | the end                 |                 seed |
 |-----------------------------------------------|----------:|-------:|------:|------------:|---------:|-------------------------|---------------------:|";
 
-/// The most that a server under attack may keep resident, in MiB: what its clients may have outstanding, and room for notifications, twice.
+/// The most MiB that a server under attack may keep resident: the bytes that its clients may have outstanding, and room
+/// for notifications, twice.
 const RESIDENT_MIB_MAX: u64 = 1_024;
 
-/// What came of a round.
+/// The result of a round.
 pub(super) struct Outcome {
     pub(super) attack: String,
     /// Messages or connections of the attackers.
@@ -22,7 +23,7 @@ pub(super) struct Outcome {
     pub(super) wrong: u64,
     pub(super) longest_gap: Duration,
     pub(super) peak_mib: u64,
-    /// None: it did not end when it was told to, and was killed.
+    /// `None`: it did not end when it was told to, and was killed.
     pub(super) status: Option<ExitStatus>,
     pub(super) ending: Duration,
     pub(super) seed: u64,
@@ -31,7 +32,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// What must not be.
+    /// The faults of the round.
     pub(super) fn faults(&self) -> Vec<String> {
         let mut faults = self.told.clone();
         if self.sent == 0 || self.asked == 0 {

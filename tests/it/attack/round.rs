@@ -1,4 +1,4 @@
-//! One round: a server, its control clients, its attackers, its end, and what is there afterwards.
+//! One round: a server, its control clients, its attackers, its end, and the check after it.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -28,10 +28,10 @@ use crate::harness::{self, Server};
 
 /// Long jobs that wait for deaf clients.
 const LARGE_JOBS: usize = 32;
-/// Threads of a way that has a round of its own.
+/// Threads of an attack that has a round of its own.
 const THREADS: usize = 2;
 
-/// What is attacked, and how.
+/// The target of an attack, and its kind.
 pub(super) struct Round {
     pub(super) face: Face,
     pub(super) ways: Vec<Way>,
@@ -39,7 +39,7 @@ pub(super) struct Round {
     pub(super) seed: u64,
 }
 
-/// What control clients know of what is durable.
+/// The control clients' knowledge about durable data.
 #[derive(Default)]
 struct Books {
     tasks: Mutex<Tasks>,
@@ -96,7 +96,8 @@ impl Round {
         }
     }
 
-    /// Attackers and control clients at once, then the end. The peak of memory in MiB, the status, and how long the end took.
+    /// Runs attackers and control clients at once, then ends the server. Returns the peak of memory in MiB, the status,
+    /// and the length of the end.
     fn besiege(
         &self,
         server: Server,
@@ -173,7 +174,7 @@ fn lay_out(server: &Server) {
     }
 }
 
-/// Has a client of each protocol keep asking.
+/// Makes a client of each protocol keep asking.
 fn control<'s>(
     scope: &'s std::thread::Scope<'s, '_>,
     server: &Server,
@@ -192,13 +193,13 @@ fn control<'s>(
     scope.spawn(move || siege.keep_asking("events", || lock(&books.events).step(&mut events, siege)));
 }
 
-/// The most that the server has had resident until now.
+/// The most bytes that the server has had resident until now.
 fn peak_mib_of(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid().as_raw_nonzero()));
     let kib = |status: String| {
         let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
         line.split_whitespace().nth(1)?.parse::<u64>().ok()
     };
-    // A server that has ended by itself is told by its status.
+    // The status shows a server that has ended by itself.
     status.ok().and_then(kib).map_or(0, |kib| kib >> 10)
 }

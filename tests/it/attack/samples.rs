@@ -1,4 +1,4 @@
-//! What clients of each face say when nothing is wrong: attacks are made from it.
+//! The messages of well-behaved clients at each endpoint. Attacks are made from them.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ pub(super) const LARGE_BYTES: usize = 100_000;
 /// How often a deaf client asks in one go.
 const THIRST: usize = 16;
 
-/// Where a face listens, and how it is spoken to.
+/// An endpoint, and its protocol.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) face: Face,
@@ -35,7 +35,7 @@ impl Target {
         }
     }
 
-    /// Something that a client says behind its hello.
+    /// A message that a client sends after its hello.
     pub(super) fn request(&self, chance: &mut Chance) -> Vec<u8> {
         match self.face {
             Face::Proxy | Face::Native => {
@@ -54,7 +54,7 @@ impl Target {
         [self.hello(chance), self.request(chance)].concat()
     }
 
-    /// What has long answers, and whether it can be asked again on the same connection.
+    /// A request with a long answer, and whether it can be repeated on the same connection.
     pub(super) fn thirst(&self) -> (Vec<u8>, bool) {
         match self.face {
             Face::Proxy | Face::Native => (message(&[&[4], TABLE, LARGE]).repeat(THIRST), true),
@@ -85,7 +85,7 @@ impl Target {
     }
 }
 
-/// Names that clients may give themselves, some of which no client should.
+/// Names that clients may give themselves. No client should use some of them.
 pub(super) fn identity(chance: &mut Chance) -> Vec<u8> {
     let [a, b, c, d, ..] = chance.next().to_be_bytes();
     match chance.below(7) {

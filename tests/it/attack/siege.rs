@@ -1,20 +1,20 @@
-//! How long attackers go on, how much they may send, and what was counted.
+//! How long attackers go on, how much they may send, and the counts.
 //!
 //! ```text
 //! attack ──────────── until `end` ─► ending: SIGTERM, attackers go on ─► over: the server is gone
 //! ```
-//! What is not here: what attackers send.
+//! This module does not make the attackers' messages.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Wrong answers that are told one by one.
+/// Wrong answers that are reported one by one.
 const TOLD_MAX: usize = 8;
 
-/// Where one round stands, shared by all its threads. Counters are only ever added to and read at the end, so Relaxed is
-/// enough for them; so it is for the flags, which order nothing.
+/// The state of one round, shared by all its threads. Counters are only ever added to and read at the end, so Relaxed
+/// is enough for them. It is enough for the flags too, which order no other data.
 pub(super) struct Siege {
     end: Instant,
     ending: AtomicBool,
@@ -27,16 +27,16 @@ pub(super) struct Siege {
     told: Mutex<Vec<String>>,
 }
 
-/// Why a control client does not go on.
+/// The reason why a control client stops.
 #[derive(Debug)]
 pub(super) enum Trouble {
     /// There was no answer.
     Missing(String),
-    /// It was not the one that is due.
+    /// The answer was not the due one.
     Wrong(String),
 }
 
-/// The answer is the one that is due, or `what` is wrong.
+/// Passes if the answer is the due one. Otherwise `what` is wrong.
 pub(super) fn expect(due: bool, what: impl FnOnce() -> String) -> Result<(), Trouble> {
     if due { Ok(()) } else { Err(Trouble::Wrong(what())) }
 }
@@ -56,7 +56,7 @@ impl Siege {
         }
     }
 
-    /// Waits until it is time for the server to end, and says that it does.
+    /// Waits until it is time for the server to end, and sets that state.
     pub(super) fn wait_for_end(&self) {
         while let Some(left) = self.end.checked_duration_since(Instant::now()) {
             self.rest(left);
@@ -64,7 +64,7 @@ impl Siege {
         self.ending.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the server has been told to end, so that it may not answer any more.
+    /// Whether the server has been told to end, so that it need not answer any more.
     pub(super) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }
@@ -79,7 +79,7 @@ impl Siege {
         self.ends.notify_all();
     }
 
-    /// Waits until the server is gone, at most so long. Whether it is gone.
+    /// Waits until the server is gone, at most this long. Returns whether it is gone.
     pub(super) fn rest(&self, time: Duration) -> bool {
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         let (over, _) = self.ends.wait_timeout_while(over, time, |over| !*over).unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +91,7 @@ impl Siege {
         self.sent.fetch_add(sent as u64, Ordering::Relaxed);
     }
 
-    /// Counts a wrong answer, and tells of the first ones.
+    /// Counts a wrong answer, and reports the first ones.
     pub(super) fn fault(&self, who: &str, what: impl Display) {
         self.wrong.fetch_add(1, Ordering::Relaxed);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,12 +100,12 @@ impl Siege {
         }
     }
 
-    /// A question of a control client and its answer: counted, and timed.
+    /// A question of a control client and its answer, counted and timed.
     pub(super) fn ask<T, E: Display>(&self, question: impl FnOnce() -> Result<T, E>) -> Result<T, Trouble> {
         self.ask_many(1, question)
     }
 
-    /// Some that are asked at once.
+    /// Several questions at once.
     pub(super) fn ask_many<T, E: Display>(
         &self,
         count: usize,
@@ -121,7 +121,7 @@ impl Siege {
         answer.map_err(|error| Trouble::Missing(error.to_string()))
     }
 
-    /// Has a control client ask until the server is gone. An answer that is missing is a fault unless the server is ending.
+    /// Makes a control client ask until the server is gone. A missing answer is a fault unless the server is ending.
     pub(super) fn keep_asking(&self, who: &str, mut step: impl FnMut() -> Result<(), Trouble>) {
         while !self.is_over() {
             match step() {

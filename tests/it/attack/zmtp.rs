@@ -1,4 +1,4 @@
-//! ZMTP as a client writes and reads it, from RFC 23 and 37 alone, so that what is shared with the server is not trusted.
+//! ZMTP as a client writes and reads it, from RFC 23 and 37 alone, so that a fault in the server's code is not shared.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -49,7 +49,7 @@ pub(super) fn command(name: &[u8], data: &[u8]) -> Vec<u8> {
     out
 }
 
-/// READY of a socket of this type, with an identity of its own if there is one.
+/// READY of a socket of this type, with an identity of its own if one is given.
 pub(super) fn ready(socket_type: &[u8], identity: Option<&[u8]>) -> Vec<u8> {
     let mut data = Vec::new();
     let mut property = |name: &[u8], value: &[u8]| {
@@ -68,7 +68,7 @@ pub(super) fn hello(socket_type: &[u8]) -> Vec<u8> {
     [greeting(), ready(socket_type, None)].concat()
 }
 
-/// A DEALER or a SUB on a plain socket. An answer that does not come is an error.
+/// A DEALER or a SUB on a plain socket. A missing answer is an error.
 pub(super) struct Client {
     stream: TcpStream,
     bytes: Vec<u8>,

@@ -1,16 +1,17 @@
-//! Pending events of a database, for a worker: claimed, given a value, committed.
+//! Claims pending events of a database for a worker, and stores the values that it gives them.
 //!
 //! ```text
-//! claim ─► START TRANSACTION; SELECT id … WHERE value IS NULL LIMIT n FOR UPDATE SKIP LOCKED     nothing found: ROLLBACK
+//! claim ─► START TRANSACTION; SELECT id … WHERE value IS NULL LIMIT n FOR UPDATE SKIP LOCKED     no row: ROLLBACK
 //! store ─► UPDATE events SET value = … WHERE id = … AND value IS NULL LIMIT n     as many rows as there are values
 //!          COMMIT
 //! ```
-//! Between the two the rows are locked: nobody else can claim them. If the worker dies its connection does too, and they are free. An
-//! event that has a value is never given another.
+//! Between the two the rows are locked, so no other worker can claim them. If the worker dies, its connection closes
+//! and the rows are free. An event that has a value never gets another one.
 //!
-//! Without an index each statement goes through the table from its beginning: LIMIT ends it at the last row that it is for.
+//! Without an index each statement scans the table from its beginning. LIMIT ends the scan at the last row that the
+//! statement needs.
 //!
-//! What is not here: where values come from, and how long to wait when nothing is pending.
+//! This module does not make the values, and does not decide how long to wait when no event is pending.
 
 use std::fmt::Write as _;
 
@@ -26,23 +27,23 @@ use crate::protocols::events::jitter::Jitter;
 
 const ONE: &str = "UPDATE events SET value = ? WHERE id = ? AND value IS NULL LIMIT 1";
 
-/// Why nothing was claimed.
+/// Why no event was claimed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct ClaimError(String);
 
-/// What became of values.
+/// The outcome of storing values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreOutcome {
-    /// They are stored.
+    /// All values are stored.
     Done,
-    /// None is stored: the events are pending, or others have given them values.
+    /// No value is stored: the events are pending, or others have given them values.
     Lost(String),
-    /// The database has gone while it committed: all are stored, or none.
+    /// The database was lost while it committed: all values are stored, or none.
     Unknown(String),
 }
 
-/// One connection to claim on. At most one claim is held at a time.
+/// One connection for claims. It holds at most one claim at a time.
 pub struct Claims {
     runtime: Runtime,
     link: LazyConnection,
@@ -52,7 +53,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Makes the tables if they are missing, and sees whether the database is fit.
+    /// Creates the tables if they are missing, and checks that the database is suitable.
     ///
     /// # Errors
     /// [`UnsuitableDatabase`]
@@ -61,7 +62,7 @@ impl Claims {
         runtime.block_on(prepare(address))
     }
 
-    /// Connects when the first claim is made.
+    /// A connection that opens with the first claim.
     ///
     /// # Errors
     /// If the system has no descriptor left.
@@ -69,17 +70,17 @@ impl Claims {
         Ok(Self { runtime: runtime()?, link: LazyConnection::new(address), jitter: Jitter::default(), retries: 0 })
     }
 
-    /// Transactions that were tried again, since the database had ended them for the sake of others.
+    /// The number of transactions that were tried again, because the database had ended them for the sake of others.
     #[must_use]
     pub fn retries(&self) -> u64 {
         self.retries
     }
 
-    /// Claims up to so many pending events with ids above `after`. They are held until [`Claims::store`] or [`Claims::give_back`]; none: nothing
-    /// is held.
+    /// Claims up to `most` pending events with ids above `after`. Their rows stay locked until [`Claims::store`] or
+    /// [`Claims::give_back`]. No ids: no row is locked.
     ///
     /// # Errors
-    /// [`ClaimError`] if the database does not answer, or refuses. Nothing is held then.
+    /// [`ClaimError`] if the database does not answer, or refuses. No row is locked then.
     pub fn claim(&mut self, most: usize, after: u64) -> Result<Vec<u64>, ClaimError> {
         let Self { runtime, link, jitter, retries } = self;
         let text = selection(most, after);
@@ -109,7 +110,7 @@ impl Claims {
         })
     }
 
-    /// Stores values of events that were claimed; those without one are pending again.
+    /// Stores the values of claimed events. Claimed events without a value are pending again.
     pub fn store(&mut self, values: &[(u64, String)]) -> StoreOutcome {
         if values.is_empty() {
             self.give_back();
@@ -124,7 +125,8 @@ impl Claims {
                         link.roll_back().await;
                         (tries, *retries) = (tries + 1, *retries + 1);
                         sleep(jitter.up_to(TRANSACTION_JITTER)).await;
-                        // What was claimed is free now; the statement itself sees to it that no value is replaced.
+                        // The rollback has freed the claimed rows. The condition of the UPDATE makes sure that no value
+                        // is replaced.
                         if let Err(failure) = link.run("START TRANSACTION").await {
                             return StoreOutcome::Lost(failure.to_string());
                         }
@@ -139,7 +141,7 @@ impl Claims {
         })
     }
 
-    /// Gives back all that was claimed.
+    /// Gives all claimed events back.
     pub fn give_back(&mut self) {
         self.runtime.block_on(self.link.roll_back());
     }
@@ -151,11 +153,11 @@ fn runtime() -> std::io::Result<Runtime> {
 
 /// Why values were not stored.
 enum StoreStopped {
-    /// Nothing is stored.
+    /// No value is stored.
     Before(StatementError),
-    /// Another number of rows than there are values was there to be changed.
+    /// The UPDATE has changed another number of rows than there are values.
     Rows(u64),
-    /// It was asked to commit, and nobody has heard what came of it.
+    /// COMMIT was sent, and its outcome is unknown.
     Unknown(StatementError),
 }
 
@@ -197,7 +199,7 @@ async fn store(link: &mut LazyConnection, values: &[(u64, String)]) -> Result<()
     }
 }
 
-/// Locks up to so many pending events with ids above `after`.
+/// The statements that lock up to `most` pending events with ids above `after`.
 fn selection(most: usize, after: u64) -> String {
     let mut text = "START TRANSACTION; SELECT id FROM events WHERE value IS NULL".to_owned();
     if after > 0 {
@@ -207,7 +209,7 @@ fn selection(most: usize, after: u64) -> String {
     text
 }
 
-/// Stores so many values at once, all in one pass over the table.
+/// The statement that stores `count` values in one pass over the table.
 fn replacement(count: usize) -> String {
     let cases = " WHEN ? THEN ?".repeat(count);
     let places = vec!["?"; count].join(",");

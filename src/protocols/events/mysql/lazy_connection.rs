@@ -1,6 +1,7 @@
-//! One connection to a database, made when it is needed and closed when something has gone wrong on it.
+//! One connection to a database. It opens when it is needed, and closes after an error other than
+//! `StatementError::Again`.
 //!
-//! What is not here: what is said on it.
+//! This module does not know the statements.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,25 +16,25 @@ use tokio::time::timeout;
 
 use crate::limits::{DATABASE_CONNECT_MAX, LOCK_WAIT_SECONDS, STORE_ANSWER_MAX};
 
-/// What the database calls a transaction that it ended since two waited for each other.
+/// Error number of a transaction that the database ended because two waited for each other.
 const DEADLOCK: u16 = 1213;
-/// What it calls a statement that has waited for a lock for too long.
+/// Error number of a statement that has waited for a lock for too long.
 const LOCK_WAIT: u16 = 1205;
 
-/// What it says before it closes a connection: that has been idle, …
+/// Error numbers that the database sends before it closes a connection: it has been idle, …
 const IDLE: u16 = 4031;
-/// … since it ends itself, …
+/// … the server shuts down, …
 const SHUTDOWN: u16 = 1053;
-/// … since somebody has told it to, …
+/// … an administrator has killed it, …
 const KILLED: u16 = 1927;
-/// … or since nothing has come for too long.
+/// … or no bytes have come for too long.
 const INTERRUPTED: u16 = 1159;
 
-/// Where a database is, and as whom to use it.
+/// The address of a database, and the user to connect as.
 #[derive(Clone)]
 pub struct Address(Arc<MySqlConnectOptions>);
 
-/// Why this is no address.
+/// Why a text is no address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("a database is mysql://USER:PASSWORD@HOST/DATABASE ({0})")]
 pub struct AddressError(String);
@@ -55,25 +56,25 @@ impl FromStr for Address {
 }
 
 impl fmt::Debug for Address {
-    /// Without the password.
+    /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "mysql://{}/{}", self.0.get_host(), self.0.get_database().unwrap_or_default())
     }
 }
 
-/// Why a statement has not been done, by what can be done about it.
+/// Why a statement has failed, sorted by the action that the caller can take.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum StatementError {
-    /// The database has ended it for the sake of another: after a rollback it can be tried again.
+    /// The database has ended the transaction for the sake of another: after a rollback it can be tried again.
     #[error("the database is too busy: ask again ({0})")]
     Again(String),
-    /// The database refuses it.
+    /// The database refuses the statement.
     #[error("the database refuses: {0}")]
     Refused(String),
-    /// There is no connection, or not any more.
+    /// There is no connection, or it was lost.
     #[error("the database does not answer: {0}")]
     Silent(String),
-    /// It has taken too long, and the connection is closed.
+    /// The statement has taken too long, and the connection is closed.
     #[error("the database does not answer: nothing has come for {0} s")]
     Late(u64),
 }
@@ -93,7 +94,7 @@ impl StatementError {
 /// A connection, or none yet.
 pub(super) struct LazyConnection {
     address: Address,
-    /// Taken while a statement runs: if that is not awaited to its end, the connection goes with it.
+    /// Taken while a statement runs: if the statement is not awaited to its end, the connection is dropped with it.
     connection: Option<MySqlConnection>,
 }
 
@@ -102,7 +103,7 @@ impl LazyConnection {
         Self { address: address.clone(), connection: None }
     }
 
-    /// Closes the connection: whatever was begun on it the database takes back.
+    /// Closes the connection. The database rolls back an open transaction.
     pub(super) fn cut(&mut self) {
         self.connection = None;
     }
@@ -114,7 +115,8 @@ impl LazyConnection {
         self.keep(connection, done)
     }
 
-    /// As [`Link::rows`], of statements that can be said twice; they are, if the connection has been lost since it was last used.
+    /// Like [`LazyConnection::rows`], for statements that may run twice. They do if the connection was lost since its
+    /// last use.
     pub(super) async fn rows_afresh(
         &mut self,
         statements: AssertSqlSafe<&str>,
@@ -127,21 +129,21 @@ impl LazyConnection {
         }
     }
 
-    /// Does all these statements.
+    /// Runs all these statements.
     pub(super) async fn run(&mut self, statements: impl SqlSafeStr) -> Result<(), StatementError> {
         self.rows(statements).await.map(drop)
     }
 
-    /// Does one statement with values; how many rows it has changed.
+    /// Runs one statement with values. Returns the number of changed rows.
     pub(super) async fn execute(&mut self, query: Query<'_, MySql, MySqlArguments>) -> Result<u64, StatementError> {
         let mut connection = self.take().await?;
         let done = within(query.execute(&mut connection)).await;
         self.keep(connection, done).map(|result| result.rows_affected())
     }
 
-    /// Takes back what was begun.
+    /// Rolls back an open transaction.
     pub(super) async fn roll_back(&mut self) {
-        // If it fails the connection is closed, which comes to the same.
+        // If ROLLBACK fails, the connection is closed, which has the same effect.
         if self.connection.is_some() && self.run("ROLLBACK").await.is_err() {
             self.cut();
         }
@@ -155,7 +157,8 @@ impl LazyConnection {
         made.unwrap_or(Err(StatementError::Late(DATABASE_CONNECT_MAX.as_secs())))
     }
 
-    /// Rows that do not match are not kept locked, which without an index are all the others.
+    /// Connects with the isolation level READ COMMITTED: it frees the locks of rows that do not match, which without an
+    /// index are all other rows.
     async fn connect(&self) -> Result<MySqlConnection, StatementError> {
         let mut connection = self.address.0.connect().await.map_err(|error| StatementError::of(&error))?;
         let settings = format!(

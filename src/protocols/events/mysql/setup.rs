@@ -1,6 +1,6 @@
-//! Before anything is served: the tables, and whether the database does what is needed of it.
+//! Preparation of a database before events are served: creates the tables, and checks that locked rows are skipped.
 //!
-//! What is not here: what is done with the tables.
+//! This module does not store or read events.
 
 use sqlx::Row;
 use thiserror::Error;
@@ -10,38 +10,39 @@ use super::lazy_connection::{Address, LazyConnection, StatementError};
 use crate::limits::TRANSACTION_JITTER;
 use crate::protocols::events::jitter::Jitter;
 
-/// How often a row is asked for that others have locked for a moment.
+/// How many times a row is requested that other transactions lock for a moment.
 const TRIES: u32 = 1_000;
 
 const STATUS: &str = "CREATE TABLE IF NOT EXISTS status (id INT)";
 const EVENTS: &str = "CREATE TABLE IF NOT EXISTS events (id INT, value VARCHAR(255) CHARACTER SET utf8mb4 NULL)";
-/// Of two who find no row neither can insert one before the other has given up: the database ends one of them.
+/// When two servers find no row at once, neither can insert one before the other has given up: the database ends one of
+/// the two transactions.
 const BEGIN: &str =
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION; SELECT id FROM status FOR UPDATE";
 const FIRST: &str = "INSERT INTO status SELECT COALESCE(MAX(id), 0) FROM events; COMMIT";
 const PROBE: &str = "START TRANSACTION; SELECT id FROM status LIMIT 1 FOR UPDATE SKIP LOCKED";
 
-/// Why a database cannot be relied on.
+/// Why a database is not suitable.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UnsuitableDatabase {
-    /// It is not there, or refuses.
+    /// The database is not reachable, or refuses a statement.
     #[error("{0}; is the database running, and the user allowed to use it?")]
     Failed(String),
-    /// It does not know SKIP LOCKED.
+    /// The database does not know SKIP LOCKED.
     #[error("the database does not know SKIP LOCKED: use MySQL 8, MariaDB 10.6 or later ({0})")]
     Old(String),
-    /// It knows SKIP LOCKED, and locks nothing.
+    /// The database accepts SKIP LOCKED, and locks no row.
     #[error(
         "the database lends a locked row to two at once, so SKIP LOCKED locks nothing: use MySQL 8 or MariaDB with InnoDB"
     )]
     LocksNothing,
-    /// The two tables are not alike.
+    /// The two tables have different engines.
     #[error("the tables status and events are of two engines: make both InnoDB")]
     Engines,
-    /// The only row of status is always locked.
+    /// The only row of `status` is always locked.
     #[error("somebody has locked the table status for too long: end that transaction, and start again")]
     Locked,
-    /// There are several rows of status.
+    /// The table `status` has several rows.
     #[error("the table status has {0} rows instead of one: leave only the one with the largest id")]
     Ids(usize),
 }
@@ -55,7 +56,7 @@ impl From<StatementError> for UnsuitableDatabase {
 const ENGINES: &str = "SELECT COUNT(DISTINCT engine) FROM information_schema.tables \
                        WHERE table_schema = DATABASE() AND table_name IN ('status', 'events')";
 
-/// Makes the tables if they are missing, and sees whether locked rows are skipped.
+/// Creates the tables if they are missing, and checks that locked rows are skipped.
 pub(super) async fn prepare(address: &Address) -> Result<(), UnsuitableDatabase> {
     let jitter = Jitter::default();
     let (mut one, mut other) = (LazyConnection::new(address), LazyConnection::new(address));
@@ -67,7 +68,7 @@ pub(super) async fn prepare(address: &Address) -> Result<(), UnsuitableDatabase>
     fit
 }
 
-/// A user who may make none may use those that are there.
+/// Creates the tables. A user without the right to create tables may use existing ones.
 async fn make_tables(link: &mut LazyConnection) -> Result<(), UnsuitableDatabase> {
     let mut refused = None;
     for table in [STATUS, EVENTS] {
@@ -78,13 +79,13 @@ async fn make_tables(link: &mut LazyConnection) -> Result<(), UnsuitableDatabase
     }
     let there = link.run("SELECT id FROM status LIMIT 0; SELECT id, value FROM events LIMIT 0").await;
     there.map_err(|failure| UnsuitableDatabase::Failed(refused.unwrap_or_else(|| failure.to_string())))?;
-    // What is found out about the one holds for the other.
+    // With one engine for both tables, the probe of one table holds for the other.
     let engines = link.rows(ENGINES).await?;
     let is_one = engines.first().is_none_or(|row| row.try_get::<i64, _>(0).is_ok_and(|engines| engines <= 1));
     if is_one { Ok(()) } else { Err(UnsuitableDatabase::Engines) }
 }
 
-/// The row with the last id: that of the events, if there are some.
+/// Inserts the row with the last id if it is missing. Its id is the largest one of the events, if there are any.
 async fn make_row(link: &mut LazyConnection, jitter: &Jitter) -> Result<(), UnsuitableDatabase> {
     for _ in 0..TRIES {
         let made = match link.rows(BEGIN).await {
@@ -106,7 +107,8 @@ async fn make_row(link: &mut LazyConnection, jitter: &Jitter) -> Result<(), Unsu
     Err(UnsuitableDatabase::Locked)
 }
 
-/// Two ask for the same row: one gets it, and the other none. Some engines understand the words and lock nothing.
+/// Two connections request the same row: the first must get it, and the second must get none. Some engines accept the
+/// words and lock no row.
 async fn probe(
     one: &mut LazyConnection,
     other: &mut LazyConnection,
@@ -122,7 +124,7 @@ async fn probe(
             let second = other.rows(PROBE).await.map_err(old)?;
             return if second.is_empty() { Ok(()) } else { Err(UnsuitableDatabase::LocksNothing) };
         }
-        // Another server has it, for the time of a transaction.
+        // Another server has locked the row, for the time of a transaction.
         one.roll_back().await;
         sleep(jitter.up_to(TRANSACTION_JITTER)).await;
     }

@@ -1,4 +1,5 @@
-//! Replies. What one means depends on what was asked, and on where the words come from: an id is never one of the words.
+//! Encodes and decodes replies. The meaning of a reply depends on the verb of the request, and the word for a done job
+//! on the [`AckWording`]. An id is never one of the words.
 
 use thiserror::Error;
 
@@ -10,50 +11,50 @@ const OK: &[u8] = b"OK";
 const NO: &[u8] = b"NO";
 const ERROR: &[u8] = b"ERROR";
 
-/// Which word says that a job is done.
+/// The word that acknowledges a done job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckWording {
     /// `OK`
     OkNo,
-    /// `YES`, as some clients expect.
+    /// `YES`, which some clients expect.
     YesNo,
 }
 
-/// What the server answers.
+/// A reply of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'b> {
-    /// The job is in the queue.
+    /// The job was added.
     Added(Id),
-    /// The next job.
+    /// The leased job.
     Job {
-        /// What to acknowledge it by.
+        /// The id, which acknowledges the job.
         id: Id,
-        /// What it is about.
+        /// The data of the job.
         data: &'b [u8],
     },
-    /// There is nothing to hand out.
+    /// There is no job to hand out.
     Nothing,
-    /// Whether the job was handed out, and is done and gone now.
+    /// Whether the job was handed out. If so, it is done and gone now.
     Done(bool),
     /// Whether the job is in the queue.
     In(bool),
-    /// The request was not understood, and nothing has changed.
+    /// The request was malformed or refused, and the queues are unchanged.
     Error,
 }
 
-/// A reply that no server of this protocol sends.
+/// Why bytes are no reply of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
-    /// It is no answer to this command.
+    /// The reply does not belong to this verb.
     #[error("an answer to something else")]
     Words,
-    /// The connection was closed before all of it had come.
+    /// The connection was closed before the whole reply had come.
     #[error("an answer that is cut off")]
     Cut,
 }
 
 impl<'b> Reply<'b> {
-    /// Appends the reply.
+    /// Appends the encoded reply.
     pub fn encode(&self, words: AckWording, out: &mut Vec<u8>) {
         self.encode_head(words, out);
         if let Self::Job { data, .. } = self {
@@ -61,7 +62,7 @@ impl<'b> Reply<'b> {
         }
     }
 
-    /// Appends the reply without the data of a job, which is its end.
+    /// Appends the encoded reply without the data of a job, which is its end.
     pub fn encode_head(&self, words: AckWording, out: &mut Vec<u8>) {
         match self {
             Self::Added(id) => out.extend(id.to_string().as_bytes()),
@@ -74,10 +75,10 @@ impl<'b> Reply<'b> {
         }
     }
 
-    /// Reads the whole reply to a command; both words for a job that is done are understood.
+    /// Decodes the whole reply to a request. It accepts both words for a done job.
     ///
     /// # Errors
-    /// [`Malformed`] if it is none.
+    /// [`Malformed`] if the bytes are no such reply.
     pub fn decode(verb: Verb, bytes: &'b [u8]) -> Result<Self, Malformed> {
         let reply = match (verb, bytes) {
             (_, b"ERROR") => Some(Self::Error),

@@ -1,4 +1,4 @@
-//! Requests, and how far one has come.
+//! Decodes and encodes requests, and says whether one is complete.
 
 use std::fmt;
 
@@ -6,29 +6,29 @@ use thiserror::Error;
 
 use crate::limits::{JOB_DATA_BYTES_MAX, JOB_LINE_BYTES_MAX, JOB_QUEUE_BYTES_MAX};
 
-/// Digits of an id, and of the largest `u64`.
+/// Digits of an id: as many as the largest `u64` has.
 const ID_DIGITS: usize = 20;
-/// Digits of the longest length: zeros may stand before it.
+/// Digits of the longest length, leading zeros included.
 const LENGTH_DIGITS_MAX: usize = 20;
 
-/// What can be asked.
+/// The kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// A new job.
+    /// Adds a job.
     Add,
-    /// The next job.
+    /// Leases the next job of a queue.
     Get,
-    /// A job is done.
+    /// Marks a job as done.
     Ack,
-    /// Is this job in the queue?
+    /// Asks whether a job is in a queue.
     In,
 }
 
 impl Verb {
-    /// All of them.
+    /// All verbs.
     pub const ALL: [Self; 4] = [Self::Add, Self::Get, Self::Ack, Self::In];
 
-    /// The word that stands for it.
+    /// The word of the verb in the protocol.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl Verb {
     }
 }
 
-/// The name of a job, unique in its server for ever. Written with 20 digits, so that no part of one is another.
+/// The id of a job, unique in its server for ever. It is written with 20 digits, so that no id is a part of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(pub u64);
 
@@ -61,44 +61,44 @@ impl fmt::Display for Id {
     }
 }
 
-/// What a client asks.
+/// A request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'b> {
-    /// A new job.
+    /// Adds a job.
     Add {
-        /// Its queue: 1–255 bytes without white space.
+        /// The queue: 1–255 bytes without white space.
         queue: &'b [u8],
-        /// What it is about: at most 1,000,000 bytes.
+        /// The data: at most 1,000,000 bytes.
         data: &'b [u8],
     },
-    /// The next job of a queue.
+    /// Leases the next job of a queue.
     Get {
         /// The queue.
         queue: &'b [u8],
     },
-    /// A job is done.
+    /// Marks a job as done.
     Ack {
-        /// Its queue.
+        /// The queue.
         queue: &'b [u8],
-        /// Its id, which may be anything without white space.
+        /// The id: any bytes without white space.
         id: &'b [u8],
     },
-    /// Is this job in the queue?
+    /// Asks whether a job is in a queue.
     In {
         /// The queue.
         queue: &'b [u8],
-        /// The id, which may be anything without white space.
+        /// The id: any bytes without white space.
         id: &'b [u8],
     },
 }
 
-/// Why a request is not understood.
+/// Why a request is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
     /// The first word is no command.
     #[error("there is no such command")]
     Command,
-    /// There are too few fields or too many, or something stands behind the request.
+    /// There are too few or too many fields, or bytes follow the request.
     #[error("the number of fields is wrong")]
     Fields,
     /// The name of the queue is empty, too long, or has white space.
@@ -107,28 +107,29 @@ pub enum Fault {
     /// The length is no number, or above the limit.
     #[error("a length is a number up to {JOB_DATA_BYTES_MAX}")]
     Length,
-    /// There are fewer bytes of data than the length says, or more.
+    /// There are fewer or more bytes of data than the length says.
     #[error("there are not as many bytes of data as the length says")]
     Data,
 }
 
-/// How far a request has come.
+/// How complete a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'b> {
-    /// It is whole, and can be answered at once.
+    /// The request is complete, and can be answered at once.
     Whole(Request<'b>),
-    /// It may be whole, or go on: it is to be decoded as over if nothing more comes for a moment.
+    /// The request may be complete or go on. The caller decodes it with `over` if no byte comes for a moment.
     Pausing,
-    /// It goes on, for `missing` bytes at least.
+    /// The request lacks `missing` bytes at least.
     Short {
         /// At least one.
         missing: usize,
     },
-    /// Whatever follows, it is none.
+    /// The request is malformed, and no further byte can change that.
     Wrong(Fault),
 }
 
-/// Reads a request as far as it has come. With `over`, nothing follows: it is whole or wrong.
+/// Decodes a request as far as its bytes have come. With `over` no byte follows, so the request is complete or
+/// malformed.
 #[must_use]
 pub fn decode(bytes: &[u8], over: bool) -> Decoded<'_> {
     let end = bytes.iter().position(|byte| matches!(byte, b' ' | b'\n'));
@@ -151,7 +152,7 @@ pub fn decode(bytes: &[u8], over: bool) -> Decoded<'_> {
     }
 }
 
-/// What follows `ADD `.
+/// Decodes the bytes behind `ADD `.
 fn add(bytes: &[u8]) -> Decoded<'_> {
     let short = Decoded::Short { missing: 1 };
     let Some((queue, rest)) = field(bytes) else {
@@ -169,13 +170,13 @@ fn add(bytes: &[u8]) -> Decoded<'_> {
     };
     match rest.split_at_checked(length) {
         None => Decoded::Short { missing: length - rest.len() },
-        // A CR alone is the first half of an end that was cut.
+        // A CR alone is the first half of a CRLF that was cut.
         Some((data, b"" | b"\n" | b"\r\n" | b"\r")) => Decoded::Whole(Request::Add { queue, data }),
         Some(_) => Decoded::Wrong(Fault::Data),
     }
 }
 
-/// What follows the word of another command, the space included.
+/// Decodes the bytes behind the word of another command, the space included.
 fn line(verb: Verb, bytes: &[u8], over: bool) -> Decoded<'_> {
     let end = bytes.iter().position(|byte| *byte == b'\n');
     let (text, behind) = bytes.split_at(end.unwrap_or(bytes.len()));
@@ -190,7 +191,7 @@ fn line(verb: Verb, bytes: &[u8], over: bool) -> Decoded<'_> {
     if more.is_some() || (most == 1 && id.is_some()) || bytes.len() > JOB_LINE_BYTES_MAX {
         return Decoded::Wrong(Fault::Fields);
     }
-    // A field that is still empty may be filled.
+    // A last field that is empty may still get bytes.
     let is_last_and_empty = |field: &[u8], last: bool| field.is_empty() && last && !ended;
     if queue.is_some_and(|queue| !is_queue(queue) && !is_last_and_empty(queue, id.is_none())) {
         return Decoded::Wrong(Fault::Queue);
@@ -209,14 +210,14 @@ fn line(verb: Verb, bytes: &[u8], over: bool) -> Decoded<'_> {
     }
 }
 
-/// A field that a space ends, and what is behind that.
+/// A field that ends with a space, and the bytes behind that space.
 fn field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().take(JOB_QUEUE_BYTES_MAX + 1).position(|byte| *byte == b' ')?;
     let (field, rest) = bytes.split_at_checked(end)?;
     Some((field, rest.get(1..)?))
 }
 
-/// Whether a queue may be called so.
+/// Whether these bytes may be the name of a queue.
 pub(super) fn is_queue(bytes: &[u8]) -> bool {
     (1..=JOB_QUEUE_BYTES_MAX).contains(&bytes.len()) && !has_white_space(bytes)
 }
@@ -225,13 +226,13 @@ fn has_white_space(bytes: &[u8]) -> bool {
     bytes.iter().any(|byte| matches!(byte, b' ' | b'\t'..=b'\r'))
 }
 
-/// Whether a length may be written or begin so; the empty one may only begin.
+/// Whether these bytes may be a length, or the beginning of one. Empty bytes may only be the beginning.
 fn is_length(bytes: &[u8]) -> bool {
     bytes.len() <= LENGTH_DIGITS_MAX && bytes.iter().all(u8::is_ascii_digit)
 }
 
 impl Request<'_> {
-    /// What is asked.
+    /// The verb of the request.
     #[must_use]
     pub fn verb(&self) -> Verb {
         match self {
@@ -242,7 +243,8 @@ impl Request<'_> {
         }
     }
 
-    /// Appends the request, ended so that it is answered at once. Queue and id are written as they are.
+    /// Appends the encoded request, with an end that lets the server answer at once. It writes the queue and the id
+    /// unchanged.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend(self.verb().word().as_bytes());
         out.push(b' ');
@@ -264,9 +266,9 @@ impl Request<'_> {
     }
 }
 
-/// Whether a request is as the protocol has it: its queue and its id can be written.
+/// Checks of a request before it is sent.
 impl Request<'_> {
-    /// Checks what [`Request::encode`] would write.
+    /// Checks that the protocol can express the request as [`Request::encode`] writes it.
     ///
     /// # Errors
     /// The [`Fault`] that the server would find.

@@ -1,4 +1,4 @@
-//! Each row of `PROTOCOL.md` as bytes, cut at every byte; and any bytes whatever.
+//! Each row of `PROTOCOL.md` as bytes, cut at every byte, and arbitrary bytes.
 
 #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 
@@ -8,7 +8,7 @@ use crate::limits::{JOB_DATA_BYTES_MAX, JOB_LINE_BYTES_MAX};
 
 const ID: &[u8] = b"00000000000000000007";
 
-/// Whole requests as they are sent without an end.
+/// Complete requests as they are sent without an end.
 fn requests() -> Vec<(&'static [u8], Request<'static>)> {
     vec![
         (b"ADD q 3 abc", Request::Add { queue: b"q", data: b"abc" }),
@@ -62,7 +62,7 @@ fn data_is_counted_and_never_looked_at() {
         let request = format!("ADD q 3 {more}");
         assert_eq!(decode(request.as_bytes(), false), Decoded::Wrong(Fault::Data), "{more:?}");
     }
-    // The first half of CRLF; the other is on its way, and nobody waits for it.
+    // The first half of a CRLF. The other half is on its way, and the decoder does not wait for it.
     assert_eq!(decode(b"ADD q 1 a\r", false), Decoded::Whole(Request::Add { queue: b"q", data: b"a" }));
     let longest = [&b"ADD q 1000000 "[..], &vec![b' '; JOB_DATA_BYTES_MAX]].concat();
     assert!(matches!(decode(&longest, false), Decoded::Whole(Request::Add { data, .. }) if data.len() == 1_000_000));
@@ -174,7 +174,7 @@ fn a_request_that_cannot_be_written_is_found_out_before() {
     assert_eq!(Request::In { queue: b"q", id: b"1" }.check(), Ok(()));
 }
 
-/// A slow, plain reading of a request that is over; it shares nothing with the other but the name of a queue.
+/// A slow, plain decoder of a request that has ended. It shares only `is_queue` with the other decoder.
 fn read_plainly(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let text = bytes.strip_suffix(b"\n").map_or(bytes, |text| text);
     let text = text.strip_suffix(b"\r").unwrap_or(text);

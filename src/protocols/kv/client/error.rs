@@ -1,31 +1,31 @@
-//! What can go wrong for a client, sorted by what its user can do about it.
+//! The errors of a client, sorted by the user's possible reaction.
 
 use thiserror::Error;
 
 use crate::protocols::client_socket::{ConnectTarget, Disconnected};
 use crate::protocols::kv::wire::{Malformed, Reason};
 
-/// Why there is no good answer, by what the caller can do about it.
+/// The reason why there is no good reply, by the caller's possible reaction.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// There is no connection, or no answer.
+    /// There is no connection, or no reply.
     #[error(transparent)]
     Disconnected(#[from] Disconnected),
-    /// The server refused, and changed nothing.
+    /// The server refused the request, and changed nothing.
     #[error("{}", .0.text())]
     Refused(Reason),
-    /// What answers is no server of this protocol: look at the endpoint.
+    /// The other end is no server of this protocol: check the endpoint.
     #[error("{endpoint} does not speak this protocol ({malformed}): is it the right endpoint?")]
     Malformed {
-        /// Who answered.
+        /// The endpoint that sent the reply.
         endpoint: String,
-        /// What was wrong with the answer.
+        /// The fault of the reply.
         malformed: Malformed,
     },
 }
 
 impl Error {
-    /// Of what answers there.
+    /// The error for a malformed reply from this target.
     pub(super) fn malformed(target: &ConnectTarget, malformed: Malformed) -> Self {
         Self::Malformed { endpoint: target.endpoint().to_owned(), malformed }
     }

@@ -1,4 +1,4 @@
-//! The client's ear: notifications, decoded, one at a time.
+//! The subscriber: it receives and decodes one notification at a time.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::{Error, TIMEOUT_DEFAULT};
 use crate::protocols::client_socket::{ClientSocket, ConnectError, ConnectTarget};
 use crate::protocols::kv::wire::Notification;
 
-/// Hears the changes of tables.
+/// Receives the changes of tables.
 ///
-/// Subscriptions match the beginning of a table's name as CREATE_TABLE gave it: `users` hears `users2` too, `users\0`
-/// hears one table if it was created with its NUL, and the empty prefix hears all.
+/// Subscriptions match the beginning of a table's name as CREATE_TABLE gave it. `users` matches `users2` too, `users\0`
+/// matches one table if it was created with its NUL, and the empty prefix matches all.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -26,9 +26,9 @@ use crate::protocols::kv::wire::Notification;
 /// # }
 /// ```
 ///
-/// A subscriber that hears the last change of a key knows its state, as long as it missed none. It misses what happens
-/// while it is not connected, which [`super::Disconnected::Lost`] tells, and what goes past `--publish-hwm`, which
-/// only STATS count.
+/// A subscriber that has received the last change of a key knows the key's state, as long as it missed none. It misses
+/// the changes while it is not connected, which [`super::Disconnected::Lost`] reports. It also misses notifications
+/// beyond `--publish-hwm`, which only STATS counts.
 pub struct Subscriber {
     target: ConnectTarget,
     /// `None` after an error.
@@ -38,8 +38,8 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// Connects, waiting up to [`TIMEOUT_DEFAULT`] for a server to be there, and subscribes to tables by the beginning
-    /// of their names. Changes are heard from a moment after it returns.
+    /// Connects, and waits up to [`TIMEOUT_DEFAULT`] for a server to be there. Subscribes to tables by the beginning of
+    /// their names. The server sends changes from a moment after this function returns.
     ///
     /// # Errors
     /// [`Error::Disconnected`]
@@ -57,9 +57,9 @@ impl Subscriber {
         Ok(Self { target, connection: Some(connection), frames: Vec::new() })
     }
 
-    /// Waits for the next change; `None` if there was none within `timeout`.
+    /// Waits for the next change. Returns `None` if there was none within `timeout`.
     ///
-    /// After an error it connects anew. What changed in between went unheard: read the tables again.
+    /// After an error the next call connects again. Changes in between are missed, so read the tables again.
     ///
     /// # Errors
     /// [`Error::Disconnected`], [`Error::Malformed`]

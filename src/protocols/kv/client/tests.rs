@@ -1,6 +1,7 @@
-//! The client against a server that this very test plays: a bare ROUTER whose answers are written by hand.
+//! The client against a server that this test plays: a bare ROUTER whose replies are written by hand.
 //!
-//! No thread is needed: requests are sent before the server reads them, and answers are written before the client does.
+//! No thread is needed: requests are sent before the server reads them, and replies are written before the client
+//! reads.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
@@ -12,9 +13,9 @@ use super::{Client, Error, Subscriber};
 use crate::protocols::client_socket::Disconnected;
 use crate::protocols::kv::wire::{NotificationKind, Reason, Reply, Request, TableName};
 
-/// Long enough for anything that shall come.
+/// Long enough for any expected event.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Short enough to wait for what shall not come.
+/// Short enough to wait for an event that must not come.
 const MOMENT: Duration = Duration::from_millis(30);
 
 const PING: Request<'static> = Request::Ping;
@@ -46,7 +47,7 @@ fn answer(server: &Socket, id: &[u8], frames: &[&[u8]]) {
     server.send_multipart(frames, 0).unwrap();
 }
 
-/// A client, its server, and the id under which the server can answer what has not been asked yet.
+/// A client, its server, and the id under which the server can answer requests that were not sent yet.
 fn acquainted(context: &Context) -> (Client, Socket, Vec<u8>) {
     let (server, endpoint) = server(context);
     let mut client = Client::connect_in(context, &endpoint, PATIENCE).unwrap();

@@ -1,28 +1,28 @@
-//! What the account holds clients to.
+//! The bounds of flow control.
 
 use crate::limits::{CROWDED_CLIENT_BYTES, IDLE_CLIENTS_MAX};
 
-/// What the account holds everybody to.
+/// The bounds that flow control enforces.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::protocols::kv) struct Bounds {
-    /// Outstanding of one client, in bytes.
+    /// Bytes that one client may have outstanding.
     pub(super) client_bytes: u64,
-    /// Outstanding of all clients and in their pipes, in bytes.
+    /// Bytes that all clients together may have outstanding and in their pipes.
     pub(super) held_bytes: u64,
-    /// What the pipe to a client may hold besides, in bytes.
+    /// Bytes that the pipe to a client may hold besides.
     pub(super) pipe_bytes: u64,
-    /// Of one client that reads, in bytes: above it nothing more is taken from it.
+    /// Bytes outstanding above which a client that reads is held back.
     pub(super) pressing_bytes: u64,
-    /// The same while all clients together have more than half of what they may.
+    /// The same bound while all clients together have more than half of `held_bytes` outstanding.
     pub(super) crowded_bytes: u64,
-    /// Clients with nothing outstanding that are remembered.
+    /// Clients with nothing outstanding whose entries are kept.
     pub(super) idle_clients: usize,
-    /// What a reply may have for each frame of its request, as long as nothing is known about the client, in bytes.
+    /// Bytes of reply expected for each frame of a request, until the client's first replies are known.
     pub(super) reply_bytes_per_frame: u64,
 }
 
 impl Bounds {
-    /// Of a server that lets a client, and all together, have this much outstanding.
+    /// Bounds of a server that lets one client have `client_bytes` and all clients together `held_bytes` outstanding.
     pub(in crate::protocols::kv) fn new(client_bytes: u64, held_bytes: u64, reply_bytes_per_frame: u64) -> Self {
         Self {
             client_bytes,

@@ -1,4 +1,4 @@
-//! One client in the account: its id, its standing, and the two lanes in which its messages wait.
+//! One client in flow control: its id, its standing, and the two lanes in which its messages wait.
 //!
 //! ```text
 //! Good ──over its bound──► Cut ──connection found gone──► CutAndGone ──found gone again──► forgotten
@@ -13,14 +13,14 @@ use crate::clock::Now;
 use crate::limits::WINDOW_FRAMES;
 use crate::protocols::sockets::InFlightBytes;
 
-/// Bytes of an id that the router chose: a zero and a big-endian integer that counts up. No client has such an id of its own: the
-/// router gives it another (`.cargo/libzmq`).
+/// Bytes of an id that the router chose: a zero and a big-endian integer that counts up. No client has such an id of
+/// its own, because the router gives it another one (`.cargo/libzmq`).
 const CHOSEN_BYTES: usize = 5;
 /// Part of `client_bytes` that the replies on their way to a client may have: a quarter.
 const REPLIES_SHARE: u64 = 4;
-/// After so many replies the largest of them counts for less.
+/// After this many replies the largest recent one counts for less.
 const LEARN_EVERY: u32 = 64;
-/// Frames for which a lane that was empty keeps its memory.
+/// Frames for which an empty lane keeps its memory.
 const LANE_KEEPS: usize = 1024;
 
 /// A routing id.
@@ -50,7 +50,7 @@ impl Id {
         }
     }
 
-    /// As the router wants it.
+    /// The bytes of the id, as the router expects them.
     #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
@@ -71,48 +71,50 @@ pub(super) enum ClientStanding {
     CutAndGone,
 }
 
-/// What the account counts a client among.
+/// The classes that flow control counts clients in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientClass {
     /// It is in good standing and has nothing outstanding.
     Idle,
-    /// It reads, and has more outstanding than it should: it is to be held back.
+    /// It reads, and has more outstanding than it should: the router is to hold it back.
     Pressing,
-    /// Neither.
+    /// Neither idle nor pressing.
     Other,
 }
 
-/// A client in the account.
+/// A client in flow control.
 pub(super) struct TrackedClient<F, L> {
     pub(super) id: Id,
     pub(super) worker: usize,
     pub(super) connection: L,
-    /// What was sent over the connection. Only `pipes` changes it: its bytes are in the sum of all.
+    /// Messages sent over the connection and not yet read. Changed only by `pipes`, which keeps the sum over all
+    /// clients.
     pub(super) in_flight: InFlightBytes,
-    /// What it had read when it was first seen to have more in its pipe than it may have outstanding, and when that was.
+    /// Set while the pipe holds more bytes than the client may have outstanding. The bytes that the client had read
+    /// when its current stall began, and the time of that.
     pub(super) stands: Option<(u64, Now)>,
     pub(super) standing: ClientStanding,
-    /// What it was last counted among.
+    /// The class in which it was last counted.
     pub(super) class: ClientClass,
     /// It has replies that wait for its pipe.
     pub(super) stalled: bool,
-    /// The router has been told to take nothing more from it.
+    /// The router has been told to take no further message from it.
     pub(super) held_back: bool,
-    /// Changes when replies to what was asked before are for nobody.
+    /// Changes when replies to earlier requests no longer have a recipient.
     pub(super) epoch: u32,
-    /// Requests not answered, wherever they are, and replies held.
+    /// Bytes of its unanswered requests, wherever they are, and of its held replies.
     pub(super) bytes: u64,
-    /// Frames of requests on their way to the worker or in its hands.
+    /// Frames of requests that are on their way to the worker or that the worker holds.
     pub(super) frames_asked: u32,
-    /// They are those of a request to the reporter.
+    /// `frames_asked` counts a request to the reporter.
     pub(super) is_reported_to: bool,
-    /// It is among those whose next request waits for the reporter.
+    /// It is in the list of clients whose next request waits for the reporter.
     pub(super) is_due: bool,
-    /// What `frames_asked` may be.
+    /// The bound of `frames_asked`.
     window: u32,
-    /// The largest reply of late, per frame of its request, in bytes.
+    /// The largest recent reply, per frame of its request, in bytes.
     reply_bytes_per_frame: u64,
-    /// Replies since the largest one counted for less.
+    /// Replies since the largest one last lost weight.
     replies: u32,
     /// Requests that wait for the window.
     pub(super) pending: MessageLane<F>,
@@ -146,7 +148,7 @@ impl<F, L> TrackedClient<F, L> {
         }
     }
 
-    /// What it is among, if above `most` bytes it begins to press, and with half of that ceases to.
+    /// The client's class. It begins to press above `most` bytes, and ceases to press at half of that.
     #[inline]
     pub(super) fn class(&self, most: u64) -> ClientClass {
         let most = if self.class == ClientClass::Pressing { most / 2 } else { most };
@@ -157,23 +159,24 @@ impl<F, L> TrackedClient<F, L> {
         }
     }
 
-    /// Whether the router has to be told that it is held back, or no longer.
+    /// Whether the router's state is out of date: it has to hold the client back, or to let it go on.
     #[inline]
     pub(super) fn is_untold(&self) -> bool {
         self.held_back != (self.class == ClientClass::Pressing)
     }
 
-    /// Whether nothing of it need be known when it comes again, once its pipe is empty.
+    /// Whether the entry may be forgotten once the client's pipe is empty.
     pub(super) fn is_at_rest(&self) -> bool {
         self.class == ClientClass::Idle && !self.held_back
     }
 
-    /// Bytes that it has to read before they are let go of, or before anything else of it is.
+    /// Bytes that are released only when the client reads: those in its pipe, and, while replies are held, all its
+    /// others.
     pub(super) fn unread(&self) -> u64 {
         self.in_flight.bytes() + if self.stalled { self.bytes } else { 0 }
     }
 
-    /// Whether a request of so many frames may go to who carries it out now. One at a time always may.
+    /// Whether a request of `frames` frames may go to its worker or to the reporter now. A single request always may.
     #[inline]
     pub(super) fn may_ask(&self, frames: u32, by: By) -> bool {
         let fits = self.frames_asked == 0
@@ -181,7 +184,7 @@ impl<F, L> TrackedClient<F, L> {
         fits && self.backlog.is_empty()
     }
 
-    /// Takes note of a reply to a request of `asked` frames.
+    /// Updates the expected reply size with a reply to a request of `asked` frames.
     #[inline]
     pub(super) fn learn(&mut self, asked: u32, bytes: u64, client_bytes: u64) {
         self.replies += 1;
@@ -190,14 +193,15 @@ impl<F, L> TrackedClient<F, L> {
             return;
         }
         let this = bytes / u64::from(asked).max(1);
-        // Down by a quarter at a time: a single small reply between large ones opens no gate.
+        // The estimate falls by a quarter at a time, so a single small reply between large ones does not widen the
+        // window much.
         self.reply_bytes_per_frame = this.max(self.reply_bytes_per_frame / 4 * 3);
         self.replies = 0;
         self.window = window(self.reply_bytes_per_frame, client_bytes);
     }
 }
 
-/// Frames that may be on their way when each makes a reply of so many bytes.
+/// Frames that may be on their way when each makes a reply of this many bytes.
 fn window(reply_bytes_per_frame: u64, client_bytes: u64) -> u32 {
     let frames = client_bytes / REPLIES_SHARE / reply_bytes_per_frame.max(1);
     u32::try_from(frames).map_or(WINDOW_FRAMES, |frames| frames.min(WINDOW_FRAMES))
@@ -206,7 +210,7 @@ fn window(reply_bytes_per_frame: u64, client_bytes: u64) -> u32 {
 /// Messages in the order in which they came.
 pub(super) struct MessageLane<F> {
     frames: VecDeque<F>,
-    /// Of each message its size, the client's epoch when it came, and who carries it out.
+    /// For each message its size, the client's epoch when it came, and its executor.
     parcels: VecDeque<(MessageSize, (u32, By))>,
 }
 
@@ -246,7 +250,7 @@ impl<F> MessageLane<F> {
         Some(self.frames.drain(..size.frames as usize))
     }
 
-    /// Drops all messages, and says how many bytes that were.
+    /// Drops all messages, and returns their bytes.
     pub(super) fn clear(&mut self) -> u64 {
         let bytes = self.parcels.iter().map(|(size, _)| size.bytes).sum();
         *self = Self::new();

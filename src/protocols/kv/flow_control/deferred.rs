@@ -1,24 +1,26 @@
-//! Requests that a worker has deferred: it answers them when the tables let it, and others meanwhile.
+//! Requests that a worker has deferred. The worker answers them when the tables allow it, and serves other clients
+//! meanwhile.
 //!
-//! They stay outstanding, so their client's window stays as full as it was: what a worker has set aside is bounded for each client.
+//! Deferred requests stay outstanding, so their client's window stays as full as it was. The window therefore bounds
+//! the deferred requests of each client.
 
 use ahash::AHashMap;
 
 use super::{FlowControl, InFlightRequest, TrackedConnection};
 
-/// What one worker has deferred.
+/// The deferred requests of one worker.
 #[derive(Default)]
 pub(super) struct DeferredRequests {
-    /// By the how-manieth deferral of the worker it was.
+    /// Requests by the number of their deferral: the worker's first deferral has the number 0.
     tickets: AHashMap<u64, InFlightRequest>,
     /// Deferrals so far.
     count: u64,
-    /// The one to which the next reply is.
+    /// The number of the request to which the next reply belongs.
     late: Option<u64>,
 }
 
 impl<F, L: TrackedConnection> FlowControl<F, L> {
-    /// The worker answers its oldest ticket later. The first one that it defers has the number 0.
+    /// The worker answers its oldest ticket later. The first ticket that it defers has the number 0.
     pub(in crate::protocols::kv) fn defer(&mut self, worker: usize) {
         let ticket = self.tickets_of(worker).pop_front().expect("a worker defers what it was asked");
         let deferred = self.deferred_of(worker);
@@ -26,12 +28,12 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         deferred.count += 1;
     }
 
-    /// The next reply of the worker is to what it deferred under this number.
+    /// The worker's next reply belongs to the request that it deferred under this number.
     pub(in crate::protocols::kv) fn is_late(&mut self, worker: usize, number: u64) {
         self.deferred_of(worker).late = Some(number);
     }
 
-    /// The ticket to which the worker's next reply is, if it has been deferred.
+    /// The ticket of the worker's next reply, if that request was deferred.
     #[inline]
     pub(super) fn late_ticket(&mut self, worker: usize) -> Option<InFlightRequest> {
         let deferred = self.deferred_of(worker);

@@ -1,20 +1,22 @@
-//! Who is held back, who is cut off, and who is forgotten.
+//! Holding clients back, cutting them off, and forgetting them.
 
 use super::client::{ClientClass, ClientStanding, Id, TrackedClient};
 use super::{ClientIndex, FlowControl, TrackedConnection};
 
-/// How many clients are looked at for one to forget, when a new one comes and many are idle.
+/// Clients that are checked for one to forget, when a new client comes and many are idle.
 const LOOKS_PER_ADMISSION: usize = 4;
 
 impl<F, L: TrackedConnection> FlowControl<F, L> {
-    /// Whether no further request should be taken for now, from whoever it is.
+    /// Whether the proxy should take no further request for now, from any client.
     pub(in crate::protocols::kv) fn is_full(&self) -> bool {
         self.over || self.held > self.bounds.held_bytes
     }
 
-    /// The next client of which the router has to be told: true, to take nothing more from it; false, to go on.
+    /// The next client whose state in the router is to change. True: the router takes no further message from it.
+    /// False: the router goes on.
     ///
-    /// Who is held back has something outstanding, and so there will be an answer after which it may go on.
+    /// A client that is held back has a request or a reply outstanding, so an answer will come after which it may go
+    /// on.
     #[inline]
     pub(in crate::protocols::kv) fn next_told(&mut self) -> Option<(ClientIndex, bool)> {
         while let Some(place) = self.untold.pop() {
@@ -28,7 +30,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         None
     }
 
-    /// How often a client was held back.
+    /// The number of times that a client was held back.
     pub(in crate::protocols::kv) fn holds(&self) -> u64 {
         self.holds
     }
@@ -43,21 +45,22 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         self.release(place, dropped);
     }
 
-    /// How often a client was cut off.
+    /// The number of times that a client was cut off.
     pub(in crate::protocols::kv) fn cuts(&self) -> u64 {
         self.cuts
     }
 
-    /// Whether anybody is cut off now.
+    /// Whether any client is cut off now.
     pub(in crate::protocols::kv) fn has_cut_off(&self) -> bool {
         self.cut_off > 0
     }
 
-    /// Forgets those that are cut off and whose connection is gone.
+    /// Forgets the clients that are cut off and whose connection is gone.
     ///
-    /// Messages of a connection may still be waiting in the router when it is gone, and must not be taken for those of a
-    /// client in good standing. So an entry goes at the second call that finds the connection gone, and **between two
-    /// calls the router must have been found empty**.
+    /// Messages of a connection may still wait in the router when the connection is gone. If the entry were removed at
+    /// once, these messages would be taken for those of a new client in good standing. So the first call that finds the
+    /// connection gone marks the entry, and a later call removes it once none of its bytes is outstanding. **Between
+    /// two calls the caller must have found the router empty**: then all messages of the connection have been taken.
     pub(in crate::protocols::kv) fn forget_gone(&mut self) {
         if self.cut_off == 0 {
             return;
@@ -75,8 +78,9 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         }
     }
 
-    /// Looks at a few clients, each time at others, and forgets those that are idle and whose pipe is empty: of one whose
-    /// pipe is not, the meter must be kept. It looks at more than one for each that is admitted, so it keeps up.
+    /// Checks a few clients, other ones each time, and forgets those that are idle and have an empty pipe. While the
+    /// pipe is not empty, its `in_flight` count must be kept. Each admission checks more than one client, so forgetting
+    /// keeps up.
     pub(super) fn forget_some(&mut self) {
         for _ in 0..LOOKS_PER_ADMISSION {
             let place = ClientIndex(self.hand);
@@ -98,7 +102,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         self.vacant.push(place);
     }
 
-    /// Clients that have an entry, and bytes outstanding of all but for what is in their pipes.
+    /// The number of clients that have an entry, and the outstanding bytes of all clients without those in their pipes.
     pub(in crate::protocols::kv) fn totals(&self) -> (usize, u64) {
         (self.clients.len() - self.vacant.len(), self.held)
     }

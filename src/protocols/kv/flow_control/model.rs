@@ -1,6 +1,7 @@
-//! The account under every order of events: clients that ask, read or do not, vanish and come back; workers; a queue.
+//! Flow control under every order of events: clients that send, read or do not read, vanish and come back; workers; a
+//! proxy.
 //!
-//! The queue of this model does what the real one does with each answer of the account, with numbers in place of frames
+//! The proxy of this model follows each verdict of flow control as the real one does, with numbers in place of frames
 //! and lists in place of sockets.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
@@ -25,7 +26,7 @@ const REPORT: u32 = 7;
 const CLIENTS: u8 = 4;
 const NOW: Now = Now::from_nanos(0);
 
-/// A request, and its reply: from which client, over which of its connections, and the how-manieth of that connection.
+/// A request and its reply: the client, its connection, and the number of the request on that connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ModelMessage {
     client: u8,
@@ -42,7 +43,7 @@ struct ModelPeer {
     pipe: VecDeque<ModelMessage>,
     /// Replies read over this connection.
     read: u32,
-    /// Of so many bytes each.
+    /// The bytes of each of them.
     reply_bytes: u64,
 }
 
@@ -86,13 +87,13 @@ struct Model {
     connections: ModelPeers,
     /// Requests in each worker's pipe, and last in the reporter's.
     workers: Vec<VecDeque<Vec<ModelMessage>>>,
-    /// What each worker has deferred, in that order, with its number.
+    /// Each worker's deferred requests, in the order of their deferral, with its number.
     deferred: Vec<VecDeque<(u64, Vec<ModelMessage>)>>,
     deferrals: Vec<u64>,
     executed: Vec<ModelMessage>,
-    /// Clients from which the router takes nothing.
+    /// Clients from which the router takes no message.
     held_back: [bool; CLIENTS as usize],
-    /// Frames and bytes of each reply frame.
+    /// Bytes of each reply.
     reply_bytes: u64,
 }
 
@@ -200,7 +201,7 @@ impl Model {
         self.deferrals[worker] += 1;
     }
 
-    /// The worker answers the first that it has deferred of the client that comes last in its line.
+    /// The worker answers the first deferred request of the client that comes last in its queue.
     fn answer_late(&mut self, worker: usize) {
         let Some((_, last)) = self.deferred[worker].back() else { return };
         let client = last[0].client;
@@ -282,7 +283,7 @@ impl Model {
         self.connections.borrow()[usize::from(client)].pipe.len() < PIPE
     }
 
-    /// The client reads a reply: the next of those that it asked for, none left out.
+    /// The client reads a reply, which must be the next one that it requested, with none left out.
     fn read(&mut self, client: u8) {
         let peer = &mut self.connections.borrow_mut()[usize::from(client)];
         if let Some(said) = peer.pipe.pop_front() {
@@ -297,7 +298,7 @@ impl Model {
         peer.pipe.clear();
     }
 
-    /// Clients with an id of their own come back with it; the others would be new clients.
+    /// A client with an id of its own comes back with it. The other ones would be new clients.
     fn come_back(&mut self, client: u8) {
         let peer = &mut self.connections.borrow_mut()[usize::from(client)];
         if client >= 2 {
@@ -312,7 +313,7 @@ impl Model {
         place.is_some_and(|place| self.account.client(place).standing != ClientStanding::Good)
     }
 
-    /// Everybody reads and works until nothing moves.
+    /// All clients read and all workers work until nothing moves.
     fn finish(&mut self) {
         for _ in 0..100_000 {
             (0..=WORKERS).for_each(|worker| self.work(worker));
@@ -340,7 +341,7 @@ impl Model {
         let stalled = clients().filter(|client| !client.backlog.is_empty()).count();
         assert_eq!(self.account.stalled_count(), stalled);
         for client in clients() {
-            // Of each connection one message is taken before the router hears that the client is held back.
+            // The proxy takes one message of each connection before the router learns that the client is held back.
             let alone = size(8).bytes.max(self.reply_bytes) * u64::from(1 + client.connection.connection);
             assert!(client.bytes <= self.account.bounds.client_bytes + alone);
         }

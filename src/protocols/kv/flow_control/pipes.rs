@@ -1,14 +1,14 @@
-//! What lies in the pipes to clients, and who is ended when all together hold too much.
+//! Bytes in the pipes to clients, and the clients that are ended when all together hold too much.
 //!
 //! ```text
 //! held: requests, and replies that wait for a pipe ─┐
-//! piped: replies in pipes, by their meters ─────────┴─► more than the bound ─► ask all meters ─► still more
-//!        ┌───────────────────────────────────────────────────────────────────────────────────────┘
+//! piped: replies in pipes, by `in_flight` ──────────┴─► more than the bound ─► ask all clients' progress ─► still more
+//!        ┌─────────────────────────────────────────────────────────────────────────────────────────────────┘
 //!        ├─► more than half of the bound is for clients to read: the one with the most of that is ended, and the next
 //!        └─► requests are most of it: no further one is taken until some are answered
 //! ```
-//! A client that is *ended* is cut off, and its connection is closed: what lay in its pipe goes with it. One client may have a
-//! single reply that is larger than what it may have outstanding, as long as it reads that: it is not counted.
+//! A client that is *ended* is cut off, and its connection is closed: the contents of its pipe go with it. One client
+//! may have a single reply that is larger than its bound, as long as it reads that reply: this reply is not counted.
 
 use std::cmp::Reverse;
 
@@ -35,37 +35,37 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         self.piped
     }
 
-    /// Whether the client is known to have read all that was sent to it.
+    /// Whether the client is known to have read all replies sent to it.
     pub(super) fn is_pipe_empty(&mut self, place: ClientIndex) -> bool {
         self.metered(place, |in_flight, connection| in_flight.is_empty(|| connection.progress()))
     }
 
-    /// The client's connection is another one, or gets nothing any more.
+    /// The client has another connection, or gets no further replies.
     pub(super) fn empty_pipe(&mut self, place: ClientIndex) {
         self.metered(place, |in_flight, _| *in_flight = InFlightBytes::new());
         self.client_mut(place).stands = None;
     }
 
-    /// Whether all together may hold too much.
+    /// Whether all clients together may hold too much.
     #[inline]
     pub(in crate::protocols::kv) fn is_over(&self) -> bool {
         self.held + self.piped > self.bounds.held_bytes
     }
 
-    /// All together hold no more than they may.
+    /// All clients together hold no more than their bound.
     pub(in crate::protocols::kv) fn is_within(&mut self) {
         self.over = false;
     }
 
-    /// Asks how much each client has read, and if all together hold too much, ends those that have most to read. What the others
-    /// hold is on its way to be answered, so the account does not stay full.
+    /// Updates the progress of each client, and if all together hold too much, ends those that have most to read. The
+    /// bytes of the other clients are on their way to be answered, so the bound does not stay exceeded.
     pub(in crate::protocols::kv) fn relieve(&mut self, now: Now) {
         self.ask_meters(1, now);
         let spared = if self.is_over() { self.end_the_largest(now) } else { 0 };
         self.over = self.held + self.piped - spared > self.bounds.held_bytes;
     }
 
-    /// Asks how much each client has read that may have so many bytes in its pipe.
+    /// Updates the progress of each client that may have `least` bytes or more in its pipe.
     pub(in crate::protocols::kv) fn ask_meters(&mut self, least: u64, now: Now) {
         let most = self.bounds.client_bytes;
         for place in self.places() {
@@ -80,7 +80,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         }
     }
 
-    /// Ends those that have most to read; how many bytes of one that reads do not count.
+    /// Ends the clients that have most to read. Returns the bytes of the largest one if it reads: these do not count.
     fn end_the_largest(&mut self, now: Now) -> u64 {
         let clients = self.places().filter_map(|place| Some((place, self.clients.get(place.0 as usize)?.as_ref()?)));
         let mut unread: Vec<(u64, ClientIndex)> = clients.map(|(place, client)| (client.unread(), place)).collect();
@@ -102,7 +102,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         spared
     }
 
-    /// Cuts a client off and closes its connection. False: that cannot be done now.
+    /// Cuts a client off and closes its connection. False: that is impossible now.
     fn end(&mut self, place: ClientIndex) -> bool {
         let client = self.client(place);
         let is_cut = client.standing != ClientStanding::Good;
@@ -116,7 +116,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         true
     }
 
-    /// Does something with a client's meter, and keeps the sum of all.
+    /// Runs `work` on a client's `in_flight`, and keeps the sum over all clients.
     #[inline]
     fn metered<R>(&mut self, place: ClientIndex, work: impl FnOnce(&mut InFlightBytes, &L) -> R) -> R {
         let client = self.client_mut(place);

@@ -1,12 +1,13 @@
-//! Reports, which take long: the reporter makes them, beside the workers.
+//! Reports take long, so the reporter makes them, beside the workers.
 //!
-//! Each client has one request with it at most, and nothing else beside that, so its answers stay in order. All clients together have
-//! [`REPORTS_MAX`]: what lies between the reporter and the queue is bounded, and further clients wait in turn.
+//! Each client has at most one request with the reporter, and no other request on its way meanwhile, so its answers
+//! stay in order. All clients together have at most [`REPORTS_MAX`]. This bounds the replies between the reporter and
+//! the proxy, and further clients wait in turn.
 
 use super::{ClientIndex, FlowControl, TrackedConnection};
 use crate::limits::REPORTS_MAX;
 
-/// Who carries a request out.
+/// The executor of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocols::kv) enum By {
     /// The client's worker.
@@ -21,7 +22,8 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         self.tickets.len() - 1
     }
 
-    /// Whether a request that this client may make can be carried out now. If not, its turn comes with [`Account::next_due`].
+    /// Whether the reporter or worker has room for a request of this client. If not, [`FlowControl::next_due`] returns
+    /// the client later.
     pub(super) fn has_turn(&mut self, place: ClientIndex, by: By) -> bool {
         if by == By::Worker || self.reports < REPORTS_MAX {
             return true;
@@ -32,7 +34,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         false
     }
 
-    /// The next client whose request has waited for the reporter, if that has room.
+    /// The next client whose request has waited for the reporter, if the reporter has room.
     pub(in crate::protocols::kv) fn next_due(&mut self) -> Option<ClientIndex> {
         while self.reports < REPORTS_MAX {
             let place = self.reports_due.pop_front()?;

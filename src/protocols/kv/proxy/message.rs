@@ -1,4 +1,4 @@
-//! The message that the queue has in its hands, and what becomes of one that is too long to keep.
+//! The message that the proxy is forwarding, and the replacement for a message that is too long to keep.
 
 use crate::limits::{
     BODY_FRAMES_MAX, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, FRAME_OVERHEAD_BYTES, KEY_BYTES_MAX, MANY_MAX,
@@ -11,10 +11,10 @@ use crate::protocols::sockets::Frame;
 /// A body that is neither an envelope nor a command.
 const SENSELESS: &[u8] = b"??";
 
-/// A message on its way through the queue, in frames that are used again and again.
+/// A message on its way through the proxy, in frames that are reused.
 pub(super) struct ProxyMessage {
     frames: Vec<Frame>,
-    /// How many of them, from the first, are the message.
+    /// The number of leading frames that belong to the message.
     used: usize,
 }
 
@@ -41,7 +41,7 @@ impl ProxyMessage {
         self.frames.get_mut(..self.used).expect("there are as many frames as are used")
     }
 
-    /// The message has been sent: the next one begins. Frames of it that are still there are received into again.
+    /// Forgets a message that has been sent, so the next one begins. Frames left in place are received into again.
     pub(super) fn forget(&mut self) {
         self.used = 0;
     }
@@ -51,12 +51,12 @@ impl ProxyMessage {
         self.frames.drain(..std::mem::take(&mut self.used))
     }
 
-    /// Lets the frames go.
+    /// Drops the frames.
     pub(super) fn clear(&mut self) {
         drop(self.take());
     }
 
-    /// Makes of the beginning of a message that was too long one that has its envelope and is answered BAD REQUEST.
+    /// Replaces the beginning of a message that was too long by one with its envelope, which is answered BAD REQUEST.
     pub(super) fn shorten(&mut self) -> MessageSize {
         let mut frames: Vec<Frame> = self.take().collect();
         let envelope = wire::split(&frames).envelope.len();

@@ -1,4 +1,4 @@
-//! The queue between real sockets, with a worker that answers when the test lets it.
+//! The proxy between real sockets, with a worker that answers when the test lets it.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
@@ -9,13 +9,13 @@ use std::time::Duration;
 use super::*;
 use crate::protocols::sockets::{SocketContext, WakeSignal};
 
-/// How long what must happen may take.
+/// How long an expected event may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 const VALUE_MAX: usize = 1 << 20;
 const CLIENT_BYTES: u64 = 16 << 20;
 const HELD_BYTES: u64 = 64 << 20;
 
-/// A queue in a thread, with one worker, which is this test.
+/// A proxy in a thread, with one worker, which is this test.
 struct ProxyRig {
     clients: zmq::Context,
     endpoint: String,
@@ -64,7 +64,7 @@ impl ProxyRig {
         socket
     }
 
-    /// Waits until this is so.
+    /// Waits until `is_so` holds.
     fn until(&self, what: &str, is_so: impl Fn(&ProxyMetrics) -> bool) {
         let clock = Clock::start();
         while !is_so(&self.metrics) {
@@ -82,7 +82,7 @@ impl ProxyRig {
         self.worker.send_bytes(&[1], false);
     }
 
-    /// Answers all that comes to the worker, until this is so.
+    /// Answers all requests that come to the worker, until `is_so` holds.
     fn serve_until(&mut self, mut is_so: impl FnMut(&ProxyMetrics) -> bool) {
         while !is_so(&self.metrics) {
             wait(&[&self.worker], self.stopper.bell(), Some(Duration::from_millis(1)));
@@ -116,7 +116,7 @@ fn next(socket: &Socket, frame: &mut Frame) -> Vec<u8> {
     bytes
 }
 
-/// Requests for reports were carried out by the client's worker, as many at once as there were, before it looked at others again.
+/// Regression: the client's worker carried out all waiting requests for reports before it served others again.
 #[test]
 fn reports_are_made_one_at_a_time_beside_all_else_and_in_their_turn() {
     const ASKED: usize = 100;
@@ -139,7 +139,7 @@ fn reports_are_made_one_at_a_time_beside_all_else_and_in_their_turn() {
     stage.until("all is taken", |metrics| metrics.requests.get() == 2 * ASKED as u64 + 50);
     for number in 0..ASKED {
         assert!(!stage.reporter.receive(&mut stage.frame), "no further one before it is answered");
-        // A report is two frames, of which the first may be anything that a reply may begin with.
+        // A report has two frames. The first may be any byte with which a reply begins.
         stage.reporter.send_bytes(&[1], true);
         stage.reporter.send_bytes(&number.to_be_bytes(), false);
         assert!(stage.next().ends_with(b"\x05"));
@@ -155,8 +155,8 @@ fn reports_are_made_one_at_a_time_beside_all_else_and_in_their_turn() {
     stage.end();
 }
 
-/// While a client that reads had half of its bytes outstanding, no request was taken from anybody, until a worker had answered some of
-/// them: a client that loads much made all others wait for its worker.
+/// Regression: while a client that reads had half of its bytes outstanding, the proxy took no request from any client
+/// until a worker had answered some of them. One client that loaded much made all others wait for its worker.
 #[test]
 fn a_client_that_asks_faster_than_it_is_answered_makes_no_other_wait() {
     const LARGE: u32 = 60;
@@ -168,7 +168,7 @@ fn a_client_that_asks_faster_than_it_is_answered_makes_no_other_wait() {
     }
     let pressing = CLIENT_BYTES / 2;
     stage.until("the loader presses", |metrics| metrics.held_bytes.get() > pressing);
-    // Nothing has been answered yet, and nothing is before all of these have come.
+    // No request has been answered yet, and none is before all of these have come.
     assert!(stage.next().len() > VALUE_MAX);
     let others: Vec<zmq::Socket> = (0..20).map(|_| stage.client()).collect();
     for (number, other) in others.iter().enumerate() {
@@ -196,7 +196,7 @@ fn a_client_that_asks_faster_than_it_is_answered_makes_no_other_wait() {
     stage.end();
 }
 
-/// Who is held back and goes away, or comes again under the same id, is let go of.
+/// The proxy releases a client that is held back and goes away, or comes again under the same id.
 #[test]
 fn a_client_that_is_held_back_can_leave_and_come_again() {
     let mut stage = ProxyRig::start();
@@ -212,7 +212,7 @@ fn a_client_that_is_held_back_can_leave_and_come_again() {
         }
         stage.until("the loader is held back", |metrics| metrics.held_back.get() > held);
         drop(loader);
-        // All that was taken of it is executed.
+        // Every request that was taken from the client is executed.
         stage.serve_until(|metrics| metrics.held_bytes.get() == 0);
     }
     let other = stage.client();
@@ -222,8 +222,8 @@ fn a_client_that_is_held_back_can_leave_and_come_again() {
     stage.end();
 }
 
-/// What lay in the pipes of libzmq was in no total, and nobody was ended for it: sixty clients that asked for large values and read
-/// nothing had the server hold 1.3 GB.
+/// Regression: no total counted the bytes in the pipes of libzmq, and no client was ended for them. Sixty clients that
+/// requested large values and read no reply made the server hold 1.3 GB.
 #[test]
 fn clients_that_read_nothing_are_ended_the_largest_first_when_all_hold_too_much() {
     const LARGE: usize = 10 << 20;
@@ -265,7 +265,7 @@ fn clients_that_read_nothing_are_ended_the_largest_first_when_all_hold_too_much(
         assert!(Duration::from_nanos(clock.now().nanos()) < PATIENCE, "their connections are closed");
     }
     assert!(!is_ended(&small), "it holds least");
-    // Others are served, and the small one reads what is its own.
+    // Others are served, and the small one reads its own replies.
     let other = stage.client();
     other.send_multipart([&[5][..]], 0).unwrap();
     stage.serve_until(|_| other.poll(zmq::POLLIN, 0).unwrap() > 0);
@@ -274,7 +274,7 @@ fn clients_that_read_nothing_are_ended_the_largest_first_when_all_hold_too_much(
     stage.end();
 }
 
-/// One that reads may have a reply that is larger than all together may hold.
+/// A client that reads may have a reply that is larger than the bound of all clients together.
 #[test]
 fn a_client_that_reads_a_reply_larger_than_the_bound_is_not_ended() {
     let mut stage = ProxyRig::start();

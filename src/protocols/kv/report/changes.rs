@@ -1,4 +1,4 @@
-//! What STATS say of changes: those on their way to the publisher, those that it has told, and who hears of them.
+//! The part of STATS on changes: those on their way to the publisher, those published, and the subscribers.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::protocols::publish::PublisherMetrics;
 use crate::stats::{Counter, Gauge};
 use crate::tables::TablesMetrics;
 
-/// What the publisher counts; on cache lines of its own.
+/// The metrics of the publisher, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(in crate::protocols::kv) struct PublishTally {
@@ -15,7 +15,7 @@ pub(in crate::protocols::kv) struct PublishTally {
     pub(in crate::protocols::kv) subscribers: SubscribersTally,
 }
 
-/// What the publisher shows of its subscribers.
+/// The publisher's metrics of its subscribers.
 #[derive(Debug, Default)]
 pub(in crate::protocols::kv) struct SubscribersTally {
     topics: Gauge,
@@ -26,7 +26,7 @@ pub(in crate::protocols::kv) struct SubscribersTally {
 }
 
 impl SubscribersTally {
-    /// Says what the figures are now.
+    /// Updates the metrics.
     pub(in crate::protocols::kv) fn show(&self, publisher_metrics: &PublisherMetrics) {
         self.topics.set(publisher_metrics.topics);
         self.subscribers.set(publisher_metrics.subscribers);

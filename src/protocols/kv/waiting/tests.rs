@@ -1,4 +1,4 @@
-//! The line before tables whose publisher and reaper are run by hand, so that each state is looked at while it lasts.
+//! Waiting clients before tables whose publisher and reaper are run by hand, so each state lasts until it is checked.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
@@ -15,7 +15,7 @@ const CREATE: Option<Command> = Some(Command::CreateTable);
 struct WaitingRig {
     _tables: Tables,
     changes: Changes,
-    /// Not run: it holds the tables that are to be taken down.
+    /// Not run: it holds the tables that are to be removed.
     _reaper: Reaper,
     session: Session,
     bell: WakeSignal,
@@ -23,7 +23,7 @@ struct WaitingRig {
 }
 
 impl WaitingRig {
-    /// Tables that have no room for changes, and nobody in line.
+    /// Tables that have no room for changes, and no waiting client.
     fn new() -> Self {
         let (tables, BackgroundThreads { changes, reaper, .. }) = Tables::new(TablesConfig {
             expected_keys: 0,
@@ -56,7 +56,7 @@ impl WaitingRig {
         self.line.patience(&mut self.session)
     }
 
-    /// Announces all changes; whether that has rung the bell.
+    /// Announces all changes. Returns whether that has rung the bell.
     fn announce(&mut self) -> bool {
         self.changes.drain(1_000, &mut |_, _, _| {});
         let rung = rustix::event::poll(
@@ -108,7 +108,7 @@ fn what_may_change_elements_does_not_overtake_what_waits() {
     assert_eq!(overtakes(&stage), others);
 }
 
-/// What a CREATE_TABLE does to the session must not make it forget what changes wait for.
+/// A CREATE_TABLE of the session must not clear the watch for room for changes.
 #[test]
 fn a_table_made_meanwhile_takes_no_wake_up_from_those_that_wait_for_credits() {
     let mut stage = WaitingRig::new();
@@ -128,7 +128,7 @@ fn those_that_wait_for_memory_hold_nobody_up_and_are_all_tried() {
     stage.line.join(2, UPDATE, true);
     assert!(!stage.line.is_ahead_of(UPDATE), "a change that needs no memory can be made");
     assert_eq!(stage.line.len(), 2);
-    // The compactor has not been asked for memory: each client in the line has reason to hope.
+    // The compactor has not been asked for memory, so each waiting client may be tried again.
     assert_eq!(stage.patience(), Some(Duration::ZERO));
     stage.begin();
     assert_eq!(stage.line.next(), Some(1));

@@ -1,12 +1,13 @@
-//! From the frames of a body to a [`Request`] that cannot be wrong, or to the first fault in it.
+//! Decodes the frames of a body into a valid [`Request`], or finds the first fault in them.
 //!
 //! ```text
 //! first a command frame of one byte      BAD REQUEST
 //! then  a known command                  UNKNOWN COMMAND
 //! then  the number of frames             BAD REQUEST
-//! then  the fields from left to right    BAD TABLE NAME, KEY TOO LONG, VALUE TOO LONG, BAD TTL, BAD REQUEST (a version)
+//! then  the fields from left to right    BAD TABLE NAME, KEY TOO LONG, VALUE TOO LONG, BAD TTL, or
+//!                                        BAD REQUEST for a version
 //! ```
-//! What only the tables know (is there such a table, such a key, that version, memory) comes after all of these.
+//! The tables check the rest after this: whether the table and the key exist, the version, and the memory.
 
 use std::ops::Deref;
 
@@ -14,7 +15,7 @@ use super::{Command, Fault, Reason, Request, TableName, number};
 use crate::limits::{KEY_BYTES_MAX, MANY_MAX, TABLE_NAME_BYTES_MAX};
 
 impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
-    /// Reads a body (see [`super::split`]); values may have up to `value_max` bytes.
+    /// Decodes a body (see [`super::split`]). Values may have up to `value_max` bytes.
     ///
     /// # Errors
     /// The first [`Fault`], in the order of `PROTOCOL.md`.
@@ -36,7 +37,7 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
         Self::decode_fields(command, fields, value_max).map_err(|reason| Fault { command: Some(command), reason })
     }
 
-    /// Reads what follows the command. Each arm names its frames first and then decodes them from left to right.
+    /// Decodes the fields after the command. Each arm names its frames first, then decodes them from left to right.
     fn decode_fields(command: Command, fields: &'m [F], value_max: usize) -> Result<Self, Reason> {
         match command {
             Command::CreateTable => {
@@ -101,7 +102,7 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
     }
 }
 
-/// The code and what follows it, if the first frame is one byte.
+/// The code and the fields after it, if the first frame has one byte.
 fn split_command<F: Deref<Target = [u8]>>(body: &[F]) -> Option<(u8, &[F])> {
     let (first, fields) = body.split_first()?;
     match **first {
@@ -115,7 +116,7 @@ fn exactly<F, const N: usize>(fields: &[F]) -> Result<&[F; N], Reason> {
     fields.try_into().map_err(|_| Reason::BadRequest)
 }
 
-/// `N` frames, and one more or none.
+/// `N` frames, and an optional one after them.
 fn and_perhaps_one<F, const N: usize>(fields: &[F]) -> Result<(&[F; N], Option<&F>), Reason> {
     match fields.split_first_chunk() {
         Some((first, [])) => Ok((first, None)),
@@ -124,7 +125,7 @@ fn and_perhaps_one<F, const N: usize>(fields: &[F]) -> Result<(&[F; N], Option<&
     }
 }
 
-/// A table and a key, and nothing else.
+/// A table and a key, and no further frame.
 fn decode_element<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<(TableName<'_>, &[u8]), Reason> {
     let [table, key] = exactly(fields)?;
     Ok((decode_table(table)?, decode_key(key)?))
@@ -190,7 +191,7 @@ fn decode_version(frame: &[u8]) -> Result<u64, Reason> {
     number(frame).ok_or(Reason::BadRequest)
 }
 
-/// Below 2^32 one half is zero, and which half tells the byte order. Both halves zero is 0 in either.
+/// Below 2^32 one half is zero, and that half tells the byte order. Both halves zero is 0 in either order.
 fn decode_ttl(frame: &[u8]) -> Result<u32, Reason> {
     match *frame {
         [0, 0, 0, 0, a, b, c, d] => Ok(u32::from_be_bytes([a, b, c, d])),
@@ -211,7 +212,7 @@ mod tests {
         Request::decode(body, VALUE_MAX).err().map(|fault| fault.reason)
     }
 
-    /// The TTL that TOUCH understands.
+    /// The TTL that TOUCH decodes.
     fn ttl(frame: &[u8]) -> Result<u32, Reason> {
         match Request::decode(&[&[9][..], b"tab", b"key", frame], VALUE_MAX) {
             Ok(Request::Touch { ttl, .. }) => Ok(ttl),
@@ -286,7 +287,7 @@ mod tests {
         for bad in [&[0, 0, 0, 1, 0, 0, 0, 1][..], &[1, 0, 0, 0, 1, 0, 0, 0], &[255; 8], &[0; 7], &[0; 9], b""] {
             assert_eq!(ttl(bad), Err(Reason::BadTtl), "{bad:?}");
         }
-        // 2^32 in one order is 2^24 in the other, so no number of 2^32 and above that fits both halves is lost.
+        // 2^32 in one order is 2^24 in the other. So no number of 2^32 or above that fits both halves is lost.
         assert_eq!(ttl(&[0, 0, 0, 1, 0, 0, 0, 0]), Ok(1 << 24));
     }
 

@@ -1,4 +1,4 @@
-//! Where the envelope of a request ends and its body begins.
+//! Finds the end of a request's envelope, where its body begins.
 //!
 //! ```text
 //! REQ                            ""                 │ command …
@@ -11,16 +11,17 @@
 
 use std::ops::Deref;
 
-/// A request's message, cut in two.
+/// A request's message, split in two.
 #[derive(Debug)]
 pub struct SplitMessage<'m, F> {
-    /// Up to and including the first empty frame; to be sent back before the reply. Empty if there is none.
+    /// The frames up to and including the first empty one, which are sent back before the reply. Empty if there is
+    /// none.
     pub envelope: &'m [F],
-    /// From the command on. Empty for a message that has neither an envelope nor a command.
+    /// The frames from the command on. Empty for a message that has neither an envelope nor a command.
     pub body: &'m [F],
 }
 
-/// Cuts a message into envelope and body. Every message has both, though either may be empty.
+/// Splits a message into envelope and body. Either may be empty.
 ///
 /// ```
 /// use spindle::protocols::kv::wire::split;
@@ -46,7 +47,7 @@ pub fn split<F: Deref<Target = [u8]>>(message: &[F]) -> SplitMessage<'_, F> {
     SplitMessage { envelope, body }
 }
 
-/// Whether there is no envelope: one byte, then nothing or something that is not empty.
+/// Whether there is no envelope: the first frame has one byte, and it is the only one or the next is not empty.
 fn body_starts_at_once<F: Deref<Target = [u8]>>(message: &[F]) -> bool {
     match message {
         [only] => only.len() == 1,

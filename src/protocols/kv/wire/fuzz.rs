@@ -1,17 +1,17 @@
-//! Any message whatever against decoding: nothing panics, everything gets an envelope and an answer, and the first
-//! fault is the one that a slow, plain reading of `PROTOCOL.md` finds.
+//! Decodes arbitrary messages. Decoding must not panic, each message must get an envelope and an answer, and the first
+//! fault must be the one that a slow, plain reading of `PROTOCOL.md` finds.
 //!
-//! The slow reading is table-driven and shares no code with [`super::decode`]: each command has a list of fields, each
-//! field its own check, and the faults are collected and sorted by their place.
+//! The slow reading is table-driven and shares no code with [`super::decode`]. Each command has a list of fields, each
+//! field has a check of its own, and the faults are sorted by their position.
 
 use bolero::check;
 
 use super::{Command, Reason, Request, split};
 
-/// Values may have this many bytes here: few, so that limits are met often.
+/// Bytes that a value may have here: few, so that generated messages often meet the limits.
 const VALUE_MAX: usize = 3;
 
-/// What an encoder hands out, kept as the tests of this folder like to read it.
+/// The frames that an encoder hands out, in the form that the tests of this folder compare.
 #[derive(Default)]
 pub(super) struct EncodedFrames {
     frames: Vec<Vec<u8>>,
@@ -19,7 +19,7 @@ pub(super) struct EncodedFrames {
 }
 
 impl EncodedFrames {
-    /// A sink that checks that exactly the last frame says that it is the last.
+    /// A sink that checks that exactly the last frame is marked as the last.
     pub(super) fn sink(&mut self) -> impl FnMut(&[u8], bool) {
         |frame, more| {
             assert!(!self.complete, "a frame after the last");
@@ -46,7 +46,7 @@ enum FuzzField {
 
 use FuzzField::{Key, Table, Ttl, TtlOrEmpty, Value, Version};
 
-/// The rows of `PROTOCOL.md`: fields that come once, a field that may follow, fields that come 1–1024 times.
+/// The rows of `PROTOCOL.md`: fields that come once, an optional field, and fields that come 1–1024 times.
 fn row(command: Command) -> (&'static [FuzzField], Option<FuzzField>, &'static [FuzzField]) {
     match command {
         Command::CreateTable | Command::DeleteTable => (&[Table], None, &[]),
@@ -61,7 +61,7 @@ fn row(command: Command) -> (&'static [FuzzField], Option<FuzzField>, &'static [
     }
 }
 
-/// The fields that so many frames are, if they can be a request of this command.
+/// The fields of this number of frames, if they can be a request of this command.
 fn fields_of(command: Command, frames: usize) -> Option<Vec<FuzzField>> {
     let (once, optional, repeated) = row(command);
     let mut fields = once.to_vec();
@@ -118,7 +118,7 @@ fn first_fault(body: &[Vec<u8>]) -> Option<Reason> {
     faults.into_iter().min_by_key(|(place, _)| *place).map(|(_, reason)| reason)
 }
 
-/// How many frames the envelope has by `PROTOCOL.md`; `None` if there is neither envelope nor body.
+/// The number of frames of the envelope by `PROTOCOL.md`; `None` if there is neither envelope nor body.
 fn envelope_frames(message: &[Vec<u8>]) -> Option<usize> {
     let bytes: Vec<usize> = message.iter().map(Vec::len).collect();
     let bare = bytes.first() == Some(&1) && bytes.get(1) != Some(&0);
@@ -126,7 +126,7 @@ fn envelope_frames(message: &[Vec<u8>]) -> Option<usize> {
     if bare { Some(0) } else { delimiter.map(|place| place + 1) }
 }
 
-/// One frame out of one byte of the fuzzer: what is at a limit, past it, or just right.
+/// One frame from one byte of the fuzzer: at a limit, past it, or within it.
 fn frame(choice: u8) -> Vec<u8> {
     match choice {
         0..=63 => vec![choice % 16],
@@ -170,7 +170,7 @@ fn compare(message: &[Vec<u8>]) {
     }
 }
 
-/// What was decoded and is encoded again is the same request, though its TTL may have changed its byte order.
+/// A request that is decoded, encoded and decoded again is the same, though the byte order of its TTL may have changed.
 fn decodes_again(request: &Request<'_, Vec<u8>>) {
     let mut frames = EncodedFrames::default();
     request.encode(frames.sink());

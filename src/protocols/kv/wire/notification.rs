@@ -1,21 +1,21 @@
-//! The three frames that a subscriber hears for each change.
+//! The three frames that a subscriber receives for each change.
 //!
 //! ```text
 //! table   as CREATE_TABLE gave it, its NUL included     │ kind: 0 UPDATED, 1 DELETED │ key
 //! ```
-//! Subscriptions match the beginning of the first frame: `users\0` hears one table, `users` also hears `users2`.
+//! Subscriptions match the beginning of the first frame: `users\0` matches one table, `users` also matches `users2`.
 
 use std::ops::Deref;
 
 use super::Malformed;
 
-/// What happened to an element.
+/// The kind of change of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NotificationKind {
     /// It was added or replaced.
     Updated = 0,
-    /// It was deleted, expired, or went with its table.
+    /// It was deleted, expired, or was removed with its table.
     Deleted = 1,
 }
 
@@ -24,9 +24,9 @@ pub enum NotificationKind {
 pub struct Notification<'m> {
     /// The table, exactly as CREATE_TABLE gave it.
     pub table: &'m [u8],
-    /// What happened.
+    /// The kind of change.
     pub kind: NotificationKind,
-    /// To which element.
+    /// The key of the element.
     pub key: &'m [u8],
 }
 

@@ -1,9 +1,10 @@
-//! The body of a reply: encoded by the server, decoded by the client, who knows what was asked.
+//! The body of a reply: the server encodes it, and the client decodes it by the command that it sent.
 //!
 //! ```text
 //! CREATE_TABLE, DELETE_TABLE, UPDATE, PING, TOUCH, UPDATE_MANY    1
 //! DELETE, GET, COMPARE_AND_DELETE                                 1 │ value
-//! GET_ENTRY                                                       1 │ value │ version (8) │ milliseconds (8), ff…ff = none
+//! GET_ENTRY                                                       1 │ value │ version (8) │ milliseconds (8), ff…ff:
+//! none
 //! COMPARE_AND_SWAP                                                1 │ version (8)
 //! GET_MANY                                                        1 │ per key: status (1) │ value, empty if absent
 //! LIST_TABLES                                                     1 │ per table: name │ elements (8)
@@ -15,13 +16,13 @@ use std::ops::Deref;
 
 use super::{Command, ERROR, Malformed, OK, Reason, number};
 
-/// What stands for "no TTL" where milliseconds are expected.
+/// The number of milliseconds that means "no TTL".
 const FOR_EVER: u64 = u64::MAX;
 
-/// What a server answers. Values are borrowed: from the tables on one side, from the frames on the other.
+/// A server's reply. Values are borrowed: from the tables in the server, from the frames in the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply<'b> {
-    /// It was done; there is nothing more to say.
+    /// The request was carried out, and the reply has no result.
     Done,
     /// The value read or deleted.
     Value(&'b [u8]),
@@ -31,7 +32,7 @@ pub enum Reply<'b> {
         value: &'b [u8],
         /// Its version.
         version: u64,
-        /// What is left of its time to live, in milliseconds; `None` is for ever.
+        /// The remaining time to live, in milliseconds; `None` is without a deadline.
         remaining_millis: Option<u64>,
     },
     /// The new version.
@@ -42,21 +43,21 @@ pub enum Reply<'b> {
     Tables(Vec<TableLine>),
     /// STATS, as JSON.
     Stats(String),
-    /// Nothing was changed.
+    /// The request was refused, and nothing was changed.
     Refused(Reason),
 }
 
 /// A table as LIST_TABLES shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableLine {
-    /// Exactly as CREATE_TABLE gave it.
+    /// The name exactly as CREATE_TABLE gave it.
     pub name: Box<[u8]>,
-    /// How many elements it has.
+    /// The number of elements.
     pub elements: u64,
 }
 
 impl<'b> Reply<'b> {
-    /// How many bytes its long frames have: values, names, text.
+    /// The bytes of the long frames: values, names, text.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -108,7 +109,7 @@ impl<'b> Reply<'b> {
     /// Reads the reply to a request of this command, without its envelope.
     ///
     /// # Errors
-    /// [`Malformed`] if no server of this protocol would answer so.
+    /// [`Malformed`] if a server of this protocol would not send these frames.
     pub fn decode<F: Deref<Target = [u8]>>(command: Command, frames: &'b [F]) -> Result<Self, Malformed> {
         let (status, fields) = frames.split_first().ok_or(malformed("a reply has a status", 0))?;
         if !decode_status(status)? {
@@ -195,7 +196,7 @@ fn exactly<F, const N: usize>(fields: &[F]) -> Result<&[F; N], Malformed> {
     })
 }
 
-/// Whether a status grants.
+/// Whether the status grants the request.
 fn decode_status(frame: &[u8]) -> Result<bool, Malformed> {
     match *frame {
         [OK] => Ok(true),

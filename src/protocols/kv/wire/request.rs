@@ -1,4 +1,4 @@
-//! The body of a request: what a client asks, and how it is sent. [`super::decode`] is the way back.
+//! The body of a request and its encoding. [`super::decode`] is the way back.
 //!
 //! ```text
 //!  0 │ table                              7 │ table │ key │ version │ value │ [ttl]
@@ -14,35 +14,35 @@ use std::ops::Deref;
 
 use super::Command;
 
-/// The name of a table and the way in which it was spelt: `tab` and `tab\0` are one table.
+/// The name of a table as it was spelt: `tab` and `tab\0` are one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableName<'m> {
     spelling: &'m [u8],
 }
 
 impl<'m> TableName<'m> {
-    /// A name as a client means it. Whether the name is good is for the server to say.
+    /// A name as a client spells it. Only the server checks whether the name is valid.
     #[must_use]
     pub const fn spelt(spelling: &'m [u8]) -> Self {
         Self { spelling }
     }
 
-    /// Exactly as the client gave it: what notifications and LIST_TABLES show.
+    /// The name exactly as the client gave it. Notifications and LIST_TABLES show this form.
     #[must_use]
     pub const fn spelling(self) -> &'m [u8] {
         self.spelling
     }
 
-    /// Without the NUL that may end it: what tells tables apart.
+    /// The name without the NUL that may end it. Tables are distinguished by this form.
     #[must_use]
     pub fn name(self) -> &'m [u8] {
         self.spelling.strip_suffix(b"\0").unwrap_or(self.spelling)
     }
 }
 
-/// What a client asks. `F` is a frame: a message of libzmq, or a slice.
+/// A client's request. `F` is a frame: a message of libzmq, or a slice.
 ///
-/// Out of [`Request::decode`] every field is within its limits, and a list has 1–1024 members.
+/// [`Request::decode`] returns only requests whose fields are within their limits and whose lists have 1–1024 members.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Request<'m, F = &'m [u8]> {
     /// CREATE_TABLE
@@ -63,7 +63,7 @@ pub enum Request<'m, F = &'m [u8]> {
         key: &'m [u8],
         /// Its new value.
         value: &'m [u8],
-        /// Seconds; `None` keeps the deadline, 0 takes it away.
+        /// In seconds. `None` keeps the deadline, 0 removes it.
         ttl: Option<u32>,
     },
     /// DELETE
@@ -99,7 +99,7 @@ pub enum Request<'m, F = &'m [u8]> {
         expected: u64,
         /// Its new value.
         value: &'m [u8],
-        /// Seconds; `None` keeps the deadline, 0 takes it away.
+        /// In seconds. `None` keeps the deadline, 0 removes it.
         ttl: Option<u32>,
     },
     /// COMPARE_AND_DELETE
@@ -117,7 +117,7 @@ pub enum Request<'m, F = &'m [u8]> {
         table: TableName<'m>,
         /// The element.
         key: &'m [u8],
-        /// Seconds; 0 takes the deadline away.
+        /// In seconds. 0 removes the deadline.
         ttl: u32,
     },
     /// GET_MANY
@@ -131,7 +131,7 @@ pub enum Request<'m, F = &'m [u8]> {
     UpdateMany {
         /// The table.
         table: TableName<'m>,
-        /// Seconds, for each of them; `None` keeps the deadlines, 0 takes them away.
+        /// In seconds, for each of them. `None` keeps the deadlines, 0 removes them.
         ttl: Option<u32>,
         /// Keys, each with its new value.
         pairs: &'m [[F; 2]],
@@ -143,7 +143,7 @@ pub enum Request<'m, F = &'m [u8]> {
 }
 
 impl<'m, F> Request<'m, F> {
-    /// The table's name and the key, if one element is meant.
+    /// The table's name and the key, if the request is for one element.
     #[must_use]
     pub fn element(&self) -> Option<(&'m [u8], &'m [u8])> {
         match *self {
@@ -166,7 +166,7 @@ impl<'m, F> Request<'m, F> {
 }
 
 impl<F: Deref<Target = [u8]>> Request<'_, F> {
-    /// What is asked.
+    /// The command of the request.
     #[must_use]
     pub const fn command(&self) -> Command {
         match self {
@@ -187,7 +187,8 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
         }
     }
 
-    /// Whether the body must follow a delimiter: its command before an empty table would be taken for an envelope.
+    /// Whether the body must follow a delimiter: the server would take its command before an empty table for an
+    /// envelope.
     #[must_use]
     pub const fn needs_delimiter(&self) -> bool {
         match self {
@@ -206,7 +207,7 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
         }
     }
 
-    /// Hands the frames of the body to `sink`. Nothing is checked: a client may send what a server will refuse.
+    /// Hands the frames of the body to `sink`, without any check: a client may send a request that the server refuses.
     pub fn encode(&self, mut sink: impl FnMut(&[u8], bool)) {
         let command = [self.command().code()];
         match *self {
@@ -247,7 +248,7 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
     }
 }
 
-/// Sends frames, the last of them as the last of the message.
+/// Sends frames, and marks the last one as the end of the message.
 fn send_all<F: Deref<Target = [u8]>>(sink: &mut impl FnMut(&[u8], bool), frames: &[F]) {
     if let Some((last, others)) = frames.split_last() {
         others.iter().for_each(|frame| sink(frame, true));

@@ -1,6 +1,6 @@
-//! What a worker has deferred: requests that the tables refused as busy, and those of the same clients behind them.
+//! Deferred messages of a worker: requests that the tables refused as busy, and the later requests of the same clients.
 //!
-//! How much there is of a client is bounded by its window in the queue's account: what is deferred stays outstanding.
+//! Deferred requests stay outstanding, so the client's window in the proxy's flow control bounds them.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use crate::tables::{Batch, Session};
 pub(super) struct DeferredMessages {
     /// Clients whose oldest message is busy, by their tags.
     line: WaitingClients<u16>,
-    /// What each of them has asked, oldest first.
+    /// The deferred messages of each of these clients, oldest first.
     messages: AHashMap<u16, VecDeque<DeferredMessage>>,
-    /// How many messages were deferred, ever.
+    /// The number of messages deferred so far.
     count: u64,
-    /// Those of this batch: where they are in the inbox, their clients' tags and their numbers.
+    /// The deferrals of this batch: the message's index in the inbox, its client's tag, and its number.
     of_batch: Vec<(usize, u16, u64)>,
 }
 
@@ -41,17 +41,17 @@ impl DeferredMessages {
         Self { line, messages: AHashMap::new(), count: 0, of_batch: Vec::new() }
     }
 
-    /// Clients of which something was deferred.
+    /// The number of clients with deferred messages.
     pub(super) fn clients(&self) -> usize {
         self.messages.len()
     }
 
-    /// See [`Line::patience`].
+    /// See [`WaitingClients::patience`].
     pub(super) fn patience(&mut self, session: &mut Session) -> Option<Duration> {
         self.line.patience(session)
     }
 
-    /// See [`Line::begin`].
+    /// See [`WaitingClients::begin`].
     pub(super) fn begin(&mut self, session: &mut Session) {
         if !self.line.is_empty() {
             self.line.begin(session);
@@ -65,7 +65,7 @@ impl DeferredMessages {
             && (self.messages.contains_key(&parsed.tag) || self.line.is_ahead_of(parsed.command()))
     }
 
-    /// Defers the message that has this place in the inbox: the queue is told, and the client waits in line.
+    /// Defers the message at this index of the inbox. The worker notifies the proxy, and the client joins the queue.
     pub(super) fn defer(&mut self, parsed: &WorkerMessage<'_>, place: usize, lacks_memory: bool, socket: &Socket) {
         DeferralNotice::Deferred.send(socket);
         if !self.messages.contains_key(&parsed.tag) {
@@ -76,7 +76,7 @@ impl DeferredMessages {
         self.count += 1;
     }
 
-    /// Takes what was deferred of this batch out of the inbox.
+    /// Moves the deferred messages of this batch out of the inbox.
     pub(super) fn take(&mut self, inbox: &mut BatchInbox) {
         for (place, tag, number) in self.of_batch.drain(..) {
             let messages = self.messages.get_mut(&tag).expect("a client of which something was deferred waits");
@@ -86,7 +86,7 @@ impl DeferredMessages {
 }
 
 impl WorkerReplies<'_> {
-    /// Answers what was deferred, as long as the tables let it, up to about a batch.
+    /// Answers deferred messages as long as the tables allow it, up to about a batch.
     pub(super) fn answer_deferred(&mut self, batch: &mut Batch<'_>, sampler: &mut Sampler) {
         let mut answered = 0;
         while answered < BATCH_MAX
@@ -96,7 +96,7 @@ impl WorkerReplies<'_> {
         }
     }
 
-    /// Answers what was deferred of one client, up to a message that is busy or has to join the line. How many were answered.
+    /// Answers a client's deferred messages up to one that is busy or has to queue again. Returns the number answered.
     fn answer_client(&mut self, tag: u16, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
         let Self { responder, socket, deferred: DeferredMessages { line, messages: clients, .. } } = self;
         let messages = clients.get_mut(&tag).expect("a client of which something was deferred waits");
@@ -105,7 +105,7 @@ impl WorkerReplies<'_> {
             let mut places = [&[][..]; PACKED_MAX];
             let parsed = WorkerMessage::read(frames, &mut places, responder.value_max);
             let command = parsed.command();
-            // The first one has waited for its turn, and has it now.
+            // The first message has waited for its turn, and has it now.
             if answered > 0 && line.is_ahead_of(command) {
                 line.join(tag, command, false);
                 return answered;

@@ -1,4 +1,4 @@
-//! What a worker has received and not yet answered: the messages of a batch.
+//! The inbox of a worker: the messages of a batch, received and not yet answered.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,11 +11,11 @@ const INBOX_KEEPS: usize = 512;
 /// Bytes that a frame of an inbox may keep.
 const FRAME_KEEPS: usize = 2048;
 
-/// The messages of a batch, one behind the other.
+/// The messages of a batch, one after the other.
 pub(super) struct BatchInbox {
     /// Frames to receive into. The first ones, up to the last end, hold the messages.
     frames: Vec<Frame>,
-    /// Where each message ends in `frames`.
+    /// The index in `frames` at which each message ends.
     ends: Vec<usize>,
 }
 
@@ -42,14 +42,14 @@ impl BatchInbox {
         self.frames.get(self.range(number)).expect("the number is below the length")
     }
 
-    /// Waits for a message, but not longer than this, and takes it.
+    /// Waits at most `patience` for a message, and receives it.
     pub(super) fn wait(&mut self, socket: &Socket, patience: Duration) {
         if socket.receive_within(self.place(0), patience) {
             self.take_rest(socket);
         }
     }
 
-    /// Takes what is there, as much as a batch may have.
+    /// Receives the messages that are there, up to the bounds of a batch.
     pub(super) fn fill(&mut self, socket: &Socket) {
         while self.len() < BATCH_MAX && self.frames_used() < BATCH_FRAMES_MAX {
             let next = self.frames_used();
@@ -60,14 +60,14 @@ impl BatchInbox {
         }
     }
 
-    /// Takes the frames of a message out.
+    /// Moves the frames of a message out.
     pub(super) fn take(&mut self, number: usize) -> Vec<Frame> {
         let range = self.range(number);
         let frames = self.frames.get_mut(range).expect("the number is below the length");
         frames.iter_mut().map(std::mem::take).collect()
     }
 
-    /// Takes the rest of the message of which the first frame has been received into the next place.
+    /// Receives the rest of a message whose first frame is in the next place.
     fn take_rest(&mut self, socket: &Socket) {
         let mut last = self.frames_used();
         while self.place(last).more() {
@@ -77,7 +77,7 @@ impl BatchInbox {
         self.ends.push(last + 1);
     }
 
-    /// The frame at this place, at most one behind those that there are.
+    /// The frame at this index, which is at most the number of frames that exist.
     fn place(&mut self, number: usize) -> &mut Frame {
         if number == self.frames.len() {
             self.frames.push(Frame::new());
@@ -85,7 +85,7 @@ impl BatchInbox {
         self.frames.get_mut(number).expect("places are taken one after the other")
     }
 
-    /// Makes room for the next batch. A worker that waits keeps nothing large of its last one.
+    /// Clears the inbox for the next batch. A worker that waits keeps no large memory of its last batch.
     pub(super) fn clear(&mut self) {
         self.frames.truncate(INBOX_KEEPS);
         self.frames.shrink_to(INBOX_KEEPS);

@@ -1,17 +1,18 @@
-//! What a thread does while the connections of its frontend hold too much.
+//! Limits a thread's connections while all connections of its frontend hold too much memory.
 //!
 //! ```text
-//! more than the budget ─► tight: peers that hold much have no turns, and answers that are large wait ─► ¾ of it ─► all go on
-//!                           └─► those that hold much and have not moved in STALLED_MAX are closed, the largest first
+//! above the budget ─► tight: large connections get no turns, large replies wait ─► at ¾ of the budget: all go on
+//!                       └─► large connections that have not moved in STALLED_MAX are closed, the largest first
 //! ```
-//! - **Who reads is not closed**, nor who sends: they give back what they hold as fast as they go, and wait at most.
-//! - If that does not help at once, one peer of each thread is exempt, each in its turn: it may finish its message, and have one large
-//!   answer, however much is held. Otherwise messages that have come in part, and requests whose answers wait, could wait for each
-//!   other for ever.
-//! - Peers that hold little are served, so that a few that do not read are no matter to the others.
+//! - **A client that reads is not closed**, nor is one that sends. It frees memory as fast as it moves, and at most
+//!   waits.
+//! - If that frees too little at once, each thread exempts one connection at a time. The exempt connection may finish
+//!   its message and have one large reply, however much is held. Without the exemption, incomplete messages and
+//!   requests whose replies wait could wait for each other for ever.
+//! - Connections that hold little are served, so a few clients that do not read do not disturb the others.
 //!
-//! So the frontend holds at most its budget, and besides it for each thread the rest of a message, two answers and a portion, and for each
-//! connection what it may hold in any case.
+//! So a frontend holds at most its budget, plus for each thread the rest of one message, two replies and one portion,
+//! plus for each connection the small buffers that every connection may keep.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -21,21 +22,21 @@ use super::{ConnectionId, Connections, get};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, STALLED_BYTES, STALLED_MAX};
 
-/// How often it is looked who has moved.
+/// Interval at which the thread checks which connections have moved.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Whether there is too little memory, and what is done about it.
+/// Whether memory is tight, and which connection is exempt.
 #[derive(Debug, Default)]
 pub(super) struct MemoryWatch {
-    /// When it is looked next who has moved; `None`: there is enough.
+    /// Time of the next check. `None`: memory is not tight.
     look_at: Option<Now>,
-    /// The peer that may finish its message and have an answer.
+    /// The connection that may finish its message and have a reply.
     exempt: Option<ConnectionId>,
-    /// It has had none yet.
+    /// The exempt connection has had no large reply yet.
     may_answer: bool,
-    /// Then it is another one's turn, however far it has come.
+    /// After this time a large reply no longer keeps the connection exempt. An unfinished message does.
     until: Option<Now>,
-    /// Where the last exempt peer was.
+    /// Slot of the last exempt connection. Exemption goes round by slots.
     last: usize,
 }
 
@@ -49,19 +50,19 @@ impl MemoryWatch {
         self.look_at
     }
 
-    /// Whether a large answer to this peer has to wait.
+    /// Whether a large reply to this connection must wait.
     pub(super) fn is_tight_for(&self, id: ConnectionId) -> bool {
         self.is_tight() && !(self.may_answer && self.exempt == Some(id))
     }
 
-    /// A peer has had a turn, and there are so many bytes in its outbox.
+    /// Notes that a connection has had a turn and has `bytes` in its send buffer.
     pub(super) fn note_answer(&mut self, id: ConnectionId, bytes: usize) {
         self.may_answer &= self.exempt != Some(id) || bytes <= BUFFER_KEPT_BYTES;
     }
 }
 
 impl<S: Default> Connections<S> {
-    /// Finds out, at each turn, that too much is held.
+    /// Detects, at each turn, that the frontend holds too much.
     #[inline]
     pub(super) fn notice(&mut self) {
         if !self.memory.is_tight() && self.share.is_over() {
@@ -73,13 +74,13 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// Whether there is too little memory, and one peer goes on all the same.
+    /// Whether memory is tight and one connection is exempt.
     #[cfg(test)]
     pub(in super::super) fn memory_is_tight_for_one(&self) -> bool {
         self.memory.exempt.is_some()
     }
 
-    /// Before each sleep: lets go on who may, and closes who must be.
+    /// Before each sleep: lets waiting connections go on if memory allows, and closes those that stand still.
     pub(super) fn ease(&mut self) {
         self.notice();
         let Some(look_at) = self.memory.look_at else { return };
@@ -95,7 +96,8 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// While memory is tight: a peer that holds much has no turns, one that does not any more has.
+    /// While memory is tight: takes the turns from a connection that holds much, and gives them back to one that no
+    /// longer does.
     pub(super) fn throttle(&mut self, id: ConnectionId) {
         let Some(connection) = get(&mut self.connections, id) else { return };
         let holds_much =
@@ -106,7 +108,7 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// Everybody goes on.
+    /// Ends the tight phase: all connections go on.
     fn loosen(&mut self) {
         self.memory = MemoryWatch::default();
         for id in self.all() {
@@ -119,7 +121,7 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// Sees to it that one peer goes on, if any waits for memory.
+    /// Exempts one connection, if any waits for memory.
     fn exempt_one(&mut self) {
         if self.is_exempt_going_on() {
             return;
@@ -144,7 +146,7 @@ impl<S: Default> Connections<S> {
         last.into_iter().chain(next).for_each(|id| self.settle(id));
     }
 
-    /// Whether the exempt peer still finishes its message, or has a large answer, and some time for it.
+    /// Whether the exempt connection still has an unfinished message, or a large reply and time left for it.
     fn is_exempt_going_on(&mut self) -> bool {
         let MemoryWatch { exempt, may_answer, until, .. } = self.memory;
         let Some(connection) = exempt.and_then(|id| get(&mut self.connections, id)) else { return false };
@@ -153,7 +155,8 @@ impl<S: Default> Connections<S> {
             || has_time && (connection.outbox.held() > BUFFER_KEPT_BYTES || may_answer && connection.held.is_some())
     }
 
-    /// Notes who has moved, and closes those that hold much and have not for too long, the largest first, until there is enough.
+    /// Notes which connections have moved. Closes large connections that have stood still too long, the largest first,
+    /// until memory is enough.
     fn look(&mut self) {
         for (_, connection) in &mut self.connections {
             let moved = connection.moved();
@@ -183,7 +186,7 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// The largest first.
+    /// Large connections that have stood still for [`STALLED_MAX`], the largest first.
     fn those_that_stand_still(&self) -> Vec<(ConnectionId, usize)> {
         let (now, exempt) = (self.now, self.memory.exempt);
         let all = self
@@ -191,7 +194,8 @@ impl<S: Default> Connections<S> {
             .iter()
             .map(|(slot, connection)| (ConnectionId::new(slot, connection.generation), connection));
         let still = all.filter(|(id, connection)| {
-            // What it has to do itself: to read, or to go on with its message. All others wait for us, also who has gone on.
+            // Only the client can move this connection: it must read, or send the rest of its message. All other
+            // connections wait for this server, even if their clients have sent more.
             let may_move = !connection.outbox.is_empty() || exempt == Some(*id) && !connection.has_unreceived();
             may_move
                 && !connection.parked

@@ -1,10 +1,10 @@
-//! Whose turn it is, and what becomes of the messages that a turn has left.
+//! Turns of connections, and the messages that a turn leaves.
 //!
 //! ```text
 //! readable ─► received, cut ─► handle ─┬─► all taken
-//!                 ▲                    ├─► some: the rest is held for another turn, when the outbox has room
-//!                 │                    ├─► starved: the rest is held until the frontend holds less
-//!                 └── nothing held ◄───┴─► parked: the rest is held until `resume`; the peer is not read from, whatever it does
+//!                 ▲                    ├─► some: the rest waits for another turn, when the send buffer has room
+//!                 │                    ├─► starved: the rest waits until the frontend holds less
+//!                 └─── none held ◄─────┴─► parked: the rest waits for `resume`, the client is not read from
 //! ```
 
 use super::super::connection::{Connection, InputEnd};
@@ -12,16 +12,16 @@ use super::super::send_buffer::SendBuffer;
 use super::{ConnectionId, Connections, get};
 use crate::zmtp::Messages;
 
-/// What was done with the messages of a turn.
+/// Outcome of one turn's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnOutcome {
-    /// All were taken.
+    /// The frontend took all of them.
     All,
-    /// So many were taken. The others have another turn, when the outbox has room.
+    /// It took this many. The others have another turn when the send buffer has room.
     Some(usize),
-    /// So many were taken. The next one's answer is too large as long as [`SendBuffer::is_tight`]: the others wait so long.
+    /// It took this many. The next reply is too large while [`SendBuffer::is_tight`], and the others wait until then.
     Starved(usize),
-    /// So many were taken. The others wait until [`Connections::resume`], and so does what the peer sends after them.
+    /// It took this many. The others, and later input of the client, wait until [`Connections::resume`].
     Parked(usize),
 }
 
@@ -36,7 +36,7 @@ impl TurnOutcome {
 }
 
 impl<S> Connection<S> {
-    /// What is held waits for what it has to wait for.
+    /// Sets the flags that the held messages wait for.
     fn wait_for(&mut self, taken: TurnOutcome) {
         self.parked = matches!(taken, TurnOutcome::Parked(_));
         self.starved = matches!(taken, TurnOutcome::Starved(_));
@@ -45,10 +45,10 @@ impl<S> Connection<S> {
 }
 
 impl<S: Default> Connections<S> {
-    /// One turn of a peer: hands at most so many of its messages, and at least one, to `handle`, with the bytes that they lie in.
-    /// None: nobody has a turn before the next wait.
+    /// Runs one turn of a connection: hands at most `most` of its messages, and at least one, to `handle`, with the
+    /// bytes that they lie in. Returns `None` if no connection has a turn before the next wait.
     ///
-    /// A peer whose outbox is too full has none, nor has one whose messages are parked.
+    /// A connection whose send buffer is too full has no turn, nor has one whose messages are parked.
     pub fn receive(
         &mut self,
         most: usize,
@@ -64,7 +64,7 @@ impl<S: Default> Connections<S> {
         Some(())
     }
 
-    /// A turn of a peer whose messages are parked, if it is there and reads what it is sent.
+    /// Runs a turn of a connection with parked messages, if it is open and its client reads replies.
     pub fn resume(
         &mut self,
         id: ConnectionId,
@@ -145,7 +145,7 @@ impl<S: Default> Connections<S> {
                 } else if connection.is_served() {
                     self.queue(id);
                 }
-                // Also of one whose messages wait: the system must not go on telling of what is not received.
+                // Also if its messages wait: the system must stop reporting input that the thread does not receive.
                 self.touch(id);
             }
         }
@@ -161,7 +161,7 @@ impl<S: Default> Connections<S> {
             return Some((id, false));
         }
         while let Some(id) = self.turns.pop_front() {
-            // What was received before comes first, also before an end.
+            // Input received before comes first, even before an end.
             if get(&mut self.connections, id).is_some_and(|connection| !connection.queued) {
                 return Some((id, true));
             }

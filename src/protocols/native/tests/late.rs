@@ -1,8 +1,9 @@
-//! Peers that were in time, and a thread that was not.
+//! Clients that were in time, and a thread that was not.
 
 use super::*;
 
-/// Deadlines ran while a commit kept the thread from reading: who had sent in time was closed, and nobody read what it had sent.
+/// Deadlines ran while a commit kept the thread from reading: clients that had sent in time were closed, and their
+/// requests were lost unread.
 #[test]
 fn who_has_sent_in_time_is_heard_however_late_the_thread_is() {
     let mut echo = Echo::start();

@@ -1,11 +1,11 @@
-//! Peers that hold more than there is for all of them.
+//! Connections that hold more than the budget of all of them.
 
 use super::*;
 use crate::limits::STALLED_MAX;
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// A peer that is served, and has been sent so many bytes that it has not read.
+/// A served client that has been sent `bytes` bytes and has not read them.
 fn deaf(echo: &mut Echo, bytes: usize) -> (TcpStream, ConnectionId) {
     let mut stream = echo.connect();
     stream.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
@@ -17,13 +17,13 @@ fn deaf(echo: &mut Echo, bytes: usize) -> (TcpStream, ConnectionId) {
     (stream, id)
 }
 
-/// A pass, whatever there is to do.
+/// Runs one pass, even if there is no work.
 fn pass(echo: &mut Echo) {
     echo.bell.ring();
     echo.pass();
 }
 
-/// Lets the time pass in which those that stand still are found out.
+/// Lets the time pass in which connections that stand still are found.
 fn let_time_pass(echo: &mut Echo, mut meanwhile: impl FnMut()) {
     for _ in 0..STALLED_MAX.as_secs() + 2 {
         echo.now = echo.now.after(Duration::from_secs(1));
@@ -111,13 +111,15 @@ fn messages_that_are_too_large_together_come_one_after_the_other() {
         }
         echo.now = echo.now.after(Duration::from_secs(1));
         pass(&mut echo);
-        // One goes on; the others hold what had come before that was found out, and what a reading brings.
+        // One goes on. The others hold the bytes that came before the server noticed, and the bytes of one more
+        // receive.
         assert!(echo.connections.bytes() < 5 * MEBIBYTE as u64, "{}", echo.connections.bytes());
     }
     assert!(echo.gone.is_empty());
 }
 
-/// The total counted what was used of buffers, and not where frames lie: with frames of no bytes eight times as much.
+/// The total counted the used part of buffers and left out the positions of frames. With empty frames that is eight
+/// times as much.
 #[test]
 fn where_frames_lie_counts_as_well() {
     let mut echo = Echo::start();
@@ -142,7 +144,8 @@ fn where_frames_lie_counts_as_well() {
     assert!(echo.connections.bytes() >= least as u64, "{} bytes, and it takes {least}", echo.connections.bytes());
 }
 
-/// The total counted what was left in a buffer, not what the buffer had become: a peer that read half had twice as much kept for it.
+/// The total counted the bytes left in a buffer, not the size to which the buffer had grown: for a client that had read
+/// half of its reply, the server kept twice the counted memory.
 #[test]
 fn room_that_has_become_empty_counts_until_it_is_given_back() {
     let mut echo = Echo::start();
@@ -160,7 +163,7 @@ fn room_that_has_become_empty_counts_until_it_is_given_back() {
     assert_eq!(echo.connections.bytes(), 0, "all is given back");
 }
 
-/// A peer that may finish its message, and went on with it, was closed when the thread was kept from receiving for long.
+/// An exempt client that went on with its message was closed when the thread was kept from receiving for long.
 #[test]
 fn who_goes_on_with_its_message_is_not_closed_because_the_thread_is_late() {
     let mut echo = Echo::start_within(&BufferBudget::new(MEBIBYTE as u64));

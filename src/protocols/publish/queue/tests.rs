@@ -1,4 +1,4 @@
-//! A queue is shortened as plain lists are.
+//! A queue shortens as plain lists do.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::zmtp::encode_frame;
 
-/// A message of two frames, so many bytes and a number.
+/// A message of two frames: `length` bytes, and a number.
 fn message(number: u32, length: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_frame(&mut bytes, &vec![7; length], true);
@@ -18,7 +18,7 @@ fn message(number: u32, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What a peer is sent of it.
+/// The bytes that the queue sends to a client.
 fn drained(queue: &mut SubscriberQueue) -> Vec<u8> {
     let (near, mut far) = UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
@@ -64,10 +64,10 @@ fn what_zmtp_says_stays_between_messages() {
     assert_eq!(queue.control_bytes(), 0);
 }
 
-/// What waits, done plainly: bytes, and whether they are a message.
+/// A plain model of the queue: bytes, and whether they are a message.
 type Model = Vec<(Vec<u8>, bool)>;
 
-/// Takes the newest messages away that were not begun, as long as there are too many of them or too many bytes.
+/// Removes the newest messages that were not begun, as long as there are too many of them or too many bytes.
 fn shortened(mut model: Model, begun: usize, messages: usize, bytes: usize) -> (Model, usize) {
     let mut lost = 0;
     loop {
@@ -85,7 +85,8 @@ fn shortened(mut model: Model, begun: usize, messages: usize, bytes: usize) -> (
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever was sent before, what is left is what ZMTP says and whole messages, the oldest ones, as many as may be.
+    /// However much was sent before, the queue keeps ZMTP's own bytes and the oldest whole messages, as many as are
+    /// allowed.
     #[test]
     fn a_queue_is_shortened_by_its_newest_messages(
         pieces in prop::collection::vec((0_usize..20, 0_usize..400, any::<bool>()), 1..12),
@@ -125,7 +126,7 @@ proptest! {
             prop_assert!(held.bytes() <= 2 * queue.bytes() + 2 * 404 + queue.control_bytes());
         }
         prop_assert_eq!(queue.messages(), expected.iter().filter(|(_, is_message)| *is_message).count());
-        // What is sent of the first of them counts until all of it is.
+        // A partly sent piece counts until all of it is sent.
         let begun_control = if expected.first().is_some_and(|part| !part.1) { begun } else { 0 };
         prop_assert!(queue.control_bytes() >= control(&expected) - begun_control);
         let expected: Vec<u8> = expected.into_iter().flat_map(|(part, _)| part).skip(begun).collect();
@@ -134,7 +135,7 @@ proptest! {
         prop_assert_eq!((held.bytes(), queue.bytes(), queue.messages(), queue.control_bytes()), (0, 0, 0, 0));
     }
 
-    /// Of messages for which there is not enough room those are kept that fit, and what was begun.
+    /// If messages lack room, the queue keeps those that fit, and the begun one.
     #[test]
     fn of_what_finds_no_room_the_begun_message_is_kept_and_what_fits(
         lengths in prop::collection::vec(0_usize..300, 1..5),

@@ -1,4 +1,4 @@
-//! What a subscriber says is understood as libzmq's XPUB understands it.
+//! The publisher understands a subscriber's commands as libzmq's XPUB does.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,11 +9,11 @@ use super::{PublisherRig, limits, subscribe, understood};
 use crate::protocols::native::tests::{introduction, message};
 use crate::zmtp::SocketType;
 
-/// What subscribers subscribe to, and what is published to them.
+/// Topics for subscriptions and for published messages.
 const TOPICS: [&[u8]; 6] = [b"", b"a", b"ab", b"abc", b"b", b"ba"];
 const MARK: &[u8] = b"~the end";
 
-/// One step of what a subscriber says: whether it subscribes, to which of the topics, and in which form.
+/// One command of a subscriber: whether it subscribes, to which of the topics, and in which form.
 type Word = (bool, usize, u8);
 
 fn said(words: &[Word]) -> Vec<u8> {
@@ -35,7 +35,7 @@ fn said(words: &[Word]) -> Vec<u8> {
     bytes
 }
 
-/// Reads until the mark; the topics before it.
+/// Reads until the mark, and returns the topics before it.
 fn heard(stream: &mut TcpStream, mut pass: impl FnMut()) -> Vec<Vec<u8>> {
     stream.set_nonblocking(true).unwrap();
     let (mut bytes, mut some) = (Vec::new(), [0; 4096]);
@@ -49,7 +49,7 @@ fn heard(stream: &mut TcpStream, mut pass: impl FnMut()) -> Vec<Vec<u8>> {
     understood(&bytes).into_iter().map(|mut message| message.swap_remove(0)).collect()
 }
 
-/// What a socket of libzmq tells one who says this.
+/// The messages that a libzmq socket sends to a subscriber with these commands.
 fn told_by_libzmq(context: &zmq::Context, said: &[u8]) -> Vec<Vec<u8>> {
     let publisher = context.socket(zmq::XPUB).unwrap();
     publisher.set_linger(0).unwrap();
@@ -72,7 +72,7 @@ fn told_by_libzmq(context: &zmq::Context, said: &[u8]) -> Vec<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Also what is subscribed to twice, cancelled more often than that, or said in the middle of a message.
+    /// Includes topics subscribed twice, cancelled more often than that, or named in the middle of a message.
     #[test]
     fn a_subscriber_is_understood_as_libzmq_understands_it(
         words in prop::collection::vec((any::<bool>(), 0..TOPICS.len(), 0_u8..3), 0..25),

@@ -1,14 +1,14 @@
-//! What is wrong with a request, in the numbers of the protocol.
+//! The faults of a request, by the numbers of the protocol.
 
 use thiserror::Error;
 
-/// A field of a request, by the number that errors name it by.
+/// A field of a request. Error replies name it by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Field {
     /// The first byte.
     Tag = 1,
-    /// A first byte that no request has.
+    /// An unknown first byte.
     UnknownTag = 2,
     /// Add: length of the key.
     AddKeyLength = 3,
@@ -18,9 +18,9 @@ pub enum Field {
     AddValueLength = 5,
     /// Add: the value.
     AddValue = 6,
-    /// Lend: how long.
+    /// Lend: the timeout.
     LendTimeout = 7,
-    /// Repay: the token.
+    /// Repay: the lend key.
     RepayLendKey = 8,
     /// Repay: length of the key.
     RepayKeyLength = 9,
@@ -30,9 +30,9 @@ pub enum Field {
     RepayValueLength = 11,
     /// Repay: the value.
     RepayValue = 12,
-    /// Repay: what becomes of the task.
+    /// Repay: the status.
     RepayStatus = 13,
-    /// Repay: a status that there is not.
+    /// Repay: an unknown status.
     BadRepayStatus = 14,
     /// Update: length of the key.
     UpdateKeyLength = 39,
@@ -42,23 +42,23 @@ pub enum Field {
     UpdateValueLength = 41,
     /// Update: the value.
     UpdateValue = 42,
-    /// Heartbeat: the token.
+    /// Heartbeat: the lend key.
     HeartbeatLendKey = 43,
     /// Heartbeat: length of the key.
     HeartbeatKeyLength = 44,
     /// Heartbeat: the key.
     HeartbeatKey = 45,
-    /// Heartbeat: how long.
+    /// Heartbeat: the timeout.
     HeartbeatTimeout = 46,
     /// Lookup: length of the key.
     LookupKeyLength = 47,
     /// Lookup: the key.
     LookupKey = 48,
-    /// Lend: whether to wait.
+    /// Lend: the mode.
     LendMode = 51,
-    /// Lend: a mode that there is not.
+    /// Lend: an unknown mode.
     BadLendMode = 52,
-    /// Add: a mode that there is not.
+    /// Add: an unknown mode.
     BadAddMode = 54,
     /// Remove: length of the key.
     RemoveKeyLength = 57,
@@ -67,7 +67,7 @@ pub enum Field {
 }
 
 impl Field {
-    /// All of them.
+    /// All fields.
     pub const ALL: [Self; 29] = [
         Self::Tag,
         Self::UnknownTag,
@@ -100,42 +100,42 @@ impl Field {
         Self::RemoveKey,
     ];
 
-    /// The number that errors name it by.
+    /// The number of the field in error replies.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The field of this number.
+    /// The field with this number.
     #[must_use]
     pub fn of(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|field| field.number() == number)
     }
 
-    /// Whether errors about it bring the byte that was found, and not lengths.
+    /// Whether errors about this field carry the offending byte in place of lengths.
     #[must_use]
     pub const fn is_offence(self) -> bool {
         matches!(self, Self::UnknownTag | Self::BadRepayStatus | Self::BadLendMode | Self::BadAddMode)
     }
 }
 
-/// Why a request is not understood.
+/// Why a request is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// The request ends within a field, or the field is longer than allowed: then `given` is what is allowed.
+    /// The request ends within a field, or the field is longer than its limit. In the second case `given` is the limit.
     #[error("{field:?} needs {required} bytes, and there are {given}")]
     Truncated {
-        /// Which field.
+        /// The field.
         field: Field,
-        /// Bytes of the field.
+        /// Bytes that the field needs.
         required: u32,
-        /// Bytes that are there, or allowed.
+        /// Bytes that are there, or the limit.
         given: u32,
     },
-    /// A byte that stands for nothing.
+    /// A byte without a meaning.
     #[error("{field:?}: {offending:#04x}")]
     Offending {
-        /// Which field.
+        /// The field.
         field: Field,
         /// The byte.
         offending: u8,

@@ -1,9 +1,9 @@
-//! Fields, one after the other, of both requests and replies.
+//! Reads and writes the fields that requests and replies share.
 
 use super::fault::{Fault, Field};
 use crate::limits::{TASK_KEY_BYTES_MAX, TASK_VALUE_BYTES_MAX};
 
-/// Bytes from which fields are taken.
+/// The bytes that are not read yet.
 pub(super) struct Fields<'b>(pub(super) &'b [u8]);
 
 impl<'b> Fields<'b> {
@@ -22,12 +22,12 @@ impl<'b> Fields<'b> {
         self.array(field).map(u64::from_be_bytes)
     }
 
-    /// A key: its length, and so many bytes.
+    /// A key: its length, and that many bytes.
     pub(super) fn key(&mut self, length: Field, key: Field) -> Result<&'b [u8], Fault> {
         self.run(length, key, TASK_KEY_BYTES_MAX)
     }
 
-    /// A value: its length, and so many bytes.
+    /// A value: its length, and that many bytes.
     pub(super) fn value(&mut self, length: Field, value: Field) -> Result<&'b [u8], Fault> {
         self.run(length, value, TASK_VALUE_BYTES_MAX)
     }
@@ -53,10 +53,10 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// Appends a length and so many bytes.
+/// Appends a length, and that many bytes.
 ///
 /// # Panics
-/// If there are 4 GiB or more.
+/// If `bytes` has 4 GiB or more.
 pub(super) fn encode_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     let length = u32::try_from(bytes.len()).expect("keys and values are shorter than 4 GiB");
     out.extend(length.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Replies.
+//! Encodes and decodes replies.
 
 use thiserror::Error;
 
@@ -26,17 +26,17 @@ const PONG: u8 = 0x11;
 const REMOVED: u8 = 0x12;
 const NOT_REMOVED: u8 = 0x13;
 
-/// How many requests of each kind were answered since the server started; the one that asks is among them.
+/// How many requests of each kind the server has answered since it started, the current Stats included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counters {
-    /// Of version 1.3, as in [`Counters::LISTED_1_3`].
+    /// Version 1.3, in the order of [`Counters::LISTED_1_3`].
     Eight([u64; 8]),
-    /// Of version 1.4, as in [`Counters::LISTED_1_4`].
+    /// Version 1.4, in the order of [`Counters::LISTED_1_4`].
     Ten([u64; 10]),
 }
 
 impl Counters {
-    /// What is counted in version 1.3, in its order: a name, and the tag of the request.
+    /// The counters of version 1.3 in their order: a name, and the tag of the request.
     pub const LISTED_1_3: [(&'static str, u8); 8] = [
         ("count", tag::COUNT),
         ("add", tag::ADD),
@@ -47,7 +47,7 @@ impl Counters {
         ("heartbeat", tag::HEARTBEAT),
         ("stats", tag::STATS),
     ];
-    /// The same of version 1.4.
+    /// The counters of version 1.4 in their order.
     pub const LISTED_1_4: [(&'static str, u8); 10] = [
         ("ping", tag::PING),
         ("count", tag::COUNT),
@@ -62,41 +62,41 @@ impl Counters {
     ];
 }
 
-/// What the server answers.
+/// A reply of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'b> {
-    /// Here I am.
+    /// The server is there.
     Pong,
-    /// So many tasks are ready to be lent.
+    /// This many tasks are ready to be lent.
     Counted(u32),
-    /// The task is in the queue.
+    /// The task was added.
     Added,
-    /// The key is known, and nothing has changed.
+    /// The key exists, and the queue is unchanged.
     Kept,
-    /// The value is replaced.
+    /// The value was replaced.
     Updated,
-    /// There is no such task, or no such lease, and nothing has changed.
+    /// There is no such task or no such lease, and the queue is unchanged.
     NotFound,
     /// The next task.
     Lent {
-        /// What to repay it with.
+        /// The lend key, which Repay and Heartbeat need.
         lend_key: u64,
-        /// Its key.
+        /// The key of the task.
         key: &'b [u8],
-        /// Its value.
+        /// The value of the task.
         value: &'b [u8],
     },
     /// No task is ready.
     QueueEmpty,
-    /// The task is back, and the value stored.
+    /// The task was repaid, and its value is stored.
     Repaid,
-    /// The lease has another deadline.
+    /// The lease has a new deadline.
     Heartbeaten,
-    /// There is no such lease, and nothing has changed.
+    /// There is no such lease, and the queue is unchanged.
     Skipped,
-    /// What was answered.
+    /// The counters of answered requests.
     StatsGot(Counters),
-    /// The server ends; everything is on disk.
+    /// The server ends, and everything is on disk.
     Terminated,
     /// The value of the task.
     ValueFound(&'b [u8]),
@@ -104,33 +104,33 @@ pub enum Reply<'b> {
     ValueNotFound,
     /// Everything is on disk.
     Flushed,
-    /// The task is gone.
+    /// The task was removed.
     Removed,
     /// There was no such task.
     NotRemoved,
-    /// The request was not understood, and nothing has changed.
+    /// The request was malformed, and the queue is unchanged.
     Error(Fault),
 }
 
-/// A reply that no server of this protocol sends.
+/// Why bytes are no reply of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
-    /// It is empty, or its first byte stands for nothing.
+    /// The reply is empty, or its first byte has no meaning.
     #[error("an answer of an unknown kind")]
     Tag,
-    /// It ends too early, or goes on too long.
+    /// The reply is too short or too long.
     #[error("an answer of the wrong length")]
     Length,
-    /// An error without a meaning.
+    /// The error names an unknown field.
     #[error("an error of an unknown kind")]
     Field,
 }
 
 impl<'b> Reply<'b> {
-    /// Appends the reply.
+    /// Appends the encoded reply.
     ///
     /// # Panics
-    /// If key or value have 4 GiB or more.
+    /// If the key or the value has 4 GiB or more.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.tag());
         match *self {
@@ -153,7 +153,7 @@ impl<'b> Reply<'b> {
         }
     }
 
-    /// How many bytes [`Reply::encode`] appends.
+    /// The number of bytes that [`Reply::encode`] appends.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         const LENGTH: usize = size_of::<u32>();
@@ -195,10 +195,10 @@ impl<'b> Reply<'b> {
         }
     }
 
-    /// Reads a reply.
+    /// Decodes a reply.
     ///
     /// # Errors
-    /// [`Malformed`] if it is none.
+    /// [`Malformed`] if the bytes are no reply.
     pub fn decode(bytes: &'b [u8]) -> Result<Self, Malformed> {
         let (&tag, body) = bytes.split_first().ok_or(Malformed::Tag)?;
         let plain = |reply| if body.is_empty() { Ok(reply) } else { Err(Malformed::Length) };
@@ -237,7 +237,7 @@ fn lent(body: &[u8]) -> Option<Reply<'_>> {
     rest.is_empty().then_some(Reply::Lent { lend_key: u64::from_be_bytes(*lend_key), key, value })
 }
 
-/// A length, so many bytes, and what is behind them.
+/// Splits off a length and that many bytes. Returns these bytes and the rest.
 fn run(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_be_bytes(*length) as usize)

@@ -1,9 +1,9 @@
-//! Requests.
+//! Encodes and decodes requests.
 
 use super::fault::{Fault, Field};
 use super::fields::{Fields, encode_bytes};
 
-/// First bytes of requests.
+/// The first bytes of requests.
 pub mod tag {
     /// Count.
     pub const COUNT: u8 = 0x01;
@@ -33,99 +33,99 @@ pub mod tag {
 
 use tag::{ADD, COUNT, FLUSH, HEARTBEAT, LEND, LOOKUP, PING, REMOVE, REPAY, STATS, TERMINATE, UPDATE};
 
-/// At which end of the queue a task is added.
+/// The end of the queue at which a task is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddMode {
-    /// 1: before all others.
+    /// 1: before all other tasks.
     Head,
-    /// 2, and if nothing is said: behind all others.
+    /// 2, and the default: behind all other tasks.
     Tail,
 }
 
-/// Whether to wait for a task.
+/// Whether a Lend waits for a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LendMode {
-    /// 1: until there is one.
+    /// 1: it waits until a task is ready.
     Block,
-    /// 2: not at all.
+    /// 2: it does not wait.
     Poll,
 }
 
-/// What becomes of a task that is repaid.
+/// How a task is repaid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepayStatus {
-    /// 1: back, twice as far from the front.
+    /// 1: back to the queue, twice as far from the front.
     Penalty,
-    /// 2: back, half as far from the front.
+    /// 2: back to the queue, half as far from the front.
     Reward,
-    /// 3: back to the front.
+    /// 3: back to the front of the queue.
     Front,
     /// 4: out of the queue for good.
     Drop,
 }
 
-/// What a client asks. Times are in milliseconds.
+/// A request of a client. Times are in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'b> {
-    /// Is anybody there?
+    /// Asks whether the server is there.
     Ping,
-    /// How many tasks are ready to be lent?
+    /// Counts the tasks that are ready to be lent.
     Count,
-    /// A new task.
+    /// Adds a task.
     Add {
-        /// Its key, at most 32 KiB.
+        /// The key, at most 32 KiB.
         key: &'b [u8],
-        /// Its value, at most 16 MiB.
+        /// The value, at most 16 MiB.
         value: &'b [u8],
-        /// At which end.
+        /// The end of the queue.
         mode: AddMode,
     },
-    /// A new value for a task.
+    /// Replaces the value of a task.
     Update {
         /// The key of the task.
         key: &'b [u8],
-        /// The value.
+        /// The new value.
         value: &'b [u8],
     },
-    /// The next task, for a time.
+    /// Leases the next task.
     Lend {
-        /// How long.
+        /// The length of the lease.
         timeout_ms: u64,
-        /// Whether to wait for one.
+        /// Whether to wait for a task.
         mode: LendMode,
     },
-    /// A task back.
+    /// Gives a task back.
     Repay {
-        /// What the lease was given with.
+        /// The lend key of the lease.
         lend_key: u64,
         /// The key of the task.
         key: &'b [u8],
-        /// Its new value.
+        /// The new value of the task.
         value: &'b [u8],
-        /// What becomes of it.
+        /// How the task is repaid.
         status: RepayStatus,
     },
-    /// More or less time for a lease.
+    /// Sets a new deadline for a lease.
     Heartbeat {
-        /// What the lease was given with.
+        /// The lend key of the lease.
         lend_key: u64,
         /// The key of the task.
         key: &'b [u8],
-        /// How long from now.
+        /// The time from now to the new deadline.
         timeout_ms: u64,
     },
-    /// How many requests of each kind were answered?
+    /// Reads how many requests of each kind were answered.
     Stats,
-    /// The end of the server.
+    /// Ends the server.
     Terminate,
-    /// The value of a task.
+    /// Reads the value of a task.
     Lookup {
         /// The key of the task.
         key: &'b [u8],
     },
-    /// Everything to disk.
+    /// Syncs everything to disk.
     Flush,
-    /// No such task any more.
+    /// Removes a task.
     Remove {
         /// The key of the task.
         key: &'b [u8],
@@ -133,7 +133,7 @@ pub enum Request<'b> {
 }
 
 impl<'b> Request<'b> {
-    /// Reads a request. Bytes behind it are ignored, but for the mode of an Add.
+    /// Decodes a request. It ignores bytes behind the request, except for the mode of an Add.
     ///
     /// # Errors
     /// The first [`Fault`], from left to right.
@@ -175,10 +175,10 @@ impl<'b> Request<'b> {
         })
     }
 
-    /// Appends the request. An Add at the tail is written without its mode, as every version understands it.
+    /// Appends the encoded request. An Add at the tail is encoded without its mode, which every version understands.
     ///
     /// # Panics
-    /// If key or value have 4 GiB or more.
+    /// If the key or the value has 4 GiB or more.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.tag());
         match *self {

@@ -109,7 +109,7 @@ fn bytes_behind_a_request_are_ignored_but_for_the_mode_of_an_add() {
 
 #[test]
 fn every_cut_is_answered_with_its_field_and_what_it_needs() {
-    // Of each request: where its fields begin, with their numbers; the last place is its end.
+    // For each tag: the offset and the number of each field. The last field ends with the request.
     let key_and_value =
         |first: u8, at: usize| vec![(at, first), (at + 4, first + 1), (at + 5, first + 2), (at + 9, first + 3)];
     let fields: Vec<(u8, Vec<(usize, u8)>)> = vec![
@@ -172,7 +172,7 @@ fn what_is_too_long_is_answered_with_its_length_and_the_limit() {
 fn answers_of_somebody_else_are_malformed() {
     for (reply, bytes) in replies() {
         assert_eq!(Reply::decode(&[&bytes[..], &[0]].concat()), Err(Malformed::Length), "{reply:?}");
-        // Ten counters that are cut may be eight.
+        // Ten counters that are cut after 65 bytes are eight counters.
         for cut in (0..bytes.len()).filter(|cut| bytes[0] != 0x0A || *cut != 65) {
             assert!(Reply::decode(&bytes[..cut]).is_err(), "{reply:?} cut at {cut}");
         }

@@ -1,9 +1,9 @@
-//! Single cases of the account, each played through in the model.
+//! Single cases of flow control, each played through in the model.
 
 use super::*;
 
-/// A client that had nothing outstanding was forgotten with replies in its pipe; when it came again, the meter of its
-/// pipe began at zero, and the pipe took more than its share.
+/// Regression: flow control forgot a client that had nothing outstanding but still had replies in its pipe. When the
+/// client came again, the count of its pipe began at zero, and the pipe took more than its share.
 #[test]
 fn a_client_with_something_in_its_pipe_is_not_forgotten() {
     let mut model = Model::new(1_000_000, 600);
@@ -46,7 +46,7 @@ fn when_all_together_hold_too_much_the_largest_that_does_not_read_goes() {
     assert!(model.account.is_settled());
 }
 
-/// What lay in pipes was not counted: nobody who had read nothing was ever ended for it.
+/// Regression: bytes in pipes were not counted, so no client that had read nothing was ever ended for them.
 #[test]
 fn of_those_that_read_nothing_the_one_with_most_in_its_pipe_is_ended_and_no_other() {
     let mut model = Model::new(100_000, 9_000);
@@ -65,7 +65,7 @@ fn of_those_that_read_nothing_the_one_with_most_in_its_pipe_is_ended_and_no_othe
     assert_eq!(model.connections.borrow()[0].read, 2, "others go on");
 }
 
-/// Those who have read are not ended because it was long since anybody asked.
+/// A client that has read is not ended because its progress was last asked long ago.
 #[test]
 fn what_has_been_read_meanwhile_does_not_count() {
     let mut model = Model::new(100_000, 9_000);
