@@ -95,7 +95,8 @@
 //!    (`Burst::add`). Then it marks the version as announced (`SlotRef::set_announced`).
 //! 6. `Changes::give_back` returns the credits to the writers.
 //! 7. `Subscribers::send` gives each subscriber its messages. `Subscribers::deliver` offers them to the system at once,
-//!    and `keep` queues the bytes that the system has not taken.
+//!    and `keep` (`publish/deliver.rs`) queues the bytes that the system has not taken. A slow subscriber beyond its
+//!    bound loses the newest messages, which are counted.
 //! 8. When the connection is writable, `Subscribers::turn` sends more of the queue with `flush`.
 //!
 //! # One job, one event
@@ -126,7 +127,9 @@
 //! | `spiderq`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
 //! | `jobs-io`, `events-io` | 1 each, if on | the connections of jobs and of events |
 //!
-//! libzmq has I/O threads of its own with `--frontend proxy`.
+//! libzmq has I/O threads of its own with `--frontend proxy`, and the store has one that writes its trees
+//! (`fjall:worker`). `spindle worker` has the threads `worker-N`, one for each slot, and `spindle load` `load-N`.
+//! The threads of a server are made in `server/mod.rs`, but for `signals` (`server/signals.rs`) and `log` (`cli/log.rs`).
 //!
 //! # Invariants
 //!
@@ -152,7 +155,8 @@
 //! | flow control | the proxy's record of each client's outstanding requests and unread replies, and its verdicts |
 //! | element, entry | a key with its value in a table; the value, version and deadline that a slot points to |
 //! | slot | the place of one key in a table, changed by a compare-and-swap of one word |
-//! | version | the number of a change of a slot: it grows by one with each |
+//! | version | the number of a change of a key: it grows by one with each change of a slot |
+//! | version floor | the highest version that a removed slot of a table had: a key that comes back starts above it |
 //! | guard, epoch | while a thread holds a guard it is pinned to an epoch, and memory retired since is not freed |
 //! | batch | requests that share a guard and a clock reading (tables), or a write and a sync (tasks) |
 //! | prefetch | to load the slots of a batch's next requests into the cache before handling the first |

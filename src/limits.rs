@@ -1,4 +1,5 @@
-//! Every bound of the server, with its unit and the reason for the number. The compiler computes all of them.
+//! The bounds of the server, with their units and the reasons for the numbers. The compiler computes all of them. A
+//! bound that a single file needs may stand there instead, with its reason.
 //!
 //! A page in parentheses promises the number to clients. `kv/PROTOCOL.md` and its like are in `src/protocols`,
 //! `OPERATION.md` is in `src`. The headings: tables, kv, native, publish, tasks, spiderq, jobs, events, sockets, log,

@@ -1,4 +1,4 @@
-//! The composition root: makes every thread and channel of the server, and ends them in reverse order.
+//! The composition root: makes the threads and channels of the server, and ends them in reverse order.
 //!
 //! ```text
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0

@@ -149,10 +149,10 @@ impl MessageCutter {
     /// The [`ProtocolError`] that ends the connection. The messages before it are valid.
     ///
     /// ```
-    /// use spindle::zmtp::{Bounds, Cutter, Messages};
+    /// use spindle::zmtp::{MessageBounds, MessageCutter, Messages};
     ///
-    /// let bounds = Bounds { frame_bytes: 100, frames: 10, bytes: 1_000 };
-    /// let (mut cutter, mut messages) = (Cutter::default(), Messages::default());
+    /// let bounds = MessageBounds { frame_bytes: 100, frames: 10, bytes: 1_000 };
+    /// let (mut cutter, mut messages) = (MessageCutter::default(), Messages::default());
     /// let bytes = b"\x01\x01a\x00\x02bc\x00\x05begun";
     /// let left = cutter.cut(&bytes[..11], &bounds, 64, &mut messages, &mut Vec::new()).unwrap();
     /// assert_eq!((left.begun, left.rest), (7..7, 7));

@@ -13,7 +13,8 @@
 //! out whole messages, and [`encode_frame`] encodes. Decoded values borrow from the received bytes.
 //!
 //! This module has no sockets and no buffers of connections. It does not know the meaning of messages, and has no
-//! mechanism but NULL.
+//! mechanism but NULL. A further mechanism would stand in `greeting.rs` and `handshake.rs`, and a cipher in `frame.rs`.
+//! The proxy frontend does not use this module: its mechanisms are those of libzmq (`protocols/sockets.rs`).
 
 mod command;
 mod frame;

@@ -37,6 +37,10 @@
 //! for each change to the subscribers of `protocols/publish`. A thread of its own answers STATS and LIST_TABLES: with
 //! native workers the `reporter`, behind the proxy one more worker. `report` renders STATS.
 //!
+//! A new command starts in `wire.rs`: a code, a name, and its answer to `Command::may_change_elements`, which the
+//! compiler does not ask for. Then `wire/request.rs` (the request and its encoding), `wire/decode.rs`, `wire/reply.rs`,
+//! `handle.rs`, `Batch` and `Ops` of the tables, `client.rs`, `cli/client.rs`, and `PROTOCOL.md`.
+//!
 //! [`wire`] knows no table and does no I/O. [`handle`] knows no socket and never sends.
 //!
 #![doc = include_str!("PROTOCOL.md")]
