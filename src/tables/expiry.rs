@@ -254,7 +254,8 @@ impl Expiry {
         let deadline = slot.take_due();
         self.shared.expiry.lost_wakeups.add(u64::from(deadline < self.overslept));
         drop_record(&mut self.wheel, slot);
-        if !slot.is_dead() {
+        // The second of two messages may come after the record of the first has come up for the last time.
+        if deadline != NEVER && !slot.is_dead() {
             file(&mut self.wheel, handle, deadline);
         }
     }

@@ -383,9 +383,9 @@ impl<'g> SlotRef<'g> {
     /// fence between its two steps. If the writer's fence comes first, the expiry thread's read of the word sees this
     /// deadline. If the expiry thread's fence comes first, the writer sees the raised value and lowers it.
     ///
-    /// Two writers race for [`QUEUED`]. The writer that sets it sends the message. If the other one lowers `armed`
-    /// before `take_due`, it sends none, and `take_due` returns the lower deadline. If it lowers `armed` after
-    /// `take_due`, it sets [`QUEUED`] again and sends a message of its own.
+    /// Each writer that lowers `armed` sends a message of its own, also while one of another writer is on its way: that
+    /// one may not wake the thread, because it tells of a later deadline. `take_due` returns the lowest deadline for
+    /// the first of several messages, and the others change nothing.
     pub(super) fn arm(&self, deadline: u64) -> bool {
         // SeqCst fence: pairs with the fence in `rearm`.
         fence(Ordering::SeqCst);
@@ -394,7 +394,7 @@ impl<'g> SlotRef<'g> {
         let mut now = armed.load(Ordering::Relaxed);
         while (now & !QUEUED) > deadline {
             match armed.compare_exchange_weak(now, deadline | QUEUED, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(before) => return before & QUEUED == 0,
+                Ok(_) => return true,
                 Err(other) => now = other,
             }
         }

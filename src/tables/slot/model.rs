@@ -166,15 +166,15 @@ fn a_nearer_deadline_set_while_the_record_is_raised_is_not_forgotten() {
 }
 
 #[test]
-fn one_due_message_is_on_its_way_at_most() {
+fn a_writer_that_lowers_the_deadline_sends_a_message_whatever_others_do() {
     loom::model(|| {
         let slot = slot_with(NEVER);
         let other = Arc::clone(&slot);
         let writer = thread::spawn(move || other.slot().arm(20));
         let mine = slot.slot().arm(10);
-        let theirs = writer.join().unwrap();
-        assert!(mine != theirs, "exactly one tells the expiry thread");
-        assert_eq!(slot.slot().take_due(), 10, "which files the earlier one");
+        writer.join().unwrap();
+        assert!(mine, "the earlier deadline may have to wake the expiry thread");
+        assert_eq!(slot.slot().take_due(), 10, "which files the earlier one, whichever message comes first");
     });
 }
 

@@ -144,6 +144,26 @@ fn an_earlier_deadline_wakes_the_expiry_thread_and_a_later_one_does_not() {
 }
 
 #[test]
+fn a_deadline_that_becomes_earlier_while_its_message_is_queued_wakes_the_expiry_thread() {
+    let stage = TablesRig::new();
+    let woken = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&woken);
+    stage.0.tables.0.expiry.sleeper().set_waker(Box::new(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    }));
+    let woken = || woken.load(Ordering::Relaxed);
+    assert!(stage.0.expiry.borrow().falls_asleep(5_000));
+    stage.set("a", "1", Some(10)).unwrap();
+    assert_eq!(woken(), 0, "the message waits until the thread is awake");
+    stage.set("a", "2", Some(2)).unwrap();
+    assert_eq!(woken(), 1, "the thread would sleep beyond the new deadline");
+    stage.expire();
+    assert_eq!(stage.tables_metrics().timers, 1, "two messages of a slot file one record");
+    stage.at(2_001).expire();
+    assert_eq!((stage.tables_metrics().timers, stage.tables_metrics().expired), (0, 1));
+}
+
+#[test]
 fn a_batch_keeps_what_it_cannot_send_until_its_guard_is_gone() {
     let changes_per_writer = 4 * DUES_MAX;
     let stage = TablesRig::with(TablesConfig { changes_per_writer, ..settings() });
