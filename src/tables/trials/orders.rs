@@ -11,6 +11,7 @@ use super::super::failpoint::{Failpoint, hooks};
 use super::super::index::CELLS;
 use super::super::slot::NEVER;
 use super::super::{ChangeKind, Refusal, Tables, TablesConfig};
+use super::waiting::counting_waker;
 use super::{TablesRig, set, settings};
 use crate::clock::Now;
 use crate::limits::{DUES_MAX, REAPER_CHUNK};
@@ -123,12 +124,8 @@ fn the_reaper_looks_at_its_queue_after_a_chunk() {
 #[test]
 fn an_earlier_deadline_wakes_the_expiry_thread_and_a_later_one_does_not() {
     let stage = TablesRig::new();
-    let woken = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&woken);
-    stage.0.tables.0.expiry.sleeper().set_waker(Box::new(move || {
-        count.fetch_add(1, Ordering::Relaxed);
-    }));
-    let woken = || woken.load(Ordering::Relaxed);
+    let (waker, woken) = counting_waker();
+    stage.0.tables.0.expiry.sleeper().set_waker(waker);
     assert!(stage.0.expiry.borrow().falls_asleep(5_000));
     stage.set("a", "1", Some(10)).unwrap();
     assert_eq!(woken(), 0, "it comes up before that anyway");
@@ -146,12 +143,8 @@ fn an_earlier_deadline_wakes_the_expiry_thread_and_a_later_one_does_not() {
 #[test]
 fn a_deadline_that_becomes_earlier_while_its_message_is_queued_wakes_the_expiry_thread() {
     let stage = TablesRig::new();
-    let woken = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&woken);
-    stage.0.tables.0.expiry.sleeper().set_waker(Box::new(move || {
-        count.fetch_add(1, Ordering::Relaxed);
-    }));
-    let woken = || woken.load(Ordering::Relaxed);
+    let (waker, woken) = counting_waker();
+    stage.0.tables.0.expiry.sleeper().set_waker(waker);
     assert!(stage.0.expiry.borrow().falls_asleep(5_000));
     stage.set("a", "1", Some(10)).unwrap();
     assert_eq!(woken(), 0, "the message waits until the thread is awake");

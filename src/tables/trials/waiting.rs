@@ -6,19 +6,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::super::sleeper::Waker;
 use super::super::{Refusal, Session, Tables, TablesConfig};
 use super::{TablesRig, set, settings};
 use crate::clock::Now;
 use crate::limits::SEALING_MAX;
 
-/// Counts the wake-ups of the session.
-pub(super) fn counted(session: &mut Session) -> impl Fn() -> u64 + use<> {
+/// A waker, and how often it was called.
+pub(super) fn counting_waker() -> (Waker, impl Fn() -> u64) {
     let count = Arc::new(AtomicU64::new(0));
     let inner = Arc::clone(&count);
-    session.set_waker(Box::new(move || {
+    let waker = Box::new(move || {
         inner.fetch_add(1, Ordering::Relaxed);
-    }));
-    move || count.load(Ordering::Relaxed)
+    });
+    (waker, move || count.load(Ordering::Relaxed))
+}
+
+/// Counts the wake-ups of the session.
+pub(super) fn counted(session: &mut Session) -> impl Fn() -> u64 + use<> {
+    let (waker, woken) = counting_waker();
+    session.set_waker(waker);
+    woken
 }
 
 /// A rig whose writers have 64 credits, and a session that has used all of its own.
