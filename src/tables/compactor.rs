@@ -39,6 +39,7 @@ use super::TablesShared;
 use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::CELLS;
+use super::memory_budget::signed;
 use super::sleeper::Sleeper;
 use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SLOT_HEADER_BYTES, SlotHandle, SlotRef, SlotState};
 use super::table::Table;
@@ -373,18 +374,18 @@ impl Compactor {
     fn move_entries(&mut self, passes: MovePass, now: Now) {
         for number in self.shared.catalog.numbers() {
             let Some(table) = self.shared.catalog.registry().share(number, &epoch::pin()) else { continue };
-            let mut prefetch = vec![0];
-            while let Some(bucket) = prefetch.pop() {
-                self.move_bucket(&table, bucket, &mut prefetch, passes, now);
+            let mut buckets = vec![0];
+            while let Some(bucket) = buckets.pop() {
+                self.move_bucket(&table, bucket, &mut buckets, passes, now);
             }
         }
         self.garbage.sweep();
     }
 
-    fn move_bucket(&mut self, table: &Table, bucket: u32, prefetch: &mut Vec<u32>, passes: MovePass, now: Now) {
+    fn move_bucket(&mut self, table: &Table, bucket: u32, buckets: &mut Vec<u32>, passes: MovePass, now: Now) {
         let guard = epoch::pin();
         let mut slots = Vec::with_capacity(CELLS);
-        table.index().visit(bucket, &guard, prefetch, |slot| slots.push(slot));
+        table.index().visit(bucket, &guard, buckets, |slot| slots.push(slot));
         for slot in slots {
             if let Some(bytes) = relocate(slot, passes, &guard) {
                 self.shared.compactor.moved.add(1);
@@ -453,10 +454,6 @@ fn passes(level: MemoryLevel, limit: i64) -> Option<MovePass> {
     let enough = holes >= level.resident / 4 && holes >= limit / PASS_SHARE;
     let count = usize::try_from(level.used / (limit / PASS_SHARE).max(1)).unwrap_or(0) + 1;
     enough.then_some(MovePass { number: 0, count })
-}
-
-fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

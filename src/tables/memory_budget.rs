@@ -36,8 +36,9 @@ pub(super) fn entry_bytes(value_bytes: usize) -> i64 {
     signed(size_class(ENTRY_HEADER_BYTES + value_bytes))
 }
 
-fn signed(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
+/// Bytes as a signed number, which a difference of two counts needs.
+pub(super) fn signed(bytes: impl TryInto<i64>) -> i64 {
+    bytes.try_into().unwrap_or(i64::MAX)
 }
 
 /// The shared budget of all tables.

@@ -170,12 +170,12 @@ impl RetireSender {
 struct Walk {
     table: Arc<Table>,
     /// Buckets to visit.
-    prefetch: Vec<u32>,
+    buckets: Vec<u32>,
 }
 
 impl Walk {
     fn over(table: Arc<Table>) -> Self {
-        Self { table, prefetch: vec![0] }
+        Self { table, buckets: vec![0] }
     }
 }
 
@@ -359,13 +359,13 @@ impl Reaper {
                 self.sealing.push_front(walk);
                 return false;
             }
-            let Some(number) = walk.prefetch.pop() else {
+            let Some(number) = walk.buckets.pop() else {
                 if walk.table.release_unsettled() {
                     self.emptying.push_back(Walk::over(walk.table));
                 }
                 return true;
             };
-            walk.table.index().visit(number, ops.guard, &mut walk.prefetch, |slot| slots.push(slot));
+            walk.table.index().visit(number, ops.guard, &mut walk.buckets, |slot| slots.push(slot));
             sealed += slots.len() + 1;
             for slot in slots.drain(..) {
                 let sealed = ops.seal(&walk.table, slot);
@@ -384,9 +384,9 @@ impl Reaper {
         let mut slots = Vec::with_capacity(REAPER_CHUNK + CELLS);
         let mut buckets = Vec::new();
         while slots.len() + buckets.len() < REAPER_CHUNK
-            && let Some(number) = walk.prefetch.pop()
+            && let Some(number) = walk.buckets.pop()
         {
-            walk.table.index().visit(number, ops.guard, &mut walk.prefetch, |slot| slots.push(slot.handle()));
+            walk.table.index().visit(number, ops.guard, &mut walk.buckets, |slot| slots.push(slot.handle()));
             buckets.push(number);
         }
         self.shared.catalog.raise_version_floor(highest_version(&slots, ops.guard));
@@ -401,7 +401,7 @@ impl Reaper {
         }
         drop(batch);
         slots.iter().for_each(|handle| part(&self.shared, handle.slot()));
-        if walk.prefetch.is_empty() {
+        if walk.buckets.is_empty() {
             self.forget(walk.table);
         } else {
             self.emptying.push_back(walk);

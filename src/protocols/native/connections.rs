@@ -247,7 +247,7 @@ impl<S: Default> Connections<S> {
             && !connection.waits()
             && flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
         {
-            self.forget(id);
+            self.close(id);
             return;
         }
         let has_input = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
@@ -303,7 +303,7 @@ impl<S: Default> Connections<S> {
                 connection.deadline = now.after(HANDSHAKE_TIMEOUT);
                 self.deadlines.push_back((connection.deadline, id));
             } else {
-                self.forget(id);
+                self.close(id);
             }
         }
         self.listeners.reopen(&self.epoll, now);
@@ -378,7 +378,7 @@ impl<S: Default> Connections<S> {
                 epoll::add(&self.epoll, connection.descriptor(), id.data(), wanted)
             };
             if asked.is_err() {
-                self.forget(id);
+                self.close(id);
             }
         }
     }
@@ -390,8 +390,8 @@ impl<S: Default> Connections<S> {
         self.gone.pop()
     }
 
-    /// Closes a connection.
-    fn forget(&mut self, id: ConnectionId) {
+    /// Closes a connection at once.
+    pub fn close(&mut self, id: ConnectionId) {
         if get(&mut self.connections, id).is_none() {
             return;
         }
@@ -404,7 +404,7 @@ impl<S: Default> Connections<S> {
     }
 
     /// Takes no more requests from a client, and closes the connection when it has read the earlier replies.
-    fn disconnect(&mut self, id: ConnectionId) {
+    pub fn disconnect(&mut self, id: ConnectionId) {
         let Some(connection) = get(&mut self.connections, id) else { return };
         if !connection.is_disconnecting() {
             connection.disconnect();
@@ -416,11 +416,6 @@ impl<S: Default> Connections<S> {
         self.touch(id);
     }
 
-    /// Takes no more requests from a client, and closes the connection when it has read the earlier replies.
-    pub fn refuse(&mut self, id: ConnectionId) {
-        self.disconnect(id);
-    }
-
     /// Stops accepting, and parts with all clients. Each connection closes when its client has read the earlier
     /// replies, and at once if no bytes are on their way in either direction.
     pub fn disconnect_all(&mut self) {
@@ -429,7 +424,7 @@ impl<S: Default> Connections<S> {
             self.connections.iter().map(|(slot, connection)| ConnectionId::new(slot, connection.generation)).collect();
         for id in all {
             if get(&mut self.connections, id).is_some_and(|connection| connection.is_settled()) {
-                self.forget(id);
+                self.close(id);
             } else {
                 self.disconnect(id);
             }
@@ -460,11 +455,6 @@ impl<S: Default> Connections<S> {
     /// How many connections have closed since the last call.
     pub fn closed(&mut self) -> usize {
         std::mem::take(&mut self.closed)
-    }
-
-    /// Closes a connection at once.
-    pub fn close(&mut self, id: ConnectionId) {
-        self.forget(id);
     }
 }
 

@@ -249,7 +249,7 @@ impl SpiderqFrontend {
                 break;
             }
             if let Some(peer) = refused {
-                connections.refuse(peer);
+                connections.disconnect(peer);
                 *refused_ever += 1;
                 if refusals_told.is_time(connections.now()) {
                     tracing::warn!(

@@ -8,6 +8,7 @@ use std::num::NonZero;
 use std::sync::OnceLock;
 use std::{iter, slice};
 
+use super::super::memory_budget::signed;
 use super::NEAR;
 use super::bucket::Bucket;
 use super::place::{SEGMENT_BITS, SEGMENT_LEN, place, segment_len};
@@ -154,8 +155,4 @@ fn far_bytes(expected: usize) -> usize {
     let bins = (expected + expected / 2 + 1).next_power_of_two().max(BINS_MIN);
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get).next_power_of_two();
     size_class(size_of::<FarSegments>()) + cores * COLLECTOR_BYTES_PER_CORE + bins * BIN_BYTES
-}
-
-fn signed(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
 }

@@ -174,7 +174,7 @@ impl<S: Default> Connections<S> {
             }
             self.cut += 1;
             bytes += held;
-            self.forget(id);
+            self.close(id);
         }
         let count = self.cut - before;
         if count > 0 && self.cuts_told.is_time(self.now) {

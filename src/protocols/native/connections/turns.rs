@@ -136,7 +136,7 @@ impl<S: Default> Connections<S> {
                 }
                 self.settle(id);
             }
-            Err(InputEnd::Gone) => self.forget(id),
+            Err(InputEnd::Gone) => self.close(id),
             Err(InputEnd::Fault(fault)) => {
                 tracing::debug!("a connection ends: {fault}");
                 connection.faulty = true;
