@@ -404,8 +404,8 @@ mod tests {
     #[test]
     fn a_server_with_nothing_to_serve_is_refused() {
         assert!(refused(&["--kv", "off"]).contains("--tasks, --jobs or --events"));
-        for sink in ["--tasks", "--jobs", "--events"] {
-            parsed(&["--kv", "off", sink]).unwrap().into_config(HOST, None).unwrap();
+        for frontend in ["--tasks", "--jobs", "--events"] {
+            parsed(&["--kv", "off", frontend]).unwrap().into_config(HOST, None).unwrap();
         }
     }
 

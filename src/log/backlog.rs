@@ -1,4 +1,4 @@
-//! Lines that wait to be written: bounded, with one thread that writes them.
+//! WaitingLines that wait to be written: bounded, with one thread that writes them.
 //!
 //! Only that thread waits for a slow reader. This module does not know the content of a line, or its destination.
 
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::limits::LOG_BYTES_MAX;
 
-/// Lines on their way to the writing thread.
+/// WaitingLines on their way to the writing thread.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    lines: Mutex<Lines>,
+    lines: Mutex<WaitingLines>,
     /// Notified when a line was added.
     came: Condvar,
     /// Notified when all lines are written.
@@ -20,7 +20,7 @@ pub(super) struct Backlog {
 
 /// Locked to add or take a line, never while a line is being written.
 #[derive(Debug)]
-struct Lines {
+struct WaitingLines {
     waiting: VecDeque<Box<[u8]>>,
     /// Bytes of the waiting lines, and of the line that is being written.
     bytes: usize,
@@ -30,7 +30,7 @@ struct Lines {
 
 impl Backlog {
     pub(super) const fn new() -> Self {
-        let lines = Lines { waiting: VecDeque::new(), bytes: 0, is_open: false };
+        let lines = WaitingLines { waiting: VecDeque::new(), bytes: 0, is_open: false };
         Self { lines: Mutex::new(lines), came: Condvar::new(), written: Condvar::new() }
     }
 
@@ -64,7 +64,7 @@ impl Backlog {
 
     /// Waits for a line, and hands it to `write`.
     fn write_next(&self, write: &mut dyn FnMut(&[u8])) {
-        let wait = |lines| self.came.wait_while(lines, |lines: &mut Lines| lines.waiting.is_empty());
+        let wait = |lines| self.came.wait_while(lines, |lines: &mut WaitingLines| lines.waiting.is_empty());
         let mut lines = wait(self.lines()).unwrap_or_else(PoisonError::into_inner);
         let Some(line) = lines.waiting.pop_front() else { return };
         drop(lines);
@@ -82,7 +82,7 @@ impl Backlog {
         waited.unwrap_or_else(PoisonError::into_inner).0.bytes == 0
     }
 
-    fn lines(&self) -> MutexGuard<'_, Lines> {
+    fn lines(&self) -> MutexGuard<'_, WaitingLines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -31,12 +31,12 @@ pub(super) fn slack(max_memory: u64) -> u64 {
     (available_bytes().saturating_sub(max_memory) / SLACK_SHARE).min(MEMORY_SLACK_BYTES)
 }
 
-/// The bytes that each of `sinks` frontends may hold for its clients, if the tables may take `max_memory` of
+/// The bytes that each of `frontends` frontends may hold for its clients, if the tables may take `max_memory` of
 /// `available` bytes. Together they get three quarters of the memory that is left. Each gets at most
 /// [`HELD_BYTES_MAX`], or twice `client_bytes` if that is more.
-pub(super) fn held_bytes_max(available: u64, max_memory: u64, sinks: u64, client_bytes: u64) -> u64 {
+pub(super) fn held_bytes_max(available: u64, max_memory: u64, frontends: u64, client_bytes: u64) -> u64 {
     let left = available.saturating_sub(max_memory).max(available / LEAST_LEFT);
-    (left / 4 * 3 / sinks.max(1)).min(HELD_BYTES_MAX.max(client_bytes.saturating_mul(2)))
+    (left / 4 * 3 / frontends.max(1)).min(HELD_BYTES_MAX.max(client_bytes.saturating_mul(2)))
 }
 
 /// The anonymous resident memory of this process, files excluded: the line `RssAnon` of `/proc/self/status` (proc(5)).

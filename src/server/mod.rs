@@ -275,14 +275,15 @@ fn start_with(
 /// The settings of the tables' frontend. A client may have at most half of the bytes that all clients may have.
 fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>>) -> serve::KvConfig {
     let tasks = config.tasks.as_ref();
-    let sinks = [
+    let frontends = [
         !config.kv.is_empty(),
         config.publish.is_some(),
         tasks.is_some_and(|tasks| tasks.spiderq.is_some()),
         tasks.is_some_and(|tasks| tasks.events.is_some()),
     ];
-    let sinks = sinks.into_iter().filter(|is_on| *is_on).count() as u64;
-    let held_bytes_max = memory::held_bytes_max(available_bytes(), config.max_memory, sinks, config.client_bytes_max);
+    let frontends = frontends.into_iter().filter(|is_on| *is_on).count() as u64;
+    let held_bytes_max =
+        memory::held_bytes_max(available_bytes(), config.max_memory, frontends, config.client_bytes_max);
     let client_bytes_max = config.client_bytes_max.min(held_bytes_max / 2);
     if client_bytes_max < config.client_bytes_max && config.client_bytes_max != CLIENT_BYTES_DEFAULT {
         tracing::warn!(

@@ -25,7 +25,7 @@ const QUEUE: &[u8] = b"queue";
 
 /// An answer that a test receives, with its value read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Answer {
+enum ReadAnswer {
     Plain(Outcome),
     Leased { token: u64, key: Vec<u8>, value: Vec<u8> },
     Found(Vec<u8>),
@@ -33,7 +33,7 @@ enum Answer {
 
 /// A sink that records its answers, and counts its calls to check for room.
 #[derive(Clone, Default)]
-struct RecordingSink(Arc<Mutex<Vec<(u64, Answer)>>>, Arc<AtomicUsize>);
+struct RecordingSink(Arc<Mutex<Vec<(u64, ReadAnswer)>>>, Arc<AtomicUsize>);
 
 impl ReplySink for RecordingSink {
     fn deliver(&self, delivery: Delivery) {
@@ -42,10 +42,10 @@ impl ReplySink for RecordingSink {
             let answer = match outcome {
                 Outcome::Leased { token, key, payload } => {
                     let value = delivery.read(payload).unwrap().to_vec();
-                    Answer::Leased { token: *token, key: key.to_vec(), value }
+                    ReadAnswer::Leased { token: *token, key: key.to_vec(), value }
                 }
-                Outcome::Found(payload) => Answer::Found(delivery.read(payload).unwrap().to_vec()),
-                other => Answer::Plain(other.clone()),
+                Outcome::Found(payload) => ReadAnswer::Found(delivery.read(payload).unwrap().to_vec()),
+                other => ReadAnswer::Plain(other.clone()),
             };
             heard.push((*number, answer));
         }
@@ -76,7 +76,7 @@ impl RealQueues {
         Self { store, ear, queue, committer, tasks, asked: 0 }
     }
 
-    fn ask(&mut self, requests: Vec<Request>, now: u64) -> Result<Vec<(u64, Answer)>, Error> {
+    fn ask(&mut self, requests: Vec<Request>, now: u64) -> Result<Vec<(u64, ReadAnswer)>, Error> {
         let mut asked = Vec::new();
         for request in requests {
             let ticket = Ticket { sink: 0, number: self.asked };
@@ -87,14 +87,14 @@ impl RealQueues {
         Ok(std::mem::take(&mut *self.ear.0.lock().unwrap()))
     }
 
-    fn ask_one(&mut self, request: Request, now: u64) -> Answer {
+    fn ask_one(&mut self, request: Request, now: u64) -> ReadAnswer {
         self.ask(vec![request], now).unwrap().pop().unwrap().1
     }
 }
 
-fn token_of(answer: &Answer) -> Option<u64> {
+fn token_of(answer: &ReadAnswer) -> Option<u64> {
     match answer {
-        Answer::Leased { token, .. } => Some(*token),
+        ReadAnswer::Leased { token, .. } => Some(*token),
         _ => None,
     }
 }
@@ -109,8 +109,8 @@ fn poll(timeout: u64) -> Request {
     Request::Lease { timeout, wait: false }
 }
 
-fn leased(answer: Answer) -> (u64, Vec<u8>) {
-    let Answer::Leased { token, key, .. } = answer else { panic!("{answer:?}") };
+fn leased(answer: ReadAnswer) -> (u64, Vec<u8>) {
+    let ReadAnswer::Leased { token, key, .. } = answer else { panic!("{answer:?}") };
     (token, key)
 }
 
@@ -144,7 +144,7 @@ fn who_waits_no_more_is_answered_and_takes_nothing() {
     let wait = || Request::Lease { timeout: 10, wait: true };
     real.ask(vec![wait(), wait(), wait()], 0).unwrap();
     let heard = real.ask(vec![Request::Withdraw { tickets: vec![0, 2, 77] }], 0).unwrap();
-    let plain = |number, outcome| (number, Answer::Plain(outcome));
+    let plain = |number, outcome| (number, ReadAnswer::Plain(outcome));
     assert_eq!(heard, [plain(0, Outcome::Empty), plain(2, Outcome::Empty), plain(3, Outcome::Nothing)]);
     let heard = real.ask(vec![add("a")], 0).unwrap();
     assert_eq!(heard.iter().find(|(_, answer)| token_of(answer).is_some()).map(|(number, _)| *number), Some(1));
@@ -162,7 +162,7 @@ fn what_is_not_synced_may_go_and_tokens_never_come_again() {
     let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Never, 0);
     assert_eq!(
         real.ask_one(Request::Count, 0),
-        Answer::Plain(Outcome::Counted(3)),
+        ReadAnswer::Plain(Outcome::Counted(3)),
         "of the unsynced, one batch is left"
     );
     let (second, key) = leased(real.ask_one(poll(1_000), 0));
@@ -202,7 +202,7 @@ fn nothing_is_answered_once_the_store_has_failed() {
         assert!(real.ear.0.lock().unwrap().is_empty());
         store.crash(0);
         let mut real = RealQueues::open(store, LeaseOrder::Priority, Policy::Always, 0);
-        assert_eq!(real.ask_one(Request::Count, 0), Answer::Plain(Outcome::Counted(failing as u64)));
+        assert_eq!(real.ask_one(Request::Count, 0), ReadAnswer::Plain(Outcome::Counted(failing as u64)));
     }
 }
 
@@ -252,10 +252,10 @@ fn a_refused_request_stores_nothing() {
 fn numbers_of_tasks_have_no_gaps_also_after_a_crash() {
     let store = FakeDisk::new();
     let mut real = RealQueues::open(store.clone(), LeaseOrder::Fifo, Policy::Always, 0);
-    let added = |answer| matches!(answer, Answer::Plain(Outcome::Added(_))).then_some(answer);
-    assert_eq!(added(real.ask_one(add("a"), 0)), Some(Answer::Plain(Outcome::Added(1))));
+    let added = |answer| matches!(answer, ReadAnswer::Plain(Outcome::Added(_))).then_some(answer);
+    assert_eq!(added(real.ask_one(add("a"), 0)), Some(ReadAnswer::Plain(Outcome::Added(1))));
     real.ask(vec![Request::Remove { key: Box::from(&b"a"[..]) }], 0).unwrap();
     store.crash(0);
     let mut real = RealQueues::open(store, LeaseOrder::Fifo, Policy::Always, 0);
-    assert_eq!(real.ask_one(add("b"), 0), Answer::Plain(Outcome::Added(2)));
+    assert_eq!(real.ask_one(add("b"), 0), ReadAnswer::Plain(Outcome::Added(2)));
 }

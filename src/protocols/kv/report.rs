@@ -167,7 +167,7 @@ impl ReportSources {
             memory: MemoryLine::of(&tables_metrics),
             descriptors: DescriptorsLine::now(),
             log: LogLine { dropped_lines: log::dropped() },
-            tasks: self.tasks.as_deref().map(|publisher_metrics| TasksSection::of(publisher_metrics, wall_millis())),
+            tasks: self.tasks.as_deref().map(|metrics| TasksSection::of(metrics, wall_millis())),
         };
         serde_json::to_string(&sheet).expect("numbers and text can be written as JSON")
     }
@@ -365,7 +365,7 @@ struct TaskQueueLine {
 
 impl TasksSection {
     /// The metrics at `now`, in milliseconds of the wall clock.
-    fn of(publisher_metrics: &TaskMetrics, now: u64) -> Self {
+    fn of(metrics: &TaskMetrics, now: u64) -> Self {
         let line = |queue: &Arc<QueueMetrics>| {
             let counts = queue.counts();
             TaskQueueLine {
@@ -379,12 +379,12 @@ impl TasksSection {
             }
         };
         Self {
-            commits: publisher_metrics.commits(),
-            syncs: publisher_metrics.syncs(),
-            waits: publisher_metrics.waits(),
-            lost_wakeups: publisher_metrics.lost_wakeups(),
-            families: publisher_metrics.families().iter().map(TaskFamilyLine::of).collect(),
-            queues: publisher_metrics.queues().iter().map(line).collect(),
+            commits: metrics.commits(),
+            syncs: metrics.syncs(),
+            waits: metrics.waits(),
+            lost_wakeups: metrics.lost_wakeups(),
+            families: metrics.families().iter().map(TaskFamilyLine::of).collect(),
+            queues: metrics.queues().iter().map(line).collect(),
         }
     }
 }

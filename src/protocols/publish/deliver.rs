@@ -2,7 +2,7 @@
 //! queue.
 //!
 //! ```text
-//! its runs of the burst ─► Delivery, gathered once for all with the same runs ─┬─► the system, as much as it takes
+//! its runs of the burst ─► BurstPortion, gathered once for all with the same runs ─┬─► the system, as much as it takes
 //!                                                                              └─► its queue, within the bounds
 //! ```
 //! As long as all subscribers keep up, the publisher makes no buffers for queues. It copies bytes only to gather
@@ -31,7 +31,7 @@ pub(super) struct QueueRoom {
 
 /// Messages of a burst for one subscriber, and for all others with the same runs.
 #[derive(Debug, Default)]
-pub(super) struct Delivery {
+pub(super) struct BurstPortion {
     runs: Vec<ByteRun>,
     messages: usize,
     /// The bytes of the runs, if there are several runs.
@@ -40,7 +40,7 @@ pub(super) struct Delivery {
     buffer: Option<Arc<SharedBuffer>>,
 }
 
-impl Delivery {
+impl BurstPortion {
     /// Loads these runs of the burst.
     fn load(&mut self, burst: &Burst, runs: &[ByteRun]) {
         if self.runs == runs {
@@ -92,7 +92,7 @@ impl Delivery {
 /// The connection is broken.
 pub(super) fn offer(
     subscriber: &mut SubscriberConnection,
-    (burst, portion): (&Burst, &mut Delivery),
+    (burst, portion): (&Burst, &mut BurstPortion),
 ) -> Result<Option<usize>, Errno> {
     portion.load(burst, &subscriber.runs);
     subscriber.runs.clear();
@@ -107,7 +107,7 @@ pub(super) fn offer(
 /// Whether the buffers of all subscribers lack room for the delivery.
 pub(super) fn lacks_room(
     queue: &mut SubscriberQueue,
-    (burst, portion): (&Burst, &Delivery),
+    (burst, portion): (&Burst, &BurstPortion),
     room: QueueRoom,
     held: &QueuedBytes,
 ) -> bool {
@@ -121,7 +121,7 @@ pub(super) fn lacks_room(
 /// of which the system has taken a part.
 pub(super) fn keep(
     queue: &mut SubscriberQueue,
-    (burst, portion): (&Burst, &mut Delivery),
+    (burst, portion): (&Burst, &mut BurstPortion),
     sent: usize,
     room: QueueRoom,
     held: &QueuedBytes,

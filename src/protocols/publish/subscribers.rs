@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use super::burst::Burst;
-use super::deliver::{Delivery, QueueRoom, keep, lacks_room, offer};
+use super::deliver::{BurstPortion, QueueRoom, keep, lacks_room, offer};
 use super::queue::QueuedBytes;
 use super::subscriber::{CloseReason, SubscriberConnection};
 use super::topics::{Member, NodeId, Topics};
@@ -47,7 +47,7 @@ pub struct Subscribers {
     pub(super) generation: u32,
     pub(super) topics: Topics,
     pub(super) burst: Burst,
-    pub(super) portion: Delivery,
+    pub(super) portion: BurstPortion,
     /// Subscribers with messages in the burst that is being sent.
     pub(super) touched: Vec<Member>,
     /// Deliveries to subscribers since the last pass of receiving.
@@ -92,7 +92,7 @@ impl Subscribers {
             generation: 0,
             topics: Topics::new(),
             burst: Burst::default(),
-            portion: Delivery::default(),
+            portion: BurstPortion::default(),
             touched: Vec::new(),
             deliveries: 0,
             held: QueuedBytes::default(),

@@ -237,7 +237,7 @@ fn a_record_that_is_filed_anew_for_a_slot_that_dies_is_cancelled() {
 
 /// A bucket of the index with one slot in it. The thread that moves the slot holds the lock until the cell shows the
 /// new slot.
-struct Bucket {
+struct ModelBucket {
     cell: SlotCell,
     lock: Mutex<()>,
     /// Keeps the first slot, at which other threads may still look.
@@ -251,7 +251,7 @@ fn at_once() -> &'static Guard {
     unsafe { epoch::unprotected() }
 }
 
-impl Bucket {
+impl ModelBucket {
     /// With a slot that may move: its element has no deadline and is announced.
     fn new() -> Arc<Self> {
         let mut entry = EntryBox::new(b"v");
@@ -327,7 +327,7 @@ fn a_writer_a_reader_and_a_mover(looks_again: bool) {
     // A larger bound takes minutes.
     builder.preemption_bound = Some(3);
     builder.check(move || {
-        let bucket = Bucket::new();
+        let bucket = ModelBucket::new();
         let (mover, reader) = (Arc::clone(&bucket), Arc::clone(&bucket));
         let mover = thread::spawn(move || mover.renew());
         let reader = thread::spawn(move || [reader.read(), reader.read()]);

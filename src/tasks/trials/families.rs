@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 use proptest::{collection::vec, sample::select};
 
-use super::{Answer, RecordingSink};
+use super::{ReadAnswer, RecordingSink};
 use crate::store::fake_disk::FakeDisk;
 use crate::store::{Space, Store, Value};
 use crate::tasks::{
@@ -32,7 +32,7 @@ impl RealFamily {
         Self { store, ear, family, committer, tasks }
     }
 
-    fn ask(&mut self, requests: Vec<(QueueName, Request)>, now: u64) -> Vec<Answer> {
+    fn ask(&mut self, requests: Vec<(QueueName, Request)>, now: u64) -> Vec<ReadAnswer> {
         let ticket = Ticket { sink: 0, number: 0 };
         let asked = requests.into_iter().map(|(queue, request)| Submission { queue, ticket, request });
         self.committer.batch_named(asked.collect(), now).unwrap();
@@ -99,7 +99,7 @@ fn operation() -> impl Strategy<Value = FamilyOperation> {
 }
 
 /// The request, and the model's answer to it. `ids` are those granted so far.
-fn answer(plain: &mut ModelFamily, name: u8, wish: &FamilyRequest, now: u64, ids: &[u64]) -> (Request, Answer) {
+fn answer(plain: &mut ModelFamily, name: u8, wish: &FamilyRequest, now: u64, ids: &[u64]) -> (Request, ReadAnswer) {
     let jobs = plain.entry(name).or_default();
     let id = |ago: &usize| ids.len().checked_sub(ago + 1).map_or(u64::MAX, |at| ids[at]);
     let key = |id: u64| Box::from(id.to_be_bytes());
@@ -110,7 +110,7 @@ fn answer(plain: &mut ModelFamily, name: u8, wish: &FamilyRequest, now: u64, ids
             if let Some(job) = jobs.iter_mut().find(|job| job.deadline.is_none()) {
                 job.deadline = Some(now.saturating_add(*timeout));
                 let (key, value) = (job.id.to_be_bytes().to_vec(), vec![job.value]);
-                return (request, Answer::Leased { token: 0, key, value });
+                return (request, ReadAnswer::Leased { token: 0, key, value });
             }
             (request, Outcome::Empty)
         }
@@ -126,7 +126,7 @@ fn answer(plain: &mut ModelFamily, name: u8, wish: &FamilyRequest, now: u64, ids
             (Request::Has { key: key(id(ago)) }, outcome)
         }
     };
-    (request, Answer::Plain(outcome))
+    (request, ReadAnswer::Plain(outcome))
 }
 
 /// Compares each answer. Within a batch, each request must see the changes of those before it.
@@ -179,21 +179,21 @@ fn compare(operations: &[FamilyOperation]) {
     }
 }
 
-fn number_of(answer: &Answer) -> Option<u64> {
+fn number_of(answer: &ReadAnswer) -> Option<u64> {
     match answer {
-        Answer::Plain(Outcome::Pushed(number)) => Some(*number),
+        ReadAnswer::Plain(Outcome::Pushed(number)) => Some(*number),
         _ => None,
     }
 }
 
 /// An answer without the parts that the model cannot know: tokens and new numbers.
-fn plainly(answer: &Answer, known: &[u64]) -> Answer {
+fn plainly(answer: &ReadAnswer, known: &[u64]) -> ReadAnswer {
     match answer {
-        Answer::Plain(Outcome::Pushed(_)) => Answer::Plain(Outcome::Pushed(0)),
-        Answer::Leased { key, value, .. } => {
+        ReadAnswer::Plain(Outcome::Pushed(_)) => ReadAnswer::Plain(Outcome::Pushed(0)),
+        ReadAnswer::Leased { key, value, .. } => {
             let id = u64::from_be_bytes(key[..].try_into().unwrap());
             let key = if known.contains(&id) { key.clone() } else { Vec::new() };
-            Answer::Leased { token: 0, key, value: value.clone() }
+            ReadAnswer::Leased { token: 0, key, value: value.clone() }
         }
         other => other.clone(),
     }
@@ -230,7 +230,7 @@ fn a_few_of_many_queues_are_listed_and_a_place_is_used_again() {
     assert_eq!((real.metrics(), listed(&real)), ([1_000, 1_000, 0], 100));
     for number in 0..1_000 {
         let leased = real.ask(vec![(name(&real, number), Request::Lease { timeout: 10, wait: false })], 0);
-        let Answer::Leased { key, .. } = &leased[0] else { panic!("{leased:?}") };
+        let ReadAnswer::Leased { key, .. } = &leased[0] else { panic!("{leased:?}") };
         real.ask(vec![(name(&real, number), Request::Finish { key: key[..].into() })], 0);
     }
     assert_eq!((real.metrics(), listed(&real)), ([0, 0, 0], 0));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 use proptest::{collection::vec, sample::select};
 
-use super::{Answer, RealQueues, token_of};
+use super::{ReadAnswer, RealQueues, token_of};
 use crate::store::Value;
 use crate::store::fake_disk::FakeDisk;
 use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement};
@@ -47,12 +47,12 @@ impl ModelQueue {
     }
 
     /// Leases the next task with the token that the committer granted.
-    fn lease(&mut self, timeout: u64, token: u64) -> Option<Answer> {
+    fn lease(&mut self, timeout: u64, token: u64) -> Option<ReadAnswer> {
         let key = self.next()?;
         let deadline = self.now.saturating_add(timeout);
         let task = self.tasks.get_mut(&key)?;
         task.state = ModelState::Leased { token, deadline };
-        Some(Answer::Leased { token, key, value: task.value.clone() })
+        Some(ReadAnswer::Leased { token, key, value: task.value.clone() })
     }
 
     fn come_back(&mut self, key: &[u8]) {
@@ -71,7 +71,7 @@ impl ModelQueue {
         self.tasks.get(key).is_some_and(leased) && self.tasks.remove(key).is_some()
     }
 
-    fn run_out(&mut self, now: u64, expected: &mut Vec<(u64, Answer)>, tokens: &mut impl FnMut() -> u64) {
+    fn run_out(&mut self, now: u64, expected: &mut Vec<(u64, ReadAnswer)>, tokens: &mut impl FnMut() -> u64) {
         self.now = now;
         loop {
             let due = self.tasks.iter().filter_map(|(key, task)| match task.state {
@@ -91,7 +91,7 @@ impl ModelQueue {
         }
     }
 
-    fn grant(&mut self, expected: &mut Vec<(u64, Answer)>, tokens: &mut impl FnMut() -> u64) {
+    fn grant(&mut self, expected: &mut Vec<(u64, ReadAnswer)>, tokens: &mut impl FnMut() -> u64) {
         while !self.waiters.is_empty() && self.next().is_some() {
             let (ticket, timeout) = self.waiters.remove(0);
             let leased = self.lease(timeout, tokens()).unwrap();
@@ -135,12 +135,12 @@ impl ModelQueue {
     }
 
     /// The immediate answer. `None` if the request waits.
-    fn apply(&mut self, ticket: u64, request: &Request, tokens: &mut impl FnMut() -> u64) -> Option<Answer> {
-        let plain = |changed: bool, yes: Outcome, no: Outcome| Some(Answer::Plain(if changed { yes } else { no }));
+    fn apply(&mut self, ticket: u64, request: &Request, tokens: &mut impl FnMut() -> u64) -> Option<ReadAnswer> {
+        let plain = |changed: bool, yes: Outcome, no: Outcome| Some(ReadAnswer::Plain(if changed { yes } else { no }));
         match request {
             Request::Add { key, value, end } => {
                 if self.tasks.contains_key(&**key) {
-                    return Some(Answer::Plain(Outcome::Kept));
+                    return Some(ReadAnswer::Plain(Outcome::Kept));
                 }
                 self.serial += 1;
                 let priority =
@@ -153,7 +153,7 @@ impl ModelQueue {
                     state: ModelState::Ready,
                 };
                 self.tasks.insert(key.to_vec(), task);
-                Some(Answer::Plain(Outcome::Added(0)))
+                Some(ReadAnswer::Plain(Outcome::Added(0)))
             }
             Request::Update { key, value } => {
                 let task = self.tasks.get_mut(&**key);
@@ -167,7 +167,7 @@ impl ModelQueue {
                     self.waiters.push((ticket, *timeout));
                     return None;
                 }
-                Some(Answer::Plain(Outcome::Empty))
+                Some(ReadAnswer::Plain(Outcome::Empty))
             }
             Request::Settle { token, key, value, how } => {
                 let value = value.as_ref().unwrap().to_vec();
@@ -184,16 +184,16 @@ impl ModelQueue {
             Request::Append { .. } | Request::CountAll | Request::LookDropped { .. } => {
                 unreachable!("no wish is one of these")
             }
-            Request::Nothing => Some(Answer::Plain(Outcome::Nothing)),
+            Request::Nothing => Some(ReadAnswer::Plain(Outcome::Nothing)),
             Request::Count => {
                 let ready = self.tasks.values().filter(|task| task.state == ModelState::Ready).count();
-                Some(Answer::Plain(Outcome::Counted(ready as u64)))
+                Some(ReadAnswer::Plain(Outcome::Counted(ready as u64)))
             }
             Request::Look { key } => Some(match self.tasks.get(&**key) {
-                Some(task) => Answer::Found(task.value.clone()),
-                None => Answer::Plain(Outcome::Absent),
+                Some(task) => ReadAnswer::Found(task.value.clone()),
+                None => ReadAnswer::Plain(Outcome::Absent),
             }),
-            Request::Sync => Some(Answer::Plain(Outcome::Synced)),
+            Request::Sync => Some(ReadAnswer::Plain(Outcome::Synced)),
             Request::Has { key } => plain(self.tasks.contains_key(&**key), Outcome::Present, Outcome::Absent),
             Request::Finish { key } => plain(self.finish(key), Outcome::Removed, Outcome::NotRemoved),
             Request::Remove { key } => {
@@ -282,9 +282,9 @@ fn meant(wish: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Request {
 }
 
 /// Removes a task's number, which the model does not have. Other tests check it.
-fn without_number(answer: Answer) -> Answer {
+fn without_number(answer: ReadAnswer) -> ReadAnswer {
     match answer {
-        Answer::Plain(Outcome::Added(_)) => Answer::Plain(Outcome::Added(0)),
+        ReadAnswer::Plain(Outcome::Added(_)) => ReadAnswer::Plain(Outcome::Added(0)),
         other => other,
     }
 }
@@ -328,7 +328,7 @@ fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
         let heard: Vec<_> = heard.into_iter().map(|(ticket, answer)| (ticket, without_number(answer))).collect();
         assert_eq!(heard, expected, "{operation:?}");
         leases.extend(heard.into_iter().filter_map(|(_, answer)| match answer {
-            Answer::Leased { token, key, .. } => Some((token, key)),
+            ReadAnswer::Leased { token, key, .. } => Some((token, key)),
             _ => None,
         }));
     }

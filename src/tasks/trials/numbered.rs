@@ -4,7 +4,7 @@
 use proptest::collection::vec;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 
-use super::{Answer, RealQueues, token_of};
+use super::{ReadAnswer, RealQueues, token_of};
 use crate::store::Value;
 use crate::store::fake_disk::FakeDisk;
 use crate::tasks::{LeaseOrder, Outcome, Policy, Request, Settlement};
@@ -47,14 +47,14 @@ fn append((byte, dropped): (u8, bool)) -> Request {
 /// Checks that the visible state of the queue equals the model.
 fn assert_same(real: &mut RealQueues, model: &[NumberedModelTask]) {
     let count = real.ask_one(Request::CountAll, 0);
-    assert_eq!(count, Answer::Plain(Outcome::Counted(model.len() as u64)));
+    assert_eq!(count, ReadAnswer::Plain(Outcome::Counted(model.len() as u64)));
     let looks = (1..=model.len() + 1).map(|number| Request::LookDropped { key: key(number) });
-    let heard: Vec<Answer> = real.ask(looks.collect(), 0).unwrap().into_iter().map(|(_, answer)| answer).collect();
+    let heard: Vec<ReadAnswer> = real.ask(looks.collect(), 0).unwrap().into_iter().map(|(_, answer)| answer).collect();
     let standing = |task: &NumberedModelTask| {
-        if task.dropped { Answer::Found(task.value.clone()) } else { Answer::Plain(Outcome::Present) }
+        if task.dropped { ReadAnswer::Found(task.value.clone()) } else { ReadAnswer::Plain(Outcome::Present) }
     };
-    let absent = Answer::Plain(Outcome::Absent);
-    let expected: Vec<Answer> = model.iter().map(standing).chain([absent]).collect();
+    let absent = ReadAnswer::Plain(Outcome::Absent);
+    let expected: Vec<ReadAnswer> = model.iter().map(standing).chain([absent]).collect();
     assert_eq!(heard, expected);
 }
 
@@ -64,14 +64,14 @@ fn step(real: &mut RealQueues, model: &mut Vec<NumberedModelTask>, operation: &N
             let heard = real.ask(wishes.iter().copied().map(append).collect(), 0).unwrap();
             for ((byte, dropped), (_, answer)) in wishes.iter().zip(heard) {
                 model.push(NumberedModelTask { value: vec![*byte], dropped: *dropped, token: None });
-                assert_eq!(answer, Answer::Plain(Outcome::Added(model.len() as u64)));
+                assert_eq!(answer, ReadAnswer::Plain(Outcome::Added(model.len() as u64)));
             }
         }
         NumberedOperation::Lease => {
             let answer = real.ask_one(Request::Lease { timeout: u64::MAX, wait: false }, 0);
             let is_free = |task: &NumberedModelTask| !task.dropped && task.token.is_none();
             match (token_of(&answer), answer) {
-                (token @ Some(_), Answer::Leased { key, value, .. }) => {
+                (token @ Some(_), ReadAnswer::Leased { key, value, .. }) => {
                     let number: usize = String::from_utf8(key).unwrap().parse().unwrap();
                     let task = &mut model[number - 1];
                     assert!(is_free(task) && task.value == value);
@@ -90,7 +90,7 @@ fn step(real: &mut RealQueues, model: &mut Vec<NumberedModelTask>, operation: &N
                 (model[at].dropped, model[at].value) = (true, value.to_vec());
             }
             let answer = real.ask_one(Request::Settle { token, key: key(at + 1), value, how }, 0);
-            assert_eq!(answer, Answer::Plain(Outcome::Settled));
+            assert_eq!(answer, ReadAnswer::Plain(Outcome::Settled));
         }
         NumberedOperation::Crash => {
             real.store.crash(0);
@@ -119,5 +119,5 @@ fn a_number_that_somebody_has_used_as_a_key_is_kept() {
     let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let two = Request::Add { key: key(2), value: Value::from(&b""[..]), end: crate::tasks::QueueEnd::Tail };
     real.ask(vec![two], 0).unwrap();
-    assert_eq!(real.ask_one(append((1, true)), 0), Answer::Plain(Outcome::Kept));
+    assert_eq!(real.ask_one(append((1, true)), 0), ReadAnswer::Plain(Outcome::Kept));
 }
