@@ -64,12 +64,13 @@
 //!
 //! 1. `spiderq`: `SpiderqFrontend::run` calls `rest`, which waits in `Connections::wait`, and `take`, which gives each
 //!    readable connection a turn with `Connections::receive`.
-//! 2. `TaskResponder::take` decodes the last frame (`Request::decode`), and `Access::asked` makes a request of
-//!    [`tasks`] of it. It notes a pending request under a ticket and appends the request to the burst.
-//! 3. `SpiderqFrontend::ask_now` calls `Tasks::ask_now`. This thread commits a burst of at most [`limits::ASK_NOW_MAX`]
-//!    requests itself (`CommitterState::commit_for`), if all requests that went to the inbox are answered, no other
-//!    thread commits, and the last commit was not slow. Otherwise it sends the burst to the inbox, and the thread
-//!    `committer` drains the inbox (`Committer::step`). Steps 4 to 6 are the same in both cases.
+//! 2. `TaskResponder::take` decodes the last frame (`Request::decode`), and `Access::task_request` makes a
+//!    request of [`tasks`] of it. It notes a pending request under a ticket and appends the request to the burst.
+//! 3. `SpiderqFrontend::try_commit` calls `Tasks::try_commit`: while the committer is idle, a frontend may commit by
+//!    itself. This thread commits a burst of at most [`limits::TRY_COMMIT_MAX`] requests (`CommitterState::commit_for`)
+//!    if all requests that were submitted are answered, no other thread commits, and the last commit was not slow.
+//!    Otherwise it sends the burst to the inbox (`Tasks::submit`), and the thread `committer` drains the inbox
+//!    (`Committer::step`). Steps 4 to 6 are the same in both cases.
 //! 4. `CommitterState::apply` calls `Engine::apply` for each request, and that calls `TaskQueue::add`: the task is in
 //!    its queue, in memory.
 //! 5. `CommitterState::commit` collects the effects of all requests as one batch (`Engine::drain`), and `Store::commit`
@@ -123,7 +124,7 @@
 //! | `expiry` | 1 | owns the wheel; sleeps until the next deadline |
 //! | `reaper` | 1 | retires and removes dead slots, seals deleted tables |
 //! | `compactor` | 1 | keeps the process within `--max-memory`: gives memory back, moves elements together |
-//! | `committer` | 1, with tasks, jobs or embedded events | owns the queues of tasks: applies, stores, answers |
+//! | `committer` | 1, with tasks, jobs or embedded events | commits requests about tasks: applies, stores, answers |
 //! | `spiderq`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
 //! | `jobs-io`, `events-io` | 1 each, if on | the connections of jobs and of events |
 //!

@@ -229,22 +229,22 @@ pub const TASK_REQUESTS_MAX: usize = 2 * WAITERS_MAX;
 pub const WAITERS_MAX: usize = 100_000;
 
 /// Bursts of requests in the committer's inbox. When it is full, the submitting thread waits.
-pub const ASKED_MAX: usize = 1 << 10;
+pub const INBOX_MAX: usize = 1 << 10;
 /// Requests that a frontend submits to the committer at once.
-pub const ASK_BURST: usize = 256;
+pub const SUBMIT_MAX: usize = 256;
 /// Bytes of requests after which a frontend submits its burst.
-pub const ASK_BURST_BYTES: usize = 16 << 20;
+pub const SUBMIT_BYTES_MAX: usize = 16 << 20;
 /// Bytes of requests that may wait for the committer, approximately. Above it, a frontend submits no more until some
 /// are answered.
-pub const ASKED_BYTES_MAX: u64 = 256 << 20;
+pub const INBOX_BYTES_MAX: u64 = 256 << 20;
 
 /// Requests that a frontend commits itself while the committer is idle. With one client that saves a third of the time
 /// until its answer, with 64 clients it makes no difference. Larger bursts are received, committed and answered in
 /// parallel.
-pub const ASK_NOW_MAX: usize = 64;
+pub const TRY_COMMIT_MAX: usize = 64;
 /// The same for the jobs frontend, which also sets up and ends a connection for each request. A larger burst leaves
 /// that work to it while another thread commits.
-pub const JOBS_NOW_MAX: usize = 4;
+pub const JOBS_TRY_COMMIT_MAX: usize = 4;
 
 /// Longest sleep of a frontend that waits for the committer to have room. After it, the frontend checks whether it was
 /// told. It counts a missed call (`lost_wakeups` of the tasks in STATS). There should be none.
@@ -259,7 +259,7 @@ pub const SLOW_DISK_PAUSE: Duration = Duration::from_secs(1);
 /// Requests of one batch. All requests that gather during a sync go with the next batch, and the first answer does not
 /// wait for a burst.
 pub const TASKS_PER_BATCH: usize = 1 << 12;
-const _: () = assert!(TASKS_PER_BATCH / 2 >= ASK_BURST);
+const _: () = assert!(TASKS_PER_BATCH / 2 >= SUBMIT_MAX);
 /// Leases that one batch expires.
 pub const RUN_OUT_BUDGET: usize = 1 << 13;
 

@@ -10,7 +10,7 @@ use crate::protocols::jobs::serve::{self as jobs, Jobs};
 use crate::protocols::spiderq::serve::{self, Spiderq, SpiderqConfig};
 use crate::stats::HeldBytes;
 use crate::store::{self, Disk};
-use crate::tasks::{self, Committer, LeaseOrder, Policy, QueueId, TaskMetrics, Tasks};
+use crate::tasks::{self, Committer, LeaseOrder, Policy, QueueName, TaskMetrics, Tasks};
 use crate::threads::give_up;
 
 /// The name of the queue that `--tasks` serves.
@@ -51,7 +51,7 @@ pub(super) struct OpenedTasks {
 /// The queue of the events and its frontend.
 pub(super) struct OpenedEvents {
     pub(super) tasks: Tasks,
-    pub(super) queue: QueueId,
+    pub(super) queue: QueueName,
     pub(super) spiderq: Spiderq,
 }
 
@@ -59,7 +59,7 @@ impl OpenedTasks {
     /// The source of events that are in this store.
     pub(super) fn source(&mut self) -> Option<events::EventsSource<'_>> {
         let events = self.events.as_ref()?;
-        Some(events::EventsSource::Embedded(&mut self.committer, events.tasks.clone(), events.queue))
+        Some(events::EventsSource::Embedded(&mut self.committer, events.tasks.clone(), events.queue.clone()))
     }
 }
 
@@ -79,7 +79,7 @@ pub(super) fn open(
     }
     if let Some(settings) = &config.events {
         let queue = opened.committer.queue(EVENTS, LeaseOrder::Priority, Policy::Always)?;
-        let parts = (&mut opened.committer, tasks.clone(), queue);
+        let parts = (&mut opened.committer, tasks.clone(), queue.clone());
         let (spiderq, held) = serve::bind(settings, held_bytes_max, parts, Box::new(|| {}))?;
         opened.held.push(held);
         opened.events = Some(OpenedEvents { tasks: tasks.clone(), queue, spiderq });

@@ -6,8 +6,8 @@
 //! ```
 //! While one batch is being synced the next one gathers in the inbox: the more clients, the larger the batches. The
 //! only timers are the deadlines of leases and of delayed syncs. A commit takes place under one lock, so there is one
-//! order. A frontend with few requests commits them itself while the committer is idle and the inbox is empty. That
-//! spares two thread switches before its answer.
+//! order. While the committer is idle, a frontend may commit its requests by itself ([`Tasks::try_commit`]). That spares
+//! two thread switches before its answer.
 //!
 //! This module does not interpret requests (see `engine.rs`) and does not send answers to clients (see `protocols`).
 
@@ -26,8 +26,8 @@ use super::state::{CommitterState, TakenRequests};
 use super::submission::InboxMessage;
 #[cfg(test)]
 use super::submission::Submission;
-use super::{Family, Policy, QueueId, ReplySink};
-use crate::limits::ASKED_MAX;
+use super::{Family, Policy, QueueName, ReplySink};
+use crate::limits::INBOX_MAX;
 use crate::store::{Error, Space, Store};
 
 /// The longest sleep, in milliseconds, while a deadline is set. After it the committer notices a wall clock that was
@@ -41,7 +41,7 @@ const CHECK: Duration = Duration::from_secs(5);
 /// # Errors
 /// [`Error`] if the store cannot be read, or its records are damaged.
 pub fn open(store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error> {
-    let (sender, inbox) = bounded(ASKED_MAX);
+    let (sender, inbox) = bounded(INBOX_MAX);
     let metrics = Arc::default();
     let engine = restore(&*store, now, &metrics)?;
     let shared = Arc::new(TasksShared::new(Arc::clone(&metrics), store.watch()));
@@ -92,7 +92,7 @@ impl Committer {
     ///
     /// # Errors
     /// [`Error::Damaged`] if it exists with another order.
-    pub fn queue(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Result<QueueId, Error> {
+    pub fn queue(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Result<QueueName, Error> {
         let mut core = self.core.lock();
         let queue = core.engine.open(name, order, policy);
         queue.ok_or_else(|| core.store.damaged(&format!("the queue {} has another order", name.escape_ascii())))
@@ -165,14 +165,8 @@ impl Committer {
 
     /// Commits one batch of these requests.
     #[cfg(test)]
-    pub(super) fn batch(&mut self, asked: Vec<Submission>, now: u64) -> Result<(), Error> {
-        self.step(Some(InboxMessage::Asked(asked)), &mut || now)
-    }
-
-    /// Commits one batch of these requests about queues of families.
-    #[cfg(test)]
-    pub(super) fn batch_named(&mut self, asked: Vec<Submission<super::QueueName>>, now: u64) -> Result<(), Error> {
-        self.step(Some(InboxMessage::AskedNamed(asked)), &mut || now)
+    pub(super) fn batch(&mut self, requests: Vec<Submission>, now: u64) -> Result<(), Error> {
+        self.step(Some(InboxMessage::Submitted(requests)), &mut || now)
     }
 
     /// Waits for a message, a deadline or the end. Checks the store after each wait without a message.

@@ -20,7 +20,8 @@ use super::queues::{QueueEntry, Queues, WaitingLease, number_of};
 use super::record::{
     Damaged, FORMAT, FORMAT_KEY, QueueRecord, TOKENS_KEY, TaskRecord, queue_of_key, task_key, task_of_key,
 };
-use super::{Family, Outcome, Payload, Policy, QueueId, QueueName, Request, Ticket};
+use super::submission::Submission;
+use super::{Family, NameKind, Outcome, Payload, Policy, QueueName, Request, Ticket};
 use crate::limits::{RUN_OUT_BUDGET, WAITERS_MAX};
 use crate::store::{Space, WriteBatch};
 use crate::wheel::{Progress, Wheel};
@@ -115,10 +116,10 @@ impl Engine {
     }
 
     /// Returns the queue with this name, and creates it if there is none. `None`: it exists with another order.
-    pub(super) fn open(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Option<QueueId> {
+    pub(super) fn open(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Option<QueueName> {
         let place = self.queues.open(name, order, policy)?;
         self.mark(place);
-        (self.entry(place).queue.order() == order).then_some(QueueId(place))
+        (self.entry(place).queue.order() == order).then_some(QueueName(NameKind::Opened(place)))
     }
 
     /// Makes a family of all queues whose names begin with `prefix`. `None`: one of them has another order.
@@ -163,20 +164,23 @@ impl Engine {
         self.wheel.next_wake()
     }
 
-    /// Applies a request about a queue of a family. If the queue does not exist, a request that adds a task creates it,
-    /// and any other request is answered as for an empty queue.
-    pub(super) fn apply_named(&mut self, queue: &QueueName, ticket: Ticket, request: Request) {
-        let adds = matches!(request, Request::Add { .. } | Request::Push { .. } | Request::Append { .. });
-        let place = if adds { self.queues.come(queue.family, &queue.name) } else { self.queues.find(&queue.name) };
+    /// Applies a request. The answer comes with the next [`Engine::drain`], or with a later one if the request waits. If
+    /// a queue of a family does not exist, a request that adds a task creates it, and any other request is answered as
+    /// for an empty queue.
+    pub(super) fn apply(&mut self, Submission { queue, ticket, request }: Submission) {
+        let place = match queue {
+            QueueName(NameKind::Opened(place)) => Some(place),
+            QueueName(NameKind::OfFamily { family, name }) if request.adds() => self.queues.come(family, &name),
+            QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(&name),
+        };
         match place {
-            Some(place) => self.apply(QueueId(place), ticket, request),
+            Some(place) => self.apply_to(place, ticket, request),
             None => self.answers.push((ticket, of_no_queue(&request))),
         }
     }
 
-    /// Applies a request. The answer comes with the next [`Engine::drain`], or with a later one if the request waits.
-    pub(super) fn apply(&mut self, queue: QueueId, ticket: Ticket, request: Request) {
-        let QueueId(place) = queue;
+    /// Applies a request to a queue that exists.
+    fn apply_to(&mut self, place: usize, ticket: Ticket, request: Request) {
         self.mark(place);
         let outcome = match request {
             Request::Add { key, value, end } => added(self.line_mut(place).queue.add(&key, value, end)),

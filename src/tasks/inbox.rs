@@ -1,15 +1,18 @@
 //! Submitting requests: frontends hand them to the committer, or commit them themselves while it is idle.
 //!
 //! ```text
-//! ask      ═► inbox ═► the committer's thread
-//! ask_now  ─► none handed over, and no commit under way: the caller commits and gets the answers back
-//!         └─► otherwise as ask
+//! submit      ═► inbox ═► the committer's thread commits, and delivers the answers to the sinks
+//! try_commit  ─► the committer is idle: the frontend's thread commits, and gets the answers back
+//!            └─► otherwise the frontend gets its requests back, and submits them
 //! ```
+//! The committer is idle while every submitted request is answered and no commit is under way. A frontend may then
+//! commit by itself, under the committer's lock: one thread commits at a time, and there is one order.
+//!
 //! When too much is waiting a frontend submits nothing more. The committer tells it when to check again
 //! ([`super::ReplySink::go_on`]).
 //!
-//! The requests of one frontend are committed in the order in which it submits them. It commits itself only when all
-//! requests that it handed over are committed and their answers are delivered.
+//! The requests of one frontend are committed in the order in which it submits them or commits them itself: it commits
+//! only when all requests that it submitted are committed and their answers are delivered.
 //!
 //! This module does not commit a batch; see `state.rs`.
 
@@ -19,22 +22,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam::channel::Sender;
 use parking_lot::Mutex;
 
+use super::Delivery;
 use super::metrics::TaskMetrics;
 use super::room::{RoomWait, RoomWaiters};
 use super::state::CommitterState;
 use super::submission::{InboxMessage, Submission};
-use super::{Delivery, QueueName};
 use crate::clock::Now;
-use crate::limits::{ASKED_BYTES_MAX, ASKED_MAX, SLOW_COMMIT, SLOW_DISK_PAUSE};
+use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX, SLOW_COMMIT, SLOW_DISK_PAUSE};
 use crate::store::{Error, StoreWatch};
 
 /// State shared by all handles and the committer.
 pub(super) struct TasksShared {
-    /// Bytes of requests that were handed over and are not yet stored. Increased by frontends, decreased by the
+    /// Bytes of requests that were submitted and are not yet stored. Increased by frontends, decreased by the
     /// committer.
-    asked_bytes: AtomicU64,
-    /// Messages that were handed over and are not yet answered. Increased by frontends, decreased by the committer.
-    handed_over: AtomicU64,
+    submitted_bytes: AtomicU64,
+    /// Messages that were submitted and are not yet answered. Increased by frontends, decreased by the committer.
+    submitted: AtomicU64,
     room: RoomWaiters,
     metrics: Arc<TaskMetrics>,
     watch: Arc<dyn StoreWatch>,
@@ -43,7 +46,7 @@ pub(super) struct TasksShared {
 impl TasksShared {
     pub(super) fn new(metrics: Arc<TaskMetrics>, watch: Arc<dyn StoreWatch>) -> Self {
         let room = RoomWaiters::new(Arc::clone(&metrics));
-        Self { asked_bytes: AtomicU64::new(0), handed_over: AtomicU64::new(0), room, metrics, watch }
+        Self { submitted_bytes: AtomicU64::new(0), submitted: AtomicU64::new(0), room, metrics, watch }
     }
 
     /// Checks whether the store still works, from a thread other than the committing one.
@@ -54,9 +57,9 @@ impl TasksShared {
     /// Subtracts messages that are answered.
     pub(super) fn done(&self, messages: u64, bytes: u64) {
         // Relaxed: as in `send`.
-        self.asked_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        // Release: pairs with the Acquire in `commit_or_send`. A thread that reads 0 there sees all deliveries.
-        self.handed_over.fetch_sub(messages, Ordering::Release);
+        self.submitted_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `try_commit`. A thread that reads 0 there sees all deliveries.
+        self.submitted.fetch_sub(messages, Ordering::Release);
     }
 
     /// Calls `tell` for each sink that waits for room.
@@ -79,7 +82,7 @@ impl Default for SlowDiskBackoff {
 }
 
 impl SlowDiskBackoff {
-    /// Whether the frontend hands over its requests at `now`.
+    /// Whether the frontend leaves its commits to the committer at `now`.
     #[must_use]
     pub fn is_on(self, now: Now) -> bool {
         now < self.not_before
@@ -91,6 +94,14 @@ impl SlowDiskBackoff {
             self.not_before = end.after(SLOW_DISK_PAUSE);
         }
     }
+}
+
+/// The result of [`Tasks::try_commit`].
+pub enum CommitAttempt {
+    /// The requests are committed. The answers to the sink, if there are any by now.
+    Committed(Option<Delivery>),
+    /// The committer is not idle. The requests, to be submitted.
+    Busy(Vec<Submission>),
 }
 
 /// A handle for submitting requests. Cheap to clone. The committer ends when the last handle is gone.
@@ -110,61 +121,37 @@ impl Tasks {
         Self { sender, shared, core }
     }
 
-    /// Submits requests. The sinks of the tickets receive the answers, unless the store has failed. Blocks while the
-    /// inbox is full.
-    pub fn ask(&self, asked: Vec<Submission>) {
-        self.send(InboxMessage::Asked(asked));
+    /// Submits requests to the committer. The sinks of the tickets receive the answers, unless the store has failed.
+    /// Blocks while the inbox is full.
+    pub fn submit(&self, requests: Vec<Submission>) {
+        self.send(InboxMessage::Submitted(requests));
     }
 
-    /// As [`Tasks::ask`], about queues of families.
-    pub fn ask_named(&self, asked: Vec<Submission<QueueName>>) {
-        self.send(InboxMessage::AskedNamed(asked));
-    }
-
-    /// Submits requests of one sink. If the committer is idle, this thread commits them and gets the answers for the
-    /// sink back. Answers that were delivered to the sink before are older. `now` is in milliseconds of the wall clock.
+    /// Commits requests of one sink in this thread, if the committer is idle, and returns the answers for the sink.
+    /// Answers that were delivered to the sink before are older. `now` is in milliseconds of the wall clock.
     ///
     /// # Errors
     /// [`Error`] if a batch cannot be stored. Requests without an answer may or may not be stored then, and no further
     /// request is answered.
-    pub fn ask_now(&self, sink: usize, asked: Vec<Submission>, now: u64) -> Result<Option<Delivery>, Error> {
-        self.commit_or_send(sink, InboxMessage::Asked(asked), now)
-    }
-
-    /// As [`Tasks::ask_now`], about queues of families.
-    ///
-    /// # Errors
-    /// As [`Tasks::ask_now`].
-    pub fn ask_named_now(
-        &self,
-        sink: usize,
-        asked: Vec<Submission<QueueName>>,
-        now: u64,
-    ) -> Result<Option<Delivery>, Error> {
-        self.commit_or_send(sink, InboxMessage::AskedNamed(asked), now)
-    }
-
-    fn commit_or_send(&self, sink: usize, asked: InboxMessage, now: u64) -> Result<Option<Delivery>, Error> {
+    pub fn try_commit(&self, sink: usize, requests: Vec<Submission>, now: u64) -> Result<CommitAttempt, Error> {
         // Acquire: pairs with the Release in `done`. This thread always sees its own additions.
-        if self.shared.handed_over.load(Ordering::Acquire) == 0
-            && let Some(mut core) = self.core.try_lock()
-        {
-            let (own, early) = core.commit_for(sink, asked, now)?;
-            if early {
-                // A full inbox keeps the committer awake.
-                let _awake = self.sender.try_send(InboxMessage::Wake);
-            }
-            return Ok(own);
+        if self.shared.submitted.load(Ordering::Acquire) != 0 {
+            return Ok(CommitAttempt::Busy(requests));
         }
-        self.send(asked);
-        Ok(None)
+        let Some(mut core) = self.core.try_lock() else { return Ok(CommitAttempt::Busy(requests)) };
+        let (own, early) = core.commit_for(sink, requests, now)?;
+        if early {
+            // A full inbox keeps the committer awake.
+            let _awake = self.sender.try_send(InboxMessage::Wake);
+        }
+        Ok(CommitAttempt::Committed(own))
     }
 
     fn send(&self, message: InboxMessage) {
         // Relaxed: a bound that the submitting thread itself checks. It publishes no data.
-        self.shared.asked_bytes.fetch_add(message.bytes(), Ordering::Relaxed);
+        self.shared.submitted_bytes.fetch_add(message.bytes(), Ordering::Relaxed);
         // Relaxed: it orders only later requests of this same thread.
-        self.shared.handed_over.fetch_add(1, Ordering::Relaxed);
+        self.shared.submitted.fetch_add(1, Ordering::Relaxed);
         // A committer that has failed answers no request.
         let _failed = self.sender.send(message);
     }
@@ -187,7 +174,7 @@ impl Tasks {
     /// Whether so much is waiting that a frontend should wait for answers before it submits more.
     fn is_full(&self) -> bool {
         // Relaxed: as in `send`.
-        self.shared.asked_bytes.load(Ordering::Relaxed) > ASKED_BYTES_MAX || self.sender.len() > ASKED_MAX / 2
+        self.shared.submitted_bytes.load(Ordering::Relaxed) > INBOX_BYTES_MAX || self.sender.len() > INBOX_MAX / 2
     }
 
     /// Checks whether answers can still come. Called by a frontend that has been waiting for some.

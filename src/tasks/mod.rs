@@ -5,9 +5,12 @@
 //! request:
 //!
 //! ```text
-//! frontend: Tasks::ask ─► inbox ─► committer: expire leases ─► apply … ─► one batch, one sync ─► ReplySink::deliver
-//!           Tasks::ask_now, while the committer is idle ─► the same steps in the caller's thread ─► returned
+//! frontend: Tasks::submit ─► inbox ─► committer: expire leases ─► apply … ─► one batch, one sync ─► ReplySink::deliver
+//!           Tasks::try_commit, if the committer is idle ─► the same steps in the frontend's thread ─► returned
 //! ```
+//! The committer is a thread, and commits are its work. While it is idle, a frontend may commit by itself: it takes the
+//! committer's lock, commits its own requests as one batch, and gets the answers back. That spares two thread switches.
+//!
 //! # Promises
 //!
 //! - **One order.** The committer applies requests one after the other. All answers are as if there were no other
@@ -44,7 +47,7 @@ mod trials;
 use std::sync::Arc;
 
 pub use committer::{Committer, open};
-pub use inbox::{SlowDiskBackoff, Tasks};
+pub use inbox::{CommitAttempt, SlowDiskBackoff, Tasks};
 pub use metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
 pub use order::{LeaseOrder, QueueEnd, Settlement};
 pub use record::Damaged;
@@ -64,9 +67,22 @@ pub enum Policy {
     Never,
 }
 
-/// A queue, valid for the committer that returned it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct QueueId(usize);
+/// The name of a queue, valid for the committer that returned it or its family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueName(NameKind);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum NameKind {
+    /// A queue that [`Committer::queue`] has opened, by its index. It exists as long as the committer.
+    Opened(usize),
+    /// A queue of a family. It need not exist.
+    OfFamily {
+        /// The index of the family.
+        family: usize,
+        /// With the prefix of the family.
+        name: Box<[u8]>,
+    },
+}
 
 /// All queues whose names begin with one prefix. Each exists as long as it has a task, and an empty one takes no
 /// memory.
@@ -82,16 +98,8 @@ impl Family {
     /// The queue of this name.
     #[must_use]
     pub fn queue(&self, name: &[u8]) -> QueueName {
-        QueueName { family: self.number, name: [&self.prefix, name].concat().into() }
+        QueueName(NameKind::OfFamily { family: self.number, name: [&self.prefix, name].concat().into() })
     }
-}
-
-/// The name of a queue of a family. The queue need not exist.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct QueueName {
-    family: usize,
-    /// With the prefix of its family.
-    name: Box<[u8]>,
 }
 
 /// The receiver of an answer.
@@ -215,6 +223,11 @@ pub enum Request {
 }
 
 impl Request {
+    /// Whether the request adds a task.
+    fn adds(&self) -> bool {
+        matches!(self, Self::Add { .. } | Self::Push { .. } | Self::Append { .. })
+    }
+
     /// The memory that the request takes while it waits, approximately.
     fn bytes(&self) -> u64 {
         let (key, value) = match self {

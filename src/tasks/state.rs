@@ -12,7 +12,7 @@ use super::engine::{Engine, StepResult, SyncWithin};
 use super::metrics::TaskMetrics;
 use super::submission::{InboxMessage, Submission};
 use super::{Delivery, Outcome, Payload, ReplySink, Ticket};
-use crate::limits::{ASKED_BYTES_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
+use crate::limits::{INBOX_BYTES_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
 use crate::store::{Error, Store, StoreSnapshot};
 use crate::wheel::Progress;
 
@@ -44,12 +44,12 @@ impl CommitterState {
     pub(super) fn commit_for(
         &mut self,
         sink: usize,
-        asked: InboxMessage,
+        requests: Vec<Submission>,
         now: u64,
     ) -> Result<(Option<Delivery>, bool), Error> {
         let own = self.guarded(|core| {
             core.run_out(now)?;
-            core.apply(Some(asked), || None);
+            core.apply(Some(InboxMessage::Submitted(requests)), || None);
             core.commit(now, Some(sink))
         })?;
         let wake = self.wake();
@@ -102,20 +102,12 @@ impl CommitterState {
             match this {
                 InboxMessage::Wake => {}
                 InboxMessage::Dismiss => self.engine.dismiss(),
-                InboxMessage::Asked(asked) => {
-                    count += asked.len();
-                    for Submission { queue, ticket, request } in asked {
-                        self.engine.apply(queue, ticket, request);
-                    }
-                }
-                InboxMessage::AskedNamed(asked) => {
-                    count += asked.len();
-                    for Submission { queue, ticket, request } in asked {
-                        self.engine.apply_named(&queue, ticket, request);
-                    }
+                InboxMessage::Submitted(requests) => {
+                    count += requests.len();
+                    requests.into_iter().for_each(|submission| self.engine.apply(submission));
                 }
             }
-            if count >= TASKS_PER_BATCH / 2 || taken.bytes > ASKED_BYTES_MAX / 4 {
+            if count >= TASKS_PER_BATCH / 2 || taken.bytes > INBOX_BYTES_MAX / 4 {
                 break;
             }
             message = next();

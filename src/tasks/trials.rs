@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{
-    Committer, Delivery, LeaseOrder, Outcome, Policy, QueueEnd, QueueId, ReplySink, Request, RoomWait, Settlement,
+    Committer, Delivery, LeaseOrder, Outcome, Policy, QueueEnd, QueueName, ReplySink, Request, RoomWait, Settlement,
     Submission, Tasks, Ticket, open,
 };
-use crate::limits::ASKED_BYTES_MAX;
+use crate::limits::INBOX_BYTES_MAX;
 use crate::store::fake_disk::FakeDisk;
 use crate::store::{Error, Value};
 
@@ -60,7 +60,7 @@ impl ReplySink for RecordingSink {
 struct RealQueues {
     store: FakeDisk,
     ear: RecordingSink,
-    queue: QueueId,
+    queue: QueueName,
     committer: Committer,
     /// Keeps the inbox open.
     tasks: Tasks,
@@ -81,7 +81,7 @@ impl RealQueues {
         for request in requests {
             let ticket = Ticket { sink: 0, number: self.asked };
             self.asked += 1;
-            asked.push(Submission { queue: self.queue, ticket, request });
+            asked.push(Submission { queue: self.queue.clone(), ticket, request });
         }
         self.committer.batch(asked, now)?;
         Ok(std::mem::take(&mut *self.ear.0.lock().unwrap()))
@@ -214,10 +214,10 @@ fn a_face_that_found_no_room_is_told_after_the_next_batch() {
     let value = Value::from(&vec![0; 1 << 20][..]);
     while tasks.has_room(0, &mut wait) {
         let request = Request::Push { value: value.clone() };
-        tasks.ask(vec![Submission { queue: real.queue, ticket: Ticket { sink: 0, number }, request }]);
+        tasks.submit(vec![Submission { queue: real.queue.clone(), ticket: Ticket { sink: 0, number }, request }]);
         number += 1;
     }
-    assert_eq!(number, ASKED_BYTES_MAX >> 20, "as much as may wait");
+    assert_eq!(number, INBOX_BYTES_MAX >> 20, "as much as may wait");
     let told = || real.ear.1.load(Ordering::Relaxed);
     assert_eq!(told(), 0);
     real.committer.batch(vec![], 0).unwrap();

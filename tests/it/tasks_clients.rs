@@ -246,7 +246,7 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let address = "127.0.0.1:0".parse().unwrap();
     let jobs_settings = jobs::JobsConfig { address, lease: LONG, words: AckWording::OkNo };
     let (Spiderq { front, stopper, endpoint }, _held) =
-        spiderq::bind(&settings, 1 << 30, (&mut committer, tasks.clone(), queue), Box::new(|| {})).unwrap();
+        spiderq::bind(&settings, 1 << 30, (&mut committer, tasks.clone(), queue.clone()), Box::new(|| {})).unwrap();
     let Jobs { front: jobs_front, stopper: jobs_stopper, address } =
         jobs::bind(&jobs_settings, (&mut committer, tasks.clone(), family)).unwrap();
     let sink = committer.sink(Box::new(Silent));
@@ -256,7 +256,8 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
         if !tasks.has_room(sink, &mut wait) {
             break;
         }
-        tasks.ask(vec![Submission { queue, ticket: Ticket { sink, number }, request: tasks::Request::Nothing }]);
+        let (queue, ticket) = (queue.clone(), Ticket { sink, number });
+        tasks.submit(vec![Submission { queue, ticket, request: tasks::Request::Nothing }]);
     }
     let (waited, added, id) = thread::scope(|scope| {
         scope.spawn(move || front.run().unwrap());

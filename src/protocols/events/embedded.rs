@@ -5,7 +5,7 @@
 //! create ─► a task that is dropped with its value         GET: dropped ─► its value
 //! defer  ─► a ready task, value empty ─► Lend ─► Drop          otherwise ─► null
 //!
-//! request ─► burst ─► hand_over ═► committer ═► TcpMailbox ─► hand_out ─► the request that waits
+//! request ─► burst ─► submit_bursts ═► committer ═► TcpMailbox ─► hand_out ─► the request that waits
 //! ```
 //! All requests that come in one round of the runtime are one burst, and so one batch and one sync. A client that
 //! disconnects takes nothing back: the committer executes its request, and the answer is dropped.
@@ -19,15 +19,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::{sleep, timeout};
 
 use super::error::EventStoreError;
-use crate::limits::{ASK_BURST, EVENT_SWEEP, EVENTS_WAITING_MAX, STORE_ANSWER_MAX};
+use crate::limits::{EVENT_SWEEP, EVENTS_WAITING_MAX, STORE_ANSWER_MAX, SUBMIT_MAX};
 use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal, ServeEnd};
 use crate::store::{self, Value};
-use crate::tasks::{Delivery, Outcome, QueueId, Request, Submission, Tasks, Ticket};
+use crate::tasks::{Delivery, Outcome, QueueName, Request, Submission, Tasks, Ticket};
 
 /// The queue of the events, and the sink for its answers.
 pub(super) struct EventQueue {
     pub(super) tasks: Tasks,
-    pub(super) queue: QueueId,
+    pub(super) queue: QueueName,
     pub(super) sink: usize,
     /// Notified when the committer has room again.
     pub(super) room: RoomSignal,
@@ -38,7 +38,7 @@ pub(super) struct EventQueue {
 pub(super) struct Embedded(Arc<EventResponder>);
 
 struct EventResponder {
-    place: EventQueue,
+    queue: EventQueue,
     waiting: Mutex<PendingAnswers>,
     /// The requests to submit next.
     burst: Mutex<Vec<Submission>>,
@@ -49,15 +49,15 @@ struct EventResponder {
 }
 
 impl Embedded {
-    pub(super) fn new(place: EventQueue, ending: UnboundedSender<ServeEnd>) -> Self {
+    pub(super) fn new(queue: EventQueue, ending: UnboundedSender<ServeEnd>) -> Self {
         let (waiting, burst, bell) = (Mutex::default(), Mutex::default(), Notify::new());
-        Self(Arc::new(EventResponder { place, waiting, burst, bell, ending }))
+        Self(Arc::new(EventResponder { queue, waiting, burst, bell, ending }))
     }
 
     pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, EventStoreError> {
         let dropped = value.is_some();
         let value = Value::from(value.unwrap_or_default().as_bytes());
-        match self.ask(Request::Append { value, dropped }).await?.outcome {
+        match self.submit(Request::Append { value, dropped }).await?.outcome {
             Outcome::Added(id) => Ok(id),
             _ => Err(EventStoreError(
                 "the queue of the events has tasks that are no events: start with another --data".into(),
@@ -66,7 +66,7 @@ impl Embedded {
     }
 
     pub(super) async fn count(&self) -> Result<u64, EventStoreError> {
-        match self.ask(Request::CountAll).await?.outcome {
+        match self.submit(Request::CountAll).await?.outcome {
             Outcome::Counted(count) => Ok(count),
             _ => Err(gone()),
         }
@@ -74,7 +74,7 @@ impl Embedded {
 
     pub(super) async fn find(&self, id: u64) -> Result<Option<Option<String>>, EventStoreError> {
         let key = id.to_string().into_bytes().into();
-        let Answer { outcome, before } = self.ask(Request::LookDropped { key }).await?;
+        let Answer { outcome, before } = self.submit(Request::LookDropped { key }).await?;
         Ok(match outcome {
             Outcome::Found(payload) => {
                 let value = payload.read(before.as_deref()).map_err(|error| self.fail(error))?;
@@ -86,16 +86,16 @@ impl Embedded {
     }
 
     pub(super) async fn check(&self) -> Result<(), EventStoreError> {
-        self.0.place.tasks.check().map_err(|error| EventStoreError(error.to_string()))?;
-        let turn = timeout(STORE_ANSWER_MAX, self.ask(Request::Nothing)).await;
+        self.0.queue.tasks.check().map_err(|error| EventStoreError(error.to_string()))?;
+        let turn = timeout(STORE_ANSWER_MAX, self.submit(Request::Nothing)).await;
         turn.map_err(|_| EventStoreError(format!("the store has not answered for {} s", STORE_ANSWER_MAX.as_secs())))?
             .map(drop)
     }
 
     /// Submits a request, and waits for its answer. Err: too many requests wait already, those of disconnected clients
     /// included, or the committer has failed and the process is about to end.
-    async fn ask(&self, request: Request) -> Result<Answer, EventStoreError> {
-        let EventQueue { queue, sink, .. } = self.0.place;
+    async fn submit(&self, request: Request) -> Result<Answer, EventStoreError> {
+        let EventQueue { queue, sink, .. } = &self.0.queue;
         let (number, answer) = {
             let mut waiting = lock(&self.0.waiting);
             if waiting.len() >= EVENTS_WAITING_MAX {
@@ -103,7 +103,8 @@ impl Embedded {
             }
             waiting.add()
         };
-        lock(&self.0.burst).push(Submission { queue, ticket: Ticket { sink, number }, request });
+        let ticket = Ticket { sink: *sink, number };
+        lock(&self.0.burst).push(Submission { queue: queue.clone(), ticket, request });
         self.0.bell.notify_one();
         answer.await.map_err(|_| gone())
     }
@@ -115,17 +116,17 @@ impl Embedded {
         trouble
     }
 
-    /// Hands each burst over, for ever. This thread never commits a burst itself, so it answers health checks also
+    /// Submits each burst to the committer, for ever. This thread never commits a burst itself, so it answers health checks also
     /// while the disk is stuck.
-    pub(super) async fn hand_over(self) {
-        let EventQueue { tasks, sink, room, .. } = &self.0.place;
+    pub(super) async fn submit_bursts(self) {
+        let EventQueue { tasks, sink, room, .. } = &self.0.queue;
         loop {
             self.0.bell.notified().await;
             room.wait(tasks, *sink).await;
             let mut burst = std::mem::take(&mut *lock(&self.0.burst));
             while !burst.is_empty() {
-                let rest = burst.split_off(burst.len().min(ASK_BURST));
-                tasks.ask(std::mem::replace(&mut burst, rest));
+                let rest = burst.split_off(burst.len().min(SUBMIT_MAX));
+                tasks.submit(std::mem::replace(&mut burst, rest));
             }
         }
     }
@@ -141,7 +142,7 @@ impl Embedded {
     pub(super) async fn watch(self) {
         loop {
             sleep(EVENT_SWEEP).await;
-            if let Err(error) = self.0.place.tasks.check() {
+            if let Err(error) = self.0.queue.tasks.check() {
                 drop(self.fail(error));
             }
         }

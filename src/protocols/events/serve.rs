@@ -33,7 +33,7 @@ use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_BYTES_MAX, 
 use crate::protocols::sockets::ServeError;
 use crate::protocols::tcp::{PausableAcceptor, RoomSignal, ServeEnd, TcpMailbox};
 use crate::store;
-use crate::tasks::{Committer, Delivery, QueueId, Tasks};
+use crate::tasks::{Committer, Delivery, QueueName, Tasks};
 
 /// Why events cannot be served.
 #[derive(Debug, Error)]
@@ -57,7 +57,7 @@ pub use crate::protocols::tcp::TcpStopper;
 /// The store of the events.
 pub enum EventsSource<'c> {
     /// A queue of the server's own tasks.
-    Embedded(&'c mut Committer, Tasks, QueueId),
+    Embedded(&'c mut Committer, Tasks, QueueName),
     /// A database.
     MySql(&'c Address),
 }
@@ -131,7 +131,7 @@ async fn serve(
     let jitter = Arc::default();
     let (store, writers) = match backing {
         EventsBackend::Embedded(embedded, deliveries) => {
-            tokio::spawn(embedded.clone().hand_over());
+            tokio::spawn(embedded.clone().submit_bursts());
             tokio::spawn(embedded.clone().hand_out(deliveries));
             tokio::spawn(embedded.clone().watch());
             (EventStore::Embedded(embedded), None)

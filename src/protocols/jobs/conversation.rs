@@ -28,7 +28,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{sleep, timeout};
 
-use super::handle::{asked, reply};
+use super::handle::{reply, task_request};
 use super::responder::JobResponder;
 use super::wire::{AckWording, Decoded, Reply, decode};
 use crate::clock::{Clock, Now};
@@ -87,7 +87,7 @@ impl JobsContext {
     pub(super) fn cut_short(&self) {
         self.over.set(true);
         self.responder.withdraw_leases();
-        self.responder.hand_over_now();
+        self.responder.submit_burst();
         self.cut.notify_waiters();
     }
 
@@ -223,8 +223,8 @@ impl<'h> Conversation<'h> {
         let Decoded::Whole(request) = decode(&inbox.bytes, true) else {
             return self.send(&self.written(&Reply::Error)).await;
         };
-        let (queue, request) = match asked(&request, &self.shared.family, self.shared.lease) {
-            Ok(asked) => asked,
+        let (queue, request) = match task_request(&request, &self.shared.family, self.shared.lease) {
+            Ok(submission) => submission,
             Err(known) => return self.send(&self.written(&known)).await,
         };
         if self.shared.over.get() {
@@ -233,7 +233,7 @@ impl<'h> Conversation<'h> {
         let lends = matches!(request, tasks::Request::Lease { .. }).then(|| queue.clone());
         let bytes = std::mem::take(&mut inbox.bytes).len();
         // Without an answer of the committer the outcome is unknown, so no reply is sent.
-        let Some(answer) = self.shared.responder.ask(queue, request, bytes).await else { return false };
+        let Some(answer) = self.shared.responder.submit(queue, request, bytes).await else { return false };
         drop(inbox);
         let sent = self.send_outcome(&answer).await;
         if let (false, Outcome::Leased { token, key, .. }, Some(queue)) = (sent, answer.outcome, lends) {

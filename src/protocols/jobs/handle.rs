@@ -9,18 +9,18 @@ use crate::tasks::{self, Family, Outcome, QueueName};
 ///
 /// # Errors
 /// The reply, if no job can have the id of the request. The queue is not asked then.
-pub fn asked(
+pub fn task_request(
     request: &Request<'_>,
     family: &Family,
     lease: u64,
 ) -> Result<(QueueName, tasks::Request), Reply<'static>> {
-    let (queue, asked) = match *request {
+    let (queue, request) = match *request {
         Request::Add { queue, data } => (queue, tasks::Request::Push { value: Value::from(data) }),
         Request::Get { queue } => (queue, tasks::Request::Lease { timeout: lease, wait: false }),
         Request::Ack { queue, id } => (queue, tasks::Request::Finish { key: key(id).ok_or(Reply::Done(false))? }),
         Request::In { queue, id } => (queue, tasks::Request::Has { key: key(id).ok_or(Reply::In(false))? }),
     };
-    Ok((family.queue(queue), asked))
+    Ok((family.queue(queue), request))
 }
 
 /// The reply to an outcome. `value` is the value of its job, or empty. Any other outcome becomes an error reply, also
@@ -75,7 +75,7 @@ mod tests {
             (Request::In { queue: QUEUE, id: ID }, tasks::Request::Has { key: key() }),
         ];
         for (request, expected) in rows {
-            assert_eq!(asked(&request, &family, 9), Ok((family.queue(QUEUE), expected)));
+            assert_eq!(task_request(&request, &family, 9), Ok((family.queue(QUEUE), expected)));
         }
     }
 
@@ -83,8 +83,8 @@ mod tests {
     fn an_id_that_no_job_has_is_answered_without_asking() {
         let family = family();
         for id in [&b"7"[..], b"NONE", b"0000000000000000000x"] {
-            assert_eq!(asked(&Request::Ack { queue: QUEUE, id }, &family, 9), Err(Reply::Done(false)));
-            assert_eq!(asked(&Request::In { queue: QUEUE, id }, &family, 9), Err(Reply::In(false)));
+            assert_eq!(task_request(&Request::Ack { queue: QUEUE, id }, &family, 9), Err(Reply::Done(false)));
+            assert_eq!(task_request(&Request::In { queue: QUEUE, id }, &family, 9), Err(Reply::In(false)));
         }
     }
 

@@ -2,11 +2,11 @@
 //! waits for it.
 //!
 //! ```text
-//! conversation: ask ─► burst ─► ask_bursts ═► committer ═► TcpMailbox ─► hand_out ─► the conversation that waits
-//!                                    └─ a small burst, and the committer is idle: commit ───┘
+//! conversation: submit ─► burst ─► submit_bursts ═► committer ═► TcpMailbox ─► hand_out ─► the conversation that waits
+//!                                       └─ a small burst, and the committer is idle: try_commit ─┘
 //! ```
 //! All requests that conversations submit in one round of the runtime are one burst. While the committer has no room,
-//! the burst grows up to [`ASK_BURST_BYTES`]. A larger burst is handed over all the same, and the thread waits with it
+//! the burst grows up to [`SUBMIT_BYTES_MAX`]. A larger burst is submitted all the same, and the thread waits with it
 //! for the committer.
 //!
 //! This module does not know the meaning of requests and answers.
@@ -18,10 +18,10 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::clock::{Clock, wall_millis};
-use crate::limits::{ASK_BURST, ASK_BURST_BYTES, JOBS_NOW_MAX};
+use crate::limits::{JOBS_TRY_COMMIT_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX};
 use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal};
 use crate::store;
-use crate::tasks::{Delivery, QueueName, Request, SlowDiskBackoff, Submission, Tasks, Ticket};
+use crate::tasks::{CommitAttempt, Delivery, QueueName, Request, SlowDiskBackoff, Submission, Tasks, Ticket};
 
 /// The requests that wait for an answer, and the burst to submit next.
 pub(super) struct JobResponder {
@@ -30,10 +30,10 @@ pub(super) struct JobResponder {
     room: RoomSignal,
     waiting: RefCell<PendingAnswers>,
     /// The requests to submit next. `burst_bytes` is the sum of their bytes.
-    burst: RefCell<Vec<Submission<QueueName>>>,
+    burst: RefCell<Vec<Submission>>,
     burst_bytes: Cell<usize>,
     clock: Clock,
-    brake: Cell<SlowDiskBackoff>,
+    backoff: Cell<SlowDiskBackoff>,
     /// Notified when a burst begins.
     bell: Notify,
 }
@@ -41,8 +41,8 @@ pub(super) struct JobResponder {
 impl JobResponder {
     pub(super) fn new(tasks: Tasks, sink: usize, room: RoomSignal) -> Self {
         let (waiting, burst, burst_bytes) = (RefCell::default(), RefCell::default(), Cell::default());
-        let (clock, brake) = (Clock::start(), Cell::default());
-        Self { tasks, sink, room, waiting, burst, burst_bytes, clock, brake, bell: Notify::new() }
+        let (clock, backoff) = (Clock::start(), Cell::default());
+        Self { tasks, sink, room, waiting, burst, burst_bytes, clock, backoff, bell: Notify::new() }
     }
 
     /// The handle to the tasks.
@@ -52,12 +52,12 @@ impl JobResponder {
 
     /// Submits a request that came as `bytes` bytes, and waits for its answer. None: the lease was withdrawn, or the
     /// committer has failed and the process is about to end.
-    pub(super) async fn ask(&self, queue: QueueName, request: Request, bytes: usize) -> Option<Answer> {
+    pub(super) async fn submit(&self, queue: QueueName, request: Request, bytes: usize) -> Option<Answer> {
         let (number, answer) = self.waiting.borrow_mut().add();
         self.put(number, queue, request);
         self.burst_bytes.set(self.burst_bytes.get() + bytes);
-        if self.burst_bytes.get() > ASK_BURST_BYTES {
-            self.hand_over_now();
+        if self.burst_bytes.get() > SUBMIT_BYTES_MAX {
+            self.submit_burst();
         }
         answer.await.ok()
     }
@@ -71,17 +71,17 @@ impl JobResponder {
     /// for them get no answer.
     pub(super) fn withdraw_leases(&self) {
         let mut waiting = self.waiting.borrow_mut();
-        let wanted = self
+        let withdrawn = self
             .burst
             .borrow_mut()
-            .extract_if(.., |ask| matches!(ask.request, Request::Lease { .. }))
+            .extract_if(.., |submission| matches!(submission.request, Request::Lease { .. }))
             .collect::<Vec<_>>();
-        wanted.into_iter().for_each(|ask| waiting.forget(ask.ticket.number));
+        withdrawn.into_iter().for_each(|submission| waiting.forget(submission.ticket.number));
     }
 
     /// The number of requests in the burst.
     #[cfg(test)]
-    pub(super) fn waiting_to_be_asked(&self) -> usize {
+    pub(super) fn burst_len(&self) -> usize {
         self.burst.borrow().len()
     }
 
@@ -93,40 +93,44 @@ impl JobResponder {
         burst.push(Submission { queue, ticket: Ticket { sink: self.sink, number }, request });
     }
 
-    /// Submits each burst, until the store fails. If the burst has at most `JOBS_NOW_MAX` requests, the committer is
-    /// idle and the disk is not slow, this thread commits the burst at once.
-    pub(super) async fn ask_bursts(&self) -> Result<Infallible, store::Error> {
+    /// Commits or submits each burst, until the store fails. This thread commits a burst by itself if it has at most
+    /// `JOBS_TRY_COMMIT_MAX` requests, the committer is idle and the disk is not slow.
+    pub(super) async fn submit_bursts(&self) -> Result<Infallible, store::Error> {
         loop {
             self.bell.notified().await;
             self.room.wait(&self.tasks, self.sink).await;
             let start = self.clock.now();
-            if self.burst.borrow().len() > JOBS_NOW_MAX || self.brake.get().is_on(start) {
-                self.hand_over_now();
+            if self.burst.borrow().len() > JOBS_TRY_COMMIT_MAX || self.backoff.get().is_on(start) {
+                self.submit_burst();
                 continue;
             }
             let burst = self.burst.take();
             self.burst_bytes.set(0);
-            if !burst.is_empty()
-                && let Some(delivery) = self.tasks.ask_named_now(self.sink, burst, wall_millis())?
-            {
-                self.waiting.borrow_mut().hear(delivery);
+            if burst.is_empty() {
+                continue;
             }
-            let mut brake = self.brake.get();
-            brake.note(start, self.clock.now());
-            self.brake.set(brake);
+            match self.tasks.try_commit(self.sink, burst, wall_millis())? {
+                CommitAttempt::Committed(answers) => {
+                    answers.into_iter().for_each(|delivery| self.waiting.borrow_mut().hear(delivery));
+                }
+                CommitAttempt::Busy(burst) => self.tasks.submit(burst),
+            }
+            let mut backoff = self.backoff.get();
+            backoff.note(start, self.clock.now());
+            self.backoff.set(backoff);
         }
     }
 
-    /// Hands the burst over to the committer.
-    pub(super) fn hand_over_now(&self) {
+    /// Submits the burst to the committer.
+    pub(super) fn submit_burst(&self) {
         let mut burst = self.burst.take();
         self.burst_bytes.set(0);
-        while burst.len() > ASK_BURST {
-            let rest = burst.split_off(ASK_BURST);
-            self.tasks.ask_named(std::mem::replace(&mut burst, rest));
+        while burst.len() > SUBMIT_MAX {
+            let rest = burst.split_off(SUBMIT_MAX);
+            self.tasks.submit(std::mem::replace(&mut burst, rest));
         }
         if !burst.is_empty() {
-            self.tasks.ask_named(burst);
+            self.tasks.submit(burst);
         }
     }
 

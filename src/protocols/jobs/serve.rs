@@ -142,7 +142,7 @@ async fn serve(
     let places = Arc::new(Semaphore::new(most as usize));
     let shared = || Rc::clone(&house);
     spawn_local(hand_out(shared(), deliveries));
-    spawn_local(ask(shared()));
+    spawn_local(submit_bursts(shared()));
     spawn_local(check(shared()));
     let accepting = spawn_local(accept(shared(), listener, Arc::clone(&places)));
     endings.recv().await.unwrap_or(Ok(()))?;
@@ -152,7 +152,7 @@ async fn serve(
         house.cut_short();
         all_end(&places, most, &mut endings).await?;
     }
-    house.responder.hand_over_now();
+    house.responder.submit_burst();
     endings.try_recv().unwrap_or(Ok(()))
 }
 
@@ -174,8 +174,8 @@ async fn hand_out(house: Rc<JobsContext>, deliveries: UnboundedReceiver<Delivery
     house.responder.hand_out(deliveries).await;
 }
 
-async fn ask(house: Rc<JobsContext>) {
-    let Err(error) = house.responder.ask_bursts().await;
+async fn submit_bursts(house: Rc<JobsContext>) {
+    let Err(error) = house.responder.submit_bursts().await;
     house.end(Err(error));
 }
 

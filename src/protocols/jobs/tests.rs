@@ -74,12 +74,12 @@ fn a_lease_that_was_not_asked_for_yet_is_withdrawn_and_nothing_else_is() {
     let responder = JobResponder::new(tasks, 0, RoomSignal::default());
     let mut context = Context::from_waker(Waker::noop());
     let queue = || family.queue(b"q");
-    let mut add = pin!(responder.ask(queue(), Request::Push { value: Value::from(&b"d"[..]) }, 10));
-    let mut get = pin!(responder.ask(queue(), Request::Lease { timeout: 9, wait: false }, 10));
+    let mut add = pin!(responder.submit(queue(), Request::Push { value: Value::from(&b"d"[..]) }, 10));
+    let mut get = pin!(responder.submit(queue(), Request::Lease { timeout: 9, wait: false }, 10));
     assert!(add.as_mut().poll(&mut context).is_pending() && get.as_mut().poll(&mut context).is_pending());
     responder.take_back(queue(), 7, Box::from(*b"key"));
     responder.withdraw_leases();
     assert!(matches!(get.poll(&mut context), Poll::Ready(None)), "it hears nothing");
     assert!(add.poll(&mut context).is_pending());
-    assert_eq!(responder.waiting_to_be_asked(), 2, "the job, and the one that goes back");
+    assert_eq!(responder.burst_len(), 2, "the job, and the one that goes back");
 }

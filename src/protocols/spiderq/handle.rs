@@ -20,7 +20,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Whether clients may make requests of this tag. [`Access::asked`] checks the fields.
+    /// Whether clients may make requests of this tag. [`Access::task_request`] checks the fields.
     #[must_use]
     pub fn allows(self, tag: u8) -> bool {
         matches!(self, Self::Full) || !matches!(tag, tag::ADD | tag::REMOVE | tag::TERMINATE)
@@ -29,15 +29,15 @@ impl Access {
     /// The request to the queue. A request that is not allowed becomes [`tasks::Request::Nothing`]: it only takes a
     /// turn, and is answered NotFound.
     #[must_use]
-    pub fn asked(self, request: &Request<'_>) -> tasks::Request {
-        let Self::WorkOff { accepts } = self else { return asked(request) };
+    pub fn task_request(self, request: &Request<'_>) -> tasks::Request {
+        let Self::WorkOff { accepts } = self else { return task_request(request) };
         match *request {
             Request::Update { .. } => tasks::Request::Nothing,
             Request::Repay { value, status: RepayStatus::Drop, .. } if !accepts(value) => tasks::Request::Nothing,
             Request::Repay { lend_key, key, status, .. } if status != RepayStatus::Drop => {
                 tasks::Request::Settle { token: lend_key, key: key.into(), value: None, how: settlement(status) }
             }
-            _ => asked(request),
+            _ => task_request(request),
         }
     }
 }
@@ -45,7 +45,7 @@ impl Access {
 /// The request to the queue. Ping and Stats only take a turn. Terminate and Flush wait until everything before them is
 /// on disk.
 #[must_use]
-pub fn asked(request: &Request<'_>) -> tasks::Request {
+pub fn task_request(request: &Request<'_>) -> tasks::Request {
     match *request {
         Request::Ping | Request::Stats => tasks::Request::Nothing,
         Request::Count => tasks::Request::Count,

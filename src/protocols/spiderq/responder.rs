@@ -13,12 +13,12 @@ use super::handle::Access;
 use super::wire::{Counters, Fault, Field, Reply, Request, tag};
 use crate::clock::{Clock, wall_millis};
 use crate::limits::{
-    ASK_BURST, ASK_BURST_BYTES, ASK_NOW_MAX, ASKED_BYTES_MAX, ENVELOPE_BYTES_MAX, FRAME_OVERHEAD_BYTES,
-    TASK_REQUESTS_MAX,
+    ENVELOPE_BYTES_MAX, FRAME_OVERHEAD_BYTES, INBOX_BYTES_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASK_REQUESTS_MAX,
+    TRY_COMMIT_MAX,
 };
 use crate::protocols::native::ConnectionId;
 use crate::store;
-use crate::tasks::{self, Delivery, QueueId, RoomWait, SlowDiskBackoff, Submission, Tasks, Ticket};
+use crate::tasks::{self, CommitAttempt, Delivery, QueueName, RoomWait, SlowDiskBackoff, Submission, Tasks, Ticket};
 use crate::zmtp::{Message, encode_frame};
 
 /// Length of the counters by tag: the largest tag is 0x0C.
@@ -93,14 +93,14 @@ impl ReplyPolicy {
 /// All requests that are not answered yet, and the burst of requests to submit next.
 pub(super) struct TaskResponder {
     tasks: Tasks,
-    queue: QueueId,
+    queue: QueueName,
     sink: usize,
     /// By ticket number.
     pending: Slab<PendingRequest>,
     /// Memory of the envelopes in `pending`, in bytes (see `taken_by`).
     pending_bytes: u64,
     burst: Vec<Submission>,
-    brake: SlowDiskBackoff,
+    backoff: SlowDiskBackoff,
     room: RoomWait,
     /// Bytes of the requests in `burst`.
     burst_bytes: usize,
@@ -108,8 +108,8 @@ pub(super) struct TaskResponder {
 }
 
 impl TaskResponder {
-    pub(super) fn new(tasks: Tasks, queue: QueueId, sink: usize, policy: ReplyPolicy) -> Self {
-        let burst = Vec::with_capacity(ASK_BURST);
+    pub(super) fn new(tasks: Tasks, queue: QueueName, sink: usize, policy: ReplyPolicy) -> Self {
+        let burst = Vec::with_capacity(SUBMIT_MAX);
         Self {
             tasks,
             queue,
@@ -117,7 +117,7 @@ impl TaskResponder {
             pending: Slab::new(),
             pending_bytes: 0,
             burst,
-            brake: SlowDiskBackoff::default(),
+            backoff: SlowDiskBackoff::default(),
             room: RoomWait::default(),
             burst_bytes: 0,
             policy,
@@ -137,7 +137,7 @@ impl TaskResponder {
     /// may.
     pub(super) fn has_room(&mut self) -> bool {
         self.pending.len() < TASK_REQUESTS_MAX
-            && self.pending_bytes < ASKED_BYTES_MAX
+            && self.pending_bytes < INBOX_BYTES_MAX
             && self.tasks.has_room(self.sink, &mut self.room)
     }
 
@@ -156,8 +156,8 @@ impl TaskResponder {
             return false;
         }
         let decoded = self.policy.decode(frame);
-        let asked = |request: &Request<'_>| self.policy.access.asked(request);
-        let mut request = decoded.as_ref().map_or(tasks::Request::Nothing, asked);
+        let task_request = |request: &Request<'_>| self.policy.access.task_request(request);
+        let mut request = decoded.as_ref().map_or(tasks::Request::Nothing, task_request);
         self.pending_bytes += taken_by(&envelope);
         let waits = self.may_wait(&mut request);
         self.burst_bytes += frame.len();
@@ -166,57 +166,63 @@ impl TaskResponder {
         if waits {
             client.waits_for(ticket);
         }
-        if self.burst.len() >= ASK_BURST || self.burst_bytes >= ASK_BURST_BYTES {
-            self.ask();
+        if self.burst.len() >= SUBMIT_MAX || self.burst_bytes >= SUBMIT_BYTES_MAX {
+            self.submit();
         }
         true
     }
 
-    /// Whether the request is a Lend that may block. While the pending envelopes hold half of `ASKED_BYTES_MAX`, a
+    /// Whether the request is a Lend that may block. While the pending envelopes hold half of `INBOX_BYTES_MAX`, a
     /// blocking Lend becomes one that does not wait: otherwise waiting Lends could leave no room for other clients.
     fn may_wait(&self, request: &mut tasks::Request) -> bool {
         let tasks::Request::Lease { wait, .. } = request else { return false };
-        *wait &= self.pending_bytes < ASKED_BYTES_MAX / 2;
+        *wait &= self.pending_bytes < INBOX_BYTES_MAX / 2;
         *wait
     }
 
-    /// Hands the burst over to the committer.
-    pub(super) fn ask(&mut self) {
+    /// Submits the burst to the committer.
+    pub(super) fn submit(&mut self) {
         if !self.burst.is_empty() {
             let burst = self.take_burst();
-            self.tasks.ask(burst);
+            self.tasks.submit(burst);
         }
     }
 
-    /// Submits the burst. If the burst has at most `ASK_NOW_MAX` requests, the committer is idle and the disk is not
-    /// slow, this thread commits the burst at once and returns the answers.
+    /// Commits the burst in this thread if it has at most `TRY_COMMIT_MAX` requests, the committer is idle and the disk
+    /// is not slow, and returns the answers. Otherwise submits it to the committer.
     ///
     /// # Errors
     /// [`store::Error`] if the burst cannot be stored.
-    pub(super) fn ask_now(&mut self, clock: Clock) -> Result<Option<Delivery>, store::Error> {
+    pub(super) fn try_commit(&mut self, clock: Clock) -> Result<Option<Delivery>, store::Error> {
         if self.burst.is_empty() {
             return Ok(None);
         }
         let start = clock.now();
-        if self.burst.len() > ASK_NOW_MAX || self.brake.is_on(start) {
-            self.ask();
+        if self.burst.len() > TRY_COMMIT_MAX || self.backoff.is_on(start) {
+            self.submit();
             return Ok(None);
         }
         let burst = self.take_burst();
-        let delivery = self.tasks.ask_now(self.sink, burst, wall_millis())?;
-        self.brake.note(start, clock.now());
-        Ok(delivery)
+        let answers = match self.tasks.try_commit(self.sink, burst, wall_millis())? {
+            CommitAttempt::Committed(answers) => answers,
+            CommitAttempt::Busy(burst) => {
+                self.tasks.submit(burst);
+                None
+            }
+        };
+        self.backoff.note(start, clock.now());
+        Ok(answers)
     }
 
     fn take_burst(&mut self) -> Vec<Submission> {
         self.burst_bytes = 0;
-        std::mem::replace(&mut self.burst, Vec::with_capacity(ASK_BURST))
+        std::mem::replace(&mut self.burst, Vec::with_capacity(SUBMIT_MAX))
     }
 
     fn put(&mut self, pending: PendingRequest, request: tasks::Request) -> u64 {
         let number = self.pending.insert(pending) as u64;
         let ticket = Ticket { sink: self.sink, number };
-        self.burst.push(Submission { queue: self.queue, ticket, request });
+        self.burst.push(Submission { queue: self.queue.clone(), ticket, request });
         number
     }
 
@@ -236,8 +242,8 @@ impl TaskResponder {
         }
         for lease in abandoned.leases {
             self.take_back(lease);
-            if self.burst.len() >= ASK_BURST {
-                self.ask();
+            if self.burst.len() >= SUBMIT_MAX {
+                self.submit();
             }
         }
     }

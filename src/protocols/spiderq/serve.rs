@@ -1,10 +1,12 @@
 //! The loop between the clients and the queue: it receives, decodes and submits requests, and sends the replies.
 //!
 //! ```text
-//! Connections ─► messages ─► TaskResponder: decode ─► Tasks::ask, a burst at a time ═► committer
-//!      ▲                           │ pending: peer, envelope, tag                          │
-//!      └── SendBuffer ◄── ClientState: encode ◄── read the value ◄══════ deliveries ◄══════╝
+//! Connections ─► messages ─► TaskResponder: decode ─► Tasks::submit, a burst at a time ═► committer
+//!      ▲                           │ pending: peer, envelope, tag                             │
+//!      └── SendBuffer ◄── ClientState: encode ◄── read the value ◄════════ deliveries ◄═══════╝
 //! ```
+//! While the committer is idle, this thread commits a small burst by itself (`Tasks::try_commit`).
+//!
 //! The thread sleeps on its connections and on a wake signal, which the committer rings. While the committer has no
 //! room, the thread does not receive, and requests wait in their connections.
 //!
@@ -22,7 +24,7 @@ use super::responder::{PendingRequest, ReplyPolicy, TaskResponder};
 use super::wire::tag;
 use crate::clock::{Clock, Now};
 use crate::limits::{
-    ASK_BURST, CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK,
+    CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK, SUBMIT_MAX,
     TASK_FRAME_BYTES_MAX,
 };
 use crate::log::WarningPace;
@@ -30,7 +32,7 @@ use crate::protocols::native::{BoundListener, BufferBudget, ConnectionId, Connec
 use crate::protocols::sockets::{ServeError, Stopper, WakeSignal};
 use crate::stats::HeldBytes;
 use crate::store;
-use crate::tasks::{Committer, Delivery, QueueId, ReplySink, Tasks};
+use crate::tasks::{Committer, Delivery, QueueName, ReplySink, Tasks};
 use crate::zmtp::MessageBounds;
 
 /// Period of three checks: whether answers can still come, whether replies have waited for too long, and whether the
@@ -62,7 +64,7 @@ pub struct Spiderq {
 pub fn bind(
     settings: &SpiderqConfig,
     held_bytes_max: u64,
-    (committer, tasks, queue): (&mut Committer, Tasks, QueueId),
+    (committer, tasks, queue): (&mut Committer, Tasks, QueueName),
     terminated: Box<dyn Fn() + Send>,
 ) -> Result<(Spiderq, HeldBytes), ServeError> {
     let listener = BoundListener::bind(&settings.endpoint)?;
@@ -82,7 +84,7 @@ pub fn bind(
         terminated: Some(terminated),
         late: Vec::new(),
         replies: PendingReplies::default(),
-        letters_bytes_max: held_bytes_max / 2,
+        replies_bytes_max: held_bytes_max / 2,
         clock,
         sweep_at: clock.now().after(SWEEP),
         refused_ever: 0,
@@ -125,7 +127,7 @@ pub struct SpiderqFrontend {
     /// The bytes of all pending replies.
     replies: PendingReplies,
     /// Bound of the bytes of all pending replies.
-    letters_bytes_max: u64,
+    replies_bytes_max: u64,
     clock: Clock,
     sweep_at: Now,
     /// Connections closed so far for an envelope above the limits.
@@ -147,7 +149,7 @@ impl SpiderqFrontend {
             if self.responder.has_room() {
                 self.take();
             }
-            self.ask_now()?;
+            self.try_commit()?;
         }
         self.end()
     }
@@ -160,14 +162,14 @@ impl SpiderqFrontend {
         let clock = self.clock;
         self.connections.wait(Some(Duration::ZERO), || clock.now());
         self.take();
-        self.responder.ask();
+        self.responder.submit();
         self.connections.stop_receiving();
         let end = clock.now().after(LINGER);
         while self.connections.has_backlog() && clock.now() < end {
             self.rest(Some(end));
             self.answer_and_settle()?;
             self.take();
-            self.responder.ask();
+            self.responder.submit();
         }
         while !(self.is_all_answered() && self.connections.is_all_sent()) && clock.now() < end {
             self.wait_for_answers(Some(end));
@@ -177,7 +179,7 @@ impl SpiderqFrontend {
         self.connections.discard_all();
         self.connections.disconnect_all();
         self.settle();
-        self.responder.ask();
+        self.responder.submit();
         while !self.responder.is_empty() {
             self.wait_for_answers(None);
             self.answer_and_settle()?;
@@ -199,7 +201,7 @@ impl SpiderqFrontend {
     fn answer_and_settle(&mut self) -> Result<(), store::Error> {
         self.answer()?;
         self.sweep()?;
-        self.responder.ask();
+        self.responder.submit();
         Ok(())
     }
 
@@ -240,7 +242,7 @@ impl SpiderqFrontend {
         let Self { connections, responder, refused_ever, refusals_told, .. } = self;
         while responder.has_room() {
             let mut refused = None;
-            let turn = connections.receive(ASK_BURST, |peer, client, _, messages, bytes| {
+            let turn = connections.receive(SUBMIT_MAX, |peer, client, _, messages, bytes| {
                 let all_taken = messages.iter(bytes).all(|message| responder.take(peer, client, &message));
                 refused = (!all_taken).then_some(peer);
                 TurnOutcome::All
@@ -272,9 +274,9 @@ impl SpiderqFrontend {
         self.responder.settle(abandoned);
     }
 
-    /// Submits the burst and sends the answers that come at once, until no burst is left.
-    fn ask_now(&mut self) -> Result<(), store::Error> {
-        while let Some(own) = self.responder.ask_now(self.clock)? {
+    /// Commits or submits the burst, and sends the answers that come at once, until no burst is left.
+    fn try_commit(&mut self) -> Result<(), store::Error> {
+        while let Some(own) = self.responder.try_commit(self.clock)? {
             // Answers that were delivered before are older.
             self.hear_deliveries()?;
             self.hear(own)?;
@@ -348,7 +350,7 @@ impl SpiderqFrontend {
         if after > CLIENT_BYTES_DEFAULT {
             self.close(peer, after);
         }
-        while self.replies.bytes() > self.letters_bytes_max
+        while self.replies.bytes() > self.replies_bytes_max
             && let Some((largest, bytes)) = self.replies.largest()
         {
             self.close(largest, bytes);

@@ -35,7 +35,7 @@ impl RealFamily {
     fn ask(&mut self, requests: Vec<(QueueName, Request)>, now: u64) -> Vec<ReadAnswer> {
         let ticket = Ticket { sink: 0, number: 0 };
         let asked = requests.into_iter().map(|(queue, request)| Submission { queue, ticket, request });
-        self.committer.batch_named(asked.collect(), now).unwrap();
+        self.committer.batch(asked.collect(), now).unwrap();
         assert_eq!(self.store.unsynced(), 0, "answered before it was on disk");
         std::mem::take(&mut *self.ear.0.lock().unwrap()).into_iter().map(|(_, answer)| answer).collect()
     }
