@@ -189,30 +189,31 @@ impl Engine {
                 let number = self.token();
                 let added = self.line_mut(place).queue.add(&number.to_be_bytes(), value, QueueEnd::Tail);
                 debug_assert!(added.is_some(), "a token is given once");
-                Outcome::Pushed(number)
+                Outcome::Added(number)
             }
-            Request::Update { key, value } => found(self.line_mut(place).queue.update(&key, value), Outcome::Updated),
+            Request::Update { key, value } => done(self.line_mut(place).queue.update(&key, value)),
             Request::Lease { timeout, wait } => match self.lease(place, timeout) {
                 Some(leased) => leased,
                 None if wait && !self.closing && self.entry(place).waiters.len() < WAITERS_MAX => {
                     self.line_mut(place).waiters.push_back(WaitingLease { ticket, timeout });
                     return;
                 }
-                None => Outcome::Empty,
+                None => Outcome::Refused,
             },
             Request::Settle { token, key, value, how } => {
                 let (queue, wheel) = self.queue_and_wheel(place);
-                found(queue.settle((&key, token), value, how, wheel), Outcome::Settled)
+                done(queue.settle((&key, token), value, how, wheel))
             }
             Request::Extend { token, key, timeout } => self.extend(place, &key, token, timeout),
             Request::Undo { token, key } => {
                 let (queue, wheel) = self.queue_and_wheel(place);
-                found(queue.undo((&key, token), wheel), Outcome::Undone)
+                done(queue.undo((&key, token), wheel))
             }
-            Request::Nothing => Outcome::Nothing,
+            Request::Nothing => Outcome::Done,
+            Request::Refuse => Outcome::Refused,
             Request::Withdraw { tickets } => {
                 self.withdraw(place, ticket.sink, tickets.into_iter().collect());
-                Outcome::Nothing
+                Outcome::Done
             }
             Request::Count => Outcome::Counted(self.entry(place).queue.counts().ready),
             Request::CountAll => {
@@ -224,28 +225,28 @@ impl Engine {
             Request::Has { key } => self.look(place, &key, |_| false),
             Request::Sync => {
                 self.sync_asked = true;
-                Outcome::Synced
+                Outcome::Done
             }
             Request::Remove { key } => {
                 let (queue, wheel) = self.queue_and_wheel(place);
-                removed(queue.remove(&key, wheel))
+                done(queue.remove(&key, wheel))
             }
             Request::Finish { key } => {
                 let (queue, wheel) = self.queue_and_wheel(place);
-                removed(queue.finish(&key, wheel))
+                done(queue.finish(&key, wheel))
             }
         };
         self.answers.push((ticket, outcome));
         self.grant(place);
     }
 
-    /// Answers all waiting requests [`Outcome::Empty`]. From now on no request waits.
+    /// Answers all waiting requests [`Outcome::Refused`]. From now on no request waits.
     pub(super) fn dismiss(&mut self) {
         self.closing = true;
         for place in self.queues.taken() {
             self.mark(place);
             let waiters = std::mem::take(&mut self.line_mut(place).waiters);
-            self.answers.extend(waiters.into_iter().map(|waiter| (waiter.ticket, Outcome::Empty)));
+            self.answers.extend(waiters.into_iter().map(|waiter| (waiter.ticket, Outcome::Refused)));
         }
     }
 
@@ -344,7 +345,7 @@ impl Engine {
         let is_gone = |waiter: &WaitingLease| waiter.ticket.sink == sink && numbers.contains(&waiter.ticket.number);
         let (gone, left) = waiters.into_iter().partition::<VecDeque<_>, _>(is_gone);
         self.line_mut(place).waiters = left;
-        self.answers.extend(gone.into_iter().map(|waiter| (waiter.ticket, Outcome::Empty)));
+        self.answers.extend(gone.into_iter().map(|waiter| (waiter.ticket, Outcome::Refused)));
     }
 
     /// Leases ready tasks to waiting requests.
@@ -360,19 +361,18 @@ impl Engine {
     fn extend(&mut self, place: usize, key: &[u8], token: u64, timeout: u64) -> Outcome {
         let deadline = self.now.saturating_add(timeout);
         let (queue, wheel) = self.queue_and_wheel(place);
-        let extended = match timeout {
+        done(match timeout {
             0 => queue.cut_short((key, token), wheel),
             _ => queue.extend((key, token), deadline, wheel),
-        };
-        if extended { Outcome::Extended } else { Outcome::Skipped }
+        })
     }
 
     /// Looks a task up. Returns its value if `wanted` accepts whether the task is dropped.
     fn look(&self, place: usize, key: &[u8], wanted: impl FnOnce(bool) -> bool) -> Outcome {
         match self.entry(place).queue.standing(key) {
-            Some((number, dropped)) if wanted(dropped) => Outcome::Found(self.payload(place, number)),
-            Some(_) => Outcome::Present,
-            None => Outcome::Absent,
+            Some((number, dropped)) if wanted(dropped) => Outcome::Found(Some(self.payload(place, number))),
+            Some(_) => Outcome::Found(None),
+            None => Outcome::Refused,
         }
     }
 
@@ -387,28 +387,25 @@ impl Engine {
 /// The answer about a queue that does not exist.
 fn of_no_queue(request: &Request) -> Outcome {
     match request {
-        Request::Add { .. } | Request::Push { .. } | Request::Append { .. } => Outcome::Refused,
-        Request::Update { .. } | Request::Settle { .. } | Request::Undo { .. } => Outcome::NotFound,
-        Request::Lease { .. } => Outcome::Empty,
-        Request::Extend { .. } => Outcome::Skipped,
-        Request::Nothing | Request::Withdraw { .. } => Outcome::Nothing,
+        Request::Nothing | Request::Withdraw { .. } | Request::Sync => Outcome::Done,
         Request::Count | Request::CountAll => Outcome::Counted(0),
-        Request::Look { .. } | Request::LookDropped { .. } | Request::Has { .. } => Outcome::Absent,
-        Request::Sync => Outcome::Synced,
-        Request::Remove { .. } | Request::Finish { .. } => Outcome::NotRemoved,
+        Request::Add { .. } | Request::Push { .. } | Request::Append { .. } | Request::Update { .. } => {
+            Outcome::Refused
+        }
+        Request::Lease { .. } | Request::Settle { .. } | Request::Extend { .. } | Request::Undo { .. } => {
+            Outcome::Refused
+        }
+        Request::Look { .. } | Request::LookDropped { .. } | Request::Has { .. } => Outcome::Refused,
+        Request::Refuse | Request::Remove { .. } | Request::Finish { .. } => Outcome::Refused,
     }
 }
 
 fn added(number: Option<u64>) -> Outcome {
-    number.map_or(Outcome::Kept, Outcome::Added)
+    number.map_or(Outcome::Refused, Outcome::Added)
 }
 
-fn found(changed: bool, done: Outcome) -> Outcome {
-    if changed { done } else { Outcome::NotFound }
-}
-
-fn removed(removed: bool) -> Outcome {
-    if removed { Outcome::Removed } else { Outcome::NotRemoved }
+fn done(changed: bool) -> Outcome {
+    if changed { Outcome::Done } else { Outcome::Refused }
 }
 
 impl Policy {

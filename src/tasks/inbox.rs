@@ -185,7 +185,7 @@ impl Tasks {
         self.shared.check()
     }
 
-    /// Answers all waiting leases, and all later ones that would wait, [`super::Outcome::Empty`]. Called when the
+    /// Answers all waiting leases, and all later ones that would wait, [`super::Outcome::Refused`]. Called when the
     /// server stops.
     pub fn dismiss(&self) {
         self.send(InboxMessage::Dismiss);

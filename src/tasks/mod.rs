@@ -111,10 +111,10 @@ pub struct Ticket {
     pub number: u64,
 }
 
-/// A request about one queue. Times are in milliseconds.
+/// A request about one queue, and its possible outcomes. Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Adds a task: [`Outcome::Added`], or [`Outcome::Kept`] if the key exists.
+    /// Adds a task: [`Outcome::Added`], or [`Outcome::Refused`] if the key exists or there are too many queues.
     Add {
         /// Its key.
         key: Box<[u8]>,
@@ -124,20 +124,20 @@ pub enum Request {
         end: QueueEnd,
     },
     /// Adds a task at the tail. Its key is a number that no other task ever has, as 8 bytes big-endian:
-    /// [`Outcome::Pushed`].
+    /// [`Outcome::Added`], or [`Outcome::Refused`] if there are too many queues.
     Push {
         /// Its value.
         value: Value,
     },
     /// Adds a task at the tail whose key is its number in the queue, in decimal: [`Outcome::Added`], or
-    /// [`Outcome::Kept`] if a task with this key exists.
+    /// [`Outcome::Refused`] if a task with this key exists or there are too many queues.
     Append {
         /// Its value.
         value: Value,
         /// Whether the task is dropped at once, as if a client had leased it and settled it with this value.
         dropped: bool,
     },
-    /// Replaces the value of a task in any state: [`Outcome::Updated`], [`Outcome::NotFound`].
+    /// Replaces the value of a task in any state: [`Outcome::Done`], or [`Outcome::Refused`] if there is none.
     Update {
         /// The key of the task.
         key: Box<[u8]>,
@@ -145,14 +145,14 @@ pub enum Request {
         value: Value,
     },
     /// Leases the next task: [`Outcome::Leased`]. If no task is ready, and `wait` is not set or too many requests wait
-    /// already: [`Outcome::Empty`].
+    /// already: [`Outcome::Refused`].
     Lease {
         /// The length of the lease, counted from when it is granted.
         timeout: u64,
         /// Whether to wait for a task.
         wait: bool,
     },
-    /// Ends a lease: [`Outcome::Settled`], or [`Outcome::NotFound`] if it is not held.
+    /// Ends a lease: [`Outcome::Done`], or [`Outcome::Refused`] if it is not held.
     Settle {
         /// The token of the lease.
         token: u64,
@@ -163,7 +163,7 @@ pub enum Request {
         /// The new place of the task.
         how: Settlement,
     },
-    /// Gives a lease a new deadline: [`Outcome::Extended`], or [`Outcome::Skipped`] if it is not held.
+    /// Gives a lease a new deadline: [`Outcome::Done`], or [`Outcome::Refused`] if it is not held.
     Extend {
         /// The token of the lease.
         token: u64,
@@ -172,18 +172,20 @@ pub enum Request {
         /// The time from now to the new deadline. 0 ends the lease as if it had expired.
         timeout: u64,
     },
-    /// Ends a lease whose holder never received it. The task keeps its position: [`Outcome::Undone`],
-    /// [`Outcome::NotFound`].
+    /// Ends a lease whose holder never received it. The task keeps its position: [`Outcome::Done`], or
+    /// [`Outcome::Refused`] if the lease is not held.
     Undo {
         /// The token of the lease.
         token: u64,
         /// The key of the task.
         key: Box<[u8]>,
     },
-    /// Changes nothing and is answered in its turn: [`Outcome::Nothing`].
+    /// Changes nothing and is answered in its turn: [`Outcome::Done`].
     Nothing,
-    /// Ends the waiting of these requests of the same sink: [`Outcome::Nothing`]. Each of them that waits is answered
-    /// [`Outcome::Empty`].
+    /// Changes nothing and is answered in its turn: [`Outcome::Refused`]. The frontend itself refuses a request so.
+    Refuse,
+    /// Ends the waiting of these requests of the same sink: [`Outcome::Done`]. Each of them that waits is answered
+    /// [`Outcome::Refused`].
     Withdraw {
         /// The numbers of their tickets.
         tickets: Vec<u64>,
@@ -192,30 +194,31 @@ pub enum Request {
     Count,
     /// Counts the tasks in all states: [`Outcome::Counted`].
     CountAll,
-    /// Reads the value of a task in any state: [`Outcome::Found`], [`Outcome::Absent`].
+    /// Reads the value of a task in any state: [`Outcome::Found`], or [`Outcome::Refused`] if there is none.
     Look {
         /// The key of the task.
         key: Box<[u8]>,
     },
-    /// Reads the value of a dropped task: [`Outcome::Found`]. If the task is in another state: [`Outcome::Present`]. If
-    /// there is no such task: [`Outcome::Absent`].
+    /// Reads the value of a dropped task: [`Outcome::Found`], without the value if the task is in another state, or
+    /// [`Outcome::Refused`] if there is none.
     LookDropped {
         /// The key of the task.
         key: Box<[u8]>,
     },
-    /// Asks whether a task with this key exists, in any state: [`Outcome::Present`], [`Outcome::Absent`].
+    /// Asks whether a task with this key exists, in any state: [`Outcome::Found`] without its value, or
+    /// [`Outcome::Refused`].
     Has {
         /// The key of the task.
         key: Box<[u8]>,
     },
-    /// Has all earlier changes on disk: [`Outcome::Synced`].
+    /// Has all earlier changes on disk: [`Outcome::Done`].
     Sync,
-    /// Removes a task in any state: [`Outcome::Removed`], [`Outcome::NotRemoved`].
+    /// Removes a task in any state: [`Outcome::Done`], or [`Outcome::Refused`] if there is none.
     Remove {
         /// The key of the task.
         key: Box<[u8]>,
     },
-    /// Removes a task if it is leased, by any holder: [`Outcome::Removed`], [`Outcome::NotRemoved`].
+    /// Removes a task if it is leased, by any holder: [`Outcome::Done`], [`Outcome::Refused`].
     Finish {
         /// The key of the task.
         key: Box<[u8]>,
@@ -242,27 +245,20 @@ impl Request {
             | Self::Remove { key }
             | Self::Finish { key } => (key.len(), 0),
             Self::Withdraw { tickets } => (tickets.len() * size_of::<u64>(), 0),
-            Self::Lease { .. } | Self::Nothing | Self::Count | Self::CountAll | Self::Sync => (0, 0),
+            Self::Lease { .. } | Self::Nothing | Self::Refuse | Self::Count | Self::CountAll | Self::Sync => (0, 0),
         };
         (size_of::<Self>() + key + value) as u64
     }
 }
 
-/// The answer to a [`Request`].
+/// The answer to a [`Request`]. The request determines its meaning: a frontend makes its reply from both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The task is in the queue. Its number is one more than that of the task that was added before it.
+    /// The request is carried out, and has no result.
+    Done,
+    /// The task is in the queue, under this number: the one in the key of [`Request::Push`], and otherwise its number
+    /// in the queue, which is one more than that of the task that was added before it.
     Added(u64),
-    /// The task is in the queue, under this number.
-    Pushed(u64),
-    /// There are too many queues. Nothing has changed.
-    Refused,
-    /// A task with this key exists. Nothing has changed.
-    Kept,
-    /// The value is replaced.
-    Updated,
-    /// There is no such task or no such lease. Nothing has changed.
-    NotFound,
     /// The next task.
     Leased {
         /// The token of this lease, larger than all tokens before it.
@@ -272,41 +268,47 @@ pub enum Outcome {
         /// Its value.
         payload: Payload,
     },
-    /// No task is ready.
-    Empty,
-    /// The lease has ended.
-    Settled,
-    /// The lease has a new deadline.
-    Extended,
-    /// No such lease is held. Nothing has changed.
-    Skipped,
-    /// The lease has ended, and the task has its old position.
-    Undone,
-    /// The answer to [`Request::Nothing`] and [`Request::Withdraw`].
-    Nothing,
     /// The number of tasks that were counted.
     Counted(u64),
-    /// The value of the task.
-    Found(Payload),
-    /// There is such a task. For [`Request::LookDropped`]: it is not dropped.
-    Present,
-    /// There is no such task.
-    Absent,
-    /// All earlier changes are on disk.
-    Synced,
-    /// The task is removed.
-    Removed,
-    /// There was no such task.
-    NotRemoved,
+    /// There is such a task. Its value, if the request reads it.
+    Found(Option<Payload>),
+    /// Nothing has changed: there is no such task or lease, no task is ready, the key exists, or there are too many
+    /// queues.
+    Refused,
 }
 
 impl Outcome {
+    /// Whether the request was refused.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Self::Refused)
+    }
+
+    /// The number of the task that was added, if one was.
+    #[must_use]
+    pub fn added(&self) -> Option<u64> {
+        if let Self::Added(number) = self { Some(*number) } else { None }
+    }
+
+    /// The token and the key of the lease that was granted, if one was.
+    #[must_use]
+    pub fn lease(&self) -> Option<(u64, &[u8])> {
+        if let Self::Leased { token, key, .. } = self { Some((*token, key)) } else { None }
+    }
+
+    /// The number of tasks that were counted. 0 if none were.
+    #[must_use]
+    pub fn counted(&self) -> u64 {
+        if let Self::Counted(count) = self { *count } else { 0 }
+    }
+
     /// The value in this answer, if it has one.
     #[must_use]
     pub fn payload(&self) -> Option<&Payload> {
         match self {
-            Self::Leased { payload, .. } | Self::Found(payload) => Some(payload),
-            _ => None,
+            Self::Leased { payload, .. } => Some(payload),
+            Self::Found(payload) => payload.as_ref(),
+            Self::Done | Self::Added(_) | Self::Counted(_) | Self::Refused => None,
         }
     }
 }

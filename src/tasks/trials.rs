@@ -44,7 +44,7 @@ impl ReplySink for RecordingSink {
                     let value = delivery.read(payload).unwrap().to_vec();
                     ReadAnswer::Leased { token: *token, key: key.to_vec(), value }
                 }
-                Outcome::Found(payload) => ReadAnswer::Found(delivery.read(payload).unwrap().to_vec()),
+                Outcome::Found(Some(payload)) => ReadAnswer::Found(delivery.read(payload).unwrap().to_vec()),
                 other => ReadAnswer::Plain(other.clone()),
             };
             heard.push((*number, answer));
@@ -145,7 +145,7 @@ fn who_waits_no_more_is_answered_and_takes_nothing() {
     real.ask(vec![wait(), wait(), wait()], 0).unwrap();
     let heard = real.ask(vec![Request::Withdraw { tickets: vec![0, 2, 77] }], 0).unwrap();
     let plain = |number, outcome| (number, ReadAnswer::Plain(outcome));
-    assert_eq!(heard, [plain(0, Outcome::Empty), plain(2, Outcome::Empty), plain(3, Outcome::Nothing)]);
+    assert_eq!(heard, [plain(0, Outcome::Refused), plain(2, Outcome::Refused), plain(3, Outcome::Done)]);
     let heard = real.ask(vec![add("a")], 0).unwrap();
     assert_eq!(heard.iter().find(|(_, answer)| token_of(answer).is_some()).map(|(number, _)| *number), Some(1));
 }

@@ -22,7 +22,7 @@ use super::error::EventStoreError;
 use crate::limits::{EVENT_SWEEP, EVENTS_WAITING_MAX, STORE_ANSWER_MAX, SUBMIT_MAX};
 use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal, ServeEnd};
 use crate::store::{self, Value};
-use crate::tasks::{Delivery, Outcome, QueueName, Request, Submission, Tasks, Ticket};
+use crate::tasks::{Delivery, QueueName, Request, Submission, Tasks, Ticket};
 
 /// The queue of the events, and the sink for its answers.
 pub(super) struct EventQueue {
@@ -57,32 +57,25 @@ impl Embedded {
     pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, EventStoreError> {
         let dropped = value.is_some();
         let value = Value::from(value.unwrap_or_default().as_bytes());
-        match self.submit(Request::Append { value, dropped }).await?.outcome {
-            Outcome::Added(id) => Ok(id),
-            _ => Err(EventStoreError(
-                "the queue of the events has tasks that are no events: start with another --data".into(),
-            )),
-        }
+        let added = self.submit(Request::Append { value, dropped }).await?.outcome.added();
+        added.ok_or_else(|| {
+            EventStoreError("the queue of the events has tasks that are no events: start with another --data".into())
+        })
     }
 
     pub(super) async fn count(&self) -> Result<u64, EventStoreError> {
-        match self.submit(Request::CountAll).await?.outcome {
-            Outcome::Counted(count) => Ok(count),
-            _ => Err(gone()),
-        }
+        Ok(self.submit(Request::CountAll).await?.outcome.counted())
     }
 
     pub(super) async fn find(&self, id: u64) -> Result<Option<Option<String>>, EventStoreError> {
         let key = id.to_string().into_bytes().into();
         let Answer { outcome, before } = self.submit(Request::LookDropped { key }).await?;
-        Ok(match outcome {
-            Outcome::Found(payload) => {
-                let value = payload.read(before.as_deref()).map_err(|error| self.fail(error))?;
-                Some(Some(String::from_utf8_lossy(&value).into_owned()))
-            }
-            Outcome::Present => Some(None),
-            _ => None,
-        })
+        if outcome.is_refused() {
+            return Ok(None);
+        }
+        let value = outcome.payload().map(|payload| payload.read(before.as_deref())).transpose();
+        let value = value.map_err(|error| self.fail(error))?;
+        Ok(Some(value.map(|value| String::from_utf8_lossy(&value).into_owned())))
     }
 
     pub(super) async fn check(&self) -> Result<(), EventStoreError> {

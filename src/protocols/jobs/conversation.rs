@@ -30,7 +30,7 @@ use tokio::time::{sleep, timeout};
 
 use super::handle::{reply, task_request};
 use super::responder::JobResponder;
-use super::wire::{AckWording, Decoded, Reply, decode};
+use super::wire::{AckWording, Decoded, Reply, Verb, decode};
 use crate::clock::{Clock, Now};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
 use crate::protocols::sockets::is_settled;
@@ -223,6 +223,7 @@ impl<'h> Conversation<'h> {
         let Decoded::Whole(request) = decode(&inbox.bytes, true) else {
             return self.send(&self.written(&Reply::Error)).await;
         };
+        let verb = request.verb();
         let (queue, request) = match task_request(&request, &self.shared.family, self.shared.lease) {
             Ok(submission) => submission,
             Err(known) => return self.send(&self.written(&known)).await,
@@ -235,7 +236,7 @@ impl<'h> Conversation<'h> {
         // Without an answer of the committer the outcome is unknown, so no reply is sent.
         let Some(answer) = self.shared.responder.submit(queue, request, bytes).await else { return false };
         drop(inbox);
-        let sent = self.send_outcome(&answer).await;
+        let sent = self.send_outcome(verb, &answer).await;
         if let (false, Outcome::Leased { token, key, .. }, Some(queue)) = (sent, answer.outcome, lends) {
             self.shared.responder.take_back(queue, token, key);
         }
@@ -243,12 +244,12 @@ impl<'h> Conversation<'h> {
     }
 
     /// Sends the answer of the committer. False: the reply could not be sent.
-    async fn send_outcome(&self, Answer { outcome, before }: &Answer) -> bool {
+    async fn send_outcome(&self, verb: Verb, Answer { outcome, before }: &Answer) -> bool {
         let Some(payload) = outcome.payload() else {
-            return self.send(&self.written(&reply(outcome, &[]))).await;
+            return self.send(&self.written(&reply(verb, outcome, &[]))).await;
         };
         match self.read(payload, before.as_deref()).await {
-            Ok(Some((value, _permit))) => self.send(&self.written(&reply(outcome, &value))).await,
+            Ok(Some((value, _permit))) => self.send(&self.written(&reply(verb, outcome, &value))).await,
             Ok(None) => false,
             Err(error) => {
                 self.shared.end(Err(error));

@@ -1,7 +1,7 @@
 //! Turns requests of the protocol into requests to the queues, and outcomes into replies. This module does not send,
 //! wait or read a clock.
 
-use crate::protocols::jobs::wire::{Id, Reply, Request};
+use crate::protocols::jobs::wire::{Id, Reply, Request, Verb};
 use crate::store::Value;
 use crate::tasks::{self, Family, Outcome, QueueName};
 
@@ -23,19 +23,15 @@ pub fn task_request(
     Ok((family.queue(queue), request))
 }
 
-/// The reply to an outcome. `value` is the value of its job, or empty. Any other outcome becomes an error reply, also
-/// the refusal of one queue too many.
+/// The reply to a request of this kind, from its outcome. `value` is the value of its job, or empty. An Add is refused
+/// if there would be one queue too many.
 #[must_use]
-pub fn reply<'o>(outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
-    match outcome {
-        Outcome::Pushed(number) => Reply::Added(Id(*number)),
-        Outcome::Leased { key, .. } => id(key).map_or(Reply::Error, |id| Reply::Job { id, data: value }),
-        Outcome::Empty => Reply::Nothing,
-        Outcome::Removed => Reply::Done(true),
-        Outcome::NotRemoved => Reply::Done(false),
-        Outcome::Present => Reply::In(true),
-        Outcome::Absent => Reply::In(false),
-        _ => Reply::Error,
+pub fn reply<'o>(verb: Verb, outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
+    match verb {
+        Verb::Add => outcome.added().map_or(Reply::Error, |number| Reply::Added(Id(number))),
+        Verb::Get => outcome.lease().map_or(Reply::Nothing, |(_, key)| Reply::Job { id: id(key), data: value }),
+        Verb::Ack => Reply::Done(!outcome.is_refused()),
+        Verb::In => Reply::In(!outcome.is_refused()),
     }
 }
 
@@ -44,8 +40,9 @@ fn key(id: &[u8]) -> Option<Box<[u8]>> {
     Id::read(id).map(|Id(number)| Box::from(number.to_be_bytes()))
 }
 
-fn id(key: &[u8]) -> Option<Id> {
-    key.try_into().ok().map(|number| Id(u64::from_be_bytes(number)))
+/// The id in the key of a job: its number, big-endian.
+fn id(key: &[u8]) -> Id {
+    Id(key.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
 #[cfg(test)]
@@ -89,16 +86,16 @@ mod tests {
     }
 
     #[test]
-    fn every_outcome_has_its_name() {
+    fn every_verb_has_a_reply_to_each_of_its_outcomes() {
         let payload = Payload::Fresh(Value::from(&b"d"[..]));
         let leased = Outcome::Leased { token: 8, key: Box::from(7_u64.to_be_bytes()), payload };
-        assert_eq!(reply(&leased, b"d"), Reply::Job { id: Id(7), data: b"d" });
-        assert_eq!(reply(&Outcome::Pushed(7), b""), Reply::Added(Id(7)));
-        assert_eq!(reply(&Outcome::Empty, b""), Reply::Nothing);
-        assert_eq!(reply(&Outcome::Removed, b""), Reply::Done(true));
-        assert_eq!(reply(&Outcome::NotRemoved, b""), Reply::Done(false));
-        assert_eq!(reply(&Outcome::Present, b""), Reply::In(true));
-        assert_eq!(reply(&Outcome::Absent, b""), Reply::In(false));
-        assert_eq!(reply(&Outcome::Refused, b""), Reply::Error, "there are too many queues");
+        assert_eq!(reply(Verb::Get, &leased, b"d"), Reply::Job { id: Id(7), data: b"d" });
+        assert_eq!(reply(Verb::Add, &Outcome::Added(7), b""), Reply::Added(Id(7)));
+        assert_eq!(reply(Verb::Get, &Outcome::Refused, b""), Reply::Nothing);
+        assert_eq!(reply(Verb::Ack, &Outcome::Done, b""), Reply::Done(true));
+        assert_eq!(reply(Verb::Ack, &Outcome::Refused, b""), Reply::Done(false));
+        assert_eq!(reply(Verb::In, &Outcome::Found(None), b""), Reply::In(true));
+        assert_eq!(reply(Verb::In, &Outcome::Refused, b""), Reply::In(false));
+        assert_eq!(reply(Verb::Add, &Outcome::Refused, b""), Reply::Error, "there are too many queues");
     }
 }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::handle::reply;
-use super::wire::{Fault, Reply};
+use super::wire::{Counters, Fault, Reply, Verb};
 use crate::clock::Now;
 use crate::limits::{ANSWER_WAITS_MAX, CLIENT_STALLS_MAX, OUTBOX_BYTES_MAX};
 use crate::protocols::native::SendBuffer;
@@ -33,8 +33,8 @@ pub(super) struct RepliedLease {
 pub(super) struct PendingReply {
     /// The frames before the request, unchanged.
     pub(super) envelope: Box<[u8]>,
-    /// The tag of the request, or the fault of a malformed one.
-    pub(super) asked: Result<u8, Fault>,
+    /// The kind of the request, or the fault of a malformed one.
+    pub(super) verb: Result<Verb, Fault>,
     pub(super) outcome: Outcome,
     /// The store before the batch, if the value lies there.
     pub(super) before: Option<Arc<dyn StoreSnapshot>>,
@@ -47,35 +47,29 @@ impl PendingReply {
     fn bytes(&self) -> u64 {
         let value = match self.outcome.payload() {
             Some(Payload::Fresh(value)) => value.len(),
-            _ => 0,
+            Some(Payload::Stored(_)) | None => 0,
         };
-        let key = match &self.outcome {
-            Outcome::Leased { key, .. } => key.len(),
-            _ => 0,
-        };
+        let key = self.outcome.lease().map_or(0, |(_, key)| key.len());
         (size_of::<Self>() + self.envelope.len() + value + key) as u64
     }
 
     /// The lease that the reply grants, if any.
     pub(super) fn into_lease(self) -> Option<RepliedLease> {
-        match self.outcome {
-            Outcome::Leased { token, key, .. } => Some(RepliedLease { token, key }),
-            _ => None,
-        }
+        let Outcome::Leased { token, key, .. } = self.outcome else { return None };
+        Some(RepliedLease { token, key })
     }
 
-    /// Encodes the reply, and returns the lease that it grants. `own` makes the reply to a request that only waited for
-    /// its turn.
+    /// Encodes the reply, and returns the lease that it grants. `stats` reads the counters for a Stats.
     fn write(
         self,
         outbox: &mut SendBuffer,
-        own: impl FnOnce(u8) -> Reply<'static>,
+        stats: impl FnOnce() -> Counters,
     ) -> Result<Option<RepliedLease>, store::Error> {
         let value = self.outcome.payload().map(|payload| payload.read(self.before.as_deref())).transpose()?;
         let value = value.as_deref().unwrap_or_default();
-        let reply = match self.asked {
+        let reply = match self.verb {
             Err(fault) => Reply::Error(fault),
-            Ok(tag) => reply(&self.outcome, value).unwrap_or_else(|| own(tag)),
+            Ok(verb) => reply(verb, &self.outcome, value, stats),
         };
         outbox.push_encoded(&self.envelope);
         outbox.push_with(reply.encoded_len(), false, |out| reply.encode(out));
@@ -128,8 +122,8 @@ impl ClientState {
     /// Forgets an answered Lend.
     pub(super) fn has_heard_of(&mut self, ticket: u64) {
         // Lends that block are answered in their order, so the ticket is the first one or close to it.
-        if let Some(place) = self.waits.iter().position(|other| *other == ticket) {
-            self.waits.remove(place);
+        if let Some(index) = self.waits.iter().position(|other| *other == ticket) {
+            self.waits.remove(index);
         }
     }
 
@@ -138,25 +132,25 @@ impl ClientState {
         &mut self,
         pending: PendingReply,
         outbox: &mut SendBuffer,
-        own: impl FnMut(u8) -> Reply<'static>,
+        stats: impl FnMut() -> Counters,
     ) -> Result<(), store::Error> {
         self.replies_bytes += pending.bytes();
         self.replies.push_back(pending);
-        self.write(outbox, own)
+        self.write(outbox, stats)
     }
 
     /// Writes pending replies as long as the send buffer has room.
     pub(super) fn write(
         &mut self,
         outbox: &mut SendBuffer,
-        mut own: impl FnMut(u8) -> Reply<'static>,
+        mut stats: impl FnMut() -> Counters,
     ) -> Result<(), store::Error> {
         while self.leases.pop_front_if(|(end, _)| *end <= outbox.sent()).is_some() {}
         while outbox.len() <= OUTBOX_BYTES_MAX
             && let Some(pending) = self.replies.pop_front()
         {
             self.replies_bytes -= pending.bytes();
-            if let Some(lease) = pending.write(outbox, &mut own)? {
+            if let Some(lease) = pending.write(outbox, &mut stats)? {
                 self.leases.push_back((outbox.end(), lease));
             }
         }

@@ -1,7 +1,7 @@
-//! Turns requests of the protocol into requests to the queue, and outcomes into replies. This module does not send,
+//! Turns requests of the protocol into requests to the queue, and their outcomes into replies. This module does not send,
 //! wait or read a clock.
 
-use crate::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request, tag};
+use crate::protocols::spiderq::wire::{AddMode, Counters, LendMode, RepayStatus, Reply, Request, Verb, tag};
 use crate::store::Value;
 use crate::tasks::{self, Outcome, QueueEnd, Settlement};
 
@@ -26,14 +26,14 @@ impl Access {
         matches!(self, Self::Full) || !matches!(tag, tag::ADD | tag::REMOVE | tag::TERMINATE)
     }
 
-    /// The request to the queue. A request that is not allowed becomes [`tasks::Request::Nothing`]: it only takes a
+    /// The request to the queue. A request that is not allowed becomes [`tasks::Request::Refuse`]: it only takes a
     /// turn, and is answered NotFound.
     #[must_use]
     pub fn task_request(self, request: &Request<'_>) -> tasks::Request {
         let Self::WorkOff { accepts } = self else { return task_request(request) };
         match *request {
-            Request::Update { .. } => tasks::Request::Nothing,
-            Request::Repay { value, status: RepayStatus::Drop, .. } if !accepts(value) => tasks::Request::Nothing,
+            Request::Update { .. } => tasks::Request::Refuse,
+            Request::Repay { value, status: RepayStatus::Drop, .. } if !accepts(value) => tasks::Request::Refuse,
             Request::Repay { lend_key, key, status, .. } if status != RepayStatus::Drop => {
                 tasks::Request::Settle { token: lend_key, key: key.into(), value: None, how: settlement(status) }
             }
@@ -71,28 +71,24 @@ pub fn task_request(request: &Request<'_>) -> tasks::Request {
     }
 }
 
-/// The reply that an outcome stands for. `value` is the value of its task, or empty. None: the outcome has no reply of
-/// its own, and the request determines the reply.
+/// The reply to a request of this kind, from its outcome. `value` is the value of its task, or empty.
 #[must_use]
-pub fn reply<'o>(outcome: &'o Outcome, value: &'o [u8]) -> Option<Reply<'o>> {
-    Some(match outcome {
-        Outcome::Nothing | Outcome::Synced | Outcome::Undone => return None,
-        Outcome::Pushed(_) | Outcome::Refused | Outcome::Present => return None,
-        Outcome::Counted(total) => Reply::Counted(u32::try_from(*total).unwrap_or(u32::MAX)),
-        Outcome::Added(_) => Reply::Added,
-        Outcome::Kept => Reply::Kept,
-        Outcome::Updated => Reply::Updated,
-        Outcome::NotFound => Reply::NotFound,
-        Outcome::Leased { token, key, .. } => Reply::Lent { lend_key: *token, key, value },
-        Outcome::Empty => Reply::QueueEmpty,
-        Outcome::Settled => Reply::Repaid,
-        Outcome::Extended => Reply::Heartbeaten,
-        Outcome::Skipped => Reply::Skipped,
-        Outcome::Found(_) => Reply::ValueFound(value),
-        Outcome::Absent => Reply::ValueNotFound,
-        Outcome::Removed => Reply::Removed,
-        Outcome::NotRemoved => Reply::NotRemoved,
-    })
+pub fn reply<'o>(verb: Verb, outcome: &'o Outcome, value: &'o [u8], stats: impl FnOnce() -> Counters) -> Reply<'o> {
+    let either = |done, refused| if outcome.is_refused() { refused } else { done };
+    match verb {
+        Verb::Ping => Reply::Pong,
+        Verb::Count => Reply::Counted(u32::try_from(outcome.counted()).unwrap_or(u32::MAX)),
+        Verb::Add => either(Reply::Added, Reply::Kept),
+        Verb::Update => either(Reply::Updated, Reply::NotFound),
+        Verb::Lend => outcome.lease().map_or(Reply::QueueEmpty, |(lend_key, key)| Reply::Lent { lend_key, key, value }),
+        Verb::Repay => either(Reply::Repaid, Reply::NotFound),
+        Verb::Heartbeat => either(Reply::Heartbeaten, Reply::Skipped),
+        Verb::Stats => Reply::StatsGot(stats()),
+        Verb::Terminate => Reply::Terminated,
+        Verb::Lookup => either(Reply::ValueFound(value), Reply::ValueNotFound),
+        Verb::Flush => Reply::Flushed,
+        Verb::Remove => either(Reply::Removed, Reply::NotRemoved),
+    }
 }
 
 fn end(mode: AddMode) -> QueueEnd {

@@ -10,7 +10,7 @@ use slab::Slab;
 use super::client_state::{Abandoned, ClientState, RepliedLease};
 use super::config::{SpiderqConfig, Version};
 use super::handle::Access;
-use super::wire::{Counters, Fault, Field, Reply, Request, tag};
+use super::wire::{Counters, Fault, Field, Request, Verb, tag};
 use crate::clock::{Clock, wall_millis};
 use crate::limits::{
     ENVELOPE_BYTES_MAX, FRAME_OVERHEAD_BYTES, INBOX_BYTES_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASK_REQUESTS_MAX,
@@ -31,8 +31,8 @@ pub(super) enum PendingRequest {
         peer: ConnectionId,
         /// The frames before the request, unchanged.
         envelope: Box<[u8]>,
-        /// The tag of the request, or the fault of a malformed one.
-        asked: Result<u8, Fault>,
+        /// The kind of the request, or the fault of a malformed one.
+        verb: Result<Verb, Fault>,
         /// Whether the request is a Lend that may block.
         waits: bool,
     },
@@ -40,7 +40,7 @@ pub(super) enum PendingRequest {
     Undo,
 }
 
-/// Refuses requests that are switched off, and makes the replies for which the queue has no outcome.
+/// Refuses requests that are switched off, and counts the answered ones.
 pub(super) struct ReplyPolicy {
     version: Version,
     terminate: bool,
@@ -64,24 +64,14 @@ impl ReplyPolicy {
     }
 
     /// Counts an answered request of this kind.
-    pub(super) fn count(&mut self, tag: u8) {
-        if let Some(count) = self.answered.get_mut(usize::from(tag)) {
+    pub(super) fn count(&mut self, verb: Verb) {
+        if let Some(count) = self.answered.get_mut(usize::from(verb.tag())) {
             *count += 1;
         }
     }
 
-    /// The reply to a request that only waited for its turn in the queue.
-    pub(super) fn own(&self, asked: u8) -> Reply<'static> {
-        match asked {
-            tag::STATS => Reply::StatsGot(self.stats()),
-            tag::TERMINATE => Reply::Terminated,
-            tag::FLUSH => Reply::Flushed,
-            tag::UPDATE | tag::REPAY => Reply::NotFound,
-            _ => Reply::Pong,
-        }
-    }
-
-    fn stats(&self) -> Counters {
+    /// The counters of answered requests.
+    pub(super) fn stats(&self) -> Counters {
         let count = |(_, tag)| self.answered.get(usize::from(tag)).copied().unwrap_or_default();
         match self.version {
             Version::V1_3 => Counters::Eight(Counters::LISTED_1_3.map(count)),
@@ -157,12 +147,12 @@ impl TaskResponder {
         }
         let decoded = self.policy.decode(frame);
         let task_request = |request: &Request<'_>| self.policy.access.task_request(request);
-        let mut request = decoded.as_ref().map_or(tasks::Request::Nothing, task_request);
+        let mut request = decoded.as_ref().map_or(tasks::Request::Refuse, task_request);
         self.pending_bytes += taken_by(&envelope);
         let waits = self.may_wait(&mut request);
         self.burst_bytes += frame.len();
-        let asked = decoded.map(|request| request.tag());
-        let ticket = self.put(PendingRequest::Answer { peer, envelope: envelope.into(), asked, waits }, request);
+        let verb = decoded.map(|request| request.verb());
+        let ticket = self.put(PendingRequest::Answer { peer, envelope: envelope.into(), verb, waits }, request);
         if waits {
             client.waits_for(ticket);
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Connections ─► messages ─► TaskResponder: decode ─► Tasks::submit, a burst at a time ═► committer
-//!      ▲                           │ pending: peer, envelope, tag                             │
+//!      ▲                           │ pending: peer, envelope, verb                            │
 //!      └── SendBuffer ◄── ClientState: encode ◄── read the value ◄════════ deliveries ◄═══════╝
 //! ```
 //! While the committer is idle, this thread commits a small burst by itself (`Tasks::try_commit`).
@@ -21,7 +21,7 @@ use super::client_state::{Abandoned, ClientState, PendingReply, ReplyDeadline};
 pub use super::config::{SpiderqConfig, Version};
 use super::pending_replies::PendingReplies;
 use super::responder::{PendingRequest, ReplyPolicy, TaskResponder};
-use super::wire::tag;
+use super::wire::Verb;
 use crate::clock::{Clock, Now};
 use crate::limits::{
     CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK, SUBMIT_MAX,
@@ -303,8 +303,8 @@ impl SpiderqFrontend {
     fn hear(&mut self, Delivery { answers, before }: Delivery) -> Result<(), store::Error> {
         let at = self.clock.now();
         for (ticket, outcome) in answers {
-            if let PendingRequest::Answer { peer, envelope, asked, waits } = self.responder.answered(ticket) {
-                let reply = PendingReply { envelope, asked, outcome, before: before.clone(), at };
+            if let PendingRequest::Answer { peer, envelope, verb, waits } = self.responder.answered(ticket) {
+                let reply = PendingReply { envelope, verb, outcome, before: before.clone(), at };
                 self.write(peer, waits.then_some(ticket), reply)?;
             }
         }
@@ -316,7 +316,7 @@ impl SpiderqFrontend {
         while let Some(peer) = self.connections.drained() {
             if let Some((client, outbox)) = self.connections.connection(peer) {
                 let before = client.replies_bytes();
-                client.write(outbox, |tag| self.responder.policy.own(tag))?;
+                client.write(outbox, || self.responder.policy.stats())?;
                 self.replies.change(peer, before, client.replies_bytes());
             }
             self.connections.flush();
@@ -327,10 +327,10 @@ impl SpiderqFrontend {
 
     /// Writes a reply, or keeps it until there is room. `waited` is the ticket of a Lend that may have blocked.
     fn write(&mut self, peer: ConnectionId, waited: Option<u64>, reply: PendingReply) -> Result<(), store::Error> {
-        if let Ok(tag) = reply.asked {
-            self.responder.policy.count(tag);
+        if let Ok(verb) = reply.verb {
+            self.responder.policy.count(verb);
         }
-        if reply.asked == Ok(tag::TERMINATE)
+        if reply.verb == Ok(Verb::Terminate)
             && let Some(terminated) = self.terminated.take()
         {
             terminated();
@@ -341,7 +341,7 @@ impl SpiderqFrontend {
         };
         waited.into_iter().for_each(|ticket| client.has_heard_of(ticket));
         let before = client.replies_bytes();
-        client.send(reply, outbox, |tag| self.responder.policy.own(tag))?;
+        client.send(reply, outbox, || self.responder.policy.stats())?;
         let after = client.replies_bytes();
         self.replies.change(peer, before, after);
         if after > 0 && before == 0 {

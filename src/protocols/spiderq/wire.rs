@@ -41,4 +41,4 @@ mod tests;
 
 pub use fault::{Fault, Field};
 pub use reply::{Counters, Malformed, Reply};
-pub use request::{AddMode, LendMode, RepayStatus, Request, tag};
+pub use request::{AddMode, LendMode, RepayStatus, Request, Verb, tag};

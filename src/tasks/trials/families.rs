@@ -104,7 +104,7 @@ fn answer(plain: &mut ModelFamily, name: u8, wish: &FamilyRequest, now: u64, ids
     let id = |ago: &usize| ids.len().checked_sub(ago + 1).map_or(u64::MAX, |at| ids[at]);
     let key = |id: u64| Box::from(id.to_be_bytes());
     let (request, outcome) = match wish {
-        FamilyRequest::Push(value) => (Request::Push { value: Value::from(&[*value][..]) }, Outcome::Pushed(0)),
+        FamilyRequest::Push(value) => (Request::Push { value: Value::from(&[*value][..]) }, Outcome::Added(0)),
         FamilyRequest::Lease(timeout) => {
             let request = Request::Lease { timeout: *timeout, wait: false };
             if let Some(job) = jobs.iter_mut().find(|job| job.deadline.is_none()) {
@@ -112,17 +112,17 @@ fn answer(plain: &mut ModelFamily, name: u8, wish: &FamilyRequest, now: u64, ids
                 let (key, value) = (job.id.to_be_bytes().to_vec(), vec![job.value]);
                 return (request, ReadAnswer::Leased { token: 0, key, value });
             }
-            (request, Outcome::Empty)
+            (request, Outcome::Refused)
         }
         FamilyRequest::Finish(ago) => {
             let place = jobs.iter().position(|job| job.id == id(ago) && job.deadline.is_some());
             let gone = place.map(|place| jobs.remove(place)).is_some();
-            let outcome = if gone { Outcome::Removed } else { Outcome::NotRemoved };
+            let outcome = if gone { Outcome::Done } else { Outcome::Refused };
             (Request::Finish { key: key(id(ago)) }, outcome)
         }
         FamilyRequest::Has(ago) => {
             let there = jobs.iter().any(|job| job.id == id(ago));
-            let outcome = if there { Outcome::Present } else { Outcome::Absent };
+            let outcome = if there { Outcome::Found(None) } else { Outcome::Refused };
             (Request::Has { key: key(id(ago)) }, outcome)
         }
     };
@@ -181,7 +181,7 @@ fn compare(operations: &[FamilyOperation]) {
 
 fn number_of(answer: &ReadAnswer) -> Option<u64> {
     match answer {
-        ReadAnswer::Plain(Outcome::Pushed(number)) => Some(*number),
+        ReadAnswer::Plain(Outcome::Added(number)) => Some(*number),
         _ => None,
     }
 }
@@ -189,7 +189,7 @@ fn number_of(answer: &ReadAnswer) -> Option<u64> {
 /// An answer without the parts that the model cannot know: tokens and new numbers.
 fn plainly(answer: &ReadAnswer, known: &[u64]) -> ReadAnswer {
     match answer {
-        ReadAnswer::Plain(Outcome::Pushed(_)) => ReadAnswer::Plain(Outcome::Pushed(0)),
+        ReadAnswer::Plain(Outcome::Added(_)) => ReadAnswer::Plain(Outcome::Added(0)),
         ReadAnswer::Leased { key, value, .. } => {
             let id = u64::from_be_bytes(key[..].try_into().unwrap());
             let key = if known.contains(&id) { key.clone() } else { Vec::new() };

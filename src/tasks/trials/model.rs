@@ -136,11 +136,11 @@ impl ModelQueue {
 
     /// The immediate answer. `None` if the request waits.
     fn apply(&mut self, ticket: u64, request: &Request, tokens: &mut impl FnMut() -> u64) -> Option<ReadAnswer> {
-        let plain = |changed: bool, yes: Outcome, no: Outcome| Some(ReadAnswer::Plain(if changed { yes } else { no }));
+        let plain = |changed: bool, yes: Outcome| Some(ReadAnswer::Plain(if changed { yes } else { Outcome::Refused }));
         match request {
             Request::Add { key, value, end } => {
                 if self.tasks.contains_key(&**key) {
-                    return Some(ReadAnswer::Plain(Outcome::Kept));
+                    return Some(ReadAnswer::Plain(Outcome::Refused));
                 }
                 self.serial += 1;
                 let priority =
@@ -157,7 +157,7 @@ impl ModelQueue {
             }
             Request::Update { key, value } => {
                 let task = self.tasks.get_mut(&**key);
-                plain(task.map(|task| task.value = value.to_vec()).is_some(), Outcome::Updated, Outcome::NotFound)
+                plain(task.map(|task| task.value = value.to_vec()).is_some(), Outcome::Done)
             }
             Request::Lease { timeout, wait } => {
                 if self.next().is_some() {
@@ -167,38 +167,35 @@ impl ModelQueue {
                     self.waiters.push((ticket, *timeout));
                     return None;
                 }
-                Some(ReadAnswer::Plain(Outcome::Empty))
+                Some(ReadAnswer::Plain(Outcome::Refused))
             }
             Request::Settle { token, key, value, how } => {
                 let value = value.as_ref().unwrap().to_vec();
-                plain(self.settle(key, *token, value, *how), Outcome::Settled, Outcome::NotFound)
+                plain(self.settle(key, *token, value, *how), Outcome::Done)
             }
-            Request::Extend { token, key, timeout } => {
-                plain(self.extend(key, *token, *timeout), Outcome::Extended, Outcome::Skipped)
-            }
+            Request::Extend { token, key, timeout } => plain(self.extend(key, *token, *timeout), Outcome::Done),
             Request::Undo { token, key } => {
                 let undone = self.holder(key, *token).map(|task| task.state = ModelState::Ready);
-                plain(undone.is_some(), Outcome::Undone, Outcome::NotFound)
+                plain(undone.is_some(), Outcome::Done)
             }
             Request::Withdraw { .. } | Request::Push { .. } => unreachable!("no wish is one of these"),
             Request::Append { .. } | Request::CountAll | Request::LookDropped { .. } => {
                 unreachable!("no wish is one of these")
             }
-            Request::Nothing => Some(ReadAnswer::Plain(Outcome::Nothing)),
+            Request::Nothing => Some(ReadAnswer::Plain(Outcome::Done)),
+            Request::Refuse => Some(ReadAnswer::Plain(Outcome::Refused)),
             Request::Count => {
                 let ready = self.tasks.values().filter(|task| task.state == ModelState::Ready).count();
                 Some(ReadAnswer::Plain(Outcome::Counted(ready as u64)))
             }
             Request::Look { key } => Some(match self.tasks.get(&**key) {
                 Some(task) => ReadAnswer::Found(task.value.clone()),
-                None => ReadAnswer::Plain(Outcome::Absent),
+                None => ReadAnswer::Plain(Outcome::Refused),
             }),
-            Request::Sync => Some(ReadAnswer::Plain(Outcome::Synced)),
-            Request::Has { key } => plain(self.tasks.contains_key(&**key), Outcome::Present, Outcome::Absent),
-            Request::Finish { key } => plain(self.finish(key), Outcome::Removed, Outcome::NotRemoved),
-            Request::Remove { key } => {
-                plain(self.tasks.remove(&**key).is_some(), Outcome::Removed, Outcome::NotRemoved)
-            }
+            Request::Sync => Some(ReadAnswer::Plain(Outcome::Done)),
+            Request::Has { key } => plain(self.tasks.contains_key(&**key), Outcome::Found(None)),
+            Request::Finish { key } => plain(self.finish(key), Outcome::Done),
+            Request::Remove { key } => plain(self.tasks.remove(&**key).is_some(), Outcome::Done),
         }
     }
 }

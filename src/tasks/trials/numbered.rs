@@ -51,9 +51,9 @@ fn assert_same(real: &mut RealQueues, model: &[NumberedModelTask]) {
     let looks = (1..=model.len() + 1).map(|number| Request::LookDropped { key: key(number) });
     let heard: Vec<ReadAnswer> = real.ask(looks.collect(), 0).unwrap().into_iter().map(|(_, answer)| answer).collect();
     let standing = |task: &NumberedModelTask| {
-        if task.dropped { ReadAnswer::Found(task.value.clone()) } else { ReadAnswer::Plain(Outcome::Present) }
+        if task.dropped { ReadAnswer::Found(task.value.clone()) } else { ReadAnswer::Plain(Outcome::Found(None)) }
     };
-    let absent = ReadAnswer::Plain(Outcome::Absent);
+    let absent = ReadAnswer::Plain(Outcome::Refused);
     let expected: Vec<ReadAnswer> = model.iter().map(standing).chain([absent]).collect();
     assert_eq!(heard, expected);
 }
@@ -90,7 +90,7 @@ fn step(real: &mut RealQueues, model: &mut Vec<NumberedModelTask>, operation: &N
                 (model[at].dropped, model[at].value) = (true, value.to_vec());
             }
             let answer = real.ask_one(Request::Settle { token, key: key(at + 1), value, how }, 0);
-            assert_eq!(answer, ReadAnswer::Plain(Outcome::Settled));
+            assert_eq!(answer, ReadAnswer::Plain(Outcome::Done));
         }
         NumberedOperation::Crash => {
             real.store.crash(0);
@@ -119,5 +119,5 @@ fn a_number_that_somebody_has_used_as_a_key_is_kept() {
     let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let two = Request::Add { key: key(2), value: Value::from(&b""[..]), end: crate::tasks::QueueEnd::Tail };
     real.ask(vec![two], 0).unwrap();
-    assert_eq!(real.ask_one(append((1, true)), 0), ReadAnswer::Plain(Outcome::Kept));
+    assert_eq!(real.ask_one(append((1, true)), 0), ReadAnswer::Plain(Outcome::Refused));
 }

@@ -33,6 +33,44 @@ pub mod tag {
 
 use tag::{ADD, COUNT, FLUSH, HEARTBEAT, LEND, LOOKUP, PING, REMOVE, REPAY, STATS, TERMINATE, UPDATE};
 
+/// The kinds of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Verb {
+    /// Asks whether the server is there.
+    Ping = PING,
+    /// Counts the ready tasks.
+    Count = COUNT,
+    /// Adds a task.
+    Add = ADD,
+    /// Replaces the value of a task.
+    Update = UPDATE,
+    /// Leases the next task.
+    Lend = LEND,
+    /// Gives a task back.
+    Repay = REPAY,
+    /// Sets a new deadline for a lease.
+    Heartbeat = HEARTBEAT,
+    /// Reads the counters of answered requests.
+    Stats = STATS,
+    /// Ends the server.
+    Terminate = TERMINATE,
+    /// Reads the value of a task.
+    Lookup = LOOKUP,
+    /// Syncs everything to disk.
+    Flush = FLUSH,
+    /// Removes a task.
+    Remove = REMOVE,
+}
+
+impl Verb {
+    /// The first byte of its requests.
+    #[must_use]
+    pub const fn tag(self) -> u8 {
+        self as u8
+    }
+}
+
 /// The end of the queue at which a task is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddMode {
@@ -211,23 +249,29 @@ impl<'b> Request<'b> {
         }
     }
 
+    /// The kind of the request.
+    #[must_use]
+    pub fn verb(&self) -> Verb {
+        match self {
+            Self::Ping => Verb::Ping,
+            Self::Count => Verb::Count,
+            Self::Add { .. } => Verb::Add,
+            Self::Update { .. } => Verb::Update,
+            Self::Lend { .. } => Verb::Lend,
+            Self::Repay { .. } => Verb::Repay,
+            Self::Heartbeat { .. } => Verb::Heartbeat,
+            Self::Stats => Verb::Stats,
+            Self::Terminate => Verb::Terminate,
+            Self::Lookup { .. } => Verb::Lookup,
+            Self::Flush => Verb::Flush,
+            Self::Remove { .. } => Verb::Remove,
+        }
+    }
+
     /// The first byte.
     #[must_use]
     pub fn tag(&self) -> u8 {
-        match self {
-            Self::Ping => PING,
-            Self::Count => COUNT,
-            Self::Add { .. } => ADD,
-            Self::Update { .. } => UPDATE,
-            Self::Lend { .. } => LEND,
-            Self::Repay { .. } => REPAY,
-            Self::Heartbeat { .. } => HEARTBEAT,
-            Self::Stats => STATS,
-            Self::Terminate => TERMINATE,
-            Self::Lookup { .. } => LOOKUP,
-            Self::Flush => FLUSH,
-            Self::Remove { .. } => REMOVE,
-        }
+        self.verb().tag()
     }
 }
 
