@@ -27,7 +27,7 @@ use crate::store::{Space, WriteBatch};
 use crate::wheel::{Progress, Wheel};
 
 /// Why a queue exists at an index: a queue is removed only when its last batch is stored.
-const TAKEN: &str = "a queue stays while anything is said of it";
+const TAKEN: &str = "a queue stays while a request or a lease refers to it";
 /// Why a token is left.
 const RESERVED: &str = "tokens are reserved before requests are applied";
 
@@ -117,9 +117,9 @@ impl Engine {
 
     /// Returns the queue with this name, and creates it if there is none. `None`: it exists with another order.
     pub(super) fn open(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Option<QueueName> {
-        let place = self.queues.open(name, order, policy)?;
-        self.mark(place);
-        (self.entry(place).queue.order() == order).then_some(QueueName(NameKind::Opened(place)))
+        let queue_index = self.queues.open(name, order, policy)?;
+        self.mark(queue_index);
+        (self.entry(queue_index).queue.order() == order).then_some(QueueName(NameKind::Opened(queue_index)))
     }
 
     /// Makes a family of all queues whose names begin with `prefix`. `None`: one of them has another order.
@@ -150,10 +150,10 @@ impl Engine {
         due.sort_by_cached_key(|lease| self.entry(lease.queue as usize).queue.lease_of(lease.task_index));
         let count = due.len();
         for EndedLease { queue, task_index } in due.drain(..) {
-            let place = queue as usize;
-            self.mark(place);
-            self.line_mut(place).queue.run_out(task_index);
-            self.grant(place);
+            let queue_index = queue as usize;
+            self.mark(queue_index);
+            self.entry_mut(queue_index).queue.run_out(task_index);
+            self.grant(queue_index);
         }
         self.due = due;
         count
@@ -164,88 +164,90 @@ impl Engine {
         self.wheel.next_wake()
     }
 
-    /// Applies a request. The answer comes with the next [`Engine::drain`], or with a later one if the request waits. If
-    /// a queue of a family does not exist, a request that adds a task creates it, and any other request is answered as
-    /// for an empty queue.
+    /// Applies a request. The answer comes with the next [`Engine::drain`], or with a later one if the request waits.
+    /// If a queue of a family does not exist, a request that adds a task creates it, and any other request is answered
+    /// as for an empty queue.
     pub(super) fn apply(&mut self, Submission { queue, ticket, request }: Submission) {
-        let place = match queue {
-            QueueName(NameKind::Opened(place)) => Some(place),
-            QueueName(NameKind::OfFamily { family, name }) if request.adds() => self.queues.come(family, &name),
+        let queue_index = match queue {
+            QueueName(NameKind::Opened(queue_index)) => Some(queue_index),
+            QueueName(NameKind::OfFamily { family, name }) if request.adds() => {
+                self.queues.find_or_create(family, &name)
+            }
             QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(&name),
         };
-        match place {
-            Some(place) => self.apply_to(place, ticket, request),
+        match queue_index {
+            Some(queue_index) => self.apply_to(queue_index, ticket, request),
             None => self.answers.push((ticket, of_no_queue(&request))),
         }
     }
 
     /// Applies a request to a queue that exists.
-    fn apply_to(&mut self, place: usize, ticket: Ticket, request: Request) {
-        self.mark(place);
+    fn apply_to(&mut self, queue_index: usize, ticket: Ticket, request: Request) {
+        self.mark(queue_index);
         let outcome = match request {
-            Request::Add { key, value, end } => added(self.line_mut(place).queue.add(&key, value, end)),
-            Request::Append { value, dropped } => added(self.line_mut(place).queue.append(value, dropped)),
+            Request::Add { key, value, end } => added(self.entry_mut(queue_index).queue.add(&key, value, end)),
+            Request::Append { value, dropped } => added(self.entry_mut(queue_index).queue.append(value, dropped)),
             Request::Push { value } => {
                 let number = self.token();
-                let added = self.line_mut(place).queue.add(&number.to_be_bytes(), value, QueueEnd::Tail);
+                let added = self.entry_mut(queue_index).queue.add(&number.to_be_bytes(), value, QueueEnd::Tail);
                 debug_assert!(added.is_some(), "a token is given once");
                 Outcome::Added(number)
             }
-            Request::Update { key, value } => done(self.line_mut(place).queue.update(&key, value)),
-            Request::Lease { timeout, wait } => match self.lease(place, timeout) {
+            Request::Update { key, value } => done(self.entry_mut(queue_index).queue.update(&key, value)),
+            Request::Lease { timeout, wait } => match self.lease(queue_index, timeout) {
                 Some(leased) => leased,
-                None if wait && !self.closing && self.entry(place).waiters.len() < WAITERS_MAX => {
-                    self.line_mut(place).waiters.push_back(WaitingLease { ticket, timeout });
+                None if wait && !self.closing && self.entry(queue_index).waiters.len() < WAITERS_MAX => {
+                    self.entry_mut(queue_index).waiters.push_back(WaitingLease { ticket, timeout });
                     return;
                 }
                 None => Outcome::Refused,
             },
             Request::Settle { token, key, value, how } => {
-                let (queue, wheel) = self.queue_and_wheel(place);
+                let (queue, wheel) = self.queue_and_wheel(queue_index);
                 done(queue.settle((&key, token), value, how, wheel))
             }
-            Request::Extend { token, key, timeout } => self.extend(place, &key, token, timeout),
+            Request::Extend { token, key, timeout } => self.extend(queue_index, &key, token, timeout),
             Request::Undo { token, key } => {
-                let (queue, wheel) = self.queue_and_wheel(place);
+                let (queue, wheel) = self.queue_and_wheel(queue_index);
                 done(queue.undo((&key, token), wheel))
             }
             Request::Nothing => Outcome::Done,
             Request::Refuse => Outcome::Refused,
             Request::Withdraw { tickets } => {
-                self.withdraw(place, ticket.sink, tickets.into_iter().collect());
+                self.withdraw(queue_index, ticket.sink, tickets.into_iter().collect());
                 Outcome::Done
             }
-            Request::Count => Outcome::Counted(self.entry(place).queue.counts().ready),
+            Request::Count => Outcome::Counted(self.entry(queue_index).queue.counts().ready),
             Request::CountAll => {
-                let TaskCounts { ready, leased, dropped, .. } = self.entry(place).queue.counts();
+                let TaskCounts { ready, leased, dropped, .. } = self.entry(queue_index).queue.counts();
                 Outcome::Counted(ready + leased + dropped)
             }
-            Request::Look { key } => self.look(place, &key, |_| true),
-            Request::LookDropped { key } => self.look(place, &key, |dropped| dropped),
-            Request::Has { key } => self.look(place, &key, |_| false),
+            Request::Look { key } => self.look(queue_index, &key, |_| true),
+            Request::LookDropped { key } => self.look(queue_index, &key, |dropped| dropped),
+            Request::Has { key } => self.look(queue_index, &key, |_| false),
             Request::Sync => {
                 self.sync_asked = true;
                 Outcome::Done
             }
             Request::Remove { key } => {
-                let (queue, wheel) = self.queue_and_wheel(place);
+                let (queue, wheel) = self.queue_and_wheel(queue_index);
                 done(queue.remove(&key, wheel))
             }
             Request::Finish { key } => {
-                let (queue, wheel) = self.queue_and_wheel(place);
+                let (queue, wheel) = self.queue_and_wheel(queue_index);
                 done(queue.finish(&key, wheel))
             }
         };
         self.answers.push((ticket, outcome));
-        self.grant(place);
+        self.grant(queue_index);
     }
 
     /// Answers all waiting requests [`Outcome::Refused`]. From now on no request waits.
     pub(super) fn dismiss(&mut self) {
         self.closing = true;
-        for place in self.queues.taken() {
-            self.mark(place);
-            let waiters = std::mem::take(&mut self.line_mut(place).waiters);
+        for queue_index in self.queues.indices() {
+            self.mark(queue_index);
+            let waiters = std::mem::take(&mut self.entry_mut(queue_index).waiters);
             self.answers.extend(waiters.into_iter().map(|waiter| (waiter.ticket, Outcome::Refused)));
         }
     }
@@ -257,10 +259,10 @@ impl Engine {
         let mut step = StepResult { batch: WriteBatch::new(), sync, answers };
         let mut marked = std::mem::take(&mut self.marked);
         self.drained.extend_from_slice(&marked);
-        for place in marked.drain(..) {
+        for queue_index in marked.drain(..) {
             let before = step.batch.len();
-            let entry = self.line_mut(place);
-            entry.drain(number_of(place), &mut step.batch);
+            let entry = self.entry_mut(queue_index);
+            entry.drain(number_of(queue_index), &mut step.batch);
             if step.batch.len() > before {
                 step.sync = step.sync.min(entry.policy.within());
             }
@@ -271,8 +273,8 @@ impl Engine {
 
     /// The drained changes are stored: updates the metrics.
     pub(super) fn stored(&mut self) {
-        for place in std::mem::take(&mut self.drained) {
-            self.queues.stored(place);
+        for queue_index in std::mem::take(&mut self.drained) {
+            self.queues.stored(queue_index);
         }
     }
 
@@ -299,26 +301,26 @@ impl Engine {
 
     // --------------------------------------------------------------------------------------------------------- pieces
 
-    fn entry(&self, place: usize) -> &QueueEntry {
-        self.queues.get(place).expect(TAKEN)
+    fn entry(&self, queue_index: usize) -> &QueueEntry {
+        self.queues.get(queue_index).expect(TAKEN)
     }
 
-    fn line_mut(&mut self, place: usize) -> &mut QueueEntry {
-        self.queues.get_mut(place).expect(TAKEN)
+    fn entry_mut(&mut self, queue_index: usize) -> &mut QueueEntry {
+        self.queues.get_mut(queue_index).expect(TAKEN)
     }
 
     /// Marks a queue as possibly changed, and tells it the time.
-    fn mark(&mut self, place: usize) {
+    fn mark(&mut self, queue_index: usize) {
         let now = self.now;
-        let entry = self.line_mut(place);
+        let entry = self.entry_mut(queue_index);
         entry.queue.tell(now);
         if !std::mem::replace(&mut entry.marked, true) {
-            self.marked.push(place);
+            self.marked.push(queue_index);
         }
     }
 
-    fn queue_and_wheel(&mut self, place: usize) -> (&mut TaskQueue, &mut Wheel<EndedLease>) {
-        let entry = self.queues.get_mut(place).expect(TAKEN);
+    fn queue_and_wheel(&mut self, queue_index: usize) -> (&mut TaskQueue, &mut Wheel<EndedLease>) {
+        let entry = self.queues.get_mut(queue_index).expect(TAKEN);
         (&mut entry.queue, &mut self.wheel)
     }
 
@@ -327,8 +329,8 @@ impl Engine {
     }
 
     /// Leases the next task, if one is ready.
-    fn lease(&mut self, place: usize, timeout: u64) -> Option<Outcome> {
-        let entry = self.queues.get_mut(place).expect(TAKEN);
+    fn lease(&mut self, queue_index: usize, timeout: u64) -> Option<Outcome> {
+        let entry = self.queues.get_mut(queue_index).expect(TAKEN);
         if entry.queue.counts().ready == 0 {
             return None;
         }
@@ -336,31 +338,31 @@ impl Engine {
         let deadline = self.now.saturating_add(timeout);
         let LeasedTask { number, key } = entry.queue.lease(token, deadline, &mut self.wheel)?;
         let key = key.into();
-        Some(Outcome::Leased { token, key, payload: self.payload(place, number) })
+        Some(Outcome::Leased { token, key, payload: self.payload(queue_index, number) })
     }
 
     /// Ends the waiting of some requests of a sink.
-    fn withdraw(&mut self, place: usize, sink: usize, numbers: HashSet<u64>) {
-        let waiters = std::mem::take(&mut self.line_mut(place).waiters);
+    fn withdraw(&mut self, queue_index: usize, sink: usize, numbers: HashSet<u64>) {
+        let waiters = std::mem::take(&mut self.entry_mut(queue_index).waiters);
         let is_gone = |waiter: &WaitingLease| waiter.ticket.sink == sink && numbers.contains(&waiter.ticket.number);
         let (gone, left) = waiters.into_iter().partition::<VecDeque<_>, _>(is_gone);
-        self.line_mut(place).waiters = left;
+        self.entry_mut(queue_index).waiters = left;
         self.answers.extend(gone.into_iter().map(|waiter| (waiter.ticket, Outcome::Refused)));
     }
 
     /// Leases ready tasks to waiting requests.
-    fn grant(&mut self, place: usize) {
-        while let Some(&WaitingLease { ticket, timeout }) = self.entry(place).waiters.front() {
-            let Some(leased) = self.lease(place, timeout) else { return };
-            self.line_mut(place).waiters.pop_front();
+    fn grant(&mut self, queue_index: usize) {
+        while let Some(&WaitingLease { ticket, timeout }) = self.entry(queue_index).waiters.front() {
+            let Some(leased) = self.lease(queue_index, timeout) else { return };
+            self.entry_mut(queue_index).waiters.pop_front();
             self.answers.push((ticket, leased));
         }
     }
 
     /// Extends a lease. A timeout of 0 ends it at once.
-    fn extend(&mut self, place: usize, key: &[u8], token: u64, timeout: u64) -> Outcome {
+    fn extend(&mut self, queue_index: usize, key: &[u8], token: u64, timeout: u64) -> Outcome {
         let deadline = self.now.saturating_add(timeout);
-        let (queue, wheel) = self.queue_and_wheel(place);
+        let (queue, wheel) = self.queue_and_wheel(queue_index);
         done(match timeout {
             0 => queue.cut_short((key, token), wheel),
             _ => queue.extend((key, token), deadline, wheel),
@@ -368,18 +370,18 @@ impl Engine {
     }
 
     /// Looks a task up. Returns its value if `wanted` accepts whether the task is dropped.
-    fn look(&self, place: usize, key: &[u8], wanted: impl FnOnce(bool) -> bool) -> Outcome {
-        match self.entry(place).queue.standing(key) {
-            Some((number, dropped)) if wanted(dropped) => Outcome::Found(Some(self.payload(place, number))),
+    fn look(&self, queue_index: usize, key: &[u8], wanted: impl FnOnce(bool) -> bool) -> Outcome {
+        match self.entry(queue_index).queue.standing(key) {
+            Some((number, dropped)) if wanted(dropped) => Outcome::Found(Some(self.payload(queue_index, number))),
             Some(_) => Outcome::Found(None),
             None => Outcome::Refused,
         }
     }
 
-    fn payload(&self, place: usize, number: u64) -> Payload {
-        match self.entry(place).queue.fresh(number) {
+    fn payload(&self, queue_index: usize, number: u64) -> Payload {
+        match self.entry(queue_index).queue.fresh(number) {
             Some(value) => Payload::Fresh(value.clone()),
-            None => Payload::Stored(task_key(number_of(place), number)),
+            None => Payload::Stored(task_key(number_of(queue_index), number)),
         }
     }
 }

@@ -160,7 +160,7 @@ pub enum Request {
         key: Box<[u8]>,
         /// A new value, if the holder sends one.
         value: Option<Value>,
-        /// The new place of the task.
+        /// The new position of the task, or its end.
         how: Settlement,
     },
     /// Gives a lease a new deadline: [`Outcome::Done`], or [`Outcome::Refused`] if it is not held.

@@ -163,7 +163,7 @@ impl TaskQueue {
         if self.find(record.key).is_some() || number > self.last || entered > self.serial || priority > self.serial {
             return false;
         }
-        let task_index = self.place(Task {
+        let task_index = self.keep(Task {
             number,
             key: record.key.into(),
             position: record.position,
@@ -375,11 +375,11 @@ impl TaskQueue {
     }
 
     fn task(&self, task_index: TaskIndex) -> &Task {
-        self.tasks.get(task_index as usize).expect("a spot is kept no longer than its task")
+        self.tasks.get(task_index as usize).expect("an index is kept no longer than its task")
     }
 
     fn task_mut(&mut self, task_index: TaskIndex) -> &mut Task {
-        self.tasks.get_mut(task_index as usize).expect("a spot is kept no longer than its task")
+        self.tasks.get_mut(task_index as usize).expect("an index is kept no longer than its task")
     }
 
     fn find(&self, key: &[u8]) -> Option<TaskIndex> {
@@ -395,14 +395,14 @@ impl TaskQueue {
         let (number, serial) = (self.last, self.grow());
         let position = self.order.added(end, serial);
         let (since, state) = (self.now, TaskState::Dropped);
-        let task_index = self.place(Task { number, key: key.into(), position, boost: 0, since, state, touched: false });
+        let task_index = self.keep(Task { number, key: key.into(), position, boost: 0, since, state, touched: false });
         self.fresh.insert(number, value);
         self.touch(task_index);
         Some((number, task_index, position))
     }
 
     /// Keeps a task whose key is new.
-    fn place(&mut self, task: Task) -> TaskIndex {
+    fn keep(&mut self, task: Task) -> TaskIndex {
         let hash = self.hasher.hash_one(&*task.key);
         let task_index = TaskIndex::try_from(self.tasks.insert(task)).expect("a queue has fewer than 2^32 tasks");
         let (tasks, hasher) = (&self.tasks, &self.hasher);

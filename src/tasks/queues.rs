@@ -4,7 +4,7 @@
 //! index   0         1         2       3            names: name ─► index
 //!         spiderq   jobs/a    free    jobs/b       free:  2, used before a new index
 //! ```
-//! The index of a queue (`place`) is also its number in the store. A removed queue takes its record with it. Its index
+//! The index of a queue is also its number in the store. A removed queue takes its record with it. Its index
 //! is given to a new queue in a later batch, so a batch never names a record twice.
 //!
 //! This module does not change tasks and grants no leases; see `queue.rs` and `engine.rs`.
@@ -52,7 +52,7 @@ pub(super) struct QueueEntry {
 
 /// A family: queues with a common prefix.
 #[derive(Debug)]
-struct QueueKind {
+struct FamilyEntry {
     /// The prefix of their names.
     prefix: Box<[u8]>,
     order: LeaseOrder,
@@ -65,18 +65,18 @@ struct QueueKind {
 /// All queues.
 #[derive(Debug)]
 pub(super) struct Queues {
-    places: Vec<Option<Box<QueueEntry>>>,
+    entries: Vec<Option<Box<QueueEntry>>>,
     free: Vec<usize>,
     names: HashMap<Arc<[u8]>, usize, RandomState>,
-    kinds: Vec<QueueKind>,
+    families: Vec<FamilyEntry>,
     metrics: Arc<TaskMetrics>,
 }
 
 impl Queues {
     /// Without a queue.
     pub(super) fn new(metrics: Arc<TaskMetrics>) -> Self {
-        let (places, free, kinds) = (Vec::new(), Vec::new(), Vec::new());
-        Self { places, free, names: HashMap::default(), kinds, metrics }
+        let (entries, free, families) = (Vec::new(), Vec::new(), Vec::new());
+        Self { entries, free, names: HashMap::default(), families, metrics }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -84,20 +84,20 @@ impl Queues {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &QueueEntry> {
-        self.places.iter().flatten().map(|entry| &**entry)
+        self.entries.iter().flatten().map(|entry| &**entry)
     }
 
     /// The indices in use.
-    pub(super) fn taken(&self) -> Vec<usize> {
+    pub(super) fn indices(&self) -> Vec<usize> {
         self.names.values().copied().collect()
     }
 
-    pub(super) fn get(&self, place: usize) -> Option<&QueueEntry> {
-        self.places.get(place)?.as_deref()
+    pub(super) fn get(&self, queue_index: usize) -> Option<&QueueEntry> {
+        self.entries.get(queue_index)?.as_deref()
     }
 
-    pub(super) fn get_mut(&mut self, place: usize) -> Option<&mut QueueEntry> {
-        self.places.get_mut(place)?.as_deref_mut()
+    pub(super) fn get_mut(&mut self, queue_index: usize) -> Option<&mut QueueEntry> {
+        self.entries.get_mut(queue_index)?.as_deref_mut()
     }
 
     /// The index of the queue with this name.
@@ -109,69 +109,69 @@ impl Queues {
 
     /// Restores a queue from its record. Queues come in the order of their numbers. False: the record is invalid.
     pub(super) fn restore(&mut self, number: u32, record: &QueueRecord<'_>) -> bool {
-        let place = number as usize;
-        if place < self.places.len() || place >= QUEUES_MAX || self.names.contains_key(record.name) {
+        let queue_index = number as usize;
+        if queue_index < self.entries.len() || queue_index >= QUEUES_MAX || self.names.contains_key(record.name) {
             return false;
         }
-        self.free.extend(self.places.len()..place);
-        self.places.resize_with(place, || None);
+        self.free.extend(self.entries.len()..queue_index);
+        self.entries.resize_with(queue_index, || None);
         let &QueueRecord { order, serial, last, name } = record;
-        self.put(place, TaskQueue::new(number, order, serial, last), name, Some((serial, last)));
+        self.put(queue_index, TaskQueue::new(number, order, serial, last), name, Some((serial, last)));
         true
     }
 
     /// Returns the index of the queue with this name, creates it if there is none, and lists it. `None`: there are too
     /// many.
     pub(super) fn open(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Option<usize> {
-        let place = self.find(name).or_else(|| self.create(name, order))?;
+        let queue_index = self.find(name).or_else(|| self.create(name, order))?;
         let metrics = &self.metrics;
-        let entry = self.places.get_mut(place)?.as_deref_mut()?;
+        let entry = self.entries.get_mut(queue_index)?.as_deref_mut()?;
         entry.policy = policy;
         entry.metrics.get_or_insert_with(|| metrics.list(name));
-        Some(place)
+        Some(queue_index)
     }
 
     /// Makes a family of all queues whose names begin with `prefix`, those in the store included. Returns its index.
     /// `None`: one of them has another order.
     pub(super) fn family(&mut self, prefix: &[u8], order: LeaseOrder, policy: Policy) -> Option<usize> {
         let metrics = self.metrics.family(prefix);
-        let family = self.kinds.len();
-        self.kinds.push(QueueKind { prefix: prefix.into(), order, policy, listed: 0, metrics });
-        for place in 0..self.places.len() {
-            let Some(entry) = self.get(place).filter(|entry| entry.name.starts_with(prefix)) else { continue };
+        let family = self.families.len();
+        self.families.push(FamilyEntry { prefix: prefix.into(), order, policy, listed: 0, metrics });
+        for queue_index in 0..self.entries.len() {
+            let Some(entry) = self.get(queue_index).filter(|entry| entry.name.starts_with(prefix)) else { continue };
             if entry.queue.order() != order {
                 return None;
             }
-            self.join(place, family);
-            self.report(place);
+            self.join(queue_index, family);
+            self.report(queue_index);
         }
         Some(family)
     }
 
     /// Returns the index of a queue of a family, and creates the queue if there is none. `None`: there are too many.
-    pub(super) fn come(&mut self, family: usize, name: &[u8]) -> Option<usize> {
-        if let Some(place) = self.find(name) {
-            return Some(place);
+    pub(super) fn find_or_create(&mut self, family: usize, name: &[u8]) -> Option<usize> {
+        if let Some(queue_index) = self.find(name) {
+            return Some(queue_index);
         }
-        let order = self.kinds.get(family)?.order;
-        let place = self.create(name, order)?;
-        self.join(place, family);
-        Some(place)
+        let order = self.families.get(family)?.order;
+        let queue_index = self.create(name, order)?;
+        self.join(queue_index, family);
+        Some(queue_index)
     }
 
     fn create(&mut self, name: &[u8], order: LeaseOrder) -> Option<usize> {
-        let place = match self.free.pop() {
-            Some(place) => place,
-            None if self.places.len() < QUEUES_MAX => self.places.len(),
+        let queue_index = match self.free.pop() {
+            Some(queue_index) => queue_index,
+            None if self.entries.len() < QUEUES_MAX => self.entries.len(),
             None => return None,
         };
-        self.put(place, TaskQueue::new(number_of(place), order, 0, 0), name, None);
-        Some(place)
+        self.put(queue_index, TaskQueue::new(number_of(queue_index), order, 0, 0), name, None);
+        Some(queue_index)
     }
 
-    fn put(&mut self, place: usize, queue: TaskQueue, name: &[u8], stored: Option<(u64, u64)>) {
+    fn put(&mut self, queue_index: usize, queue: TaskQueue, name: &[u8], stored: Option<(u64, u64)>) {
         let name: Arc<[u8]> = name.into();
-        self.names.insert(Arc::clone(&name), place);
+        self.names.insert(Arc::clone(&name), queue_index);
         let entry = Box::new(QueueEntry {
             queue,
             name,
@@ -183,20 +183,20 @@ impl Queues {
             counted: TaskCounts::default(),
             metrics: None,
         });
-        match self.places.get_mut(place) {
+        match self.entries.get_mut(queue_index) {
             Some(free) => *free = Some(entry),
-            None => self.places.push(Some(entry)),
+            None => self.entries.push(Some(entry)),
         }
     }
 
-    fn join(&mut self, place: usize, family: usize) {
-        let entry = self.places.get_mut(place).and_then(|entry| entry.as_deref_mut());
-        let (Some(entry), Some(kind)) = (entry, self.kinds.get_mut(family)) else { return };
-        debug_assert!(entry.name.starts_with(&kind.prefix), "a family knows its queues by their names");
-        (entry.family, entry.policy) = (Some(family), kind.policy);
-        kind.metrics.queues.set(kind.metrics.queues.get() + 1);
-        if kind.listed < QUEUES_LISTED {
-            kind.listed += 1;
+    fn join(&mut self, queue_index: usize, family: usize) {
+        let entry = self.entries.get_mut(queue_index).and_then(|entry| entry.as_deref_mut());
+        let (Some(entry), Some(family_entry)) = (entry, self.families.get_mut(family)) else { return };
+        debug_assert!(entry.name.starts_with(&family_entry.prefix), "a family knows its queues by their names");
+        (entry.family, entry.policy) = (Some(family), family_entry.policy);
+        family_entry.metrics.queues.set(family_entry.metrics.queues.get() + 1);
+        if family_entry.listed < QUEUES_LISTED {
+            family_entry.listed += 1;
             entry.metrics = Some(self.metrics.list(&entry.name));
         }
     }
@@ -204,41 +204,41 @@ impl Queues {
     // ---------------------------------------------------------------------------------------------------------- going
 
     /// The drained changes of this queue are stored: updates the metrics, and removes a queue that is over.
-    pub(super) fn stored(&mut self, place: usize) {
-        self.report(place);
-        if self.get(place).is_some_and(QueueEntry::is_over) {
-            self.forget(place);
+    pub(super) fn stored(&mut self, queue_index: usize) {
+        self.report(queue_index);
+        if self.get(queue_index).is_some_and(QueueEntry::is_over) {
+            self.forget(queue_index);
         }
     }
 
-    fn report(&mut self, place: usize) {
-        let Some(entry) = self.places.get_mut(place).and_then(|entry| entry.as_deref_mut()) else { return };
+    fn report(&mut self, queue_index: usize) {
+        let Some(entry) = self.entries.get_mut(queue_index).and_then(|entry| entry.as_deref_mut()) else { return };
         let counts = entry.queue.counts();
         if let Some(metrics) = &entry.metrics {
             metrics.set(counts, entry.waiters.len(), entry.queue.oldest());
         }
-        if let Some(kind) = entry.family.and_then(|family| self.kinds.get(family)) {
-            kind.metrics.recount(entry.counted, counts);
+        if let Some(family_entry) = entry.family.and_then(|family| self.families.get(family)) {
+            family_entry.metrics.recount(entry.counted, counts);
             entry.counted = counts;
         }
     }
 
-    fn forget(&mut self, place: usize) {
-        let Some(entry) = self.places.get_mut(place).and_then(Option::take) else { return };
+    fn forget(&mut self, queue_index: usize) {
+        let Some(entry) = self.entries.get_mut(queue_index).and_then(Option::take) else { return };
         self.names.remove(&entry.name);
-        self.free.push(place);
-        let Some(kind) = entry.family.and_then(|family| self.kinds.get_mut(family)) else { return };
-        kind.metrics.queues.set(kind.metrics.queues.get() - 1);
+        self.free.push(queue_index);
+        let Some(family_entry) = entry.family.and_then(|family| self.families.get_mut(family)) else { return };
+        family_entry.metrics.queues.set(family_entry.metrics.queues.get() - 1);
         if let Some(metrics) = entry.metrics {
-            kind.listed -= 1;
+            family_entry.listed -= 1;
             self.metrics.strike(&metrics);
         }
     }
 }
 
 /// The number of a queue in the store, from its index.
-pub(super) fn number_of(place: usize) -> u32 {
-    u32::try_from(place).expect("there are fewer than 2^32 queues")
+pub(super) fn number_of(queue_index: usize) -> u32 {
+    u32::try_from(queue_index).expect("there are fewer than 2^32 queues")
 }
 
 impl QueueEntry {

@@ -228,10 +228,10 @@ mod tests {
         for length in 0..bytes.len() {
             assert!(TaskRecord::decode(&bytes[..length]).is_err(), "{length}");
         }
-        for (place, byte) in [(0, 3), (1, 64)] {
+        for (offset, byte) in [(0, 3), (1, 64)] {
             let mut bytes = bytes.clone();
-            bytes[place] = byte;
-            assert!(TaskRecord::decode(&bytes).is_err(), "{place}");
+            bytes[offset] = byte;
+            assert!(TaskRecord::decode(&bytes).is_err(), "{offset}");
         }
         let bytes = QueueRecord { order: LeaseOrder::Priority, serial: 6, last: 7, name: b"" }.encode();
         for length in 0..bytes.len() {

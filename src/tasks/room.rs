@@ -125,7 +125,7 @@ impl RoomWaiters {
 }
 
 fn bit(sink: usize) -> u64 {
-    u32::try_from(sink).ok().and_then(|sink| 1_u64.checked_shl(sink)).expect("at most 64 faces")
+    u32::try_from(sink).ok().and_then(|sink| 1_u64.checked_shl(sink)).expect("at most 64 sinks")
 }
 
 #[cfg(all(test, not(feature = "models")))]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn each_face_that_waits_is_told_once() {
+    fn each_sink_that_waits_is_told_once() {
         let (waiters, metrics) = waiters();
         let (mut first, mut last) = (RoomWait::default(), RoomWait::default());
         assert!(waiters.has_room(0, &mut first, || false));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_face_that_was_told_and_not_woken_is_counted() {
+    fn a_sink_that_was_told_and_not_woken_is_counted() {
         let (waiters, metrics) = waiters();
         let mut wait = RoomWait::default();
         assert!(!waiters.has_room(5, &mut wait, || true));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_face_that_is_not_told_finds_out_and_counts_it() {
+    fn a_sink_that_is_not_told_finds_out_and_counts_it() {
         let (waiters, metrics) = waiters();
         let mut wait = RoomWait::default();
         assert!(!waiters.has_room(5, &mut wait, || true));
@@ -203,7 +203,7 @@ mod model {
     /// Two batches are in the inbox, one more than there is room for. The committer commits both. A frontend that is
     /// not told would wait for ever.
     #[test]
-    fn no_face_waits_for_ever() {
+    fn no_sink_waits_for_ever() {
         let mut builder = loom::model::Builder::new();
         // A higher bound takes minutes. A lost wake-up needs two preemptions.
         builder.preemption_bound = Some(3);

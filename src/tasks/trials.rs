@@ -59,36 +59,36 @@ impl ReplySink for RecordingSink {
 /// The committer with a store that a test can break.
 struct RealQueues {
     store: FakeDisk,
-    ear: RecordingSink,
+    sink: RecordingSink,
     queue: QueueName,
     committer: Committer,
     /// Keeps the inbox open.
     tasks: Tasks,
-    asked: u64,
+    submitted: u64,
 }
 
 impl RealQueues {
     fn open(store: FakeDisk, order: LeaseOrder, policy: Policy, now: u64) -> Self {
         let (tasks, mut committer) = open(Box::new(store.clone()), now).unwrap();
-        let ear = RecordingSink::default();
-        committer.sink(Box::new(ear.clone()));
+        let sink = RecordingSink::default();
+        committer.sink(Box::new(sink.clone()));
         let queue = committer.queue(QUEUE, order, policy).unwrap();
-        Self { store, ear, queue, committer, tasks, asked: 0 }
+        Self { store, sink, queue, committer, tasks, submitted: 0 }
     }
 
-    fn ask(&mut self, requests: Vec<Request>, now: u64) -> Result<Vec<(u64, ReadAnswer)>, Error> {
-        let mut asked = Vec::new();
+    fn commit(&mut self, requests: Vec<Request>, now: u64) -> Result<Vec<(u64, ReadAnswer)>, Error> {
+        let mut submissions = Vec::new();
         for request in requests {
-            let ticket = Ticket { sink: 0, number: self.asked };
-            self.asked += 1;
-            asked.push(Submission { queue: self.queue.clone(), ticket, request });
+            let ticket = Ticket { sink: 0, number: self.submitted };
+            self.submitted += 1;
+            submissions.push(Submission { queue: self.queue.clone(), ticket, request });
         }
-        self.committer.batch(asked, now)?;
-        Ok(std::mem::take(&mut *self.ear.0.lock().unwrap()))
+        self.committer.batch(submissions, now)?;
+        Ok(std::mem::take(&mut *self.sink.0.lock().unwrap()))
     }
 
-    fn ask_one(&mut self, request: Request, now: u64) -> ReadAnswer {
-        self.ask(vec![request], now).unwrap().pop().unwrap().1
+    fn commit_one(&mut self, request: Request, now: u64) -> ReadAnswer {
+        self.commit(vec![request], now).unwrap().pop().unwrap().1
     }
 }
 
@@ -117,11 +117,11 @@ fn leased(answer: ReadAnswer) -> (u64, Vec<u8>) {
 #[test]
 fn leases_that_run_out_together_come_back_earliest_first() {
     let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
-    real.ask(["a", "b", "c", "d"].map(add).to_vec(), 0).unwrap();
+    real.commit(["a", "b", "c", "d"].map(add).to_vec(), 0).unwrap();
     for timeout in [30, 10, 20] {
-        real.ask(vec![poll(timeout)], 0).unwrap();
+        real.commit(vec![poll(timeout)], 0).unwrap();
     }
-    let order: Vec<_> = (0..4).map(|_| leased(real.ask_one(poll(1_000), 50)).1).collect();
+    let order: Vec<_> = (0..4).map(|_| leased(real.commit_one(poll(1_000), 50)).1).collect();
     assert_eq!(order, [b"b", b"c", b"a", b"d"]);
 }
 
@@ -129,12 +129,12 @@ fn leases_that_run_out_together_come_back_earliest_first() {
 fn the_first_who_waits_is_served_first_and_the_lease_begins_then() {
     let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let wait = |timeout| Request::Lease { timeout, wait: true };
-    assert_eq!(real.ask(vec![wait(10), wait(10), wait(10)], 0).unwrap(), []);
-    let heard = real.ask(vec![add("a"), add("b")], 100).unwrap();
+    assert_eq!(real.commit(vec![wait(10), wait(10), wait(10)], 0).unwrap(), []);
+    let heard = real.commit(vec![add("a"), add("b")], 100).unwrap();
     let tickets: Vec<u64> = heard.iter().filter(|(_, answer)| token_of(answer).is_some()).map(|(at, _)| *at).collect();
     assert_eq!(tickets, [0, 1]);
-    assert_eq!(real.ask(vec![], 109).unwrap(), [], "the leases are ten from when they were granted");
-    let heard = real.ask(vec![], 110).unwrap();
+    assert_eq!(real.commit(vec![], 109).unwrap(), [], "the leases are ten from when they were granted");
+    let heard = real.commit(vec![], 110).unwrap();
     assert_eq!(heard.len(), 1, "one came back, and the third was waiting: {heard:?}");
 }
 
@@ -142,11 +142,11 @@ fn the_first_who_waits_is_served_first_and_the_lease_begins_then() {
 fn who_waits_no_more_is_answered_and_takes_nothing() {
     let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let wait = || Request::Lease { timeout: 10, wait: true };
-    real.ask(vec![wait(), wait(), wait()], 0).unwrap();
-    let heard = real.ask(vec![Request::Withdraw { tickets: vec![0, 2, 77] }], 0).unwrap();
+    real.commit(vec![wait(), wait(), wait()], 0).unwrap();
+    let heard = real.commit(vec![Request::Withdraw { tickets: vec![0, 2, 77] }], 0).unwrap();
     let plain = |number, outcome| (number, ReadAnswer::Plain(outcome));
     assert_eq!(heard, [plain(0, Outcome::Refused), plain(2, Outcome::Refused), plain(3, Outcome::Done)]);
-    let heard = real.ask(vec![add("a")], 0).unwrap();
+    let heard = real.commit(vec![add("a")], 0).unwrap();
     assert_eq!(heard.iter().find(|(_, answer)| token_of(answer).is_some()).map(|(number, _)| *number), Some(1));
 }
 
@@ -154,18 +154,18 @@ fn who_waits_no_more_is_answered_and_takes_nothing() {
 fn what_is_not_synced_may_go_and_tokens_never_come_again() {
     let store = FakeDisk::new();
     let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Never, 0);
-    real.ask(vec![add("a"), Request::Sync, add("b")], 0).unwrap();
-    real.ask(vec![add("c")], 0).unwrap();
-    let (first, _) = leased(real.ask_one(poll(1_000), 0));
+    real.commit(vec![add("a"), Request::Sync, add("b")], 0).unwrap();
+    real.commit(vec![add("c")], 0).unwrap();
+    let (first, _) = leased(real.commit_one(poll(1_000), 0));
     assert!(store.unsynced() > 0);
     store.crash(1);
     let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Never, 0);
     assert_eq!(
-        real.ask_one(Request::Count, 0),
+        real.commit_one(Request::Count, 0),
         ReadAnswer::Plain(Outcome::Counted(3)),
         "of the unsynced, one batch is left"
     );
-    let (second, key) = leased(real.ask_one(poll(1_000), 0));
+    let (second, key) = leased(real.commit_one(poll(1_000), 0));
     assert_eq!(key, b"a", "the lease was lost");
     assert!(second > first);
 }
@@ -175,10 +175,10 @@ fn a_queue_that_may_lag_is_synced_in_time() {
     let store = FakeDisk::new();
     let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Within(50), 0);
     let (_, syncs) = store.counts();
-    real.ask(vec![add("a")], 10).unwrap();
-    real.ask(vec![add("b")], 59).unwrap();
+    real.commit(vec![add("a")], 10).unwrap();
+    real.commit(vec![add("b")], 59).unwrap();
     assert_eq!(store.counts().1, syncs);
-    real.ask(vec![], 60).unwrap();
+    real.commit(vec![], 60).unwrap();
     assert_eq!((store.counts().1, store.unsynced()), (syncs + 1, 0));
 }
 
@@ -190,7 +190,7 @@ fn nothing_is_answered_once_the_store_has_failed() {
         store.fail_after(failing);
         let mut answered = Vec::new();
         for key in ["a", "b", "c", "d", "e"] {
-            match real.ask(vec![add(key), Request::Count], 0) {
+            match real.commit(vec![add(key), Request::Count], 0) {
                 Ok(heard) => answered.extend(heard),
                 Err(error) => {
                     assert!(matches!(error, Error::Failed { .. }));
@@ -199,15 +199,15 @@ fn nothing_is_answered_once_the_store_has_failed() {
             }
         }
         assert_eq!(answered.len(), 2 * failing, "each batch has two answers or none");
-        assert!(real.ear.0.lock().unwrap().is_empty());
+        assert!(real.sink.0.lock().unwrap().is_empty());
         store.crash(0);
         let mut real = RealQueues::open(store, LeaseOrder::Priority, Policy::Always, 0);
-        assert_eq!(real.ask_one(Request::Count, 0), ReadAnswer::Plain(Outcome::Counted(failing as u64)));
+        assert_eq!(real.commit_one(Request::Count, 0), ReadAnswer::Plain(Outcome::Counted(failing as u64)));
     }
 }
 
 #[test]
-fn a_face_that_found_no_room_is_told_after_the_next_batch() {
+fn a_frontend_that_found_no_room_is_told_after_the_next_batch() {
     let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let tasks = real.tasks.clone();
     let (mut wait, mut number) = (RoomWait::default(), 0);
@@ -218,7 +218,7 @@ fn a_face_that_found_no_room_is_told_after_the_next_batch() {
         number += 1;
     }
     assert_eq!(number, INBOX_BYTES_MAX >> 20, "as much as may wait");
-    let told = || real.ear.1.load(Ordering::Relaxed);
+    let told = || real.sink.1.load(Ordering::Relaxed);
     assert_eq!(told(), 0);
     real.committer.batch(vec![], 0).unwrap();
     assert_eq!(told(), 1);
@@ -233,7 +233,7 @@ fn a_face_that_found_no_room_is_told_after_the_next_batch() {
 fn a_refused_request_stores_nothing() {
     let store = FakeDisk::new();
     let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Always, 0);
-    real.ask(vec![add("a")], 0).unwrap();
+    real.commit(vec![add("a")], 0).unwrap();
     let (commits, _) = store.counts();
     let key = || Box::from(&b"a"[..]);
     let refused = vec![
@@ -244,7 +244,7 @@ fn a_refused_request_stores_nothing() {
         Request::Remove { key: Box::from(&b"b"[..]) },
         Request::Update { key: Box::from(&b"b"[..]), value: Value::from(&b""[..]) },
     ];
-    real.ask(refused, 0).unwrap();
+    real.commit(refused, 0).unwrap();
     assert_eq!(store.counts().0, commits);
 }
 
@@ -253,9 +253,9 @@ fn numbers_of_tasks_have_no_gaps_also_after_a_crash() {
     let store = FakeDisk::new();
     let mut real = RealQueues::open(store.clone(), LeaseOrder::Fifo, Policy::Always, 0);
     let added = |answer| matches!(answer, ReadAnswer::Plain(Outcome::Added(_))).then_some(answer);
-    assert_eq!(added(real.ask_one(add("a"), 0)), Some(ReadAnswer::Plain(Outcome::Added(1))));
-    real.ask(vec![Request::Remove { key: Box::from(&b"a"[..]) }], 0).unwrap();
+    assert_eq!(added(real.commit_one(add("a"), 0)), Some(ReadAnswer::Plain(Outcome::Added(1))));
+    real.commit(vec![Request::Remove { key: Box::from(&b"a"[..]) }], 0).unwrap();
     store.crash(0);
     let mut real = RealQueues::open(store, LeaseOrder::Fifo, Policy::Always, 0);
-    assert_eq!(real.ask_one(add("b"), 0), ReadAnswer::Plain(Outcome::Added(2)));
+    assert_eq!(real.commit_one(add("b"), 0), ReadAnswer::Plain(Outcome::Added(2)));
 }

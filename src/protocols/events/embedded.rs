@@ -109,8 +109,8 @@ impl Embedded {
         trouble
     }
 
-    /// Submits each burst to the committer, for ever. This thread never commits a burst itself, so it answers health checks also
-    /// while the disk is stuck.
+    /// Submits each burst to the committer, for ever. This thread never commits a burst itself, so it answers health
+    /// checks also while the disk is stuck.
     pub(super) async fn submit_bursts(self) {
         let EventQueue { tasks, sink, room, .. } = &self.0.queue;
         loop {

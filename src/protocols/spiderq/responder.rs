@@ -218,7 +218,7 @@ impl TaskResponder {
 
     /// Removes the request of an answered ticket from the pending ones, and returns it.
     pub(super) fn answered(&mut self, ticket: u64) -> PendingRequest {
-        let pending = self.pending.remove(usize::try_from(ticket).expect("a ticket is a place in the slab"));
+        let pending = self.pending.remove(usize::try_from(ticket).expect("a ticket is an index of the slab"));
         if let PendingRequest::Answer { envelope, .. } = &pending {
             self.pending_bytes -= taken_by(envelope);
         }

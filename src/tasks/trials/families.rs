@@ -17,7 +17,7 @@ const PREFIX: &[u8] = b"jobs/";
 /// The committer with one family.
 struct RealFamily {
     store: FakeDisk,
-    ear: RecordingSink,
+    sink: RecordingSink,
     family: Family,
     committer: Committer,
     tasks: Tasks,
@@ -26,18 +26,18 @@ struct RealFamily {
 impl RealFamily {
     fn open(store: FakeDisk, now: u64) -> Self {
         let (tasks, mut committer) = open(Box::new(store.clone()), now).unwrap();
-        let ear = RecordingSink::default();
-        committer.sink(Box::new(ear.clone()));
+        let sink = RecordingSink::default();
+        committer.sink(Box::new(sink.clone()));
         let family = committer.family(PREFIX, LeaseOrder::Fifo, Policy::Always).unwrap();
-        Self { store, ear, family, committer, tasks }
+        Self { store, sink, family, committer, tasks }
     }
 
-    fn ask(&mut self, requests: Vec<(QueueName, Request)>, now: u64) -> Vec<ReadAnswer> {
+    fn commit(&mut self, requests: Vec<(QueueName, Request)>, now: u64) -> Vec<ReadAnswer> {
         let ticket = Ticket { sink: 0, number: 0 };
-        let asked = requests.into_iter().map(|(queue, request)| Submission { queue, ticket, request });
-        self.committer.batch(asked.collect(), now).unwrap();
+        let submissions = requests.into_iter().map(|(queue, request)| Submission { queue, ticket, request });
+        self.committer.batch(submissions.collect(), now).unwrap();
         assert_eq!(self.store.unsynced(), 0, "answered before it was on disk");
-        std::mem::take(&mut *self.ear.0.lock().unwrap()).into_iter().map(|(_, answer)| answer).collect()
+        std::mem::take(&mut *self.sink.0.lock().unwrap()).into_iter().map(|(_, answer)| answer).collect()
     }
 
     /// The number of queues, of ready tasks and of leased tasks, from the metrics.
@@ -75,35 +75,35 @@ enum FamilyRequest {
 
 #[derive(Clone, Debug)]
 enum FamilyOperation {
-    Ask(Vec<(u8, FamilyRequest)>),
+    Commit(Vec<(u8, FamilyRequest)>),
     Wait(u64),
     Crash,
 }
 
-fn wish() -> impl Strategy<Value = (u8, FamilyRequest)> {
-    let wish = prop_oneof![
+fn input() -> impl Strategy<Value = (u8, FamilyRequest)> {
+    let input = prop_oneof![
         3 => any::<u8>().prop_map(FamilyRequest::Push),
         4 => select(vec![0_u64, 1, 5, 20, 100, u64::MAX]).prop_map(FamilyRequest::Lease),
         4 => (0_usize..8).prop_map(FamilyRequest::Finish),
         1 => (0_usize..8).prop_map(FamilyRequest::Has),
     ];
-    (select(vec![b'a', b'a', b'a', b'b', b'c']), wish)
+    (select(vec![b'a', b'a', b'a', b'b', b'c']), input)
 }
 
 fn operation() -> impl Strategy<Value = FamilyOperation> {
     prop_oneof![
-        8 => vec(wish(), 1..6).prop_map(FamilyOperation::Ask),
+        8 => vec(input(), 1..6).prop_map(FamilyOperation::Commit),
         3 => (0_u64..40).prop_map(FamilyOperation::Wait),
         1 => Just(FamilyOperation::Crash),
     ]
 }
 
 /// The request, and the model's answer to it. `ids` are those granted so far.
-fn answer(plain: &mut ModelFamily, name: u8, wish: &FamilyRequest, now: u64, ids: &[u64]) -> (Request, ReadAnswer) {
+fn answer(plain: &mut ModelFamily, name: u8, input: &FamilyRequest, now: u64, ids: &[u64]) -> (Request, ReadAnswer) {
     let jobs = plain.entry(name).or_default();
     let id = |ago: &usize| ids.len().checked_sub(ago + 1).map_or(u64::MAX, |at| ids[at]);
     let key = |id: u64| Box::from(id.to_be_bytes());
-    let (request, outcome) = match wish {
+    let (request, outcome) = match input {
         FamilyRequest::Push(value) => (Request::Push { value: Value::from(&[*value][..]) }, Outcome::Added(0)),
         FamilyRequest::Lease(timeout) => {
             let request = Request::Lease { timeout: *timeout, wait: false };
@@ -115,8 +115,8 @@ fn answer(plain: &mut ModelFamily, name: u8, wish: &FamilyRequest, now: u64, ids
             (request, Outcome::Refused)
         }
         FamilyRequest::Finish(ago) => {
-            let place = jobs.iter().position(|job| job.id == id(ago) && job.deadline.is_some());
-            let gone = place.map(|place| jobs.remove(place)).is_some();
+            let index = jobs.iter().position(|job| job.id == id(ago) && job.deadline.is_some());
+            let gone = index.map(|index| jobs.remove(index)).is_some();
             let outcome = if gone { Outcome::Done } else { Outcome::Refused };
             (Request::Finish { key: key(id(ago)) }, outcome)
         }
@@ -142,9 +142,9 @@ fn compare(operations: &[FamilyOperation]) {
                 real.store.crash(0);
                 real = RealFamily::open(real.store, now);
             }
-            FamilyOperation::Ask(_) => {}
+            FamilyOperation::Commit(_) => {}
         }
-        let wishes = if let FamilyOperation::Ask(wishes) = operation { &wishes[..] } else { &[] };
+        let inputs = if let FamilyOperation::Commit(inputs) = operation { &inputs[..] } else { &[] };
         for job in plain.values_mut().flatten() {
             job.deadline = job.deadline.filter(|deadline| *deadline > now);
         }
@@ -153,16 +153,16 @@ fn compare(operations: &[FamilyOperation]) {
         let known = ids.clone();
         let mut pushed = Vec::new();
         let (mut requests, mut expected) = (Vec::new(), Vec::new());
-        for (name, wish) in wishes {
-            let (request, answer) = answer(&mut plain, *name, wish, now, &known);
-            if let FamilyRequest::Push(value) = wish {
+        for (name, input) in inputs {
+            let (request, answer) = answer(&mut plain, *name, input, now, &known);
+            if let FamilyRequest::Push(value) = input {
                 pushed.push(*name);
                 plain.get_mut(name).unwrap().push(ModelJob { id: 0, value: *value, deadline: None });
             }
             requests.push((real.family.queue(&[*name]), request));
             expected.push(answer);
         }
-        let heard = real.ask(requests, now);
+        let heard = real.commit(requests, now);
         let mut pushed = pushed.into_iter();
         for number in heard.iter().filter_map(number_of) {
             assert!(number > last, "{number} after {last}");
@@ -220,21 +220,21 @@ proptest! {
 }
 
 #[test]
-fn a_few_of_many_queues_are_listed_and_a_place_is_used_again() {
+fn a_few_of_many_queues_are_listed_and_an_index_is_used_again() {
     let mut real = RealFamily::open(FakeDisk::new(), 0);
     let name = |real: &RealFamily, number: u32| real.family.queue(&number.to_be_bytes());
     let push = || Request::Push { value: Value::from(&b"v"[..]) };
     let requests = (0..1_000).map(|number| (name(&real, number), push())).collect();
-    real.ask(requests, 0);
+    real.commit(requests, 0);
     let listed = |real: &RealFamily| real.tasks.metrics().queues().len();
     assert_eq!((real.metrics(), listed(&real)), ([1_000, 1_000, 0], 100));
     for number in 0..1_000 {
-        let leased = real.ask(vec![(name(&real, number), Request::Lease { timeout: 10, wait: false })], 0);
+        let leased = real.commit(vec![(name(&real, number), Request::Lease { timeout: 10, wait: false })], 0);
         let ReadAnswer::Leased { key, .. } = &leased[0] else { panic!("{leased:?}") };
-        real.ask(vec![(name(&real, number), Request::Finish { key: key[..].into() })], 0);
+        real.commit(vec![(name(&real, number), Request::Finish { key: key[..].into() })], 0);
     }
     assert_eq!((real.metrics(), listed(&real)), ([0, 0, 0], 0));
-    real.ask(vec![(name(&real, 7), push())], 0);
+    real.commit(vec![(name(&real, 7), push())], 0);
     let mut keys = Vec::new();
     real.store.scan(Space::Tasks, &mut |key, _| keys.push(key.to_vec())).unwrap();
     assert!(keys.len() == 1 && keys[0][..4] < 1_000_u32.to_be_bytes()[..], "{keys:?}");
@@ -245,7 +245,7 @@ fn a_few_of_many_queues_are_listed_and_a_place_is_used_again() {
 fn a_family_of_another_order_is_refused() {
     let store = FakeDisk::new();
     let mut real = RealFamily::open(store.clone(), 0);
-    real.ask(vec![(real.family.queue(b"a"), Request::Push { value: Value::from(&b"v"[..]) })], 0);
+    real.commit(vec![(real.family.queue(b"a"), Request::Push { value: Value::from(&b"v"[..]) })], 0);
     let (_tasks, mut committer) = open(Box::new(store), 0).unwrap();
     assert!(committer.family(PREFIX, LeaseOrder::Priority, Policy::Always).is_err());
     assert!(committer.queue(b"jobs/a", LeaseOrder::Priority, Policy::Always).is_err());

@@ -178,9 +178,9 @@ impl ModelQueue {
                 let undone = self.holder(key, *token).map(|task| task.state = ModelState::Ready);
                 plain(undone.is_some(), Outcome::Done)
             }
-            Request::Withdraw { .. } | Request::Push { .. } => unreachable!("no wish is one of these"),
+            Request::Withdraw { .. } | Request::Push { .. } => unreachable!("the model gets no such request"),
             Request::Append { .. } | Request::CountAll | Request::LookDropped { .. } => {
-                unreachable!("no wish is one of these")
+                unreachable!("the model gets no such request")
             }
             Request::Nothing => Some(ReadAnswer::Plain(Outcome::Done)),
             Request::Refuse => Some(ReadAnswer::Plain(Outcome::Refused)),
@@ -213,7 +213,7 @@ enum ModelRequest {
 
 #[derive(Clone, Debug)]
 enum ModelOperation {
-    Ask(Vec<ModelRequest>),
+    Commit(Vec<ModelRequest>),
     Wait(u64),
     Crash,
 }
@@ -226,7 +226,7 @@ fn value() -> impl Strategy<Value = Value> {
     any::<u8>().prop_map(|byte| Value::from(&[byte][..]))
 }
 
-fn wish() -> impl Strategy<Value = ModelRequest> {
+fn input() -> impl Strategy<Value = ModelRequest> {
     let timeout = || select(vec![0_u64, 1, 5, 20, 20, 100, u64::MAX]);
     let how =
         select(vec![Settlement::Penalty, Settlement::Reward, Settlement::Reward, Settlement::Front, Settlement::Drop]);
@@ -234,7 +234,8 @@ fn wish() -> impl Strategy<Value = ModelRequest> {
     prop_oneof![
         4 => (key(), value(), end).prop_map(|(key, value, end)| ModelRequest::Just(Request::Add { key, value, end })),
         1 => (key(), value()).prop_map(|(key, value)| ModelRequest::Just(Request::Update { key, value })),
-        4 => (timeout(), any::<bool>()).prop_map(|(timeout, wait)| ModelRequest::Just(Request::Lease { timeout, wait })),
+        4 => (timeout(), any::<bool>())
+            .prop_map(|(timeout, wait)| ModelRequest::Just(Request::Lease { timeout, wait })),
         3 => (0_usize..4, how, any::<u8>()).prop_map(|(lease, how, value)| ModelRequest::Settle(lease, how, value)),
         2 => (0_usize..4, timeout()).prop_map(|(lease, timeout)| ModelRequest::Extend(lease, timeout)),
         1 => (0_usize..4).prop_map(ModelRequest::Undo),
@@ -249,19 +250,19 @@ fn wish() -> impl Strategy<Value = ModelRequest> {
 
 fn operation() -> impl Strategy<Value = ModelOperation> {
     prop_oneof![
-        8 => vec(wish(), 1..6).prop_map(ModelOperation::Ask),
+        8 => vec(input(), 1..6).prop_map(ModelOperation::Commit),
         3 => (0_u64..40).prop_map(ModelOperation::Wait),
         1 => Just(ModelOperation::Crash),
     ]
 }
 
 /// The request with its lease filled in. `leases` are the granted tokens and keys.
-fn meant(wish: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Request {
+fn meant(input: &ModelRequest, leases: &[(u64, Vec<u8>)]) -> Request {
     let lease = |ago: usize| {
         let at = leases.len().checked_sub(ago + 1);
         at.map_or((7_777_777, Vec::new()), |at| leases[at].clone())
     };
-    match wish {
+    match input {
         ModelRequest::Just(request) => request.clone(),
         ModelRequest::Settle(ago, how, value) => {
             let (token, key) = lease(*ago);
@@ -293,8 +294,8 @@ fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
     let mut plain = ModelQueue { order, serial: 0, tasks: HashMap::new(), waiters: Vec::new(), now };
     let mut leases: Vec<(u64, Vec<u8>)> = Vec::new();
     for operation in operations {
-        let wishes = match operation {
-            ModelOperation::Ask(wishes) => &wishes[..],
+        let inputs = match operation {
+            ModelOperation::Commit(inputs) => &inputs[..],
             ModelOperation::Wait(millis) => {
                 now += millis;
                 &[]
@@ -306,9 +307,9 @@ fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
                 &[]
             }
         };
-        let requests: Vec<Request> = wishes.iter().map(|wish| meant(wish, &leases)).collect();
-        let first = real.asked;
-        let heard = real.ask(requests.clone(), now).unwrap();
+        let requests: Vec<Request> = inputs.iter().map(|input| meant(input, &leases)).collect();
+        let first = real.submitted;
+        let heard = real.commit(requests.clone(), now).unwrap();
         assert_eq!(real.store.unsynced(), 0, "answered before it was on disk");
         let given: Vec<u64> = heard.iter().filter_map(|(_, answer)| token_of(answer)).collect();
         let last = leases.last().map_or(0, |(token, _)| *token);

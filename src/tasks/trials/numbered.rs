@@ -46,10 +46,11 @@ fn append((byte, dropped): (u8, bool)) -> Request {
 
 /// Checks that the visible state of the queue equals the model.
 fn assert_same(real: &mut RealQueues, model: &[NumberedModelTask]) {
-    let count = real.ask_one(Request::CountAll, 0);
+    let count = real.commit_one(Request::CountAll, 0);
     assert_eq!(count, ReadAnswer::Plain(Outcome::Counted(model.len() as u64)));
     let looks = (1..=model.len() + 1).map(|number| Request::LookDropped { key: key(number) });
-    let heard: Vec<ReadAnswer> = real.ask(looks.collect(), 0).unwrap().into_iter().map(|(_, answer)| answer).collect();
+    let heard: Vec<ReadAnswer> =
+        real.commit(looks.collect(), 0).unwrap().into_iter().map(|(_, answer)| answer).collect();
     let standing = |task: &NumberedModelTask| {
         if task.dropped { ReadAnswer::Found(task.value.clone()) } else { ReadAnswer::Plain(Outcome::Found(None)) }
     };
@@ -60,15 +61,15 @@ fn assert_same(real: &mut RealQueues, model: &[NumberedModelTask]) {
 
 fn step(real: &mut RealQueues, model: &mut Vec<NumberedModelTask>, operation: &NumberedOperation) {
     match operation {
-        NumberedOperation::Append(wishes) => {
-            let heard = real.ask(wishes.iter().copied().map(append).collect(), 0).unwrap();
-            for ((byte, dropped), (_, answer)) in wishes.iter().zip(heard) {
+        NumberedOperation::Append(inputs) => {
+            let heard = real.commit(inputs.iter().copied().map(append).collect(), 0).unwrap();
+            for ((byte, dropped), (_, answer)) in inputs.iter().zip(heard) {
                 model.push(NumberedModelTask { value: vec![*byte], dropped: *dropped, token: None });
                 assert_eq!(answer, ReadAnswer::Plain(Outcome::Added(model.len() as u64)));
             }
         }
         NumberedOperation::Lease => {
-            let answer = real.ask_one(Request::Lease { timeout: u64::MAX, wait: false }, 0);
+            let answer = real.commit_one(Request::Lease { timeout: u64::MAX, wait: false }, 0);
             let is_free = |task: &NumberedModelTask| !task.dropped && task.token.is_none();
             match (token_of(&answer), answer) {
                 (token @ Some(_), ReadAnswer::Leased { key, value, .. }) => {
@@ -89,7 +90,7 @@ fn step(real: &mut RealQueues, model: &mut Vec<NumberedModelTask>, operation: &N
             if let Some(value) = &value {
                 (model[at].dropped, model[at].value) = (true, value.to_vec());
             }
-            let answer = real.ask_one(Request::Settle { token, key: key(at + 1), value, how }, 0);
+            let answer = real.commit_one(Request::Settle { token, key: key(at + 1), value, how }, 0);
             assert_eq!(answer, ReadAnswer::Plain(Outcome::Done));
         }
         NumberedOperation::Crash => {
@@ -118,6 +119,6 @@ proptest! {
 fn a_number_that_somebody_has_used_as_a_key_is_kept() {
     let mut real = RealQueues::open(FakeDisk::new(), LeaseOrder::Priority, Policy::Always, 0);
     let two = Request::Add { key: key(2), value: Value::from(&b""[..]), end: crate::tasks::QueueEnd::Tail };
-    real.ask(vec![two], 0).unwrap();
-    assert_eq!(real.ask_one(append((1, true)), 0), ReadAnswer::Plain(Outcome::Refused));
+    real.commit(vec![two], 0).unwrap();
+    assert_eq!(real.commit_one(append((1, true)), 0), ReadAnswer::Plain(Outcome::Refused));
 }
