@@ -6,8 +6,8 @@
 //! ```
 //! While one batch is being synced the next one gathers in the inbox: the more clients, the larger the batches. The
 //! only timers are the deadlines of leases and of delayed syncs. A commit takes place under one lock, so there is one
-//! order. While the committer is idle, a frontend may commit its requests by itself ([`Tasks::try_commit`]). That spares
-//! two thread switches before its answer.
+//! order. While the committer is idle, a frontend may commit its requests by itself ([`Tasks::try_commit`]). That
+//! spares two thread switches before its answer.
 //!
 //! This module does not interpret requests (see `engine.rs`) and does not send answers to clients (see `protocols`).
 
@@ -24,8 +24,6 @@ use super::order::LeaseOrder;
 use super::record::{Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key};
 use super::state::{CommitterState, TakenRequests};
 use super::submission::InboxMessage;
-#[cfg(test)]
-use super::submission::Submission;
 use super::{Family, Policy, QueueName, ReplySink};
 use crate::limits::INBOX_MAX;
 use crate::store::{Error, Space, Store};
@@ -163,10 +161,10 @@ impl Committer {
         done.map(drop)
     }
 
-    /// Commits one batch of these requests.
+    /// Commits one batch of the requests in the inbox.
     #[cfg(test)]
-    pub(super) fn batch(&mut self, requests: Vec<Submission>, now: u64) -> Result<(), Error> {
-        self.step(Some(InboxMessage::Submitted(requests)), &mut || now)
+    pub(super) fn batch(&mut self, now: u64) -> Result<(), Error> {
+        self.step(None, &mut || now)
     }
 
     /// Waits for a message, a deadline or the end. Checks the store after each wait without a message.
@@ -205,4 +203,33 @@ enum WakeReason {
     Over(Option<InboxMessage>),
     /// The last [`Tasks`] handle is gone.
     Ended,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::super::{Request, Submission, Ticket};
+    use super::*;
+    use crate::store::fake_disk::FakeDisk;
+
+    #[test]
+    fn a_frontend_wakes_the_committer_only_for_a_deadline_before_the_end_of_its_sleep() {
+        let (_tasks, mut committer) = open(Box::new(FakeDisk::new()), 0).unwrap();
+        let queue = committer.queue(b"queue", LeaseOrder::Priority, Policy::Always).unwrap();
+        let mut core = committer.core.lock();
+        let commit = |core: &mut CommitterState, requests: Vec<Request>| {
+            let ticket = Ticket { sink: 0, number: 0 };
+            let submission = |request| Submission { queue: queue.clone(), ticket, request };
+            let (_, early) = core.commit_for(0, requests.into_iter().map(submission).collect(), 0).unwrap();
+            (early, core.sleeps_until)
+        };
+        let push = || Request::Push { value: (&b"v"[..]).into() };
+        let lease = |timeout| Request::Lease { timeout, wait: false };
+        assert_eq!(commit(&mut core, vec![push(), push(), push(), lease(50)]), (false, 0), "it is awake");
+        core.sleeps_until = 40;
+        assert_eq!(commit(&mut core, vec![lease(45)]), (false, 40), "it wakes up before");
+        core.sleeps_until = 1_000;
+        assert_eq!(commit(&mut core, vec![lease(30)]), (true, 30));
+    }
 }

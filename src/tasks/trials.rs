@@ -2,13 +2,15 @@
 //! crash.
 //!
 //! `model.rs` compares a queue with a model, `families.rs` compares queues of a family, and `numbered.rs` compares a
-//! queue whose tasks are named by their numbers. This file holds the named cases.
+//! queue whose tasks are named by their numbers. `try_commit.rs` holds the commits of frontends, and this file the other
+//! named cases.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 mod families;
 mod model;
 mod numbered;
+mod try_commit;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -62,7 +64,6 @@ struct RealQueues {
     sink: RecordingSink,
     queue: QueueName,
     committer: Committer,
-    /// Keeps the inbox open.
     tasks: Tasks,
     submitted: u64,
 }
@@ -83,7 +84,8 @@ impl RealQueues {
             self.submitted += 1;
             submissions.push(Submission { queue: self.queue.clone(), ticket, request });
         }
-        self.committer.batch(submissions, now)?;
+        self.tasks.submit(submissions);
+        self.committer.batch(now)?;
         Ok(std::mem::take(&mut *self.sink.0.lock().unwrap()))
     }
 
@@ -220,10 +222,10 @@ fn a_frontend_that_found_no_room_is_told_after_the_next_batch() {
     assert_eq!(number, INBOX_BYTES_MAX >> 20, "as much as may wait");
     let told = || real.sink.1.load(Ordering::Relaxed);
     assert_eq!(told(), 0);
-    real.committer.batch(vec![], 0).unwrap();
+    real.committer.batch(0).unwrap();
     assert_eq!(told(), 1);
     assert!(tasks.has_room(0, &mut wait));
-    real.committer.batch(vec![], 0).unwrap();
+    real.committer.batch(0).unwrap();
     assert_eq!(told(), 1, "it does not wait any more");
     let metrics = tasks.metrics();
     assert_eq!((metrics.waits(), metrics.lost_wakeups()), (1, 0));

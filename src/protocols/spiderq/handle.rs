@@ -1,5 +1,5 @@
-//! Turns requests of the protocol into requests to the queue, and their outcomes into replies. This module does not send,
-//! wait or read a clock.
+//! Turns requests of the protocol into requests to the queue, and their outcomes into replies. This module does not
+//! send, wait or read a clock.
 
 use crate::protocols::spiderq::wire::{AddMode, Counters, LendMode, RepayStatus, Reply, Request, Verb, tag};
 use crate::store::Value;
@@ -104,5 +104,62 @@ fn settlement(status: RepayStatus) -> Settlement {
         RepayStatus::Reward => Settlement::Reward,
         RepayStatus::Front => Settlement::Front,
         RepayStatus::Drop => Settlement::Drop,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::Payload;
+
+    const NONE: Counters = Counters::Eight([0; 8]);
+
+    #[test]
+    fn every_verb_has_a_reply_to_each_of_its_outcomes() {
+        let payload = || Payload::Fresh(Value::from(&b"v"[..]));
+        let leased = Outcome::Leased { token: 7, key: Box::from(*b"k"), payload: payload() };
+        let rows = [
+            (Verb::Ping, Outcome::Done, Reply::Pong),
+            (Verb::Count, Outcome::Counted(3), Reply::Counted(3)),
+            (Verb::Count, Outcome::Counted(1 << 32), Reply::Counted(u32::MAX)),
+            (Verb::Add, Outcome::Added(1), Reply::Added),
+            (Verb::Add, Outcome::Refused, Reply::Kept),
+            (Verb::Update, Outcome::Done, Reply::Updated),
+            (Verb::Update, Outcome::Refused, Reply::NotFound),
+            (Verb::Lend, leased, Reply::Lent { lend_key: 7, key: b"k", value: b"v" }),
+            (Verb::Lend, Outcome::Refused, Reply::QueueEmpty),
+            (Verb::Repay, Outcome::Done, Reply::Repaid),
+            (Verb::Repay, Outcome::Refused, Reply::NotFound),
+            (Verb::Heartbeat, Outcome::Done, Reply::Heartbeaten),
+            (Verb::Heartbeat, Outcome::Refused, Reply::Skipped),
+            (Verb::Stats, Outcome::Done, Reply::StatsGot(NONE)),
+            (Verb::Terminate, Outcome::Done, Reply::Terminated),
+            (Verb::Lookup, Outcome::Found(Some(payload())), Reply::ValueFound(b"v")),
+            (Verb::Lookup, Outcome::Refused, Reply::ValueNotFound),
+            (Verb::Flush, Outcome::Done, Reply::Flushed),
+            (Verb::Remove, Outcome::Done, Reply::Removed),
+            (Verb::Remove, Outcome::Refused, Reply::NotRemoved),
+        ];
+        for (verb, outcome, expected) in rows {
+            assert_eq!(reply(verb, &outcome, b"v", || NONE), expected, "{verb:?}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_to_work_off_refuses_values_that_come_otherwise_than_by_an_accepted_drop() {
+        let access = Access::WorkOff { accepts: |value| value == b"good" };
+        let repay = |value, status| Request::Repay { lend_key: 7, key: b"k", value, status };
+        let settle = |value, how| tasks::Request::Settle { token: 7, key: Box::from(*b"k"), value, how };
+        let rows = [
+            (Request::Update { key: b"k", value: b"good" }, tasks::Request::Refuse),
+            (repay(b"bad", RepayStatus::Drop), tasks::Request::Refuse),
+            (repay(b"good", RepayStatus::Drop), settle(Some(Value::from(&b"good"[..])), Settlement::Drop)),
+            (repay(b"good", RepayStatus::Penalty), settle(None, Settlement::Penalty)),
+            (repay(b"bad", RepayStatus::Front), settle(None, Settlement::Front)),
+            (Request::Count, tasks::Request::Count),
+        ];
+        for (request, expected) in rows {
+            assert_eq!(access.task_request(&request), expected, "{request:?}");
+        }
     }
 }

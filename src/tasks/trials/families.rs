@@ -9,7 +9,7 @@ use super::{ReadAnswer, RecordingSink};
 use crate::store::fake_disk::FakeDisk;
 use crate::store::{Space, Store, Value};
 use crate::tasks::{
-    Committer, Family, LeaseOrder, Outcome, Policy, QueueName, Request, Submission, Tasks, Ticket, open,
+    Committer, Family, LeaseOrder, Outcome, Policy, QueueName, Request, Settlement, Submission, Tasks, Ticket, open,
 };
 
 const PREFIX: &[u8] = b"jobs/";
@@ -35,7 +35,8 @@ impl RealFamily {
     fn commit(&mut self, requests: Vec<(QueueName, Request)>, now: u64) -> Vec<ReadAnswer> {
         let ticket = Ticket { sink: 0, number: 0 };
         let submissions = requests.into_iter().map(|(queue, request)| Submission { queue, ticket, request });
-        self.committer.batch(submissions.collect(), now).unwrap();
+        self.tasks.submit(submissions.collect());
+        self.committer.batch(now).unwrap();
         assert_eq!(self.store.unsynced(), 0, "answered before it was on disk");
         std::mem::take(&mut *self.sink.0.lock().unwrap()).into_iter().map(|(_, answer)| answer).collect()
     }
@@ -249,4 +250,36 @@ fn a_family_of_another_order_is_refused() {
     let (_tasks, mut committer) = open(Box::new(store), 0).unwrap();
     assert!(committer.family(PREFIX, LeaseOrder::Priority, Policy::Always).is_err());
     assert!(committer.queue(b"jobs/a", LeaseOrder::Priority, Policy::Always).is_err());
+}
+
+#[test]
+fn a_queue_that_does_not_exist_answers_as_an_empty_one() {
+    let mut real = RealFamily::open(FakeDisk::new(), 0);
+    let empty = real.committer.queue(b"empty", LeaseOrder::Fifo, Policy::Always).unwrap();
+    let key = || Box::from(*b"key");
+    let value = || Value::from(&b"v"[..]);
+    let requests = [
+        Request::Update { key: key(), value: value() },
+        Request::Lease { timeout: 1, wait: false },
+        Request::Settle { token: 1, key: key(), value: None, how: Settlement::Drop },
+        Request::Extend { token: 1, key: key(), timeout: 1 },
+        Request::Undo { token: 1, key: key() },
+        Request::Nothing,
+        Request::Refuse,
+        Request::Withdraw { tickets: vec![7] },
+        Request::Count,
+        Request::CountAll,
+        Request::Look { key: key() },
+        Request::LookDropped { key: key() },
+        Request::Has { key: key() },
+        Request::Sync,
+        Request::Remove { key: key() },
+        Request::Finish { key: key() },
+    ];
+    for request in requests {
+        let missing = real.family.queue(b"missing");
+        let heard = real.commit(vec![(missing, request.clone()), (empty.clone(), request.clone())], 0);
+        assert!(heard.len() == 2 && heard[0] == heard[1], "{request:?}: {heard:?}");
+    }
+    assert_eq!(real.metrics(), [0, 0, 0], "none of them creates the queue");
 }
