@@ -64,22 +64,23 @@
 //!
 //! 1. `spiderq`: `SpiderqFrontend::run` calls `rest`, which waits in `Connections::wait`, and `take`, which gives each
 //!    readable connection a turn with `Connections::receive`.
-//! 2. `TaskResponder::take` decodes the last frame (`Request::decode`), and `Access::task_request` makes a
-//!    request of [`tasks`] of it. It notes a pending request under a ticket and appends the request to the burst.
+//! 2. `TaskResponder::take` decodes the last frame (`Request::decode`), and `Access::task_request` makes a request of
+//!    [`tasks`] of it. It notes a pending request under a ticket and appends the request to the burst.
 //! 3. `SpiderqFrontend::try_commit` calls `Tasks::try_commit`: while the committer is idle, a frontend may commit by
 //!    itself. This thread commits a burst of at most [`limits::TRY_COMMIT_MAX`] requests (`CommitterState::commit_for`)
 //!    if all requests that were submitted are answered, no other thread commits, and the last commit was not slow.
 //!    Otherwise it sends the burst to the inbox (`Tasks::submit`), and the thread `committer` drains the inbox
 //!    (`Committer::step`). Steps 4 to 6 are the same in both cases.
-//! 4. `CommitterState::apply` calls `Engine::apply` for each request, and that calls `TaskQueue::add`: the task is in
-//!    its queue, in memory.
+//! 4. `CommitterState::apply` calls `Engine::apply` for each request. That finds the queue by its name and calls
+//!    `TaskQueue::add`: the task is in its queue, in memory. The outcome is `Added`, or `Refused` if the key exists.
 //! 5. `CommitterState::commit` collects the effects of all requests as one batch (`Engine::drain`), and `Store::commit`
 //!    writes and syncs it.
 //! 6. `Engine::stored` updates the metrics of the changed queues and removes queues that are over.
 //!    `CommitterState::answer` returns the answers, or hands them to the frontend with `ReplySink::deliver`, which
 //!    wakes it.
 //! 7. `spiderq`: `SpiderqFrontend::hear` finds the pending request by its ticket (`TaskResponder::answered`).
-//!    `ClientState::send` encodes the reply into the send buffer, and `Connections::flush` writes it.
+//!    `ClientState::send` makes the reply from the verb of the request and the outcome (`handle::reply`) and encodes it
+//!    into the send buffer, and `Connections::flush` writes it.
 //!
 //! # A change to its subscriber
 //!

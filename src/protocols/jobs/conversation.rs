@@ -83,7 +83,7 @@ impl JobsContext {
     }
 
     /// Ends the conversations now. A conversation that waits for the committer gets its answer and gives the lease in
-    /// it back. Leases that the committer was not asked for yet are withdrawn.
+    /// it back. Leases that are not submitted yet are withdrawn.
     pub(super) fn cut_short(&self) {
         self.over.set(true);
         self.responder.withdraw_leases();

@@ -8,7 +8,7 @@ use crate::tasks::{self, Family, Outcome, QueueName};
 /// The request to a queue. A Get leases its job for `lease` milliseconds.
 ///
 /// # Errors
-/// The reply, if no job can have the id of the request. The queue is not asked then.
+/// The reply, if no job can have the id of the request. Nothing is submitted then.
 pub fn task_request(
     request: &Request<'_>,
     family: &Family,

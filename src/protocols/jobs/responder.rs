@@ -67,8 +67,8 @@ impl JobResponder {
         self.put(PendingAnswers::NOBODY, queue, Request::Undo { token, key });
     }
 
-    /// Withdraws the leases of the current burst: the committer is not asked for them, and the conversations that wait
-    /// for them get no answer.
+    /// Withdraws the leases of the current burst: they are not submitted, and the conversations that wait for them get no
+    /// answer.
     pub(super) fn withdraw_leases(&self) {
         let mut waiting = self.waiting.borrow_mut();
         let withdrawn = self
