@@ -104,12 +104,14 @@
 //! # One job, one event
 //!
 //! `protocols::jobs::serve` accepts a connection for jobs. A conversation reads it until its `wire` says that the
-//! request is whole. The same committer applies the request, to a queue that is found by its name and exists as long as
-//! it has a task. The conversation sends the answer, closes its end, and waits for the client to close the other.
+//! request is whole. The same committer applies the request, or `jobs-io` itself while the committer is idle, to a queue
+//! that is found by its name and exists as long as it has a task. The conversation sends the answer, closes its end, and
+//! waits for the client to close the other.
 //!
 //! A request for an event comes in over HTTP at `protocols::events::serve`, and its routes ask one of two stores. The
-//! server's own is a queue of [`tasks`], whose spiderq frontend leases pending events to workers. The other is a
-//! database. [`worker`] gives events their values.
+//! server's own is a queue of [`tasks`], whose spiderq frontend leases pending events to workers. The thread `events-io`
+//! leaves all commits to the committer, so it answers health checks while the disk is stuck. The other is a database.
+//! [`worker`] gives events their values.
 //!
 //! # Threads
 //!
