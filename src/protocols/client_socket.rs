@@ -9,12 +9,16 @@
 //! ```
 //! This module does not know any protocol's bytes, and does not decide what follows a lost connection; see the clients.
 
+mod pipeline;
+
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
 use zmq::{Context, DONTWAIT, Message, PollEvents, PollItem, SNDMORE, Socket, SocketEvent, SocketType};
+
+pub(super) use pipeline::{Pipeline, ReplyError};
 
 use super::sockets::keep_alive;
 use crate::clock::Clock;
@@ -119,9 +123,9 @@ impl ConnectTarget {
     }
 
     /// The error that the user sees.
-    pub(super) fn error(&self, trouble: ConnectError, unanswered: usize, timeout: Duration) -> Disconnected {
+    pub(super) fn error(&self, error: ConnectError, unanswered: usize, timeout: Duration) -> Disconnected {
         let endpoint = self.endpoint.clone();
-        match trouble {
+        match error {
             ConnectError::Late => Disconnected::NoAnswer { endpoint, timeout },
             ConnectError::Lost => Disconnected::Lost { endpoint, unanswered },
             ConnectError::Endpoint(error) => Disconnected::Endpoint { endpoint, problem: error.message().to_owned() },

@@ -1,9 +1,9 @@
 //! A blocking client: one method for each command, a pipeline for many requests at once, and a [`Subscriber`].
 //!
 //! The client is a DEALER without delimiter, the cheapest form of the protocol. It matches replies to requests by their
-//! order alone, so it uses a connection only as long as no reply can be missing. libzmq is kept from reconnecting by
-//! itself. After a timeout, a loss or a malformed reply the client drops the connection, and opens another one for the
-//! next request. No reply of a server makes it panic, and it never sends a request twice.
+//! order alone. libzmq is kept from reconnecting by itself. After a timeout, a loss or a malformed reply the client
+//! drops the connection, and opens another one for the next request. No reply of a server makes it panic, and it never
+//! sends a request twice.
 //!
 //! ```text
 //! call:      send ──► receive                                            one at a time, the methods of the commands
@@ -17,7 +17,6 @@ mod subscriber;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use zmq::{Context, Message};
@@ -27,7 +26,7 @@ pub use error::Error;
 pub use subscriber::Subscriber;
 
 use super::wire::{Command, Malformed, Reply, Request, TableLine, TableName};
-use crate::protocols::client_socket::{ClientSocket, ConnectError, ConnectTarget};
+use crate::protocols::client_socket::Pipeline;
 
 /// How long a client waits for a connection, and for each reply, by default.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -87,14 +86,7 @@ pub struct FetchedEntry {
 /// The methods of the commands wait for their own reply, so they panic if requests are in flight. Each of them may
 /// return any [`Error`]; its documentation lists the refusals to expect.
 pub struct Client {
-    target: ConnectTarget,
-    timeout: Duration,
-    /// `None` before the first request after an error.
-    connection: Option<ClientSocket>,
-    /// The requests that were sent and not answered yet, oldest first. Written by `send`, read by `receive`.
-    in_flight: VecDeque<AwaitedReply>,
-    /// The last message received; replies borrow from it.
-    frames: Vec<Message>,
+    pipeline: Pipeline<AwaitedReply>,
 }
 
 impl Client {
@@ -113,26 +105,20 @@ impl Client {
     /// # Errors
     /// [`Error::Disconnected`]
     pub fn connect_in(context: &Context, endpoint: &str, timeout: Duration) -> Result<Self, Error> {
-        let mut client = Self {
-            target: ConnectTarget::requests(context, endpoint),
-            timeout,
-            connection: None,
-            in_flight: VecDeque::new(),
-            frames: Vec::new(),
-        };
-        client.connection()?;
-        Ok(client)
+        let mut pipeline = Pipeline::new(context, endpoint, timeout);
+        pipeline.connect()?;
+        Ok(Self { pipeline })
     }
 
     /// Sets the time that a new connection and each reply may take from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
+        self.pipeline.set_timeout(timeout);
     }
 
     /// The number of requests that were sent and not answered yet.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.pipeline.in_flight()
     }
 
     /// Sends a request without waiting for its reply.
@@ -142,20 +128,15 @@ impl Client {
     /// # Errors
     /// All but [`Error::Refused`] and [`Error::Malformed`]. After an error no request is in flight.
     pub fn send(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let timeout = self.timeout;
-        let connection = self.connection()?;
         let delimited = request.needs_delimiter();
-        let mut sent = Ok(());
-        if delimited {
-            sent = connection.send(b"", true, timeout);
-        }
-        request.encode(|frame, more| {
-            if sent.is_ok() {
-                sent = connection.send(frame, more, timeout);
+        let asked = AwaitedReply { command: request.command(), delimited };
+        let sent = self.pipeline.send(asked, |sink| {
+            if delimited {
+                sink(b"", true);
             }
+            request.encode(sink);
         });
-        self.in_flight.push_back(AwaitedReply { command: request.command(), delimited });
-        sent.map_err(|trouble| self.give_up(trouble))
+        Ok(sent?)
     }
 
     /// Waits for the reply to the oldest request in flight. A refusal is a reply.
@@ -166,26 +147,8 @@ impl Client {
     /// # Panics
     /// If no request is in flight.
     pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
-        let asked = self.in_flight.front().copied();
-        let asked = asked.expect("receive is for what was asked");
-        let timeout = self.timeout;
-        let Some(connection) = self.connection.as_mut() else {
-            return Err(self.give_up(ConnectError::Lost));
-        };
-        if let Err(trouble) = connection.receive(&mut self.frames, timeout) {
-            return Err(self.give_up(trouble));
-        }
-        match asked.decode(&self.frames) {
-            Ok(reply) => {
-                self.in_flight.pop_front();
-                Ok(reply)
-            }
-            Err(malformed) => {
-                self.connection = None;
-                self.in_flight.clear();
-                Err(Error::malformed(&self.target, malformed))
-            }
-        }
+        let timeout = self.pipeline.timeout();
+        Ok(self.pipeline.receive(timeout, AwaitedReply::decode)?)
     }
 
     /// CREATE_TABLE: makes an empty table. Notifications and LIST_TABLES will show the name as it is spelt here.
@@ -341,7 +304,7 @@ impl Client {
 
     /// Sends one request and waits for its reply.
     fn call(&mut self, request: &Request<'_>) -> Result<Reply<'_>, Error> {
-        assert!(self.in_flight.is_empty(), "receive what is in flight first");
+        assert!(self.in_flight() == 0, "receive what is in flight first");
         self.send(request)?;
         match self.receive()? {
             Reply::Refused(reason) => Err(Error::Refused(reason)),
@@ -363,28 +326,9 @@ impl Client {
         }
     }
 
-    /// The connection, or a new one if the last one was dropped.
-    fn connection(&mut self) -> Result<&mut ClientSocket, Error> {
-        if self.connection.is_none() {
-            let made = ClientSocket::open(&self.target, self.timeout);
-            self.connection = Some(made.map_err(|trouble| self.give_up(trouble))?);
-        }
-        self.connection.as_mut().ok_or_else(|| self.target.error(ConnectError::Lost, 0, self.timeout).into())
-    }
-
-    /// Drops the connection and all unanswered requests on it.
-    fn give_up(&mut self, trouble: ConnectError) -> Error {
-        self.connection = None;
-        let unanswered = self.in_flight.len();
-        self.in_flight.clear();
-        self.target.error(trouble, unanswered, self.timeout).into()
-    }
-
     /// The server's reply is not one to the command that was sent.
     fn wrong_shape(&mut self) -> Error {
-        self.connection = None;
-        let given = self.frames.len();
-        Error::malformed(&self.target, Malformed { rule: "a reply has the frames of its command", given })
+        self.pipeline.refuse(|given| Malformed { rule: "a reply has the frames of its command", given }).into()
     }
 }
 

@@ -1,20 +1,18 @@
 //! A blocking client: one method for each request, and a pipeline of [`Client::send`] and [`Client::receive`].
 //!
 //! The client is a DEALER that sends the request frame alone, the cheapest form that the protocol has. Only the order
-//! of the replies tells which request each one answers, so the client uses a connection only as long as no reply can be
-//! missing. After a timeout, a loss or a malformed reply it drops the connection, and the next request connects again.
-//! The client never sends a request twice. If the connection is dropped before the server has sent the reply to a Lend,
-//! the task goes back to the queue.
+//! of the replies tells which request each one answers. After a timeout, a loss or a malformed reply the client drops
+//! the connection, and the next request connects again. The client never sends a request twice. If the connection is
+//! dropped before the server has sent the reply to a Lend, the task goes back to the queue.
 
-use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use thiserror::Error;
-use zmq::{Context, Message};
+use zmq::Context;
 
 use super::wire::{AddMode, Counters, Fault, LendMode, Malformed, RepayStatus, Reply, Request};
-use crate::protocols::client_socket::{ClientSocket, ConnectError, ConnectTarget};
+use crate::protocols::client_socket::{Pipeline, ReplyError};
 
 pub use crate::protocols::client_socket::Disconnected;
 
@@ -41,6 +39,15 @@ pub enum Error {
         /// The fault of the reply.
         malformed: Malformed,
     },
+}
+
+impl From<ReplyError<Malformed>> for Error {
+    fn from(error: ReplyError<Malformed>) -> Self {
+        match error {
+            ReplyError::Disconnected(disconnected) => Self::Disconnected(disconnected),
+            ReplyError::Malformed { endpoint, malformed } => Self::Malformed { endpoint, malformed },
+        }
+    }
 }
 
 /// A task that the server has lent.
@@ -73,14 +80,7 @@ pub struct Lent {
 /// The methods for single requests wait for their own reply, so no other request may be in flight. They panic
 /// otherwise.
 pub struct Client {
-    target: ConnectTarget,
-    timeout: Duration,
-    /// `None` before the first request, and after an error until the next request.
-    connection: Option<ClientSocket>,
-    /// Tags of the requests without a reply, oldest first.
-    in_flight: VecDeque<u8>,
-    /// The last message received. Replies borrow from it.
-    frames: Vec<Message>,
+    pipeline: Pipeline<()>,
     /// Buffer for the request that is being sent.
     bytes: Vec<u8>,
 }
@@ -102,7 +102,7 @@ impl Client {
     /// [`Error::Disconnected`]
     pub fn connect_in(context: &Context, endpoint: &str, timeout: Duration) -> Result<Self, Error> {
         let mut client = Self::within(context, endpoint, timeout);
-        client.connection()?;
+        client.pipeline.connect()?;
         Ok(client)
     }
 
@@ -113,20 +113,18 @@ impl Client {
     }
 
     fn within(context: &Context, endpoint: &str, timeout: Duration) -> Self {
-        let target = ConnectTarget::requests(context, endpoint);
-        let (in_flight, frames, bytes) = (VecDeque::new(), Vec::new(), Vec::new());
-        Self { target, timeout, connection: None, in_flight, frames, bytes }
+        Self { pipeline: Pipeline::new(context, endpoint, timeout), bytes: Vec::new() }
     }
 
     /// Sets how long a new connection and each reply may take from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
+        self.pipeline.set_timeout(timeout);
     }
 
     /// The number of requests without a reply.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.pipeline.in_flight()
     }
 
     /// Sends a request without waiting for its reply. Replies come in the order of the requests, except for those to
@@ -135,14 +133,10 @@ impl Client {
     /// # Errors
     /// [`Error::Disconnected`]. Afterwards no request is in flight.
     pub fn send(&mut self, request: &Request<'_>) -> Result<(), Error> {
-        let timeout = self.timeout;
-        let mut bytes = std::mem::take(&mut self.bytes);
+        let Self { pipeline, bytes } = self;
         bytes.clear();
-        request.encode(&mut bytes);
-        let sent = self.connection()?.send(&bytes, false, timeout);
-        self.bytes = bytes;
-        self.in_flight.push_back(request.tag());
-        sent.map_err(|trouble| self.give_up(trouble))
+        request.encode(bytes);
+        Ok(pipeline.send((), |sink| sink(bytes, false))?)
     }
 
     /// Waits for the reply to the oldest request in flight. An error of the protocol is a reply, [`Reply::Error`].
@@ -153,29 +147,15 @@ impl Client {
     /// # Panics
     /// If no request is in flight.
     pub fn receive(&mut self) -> Result<Reply<'_>, Error> {
-        self.receive_within(self.timeout)
+        self.receive_within(self.pipeline.timeout())
     }
 
     fn receive_within(&mut self, timeout: Duration) -> Result<Reply<'_>, Error> {
-        assert!(!self.in_flight.is_empty(), "receive is for what was asked");
-        let Some(connection) = self.connection.as_mut() else {
-            return Err(self.give_up(ConnectError::Lost));
-        };
-        if let Err(trouble) = connection.receive(&mut self.frames, timeout) {
-            return Err(self.give_up(trouble));
-        }
-        let frame = self.frames.last().map_or(&[][..], |frame| frame);
-        match Reply::decode(frame) {
-            Ok(reply) => {
-                self.in_flight.pop_front();
-                Ok(reply)
-            }
-            Err(malformed) => {
-                self.connection = None;
-                self.in_flight.clear();
-                Err(Error::Malformed { endpoint: self.target.endpoint().to_owned(), malformed })
-            }
-        }
+        let reply = self.pipeline.receive(timeout, |(), frames| {
+            let frame = frames.last().map_or(&[][..], |frame| frame);
+            Reply::decode(frame)
+        });
+        Ok(reply?)
     }
 
     // ------------------------------------------------------------------------------------------------------- requests
@@ -221,7 +201,7 @@ impl Client {
     /// # Errors
     /// [`Error`]
     pub fn lend(&mut self, timeout_ms: u64, mode: LendMode) -> Result<Option<Lent>, Error> {
-        let patience = if mode == LendMode::Block { BLOCKED } else { self.timeout };
+        let patience = if mode == LendMode::Block { BLOCKED } else { self.pipeline.timeout() };
         self.call_within(patience, &Request::Lend { timeout_ms, mode }, lent)
     }
 
@@ -234,22 +214,10 @@ impl Client {
     pub fn lend_unless(&mut self, timeout_ms: u64, over: BorrowedFd<'_>) -> Result<Option<Lent>, Error> {
         let request = Request::Lend { timeout_ms, mode: LendMode::Block };
         self.send(&request)?;
-        while let Some(connection) = &mut self.connection {
-            match connection
-                .has_come()
-                .and_then(|come| if come { Ok(None) } else { connection.wait_unless(over).map(Some) })
-            {
-                Ok(None) => break,
-                Ok(Some(false)) => {}
-                Ok(Some(true)) => {
-                    self.connection = None;
-                    self.in_flight.clear();
-                    return Ok(None);
-                }
-                Err(trouble) => return Err(self.give_up(trouble)),
-            }
+        if !self.pipeline.wait_unless(over)? {
+            return Ok(None);
         }
-        self.hear(self.timeout, lent)
+        self.hear(self.pipeline.timeout(), lent)
     }
 
     /// Gives a task back. False: the task is not lent with this lend key, and the queue is unchanged.
@@ -321,7 +289,7 @@ impl Client {
     // --------------------------------------------------------------------------------------------------------- pieces
 
     fn call<T>(&mut self, request: &Request<'_>, read: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
-        self.call_within(self.timeout, request, read)
+        self.call_within(self.pipeline.timeout(), request, read)
     }
 
     /// Sends one request and waits for its reply. `read` converts the reply, and returns `None` for a reply to another
@@ -332,7 +300,7 @@ impl Client {
         request: &Request<'_>,
         read: impl FnOnce(Reply<'_>) -> Option<T>,
     ) -> Result<T, Error> {
-        assert!(self.in_flight.is_empty(), "receive what is in flight first");
+        assert!(self.in_flight() == 0, "receive what is in flight first");
         self.send(request)?;
         self.hear(patience, read)
     }
@@ -343,27 +311,7 @@ impl Client {
             Reply::Error(fault) => return Err(Error::Refused(fault)),
             reply => read(reply),
         };
-        read.ok_or_else(|| {
-            self.connection = None;
-            Error::Malformed { endpoint: self.target.endpoint().to_owned(), malformed: Malformed::Tag }
-        })
-    }
-
-    /// The connection. Connects again if the last connection is gone.
-    fn connection(&mut self) -> Result<&mut ClientSocket, Error> {
-        if self.connection.is_none() {
-            let made = ClientSocket::open(&self.target, self.timeout);
-            self.connection = Some(made.map_err(|trouble| self.give_up(trouble))?);
-        }
-        self.connection.as_mut().ok_or_else(|| self.target.error(ConnectError::Lost, 0, self.timeout).into())
-    }
-
-    /// Drops the connection and all requests in flight.
-    fn give_up(&mut self, trouble: ConnectError) -> Error {
-        self.connection = None;
-        let unanswered = self.in_flight.len();
-        self.in_flight.clear();
-        self.target.error(trouble, unanswered, self.timeout).into()
+        read.ok_or_else(|| self.pipeline.refuse(|_| Malformed::Tag).into())
     }
 }
 

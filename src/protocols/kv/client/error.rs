@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::protocols::client_socket::{ConnectTarget, Disconnected};
+use crate::protocols::client_socket::{ConnectTarget, Disconnected, ReplyError};
 use crate::protocols::kv::wire::{Malformed, Reason};
 
 /// The reason why there is no good reply, by the caller's possible reaction.
@@ -28,5 +28,14 @@ impl Error {
     /// The error for a malformed reply from this target.
     pub(super) fn malformed(target: &ConnectTarget, malformed: Malformed) -> Self {
         Self::Malformed { endpoint: target.endpoint().to_owned(), malformed }
+    }
+}
+
+impl From<ReplyError<Malformed>> for Error {
+    fn from(error: ReplyError<Malformed>) -> Self {
+        match error {
+            ReplyError::Disconnected(disconnected) => Self::Disconnected(disconnected),
+            ReplyError::Malformed { endpoint, malformed } => Self::Malformed { endpoint, malformed },
+        }
     }
 }
