@@ -19,6 +19,7 @@ mod frame_origin;
 mod in_flight_bytes;
 #[cfg(test)]
 mod libzmq_tests;
+mod mailbox;
 mod message_size;
 mod stop;
 mod wait;
@@ -37,6 +38,7 @@ pub use frame::{Frame, INLINE_BYTES_MAX};
 pub(crate) use frame_origin::is_settled;
 pub use frame_origin::{ConnectionMark, FrameOrigin, SendProgress};
 pub use in_flight_bytes::InFlightBytes;
+pub use mailbox::Mailbox;
 pub use message_size::MessageSize;
 pub use stop::{ServeError, Stopper, ThreadGroup, ThreadToken};
 pub(crate) use wait::timespec;

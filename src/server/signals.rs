@@ -20,7 +20,7 @@ use signal_hook::low_level::exit;
 
 use crate::limits::LINGER;
 use crate::log::finish;
-use crate::protocols::sockets::{Stopper, timespec, wait};
+use crate::protocols::sockets::{Stopper, WakeSignal, timespec, wait};
 use crate::threads;
 use crate::threads::signals::{Signal, Signals};
 
@@ -36,6 +36,8 @@ const GIVEN_UP: u8 = 2;
 /// Waits for the first signal.
 pub struct SignalWatch {
     stopper: Stopper,
+    /// Rung by `stopper`.
+    bell: WakeSignal,
     /// The stage of the start. It leaves [`STARTING`] once. Written by the starting thread or by the thread that reads
     /// the signals.
     stage: Arc<AtomicU8>,
@@ -48,7 +50,8 @@ impl SignalWatch {
     /// If signals cannot be received, or the system makes no more threads.
     pub fn new() -> io::Result<Self> {
         let signals = Signals::take_over()?;
-        let watch = Self { stopper: Stopper::new()?, stage: Arc::new(AtomicU8::new(STARTING)) };
+        let bell = WakeSignal::new()?;
+        let watch = Self { stopper: Stopper::new(&bell), bell, stage: Arc::new(AtomicU8::new(STARTING)) };
         let (stopper, stage) = (watch.stopper.clone(), Arc::clone(&watch.stage));
         // The thread ends with the process.
         threads::spawn("signals", None, move || read(&signals, &stopper, &stage))?;
@@ -78,7 +81,7 @@ impl SignalWatch {
     /// Returns at the first signal, or when the function of `ender` is called.
     pub fn wait(&self) {
         while !self.stopper.is_told() {
-            wait(&[], self.stopper.bell(), None);
+            wait(&[], &self.bell, None);
         }
     }
 }

@@ -30,7 +30,7 @@ pub use command::EventCommand;
 use crate::protocols::events::jitter::Jitter;
 use crate::protocols::events::mysql::{Address, UnsuitableDatabase, claims::Claims};
 use crate::protocols::events::words::word;
-use crate::protocols::sockets::Stopper;
+use crate::protocols::sockets::{Stopper, WakeSignal};
 use crate::protocols::spiderq::client::{self, Client};
 use crate::threads;
 
@@ -101,6 +101,8 @@ pub struct WorkerTotals {
 struct WorkerShared {
     config: WorkerConfig,
     stopper: Stopper,
+    /// Rung by `stopper`.
+    bell: WakeSignal,
     chance: Jitter,
     counts: WorkerCounts,
 }
@@ -120,8 +122,14 @@ pub fn start(config: WorkerConfig) -> Result<RunningWorker, WorkerError> {
         WorkerSource::Queue(endpoint) => Client::connect(endpoint)?.ping()?,
         WorkerSource::Database(address) => Claims::prepare(address)?,
     }
-    let shared =
-        WorkerShared { config, stopper: Stopper::new()?, chance: Jitter::default(), counts: WorkerCounts::default() };
+    let bell = WakeSignal::new()?;
+    let shared = WorkerShared {
+        config,
+        stopper: Stopper::new(&bell),
+        bell,
+        chance: Jitter::default(),
+        counts: WorkerCounts::default(),
+    };
     let mut running = RunningWorker { shared: Arc::new(shared), slots: Vec::new() };
     for number in 0..running.shared.config.slots {
         let shared = Arc::clone(&running.shared);
@@ -202,7 +210,7 @@ impl WorkerShared {
         let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         // The bell is not silenced, because it rings for all slots. A signal may cut the wait short, which does no
         // harm.
-        let _rung = poll(&mut [PollFd::from_borrowed_fd(self.stopper.bell().as_fd(), PollFlags::IN)], Some(&time));
+        let _rung = poll(&mut [PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)], Some(&time));
     }
 }
 

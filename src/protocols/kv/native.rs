@@ -30,7 +30,7 @@ use super::wire::{Command, Fault, Reason, Reply, split};
 use crate::clock::Clock;
 use crate::limits::{BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD};
 use crate::protocols::native::{ConnectionId, Connections, HandoffReceiver, SendBuffer, TurnOutcome};
-use crate::protocols::sockets::Stopper;
+use crate::protocols::sockets::{Stopper, WakeSignal};
 use crate::stats::Sampler;
 use crate::tables::Session;
 use crate::zmtp::{Message, Messages};
@@ -43,13 +43,13 @@ pub(super) struct WorkerState {
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) clients: Arc<ProxyMetrics>,
     pub(super) report: Arc<ReportSources>,
-    pub(super) counter: ReportClient,
+    pub(super) reports: ReportClient,
 }
 
 /// A worker that owns its connections, ready to run.
 pub struct NativeWorker {
     connections: Connections<()>,
-    entrance: HandoffReceiver,
+    handoff: HandoffReceiver,
     stopper: Stopper,
     state: WorkerState,
     /// Connections that are parked.
@@ -57,15 +57,15 @@ pub struct NativeWorker {
 }
 
 impl NativeWorker {
-    /// A worker whose connections come through `entrance`. Each of its wake-ups rings the bell of `stopper`.
+    /// A worker whose connections come through `handoff`. Each of its wake-ups rings `bell`, also that by `stopper`.
     pub(super) fn new(
         connections: Connections<()>,
-        entrance: HandoffReceiver,
-        stopper: Stopper,
+        handoff: HandoffReceiver,
+        (stopper, bell): (Stopper, &WakeSignal),
         mut state: WorkerState,
     ) -> Self {
-        let line = WaitingClients::new(&mut state.session, stopper.bell());
-        Self { connections, entrance, stopper, state, line }
+        let line = WaitingClients::new(&mut state.session, bell);
+        Self { connections, handoff, stopper, state, line }
     }
 
     /// The loop of the thread. Returns when it was told to stop and the requests that were taken are answered.
@@ -87,7 +87,7 @@ impl NativeWorker {
         self.connections.wait(Some(Duration::ZERO), || clock.now());
         self.serve(&context, &mut sampler);
         self.connections.stop_receiving();
-        while (self.connections.has_backlog() || !self.line.is_empty() || self.state.counter.is_waiting())
+        while (self.connections.has_backlog() || !self.line.is_empty() || self.state.reports.is_waiting())
             && clock.now() < end
         {
             self.wait(clock);
@@ -111,7 +111,7 @@ impl NativeWorker {
     }
 
     fn let_in(&mut self) {
-        while let Some(descriptor) = self.entrance.next() {
+        while let Some(descriptor) = self.handoff.next() {
             self.connections.insert(descriptor, self.connections.now());
         }
     }
@@ -119,7 +119,7 @@ impl NativeWorker {
     /// Gives turns: to some of the clients for whom the tables may have room again, to those whose reports are made,
     /// and to all that have sent bytes.
     fn serve(&mut self, context: &HandlerContext<'_>, sampler: &mut Sampler) {
-        let Self { connections, state, entrance, line, .. } = self;
+        let Self { connections, state, handoff, line, .. } = self;
         if !line.is_empty() {
             line.begin(&mut state.session);
             for _ in 0..BATCH_MAX {
@@ -131,7 +131,7 @@ impl NativeWorker {
                 connections.flush();
             }
         }
-        while let Some((id, made)) = state.counter.next() {
+        while let Some((id, made)) = state.reports.next() {
             connections.resume(id, |id, (), outbox, messages, bytes| {
                 let turn = ConnectionTurn { id, line, is_first: false, made: Some(made) };
                 state.answer_all((messages, bytes), outbox, turn, (context, sampler))
@@ -150,7 +150,7 @@ impl NativeWorker {
         }
         while connections.drained().is_some() {}
         while connections.gone().is_some() {}
-        entrance.left(connections.closed());
+        handoff.left(connections.closed());
     }
 
     fn show(&self) {
@@ -196,7 +196,7 @@ impl WorkerState {
         mut turn: ConnectionTurn<'_>,
         (context, sampler): (&HandlerContext<'_>, &mut Sampler),
     ) -> TurnOutcome {
-        let Self { session, clock, value_max, metrics, clients, counter, .. } = self;
+        let Self { session, clock, value_max, metrics, clients, reports, .. } = self;
         let responder = Responder { clock: *clock, value_max: *value_max, metrics, context };
         let mut batch = session.batch(clock.now());
         let (is_tight, replies_end) = (outbox.is_tight(), outbox.end() + LARGE_REPLIES_BYTES);
@@ -216,7 +216,7 @@ impl WorkerState {
             for (parts, is_whole) in letters.iter().flatten().zip(is_whole) {
                 if let Some(command) = parts.report() {
                     let Some(made) = turn.made.take() else {
-                        counter.order(turn.id, command);
+                        reports.order(turn.id, command);
                         return TurnOutcome::Parked(answered);
                     };
                     parts.envelope.iter().for_each(|frame| outbox.push(frame, true));

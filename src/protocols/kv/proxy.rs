@@ -38,7 +38,7 @@ use crate::clock::{Clock, Now};
 use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST, QUEUE_BURST_FRAMES};
 use crate::log::WarningPace;
 use crate::protocols::sockets::{
-    Addressed, ConnectionMark, Frame, FrameOrigin, SendProgress, Socket, Stopper, ThreadGroup, wait,
+    Addressed, ConnectionMark, Frame, FrameOrigin, SendProgress, Socket, Stopper, ThreadGroup, WakeSignal, wait,
 };
 use message::ProxyMessage;
 pub(super) use message::message_bytes_max;
@@ -77,8 +77,9 @@ pub(super) struct ProxyParts {
     pub(super) router: Socket,
     /// One for each worker, and the last one for the reporter.
     pub(super) backends: Vec<Socket>,
-    /// Told from outside to take no more requests.
+    /// Told from outside to take no more requests. Rings `bell`.
     pub(super) stopper: Stopper,
+    pub(super) bell: WakeSignal,
     /// Set by the proxy when it sends no more requests to the workers.
     pub(super) workers_stop: Arc<AtomicBool>,
     /// The workers that may still send.
@@ -93,8 +94,8 @@ pub struct Proxy {
     account: FlowControl<Frame, FrameOrigin>,
     /// The longest message that is kept, in bytes of memory.
     message_bytes_max: u64,
-    /// The routing id of the message that is being read, and the message.
     id: Frame,
+    /// The message that is being read, behind its routing id.
     message: ProxyMessage,
     packer: MessageWriter,
     /// The frame of a reply that is being passed on.
@@ -433,11 +434,9 @@ impl Proxy {
 
     fn wait(&self, timeout: Option<Duration>, for_requests: bool) {
         let parts = &self.parts;
-        let mut sockets: Vec<&Socket> = parts.backends.iter().collect();
-        if for_requests {
-            sockets.push(&parts.router);
-        }
-        wait(&sockets, parts.stopper.bell(), timeout);
+        let router = for_requests.then_some(&parts.router);
+        let sockets: Vec<&Socket> = parts.backends.iter().chain(router).collect();
+        wait(&sockets, &parts.bell, timeout);
     }
 
     /// Forgets clients that are gone, at intervals, and only after the ROUTER was found empty.

@@ -16,7 +16,7 @@ use super::wire::{Notification, NotificationKind};
 use crate::clock::Clock;
 use crate::limits::{LINGER, PUBLISH_BURST};
 use crate::protocols::publish::{PublisherMetrics, Subscribers};
-use crate::protocols::sockets::Stopper;
+use crate::protocols::sockets::WakeSignal;
 use crate::tables::{ChangeKind, Changes, Drained};
 use crate::zmtp::encode_frame;
 
@@ -34,16 +34,15 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher whose `subscribers` and `changes` ring the bell of `stopper`.
+    /// A publisher that sleeps in `subscribers`, until `changes` ring `bell`.
     pub(super) fn new(
         subscribers: Subscribers,
         mut changes: Changes,
-        stopper: &Stopper,
+        bell: WakeSignal,
         clock: Clock,
         metrics: Arc<PublishTally>,
     ) -> Self {
-        let ringer = stopper.bell().clone();
-        changes.set_waker(Box::new(move || ringer.ring()));
+        changes.set_waker(Box::new(move || bell.ring()));
         Self { subscribers, changes, clock, metrics, shown: PublisherMetrics::default() }
     }
 

@@ -2,7 +2,7 @@
 //! The reporter's thread makes them, and the workers serve other connections meanwhile.
 //!
 //! ```text
-//! worker ─► ReportClient::order ─► Reporter: metrics of all tables ─► frames ─► ReportMailbox, bell
+//! worker ─► ReportClient::order ─► Reporter: metrics of all tables ─► frames ─► Mailbox
 //!        ─► ReportClient::next ─► worker: the connection's send buffer
 //! ```
 //! A connection orders one report at a time, and its later requests wait for that report. So the number of connections
@@ -12,8 +12,7 @@
 //! This module does not define the contents of a report; see `report`. It does not park connections; see
 //! `protocols/native`.
 
-use std::mem::take;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
@@ -21,7 +20,7 @@ use super::handle::tables;
 use super::report::ReportSources;
 use super::wire::{Command, Reason, Reply};
 use crate::protocols::native::ConnectionId;
-use crate::protocols::sockets::WakeSignal;
+use crate::protocols::sockets::{Mailbox, WakeSignal};
 use crate::zmtp::encode_frame;
 
 /// A report as its client receives it, behind the envelope.
@@ -45,15 +44,11 @@ impl FinishedReport {
 struct ReportRequest {
     id: ConnectionId,
     command: Command,
-    shelf: Arc<ReportMailbox>,
+    mailbox: Mailbox<MadeReport>,
 }
 
-/// The mailbox in which a worker finds the reports for its connections.
-struct ReportMailbox {
-    /// Filled by the reporter, emptied by the worker.
-    made: Mutex<Vec<(ConnectionId, Arc<FinishedReport>)>>,
-    bell: WakeSignal,
-}
+/// A report, and the connection that has ordered it.
+type MadeReport = (ConnectionId, Arc<FinishedReport>);
 
 /// The reporter, ready to run.
 pub struct Reporter {
@@ -69,9 +64,9 @@ impl Reporter {
     }
 
     /// The client of a further worker. The reporter rings `bell` when it has put a report into that worker's mailbox.
-    pub(super) fn counter(&self, bell: WakeSignal) -> ReportClient {
-        let shelf = Arc::new(ReportMailbox { made: Mutex::default(), bell });
-        ReportClient { orders: self.sender.clone(), shelf, taken: Vec::new(), waiting: 0 }
+    pub(super) fn client(&self, bell: &WakeSignal) -> ReportClient {
+        let (mailbox, reports) = Mailbox::new(bell);
+        ReportClient { orders: self.sender.clone(), mailbox, reports, waiting: 0 }
     }
 
     /// The loop of the thread. Returns when all workers have ended.
@@ -87,25 +82,19 @@ impl Reporter {
                     Command::Stats => stats.get_or_insert_with(|| FinishedReport::of(&Reply::Stats(report.render()))),
                     _ => list.get_or_insert_with(|| FinishedReport::of(&tables(report.tables()))),
                 };
-                order.shelf.put(order.id, Arc::clone(made));
+                order.mailbox.send((order.id, Arc::clone(made)));
             }
         }
-    }
-}
-
-impl ReportMailbox {
-    fn put(&self, id: ConnectionId, made: Arc<FinishedReport>) {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).push((id, made));
-        self.bell.ring();
     }
 }
 
 /// One worker's client of the reporter: it orders reports and takes them.
 pub(super) struct ReportClient {
     orders: Sender<ReportRequest>,
-    shelf: Arc<ReportMailbox>,
-    /// Reports taken from the mailbox.
-    taken: Vec<(ConnectionId, Arc<FinishedReport>)>,
+    /// Goes with each order.
+    mailbox: Mailbox<MadeReport>,
+    /// The reports that have been made.
+    reports: Receiver<MadeReport>,
     /// Orders whose reports have not been taken.
     waiting: usize,
 }
@@ -113,7 +102,7 @@ pub(super) struct ReportClient {
 impl ReportClient {
     /// Orders a report for a connection.
     pub(super) fn order(&mut self, id: ConnectionId, command: Command) {
-        let order = ReportRequest { id, command, shelf: Arc::clone(&self.shelf) };
+        let order = ReportRequest { id, command, mailbox: self.mailbox.clone() };
         // Without a reporter the server is about to end, and no further request is answered.
         self.waiting += usize::from(self.orders.send(order).is_ok());
     }
@@ -124,11 +113,8 @@ impl ReportClient {
     }
 
     /// The next report that has come, and its connection.
-    pub(super) fn next(&mut self) -> Option<(ConnectionId, Arc<FinishedReport>)> {
-        if self.taken.is_empty() && self.waiting > 0 {
-            self.taken = take(&mut *self.shelf.made.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-        let next = self.taken.pop();
+    pub(super) fn next(&mut self) -> Option<MadeReport> {
+        let next = if self.waiting > 0 { self.reports.try_recv().ok() } else { None };
         self.waiting -= usize::from(next.is_some());
         next
     }

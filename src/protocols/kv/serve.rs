@@ -111,12 +111,13 @@ pub fn bind(
     (tables, changes): (&Tables, Changes),
     tasks: Option<Arc<TaskMetrics>>,
 ) -> Result<Kv, ServeError> {
-    let publisher_stopper = Stopper::new()?;
-    let (subscribers, publish) = subscribers(publisher_stopper.bell(), settings)?;
+    let bell = WakeSignal::new()?;
+    let publisher_stopper = Stopper::new(&bell);
+    let (subscribers, publish) = subscribers(&bell, settings)?;
     let report = Arc::new(report(settings, clock, tables, tasks));
     let metrics = Arc::clone(&report.publish);
     let subscribers_held = subscribers.held_bytes();
-    let publisher = Publisher::new(subscribers, changes, &publisher_stopper, clock, metrics);
+    let publisher = Publisher::new(subscribers, changes, bell, clock, metrics);
     let (frontend, mut stoppers, endpoints, clients_held) = match settings.frontend {
         FrontendKind::Proxy => proxy(context, settings, clock, tables, &report)?,
         FrontendKind::Native => native(settings, clock, tables, &report)?,
@@ -135,10 +136,11 @@ fn proxy(
     tables: &Tables,
     report: &Arc<ReportSources>,
 ) -> Result<BoundFrontend, ServeError> {
-    let stopper = Stopper::new()?;
+    let bell = WakeSignal::new()?;
+    let stopper = Stopper::new(&bell);
     let (router, endpoints) = router(context, settings)?;
     let workers_stop = Arc::new(AtomicBool::new(false));
-    let presence = ThreadGroup::new(stopper.bell());
+    let presence = ThreadGroup::new(&bell);
     let (backends, sockets) = pipes(context, settings.worker_cores.len() + 1)?;
     let worker = |(socket, metrics): (Socket, &Arc<WorkerMetrics>)| -> io::Result<Worker> {
         Ok(Worker::new(WorkerParts {
@@ -162,7 +164,8 @@ fn proxy(
         move || metrics.held_bytes.get() + metrics.unread_bytes.get()
     });
     let stop = stopper.clone();
-    let parts = proxy::ProxyParts { router, backends, stopper: stop, workers_stop, workers: presence, clock, metrics };
+    let parts =
+        proxy::ProxyParts { router, backends, stopper: stop, bell, workers_stop, workers: presence, clock, metrics };
     let queue = Proxy::new(parts, settings.value_max, settings.client_bytes_max, settings.held_bytes_max);
     Ok((Frontend::Proxy { queue: Box::new(queue), workers, reporter }, vec![stopper], endpoints, held))
 }
@@ -179,8 +182,9 @@ fn native(
         bytes: usize::try_from(message_bytes_max(settings.value_max)).unwrap_or(usize::MAX),
     };
     let budget = BufferBudget::new(settings.held_bytes_max);
-    let stopper = Stopper::new()?;
-    let mut acceptor = Acceptor::new(stopper.clone(), clock).map_err(io::Error::from)?;
+    let bell = WakeSignal::new()?;
+    let stopper = Stopper::new(&bell);
+    let mut acceptor = Acceptor::new(stopper.clone(), &bell, clock).map_err(io::Error::from)?;
     let reporter = Reporter::new(Arc::clone(report));
     let (mut stoppers, mut endpoints, mut workers) = (vec![stopper], Vec::new(), Vec::new());
     for endpoint in &settings.endpoints {
@@ -189,7 +193,8 @@ fn native(
         acceptor.listen(listener).map_err(io::Error::from)?;
     }
     for (metrics, clients) in report.workers.iter().zip(&report.queues) {
-        let stopper = Stopper::new()?;
+        let bell = WakeSignal::new()?;
+        let stopper = Stopper::new(&bell);
         let state = WorkerState {
             session: tables.session(),
             clock,
@@ -197,12 +202,12 @@ fn native(
             metrics: Arc::clone(metrics),
             clients: Arc::clone(clients),
             report: Arc::clone(report),
-            counter: reporter.counter(stopper.bell().clone()),
+            reports: reporter.client(&bell),
         };
-        let connections = Connections::new(stopper.bell(), bounds, &budget).map_err(io::Error::from)?;
-        let entrance = acceptor.entrance(stopper.bell().clone());
+        let connections = Connections::new(&bell, bounds, &budget).map_err(io::Error::from)?;
+        let handoff = acceptor.handoff(&bell);
         stoppers.push(stopper.clone());
-        workers.push(NativeWorker::new(connections, entrance, stopper, state));
+        workers.push(NativeWorker::new(connections, handoff, (stopper, &bell), state));
     }
     Ok((Frontend::Native { acceptor, workers, reporter }, stoppers, endpoints, Box::new(move || budget.held())))
 }

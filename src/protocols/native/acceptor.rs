@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, Sender, unbounded};
+use crossbeam::channel::Receiver;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
@@ -19,15 +19,14 @@ use super::listen::BoundListener;
 use super::listeners::{BELL, LISTENERS, Listeners, wait};
 use crate::clock::Clock;
 use crate::limits::CONNECTIONS_MAX;
-use crate::protocols::sockets::{Stopper, WakeSignal};
+use crate::protocols::sockets::{Mailbox, Stopper, WakeSignal};
 
 /// Events taken in one wait. There are few listeners.
 const EVENTS: usize = 16;
 
 /// The sending side of the way to a serving thread.
 struct Handoff {
-    sender: Sender<OwnedFd>,
-    bell: WakeSignal,
+    mailbox: Mailbox<OwnedFd>,
     /// Connections of the thread, including those on the way. Added to by the acceptor, subtracted from by the thread.
     count: Arc<AtomicUsize>,
 }
@@ -74,13 +73,13 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// An acceptor without serving threads.
+    /// An acceptor without serving threads. `stopper` rings `bell`.
     ///
     /// # Errors
     /// If the process has no descriptor left.
-    pub fn new(stopper: Stopper, clock: Clock) -> Result<Self, Errno> {
+    pub fn new(stopper: Stopper, bell: &WakeSignal, clock: Clock) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, stopper.bell(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Self {
             epoll,
             listeners: Listeners::default(),
@@ -101,10 +100,10 @@ impl Acceptor {
     }
 
     /// Adds a serving thread. The acceptor rings `bell` when it hands this thread a connection.
-    pub fn entrance(&mut self, bell: WakeSignal) -> HandoffReceiver {
-        let (sender, receiver) = unbounded();
+    pub fn handoff(&mut self, bell: &WakeSignal) -> HandoffReceiver {
+        let (mailbox, receiver) = Mailbox::new(bell);
         let count = Arc::new(AtomicUsize::new(0));
-        self.handoffs.push(Handoff { sender, bell, count: Arc::clone(&count) });
+        self.handoffs.push(Handoff { mailbox, count: Arc::clone(&count) });
         HandoffReceiver { receiver, count }
     }
 
@@ -146,7 +145,6 @@ fn hand_over(handoffs: &[Handoff], next: &mut usize, descriptor: OwnedFd) {
     let Some(handoff) = fewest else { return };
     *next += 1;
     handoff.count.fetch_add(1, Ordering::Relaxed);
-    // If the thread has ended, the channel drops the descriptor, which closes the connection.
-    let _ended = handoff.sender.send(descriptor);
-    handoff.bell.ring();
+    // If the thread has ended, the mailbox drops the descriptor, which closes the connection.
+    handoff.mailbox.send(descriptor);
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Waker;
 
 use thiserror::Error;
 
@@ -68,23 +69,22 @@ impl Drop for ThreadToken {
 #[derive(Clone, Debug)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
-    bell: WakeSignal,
+    waker: Waker,
 }
 
 impl Stopper {
-    /// A stopper that has not stopped the thread yet.
-    ///
-    /// # Errors
-    /// If the process has no descriptor left.
-    pub fn new() -> io::Result<Self> {
-        Ok(Self { stop: Arc::new(AtomicBool::new(false)), bell: WakeSignal::new()? })
+    /// A stopper that has not stopped the thread yet. The thread sleeps until `waker` wakes it: on a [`WakeSignal`], or
+    /// in a runtime.
+    #[must_use]
+    pub fn new(waker: impl Into<Waker>) -> Self {
+        Self { stop: Arc::new(AtomicBool::new(false)), waker: waker.into() }
     }
 
     /// Stops the thread. May be called from any thread, and more than once.
     pub fn stop(&self) {
-        // Release: pairs with the Acquire in `is_told`. The bell, rung after it, ends the sleep.
+        // Release: pairs with the Acquire in `is_told`. The waker, called after it, ends the sleep.
         self.stop.store(true, Ordering::Release);
-        self.bell.ring();
+        self.waker.wake_by_ref();
     }
 
     /// Whether the thread was told to stop.
@@ -92,11 +92,5 @@ impl Stopper {
     pub fn is_told(&self) -> bool {
         // Acquire: pairs with the Release in `stop`.
         self.stop.load(Ordering::Acquire)
-    }
-
-    /// The bell that wakes the thread.
-    #[must_use]
-    pub fn bell(&self) -> &WakeSignal {
-        &self.bell
     }
 }

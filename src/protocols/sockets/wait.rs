@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -11,7 +12,11 @@ use super::Socket;
 
 /// Wakes a thread that waits for sockets. Cheap to clone. Clones are the same bell.
 #[derive(Clone, Debug)]
-pub struct WakeSignal(Arc<OwnedFd>);
+pub struct WakeSignal(Arc<EventFd>);
+
+/// The descriptor of a bell.
+#[derive(Debug)]
+struct EventFd(OwnedFd);
 
 impl WakeSignal {
     /// A bell that has not been rung.
@@ -20,26 +25,49 @@ impl WakeSignal {
     /// If the process has no descriptor left.
     pub fn new() -> io::Result<Self> {
         let descriptor = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self(Arc::new(descriptor)))
+        Ok(Self(Arc::new(EventFd(descriptor))))
     }
 
     /// Wakes the thread that waits, or that waits next.
-    #[expect(clippy::host_endian_bytes, reason = "eventfd(2) adds an integer of this host")]
     pub fn ring(&self) {
-        // It fails only after 2^64 − 2 rings that no thread has taken. The bell rings already then.
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+        self.0.ring();
     }
 
     /// Takes the rings back.
     pub(crate) fn silence(&self) {
         // It fails if the bell had not been rung.
-        let _ = rustix::io::read(&*self.0, &mut [0_u8; 8]);
+        let _ = rustix::io::read(&self.0.0, &mut [0_u8; 8]);
+    }
+}
+
+impl EventFd {
+    #[expect(clippy::host_endian_bytes, reason = "eventfd(2) adds an integer of this host")]
+    fn ring(&self) {
+        // It fails only after 2^64 − 2 rings that no thread has taken. The bell rings already then.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Wake for EventFd {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
     }
 }
 
 impl AsFd for WakeSignal {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.0.as_fd()
+    }
+}
+
+/// A waker that rings this bell.
+impl From<&WakeSignal> for Waker {
+    fn from(bell: &WakeSignal) -> Self {
+        Arc::clone(&bell.0).into()
     }
 }
 

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, Sender, unbounded};
+use crossbeam::channel::Receiver;
 
 use super::client_state::{Abandoned, ClientState, PendingReply, ReplyDeadline};
 pub use super::config::{SpiderqConfig, Version};
@@ -29,10 +29,10 @@ use crate::limits::{
 };
 use crate::log::WarningPace;
 use crate::protocols::native::{BoundListener, BufferBudget, ConnectionId, Connections, TurnOutcome};
-use crate::protocols::sockets::{ServeError, Stopper, WakeSignal};
+use crate::protocols::sockets::{Mailbox, ServeError, Stopper, WakeSignal};
 use crate::stats::HeldBytes;
 use crate::store;
-use crate::tasks::{Committer, Delivery, QueueName, ReplySink, Tasks};
+use crate::tasks::{Committer, Delivery, QueueName, Tasks};
 use crate::zmtp::MessageBounds;
 
 /// Period of three checks: whether answers can still come, whether replies have waited for too long, and whether the
@@ -55,7 +55,7 @@ pub struct Spiderq {
     pub endpoint: String,
 }
 
-/// Listens, and registers a [`ReplySink`] with the committer for the answers about `queue`. Connections and pending
+/// Listens, and registers a [`Mailbox`] with the committer for the answers about `queue`. Connections and pending
 /// replies may each hold half of `held_bytes_max`. The frontend calls `terminated` when a client has ended the server.
 /// Also returns a function that reads the bytes held for clients.
 ///
@@ -69,13 +69,14 @@ pub fn bind(
 ) -> Result<(Spiderq, HeldBytes), ServeError> {
     let listener = BoundListener::bind(&settings.endpoint)?;
     let endpoint = listener.endpoint().to_owned();
-    let stopper = Stopper::new()?;
+    let bell = WakeSignal::new()?;
+    let stopper = Stopper::new(&bell);
     let budget = BufferBudget::new(held_bytes_max / 2);
-    let mut connections = Connections::new(stopper.bell(), BOUNDS, &budget).map_err(std::io::Error::from)?;
+    let mut connections = Connections::new(&bell, BOUNDS, &budget).map_err(std::io::Error::from)?;
     connections.listen(listener).map_err(std::io::Error::from)?;
-    let (sender, deliveries) = unbounded();
+    let (mailbox, deliveries) = Mailbox::new(&bell);
     let clock = Clock::start();
-    let sink = committer.sink(Box::new(Mailbox { sender, bell: stopper.bell().clone() }));
+    let sink = committer.sink(Box::new(mailbox));
     let front = SpiderqFrontend {
         connections,
         responder: TaskResponder::new(tasks, queue, sink, ReplyPolicy::new(settings)),
@@ -94,24 +95,6 @@ pub fn bind(
     let replies = front.replies.figure();
     let held = Box::new(move || budget.held() + replies.get());
     Ok((Spiderq { front, stopper, endpoint }, held))
-}
-
-/// The frontend's sink at the committer. It never holds more answers than there are pending requests.
-struct Mailbox {
-    sender: Sender<Delivery>,
-    bell: WakeSignal,
-}
-
-impl ReplySink for Mailbox {
-    fn deliver(&self, delivery: Delivery) {
-        // The frontend outlives the committer. If the frontend has failed, the process is about to end.
-        let _failed = self.sender.send(delivery);
-        self.bell.ring();
-    }
-
-    fn go_on(&self) {
-        self.bell.ring();
-    }
 }
 
 /// The frontend, ready to run.

@@ -22,6 +22,7 @@ struct ProxyRig {
     worker: Socket,
     reporter: Socket,
     stopper: Stopper,
+    bell: WakeSignal,
     metrics: Arc<ProxyMetrics>,
     thread: JoinHandle<()>,
     frame: Frame,
@@ -40,20 +41,22 @@ impl ProxyRig {
             (backend, socket)
         };
         let [(backend, worker), (other, reporter)] = ["inproc://worker", "inproc://reporter"].map(pipe);
-        let (stopper, metrics) = (Stopper::new().unwrap(), Arc::<ProxyMetrics>::default());
+        let (bell, metrics) = (WakeSignal::new().unwrap(), Arc::<ProxyMetrics>::default());
+        let stopper = Stopper::new(&bell);
         let parts = ProxyParts {
             router,
             backends: vec![backend, other],
             stopper: stopper.clone(),
+            bell: bell.clone(),
             workers_stop: Arc::default(),
-            workers: ThreadGroup::new(stopper.bell()),
+            workers: ThreadGroup::new(&bell),
             clock: Clock::start(),
             metrics: Arc::clone(&metrics),
         };
         let queue = Proxy::new(parts, VALUE_MAX, CLIENT_BYTES, HELD_BYTES);
         let thread = thread::spawn(move || queue.run());
         let clients = zmq::Context::new();
-        Self { clients, endpoint, worker, reporter, stopper, metrics, thread, frame: Frame::new() }
+        Self { clients, endpoint, worker, reporter, stopper, bell, metrics, thread, frame: Frame::new() }
     }
 
     fn client(&self) -> zmq::Socket {
@@ -85,7 +88,7 @@ impl ProxyRig {
     /// Answers all requests that come to the worker, until `is_so` holds.
     fn serve_until(&mut self, mut is_so: impl FnMut(&ProxyMetrics) -> bool) {
         while !is_so(&self.metrics) {
-            wait(&[&self.worker], self.stopper.bell(), Some(Duration::from_millis(1)));
+            wait(&[&self.worker], &self.bell, Some(Duration::from_millis(1)));
             while self.worker.receive(&mut self.frame) {
                 while self.frame.more() {
                     self.worker.receive_rest(&mut self.frame);
