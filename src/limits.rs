@@ -344,8 +344,8 @@ pub const EVENT_BODY_TIME: Duration = Duration::from_secs(10);
 /// How long a client may leave the reply to its request unread.
 pub const EVENT_REPLY_TIME: Duration = Duration::from_secs(30);
 
-/// How often the frontend checks whether the store of the events can still answer.
-pub const EVENT_SWEEP: Duration = Duration::from_secs(5);
+/// How often the frontends of jobs and of events check whether their store can still answer.
+pub const STORE_SWEEP: Duration = Duration::from_secs(5);
 /// How long a store may take for an answer: a statement of a database, or a turn in the queue of events for a health
 /// check.
 pub const STORE_ANSWER_MAX: Duration = Duration::from_secs(10);

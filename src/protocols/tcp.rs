@@ -1,7 +1,9 @@
-//! Shared by the frontends over plain TCP: accepting connections, handing replies back to waiting requests, and
-//! stopping.
+//! Shared by the frontends over plain TCP: the skeleton that serves connections ([`TcpFrontend`]), accepting them, and
+//! handing replies back to waiting requests.
 //!
 //! This module does not interpret the bytes of a connection; see `jobs` and `events`.
+
+mod frontend;
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -14,49 +16,20 @@ use rustix::io::Errno;
 use slab::Slab;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
+
+pub(super) use frontend::{
+    AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,
+};
 
 use super::sockets::BindError;
 use crate::clock::Clock;
 use crate::descriptors::{has_room, outside_the_reserve};
 use crate::limits::{ACCEPT_PAUSE, ROOM_RECHECK};
 use crate::log::WarningPace;
-use crate::store::{self, StoreSnapshot};
-use crate::tasks::{Delivery, Outcome, ReplySink, RoomWait, Tasks};
-
-/// How serving ends: with `Ok`, or with the error of the failed store.
-pub(super) type ServeEnd = Result<(), store::Error>;
-
-/// Tells the serving thread to take no more requests, answer those that were taken, and end.
-#[derive(Clone, Debug)]
-pub struct TcpStopper(pub(super) UnboundedSender<ServeEnd>);
-
-impl TcpStopper {
-    /// Stops the thread. May be called from any thread, and more than once.
-    pub fn stop(&self) {
-        // It fails if the thread has ended already.
-        let _ended = self.0.send(Ok(()));
-    }
-}
-
-/// The committer's way to a frontend. It never holds more replies than requests wait.
-pub(super) struct TcpMailbox {
-    pub(super) sender: UnboundedSender<Delivery>,
-    pub(super) room: RoomSignal,
-}
-
-impl ReplySink for TcpMailbox {
-    fn deliver(&self, delivery: Delivery) {
-        // The frontend outlives the committer. If the frontend has failed, the process is about to end.
-        let _failed = self.sender.send(delivery);
-    }
-
-    fn go_on(&self) {
-        self.room.0.notify_one();
-    }
-}
+use crate::store::StoreSnapshot;
+use crate::tasks::{Delivery, Outcome, RoomWait, Tasks};
 
 /// Rung when the committer has room again. Clones are the same signal.
 #[derive(Clone, Default)]

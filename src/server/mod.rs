@@ -47,7 +47,6 @@ use crate::descriptors;
 use crate::limits::{CHANGES_PER_WRITER, CLIENT_BYTES_DEFAULT};
 use crate::protocols::events::mysql::Address;
 use crate::protocols::events::serve as events;
-use crate::protocols::jobs::serve as jobs;
 use crate::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
 use crate::protocols::sockets::{ServeError, SocketContext, Stopper};
 use crate::store;
@@ -188,10 +187,8 @@ pub struct RunningServer {
     jobs: Option<SocketAddr>,
     events: Option<SocketAddr>,
     events_queue: Option<String>,
-    /// For `kv-queue`, or `kv-accept` and the workers; for `spiderq` and `events-queue`.
+    /// For all frontends, the native workers among them.
     stoppers: Vec<Stopper>,
-    jobs_stopper: Option<jobs::TcpStopper>,
-    events_stopper: Option<events::TcpStopper>,
     tables: Tables,
     /// The threads of all frontends. The workers end when `kv-queue` tells them to, or with `kv-accept` by their
     /// stoppers.
@@ -244,10 +241,8 @@ fn start_with(
         tasks: None,
         jobs: None,
         stoppers: kv.stoppers.clone(),
-        jobs_stopper: None,
         events: None,
         events_queue: None,
-        events_stopper: None,
         tables,
         frontend: Vec::new(),
         backstage: Vec::new(),
@@ -391,7 +386,7 @@ impl RunningServer {
         }
         if let Some(jobs) = jobs {
             self.jobs = Some(jobs.address);
-            self.jobs_stopper = Some(jobs.stopper);
+            self.stoppers.push(jobs.stopper);
             self.start_one("jobs-io", None, || tasks::or_give_up(jobs.front.run()))?;
         }
         if let Some(tasks::OpenedEvents { spiderq, .. }) = events {
@@ -404,7 +399,7 @@ impl RunningServer {
 
     fn start_events(&mut self, events: events::Events) -> Result<(), Error> {
         self.events = Some(events.address);
-        self.events_stopper = Some(events.stopper);
+        self.stoppers.push(events.stopper);
         self.start_one("events-io", None, || tasks::or_give_up(events.front.run()))
     }
 
@@ -423,8 +418,6 @@ impl RunningServer {
 impl Drop for RunningServer {
     fn drop(&mut self) {
         self.stoppers.iter().for_each(Stopper::stop);
-        self.jobs_stopper.iter().for_each(jobs::TcpStopper::stop);
-        self.events_stopper.iter().for_each(events::TcpStopper::stop);
         join_in_reverse(&mut self.frontend);
         // The workers' sessions ended with their threads.
         self.tables.close();

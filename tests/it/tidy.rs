@@ -99,7 +99,7 @@ const PLACES: &[(&str, &[&str])] = &[
         ],
     ),
     ("sqlx", &["src/protocols/events/"]),
-    ("tokio", &["src/protocols/tcp.rs", "src/protocols/jobs/", "src/protocols/events/"]),
+    ("tokio", &["src/protocols/tcp", "src/protocols/jobs/", "src/protocols/events/"]),
     ("signal_hook", &["src/threads.rs", "src/server/", "src/cli/watch.rs", "src/cli/worker.rs"]),
     ("thiserror", &["src/"]),
     ("tikv_jemallocator", &["src/allocator.rs"]),

@@ -5,7 +5,7 @@
 //! create ─► a task that is dropped with its value         GET: dropped ─► its value
 //! defer  ─► a ready task, value empty ─► Lend ─► Drop          otherwise ─► null
 //!
-//! request ─► burst ─► submit_bursts ═► committer ═► TcpMailbox ─► hand_out ─► the request that waits
+//! request ─► burst ─► submit_bursts ═► committer ═► Mailbox ─► hear ─► the request that waits
 //! ```
 //! All requests that come in one round of the runtime are one burst, and so one batch and one sync. A client that
 //! disconnects takes nothing back: the committer executes its request, and the answer is dropped.
@@ -15,12 +15,11 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::error::EventStoreError;
-use crate::limits::{EVENT_SWEEP, EVENTS_WAITING_MAX, STORE_ANSWER_MAX, SUBMIT_MAX};
-use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal, ServeEnd};
+use crate::limits::{EVENTS_WAITING_MAX, STORE_ANSWER_MAX, SUBMIT_MAX};
+use crate::protocols::tcp::{Answer, FailureSender, PendingAnswers, RoomSignal};
 use crate::store::{self, Value};
 use crate::tasks::{Delivery, QueueName, Request, Submission, Tasks, Ticket};
 
@@ -44,14 +43,14 @@ struct EventResponder {
     burst: Mutex<Vec<Submission>>,
     /// Notified when there is a burst.
     bell: Notify,
-    /// Tells `serve` that the store has failed.
-    ending: UnboundedSender<ServeEnd>,
+    /// Tells the frontend that the store has failed.
+    failed: FailureSender,
 }
 
 impl Embedded {
-    pub(super) fn new(queue: EventQueue, ending: UnboundedSender<ServeEnd>) -> Self {
+    pub(super) fn new(queue: EventQueue, failed: FailureSender) -> Self {
         let (waiting, burst, bell) = (Mutex::default(), Mutex::default(), Notify::new());
-        Self(Arc::new(EventResponder { queue, waiting, burst, bell, ending }))
+        Self(Arc::new(EventResponder { queue, waiting, burst, bell, failed }))
     }
 
     pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, EventStoreError> {
@@ -105,7 +104,7 @@ impl Embedded {
     fn fail(&self, error: store::Error) -> EventStoreError {
         let trouble = EventStoreError(error.to_string());
         // The send fails if the server is ending already.
-        let _ending = self.0.ending.send(Err(error));
+        let _ending = self.0.failed.send(error);
         trouble
     }
 
@@ -124,21 +123,9 @@ impl Embedded {
         }
     }
 
-    /// Hands answers to the requests, until the committer has dropped its sink.
-    pub(super) async fn hand_out(self, mut deliveries: UnboundedReceiver<Delivery>) {
-        while let Some(delivery) = deliveries.recv().await {
-            lock(&self.0.waiting).hear(delivery);
-        }
-    }
-
-    /// Checks each `EVENT_SWEEP` whether answers can still come.
-    pub(super) async fn watch(self) {
-        loop {
-            sleep(EVENT_SWEEP).await;
-            if let Err(error) = self.0.queue.tasks.check() {
-                drop(self.fail(error));
-            }
-        }
+    /// Hands answers to the requests that wait for them.
+    pub(super) fn hear(&self, delivery: Delivery) {
+        lock(&self.0.waiting).hear(delivery);
     }
 }
 

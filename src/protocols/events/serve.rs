@@ -1,14 +1,13 @@
-//! Accepts connections and answers their requests, all in one thread.
+//! Serves events: the requests of the clients on the skeleton of [`TcpFrontend`].
 //!
 //! ```text
 //! listener ─► accept, up to EVENT_CONNECTIONS_MAX at once ─► hyper: head, body ─► routes ─► store
 //! told to stop ─► accept no more ─► answer the requests taken ─► end the last transactions ─► end
 //! ```
-//! The thread sleeps in the runtime on its sockets, its timers, the answers of its store and the [`TcpStopper`].
-//!
 //! This module does not make the replies (`handle`), and does not keep the events (`embedded`, `mysql`).
 
 use std::io;
+use std::mem::take;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -19,21 +18,20 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-use tokio::time::timeout;
+use tokio::task::spawn_local;
 
 use super::embedded::{Embedded, EventQueue};
 use super::handle::{EventsContext, routes};
-use super::mysql::{Address, Database, UnsuitableDatabase, Writers};
+use super::mysql::{Address, Database, UnsuitableDatabase, Writers, Writing};
 use super::store::EventStore;
 use super::write_timeout::WriteTimeout;
-use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_BYTES_MAX, EVENT_HEAD_TIME, LINGER};
-use crate::protocols::sockets::ServeError;
-use crate::protocols::tcp::{PausableAcceptor, RoomSignal, ServeEnd, TcpMailbox};
+use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_BYTES_MAX, EVENT_HEAD_TIME};
+use crate::protocols::sockets::{ServeError, Stopper};
+use crate::protocols::tcp::{
+    AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,
+};
 use crate::store;
-use crate::tasks::{Committer, Delivery, QueueName, Tasks};
+use crate::tasks::{Committer, QueueName, Tasks};
 
 /// Why events cannot be served.
 #[derive(Debug, Error)]
@@ -52,8 +50,6 @@ impl From<io::Error> for Error {
     }
 }
 
-pub use crate::protocols::tcp::TcpStopper;
-
 /// The store of the events.
 pub enum EventsSource<'c> {
     /// A queue of the server's own tasks.
@@ -67,7 +63,7 @@ pub struct Events {
     /// To be run in the thread `events-io`.
     pub front: EventsFrontend,
     /// Tells the frontend to take no more requests.
-    pub stopper: TcpStopper,
+    pub stopper: Stopper,
     /// The address that the frontend listens at, with the port that the system chose.
     pub address: SocketAddr,
 }
@@ -77,38 +73,34 @@ pub struct Events {
 /// # Errors
 /// [`Error`] if the address is not available, the system has no descriptor left, or the database is not suitable.
 pub fn bind(address: SocketAddr, source: EventsSource<'_>) -> Result<Events, Error> {
-    let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
-    let listener = PausableAcceptor::bind(&runtime, address, EVENT_BACKLOG).map_err(ServeError::from)?;
-    let address = listener.address;
-    let (ending, endings) = unbounded_channel();
-    let stopper = TcpStopper(ending.clone());
-    let backing = match source {
+    let tcp = TcpFrontend::bind(address, EVENT_BACKLOG, EVENT_CONNECTIONS_MAX)?;
+    let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
+    let backend = match source {
         EventsSource::Embedded(committer, tasks, queue) => {
-            let (sender, deliveries) = unbounded_channel();
-            let room = RoomSignal::default();
-            let sink = committer.sink(Box::new(TcpMailbox { sender, room: room.clone() }));
-            EventsBackend::Embedded(Embedded::new(EventQueue { tasks, queue, sink, room }, ending), deliveries)
+            let answers = TcpFrontend::answers(committer);
+            EventsBackend::Embedded(
+                EventQueue { tasks, queue, sink: answers.sink, room: answers.room.clone() },
+                answers,
+            )
         }
         EventsSource::MySql(address) => {
-            let (database, writers) = runtime.block_on(Database::open(address))?;
+            let (database, writers) = tcp.prepare(Database::open(address))?;
             EventsBackend::MySql(database, writers)
         }
     };
-    Ok(Events { front: EventsFrontend { runtime, listener, endings, backing }, stopper, address })
+    Ok(Events { front: EventsFrontend { tcp, backend }, stopper, address })
 }
 
 /// A store, and the parts that it needs to run.
 enum EventsBackend {
-    Embedded(Embedded, UnboundedReceiver<Delivery>),
+    Embedded(EventQueue, AnswerReceiver),
     MySql(Database, Writers),
 }
 
 /// The frontend, ready to run.
 pub struct EventsFrontend {
-    runtime: Runtime,
-    listener: PausableAcceptor,
-    endings: UnboundedReceiver<ServeEnd>,
-    backing: EventsBackend,
+    tcp: TcpFrontend,
+    backend: EventsBackend,
 }
 
 impl EventsFrontend {
@@ -117,58 +109,60 @@ impl EventsFrontend {
     /// # Errors
     /// [`store::Error`] if the server's own store has failed.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { runtime, listener, endings, backing } = self;
-        runtime.block_on(serve(listener, endings, backing))
+        let Self { tcp, backend } = self;
+        let failed = tcp.failed();
+        tcp.run(|| Conversations::start(backend, failed))
     }
 }
 
-/// Serves until there is an ending, then lets the requests end.
-async fn serve(
-    listener: PausableAcceptor,
-    mut endings: UnboundedReceiver<ServeEnd>,
-    backing: EventsBackend,
-) -> ServeEnd {
-    let jitter = Arc::default();
-    let (store, writers) = match backing {
-        EventsBackend::Embedded(embedded, deliveries) => {
-            tokio::spawn(embedded.clone().submit_bursts());
-            tokio::spawn(embedded.clone().hand_out(deliveries));
-            tokio::spawn(embedded.clone().watch());
-            (EventStore::Embedded(embedded), None)
-        }
-        EventsBackend::MySql(database, writers) => (EventStore::MySql(database), Some(writers.start())),
-    };
-    let graceful = Arc::new(GracefulShutdown::new());
-    let accepting = tokio::spawn(accept(listener, routes(EventsContext { store, jitter }), Arc::clone(&graceful)));
-    endings.recv().await.unwrap_or(Ok(()))?;
-    accepting.abort();
-    // This drops the routes. From here on only the requests taken hold the store.
-    let _aborted = accepting.await;
-    // Requests that are not answered within `LINGER` are dropped with their connections.
-    let last = async {
-        if let Some(graceful) = Arc::into_inner(graceful) {
-            graceful.shutdown().await;
-        }
-        if let Some(writers) = writers {
-            writers.end().await;
-        }
-    };
-    let _late = timeout(LINGER, last).await;
-    endings.try_recv().unwrap_or(Ok(()))
+/// All conversations, with their shared state.
+struct Conversations {
+    router: Router,
+    graceful: GracefulShutdown,
+    /// The writers of the database, if there is one.
+    writers: Option<Writing>,
 }
 
-/// Accepts connections as long as there are places for them.
-async fn accept(mut listener: PausableAcceptor, router: Router, graceful: Arc<GracefulShutdown>) {
-    let places = Arc::new(Semaphore::new(EVENT_CONNECTIONS_MAX));
-    // The semaphore is never closed.
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-        let (stream, entered) = listener.accept().await;
-        let connection = converse(stream, router.clone(), graceful.watcher());
+impl Conversations {
+    /// Starts the exchange with the store.
+    fn start(backend: EventsBackend, failed: FailureSender) -> Self {
+        let (store, writers) = match backend {
+            EventsBackend::Embedded(queue, answers) => {
+                spawn_local(watch_store(queue.tasks.clone(), failed.clone()));
+                let embedded = Embedded::new(queue, failed);
+                let shared = embedded.clone();
+                spawn_local(answers.hand_out(move |delivery| shared.hear(delivery)));
+                spawn_local(embedded.clone().submit_bursts());
+                (EventStore::Embedded(embedded), None)
+            }
+            EventsBackend::MySql(database, writers) => (EventStore::MySql(database), Some(writers.start())),
+        };
+        let router = routes(EventsContext { store, jitter: Arc::default() });
+        Self { router, graceful: GracefulShutdown::new(), writers }
+    }
+}
+
+impl TcpProtocol for Conversations {
+    fn converse(&self, stream: TcpStream, permit: ConnectionPermit) {
+        let connection = converse(stream, self.router.clone(), self.graceful.watcher());
+        // The task is not a local one, since a connection needs nothing that is.
         tokio::spawn(async move {
             connection.await;
-            drop((place, entered));
+            drop(permit);
         });
     }
+
+    async fn finish(&mut self, _connections: &ConnectionLimit) {
+        // From here on only the requests taken hold the store.
+        drop(take(&mut self.router));
+        take(&mut self.graceful).shutdown().await;
+        if let Some(writers) = self.writers.take() {
+            writers.end().await;
+        }
+    }
+
+    /// Requests that are not answered yet are dropped with their connections.
+    async fn cut_short(&mut self, _connections: &ConnectionLimit) {}
 }
 
 /// Answers the requests of one connection.

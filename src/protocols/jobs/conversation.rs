@@ -24,7 +24,6 @@ use std::time::Duration;
 use rustix::net::{SendFlags, send};
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{sleep, timeout};
 
@@ -34,7 +33,7 @@ use super::wire::{AckWording, Decoded, Reply, Verb, decode};
 use crate::clock::{Clock, Now};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
 use crate::protocols::sockets::is_settled;
-use crate::protocols::tcp::{Answer, ServeEnd};
+use crate::protocols::tcp::{Answer, FailureSender};
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{self, Family, Outcome, Payload};
 
@@ -63,17 +62,17 @@ pub(super) struct JobsContext {
     pub(super) over: Cell<bool>,
     /// Notified when `over` is set.
     pub(super) cut: Notify,
-    /// Tells `serve` that the server ends, and the reason.
-    pub(super) ending: UnboundedSender<ServeEnd>,
+    /// Tells the frontend that the store has failed.
+    pub(super) failed: FailureSender,
     /// Buffer for discarded bytes.
     pub(super) scrap: RefCell<Vec<u8>>,
 }
 
 impl JobsContext {
-    /// Ends the server.
-    pub(super) fn end(&self, ending: ServeEnd) {
-        // The first ending counts, so a later one may find no receiver.
-        let _later = self.ending.send(ending);
+    /// Ends the server, because the store has failed.
+    pub(super) fn fail(&self, error: store::Error) {
+        // The first failure counts, so a later one may find no receiver.
+        let _later = self.failed.send(error);
     }
 
     /// Stops reading requests: each request ends with the bytes that have come.
@@ -252,7 +251,7 @@ impl<'h> Conversation<'h> {
             Ok(Some((value, _permit))) => self.send(&self.written(&reply(verb, outcome, &value))).await,
             Ok(None) => false,
             Err(error) => {
-                self.shared.end(Err(error));
+                self.shared.fail(error);
                 false
             }
         }

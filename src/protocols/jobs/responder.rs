@@ -2,8 +2,8 @@
 //! waits for it.
 //!
 //! ```text
-//! conversation: submit ─► burst ─► submit_bursts ═► committer ═► TcpMailbox ─► hand_out ─► the conversation that waits
-//!                                       └─ a small burst, and the committer is idle: try_commit ─┘
+//! conversation: submit ─► burst ─► submit_bursts ═► committer ═► Mailbox ─► hear ─► the conversation that waits
+//!                                       └─ a small burst, the committer idle: try_commit ─┘
 //! ```
 //! All requests that conversations submit in one round of the runtime are one burst. While the committer has no room,
 //! the burst grows up to [`SUBMIT_BYTES_MAX`]. A larger burst is submitted all the same, and the thread waits with it
@@ -15,7 +15,6 @@ use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 
 use tokio::sync::Notify;
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::clock::{Clock, wall_millis};
 use crate::limits::{JOBS_TRY_COMMIT_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX};
@@ -134,10 +133,8 @@ impl JobResponder {
         }
     }
 
-    /// Hands answers to the conversations, until the committer has dropped its sink.
-    pub(super) async fn hand_out(&self, mut deliveries: UnboundedReceiver<Delivery>) {
-        while let Some(delivery) = deliveries.recv().await {
-            self.waiting.borrow_mut().hear(delivery);
-        }
+    /// Hands answers to the conversations that wait for them.
+    pub(super) fn hear(&self, delivery: Delivery) {
+        self.waiting.borrow_mut().hear(delivery);
     }
 }

@@ -1,0 +1,229 @@
+//! The skeleton of a frontend over plain TCP. A protocol adds its conversations.
+//!
+//! ```text
+//! listener ─► accept, up to `connections_max` at once ─► TcpProtocol::converse, in a task of its own
+//! told to stop ─► accept no more ─► TcpProtocol::finish ─► end
+//!                                   after LINGER: TcpProtocol::cut_short ─┘
+//! ```
+//! All runs in one thread. It sleeps in the runtime on its sockets and its timers, until the [`Stopper`] or the
+//! committer's [`Mailbox`] wakes it.
+//!
+//! This module does not interpret the bytes of a connection; see `jobs` and `events`.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Poll, Wake};
+
+use crossbeam::channel::Receiver;
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::task::LocalSet;
+use tokio::time::{sleep, timeout};
+
+use super::{Entered, PausableAcceptor, RoomSignal};
+use crate::limits::{LINGER, STORE_SWEEP};
+use crate::protocols::sockets::{Mailbox, ServeError, Stopper};
+use crate::store;
+use crate::tasks::{Committer, Delivery, Tasks};
+
+/// Tells the frontend that the store has failed, and so that the server ends.
+pub(crate) type FailureSender = UnboundedSender<store::Error>;
+
+/// Held by a conversation. Dropping it leaves room for another connection.
+pub(crate) type ConnectionPermit = (OwnedSemaphorePermit, Entered);
+
+/// The conversations of a protocol.
+pub(crate) trait TcpProtocol {
+    /// Starts a conversation with a client, in a task that holds `permit` to its end.
+    fn converse(&self, stream: TcpStream, permit: ConnectionPermit);
+
+    /// Lets the conversations end with the requests that they have taken.
+    async fn finish(&mut self, connections: &ConnectionLimit);
+
+    /// Ends the conversations at once, because `finish` was dropped after [`LINGER`].
+    async fn cut_short(&mut self, connections: &ConnectionLimit);
+}
+
+/// Counts the connections of a frontend, up to their limit.
+pub(crate) struct ConnectionLimit {
+    free: Arc<Semaphore>,
+    max: u32,
+}
+
+impl ConnectionLimit {
+    fn new(max: usize) -> Self {
+        let max = u32::try_from(max).unwrap_or(u32::MAX);
+        Self { free: Arc::new(Semaphore::new(max as usize)), max }
+    }
+
+    /// Waits until no connection is open.
+    pub(crate) async fn all_closed(&self) {
+        // The semaphore is never closed.
+        let _all = self.free.acquire_many(self.max).await;
+    }
+}
+
+/// Wakes a task of the runtime from any thread.
+#[derive(Default)]
+struct TaskBell(Notify);
+
+impl Wake for TaskBell {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
+/// The frontend's side of its [`Mailbox`] at the committer.
+pub(crate) struct AnswerReceiver {
+    /// The number of the sink, for tickets.
+    pub(crate) sink: usize,
+    /// Notified when the committer may have room again.
+    pub(crate) room: RoomSignal,
+    deliveries: Receiver<Delivery>,
+    bell: Arc<TaskBell>,
+}
+
+impl AnswerReceiver {
+    /// Hands each delivery of the committer to `hear`, for ever.
+    pub(crate) async fn hand_out(self, hear: impl Fn(Delivery)) {
+        loop {
+            self.deliveries.try_iter().for_each(&hear);
+            self.room.0.notify_one();
+            self.bell.0.notified().await;
+        }
+    }
+}
+
+/// Checks each [`STORE_SWEEP`] whether the committer can still answer, for ever.
+pub(crate) async fn watch_store(tasks: Tasks, failed: FailureSender) {
+    loop {
+        sleep(STORE_SWEEP).await;
+        if let Err(error) = tasks.check() {
+            // The send fails if the server is ending already.
+            let _ending = failed.send(error);
+        }
+    }
+}
+
+/// A frontend that listens, and has no conversation yet.
+pub(crate) struct TcpFrontend {
+    runtime: Runtime,
+    acceptor: PausableAcceptor,
+    connections_max: usize,
+    stopper: Stopper,
+    bell: Arc<TaskBell>,
+    failed: FailureSender,
+    failures: UnboundedReceiver<store::Error>,
+}
+
+impl TcpFrontend {
+    /// Listens. Serves up to `connections_max` connections at once. The system holds up to `backlog` others until they
+    /// are accepted.
+    pub(crate) fn bind(address: SocketAddr, backlog: u32, connections_max: usize) -> Result<Self, ServeError> {
+        let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+        let acceptor = PausableAcceptor::bind(&runtime, address, backlog)?;
+        let bell = Arc::<TaskBell>::default();
+        let stopper = Stopper::new(Arc::clone(&bell));
+        let (failed, failures) = unbounded_channel();
+        Ok(Self { runtime, acceptor, connections_max, stopper, bell, failed, failures })
+    }
+
+    /// The acceptor of the connections.
+    pub(crate) fn acceptor(&self) -> &PausableAcceptor {
+        &self.acceptor
+    }
+
+    /// Tells the frontend to take no more requests.
+    pub(crate) fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Tells the frontend that the store has failed.
+    pub(crate) fn failed(&self) -> FailureSender {
+        self.failed.clone()
+    }
+
+    /// Registers a mailbox with the committer.
+    pub(crate) fn answers(committer: &mut Committer) -> AnswerReceiver {
+        let bell = Arc::<TaskBell>::default();
+        let (mailbox, deliveries) = Mailbox::new(Arc::clone(&bell));
+        AnswerReceiver { sink: committer.sink(Box::new(mailbox)), room: RoomSignal::default(), deliveries, bell }
+    }
+
+    /// Runs `work`, before [`TcpFrontend::run`].
+    pub(crate) fn prepare<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+
+    /// The loop of the thread. `start` makes the protocol, and starts its other tasks. Returns after the stopper was
+    /// told and every request taken is answered.
+    ///
+    /// # Errors
+    /// The failure of the store.
+    pub(crate) fn run<P: TcpProtocol>(self, start: impl FnOnce() -> P) -> Result<(), store::Error> {
+        let Self { runtime, acceptor, connections_max, stopper, bell, failed: _failed, mut failures } = self;
+        let served = async move {
+            let mut protocol = start();
+            let connections = ConnectionLimit::new(connections_max);
+            let accepting = accept(acceptor, &connections, &protocol);
+            unless_failed(until_told(&stopper, &bell, accepting), &mut failures).await?;
+            if timeout(LINGER, protocol.finish(&connections)).await.is_err() {
+                unless_failed(protocol.cut_short(&connections), &mut failures).await?;
+            }
+            failures.try_recv().map_or(Ok(()), Err)
+        };
+        LocalSet::new().block_on(&runtime, served)
+    }
+}
+
+/// Accepts connections as long as there is room for them.
+async fn accept(
+    mut acceptor: PausableAcceptor,
+    connections: &ConnectionLimit,
+    protocol: &impl TcpProtocol,
+) -> Infallible {
+    loop {
+        let permit = Arc::clone(&connections.free).acquire_owned().await.expect("the semaphore is never closed");
+        let (stream, entered) = acceptor.accept().await;
+        protocol.converse(stream, (permit, entered));
+    }
+}
+
+/// Runs `work` until the stopper is told.
+async fn until_told(stopper: &Stopper, bell: &TaskBell, work: impl Future<Output = Infallible>) {
+    let mut work = pin!(work);
+    let mut told = pin!(async {
+        while !stopper.is_told() {
+            bell.0.notified().await;
+        }
+    });
+    poll_fn(|context| {
+        if told.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        work.as_mut().poll(context).map(|never| match never {})
+    })
+    .await;
+}
+
+/// The output of `work`, unless the store fails before.
+async fn unless_failed<T>(
+    work: impl Future<Output = T>,
+    failures: &mut UnboundedReceiver<store::Error>,
+) -> Result<T, store::Error> {
+    let mut work = pin!(work);
+    poll_fn(|context| match failures.poll_recv(context) {
+        Poll::Ready(Some(error)) => Poll::Ready(Err(error)),
+        _ => work.as_mut().poll(context).map(Ok),
+    })
+    .await
+}
