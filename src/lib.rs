@@ -19,7 +19,7 @@
 //! 2  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
 //!    descriptors              how many connections may take
 //! 1  wheel                    a pure data structure
-//! 0  limits, clock, stats, log, allocator
+//! 0  limits, clock, stats, log, allocator, byte_reader
 //! ```
 //! Imports go down only. A test of the source text (`tests/it/tidy.rs`) checks this, and which files may name a
 //! dependency.
@@ -103,15 +103,15 @@
 //!
 //! # One job, one event
 //!
-//! `protocols::jobs::serve` accepts a connection for jobs. A conversation reads it until its `wire` says that the
-//! request is whole. The same committer applies the request, or `jobs-io` itself while the committer is idle, to a queue
-//! that is found by its name and exists as long as it has a task. The conversation sends the answer, closes its end, and
-//! waits for the client to close the other.
+//! `TcpFrontend::run` accepts a connection for jobs and gives it to a conversation (`TcpProtocol::converse`), which reads
+//! it until its `wire` says that the request is whole. The same committer applies the request, or `jobs-io` itself while
+//! the committer is idle, to a queue that is found by its name and exists as long as it has a task. The conversation
+//! sends the answer, closes its end, and waits for the client to close the other.
 //!
-//! A request for an event comes in over HTTP at `protocols::events::serve`, and its routes ask one of two stores. The
-//! server's own is a queue of [`tasks`], whose spiderq frontend leases pending events to workers. The thread `events-io`
-//! leaves all commits to the committer, so it answers health checks while the disk is stuck. The other is a database.
-//! [`worker`] gives events their values.
+//! A request for an event comes in over HTTP, on the same skeleton. The routes of `protocols::events::serve` ask one of
+//! two stores. The server's own is a queue of [`tasks`], whose spiderq frontend leases pending events to workers. The
+//! thread `events-io` leaves all commits to the committer, so it answers health checks while the disk is stuck. The
+//! other is a database. [`worker`] gives events their values.
 //!
 //! # Threads
 //!
@@ -185,6 +185,7 @@
 //! stored on disk: a server that starts has none. Tasks do not know tables.
 
 pub mod allocator;
+mod byte_reader;
 pub mod cli;
 pub mod clock;
 pub mod descriptors;

@@ -21,6 +21,7 @@ use zmq::{Context, DONTWAIT, Message, PollEvents, PollItem, SNDMORE, Socket, Soc
 pub(super) use pipeline::{Pipeline, ReplyError};
 
 use super::sockets::keep_alive;
+use crate::byte_reader::ByteReader;
 use crate::clock::Clock;
 
 /// Time before libzmq reconnects by itself, in milliseconds: practically for ever. A negative number would make libzmq
@@ -318,7 +319,7 @@ fn next_event(monitor: &Socket) -> Option<u16> {
     if event.get_more() {
         let _address = monitor.recv_msg(DONTWAIT);
     }
-    event.first_chunk().copied().map(u16::from_ne_bytes)
+    ByteReader::new(&event).array().map(u16::from_ne_bytes)
 }
 
 /// Sleeps for `time`. A signal cuts the sleep short, which does no harm.

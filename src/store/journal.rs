@@ -22,6 +22,8 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::byte_reader::ByteReader;
+
 /// The file that holds fjall's format version.
 const VERSION_FILE: &str = "version";
 /// The content of that file, and the end of each batch.
@@ -120,57 +122,35 @@ fn has_batch(bytes: &[u8], newest: Option<u64>) -> bool {
 
 /// The length and the sequence number of the batch at the beginning of `bytes`, if it is whole.
 fn batch(bytes: &[u8]) -> Option<(usize, u64)> {
-    let mut fields = JournalFields { bytes, at: 0 };
+    let mut fields = ByteReader::new(bytes);
     if fields.byte()? != START {
         return None;
     }
-    let count = u32::from_le_bytes(fields.array()?);
+    let count = fields.u32_le()?;
     if count == 0 {
         return None;
     }
-    let number = u64::from_le_bytes(fields.array()?);
-    let items = fields.at;
+    let number = fields.u64_le()?;
+    let items = fields.rest();
     for _ in 0..count {
         match fields.byte()? {
             ITEM => {
-                fields.skip(2 + 8)?;
-                let key = u16::from_le_bytes(fields.array()?);
-                fields.skip(4)?;
-                let stored = u32::from_le_bytes(fields.array()?);
-                fields.skip(usize::from(key))?;
-                fields.skip(stored as usize)?;
+                fields.take(2 + 8)?;
+                let key = fields.u16_le()?;
+                fields.take(4)?;
+                let stored = fields.u32_le()?;
+                fields.take(usize::from(key))?;
+                fields.take(stored as usize)?;
             }
-            CLEAR => fields.skip(8)?,
+            CLEAR => {
+                fields.take(8)?;
+            }
             _ => return None,
         }
     }
-    let sum = xxh3_64(bytes.get(items..fields.at)?);
-    let whole = fields.byte()? == END && u64::from_le_bytes(fields.array()?) == sum && fields.array()? == FORMAT;
-    whole.then_some((fields.at, number))
-}
-
-/// Bytes from which fields are read, first to last.
-struct JournalFields<'b> {
-    bytes: &'b [u8],
-    at: usize,
-}
-
-impl JournalFields<'_> {
-    fn skip(&mut self, count: usize) -> Option<()> {
-        let at = self.at.checked_add(count)?;
-        self.at = at;
-        (at <= self.bytes.len()).then_some(())
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let array = *self.bytes.get(self.at..)?.first_chunk()?;
-        self.at += N;
-        Some(array)
-    }
-
-    fn byte(&mut self) -> Option<u8> {
-        self.array::<1>().map(|[byte]| byte)
-    }
+    let sum = xxh3_64(items.get(..items.len() - fields.rest().len())?);
+    let whole = fields.byte()? == END && fields.u64_le()? == sum && fields.array()? == FORMAT;
+    whole.then_some((bytes.len() - fields.rest().len(), number))
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@
 use thiserror::Error;
 
 use super::order::{LeaseOrder, Position};
+use crate::byte_reader::ByteReader;
 
 /// The version of the formats on this page.
 pub(super) const FORMAT: u32 = 1;
@@ -95,20 +96,20 @@ impl<'b> TaskRecord<'b> {
     }
 
     pub(super) fn decode(bytes: &'b [u8]) -> Result<Self, Damaged> {
-        Self::take(&mut RecordFields(bytes)).ok_or(Damaged { what: "record of a task" })
+        Self::take(&mut ByteReader::new(bytes)).ok_or(Damaged { what: "record of a task" })
     }
 
-    fn take(fields: &mut RecordFields<'b>) -> Option<Self> {
-        let [state, boost] = fields.take()?;
-        let position = Position { priority: fields.number()?, entered: fields.number()? };
-        let since = fields.number()?;
+    fn take(fields: &mut ByteReader<'b>) -> Option<Self> {
+        let [state, boost] = fields.array()?;
+        let position = Position { priority: fields.u64_be()?, entered: fields.u64_be()? };
+        let since = fields.u64_be()?;
         let state = match state {
             READY => StateRecord::Ready,
-            LEASED => StateRecord::Leased(LeaseRecord { token: fields.number()?, deadline: fields.number()? }),
+            LEASED => StateRecord::Leased(LeaseRecord { token: fields.u64_be()?, deadline: fields.u64_be()? }),
             DROPPED => StateRecord::Dropped,
             _ => return None,
         };
-        (boost < 64).then_some(Self { position, boost, since, state, key: fields.0 })
+        (boost < 64).then_some(Self { position, boost, since, state, key: fields.rest() })
     }
 }
 
@@ -126,16 +127,16 @@ impl<'b> QueueRecord<'b> {
     }
 
     pub(super) fn decode(bytes: &'b [u8]) -> Result<Self, Damaged> {
-        Self::take(&mut RecordFields(bytes)).ok_or(Damaged { what: "record of a queue" })
+        Self::take(&mut ByteReader::new(bytes)).ok_or(Damaged { what: "record of a queue" })
     }
 
-    fn take(fields: &mut RecordFields<'b>) -> Option<Self> {
-        let order = match fields.take()? {
+    fn take(fields: &mut ByteReader<'b>) -> Option<Self> {
+        let order = match fields.array()? {
             [0] => LeaseOrder::Priority,
             [1] => LeaseOrder::Fifo,
             _ => return None,
         };
-        Some(Self { order, serial: fields.number()?, last: fields.number()?, name: fields.0 })
+        Some(Self { order, serial: fields.u64_be()?, last: fields.u64_be()?, name: fields.rest() })
     }
 }
 
@@ -159,29 +160,14 @@ pub(super) fn task_key(queue: u32, number: u64) -> [u8; 12] {
 
 /// The queue and the number of the task with this key.
 pub(super) fn task_of_key(key: &[u8]) -> Result<(u32, u64), Damaged> {
-    let mut fields = RecordFields(key);
-    let named = fields.take().map(u32::from_be_bytes).zip(fields.number());
-    named.filter(|_| fields.0.is_empty()).ok_or(Damaged { what: "key of a task" })
+    let mut fields = ByteReader::new(key);
+    let named = fields.u32_be().zip(fields.u64_be());
+    named.filter(|_| fields.is_empty()).ok_or(Damaged { what: "key of a task" })
 }
 
 /// Decodes a record that is a single number.
 pub(super) fn number_of(bytes: &[u8], what: &'static str) -> Result<u64, Damaged> {
     bytes.try_into().map(u64::from_be_bytes).map_err(|_| Damaged { what })
-}
-
-/// Bytes from which fields are taken, first to last.
-struct RecordFields<'b>(&'b [u8]);
-
-impl RecordFields<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (field, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*field)
-    }
-
-    fn number(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 
 use super::ProtocolError;
 use super::frame::encode_command_header;
+use crate::byte_reader::ByteReader;
 
 /// The longest context of a PING, in bytes.
 const CONTEXT_BYTES_MAX: usize = 16;
@@ -46,16 +47,18 @@ impl<'b> ZmtpCommand<'b> {
     /// # Errors
     /// [`ProtocolError::Command`].
     pub(super) fn decode(body: &'b [u8]) -> Result<Self, ProtocolError> {
-        let (name, data) = short(body).ok_or(ProtocolError::Command { what: "its name is cut off" })?;
+        let mut fields = ByteReader::new(body);
+        let name = fields.run_u8().ok_or(ProtocolError::Command { what: "its name is cut off" })?;
+        let data = fields.rest();
         match name {
             b"" => Err(ProtocolError::Command { what: "it has no name" }),
             b"READY" => Properties::decode(data).map(Self::Ready),
-            b"ERROR" => match short(data) {
-                Some((reason, _)) => Ok(Self::Error { reason }),
+            b"ERROR" => match fields.run_u8() {
+                Some(reason) => Ok(Self::Error { reason }),
                 None => Err(ProtocolError::Command { what: "the reason of an ERROR is cut off" }),
             },
-            b"PING" => match data.split_first_chunk::<2>() {
-                Some((_, context)) if context.len() <= CONTEXT_BYTES_MAX => Ok(Self::Ping { context }),
+            b"PING" => match fields.u16_be().map(|_| fields.rest()) {
+                Some(context) if context.len() <= CONTEXT_BYTES_MAX => Ok(Self::Ping { context }),
                 Some(_) => Err(ProtocolError::Command { what: "the context of a PING has more than 16 bytes" }),
                 None => Err(ProtocolError::Command { what: "a PING has no time to live" }),
             },
@@ -73,9 +76,10 @@ pub struct Properties<'b>(&'b [u8]);
 
 impl<'b> Properties<'b> {
     fn decode(data: &'b [u8]) -> Result<Self, ProtocolError> {
-        let mut rest = data;
-        while !rest.is_empty() {
-            rest = property(rest).ok_or(ProtocolError::Command { what: "the properties of a READY do not add up" })?.2;
+        let mut fields = ByteReader::new(data);
+        while !fields.is_empty() {
+            let what = "the properties of a READY do not add up";
+            property(&mut fields).ok_or(ProtocolError::Command { what })?;
         }
         Ok(Self(data))
     }
@@ -83,29 +87,16 @@ impl<'b> Properties<'b> {
     /// The value of a property. The name is compared without regard to case.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'b [u8]> {
-        let mut rest = self.0;
-        while let Some((this, value, after)) = property(rest) {
-            if this.eq_ignore_ascii_case(name.as_bytes()) {
-                return Some(value);
-            }
-            rest = after;
-        }
-        None
+        let mut fields = ByteReader::new(self.0);
+        let mut properties = std::iter::from_fn(|| property(&mut fields));
+        properties.find(|(this, _)| this.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
 }
 
-/// The first property: name, value, and the bytes after it.
-fn property(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let (name, rest) = short(bytes).filter(|(name, _)| !name.is_empty())?;
-    let (length, rest) = rest.split_first_chunk::<4>()?;
-    let (value, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
-    Some((name, value, rest))
-}
-
-/// Bytes after their length of one byte, and the bytes after these.
-fn short(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first()?;
-    rest.split_at_checked(usize::from(*length))
+/// The next property: its name and its value.
+fn property<'b>(fields: &mut ByteReader<'b>) -> Option<(&'b [u8], &'b [u8])> {
+    let name = fields.run_u8().filter(|name| !name.is_empty())?;
+    Some((name, fields.run_u32_be()?))
 }
 
 /// A peer's bytes as readable text: at most 255, with `?` for each byte that is not printable ASCII.

@@ -10,6 +10,7 @@
 //! ```
 
 use super::{ProtocolError, ZmtpCommand};
+use crate::byte_reader::ByteReader;
 
 const MORE: u8 = 0b001;
 const LONG: u8 = 0b010;
@@ -63,14 +64,15 @@ impl<'b> Part<'b> {
 /// The flags, the offset of the body, and its size.
 #[inline]
 fn decode_header(bytes: &[u8]) -> Result<Option<(u8, usize, u64)>, ProtocolError> {
-    let Some((&flags, rest)) = bytes.split_first() else { return Ok(None) };
+    let mut fields = ByteReader::new(bytes);
+    let Some(flags) = fields.byte() else { return Ok(None) };
     if flags > (MORE | LONG | COMMAND) || flags & (MORE | COMMAND) == (MORE | COMMAND) {
         return Err(ProtocolError::Flags { flags });
     }
     if flags & LONG == 0 {
-        return Ok(rest.first().map(|size| (flags, 2, u64::from(*size))));
+        return Ok(fields.byte().map(|size| (flags, 2, u64::from(size))));
     }
-    Ok(rest.first_chunk().map(|size| (flags, 9, u64::from_be_bytes(*size))))
+    Ok(fields.u64_be().map(|size| (flags, 9, size)))
 }
 
 /// Appends a frame of a message. `more`: further frames of the message follow.

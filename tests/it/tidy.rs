@@ -29,6 +29,7 @@ const ROOMS: &[Room] = &[
     room("stats", 0, 0),
     room("log", 0, 1),
     room("allocator", 0, 0),
+    room("byte_reader", 0, 0),
     room("wheel", 1, 0),
     room("threads", 2, 0),
     room("descriptors", 2, 0),

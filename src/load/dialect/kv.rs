@@ -3,6 +3,7 @@
 use super::super::Workload;
 use super::super::source::{LoadRequest, RequestKind};
 use super::{Payloads, ProtocolViolation, ReplyKind};
+use crate::byte_reader::ByteReader;
 use crate::limits::FRAME_BYTES_MAX;
 use crate::protocols::kv::wire::{Command as Code, Request, TableName};
 use crate::zmtp::{Handshake, HandshakeStep, Part, SocketType, ZmtpCommand, encode_frame, encode_pong};
@@ -122,7 +123,7 @@ impl<'b> ReplyFrames<'b> {
 
     fn outcome(&self, verb: RequestKind) -> Result<ReplyKind<'b>, ProtocolViolation> {
         let [status, first, second] = self.frames;
-        let version = |frame: &[u8]| frame.first_chunk().copied().map(u64::from_be_bytes);
+        let version = |frame| ByteReader::new(frame).u64_be();
         match (status, verb) {
             (OK, RequestKind::Cas) => {
                 version(first).map(ReplyKind::Version).ok_or_else(|| "a CAS without a version".to_owned())

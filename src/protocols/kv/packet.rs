@@ -23,6 +23,7 @@
 //! late         3 │ number (8)     the reply that follows is to the message that was deferred under this number
 //! ```
 
+use crate::byte_reader::ByteReader;
 use crate::protocols::sockets::{Frame, INLINE_BYTES_MAX, Socket};
 
 /// The most frames that are packed: an UPDATE with a TTL, and an envelope of three.
@@ -92,10 +93,10 @@ impl<'b> ReceivedMessage<'b> {
     /// If the message is the empty frame that means the end.
     #[inline]
     pub(super) fn read(frames: &'b [Frame]) -> Self {
-        let parts = frames.split_first().and_then(|(first, rest)| Some((first.split_first_chunk()?, rest)));
-        let ((tag, packet), rest) = parts.expect("the queue sends a tag first");
-        let tag = u16::from_be_bytes(*tag);
-        if packet.is_empty() { Self::AsItCame(tag, rest) } else { Self::Packed(tag, packet, rest) }
+        let (first, rest) = frames.split_first().expect("a message has a frame");
+        let mut fields = ByteReader::new(first);
+        let tag = fields.u16_be().expect("the queue sends a tag first");
+        if fields.is_empty() { Self::AsItCame(tag, rest) } else { Self::Packed(tag, fields.rest(), rest) }
     }
 }
 
@@ -134,24 +135,24 @@ impl DeferralNotice {
     }
 }
 
-/// Puts the frames of a packed message into `places`; `apart` are the frames that were sent by themselves.
+/// Puts the frames of a packed message into `frames`. `apart` are the frames that were sent by themselves.
 pub(super) fn unpack<'p, 'b>(
-    mut packet: &'b [u8],
+    packet: &'b [u8],
     apart: &'b [Frame],
-    places: &'p mut [&'b [u8]; PACKED_MAX],
+    frames: &'p mut [&'b [u8]; PACKED_MAX],
 ) -> &'p [&'b [u8]] {
-    let mut apart = apart.iter();
+    let (mut fields, mut apart) = (ByteReader::new(packet), apart.iter());
     let mut count = 0;
-    for place in places.iter_mut() {
-        let Some((length, rest)) = packet.split_first() else { break };
-        (*place, packet) = if *length == APART {
-            (&**apart.next().expect("the queue sends what it leaves out"), rest)
+    for frame in frames.iter_mut() {
+        let Some(length) = fields.byte() else { break };
+        *frame = if length == APART {
+            apart.next().expect("the queue sends what it leaves out")
         } else {
-            rest.split_at_checked(usize::from(*length)).expect("the queue packs whole frames")
+            fields.take(usize::from(length)).expect("the queue packs whole frames")
         };
         count += 1;
     }
-    places.get(..count).unwrap_or_default()
+    frames.get(..count).unwrap_or_default()
 }
 
 const _: () = assert!(INLINE_BYTES_MAX < APART as usize);

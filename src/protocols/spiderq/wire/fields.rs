@@ -1,17 +1,20 @@
 //! Reads and writes the fields that requests and replies share.
 
 use super::fault::{Fault, Field};
+use crate::byte_reader::ByteReader;
 use crate::limits::{TASK_KEY_BYTES_MAX, TASK_VALUE_BYTES_MAX};
 
-/// The bytes that are not read yet.
-pub(super) struct Fields<'b>(pub(super) &'b [u8]);
+/// Reads fields. A field that lacks bytes is a fault.
+pub(super) struct Fields<'b>(ByteReader<'b>);
 
 impl<'b> Fields<'b> {
+    pub(super) fn new(bytes: &'b [u8]) -> Self {
+        Self(ByteReader::new(bytes))
+    }
+
     /// The next byte, if there is one.
     pub(super) fn optional(&mut self) -> Option<u8> {
-        let (byte, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*byte)
+        self.0.byte()
     }
 
     pub(super) fn byte(&mut self, field: Field) -> Result<u8, Fault> {
@@ -37,19 +40,13 @@ impl<'b> Fields<'b> {
         if required as usize > most {
             return Err(Fault::Truncated { field, required, given: count(most) });
         }
-        let Some((run, rest)) = self.0.split_at_checked(required as usize) else {
-            return Err(Fault::Truncated { field, required, given: count(self.0.len()) });
-        };
-        self.0 = rest;
-        Ok(run)
+        let run = self.0.take(required as usize);
+        run.ok_or_else(|| Fault::Truncated { field, required, given: count(self.0.rest().len()) })
     }
 
     fn array<const N: usize>(&mut self, field: Field) -> Result<[u8; N], Fault> {
-        let Some((array, rest)) = self.0.split_first_chunk() else {
-            return Err(Fault::Truncated { field, required: count(N), given: count(self.0.len()) });
-        };
-        self.0 = rest;
-        Ok(*array)
+        let array = self.0.array();
+        array.ok_or_else(|| Fault::Truncated { field, required: count(N), given: count(self.0.rest().len()) })
     }
 }
 

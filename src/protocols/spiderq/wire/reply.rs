@@ -5,6 +5,7 @@ use thiserror::Error;
 use super::fault::{Fault, Field};
 use super::fields::encode_bytes;
 use super::request::tag;
+use crate::byte_reader::ByteReader;
 
 const COUNTED: u8 = 0x01;
 const ADDED: u8 = 0x02;
@@ -216,10 +217,7 @@ impl<'b> Reply<'b> {
             SKIPPED => plain(Self::Skipped),
             STATS_GOT => counters(body).map(Self::StatsGot).ok_or(Malformed::Length),
             TERMINATED => plain(Self::Terminated),
-            VALUE_FOUND => match run(body).ok_or(Malformed::Length)? {
-                (value, []) => Ok(Self::ValueFound(value)),
-                _ => Err(Malformed::Length),
-            },
+            VALUE_FOUND => value_found(body).ok_or(Malformed::Length),
             VALUE_NOT_FOUND => plain(Self::ValueNotFound),
             FLUSHED => plain(Self::Flushed),
             REMOVED => plain(Self::Removed),
@@ -231,16 +229,16 @@ impl<'b> Reply<'b> {
 }
 
 fn lent(body: &[u8]) -> Option<Reply<'_>> {
-    let (lend_key, rest) = body.split_first_chunk()?;
-    let (key, rest) = run(rest)?;
-    let (value, rest) = run(rest)?;
-    rest.is_empty().then_some(Reply::Lent { lend_key: u64::from_be_bytes(*lend_key), key, value })
+    let mut fields = ByteReader::new(body);
+    let lend_key = fields.u64_be()?;
+    let (key, value) = (fields.run_u32_be()?, fields.run_u32_be()?);
+    fields.is_empty().then_some(Reply::Lent { lend_key, key, value })
 }
 
-/// Splits off a length and that many bytes. Returns these bytes and the rest.
-fn run(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    rest.split_at_checked(u32::from_be_bytes(*length) as usize)
+fn value_found(body: &[u8]) -> Option<Reply<'_>> {
+    let mut fields = ByteReader::new(body);
+    let value = fields.run_u32_be()?;
+    fields.is_empty().then_some(Reply::ValueFound(value))
 }
 
 fn counters(body: &[u8]) -> Option<Counters> {
@@ -256,13 +254,12 @@ fn counters(body: &[u8]) -> Option<Counters> {
 }
 
 fn fault(body: &[u8]) -> Result<Fault, Malformed> {
-    let (&number, rest) = body.split_first().ok_or(Malformed::Length)?;
-    let field = Field::of(number).ok_or(Malformed::Field)?;
-    if field.is_offence() {
-        let &[offending] = rest else { return Err(Malformed::Length) };
-        return Ok(Fault::Offending { field, offending });
-    }
-    let (chunks, []) = rest.as_chunks::<4>() else { return Err(Malformed::Length) };
-    let &[required, given] = chunks else { return Err(Malformed::Length) };
-    Ok(Fault::Truncated { field, required: u32::from_be_bytes(required), given: u32::from_be_bytes(given) })
+    let mut fields = ByteReader::new(body);
+    let field = Field::of(fields.byte().ok_or(Malformed::Length)?).ok_or(Malformed::Field)?;
+    let fault = if field.is_offence() {
+        fields.byte().map(|offending| Fault::Offending { field, offending })
+    } else {
+        fields.u32_be().zip(fields.u32_be()).map(|(required, given)| Fault::Truncated { field, required, given })
+    };
+    fault.filter(|_| fields.is_empty()).ok_or(Malformed::Length)
 }

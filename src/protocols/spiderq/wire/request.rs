@@ -176,7 +176,7 @@ impl<'b> Request<'b> {
     /// # Errors
     /// The first [`Fault`], from left to right.
     pub fn decode(bytes: &'b [u8]) -> Result<Self, Fault> {
-        let fields = &mut Fields(bytes);
+        let fields = &mut Fields::new(bytes);
         Ok(match fields.byte(Field::Tag)? {
             PING => Self::Ping,
             COUNT => Self::Count,
