@@ -283,8 +283,8 @@ fn note(tally: &mut IntervalCounts, waiting: OutstandingRequest, outcome: ReplyK
 /// Remembers the version of a key.
 fn learn(versions: &mut [u64], waiting: OutstandingRequest, outcome: ReplyKind<'_>) {
     let (ReplyKind::Version(version) | ReplyKind::Refused(_, Some(version))) = outcome else { return };
-    if let Some(place) = versions.get_mut(waiting.key as usize) {
-        *place = version;
+    if let Some(slot) = versions.get_mut(waiting.key as usize) {
+        *slot = version;
     }
 }
 

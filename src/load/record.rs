@@ -40,8 +40,8 @@ impl IntervalCounts {
     }
 
     pub(super) fn answered(&mut self, verb: RequestKind, nanos: u64) {
-        if let Some(place) = self.latencies.get_mut(verb.number()) {
-            place.get_or_insert_with(empty).saturating_record(nanos.max(1));
+        if let Some(slot) = self.latencies.get_mut(verb.number()) {
+            slot.get_or_insert_with(empty).saturating_record(nanos.max(1));
         }
     }
 

@@ -71,14 +71,14 @@ impl Mix {
     }
 
     /// The verb at this position, if each verb takes as many positions as its share, in order.
-    fn at(&self, mut place: u32) -> RequestKind {
+    fn at(&self, mut position: u32) -> RequestKind {
         for (verb, weight) in RequestKind::ALL.into_iter().zip(self.0) {
-            if place < weight {
+            if position < weight {
                 return verb;
             }
-            place -= weight;
+            position -= weight;
         }
-        unreachable!("the place is below the total")
+        unreachable!("the position is below the total")
     }
 }
 
@@ -93,8 +93,8 @@ impl FromStr for Mix {
             let (name, weight) = part.split_once('=').unwrap_or((part, "1"));
             let verb = RequestKind::ALL.into_iter().find(|verb| verb.name() == name).ok_or(WANTED)?;
             let weight = weight.parse().ok().filter(|weight| *weight <= 1_000_000).ok_or(WANTED)?;
-            if let Some(place) = weights.get_mut(verb.number()) {
-                *place = weight;
+            if let Some(slot) = weights.get_mut(verb.number()) {
+                *slot = weight;
             }
         }
         if weights.iter().all(|weight| *weight == 0) {

@@ -437,17 +437,17 @@ mod tests {
         let (_, _other, other_id, _) = connected(&context);
         assert_eq!(ConnectionMark::of(&frame), ConnectionMark::of(&id));
         assert_ne!(ConnectionMark::of(&frame), ConnectionMark::of(&other_id));
-        let link = FrameOrigin::of(frame);
-        assert!(link.is_open());
-        assert!(matches!(link.progress(), SendProgress::Acknowledged(bytes) if bytes > 0), "the handshake at least");
+        let origin = FrameOrigin::of(frame);
+        assert!(origin.is_open());
+        assert!(matches!(origin.progress(), SendProgress::Acknowledged(bytes) if bytes > 0), "the handshake at least");
         drop(dealer);
         let bell = WakeSignal::new().unwrap();
-        while link.is_open() {
+        while origin.is_open() {
             // libzmq cleans up a closed connection when the router is asked for more.
             wait(&[&router], &bell, Some(Duration::from_millis(1)));
             router.receive(&mut Frame::new());
         }
-        assert_eq!(link.progress(), SendProgress::Nothing);
+        assert_eq!(origin.progress(), SendProgress::Nothing);
     }
 
     #[test]

@@ -76,14 +76,14 @@ impl PendingAnswers {
 
     /// Stops waiting for this reply, and drops it when it comes.
     pub(super) fn forget(&mut self, number: u64) {
-        let place = usize::try_from(number).ok().filter(|_| number != Self::NOBODY);
-        place.and_then(|place| self.0.try_remove(place));
+        let index = usize::try_from(number).ok().filter(|_| number != Self::NOBODY);
+        index.and_then(|index| self.0.try_remove(index));
     }
 
     /// Hands replies to the requests that wait for them.
     pub(super) fn hear(&mut self, Delivery { answers, before }: Delivery) {
         for (number, outcome) in answers.into_iter().filter(|(number, _)| *number != Self::NOBODY) {
-            let number = usize::try_from(number).expect("a ticket is a place in the slab");
+            let number = usize::try_from(number).expect("a ticket is an index in the slab");
             let before = outcome.payload().and(before.clone());
             // If the receiver has gone meanwhile, its reply is dropped.
             let _gone = self.0.remove(number).send(Answer { outcome, before });
@@ -92,6 +92,10 @@ impl PendingAnswers {
 }
 
 /// A listening socket that pauses while there is no descriptor for a connection.
+///
+/// Threads that wait in an epoll of their own accept with `native::Listeners`. Such a listener could join the runtime
+/// only by a registration that is `unsafe`, and its connections would have to be converted one by one. So the two share
+/// the budget of descriptors and the pause, and each has the wait of its thread.
 pub(super) struct PausableAcceptor {
     socket: TcpListener,
     /// With the port that the system chose.

@@ -195,7 +195,7 @@ pub struct RunningServer {
     frontend: Vec<JoinHandle<()>>,
     /// `publisher`, `expiry`, `reaper` and `compactor`, which end when the tables are closed, and `committer`, which
     /// ends when the last `Tasks` handle is gone.
-    backstage: Vec<JoinHandle<()>>,
+    background: Vec<JoinHandle<()>>,
     /// Dropped last. The drop waits until the sockets have sent their data or their linger time is over.
     context: Option<SocketContext>,
 }
@@ -217,7 +217,7 @@ fn start_with(
 ) -> Result<RunningServer, Error> {
     let clock = Clock::start();
     let worker_cores = cores::plan(&config.pin, config.workers, &threads::cores())?;
-    let (tables, backstage) = Tables::new(TablesConfig {
+    let (tables, background) = Tables::new(TablesConfig {
         expected_keys: config.expected_keys,
         memory_max: config.max_memory,
         tables_max: config.max_tables,
@@ -226,7 +226,7 @@ fn start_with(
     });
     let context = SocketContext::new(config.io_threads);
     let settings = kv_settings(&config, worker_cores);
-    let BackgroundThreads { changes, expiry, reaper, compactor } = backstage;
+    let BackgroundThreads { changes, expiry, reaper, compactor } = background;
     let slack = memory::slack(config.max_memory);
     let opened = config.tasks.map(|config| tasks::open(&config, settings.held_bytes_max, terminated));
     let mut tasks = opened.transpose()?;
@@ -245,16 +245,16 @@ fn start_with(
         events_queue: None,
         tables,
         frontend: Vec::new(),
-        backstage: Vec::new(),
+        background: Vec::new(),
         context: Some(context),
     };
     serving();
-    running.start_backstage("expiry", move || expiry.run(|| clock.now()))?;
-    running.start_backstage("reaper", move || reaper.run(|| clock.now()))?;
+    running.start_background("expiry", move || expiry.run(|| clock.now()))?;
+    running.start_background("reaper", move || reaper.run(|| clock.now()))?;
     // Replies that clients have not taken do not count as memory of the tables, so writers do not wait for them.
     let resident = move || Some(memory::own_resident_bytes()?.saturating_sub(held.iter().map(|held| held()).sum()));
     let compact = move || compactor.run(slack, || clock.now(), resident);
-    running.start_backstage("compactor", compact)?;
+    running.start_background("compactor", compact)?;
     running.start_frontend(kv, &settings.worker_cores)?;
     // Events start first. They hold a `Tasks` handle, and the committer ends when the last handle is gone, also if a
     // later start fails.
@@ -347,28 +347,28 @@ impl RunningServer {
         drop(self);
     }
 
-    fn start_backstage(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    fn start_background(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
         let thread = threads::spawn(name, None, work).map_err(Error::Thread)?;
-        self.backstage.push(thread);
+        self.background.push(thread);
         Ok(())
     }
 
     fn start_frontend(&mut self, kv: Kv, cores: &[Option<usize>]) -> Result<(), Error> {
-        self.start_backstage("publisher", || kv.publisher.run())?;
+        self.start_background("publisher", || kv.publisher.run())?;
         let number = |number: usize| format!("kv-worker-{number}");
         match kv.frontend {
             Frontend::Proxy { queue, workers, reporter } => {
                 // The proxy starts first. It ends the workers, also when only some of them could be started.
                 self.start_one("kv-queue", None, || queue.run())?;
-                for (place, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
-                    self.start_one(&number(place), *core, || worker.run())?;
+                for (index, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
+                    self.start_one(&number(index), *core, || worker.run())?;
                 }
                 self.start_one("kv-report", None, || reporter.run())?;
             }
             Frontend::Native { acceptor, workers, reporter } => {
                 self.start_one("kv-report", None, || reporter.run())?;
-                for (place, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
-                    self.start_one(&number(place), *core, || worker.run())?;
+                for (index, (worker, core)) in workers.into_iter().zip(cores).enumerate() {
+                    self.start_one(&number(index), *core, || worker.run())?;
                 }
                 self.start_one("kv-accept", None, || acceptor.run())?;
             }
@@ -378,7 +378,7 @@ impl RunningServer {
 
     fn start_tasks(&mut self, tasks: tasks::OpenedTasks) -> Result<(), Error> {
         let tasks::OpenedTasks { committer, spiderq, jobs, events, .. } = tasks;
-        self.start_backstage("committer", || tasks::or_give_up(committer.run(wall_millis)))?;
+        self.start_background("committer", || tasks::or_give_up(committer.run(wall_millis)))?;
         if let Some(spiderq) = spiderq {
             self.tasks = Some(spiderq.endpoint);
             self.stoppers.push(spiderq.stopper);
@@ -421,7 +421,7 @@ impl Drop for RunningServer {
         join_in_reverse(&mut self.frontend);
         // The workers' sessions ended with their threads.
         self.tables.close();
-        join_in_reverse(&mut self.backstage);
+        join_in_reverse(&mut self.background);
         drop(self.context.take());
     }
 }

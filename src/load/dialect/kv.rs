@@ -115,8 +115,8 @@ struct ReplyFrames<'b> {
 
 impl<'b> ReplyFrames<'b> {
     fn push(&mut self, frame: &'b [u8]) {
-        if let Some(place) = self.frames.get_mut(self.count) {
-            *place = frame;
+        if let Some(slot) = self.frames.get_mut(self.count) {
+            *slot = frame;
         }
         self.count += 1;
     }

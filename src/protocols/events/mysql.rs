@@ -43,7 +43,7 @@ pub(super) struct Database {
 /// Connections for statements that only read.
 struct Readers {
     address: Address,
-    places: Semaphore,
+    permits: Semaphore,
     idle: Mutex<Vec<LazyConnection>>,
 }
 
@@ -55,8 +55,8 @@ impl Database {
     pub(super) async fn open(address: &Address) -> Result<(Self, Writers), UnsuitableDatabase> {
         setup::prepare(address).await?;
         let (new_events, receiver) = channel(EVENTS_WAITING_MAX);
-        let places = Semaphore::new(EVENT_READERS);
-        let readers = Arc::new(Readers { address: address.clone(), places, idle: Mutex::default() });
+        let permits = Semaphore::new(EVENT_READERS);
+        let readers = Arc::new(Readers { address: address.clone(), permits, idle: Mutex::default() });
         Ok((Self { new_events, readers }, Writers::new(address, receiver)))
     }
 
@@ -86,14 +86,14 @@ impl Database {
 
     /// The rows of one statement that changes no data.
     async fn read(&self, statement: &str) -> Result<Vec<MySqlRow>, EventStoreError> {
-        let Readers { address, places, idle } = &*self.readers;
-        let Ok(_place) = timeout(STORE_ANSWER_MAX, places.acquire()).await else {
+        let Readers { address, permits, idle } = &*self.readers;
+        let Ok(_permit) = timeout(STORE_ANSWER_MAX, permits.acquire()).await else {
             return Err(EventStoreError("the database does not answer those who have asked before".to_owned()));
         };
         let kept = idle.lock().expect("no thread panics while it has this").pop();
-        let mut link = kept.unwrap_or_else(|| LazyConnection::new(address));
-        let rows = link.rows_afresh(AssertSqlSafe(statement)).await;
-        idle.lock().expect("no thread panics while it has this").push(link);
+        let mut connection = kept.unwrap_or_else(|| LazyConnection::new(address));
+        let rows = connection.rows_afresh(AssertSqlSafe(statement)).await;
+        idle.lock().expect("no thread panics while it has this").push(connection);
         rows.map_err(|failure| EventStoreError(failure.to_string()))
     }
 }

@@ -113,7 +113,7 @@ pub(super) enum ReplyVerdict {
 /// The client and the request that a reply belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnsweredRequest {
-    pub(super) place: ClientIndex,
+    pub(super) index: ClientIndex,
     pub(super) fate: ReplyVerdict,
     /// Frames of the request.
     pub(super) asked: u32,
@@ -122,7 +122,7 @@ pub(super) struct AnsweredRequest {
 
 /// A request that is on its way to a worker, or that a worker holds.
 struct InFlightRequest {
-    place: ClientIndex,
+    index: ClientIndex,
     epoch: u32,
     size: MessageSize,
 }
@@ -209,18 +209,18 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
             self.forget_some();
         }
         let worker = self.worker_of(&id);
-        let place = self.vacant.pop().unwrap_or_else(|| {
+        let index = self.vacant.pop().unwrap_or_else(|| {
             self.clients.push(None);
             ClientIndex(u32::try_from(self.clients.len() - 1).expect("a process has fewer connections"))
         });
         match &id {
-            Id::Chosen(number, _) => self.chosen.insert(*number, place),
-            Id::Own(bytes) => self.own.insert(bytes.clone(), place),
+            Id::Chosen(number, _) => self.chosen.insert(*number, index),
+            Id::Own(bytes) => self.own.insert(bytes.clone(), index),
         };
         self.idle += 1;
         let client = TrackedClient::new(id, worker, connection, &self.bounds);
-        *self.entry(place) = Some(client);
-        place
+        *self.entry(index) = Some(client);
+        index
     }
 
     /// Chooses the same worker for a client every time. Ids that the router chooses count up, so they spread evenly.
@@ -234,102 +234,102 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     }
 
     /// The client's routing id.
-    pub(super) fn id(&self, place: ClientIndex) -> &[u8] {
-        self.client(place).id.bytes()
+    pub(super) fn id(&self, index: ClientIndex) -> &[u8] {
+        self.client(index).id.bytes()
     }
 
     /// Whether it matters from which connection a message of this client comes. The router never reuses the ids that it
     /// chooses. A client's own id may come back with another connection.
-    pub(super) fn may_change_connection(&self, place: ClientIndex) -> bool {
-        let client = self.client(place);
+    pub(super) fn may_change_connection(&self, index: ClientIndex) -> bool {
+        let client = self.client(index);
         matches!(client.id, Id::Own(_)) || client.standing != ClientStanding::Good
     }
 
     /// Whether the client's connection is the one with this mark.
-    pub(super) fn comes_from(&self, place: ClientIndex, mark: L::Mark) -> bool {
-        self.client(place).connection.mark() == mark
+    pub(super) fn comes_from(&self, index: ClientIndex, mark: L::Mark) -> bool {
+        self.client(index).connection.mark() == mark
     }
 
     /// Whether the client's connection is open.
-    pub(super) fn is_open(&self, place: ClientIndex) -> bool {
-        self.client(place).connection.is_open()
+    pub(super) fn is_open(&self, index: ClientIndex) -> bool {
+        self.client(index).connection.is_open()
     }
 
     /// The client has come with another connection. Replies for the old connection are dropped, and a client that was
     /// cut off returns to good standing. Requests taken from the old connection and not yet executed are still
     /// executed, before those of the new one.
-    pub(super) fn reconnected(&mut self, place: ClientIndex, connection: L) {
-        self.drop_replies(place);
-        let client = self.client_mut(place);
+    pub(super) fn reconnected(&mut self, index: ClientIndex, connection: L) {
+        self.drop_replies(index);
+        let client = self.client_mut(index);
         client.connection = connection;
         client.held_back = false;
-        self.empty_pipe(place);
-        self.classify(place);
-        let client = self.client_mut(place);
+        self.empty_pipe(index);
+        self.classify(index);
+        let client = self.client_mut(index);
         if client.standing != ClientStanding::Good {
             client.standing = ClientStanding::Good;
             self.cut_off -= 1;
-            self.classify(place);
+            self.classify(index);
         }
     }
 
     /// The client's connection is gone: replies to the requests of that connection are dropped.
-    pub(super) fn gone(&mut self, place: ClientIndex) {
-        self.drop_replies(place);
+    pub(super) fn gone(&mut self, index: ClientIndex) {
+        self.drop_replies(index);
     }
 
     // --- requests ---
 
     /// A request has come.
-    pub(super) fn take(&mut self, place: ClientIndex, size: MessageSize, by: By) -> RequestVerdict {
+    pub(super) fn take(&mut self, index: ClientIndex, size: MessageSize, by: By) -> RequestVerdict {
         let most = self.bounds.client_bytes;
-        let client = self.client_mut(place);
+        let client = self.client_mut(index);
         if client.standing != ClientStanding::Good {
             return RequestVerdict::Drop;
         }
         if client.stalled && client.bytes + size.bytes > most {
-            self.cut(place);
+            self.cut(index);
             return RequestVerdict::Drop;
         }
         let ready = client.pending.is_empty() && client.may_ask(size.frames, by);
         let epoch = client.epoch;
-        self.add(place, size.bytes);
-        if !ready || !self.has_turn(place, by) {
+        self.add(index, size.bytes);
+        if !ready || !self.has_turn(index, by) {
             return RequestVerdict::Hold;
         }
-        RequestVerdict::Forward(self.ask(by, InFlightRequest { place, epoch, size }))
+        RequestVerdict::Forward(self.ask(by, InFlightRequest { index, epoch, size }))
     }
 
     /// Keeps a request for which [`FlowControl::take`] returned [`RequestVerdict::Hold`].
     pub(super) fn hold_request(
         &mut self,
-        place: ClientIndex,
+        index: ClientIndex,
         size: MessageSize,
         by: By,
         frames: impl Iterator<Item = F>,
     ) {
-        let client = self.client_mut(place);
+        let client = self.client_mut(index);
         let epoch = client.epoch;
         client.pending.push(size, (epoch, by), frames);
     }
 
     /// Dequeues the client's next held request that may go to its worker now. Returns the worker and the frames to
     /// send.
-    pub(super) fn next_request(&mut self, place: ClientIndex) -> Option<(usize, vec_deque::Drain<'_, F>)> {
-        let client = self.client_mut(place);
+    pub(super) fn next_request(&mut self, index: ClientIndex) -> Option<(usize, vec_deque::Drain<'_, F>)> {
+        let client = self.client_mut(index);
         let (size, (epoch, by)) = client.pending.front()?;
-        if !client.may_ask(size.frames, by) || !self.has_turn(place, by) {
+        if !client.may_ask(size.frames, by) || !self.has_turn(index, by) {
             return None;
         }
-        let worker = self.ask(by, InFlightRequest { place, epoch, size });
-        let frames = self.client_mut(place).pending.pop()?;
+        let worker = self.ask(by, InFlightRequest { index, epoch, size });
+        let frames = self.client_mut(index).pending.pop()?;
         Some((worker, frames))
     }
 
     /// Notes that a request is on its way, and returns its worker.
     fn ask(&mut self, by: By, ticket: InFlightRequest) -> usize {
         let reporter = self.reporter();
-        let client = self.client_mut(ticket.place);
+        let client = self.client_mut(ticket.index);
         client.frames_asked += ticket.size.frames;
         client.is_reported_to = by == By::Reporter;
         let worker = if by == By::Reporter { reporter } else { client.worker };
@@ -349,10 +349,10 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// named another one.
     pub(super) fn answered(&mut self, worker: usize) -> AnsweredRequest {
         let ticket = self.late_ticket(worker).or_else(|| self.tickets_of(worker).pop_front());
-        let InFlightRequest { place, epoch, size } = ticket.expect("a worker answers each request once");
+        let InFlightRequest { index, epoch, size } = ticket.expect("a worker answers each request once");
         let by = if worker == self.reporter() { By::Reporter } else { By::Worker };
         self.reports -= usize::from(by == By::Reporter);
-        let client = self.client_mut(place);
+        let client = self.client_mut(index);
         client.frames_asked -= size.frames;
         client.is_reported_to = false;
         let fate = match client.standing {
@@ -361,8 +361,8 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
             ClientStanding::Good => ReplyVerdict::Hold,
             ClientStanding::Cut | ClientStanding::CutAndGone => ReplyVerdict::DropCut,
         };
-        self.release(place, size.bytes);
-        AnsweredRequest { place, fate, asked: size.frames, by }
+        self.release(index, size.bytes);
+        AnsweredRequest { index, fate, asked: size.frames, by }
     }
 
     /// Learns from the size of a reply how many requests of this client may be on their way at once.
@@ -370,26 +370,26 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         let most = self.bounds.client_bytes;
         // A client has at most one report on its way, so the size of a report says nothing about other replies.
         if answered.by == By::Worker {
-            self.client_mut(answered.place).learn(answered.asked, bytes, most);
+            self.client_mut(answered.index).learn(answered.asked, bytes, most);
         }
     }
 
     /// Keeps a reply that the client's pipe did not take. Cuts the client off if it then has too many bytes
     /// outstanding.
-    pub(super) fn hold_reply(&mut self, place: ClientIndex, size: MessageSize, frames: impl Iterator<Item = F>) {
+    pub(super) fn hold_reply(&mut self, index: ClientIndex, size: MessageSize, frames: impl Iterator<Item = F>) {
         let most = self.bounds.client_bytes;
-        let client = self.client_mut(place);
+        let client = self.client_mut(index);
         let epoch = client.epoch;
         let first = client.backlog.is_empty();
         let too_much = client.bytes > 0 && client.bytes + size.bytes > most;
         client.backlog.push(size, (epoch, By::Worker), frames);
         client.stalled = true;
         if first {
-            self.stalled.push(place);
+            self.stalled.push(index);
         }
-        self.add(place, size.bytes);
+        self.add(index, size.bytes);
         if too_much {
-            self.cut(place);
+            self.cut(index);
         }
     }
 
@@ -405,63 +405,63 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     }
 
     /// Whether replies of the client are held.
-    pub(super) fn has_backlog(&self, place: ClientIndex) -> bool {
-        !self.client(place).backlog.is_empty()
+    pub(super) fn has_backlog(&self, index: ClientIndex) -> bool {
+        !self.client(index).backlog.is_empty()
     }
 
     /// Dequeues the oldest held reply of the client, which its pipe now takes. Returns the frames to send.
-    pub(super) fn next_reply(&mut self, place: ClientIndex) -> Option<vec_deque::Drain<'_, F>> {
-        let client = self.client_mut(place);
+    pub(super) fn next_reply(&mut self, index: ClientIndex) -> Option<vec_deque::Drain<'_, F>> {
+        let client = self.client_mut(index);
         let (size, _) = client.backlog.front()?;
         let is_last = client.backlog.is_last();
-        self.sent(place, size);
+        self.sent(index, size);
         if is_last {
-            self.unstall(place);
+            self.unstall(index);
         }
-        self.release(place, size.bytes);
-        self.client_mut(place).backlog.pop()
+        self.release(index, size.bytes);
+        self.client_mut(index).backlog.pop()
     }
 
     /// Drops the replies that are held for the client, and starts a new epoch, so that replies still to come are
     /// dropped too.
-    fn drop_replies(&mut self, place: ClientIndex) {
-        let client = self.client_mut(place);
+    fn drop_replies(&mut self, index: ClientIndex) {
+        let client = self.client_mut(index);
         client.epoch = client.epoch.wrapping_add(1);
         if !client.backlog.is_empty() {
             let dropped = client.backlog.clear();
-            self.unstall(place);
-            self.release(place, dropped);
+            self.unstall(index);
+            self.release(index, dropped);
         }
     }
 
-    fn unstall(&mut self, place: ClientIndex) {
-        self.client_mut(place).stalled = false;
-        let position = self.stalled.iter().position(|&other| other == place);
+    fn unstall(&mut self, index: ClientIndex) {
+        self.client_mut(index).stalled = false;
+        let position = self.stalled.iter().position(|&other| other == index);
         self.stalled.swap_remove(position.expect("a client with a backlog is stalled"));
     }
 
     // --- entries ---
 
     /// Counts bytes as outstanding.
-    fn add(&mut self, place: ClientIndex, bytes: u64) {
+    fn add(&mut self, index: ClientIndex, bytes: u64) {
         self.held += bytes;
-        self.client_mut(place).bytes += bytes;
-        self.classify(place);
+        self.client_mut(index).bytes += bytes;
+        self.classify(index);
     }
 
     /// Counts bytes as no longer outstanding.
-    fn release(&mut self, place: ClientIndex, bytes: u64) {
+    fn release(&mut self, index: ClientIndex, bytes: u64) {
         self.held -= bytes;
-        self.client_mut(place).bytes -= bytes;
-        self.classify(place);
+        self.client_mut(index).bytes -= bytes;
+        self.classify(index);
     }
 
     /// Maintains the count of idle clients and the list of clients that have begun or ceased to press. Called after
     /// each change of a client.
-    fn classify(&mut self, place: ClientIndex) {
+    fn classify(&mut self, index: ClientIndex) {
         let is_crowded = self.held > self.bounds.held_bytes / 2;
         let most = if is_crowded { self.bounds.crowded_bytes } else { self.bounds.pressing_bytes };
-        let client = self.client_mut(place);
+        let client = self.client_mut(index);
         let class = client.class(most);
         let before = std::mem::replace(&mut client.class, class);
         let is_untold = client.is_untold();
@@ -469,26 +469,26 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
             self.idle = self.idle + usize::from(class == ClientClass::Idle) - usize::from(before == ClientClass::Idle);
         }
         if is_untold {
-            self.untold.push(place);
+            self.untold.push(index);
         }
     }
 
     /// All indexes, vacant ones too.
-    fn places(&self) -> impl Iterator<Item = ClientIndex> + use<F, L> {
+    fn indices(&self) -> impl Iterator<Item = ClientIndex> + use<F, L> {
         (0..u32::try_from(self.clients.len()).unwrap_or(u32::MAX)).map(ClientIndex)
     }
 
-    #[expect(clippy::indexing_slicing, reason = "a place is an index that this account gave out")]
-    fn entry(&mut self, place: ClientIndex) -> &mut Option<TrackedClient<F, L>> {
-        &mut self.clients[place.0 as usize]
+    #[expect(clippy::indexing_slicing, reason = "flow control gave the index out")]
+    fn entry(&mut self, index: ClientIndex) -> &mut Option<TrackedClient<F, L>> {
+        &mut self.clients[index.0 as usize]
     }
 
-    fn client_mut(&mut self, place: ClientIndex) -> &mut TrackedClient<F, L> {
-        self.entry(place).as_mut().expect("a client with something outstanding is not forgotten")
+    fn client_mut(&mut self, index: ClientIndex) -> &mut TrackedClient<F, L> {
+        self.entry(index).as_mut().expect("a client with something outstanding is not forgotten")
     }
 
-    fn client(&self, place: ClientIndex) -> &TrackedClient<F, L> {
-        let entry = self.clients.get(place.0 as usize).and_then(Option::as_ref);
+    fn client(&self, index: ClientIndex) -> &TrackedClient<F, L> {
+        let entry = self.clients.get(index.0 as usize).and_then(Option::as_ref);
         entry.expect("a client with something outstanding is not forgotten")
     }
 

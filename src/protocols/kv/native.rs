@@ -53,7 +53,7 @@ pub struct NativeWorker {
     stopper: Stopper,
     state: WorkerState,
     /// Connections that are parked.
-    line: WaitingClients<ConnectionId>,
+    waiting: WaitingClients<ConnectionId>,
 }
 
 impl NativeWorker {
@@ -64,8 +64,8 @@ impl NativeWorker {
         (stopper, bell): (Stopper, &WakeSignal),
         mut state: WorkerState,
     ) -> Self {
-        let line = WaitingClients::new(&mut state.session, bell);
-        Self { connections, handoff, stopper, state, line }
+        let waiting = WaitingClients::new(&mut state.session, bell);
+        Self { connections, handoff, stopper, state, waiting }
     }
 
     /// The loop of the thread. Returns when it was told to stop and the requests that were taken are answered.
@@ -87,7 +87,7 @@ impl NativeWorker {
         self.connections.wait(Some(Duration::ZERO), || clock.now());
         self.serve(&context, &mut sampler);
         self.connections.stop_receiving();
-        while (self.connections.has_backlog() || !self.line.is_empty() || self.state.reports.is_waiting())
+        while (self.connections.has_backlog() || !self.waiting.is_empty() || self.state.reports.is_waiting())
             && clock.now() < end
         {
             self.wait(clock);
@@ -105,7 +105,7 @@ impl NativeWorker {
     fn wait(&mut self, clock: Clock) {
         let session = &mut self.state.session;
         let rest = session.patience();
-        let patience = self.line.patience(session).map_or(rest, |patience| patience.min(rest));
+        let patience = self.waiting.patience(session).map_or(rest, |patience| patience.min(rest));
         self.connections.wait(Some(patience), || clock.now());
         session.rest(self.connections.now());
     }
@@ -119,13 +119,13 @@ impl NativeWorker {
     /// Gives turns: to some of the clients for whom the tables may have room again, to those whose reports are made,
     /// and to all that have sent bytes.
     fn serve(&mut self, context: &HandlerContext<'_>, sampler: &mut Sampler) {
-        let Self { connections, state, handoff, line, .. } = self;
-        if !line.is_empty() {
-            line.begin(&mut state.session);
+        let Self { connections, state, handoff, waiting, .. } = self;
+        if !waiting.is_empty() {
+            waiting.begin(&mut state.session);
             for _ in 0..BATCH_MAX {
-                let Some(id) = line.next() else { break };
+                let Some(id) = waiting.next() else { break };
                 connections.resume(id, |id, (), outbox, messages, bytes| {
-                    let turn = ConnectionTurn { id, line, is_first: true, made: None };
+                    let turn = ConnectionTurn { id, waiting, is_first: true, made: None };
                     state.answer_all((messages, bytes), outbox, turn, (context, sampler))
                 });
                 connections.flush();
@@ -133,14 +133,14 @@ impl NativeWorker {
         }
         while let Some((id, made)) = state.reports.next() {
             connections.resume(id, |id, (), outbox, messages, bytes| {
-                let turn = ConnectionTurn { id, line, is_first: false, made: Some(made) };
+                let turn = ConnectionTurn { id, waiting, is_first: false, made: Some(made) };
                 state.answer_all((messages, bytes), outbox, turn, (context, sampler))
             });
             connections.flush();
         }
         loop {
             let turn = connections.receive(BATCH_MAX, |id, (), outbox, messages, bytes| {
-                let turn = ConnectionTurn { id, line, is_first: false, made: None };
+                let turn = ConnectionTurn { id, waiting, is_first: false, made: None };
                 state.answer_all((messages, bytes), outbox, turn, (context, sampler))
             });
             if turn.is_none() {
@@ -157,14 +157,14 @@ impl NativeWorker {
         self.state.clients.clients.set(self.connections.len() as u64);
         self.state.clients.held_bytes.set(self.connections.bytes());
         self.state.clients.cut_off.set(self.connections.cut());
-        self.state.metrics.waiting.set(self.line.len() as u64);
+        self.state.metrics.waiting.set(self.waiting.len() as u64);
     }
 }
 
 /// A connection's turn.
 struct ConnectionTurn<'l> {
     id: ConnectionId,
-    line: &'l mut WaitingClients<ConnectionId>,
+    waiting: &'l mut WaitingClients<ConnectionId>,
     /// It has waited in the queue for its first request.
     is_first: bool,
     /// The report for which it has waited, and for which its first request asks.
@@ -174,21 +174,23 @@ struct ConnectionTurn<'l> {
 impl ConnectionTurn<'_> {
     /// Whether the next request has to wait without being tried.
     fn is_held_up(&self, command: Option<Command>) -> bool {
-        !self.is_first && self.line.is_ahead_of(command)
+        !self.is_first && self.waiting.is_ahead_of(command)
     }
 
     /// Queues the connection with its next request.
     fn wait(self, command: Option<Command>, lacks_memory: bool) {
         if self.is_first {
-            self.line.stay(self.id, command, lacks_memory);
+            self.waiting.stay(self.id, command, lacks_memory);
         } else {
-            self.line.join(self.id, command, lacks_memory);
+            self.waiting.join(self.id, command, lacks_memory);
         }
     }
 }
 
 impl WorkerState {
-    /// Answers messages in their order, up to one that has to wait, or until the replies are large together.
+    /// Answers messages in their order, up to one that has to wait, or until the replies are large together. The proxy's
+    /// worker has a loop of its own (`WorkerReplies::answer_some`), because it has messages of many clients: it defers a
+    /// busy one and goes on, where this one ends the turn.
     fn answer_all(
         &mut self,
         (messages, bytes): (&Messages, &[u8]),
@@ -205,15 +207,15 @@ impl WorkerState {
         while answered < messages.len() {
             let mut few = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
             let mut many: [Vec<&[u8]>; LOOK_AHEAD] = [const { Vec::new() }; LOOK_AHEAD];
-            let mut letters: [Option<RequestParts<'_, &[u8]>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
+            let mut decoded: [Option<RequestParts<'_, &[u8]>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
             let mut is_whole = [true; LOOK_AHEAD];
-            let places = letters.iter_mut().zip(&mut is_whole).zip(few.iter_mut().zip(&mut many));
-            for (((parsed, is_whole), (few, many)), message) in places.zip(&mut left) {
+            let spaces = decoded.iter_mut().zip(&mut is_whole).zip(few.iter_mut().zip(&mut many));
+            for (((parsed, is_whole), (few, many)), message) in spaces.zip(&mut left) {
                 *parsed = Some(read(&message, few, many, *value_max));
                 *is_whole = message.is_whole();
             }
-            batch.prefetch(letters.iter().flatten().filter_map(RequestParts::element));
-            for (parts, is_whole) in letters.iter().flatten().zip(is_whole) {
+            batch.prefetch(decoded.iter().flatten().filter_map(RequestParts::element));
+            for (parts, is_whole) in decoded.iter().flatten().zip(is_whole) {
                 if let Some(command) = parts.report() {
                     let Some(made) = turn.made.take() else {
                         reports.order(turn.id, command);

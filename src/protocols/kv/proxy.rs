@@ -164,23 +164,23 @@ impl Proxy {
 
     /// Has the router hold back the clients that press, and let those go on that no longer do.
     fn tell_router(&mut self) {
-        while let Some((place, held_back)) = self.account.next_told() {
-            self.parts.router.hold_back(self.account.id(place), held_back);
+        while let Some((index, held_back)) = self.account.next_told() {
+            self.parts.router.hold_back(self.account.id(index), held_back);
         }
     }
 
     /// Takes the message whose routing id has been received. Returns its number of frames.
     fn take_request(&mut self) -> u32 {
         let message_size = self.read_message();
-        let place = self.place();
+        let index = self.index();
         self.parts.metrics.requests.add(1);
         let by = if is_report(self.message.frames()) { By::Reporter } else { By::Worker };
-        match self.account.take(place, message_size, by) {
+        match self.account.take(index, message_size, by) {
             RequestVerdict::Forward(worker) => {
-                self.packer.send(backend(&self.parts.backends, worker), place.tag(), self.message.frames());
+                self.packer.send(backend(&self.parts.backends, worker), index.tag(), self.message.frames());
                 self.message.forget();
             }
-            RequestVerdict::Hold => self.account.hold_request(place, message_size, by, self.message.take()),
+            RequestVerdict::Hold => self.account.hold_request(index, message_size, by, self.message.take()),
             RequestVerdict::Drop => {
                 self.message.clear();
                 self.parts.metrics.dropped_requests.add(1);
@@ -216,24 +216,24 @@ impl Proxy {
     }
 
     /// The index of the sender of the message that was read.
-    fn place(&mut self) -> ClientIndex {
-        let Some(place) = self.account.find(&self.id) else {
+    fn index(&mut self) -> ClientIndex {
+        let Some(index) = self.account.find(&self.id) else {
             let id = Id::of(&self.id);
-            let link = FrameOrigin::of(self.take_id());
-            return self.account.admit(id, link);
+            let origin = FrameOrigin::of(self.take_id());
+            return self.account.admit(id, origin);
         };
-        if self.account.may_change_connection(place) {
-            self.look_at_connection(place);
+        if self.account.may_change_connection(index) {
+            self.look_at_connection(index);
         }
-        place
+        index
     }
 
     /// Tells flow control when the message came over another connection than the client's last one.
-    fn look_at_connection(&mut self, place: ClientIndex) {
-        if !self.account.comes_from(place, ConnectionMark::of(&self.id)) {
-            let link = FrameOrigin::of(self.take_id());
-            self.account.reconnected(place, link);
-            self.go_on(place);
+    fn look_at_connection(&mut self, index: ClientIndex) {
+        if !self.account.comes_from(index, ConnectionMark::of(&self.id)) {
+            let origin = FrameOrigin::of(self.take_id());
+            self.account.reconnected(index, origin);
+            self.go_on(index);
         }
     }
 
@@ -242,10 +242,10 @@ impl Proxy {
     }
 
     /// Sends the client's held requests that may go to its worker now.
-    fn go_on(&mut self, place: ClientIndex) {
-        while let Some((worker, frames)) = self.account.next_request(place) {
+    fn go_on(&mut self, index: ClientIndex) {
+        while let Some((worker, frames)) = self.account.next_request(index) {
             let mut frames: Vec<Frame> = frames.collect();
-            self.packer.send(backend(&self.parts.backends, worker), place.tag(), &mut frames);
+            self.packer.send(backend(&self.parts.backends, worker), index.tag(), &mut frames);
         }
     }
 
@@ -273,9 +273,9 @@ impl Proxy {
     /// Brings a reply whose first frame has been received to its client. Returns its number of frames.
     fn return_reply(&mut self, worker: usize) -> u32 {
         let answered = self.account.answered(worker);
-        let place = answered.place;
+        let index = answered.index;
         let fate = match answered.fate {
-            ReplyVerdict::Send => self.address(place),
+            ReplyVerdict::Send => self.address(index),
             held_or_dropped => held_or_dropped,
         };
         let size = match fate {
@@ -286,7 +286,7 @@ impl Proxy {
                 self.each_frame(worker, |_, _, _| {})
             }
         };
-        self.go_on(place);
+        self.go_on(index);
         while let Some(due) = self.account.next_due() {
             self.go_on(due);
         }
@@ -294,31 +294,31 @@ impl Proxy {
     }
 
     /// Begins a message to the client, if its connection is open and its pipe has room.
-    fn address(&mut self, place: ClientIndex) -> ReplyVerdict {
-        let addressed = if !self.is_open(place) {
+    fn address(&mut self, index: ClientIndex) -> ReplyVerdict {
+        let addressed = if !self.is_open(index) {
             Addressed::Unknown
-        } else if !self.account.has_room(place) {
+        } else if !self.account.has_room(index) {
             Addressed::Full
         } else {
-            self.parts.router.address(self.account.id(place))
+            self.parts.router.address(self.account.id(index))
         };
         match addressed {
             Addressed::Ready => ReplyVerdict::Send,
             Addressed::Full => ReplyVerdict::Hold,
             Addressed::Unknown => {
-                self.account.gone(place);
+                self.account.gone(index);
                 ReplyVerdict::Drop
             }
         }
     }
 
     /// Whether the connection that asked is still the client's. Asks the system once for a run of replies.
-    fn is_open(&mut self, place: ClientIndex) -> bool {
-        if !self.account.may_change_connection(place) || self.found_open == Some(place) {
+    fn is_open(&mut self, index: ClientIndex) -> bool {
+        if !self.account.may_change_connection(index) || self.found_open == Some(index) {
             return true;
         }
-        let open = self.account.is_open(place);
-        self.found_open = open.then_some(place);
+        let open = self.account.is_open(index);
+        self.found_open = open.then_some(index);
         open
     }
 
@@ -326,7 +326,7 @@ impl Proxy {
     fn pass_reply(&mut self, worker: usize, answered: AnsweredRequest) -> MessageSize {
         let size = self.each_frame(worker, |queue, frame, more| queue.router.send(frame, more));
         self.account.replied(answered, size.bytes);
-        self.account.sent(answered.place, size);
+        self.account.sent(answered.index, size);
         size
     }
 
@@ -335,7 +335,7 @@ impl Proxy {
         let size = self.each_frame(worker, |_, frame, _| frames.push(std::mem::take(frame)));
         self.account.replied(answered, size.bytes);
         let stalled = self.account.stalled_count();
-        self.account.hold_reply(answered.place, size, frames.into_iter());
+        self.account.hold_reply(answered.index, size, frames.into_iter());
         if self.account.stalled_count() > stalled {
             self.try_again_in(PATIENCE[0]);
         }
@@ -364,8 +364,8 @@ impl Proxy {
         self.found_open = None;
         let mut moved = false;
         for position in (0..self.account.stalled_count()).rev() {
-            if let Some(place) = self.account.stalled(position) {
-                moved |= self.retry_client(place);
+            if let Some(index) = self.account.stalled(position) {
+                moved |= self.retry_client(index);
             }
         }
         let longer = (self.patience * 2).min(PATIENCE[1]);
@@ -407,15 +407,15 @@ impl Proxy {
         self.retry_at = self.parts.clock.now().after(patience);
     }
 
-    fn retry_client(&mut self, place: ClientIndex) -> bool {
+    fn retry_client(&mut self, index: ClientIndex) -> bool {
         let mut moved = false;
-        while self.account.has_backlog(place) && self.address(place) == ReplyVerdict::Send {
-            if let Some(frames) = self.account.next_reply(place) {
+        while self.account.has_backlog(index) && self.address(index) == ReplyVerdict::Send {
+            if let Some(frames) = self.account.next_reply(index) {
                 self.parts.router.send_all(frames);
             }
             moved = true;
         }
-        self.go_on(place);
+        self.go_on(index);
         moved
     }
 

@@ -108,8 +108,8 @@ impl WorkerMetrics {
 /// The index of a reason in [`Reason::ALL`].
 fn place_of(reason: Reason) -> usize {
     let kind = std::mem::discriminant(&reason);
-    let place = Reason::ALL.iter().position(|other| std::mem::discriminant(other) == kind);
-    place.unwrap_or(Reason::COUNT)
+    let index = Reason::ALL.iter().position(|other| std::mem::discriminant(other) == kind);
+    index.unwrap_or(Reason::COUNT)
 }
 
 /// The metrics of the proxy, or of a worker that owns its connections, on cache lines of their own.
@@ -192,12 +192,12 @@ impl ReportSources {
 
     /// The refusals of a command, or of requests that name none, by reason. Reasons without a refusal are left out.
     fn refused(&self, command: Option<Command>) -> BTreeMap<&'static str, u64> {
-        let of = |place: usize| {
-            let counters = self.worker_counts().filter_map(|worker| worker.of(command).refused.get(place));
+        let of = |index: usize| {
+            let counters = self.worker_counts().filter_map(|worker| worker.of(command).refused.get(index));
             counters.map(Counter::get).sum::<u64>()
         };
         let reasons = Reason::ALL.iter().enumerate();
-        let counted = reasons.map(|(place, reason)| (reason.text(), of(place)));
+        let counted = reasons.map(|(index, reason)| (reason.text(), of(index)));
         counted.filter(|(_, count)| *count > 0).collect()
     }
 

@@ -120,9 +120,9 @@ impl Worker {
         deferred.begin(session);
         let mut batch = session.batch(now);
         let responder = Responder { clock: *clock, value_max: *value_max, metrics, context };
-        let mut post = WorkerReplies { responder, socket, deferred };
-        post.answer_deferred(&mut batch, sampler);
-        post.answer_inbox(inbox, &mut batch, sampler);
+        let mut replies = WorkerReplies { responder, socket, deferred };
+        replies.answer_deferred(&mut batch, sampler);
+        replies.answer_inbox(inbox, &mut batch, sampler);
         drop(batch);
         deferred.take(inbox);
         metrics.waiting.set(deferred.clients() as u64);
@@ -154,15 +154,15 @@ impl WorkerReplies<'_> {
         batch: &mut Batch<'_>,
         sampler: &mut Sampler,
     ) {
-        let mut places = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
-        let mut letters: [Option<WorkerMessage<'_>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
-        for ((parsed, places), number) in letters.iter_mut().zip(&mut places).zip(first..first + count) {
-            *parsed = Some(WorkerMessage::read(inbox.message(number), places, self.responder.value_max));
+        let mut unpacked = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
+        let mut decoded: [Option<WorkerMessage<'_>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
+        for ((parsed, unpacked), number) in decoded.iter_mut().zip(&mut unpacked).zip(first..first + count) {
+            *parsed = Some(WorkerMessage::read(inbox.message(number), unpacked, self.responder.value_max));
         }
-        let letters = || letters.iter().flatten();
-        batch.prefetch(letters().filter_map(WorkerMessage::element));
+        let decoded = || decoded.iter().flatten();
+        batch.prefetch(decoded().filter_map(WorkerMessage::element));
         let socket = self.socket;
-        for (parsed, number) in letters().zip(first..) {
+        for (parsed, number) in decoded().zip(first..) {
             let waits = self.deferred.holds_up(parsed);
             let mut sink = |bytes: &[u8], more| socket.send_bytes(bytes, more);
             if waits || parsed.answer(&self.responder, batch, sampler, &mut sink) == Err(Busy) {
@@ -187,13 +187,13 @@ enum MessageText<'i> {
 
 impl<'i> WorkerMessage<'i> {
     #[inline]
-    fn read(message: &'i [Frame], places: &'i mut [&'i [u8]; PACKED_MAX], value_max: usize) -> Self {
+    fn read(message: &'i [Frame], unpacked: &'i mut [&'i [u8]; PACKED_MAX], value_max: usize) -> Self {
         match ReceivedMessage::read(message) {
             ReceivedMessage::AsItCame(tag, frames) => {
                 Self { tag, text: MessageText::AsItCame(RequestParts::read(frames, value_max)) }
             }
             ReceivedMessage::Packed(tag, packet, apart) => {
-                Self { tag, text: MessageText::Packed(RequestParts::read(unpack(packet, apart, places), value_max)) }
+                Self { tag, text: MessageText::Packed(RequestParts::read(unpack(packet, apart, unpacked), value_max)) }
             }
         }
     }

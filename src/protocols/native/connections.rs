@@ -395,7 +395,7 @@ impl<S: Default> Connections<S> {
         if get(&mut self.connections, id).is_none() {
             return;
         }
-        let connection = self.connections.remove(id.place() as usize);
+        let connection = self.connections.remove(id.slot() as usize);
         self.share.change(0, connection.counted);
         self.closed += 1;
         if !connection.is_disconnecting() {
@@ -460,7 +460,7 @@ impl<S: Default> Connections<S> {
 
 /// The connection with this id, if it is open.
 fn get<S>(connections: &mut Slab<Connection<S>>, id: ConnectionId) -> Option<&mut Connection<S>> {
-    connections.get_mut(id.place() as usize).filter(|connection| connection.generation == id.generation())
+    connections.get_mut(id.slot() as usize).filter(|connection| connection.generation == id.generation())
 }
 
 /// Puts a connection into the list for the next flush.

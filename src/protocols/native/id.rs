@@ -15,7 +15,7 @@ impl ConnectionId {
     }
 
     /// Slot among the connections of its thread.
-    pub(crate) fn place(self) -> u32 {
+    pub(crate) fn slot(self) -> u32 {
         self.slot
     }
 

@@ -152,13 +152,13 @@ mod tests {
     #[test]
     fn too_many_connections_are_not_too_many_files() {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        let mut gate = Listeners::default();
-        gate.add(&epoll, BoundListener::bind("tcp://127.0.0.1:*").unwrap()).unwrap();
-        assert_eq!(gate.try_accept(|_| false), Err(Obstacle::Connections));
-        assert_eq!(gate.try_accept(|_| true), Ok(()), "nobody has come");
+        let mut listeners = Listeners::default();
+        listeners.add(&epoll, BoundListener::bind("tcp://127.0.0.1:*").unwrap()).unwrap();
+        assert_eq!(listeners.try_accept(|_| false), Err(Obstacle::Connections));
+        assert_eq!(listeners.try_accept(|_| true), Ok(()), "nobody has come");
         let said = [Obstacle::Connections, Obstacle::System(Errno::MFILE)].map(|obstacle| obstacle.to_string());
         assert!(!said[0].contains("file") && said[1].contains("file"), "{said:?}");
-        gate.accept(&epoll, Now::from_millis(1), |_| false);
-        assert!(gate.again_at().is_some(), "it is tried again");
+        listeners.accept(&epoll, Now::from_millis(1), |_| false);
+        assert!(listeners.again_at().is_some(), "it is tried again");
     }
 }

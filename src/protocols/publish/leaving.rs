@@ -18,7 +18,7 @@ use crate::protocols::native::ConnectionId;
 impl Subscribers {
     /// Tells a subscriber the reason for its end, and parts with it.
     pub(super) fn refuse(&mut self, member: Member, refusal: &CloseReason) {
-        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         if subscriber.is_open() {
             self.closed += 1;
             if self.refusals_told.is_time(self.now) {
@@ -31,7 +31,7 @@ impl Subscribers {
     pub(super) fn disconnect(&mut self, member: Member, refusal: Option<&CloseReason>) {
         self.leave(member);
         let deadline = self.now.after(HANDSHAKE_TIMEOUT);
-        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         subscriber.part(refusal, &self.held);
         subscriber.deadline = deadline;
         self.deadlines.push_back((deadline, ConnectionId::new(member as usize, subscriber.generation)));
@@ -39,7 +39,7 @@ impl Subscribers {
 
     /// Ends the service of a subscriber, and queues its subscriptions for removal.
     fn leave(&mut self, member: Member) {
-        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         self.subscribers -= usize::from(subscriber.is_open());
         self.subscriptions -= subscriber.topics.len();
         self.topic_bytes -= subscriber.topic_bytes;
@@ -54,11 +54,11 @@ impl Subscribers {
     /// Closes a connection.
     pub(super) fn forget(&mut self, member: Member) {
         self.leave(member);
-        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         subscriber.descriptor = None;
         subscriber.queue = SubscriberQueue::default();
         if !subscriber.is_leaving {
-            self.places.remove(member as usize);
+            self.connections.remove(member as usize);
         }
     }
 
@@ -72,10 +72,10 @@ impl Subscribers {
             }
             let member = *member;
             self.left.pop_front();
-            let Some(subscriber) = self.places.get_mut(member as usize) else { continue };
+            let Some(subscriber) = self.connections.get_mut(member as usize) else { continue };
             subscriber.is_leaving = false;
             if subscriber.descriptor.is_none() {
-                self.places.remove(member as usize);
+                self.connections.remove(member as usize);
             }
         }
     }
@@ -84,13 +84,13 @@ impl Subscribers {
     /// at the time `end`.
     pub fn finish(&mut self, end: Now, clock: impl Fn() -> Now) {
         self.send();
-        self.gate.close();
+        self.listeners.close();
         self.ending = true;
         self.left.clear();
-        self.places.iter_mut().for_each(|(_, subscriber)| subscriber.is_leaving = false);
+        self.connections.iter_mut().for_each(|(_, subscriber)| subscriber.is_leaving = false);
         self.now = clock();
         let all: Vec<(Member, bool, bool)> = self
-            .places
+            .connections
             .iter()
             .map(|(place, subscriber)| (member_at(place), subscriber.is_open(), subscriber.is_parting()))
             .collect();
@@ -102,7 +102,7 @@ impl Subscribers {
                 self.forget(member);
             }
         }
-        while !self.places.is_empty() && self.now < end {
+        while !self.connections.is_empty() && self.now < end {
             let left = Duration::from_nanos(end.nanos().saturating_sub(self.now.nanos()));
             self.turn(Some(left), &clock);
         }

@@ -297,21 +297,21 @@ impl SubscriberQueue {
     /// removed. ZMTP's own bytes stay, and so does a message of which the system has taken a part.
     pub(super) fn shorten(&mut self, messages: usize, bytes: usize) -> usize {
         let before = self.messages();
-        let mut place = self.pieces.len();
-        while place > 0 && (self.messages_at_most() > messages || self.bytes > bytes) {
-            place -= 1;
-            self.cut(place, messages, bytes);
+        let mut index = self.pieces.len();
+        while index > 0 && (self.messages_at_most() > messages || self.bytes > bytes) {
+            index -= 1;
+            self.cut(index, messages, bytes);
         }
         before - self.messages_at_most()
     }
 
     /// Removes messages from the end of one piece, the last that has any.
-    fn cut(&mut self, place: usize, most_messages: usize, most_bytes: usize) {
+    fn cut(&mut self, index: usize, most_messages: usize, most_bytes: usize) {
         let (others, other_bytes) = (self.messages_at_most(), self.bytes);
-        let Some(piece) = self.pieces.get_mut(place).filter(|piece| piece.messages > 0) else { return };
+        let Some(piece) = self.pieces.get_mut(index).filter(|piece| piece.messages > 0) else { return };
         // In the first piece, only messages behind the last begun one can go.
-        let (first_end, walked) = if place == 0 { self.walked } else { (piece.begin, 0) };
-        let begin = if place == 0 { self.sent } else { piece.begin };
+        let (first_end, walked) = if index == 0 { self.walked } else { (piece.begin, 0) };
+        let begin = if index == 0 { self.sent } else { piece.begin };
         let others = others - (piece.messages - walked);
         let other_bytes = other_bytes - (piece.end - begin);
         let (mut end, mut kept) = (first_end, walked);
@@ -330,15 +330,15 @@ impl SubscriberQueue {
         self.bytes -= bytes;
         self.messages -= messages;
         if end == begin {
-            self.remove(place);
+            self.remove(index);
         }
     }
 
     /// Removes a piece whose bytes are all sent or cut off.
-    fn remove(&mut self, place: usize) {
-        let Some(piece) = self.pieces.remove(place) else { return };
+    fn remove(&mut self, index: usize) {
+        let Some(piece) = self.pieces.remove(index) else { return };
         self.messages -= piece.messages;
-        if place == 0 {
+        if index == 0 {
             let start = self.pieces.front().map_or(0, |next| next.begin);
             self.begin(start);
         }

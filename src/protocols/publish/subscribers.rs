@@ -39,11 +39,11 @@ use crate::stats::HeldBytes;
 pub struct Subscribers {
     pub(super) epoll: OwnedFd,
     pub(super) bell: WakeSignal,
-    pub(super) gate: Listeners,
+    pub(super) listeners: Listeners,
     pub(super) limits: PublishLimits,
     /// The last reading of the clock.
     pub(super) now: Now,
-    pub(super) places: Slab<SubscriberConnection>,
+    pub(super) connections: Slab<SubscriberConnection>,
     pub(super) generation: u32,
     pub(super) topics: Topics,
     pub(super) burst: Burst,
@@ -85,10 +85,10 @@ impl Subscribers {
         Ok(Self {
             epoll,
             bell: bell.clone(),
-            gate: Listeners::default(),
+            listeners: Listeners::default(),
             limits,
             now: Now::from_nanos(0),
-            places: Slab::new(),
+            connections: Slab::new(),
             generation: 0,
             topics: Topics::new(),
             burst: Burst::default(),
@@ -123,7 +123,7 @@ impl Subscribers {
     /// # Errors
     /// If the system has no memory left for it.
     pub fn listen(&mut self, listener: BoundListener) -> Result<(), Errno> {
-        self.gate.add(&self.epoll, listener)
+        self.listeners.add(&self.epoll, listener)
     }
 
     /// Whether there is no subscription.
@@ -161,9 +161,10 @@ impl Subscribers {
 
     /// Sends the published messages.
     pub fn send(&mut self) {
-        let Self { burst, places, touched, .. } = self;
+        let Self { burst, connections, touched, .. } = self;
         burst.for_each(|member, run| {
-            let Some(subscriber) = places.get_mut(member as usize).filter(|subscriber| subscriber.is_open()) else {
+            let Some(subscriber) = connections.get_mut(member as usize).filter(|subscriber| subscriber.is_open())
+            else {
                 return;
             };
             match subscriber.runs.last_mut() {
@@ -187,8 +188,8 @@ impl Subscribers {
 
     fn deliver(&mut self, member: Member) {
         self.deliveries += 1;
-        let Self { places, burst, portion, .. } = self;
-        let Some(subscriber) = places.get_mut(member as usize) else { return };
+        let Self { connections, burst, portion, .. } = self;
+        let Some(subscriber) = connections.get_mut(member as usize) else { return };
         match offer(subscriber, (burst, portion)) {
             Ok(None) => {}
             Ok(Some(sent)) => self.keep(member, sent),
@@ -200,14 +201,14 @@ impl Subscribers {
     /// Queues the bytes of a subscriber's delivery that the system has not taken.
     fn keep(&mut self, member: Member, sent: usize) {
         let (room, share) = (self.room(), self.share());
-        let Self { places, burst, portion, held, made_room, .. } = self;
-        let Some(SubscriberConnection { queue, .. }) = places.get_mut(member as usize) else { return };
+        let Self { connections, burst, portion, held, made_room, .. } = self;
+        let Some(SubscriberConnection { queue, .. }) = connections.get_mut(member as usize) else { return };
         if !*made_room && queue.bytes() < share && lacks_room(queue, (burst, portion), room, held) {
             *made_room = true;
             self.cut_to_shares(share);
         }
-        let Self { places, burst, portion, held, .. } = self;
-        let Some(SubscriberConnection { queue, .. }) = places.get_mut(member as usize) else { return };
+        let Self { connections, burst, portion, held, .. } = self;
+        let Some(SubscriberConnection { queue, .. }) = connections.get_mut(member as usize) else { return };
         let lost = keep(queue, (burst, portion), sent, room, held);
         self.count_lost(lost);
     }
@@ -227,8 +228,8 @@ impl Subscribers {
     /// Removes the newest messages of subscribers above their share, and shrinks buffers with little in them.
     fn cut_to_shares(&mut self, share: usize) {
         let mut lost = 0;
-        let Self { places, held, .. } = self;
-        for (_, SubscriberConnection { queue, .. }) in places.iter_mut() {
+        let Self { connections, held, .. } = self;
+        for (_, SubscriberConnection { queue, .. }) in connections.iter_mut() {
             if queue.bytes() > share {
                 lost += queue.shorten(usize::MAX, share);
             }
@@ -279,7 +280,8 @@ impl Subscribers {
         if !self.turns.is_empty() || !self.left.is_empty() {
             return Some(Duration::ZERO);
         }
-        let next = self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.gate.again_at()).min();
+        let next =
+            self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.listeners.again_at()).min();
         let left = next.map(|next| Duration::from_nanos(next.nanos().saturating_sub(self.now.nanos())));
         timeout.into_iter().chain(left).min()
     }
@@ -289,34 +291,34 @@ impl Subscribers {
         while let Some((_, id)) = self.deadlines.pop_front_if(|(deadline, _)| *deadline <= now) {
             // A subscriber that has finished its handshake in time may have a later deadline by now.
             if self.get(id).is_some_and(|subscriber| !subscriber.is_open() && subscriber.deadline <= now) {
-                self.forget(id.place());
+                self.forget(id.slot());
             }
         }
-        self.gate.reopen(&self.epoll, now);
+        self.listeners.reopen(&self.epoll, now);
     }
 
     fn accept(&mut self) {
-        let room = self.limits.subscribers.saturating_sub(self.places.len());
-        let came = self.gate.admit(&self.epoll, self.now, room);
+        let room = self.limits.subscribers.saturating_sub(self.connections.len());
+        let came = self.listeners.admit(&self.epoll, self.now, room);
         came.into_iter().for_each(|descriptor| self.insert(descriptor));
     }
 
     fn insert(&mut self, descriptor: OwnedFd) {
         self.generation = self.generation.wrapping_add(1);
         let deadline = self.now.after(HANDSHAKE_TIMEOUT);
-        let entry = self.places.vacant_entry();
+        let entry = self.connections.vacant_entry();
         let id = ConnectionId::new(entry.key(), self.generation);
         // Without epoll the publisher would never hear of the connection, so it closes it.
         if epoll::add(&self.epoll, &descriptor, id.data(), epoll::EventFlags::IN).is_ok() {
             entry.insert(SubscriberConnection::greet(descriptor, self.generation, deadline, &self.held));
             self.deadlines.push_back((deadline, id));
-            self.flush(id.place());
+            self.flush(id.slot());
         }
     }
 
     fn note(&mut self, id: ConnectionId, flags: epoll::EventFlags) {
         if flags.contains(epoll::EventFlags::OUT) && self.get(id).is_some() {
-            self.flush(id.place());
+            self.flush(id.slot());
         }
         let has_input = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         if has_input && let Some(subscriber) = self.get(id).filter(|subscriber| !subscriber.queued) {
@@ -326,13 +328,13 @@ impl Subscribers {
     }
 
     fn get(&mut self, id: ConnectionId) -> Option<&mut SubscriberConnection> {
-        let subscriber = self.places.get_mut(id.place() as usize);
+        let subscriber = self.connections.get_mut(id.slot() as usize);
         subscriber.filter(|subscriber| subscriber.generation == id.generation() && subscriber.descriptor.is_some())
     }
 
     /// Writes some of a subscriber's queued bytes.
     pub(super) fn flush(&mut self, member: Member) {
-        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         match subscriber.flush(SEND_BYTES_A_TURN) {
             Ok(()) => self.settle(member),
             Err(_) => self.forget(member),
@@ -341,7 +343,7 @@ impl Subscribers {
 
     /// Asks the system for the events that matter to a subscriber now.
     fn settle(&mut self, member: Member) {
-        let Some(subscriber) = self.places.get_mut(member as usize) else { return };
+        let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         let (wanted, id) = (subscriber.wanted(), ConnectionId::new(member as usize, subscriber.generation));
         let Some(descriptor) = subscriber.descriptor.as_ref().filter(|_| wanted != subscriber.interest) else { return };
         if epoll::modify(&self.epoll, descriptor, id.data(), wanted).is_err() {
@@ -381,10 +383,10 @@ impl Subscribers {
             Some(count) => {
                 subscriber.ignored += count;
                 if subscriber.ignored > IGNORED_BYTES_MAX {
-                    self.forget(id.place());
+                    self.forget(id.slot());
                 }
             }
-            None => self.forget(id.place()),
+            None => self.forget(id.slot()),
         }
         buffer.clear();
         self.buffer = buffer;
@@ -392,34 +394,34 @@ impl Subscribers {
     }
 
     fn listen_to(&mut self, id: ConnectionId, bytes: &[u8]) {
-        let Self { places, topics, limits, held, .. } = self;
-        let Some(subscriber) = places.get_mut(id.place() as usize) else { return };
+        let Self { connections, topics, limits, held, .. } = self;
+        let Some(subscriber) = connections.get_mut(id.slot() as usize) else { return };
         let before = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
-        let listened = subscriber.listen(bytes, (id.place(), topics), (limits, held));
+        let listened = subscriber.listen(bytes, (id.slot(), topics), (limits, held));
         let after = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
         self.subscribers += usize::from(after.0 && !before.0);
         self.subscriptions = self.subscriptions - before.1 + after.1;
         self.topic_bytes = self.topic_bytes - before.2 + after.2;
         if let Err(refusal) = listened {
-            self.refuse(id.place(), &refusal);
+            self.refuse(id.slot(), &refusal);
         }
         while self.subscriptions > self.limits.all_subscriptions || self.topic_bytes > self.limits.all_topic_bytes {
             self.refuse_the_largest();
         }
-        self.flush(id.place());
+        self.flush(id.slot());
     }
 
     fn refuse_the_largest(&mut self) {
-        let open = self.places.iter().filter(|(_, subscriber)| subscriber.is_open());
+        let open = self.connections.iter().filter(|(_, subscriber)| subscriber.is_open());
         let largest = open.max_by_key(|(_, subscriber)| subscriber.topic_bytes + TOPIC_COST * subscriber.topics.len());
-        let Some((place, _)) = largest else { unreachable!("somebody has the subscriptions") };
-        self.refuse(member_at(place), &CloseReason::All);
-        self.flush(member_at(place));
+        let Some((index, _)) = largest else { unreachable!("somebody has the subscriptions") };
+        self.refuse(member_at(index), &CloseReason::All);
+        self.flush(member_at(index));
     }
 }
 
-pub(super) fn member_at(place: usize) -> Member {
-    Member::try_from(place).expect("subscribers are bounded")
+pub(super) fn member_at(index: usize) -> Member {
+    Member::try_from(index).expect("subscribers are bounded")
 }
 
 /// Least cost of receiving from a subscriber, in bytes of a turn's budget.

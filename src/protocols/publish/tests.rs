@@ -137,8 +137,8 @@ fn numbers(bytes: &[u8]) -> Vec<u32> {
 }
 
 /// Ends the connection from the publisher's side, and returns all bytes that came.
-fn all_that_came(stage: PublisherRig, stream: &mut TcpStream) -> Vec<u8> {
-    let PublisherRig { mut subscribers, .. } = stage;
+fn all_that_came(rig: PublisherRig, stream: &mut TcpStream) -> Vec<u8> {
+    let PublisherRig { mut subscribers, .. } = rig;
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut out = Vec::new();
@@ -154,22 +154,22 @@ fn all_that_came(stage: PublisherRig, stream: &mut TcpStream) -> Vec<u8> {
 
 #[test]
 fn a_message_goes_once_to_each_who_subscribes_to_its_beginning() {
-    let mut stage = PublisherRig::start(limits());
-    assert!(!stage.publish(b"users", 0), "nobody is there");
-    let mut all = stage.join(b"");
-    let mut some = stage.join(b"us");
+    let mut rig = PublisherRig::start(limits());
+    assert!(!rig.publish(b"users", 0), "nobody is there");
+    let mut all = rig.join(b"");
+    let mut some = rig.join(b"us");
     some.write_all(&subscribe(b"users")).unwrap();
-    stage.pass_until(|subscribers| subscribers.metrics().subscriptions == 3);
+    rig.pass_until(|subscribers| subscribers.metrics().subscriptions == 3);
     for (number, topic) in [&b"users"[..], b"birds", b"users", b"use"].into_iter().enumerate() {
-        assert!(stage.publish(topic, u32::try_from(number).unwrap()));
+        assert!(rig.publish(topic, u32::try_from(number).unwrap()));
     }
     let publisher_metrics = PublisherMetrics { subscribers: 2, topics: 3, subscriptions: 3, lost: 0, closed: 0 };
-    assert_eq!(stage.publisher_metrics(), publisher_metrics);
-    stage.subscribers.send();
+    assert_eq!(rig.publisher_metrics(), publisher_metrics);
+    rig.subscribers.send();
     let mut bytes = [0; 26];
     some.read_exact(&mut bytes).unwrap();
     drop(some);
-    assert_eq!(numbers(&all_that_came(stage, &mut all)), [0, 1, 2, 3]);
+    assert_eq!(numbers(&all_that_came(rig, &mut all)), [0, 1, 2, 3]);
     assert_eq!(bytes[..13], message(&[b"users", &0_u32.to_be_bytes()]));
     assert_eq!(bytes[13..], message(&[b"users", &2_u32.to_be_bytes()]));
 }
@@ -178,53 +178,53 @@ fn a_message_goes_once_to_each_who_subscribes_to_its_beginning() {
 fn ipc_is_served_and_peers_that_do_not_subscribe_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = format!("ipc://{}", folder.path().join("publish").display());
-    let mut stage = PublisherRig::listen_at(&endpoint, limits());
-    let mut stream = UnixStream::connect(&stage.address).unwrap();
+    let mut rig = PublisherRig::listen_at(&endpoint, limits());
+    let mut stream = UnixStream::connect(&rig.address).unwrap();
     stream.write_all(&introduction(SocketType::XSub)).unwrap();
     stream.write_all(b"\x00\x02\x01t").unwrap();
-    stage.pass_until(|subscribers| subscribers.metrics().topics == 1);
+    rig.pass_until(|subscribers| subscribers.metrics().topics == 1);
     stream.write_all(b"\x00\x02\x00t").unwrap();
-    stage.pass_until(|subscribers| subscribers.metrics().topics == 0);
+    rig.pass_until(|subscribers| subscribers.metrics().topics == 0);
     drop(stream);
-    stage.pass_until(|subscribers| subscribers.metrics().subscribers == 0);
-    let mut other = UnixStream::connect(&stage.address).unwrap();
+    rig.pass_until(|subscribers| subscribers.metrics().subscribers == 0);
+    let mut other = UnixStream::connect(&rig.address).unwrap();
     other.write_all(&introduction(SocketType::Dealer)).unwrap();
     other.set_nonblocking(true).unwrap();
     let mut out = Vec::new();
     while other.read_to_end(&mut out).is_err() {
-        stage.pass();
+        rig.pass();
     }
     let told = understood(&out[introduction(SocketType::XPub).len()..]);
     assert_eq!(told[0][1], b"a DEALER socket does not talk to a XPUB socket");
-    assert_eq!(stage.publisher_metrics().closed, 0, "it was no subscriber");
+    assert_eq!(rig.publisher_metrics().closed, 0, "it was no subscriber");
 }
 
 #[test]
 fn one_that_does_not_read_loses_what_is_beyond_its_bound_and_is_told_apart_from_others() {
     const SENT: u32 = 400_000;
     const BEHIND: usize = 1_000;
-    let mut stage = PublisherRig::start(PublishLimits::new(BEHIND));
-    let mut deaf = stage.join(b"");
-    let (mut reader, mut heard) = (stage.join(b""), Vec::new());
+    let mut rig = PublisherRig::start(PublishLimits::new(BEHIND));
+    let mut deaf = rig.join(b"");
+    let (mut reader, mut heard) = (rig.join(b""), Vec::new());
     reader.set_nonblocking(true).unwrap();
     let mut some = vec![0; 1 << 16];
     for number in 0..SENT {
-        stage.publish(&[7; 50], number);
+        rig.publish(&[7; 50], number);
         if number % 100 == 99 {
-            stage.subscribers.send();
+            rig.subscribers.send();
             while heard.len() < (number as usize + 1) * 58 {
                 match reader.read(&mut some) {
                     Ok(count) => heard.extend_from_slice(&some[..count]),
-                    Err(_) => stage.pass(),
+                    Err(_) => rig.pass(),
                 }
             }
         }
     }
     assert!(numbers(&heard).into_iter().eq(0..SENT), "who reads loses nothing");
     drop(reader);
-    let lost = stage.publisher_metrics().lost;
+    let lost = rig.publisher_metrics().lost;
     assert!(lost > 0);
-    let kept = numbers(&all_that_came(stage, &mut deaf));
+    let kept = numbers(&all_that_came(rig, &mut deaf));
     assert_eq!(kept.len() as u64 + lost, u64::from(SENT), "each is heard or counted");
     assert!(kept.iter().copied().eq(0..u32::try_from(kept.len()).unwrap()), "the oldest, without a gap");
     assert!(kept.len() >= BEHIND);
@@ -233,22 +233,22 @@ fn one_that_does_not_read_loses_what_is_beyond_its_bound_and_is_told_apart_from_
 #[test]
 fn what_waits_for_several_is_kept_once_and_all_of_it_is_bounded() {
     const HELD: usize = 4 << 20;
-    let mut stage = PublisherRig::start(PublishLimits { held_bytes: HELD, ..limits() });
-    let _deaf: Vec<TcpStream> = (0..4).map(|_| stage.join(b"")).collect();
+    let mut rig = PublisherRig::start(PublishLimits { held_bytes: HELD, ..limits() });
+    let _deaf: Vec<TcpStream> = (0..4).map(|_| rig.join(b"")).collect();
     let mut most = 0;
     let mut number = 0;
     // Until each subscriber has lost messages. The system keeps different amounts for them.
-    while stage.publisher_metrics().lost < 1_000_000 {
+    while rig.publisher_metrics().lost < 1_000_000 {
         for _ in 0..1_000 {
-            stage.publish(&[7; 100], number);
+            rig.publish(&[7; 100], number);
             number += 1;
         }
-        stage.subscribers.send();
-        most = most.max(stage.subscribers.held.bytes());
+        rig.subscribers.send();
+        most = most.max(rig.subscribers.held.bytes());
     }
     assert!(most > HELD - BURST_BYTES_MAX, "it is used up: {most}");
     assert!(most <= HELD + 4 * 108, "and nothing more than that, but for a begun message of each: {most}");
-    let waiting: usize = stage.subscribers.places.iter().map(|(_, subscriber)| subscriber.queue.bytes()).sum();
+    let waiting: usize = rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.queue.bytes()).sum();
     assert!(waiting > most, "{waiting} bytes wait in {most}");
 }
 
@@ -256,29 +256,29 @@ fn what_waits_for_several_is_kept_once_and_all_of_it_is_bounded() {
 fn all_that_waits_is_bounded_for_subscribers_of_different_topics_and_a_late_one_gets_its_share() {
     const HELD: usize = 512 << 10;
     const DEAF: u8 = 12;
-    let mut stage = PublisherRig::start(PublishLimits { held_bytes: HELD, ..limits() });
-    let _deaf: Vec<TcpStream> = (0..DEAF).map(|number| stage.join(&[number])).collect();
-    let burst = |stage: &mut PublisherRig, number: u8| {
-        (0..1_000).for_each(|count| assert!(stage.publish(&[number; 100], count)));
-        stage.subscribers.send();
-        let held = stage.subscribers.held.bytes();
+    let mut rig = PublisherRig::start(PublishLimits { held_bytes: HELD, ..limits() });
+    let _deaf: Vec<TcpStream> = (0..DEAF).map(|number| rig.join(&[number])).collect();
+    let burst = |rig: &mut PublisherRig, number: u8| {
+        (0..1_000).for_each(|count| assert!(rig.publish(&[number; 100], count)));
+        rig.subscribers.send();
+        let held = rig.subscribers.held.bytes();
         assert!(held <= HELD + usize::from(DEAF) * 108, "{held}");
     };
     // Until each subscriber has lost messages. The system keeps different amounts for them.
-    while stage.publisher_metrics().lost < 100_000
-        || stage.subscribers.places.iter().any(|(_, one)| one.queue.is_empty())
+    while rig.publisher_metrics().lost < 100_000
+        || rig.subscribers.connections.iter().any(|(_, one)| one.queue.is_empty())
     {
-        (0..DEAF).for_each(|number| burst(&mut stage, number));
+        (0..DEAF).for_each(|number| burst(&mut rig, number));
     }
-    let _late = stage.join(&[DEAF]);
-    let waiting = |stage: &mut PublisherRig| {
-        let late = stage.subscribers.places.iter_mut().max_by_key(|(_, subscriber)| subscriber.generation);
+    let _late = rig.join(&[DEAF]);
+    let waiting = |rig: &mut PublisherRig| {
+        let late = rig.subscribers.connections.iter_mut().max_by_key(|(_, subscriber)| subscriber.generation);
         late.map(|(_, late)| late.queue.messages()).unwrap()
     };
-    while waiting(&mut stage) == 0 {
-        burst(&mut stage, DEAF);
+    while waiting(&mut rig) == 0 {
+        burst(&mut rig, DEAF);
     }
-    assert!(waiting(&mut stage) > 1, "more than a message that was begun");
+    assert!(waiting(&mut rig) > 1, "more than a message that was begun");
 }
 
 #[test]
@@ -288,44 +288,44 @@ fn too_many_subscriptions_close_a_connection_and_leave_nothing_behind() {
         (PublishLimits { topic_bytes: 10_000, ..limits() }, &b"subscriptions with too many bytes: at most 10000"[..]),
     ];
     for (limits, reason) in bounds {
-        let mut stage = PublisherRig::start(limits);
-        let mut honest = stage.join(b"t");
-        let mut greedy = stage.join(b"");
+        let mut rig = PublisherRig::start(limits);
+        let mut honest = rig.join(b"t");
+        let mut greedy = rig.join(b"");
         let flood: Vec<u8> = (0..6_000_u32).flat_map(|number| subscribe(&number.to_be_bytes())).collect();
         greedy.write_all(&flood).unwrap();
-        let told = stage.rest(&mut greedy);
+        let told = rig.rest(&mut greedy);
         assert_eq!(understood(&told), [[b"ERROR".to_vec(), reason.to_vec()]]);
         drop(greedy);
-        stage.pass_until(|subscribers| subscribers.places.len() == 1 && subscribers.topics.len() == 1);
+        rig.pass_until(|subscribers| subscribers.connections.len() == 1 && subscribers.topics.len() == 1);
         let publisher_metrics = PublisherMetrics { subscribers: 1, topics: 1, subscriptions: 1, lost: 0, closed: 1 };
-        assert_eq!(stage.publisher_metrics(), publisher_metrics);
-        assert!(stage.publish(b"table", 1));
-        assert_eq!(numbers(&all_that_came(stage, &mut honest)), [1]);
+        assert_eq!(rig.publisher_metrics(), publisher_metrics);
+        assert!(rig.publish(b"table", 1));
+        assert_eq!(numbers(&all_that_came(rig, &mut honest)), [1]);
     }
 }
 
 #[test]
 fn when_all_together_have_too_many_the_one_with_the_most_goes() {
-    let mut stage = PublisherRig::start(PublishLimits { all_subscriptions: 1_000, ..limits() });
-    let mut honest = stage.join(b"t");
-    let mut greedy = stage.join(b"g");
+    let mut rig = PublisherRig::start(PublishLimits { all_subscriptions: 1_000, ..limits() });
+    let mut honest = rig.join(b"t");
+    let mut greedy = rig.join(b"g");
     let topics = |range: std::ops::Range<u32>| -> Vec<u8> {
         range.flat_map(|number| subscribe(&number.to_be_bytes())).collect()
     };
     greedy.write_all(&topics(0..900)).unwrap();
-    stage.pass_until(|subscribers| subscribers.metrics().subscriptions == 902);
+    rig.pass_until(|subscribers| subscribers.metrics().subscriptions == 902);
     honest.write_all(&topics(0..200)).unwrap();
-    assert_eq!(understood(&stage.rest(&mut greedy))[0][1], b"too many subscriptions of all subscribers");
+    assert_eq!(understood(&rig.rest(&mut greedy))[0][1], b"too many subscriptions of all subscribers");
     drop(greedy);
-    stage.pass_until(|subscribers| subscribers.metrics().subscriptions == 201);
-    assert_eq!((stage.publisher_metrics().subscribers, stage.publisher_metrics().closed), (1, 1));
+    rig.pass_until(|subscribers| subscribers.metrics().subscriptions == 201);
+    assert_eq!((rig.publisher_metrics().subscribers, rig.publisher_metrics().closed), (1, 1));
 }
 
 #[test]
 fn those_who_send_without_end_take_turns_and_get_so_much_of_each_turn() {
     const FLOODS: usize = 7;
-    let mut stage = PublisherRig::start(PublishLimits { subscriptions: usize::MAX, ..limits() });
-    let mut floods: Vec<TcpStream> = (0..FLOODS).map(|_| stage.join(b"")).collect();
+    let mut rig = PublisherRig::start(PublishLimits { subscriptions: usize::MAX, ..limits() });
+    let mut floods: Vec<TcpStream> = (0..FLOODS).map(|_| rig.join(b"")).collect();
     let mut numbers = 0_u64..;
     let mut fill = |flood: &mut TcpStream| {
         flood.set_nonblocking(true).unwrap();
@@ -340,12 +340,13 @@ fn those_who_send_without_end_take_turns_and_get_so_much_of_each_turn() {
     floods.iter_mut().for_each(&mut fill);
     let length = subscribe(&[0; 8]).len();
     for _ in 0..50 {
-        let before = stage.publisher_metrics().subscriptions;
-        stage.pass();
-        let came = usize::try_from(stage.publisher_metrics().subscriptions - before).unwrap();
+        let before = rig.publisher_metrics().subscriptions;
+        rig.pass();
+        let came = usize::try_from(rig.publisher_metrics().subscriptions - before).unwrap();
         assert!(came * length <= SUBSCRIBERS_RECEIVE_BYTES + FLOODS * length, "{came} in a turn");
     }
-    let counts: Vec<usize> = stage.subscribers.places.iter().map(|(_, subscriber)| subscriber.topics.len()).collect();
+    let counts: Vec<usize> =
+        rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.topics.len()).collect();
     let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
     // The system's windows open in steps, so they are not equal.
     assert!(4 * least > *most, "{counts:?}");
@@ -353,89 +354,89 @@ fn those_who_send_without_end_take_turns_and_get_so_much_of_each_turn() {
 
 #[test]
 fn nothing_is_kept_of_messages_without_end_and_a_long_frame_closes_its_connection() {
-    let mut stage = PublisherRig::start(limits());
-    let mut endless = stage.join(b"");
+    let mut rig = PublisherRig::start(limits());
+    let mut endless = rig.join(b"");
     let frame = message(&[&[9; 1_000], b""]);
     let frames = frame[..frame.len() - 2].repeat(7);
     for _ in 0..500 {
         endless.write_all(&frames).unwrap();
-        stage.pass();
-        let kept = stage.subscribers.places.iter().map(|(_, subscriber)| subscriber.unfinished.capacity()).max();
+        rig.pass();
+        let kept = rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.unfinished.capacity()).max();
         assert!(kept.unwrap() as u64 <= 4 * SUBSCRIBER_FRAME_BYTES_MAX, "{kept:?}");
     }
-    assert_eq!(stage.publisher_metrics().subscribers, 1, "what it says is no subscription, and it stays");
-    let mut long = stage.join(b"");
+    assert_eq!(rig.publisher_metrics().subscribers, 1, "what it says is no subscription, and it stays");
+    let mut long = rig.join(b"");
     long.write_all(b"\x06\0\0\0\0\0\x10\0\0\x09SUBSCRIBE").unwrap();
-    let told = stage.rest(&mut long);
+    let told = rig.rest(&mut long);
     assert_eq!(understood(&told)[0][1], b"a frame has 1048576 bytes, and at most 8192 are taken");
-    assert_eq!(stage.publisher_metrics().closed, 1);
+    assert_eq!(rig.publisher_metrics().closed, 1);
 }
 
 #[test]
 fn a_ping_is_answered_with_its_context_and_one_without_a_time_to_live_is_a_fault() {
-    let mut stage = PublisherRig::start(limits());
-    let mut stream = stage.join(b"");
+    let mut rig = PublisherRig::start(limits());
+    let mut stream = rig.join(b"");
     stream.write_all(b"\x04\x17\x04PING\0\x0a0123456789abcdef").unwrap();
     let mut pong = [0; 23];
     stream.set_nonblocking(true).unwrap();
     while stream.peek(&mut pong).unwrap_or(0) < pong.len() {
-        stage.pass();
+        rig.pass();
     }
     stream.read_exact(&mut pong).unwrap();
     assert_eq!(&pong, b"\x04\x15\x04PONG0123456789abcdef");
     stream.write_all(b"\x04\x05\x04PING").unwrap();
-    let told = stage.rest(&mut stream);
+    let told = rig.rest(&mut stream);
     assert_eq!(
         understood(&told),
         [[b"ERROR".to_vec(), b"a command cannot be read: a PING has no time to live".to_vec()]]
     );
-    let mut stream = stage.join(b"");
+    let mut stream = rig.join(b"");
     stream.write_all(b"\x04\x18\x04PING\0\x0a0123456789abcdefg").unwrap();
-    assert_eq!(understood(&stage.rest(&mut stream)).len(), 1, "a context of 17 bytes");
-    assert_eq!(stage.publisher_metrics().closed, 2);
+    assert_eq!(understood(&rig.rest(&mut stream)).len(), 1, "a context of 17 bytes");
+    assert_eq!(rig.publisher_metrics().closed, 2);
 }
 
 #[test]
 fn one_that_does_not_read_the_answers_to_its_pings_is_closed() {
-    let mut stage = PublisherRig::start(limits());
-    let mut stream = stage.join(b"");
+    let mut rig = PublisherRig::start(limits());
+    let mut stream = rig.join(b"");
     stream.set_nonblocking(true).unwrap();
     let pings = b"\x04\x17\x04PING\0\x0a0123456789abcdef".repeat(300);
-    while stage.publisher_metrics().closed == 0 {
+    while rig.publisher_metrics().closed == 0 {
         let _full = stream.write(&pings);
-        stage.pass();
-        let control = stage.subscribers.places.iter().map(|(_, subscriber)| subscriber.queue.control_bytes()).max();
+        rig.pass();
+        let control = rig.subscribers.connections.iter().map(|(_, subscriber)| subscriber.queue.control_bytes()).max();
         assert!(control.unwrap() <= CONTROL_BYTES_MAX + pings.len());
     }
 }
 
 #[test]
 fn a_silent_connection_has_so_long_for_its_handshake() {
-    let mut stage = PublisherRig::start(limits());
-    let mut honest = stage.join(b"");
-    let mut silent = stage.connect();
+    let mut rig = PublisherRig::start(limits());
+    let mut honest = rig.join(b"");
+    let mut silent = rig.connect();
     let mut greeting = vec![0; 64];
-    stage.pass_until(|subscribers| subscribers.places.len() == 2);
+    rig.pass_until(|subscribers| subscribers.connections.len() == 2);
     silent.read_exact(&mut greeting).unwrap();
-    stage.now = stage.now.after(HANDSHAKE_TIMEOUT);
-    stage.pass_until(|subscribers| subscribers.places.len() == 1);
+    rig.now = rig.now.after(HANDSHAKE_TIMEOUT);
+    rig.pass_until(|subscribers| subscribers.connections.len() == 1);
     assert_eq!(silent.read(&mut greeting).unwrap(), 0);
-    stage.publish(b"t", 5);
-    assert_eq!(numbers(&all_that_came(stage, &mut honest)), [5]);
+    rig.publish(b"t", 5);
+    assert_eq!(numbers(&all_that_came(rig, &mut honest)), [5]);
 }
 
 #[test]
 fn what_waits_at_the_end_is_sent_and_one_that_never_reads_is_not_waited_for_longer_than_that() {
     const SENT: u32 = 300_000;
-    let mut stage = PublisherRig::start(limits());
-    let mut slow = stage.join(b"");
-    let deaf = stage.join(b"");
+    let mut rig = PublisherRig::start(limits());
+    let mut slow = rig.join(b"");
+    let deaf = rig.join(b"");
     for number in 0..SENT {
-        stage.publish(&[7; 100], number);
+        rig.publish(&[7; 100], number);
     }
-    stage.subscribers.send();
-    assert!(stage.subscribers.held.bytes() > 1 << 20, "more than the system takes");
-    let PublisherRig { mut subscribers, .. } = stage;
+    rig.subscribers.send();
+    assert!(rig.subscribers.held.bytes() > 1 << 20, "more than the system takes");
+    let PublisherRig { mut subscribers, .. } = rig;
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut out = Vec::new();

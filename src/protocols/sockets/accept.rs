@@ -11,6 +11,9 @@
 //! ```
 //! Clients wait in the system's backlog meanwhile, as they do before Spindle's own listeners.
 //!
+//! The loop around `accept4` is libzmq's, in C. So this is no user of `native::Listeners`: both obey the same budget of
+//! descriptors and make the same pause.
+//!
 //! This module does not count the descriptors that connections may use; see `descriptors`.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

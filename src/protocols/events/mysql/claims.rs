@@ -46,7 +46,7 @@ pub enum StoreOutcome {
 /// One connection for claims. It holds at most one claim at a time.
 pub struct Claims {
     runtime: Runtime,
-    link: LazyConnection,
+    connection: LazyConnection,
     jitter: Jitter,
     /// Transactions that were tried again.
     retries: u64,
@@ -67,7 +67,12 @@ impl Claims {
     /// # Errors
     /// If the system has no descriptor left.
     pub fn new(address: &Address) -> std::io::Result<Self> {
-        Ok(Self { runtime: runtime()?, link: LazyConnection::new(address), jitter: Jitter::default(), retries: 0 })
+        Ok(Self {
+            runtime: runtime()?,
+            connection: LazyConnection::new(address),
+            jitter: Jitter::default(),
+            retries: 0,
+        })
     }
 
     /// The number of transactions that were tried again, because the database had ended them for the sake of others.
@@ -82,27 +87,27 @@ impl Claims {
     /// # Errors
     /// [`ClaimError`] if the database does not answer, or refuses. No row is locked then.
     pub fn claim(&mut self, most: usize, after: u64) -> Result<Vec<u64>, ClaimError> {
-        let Self { runtime, link, jitter, retries } = self;
+        let Self { runtime, connection, jitter, retries } = self;
         let text = selection(most, after);
         runtime.block_on(async {
             let mut tries = 1;
             loop {
-                match link.rows_afresh(AssertSqlSafe(&text)).await {
+                match connection.rows_afresh(AssertSqlSafe(&text)).await {
                     Ok(rows) => {
                         let id = |row: &sqlx::mysql::MySqlRow| row.try_get::<i64, _>(0).ok()?.try_into().ok();
                         let ids: Vec<u64> = rows.iter().filter_map(id).collect();
                         if ids.is_empty() {
-                            link.roll_back().await;
+                            connection.roll_back().await;
                         }
                         return Ok(ids);
                     }
                     Err(StatementError::Again(_)) if tries < TRANSACTION_TRIES => {
-                        link.roll_back().await;
+                        connection.roll_back().await;
                         (tries, *retries) = (tries + 1, *retries + 1);
                         sleep(jitter.up_to(TRANSACTION_JITTER)).await;
                     }
                     Err(failure) => {
-                        link.cut();
+                        connection.cut();
                         return Err(ClaimError(failure.to_string()));
                     }
                 }
@@ -116,23 +121,23 @@ impl Claims {
             self.give_back();
             return StoreOutcome::Done;
         }
-        let Self { runtime, link, jitter, retries } = self;
+        let Self { runtime, connection, jitter, retries } = self;
         runtime.block_on(async {
             let mut tries = 1;
             loop {
-                match store(link, values).await {
+                match store(connection, values).await {
                     Err(StoreStopped::Before(StatementError::Again(_))) if tries < TRANSACTION_TRIES => {
-                        link.roll_back().await;
+                        connection.roll_back().await;
                         (tries, *retries) = (tries + 1, *retries + 1);
                         sleep(jitter.up_to(TRANSACTION_JITTER)).await;
                         // The rollback has freed the claimed rows. The condition of the UPDATE makes sure that no value
                         // is replaced.
-                        if let Err(failure) = link.run("START TRANSACTION").await {
+                        if let Err(failure) = connection.run("START TRANSACTION").await {
                             return StoreOutcome::Lost(failure.to_string());
                         }
                     }
                     Err(stopped) => {
-                        link.cut();
+                        connection.cut();
                         return stopped.into();
                     }
                     Ok(()) => return StoreOutcome::Done,
@@ -143,7 +148,7 @@ impl Claims {
 
     /// Gives all claimed events back.
     pub fn give_back(&mut self) {
-        self.runtime.block_on(self.link.roll_back());
+        self.runtime.block_on(self.connection.roll_back());
     }
 }
 
@@ -173,9 +178,9 @@ impl From<StoreStopped> for StoreOutcome {
     }
 }
 
-async fn store(link: &mut LazyConnection, values: &[(u64, String)]) -> Result<(), StoreStopped> {
+async fn store(connection: &mut LazyConnection, values: &[(u64, String)]) -> Result<(), StoreStopped> {
     let changed = match values {
-        [(id, value)] => link.execute(query(ONE).bind(value).bind(id)).await,
+        [(id, value)] => connection.execute(query(ONE).bind(value).bind(id)).await,
         several => {
             let text = replacement(several.len());
             let mut statement = query(AssertSqlSafe(text));
@@ -185,14 +190,14 @@ async fn store(link: &mut LazyConnection, values: &[(u64, String)]) -> Result<()
             for (id, _) in several {
                 statement = statement.bind(id);
             }
-            link.execute(statement).await
+            connection.execute(statement).await
         }
     };
     let changed = changed.map_err(StoreStopped::Before)?;
     if changed != values.len() as u64 {
         return Err(StoreStopped::Rows(changed));
     }
-    match link.run("COMMIT").await {
+    match connection.run("COMMIT").await {
         Err(failure @ StatementError::Again(_)) => Err(StoreStopped::Before(failure)),
         Err(failure) => Err(StoreStopped::Unknown(failure)),
         Ok(()) => Ok(()),
@@ -212,8 +217,8 @@ fn selection(most: usize, after: u64) -> String {
 /// The statement that stores `count` values in one pass over the table.
 fn replacement(count: usize) -> String {
     let cases = " WHEN ? THEN ?".repeat(count);
-    let places = vec!["?"; count].join(",");
-    format!("UPDATE events SET value = CASE id{cases} END WHERE id IN ({places}) AND value IS NULL LIMIT {count}")
+    let parameters = vec!["?"; count].join(",");
+    format!("UPDATE events SET value = CASE id{cases} END WHERE id IN ({parameters}) AND value IS NULL LIMIT {count}")
 }
 
 #[cfg(test)]

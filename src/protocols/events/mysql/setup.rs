@@ -69,36 +69,36 @@ pub(super) async fn prepare(address: &Address) -> Result<(), UnsuitableDatabase>
 }
 
 /// Creates the tables. A user without the right to create tables may use existing ones.
-async fn make_tables(link: &mut LazyConnection) -> Result<(), UnsuitableDatabase> {
+async fn make_tables(connection: &mut LazyConnection) -> Result<(), UnsuitableDatabase> {
     let mut refused = None;
     for table in [STATUS, EVENTS] {
-        match link.run(table).await {
+        match connection.run(table).await {
             Err(StatementError::Refused(why)) => refused = Some(why),
             other => other?,
         }
     }
-    let there = link.run("SELECT id FROM status LIMIT 0; SELECT id, value FROM events LIMIT 0").await;
+    let there = connection.run("SELECT id FROM status LIMIT 0; SELECT id, value FROM events LIMIT 0").await;
     there.map_err(|failure| UnsuitableDatabase::Failed(refused.unwrap_or_else(|| failure.to_string())))?;
     // With one engine for both tables, the probe of one table holds for the other.
-    let engines = link.rows(ENGINES).await?;
+    let engines = connection.rows(ENGINES).await?;
     let is_one = engines.first().is_none_or(|row| row.try_get::<i64, _>(0).is_ok_and(|engines| engines <= 1));
     if is_one { Ok(()) } else { Err(UnsuitableDatabase::Engines) }
 }
 
 /// Inserts the row with the last id if it is missing. Its id is the largest one of the events, if there are any.
-async fn make_row(link: &mut LazyConnection, jitter: &Jitter) -> Result<(), UnsuitableDatabase> {
+async fn make_row(connection: &mut LazyConnection, jitter: &Jitter) -> Result<(), UnsuitableDatabase> {
     for _ in 0..TRIES {
-        let made = match link.rows(BEGIN).await {
-            Ok(rows) if rows.is_empty() => link.run(FIRST).await,
+        let made = match connection.rows(BEGIN).await {
+            Ok(rows) if rows.is_empty() => connection.run(FIRST).await,
             Ok(rows) => {
-                link.roll_back().await;
+                connection.roll_back().await;
                 return if rows.len() == 1 { Ok(()) } else { Err(UnsuitableDatabase::Ids(rows.len())) };
             }
             Err(failure) => Err(failure),
         };
         match made {
             Err(StatementError::Again(_)) => {
-                link.roll_back().await;
+                connection.roll_back().await;
                 sleep(jitter.up_to(TRANSACTION_JITTER)).await;
             }
             other => other?,

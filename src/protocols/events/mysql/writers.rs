@@ -88,14 +88,14 @@ impl Writing {
     }
 }
 
-async fn write(mut link: LazyConnection, shared: Arc<WriterShared>) {
+async fn write(mut connection: LazyConnection, shared: Arc<WriterShared>) {
     loop {
         let mut new_events = Vec::new();
         let taken = shared.new_events.lock().await.recv_many(&mut new_events, EVENTS_PER_TRANSACTION).await;
         if taken == 0 {
             return;
         }
-        match store_again(&mut link, &new_events, &shared).await {
+        match store_again(&mut connection, &new_events, &shared).await {
             Ok(last) => {
                 // Relaxed: the flag stands for itself.
                 if shared.is_down.swap(false, Ordering::Relaxed) {
@@ -124,22 +124,22 @@ async fn write(mut link: LazyConnection, shared: Arc<WriterShared>) {
 
 /// Stores the events, and tries again if the database has ended the transaction for the sake of another.
 async fn store_again(
-    link: &mut LazyConnection,
+    connection: &mut LazyConnection,
     new_events: &[NewEvent],
     shared: &WriterShared,
 ) -> Result<u64, EventStoreError> {
     let mut tries = 1;
     loop {
-        match store(link, new_events).await {
+        match store(connection, new_events).await {
             Err(TransactionError::Before(StatementError::Again(_))) if tries < TRANSACTION_TRIES => {
-                link.roll_back().await;
+                connection.roll_back().await;
                 tries += 1;
                 // Relaxed: a count, read at the end.
                 shared.retries.fetch_add(1, Ordering::Relaxed);
                 sleep(shared.jitter.up_to(TRANSACTION_JITTER)).await;
             }
             Err(stopped) => {
-                link.cut();
+                connection.cut();
                 return Err(stopped.into());
             }
             Ok(last) => return Ok(last),
@@ -176,8 +176,8 @@ impl From<TransactionError> for EventStoreError {
 }
 
 /// Runs one transaction. Returns the id before the first new one.
-async fn store(link: &mut LazyConnection, new_events: &[NewEvent]) -> Result<u64, TransactionError> {
-    let rows = link.rows_afresh(AssertSqlSafe(LOCK)).await?;
+async fn store(connection: &mut LazyConnection, new_events: &[NewEvent]) -> Result<u64, TransactionError> {
+    let rows = connection.rows_afresh(AssertSqlSafe(LOCK)).await?;
     let last = match &*rows {
         [row] => row.try_get::<i64, _>(0).ok().and_then(|id| u64::try_from(id).ok()),
         _ => None,
@@ -190,8 +190,8 @@ async fn store(link: &mut LazyConnection, new_events: &[NewEvent]) -> Result<u64
             "the column id has no room for more events: make it a BIGINT in both tables".to_owned(),
         ));
     }
-    link.run(AssertSqlSafe(insertion(last, new_events))).await?;
-    match link.run("COMMIT").await {
+    connection.run(AssertSqlSafe(insertion(last, new_events))).await?;
+    match connection.run("COMMIT").await {
         // A cluster reports this when another of its servers was first: the transaction is rolled back.
         Err(failure @ StatementError::Again(_)) => Err(TransactionError::Before(failure)),
         Err(failure) => Err(TransactionError::Unknown(failure)),

@@ -19,12 +19,12 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// on.
     #[inline]
     pub(in crate::protocols::kv) fn next_told(&mut self) -> Option<(ClientIndex, bool)> {
-        while let Some(place) = self.untold.pop() {
-            if let Some(client) = self.entry(place).as_mut().filter(|client| client.is_untold()) {
+        while let Some(index) = self.untold.pop() {
+            if let Some(client) = self.entry(index).as_mut().filter(|client| client.is_untold()) {
                 let held_back = client.class == ClientClass::Pressing;
                 client.held_back = held_back;
                 self.holds += u64::from(held_back);
-                return Some((place, held_back));
+                return Some((index, held_back));
             }
         }
         None
@@ -35,14 +35,14 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         self.holds
     }
 
-    pub(super) fn cut(&mut self, place: ClientIndex) {
-        self.drop_replies(place);
-        let client = self.client_mut(place);
+    pub(super) fn cut(&mut self, index: ClientIndex) {
+        self.drop_replies(index);
+        let client = self.client_mut(index);
         client.standing = ClientStanding::Cut;
         let dropped = client.pending.clear();
         self.cut_off += 1;
         self.cuts += 1;
-        self.release(place, dropped);
+        self.release(index, dropped);
     }
 
     /// The number of times that a client was cut off.
@@ -65,12 +65,12 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         if self.cut_off == 0 {
             return;
         }
-        for place in self.places() {
-            let Some(client) = self.entry(place) else { continue };
+        for index in self.indices() {
+            let Some(client) = self.entry(index) else { continue };
             match client.standing {
                 ClientStanding::Cut if !client.connection.is_open() => client.standing = ClientStanding::CutAndGone,
                 ClientStanding::CutAndGone if client.bytes == 0 => {
-                    self.forget(place);
+                    self.forget(index);
                     self.cut_off -= 1;
                 }
                 _ => {}
@@ -83,23 +83,23 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// keeps up.
     pub(super) fn forget_some(&mut self) {
         for _ in 0..LOOKS_PER_ADMISSION {
-            let place = ClientIndex(self.hand);
-            self.hand = if place.0 as usize + 1 < self.clients.len() { place.0 + 1 } else { 0 };
-            if self.entry(place).as_ref().is_some_and(TrackedClient::is_at_rest) && self.is_pipe_empty(place) {
-                self.forget(place);
+            let index = ClientIndex(self.hand);
+            self.hand = if index.0 as usize + 1 < self.clients.len() { index.0 + 1 } else { 0 };
+            if self.entry(index).as_ref().is_some_and(TrackedClient::is_at_rest) && self.is_pipe_empty(index) {
+                self.forget(index);
                 self.idle -= 1;
             }
         }
     }
 
-    fn forget(&mut self, place: ClientIndex) {
-        self.empty_pipe(place);
-        match self.entry(place).take().map(|client| client.id) {
+    fn forget(&mut self, index: ClientIndex) {
+        self.empty_pipe(index);
+        match self.entry(index).take().map(|client| client.id) {
             Some(Id::Chosen(number, _)) => drop(self.chosen.remove(&number)),
             Some(Id::Own(bytes)) => drop(self.own.remove(&bytes)),
             None => return,
         }
-        self.vacant.push(place);
+        self.vacant.push(index);
     }
 
     /// The number of clients that have an entry, and the outstanding bytes of all clients without those in their pipes.

@@ -146,35 +146,35 @@ impl Model {
             ModelMessage { client, connection: peer.connection, number: peer.asked - 1 }
         };
         let wire = || ModelWire { connections: Rc::clone(&self.connections), client, connection: said.connection };
-        let place = match self.account.find(&id(client)) {
-            Some(place) => {
-                if self.account.may_change_connection(place) && !self.account.comes_from(place, said.connection) {
-                    self.account.reconnected(place, wire());
-                    self.go_on(place);
+        let index = match self.account.find(&id(client)) {
+            Some(index) => {
+                if self.account.may_change_connection(index) && !self.account.comes_from(index, said.connection) {
+                    self.account.reconnected(index, wire());
+                    self.go_on(index);
                 }
-                place
+                index
             }
             None => self.account.admit(Id::of(&id(client)), wire()),
         };
         let message = vec![said; frames as usize];
         let by = if frames == REPORT { By::Reporter } else { By::Worker };
-        match self.account.take(place, size(frames), by) {
+        match self.account.take(index, size(frames), by) {
             RequestVerdict::Forward(worker) => self.workers[worker].push_back(message),
-            RequestVerdict::Hold => self.account.hold_request(place, size(frames), by, message.into_iter()),
+            RequestVerdict::Hold => self.account.hold_request(index, size(frames), by, message.into_iter()),
             RequestVerdict::Drop => {}
         }
         self.tell_router();
     }
 
     fn tell_router(&mut self) {
-        while let Some((place, held_back)) = self.account.next_told() {
-            let client = (0..CLIENTS).find(|&client| id(client) == self.account.id(place)).unwrap();
+        while let Some((index, held_back)) = self.account.next_told() {
+            let client = (0..CLIENTS).find(|&client| id(client) == self.account.id(index)).unwrap();
             self.held_back[usize::from(client)] = held_back;
         }
     }
 
-    fn go_on(&mut self, place: ClientIndex) {
-        while let Some((worker, frames)) = self.account.next_request(place) {
+    fn go_on(&mut self, index: ClientIndex) {
+        while let Some((worker, frames)) = self.account.next_request(index) {
             self.workers[worker].push_back(frames.collect());
         }
     }
@@ -218,21 +218,21 @@ impl Model {
         assert!(worker < WORKERS || others.count() == 0, "nothing of a client is on its way beside a report");
         self.executed.push(said);
         let answered = self.account.answered(worker);
-        assert_eq!(self.account.id(answered.place), id(said.client), "tickets name the right client");
+        assert_eq!(self.account.id(answered.index), id(said.client), "tickets name the right client");
         assert_eq!(answered.asked as usize, request.len());
         self.account.replied(answered, self.reply_bytes);
         let reply = MessageSize { frames: 1, bytes: self.reply_bytes, wire: self.reply_bytes };
         match answered.fate {
-            ReplyVerdict::Send if !self.account.is_open(answered.place) => self.account.gone(answered.place),
-            ReplyVerdict::Send if self.account.has_room(answered.place) && self.deliver(said) => {
-                self.account.sent(answered.place, reply);
+            ReplyVerdict::Send if !self.account.is_open(answered.index) => self.account.gone(answered.index),
+            ReplyVerdict::Send if self.account.has_room(answered.index) && self.deliver(said) => {
+                self.account.sent(answered.index, reply);
             }
             ReplyVerdict::Send | ReplyVerdict::Hold => {
-                self.account.hold_reply(answered.place, reply, std::iter::once(said));
+                self.account.hold_reply(answered.index, reply, std::iter::once(said));
             }
             ReplyVerdict::Drop | ReplyVerdict::DropCut => {}
         }
-        self.go_on(answered.place);
+        self.go_on(answered.index);
         while let Some(due) = self.account.next_due() {
             self.go_on(due);
         }
@@ -263,23 +263,23 @@ impl Model {
 
     fn retry(&mut self) {
         for position in (0..self.account.stalled_count()).rev() {
-            let place = self.account.stalled(position).unwrap();
-            if !self.account.is_open(place) {
-                self.account.gone(place);
+            let index = self.account.stalled(position).unwrap();
+            if !self.account.is_open(index) {
+                self.account.gone(index);
             }
-            while self.has_room(place) && self.account.has_room(place) {
-                let Some(reply) = self.account.next_reply(place).map(|mut frames| frames.next().unwrap()) else {
+            while self.has_room(index) && self.account.has_room(index) {
+                let Some(reply) = self.account.next_reply(index).map(|mut frames| frames.next().unwrap()) else {
                     break;
                 };
                 assert!(self.deliver(reply));
             }
-            self.go_on(place);
+            self.go_on(index);
         }
         self.relieve();
     }
 
-    fn has_room(&self, place: ClientIndex) -> bool {
-        let client = (0..CLIENTS).find(|&client| id(client) == self.account.id(place)).unwrap();
+    fn has_room(&self, index: ClientIndex) -> bool {
+        let client = (0..CLIENTS).find(|&client| id(client) == self.account.id(index)).unwrap();
         self.connections.borrow()[usize::from(client)].pipe.len() < PIPE
     }
 
@@ -309,8 +309,8 @@ impl Model {
     }
 
     fn is_cut(&self, client: u8) -> bool {
-        let place = self.account.find(&id(client));
-        place.is_some_and(|place| self.account.client(place).standing != ClientStanding::Good)
+        let index = self.account.find(&id(client));
+        index.is_some_and(|index| self.account.client(index).standing != ClientStanding::Good)
     }
 
     /// All clients read and all workers work until nothing moves.

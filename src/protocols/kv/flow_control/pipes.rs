@@ -20,14 +20,14 @@ use crate::protocols::sockets::InFlightBytes;
 
 impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// Whether the client's pipe has room for a reply, as far as bytes are concerned.
-    pub(in crate::protocols::kv) fn has_room(&mut self, place: ClientIndex) -> bool {
+    pub(in crate::protocols::kv) fn has_room(&mut self, index: ClientIndex) -> bool {
         let most = self.bounds.pipe_bytes;
-        self.metered(place, |in_flight, connection| in_flight.has_room(most, || connection.progress()))
+        self.metered(index, |in_flight, connection| in_flight.has_room(most, || connection.progress()))
     }
 
     /// Notes a reply that was sent as it came.
-    pub(in crate::protocols::kv) fn sent(&mut self, place: ClientIndex, size: MessageSize) {
-        self.metered(place, |in_flight, _| in_flight.sent(size));
+    pub(in crate::protocols::kv) fn sent(&mut self, index: ClientIndex, size: MessageSize) {
+        self.metered(index, |in_flight, _| in_flight.sent(size));
     }
 
     /// Bytes in the pipes to all clients, some of which may have read them.
@@ -36,14 +36,14 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     }
 
     /// Whether the client is known to have read all replies sent to it.
-    pub(super) fn is_pipe_empty(&mut self, place: ClientIndex) -> bool {
-        self.metered(place, |in_flight, connection| in_flight.is_empty(|| connection.progress()))
+    pub(super) fn is_pipe_empty(&mut self, index: ClientIndex) -> bool {
+        self.metered(index, |in_flight, connection| in_flight.is_empty(|| connection.progress()))
     }
 
     /// The client has another connection, or gets no further replies.
-    pub(super) fn empty_pipe(&mut self, place: ClientIndex) {
-        self.metered(place, |in_flight, _| *in_flight = InFlightBytes::new());
-        self.client_mut(place).stands = None;
+    pub(super) fn empty_pipe(&mut self, index: ClientIndex) {
+        self.metered(index, |in_flight, _| *in_flight = InFlightBytes::new());
+        self.client_mut(index).stands = None;
     }
 
     /// Whether all clients together may hold too much.
@@ -68,12 +68,12 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// Updates the progress of each client that may have `least` bytes or more in its pipe.
     pub(in crate::protocols::kv) fn ask_meters(&mut self, least: u64, now: Now) {
         let most = self.bounds.client_bytes;
-        for place in self.places() {
-            if self.entry(place).as_ref().is_none_or(|client| client.in_flight.bytes() < least) {
+        for index in self.indices() {
+            if self.entry(index).as_ref().is_none_or(|client| client.in_flight.bytes() < least) {
                 continue;
             }
-            self.is_pipe_empty(place);
-            let client = self.client_mut(place);
+            self.is_pipe_empty(index);
+            let client = self.client_mut(index);
             let (bytes, read) = (client.in_flight.bytes(), client.in_flight.read());
             let stands = client.stands.filter(|(before, _)| read - before < STALLED_BYTES).unwrap_or((read, now));
             client.stands = (bytes > most).then_some(stands);
@@ -82,20 +82,20 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
 
     /// Ends the clients that have most to read. Returns the bytes of the largest one if it reads: these do not count.
     fn end_the_largest(&mut self, now: Now) -> u64 {
-        let clients = self.places().filter_map(|place| Some((place, self.clients.get(place.0 as usize)?.as_ref()?)));
-        let mut unread: Vec<(u64, ClientIndex)> = clients.map(|(place, client)| (client.unread(), place)).collect();
+        let clients = self.indices().filter_map(|index| Some((index, self.clients.get(index.0 as usize)?.as_ref()?)));
+        let mut unread: Vec<(u64, ClientIndex)> = clients.map(|(index, client)| (client.unread(), index)).collect();
         unread.retain(|(bytes, _)| *bytes > 0);
-        unread.sort_unstable_by_key(|(bytes, place)| (Reverse(*bytes), place.0));
+        unread.sort_unstable_by_key(|(bytes, index)| (Reverse(*bytes), index.0));
         let mut all: u64 = unread.iter().map(|(bytes, _)| bytes).sum();
         let mut spared = 0;
-        for (number, (bytes, place)) in unread.into_iter().enumerate() {
+        for (number, (bytes, index)) in unread.into_iter().enumerate() {
             if self.held + self.piped - spared <= self.bounds.held_bytes || all - spared <= self.bounds.held_bytes / 2 {
                 break;
             }
-            let reads = self.client(place).stands.is_some_and(|(_, since)| now < since.after(STALLED_MAX));
+            let reads = self.client(index).stands.is_some_and(|(_, since)| now < since.after(STALLED_MAX));
             if number == 0 && reads {
                 spared = bytes;
-            } else if self.end(place) {
+            } else if self.end(index) {
                 all -= bytes;
             }
         }
@@ -103,23 +103,23 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     }
 
     /// Cuts a client off and closes its connection. False: that is impossible now.
-    fn end(&mut self, place: ClientIndex) -> bool {
-        let client = self.client(place);
+    fn end(&mut self, index: ClientIndex) -> bool {
+        let client = self.client(index);
         let is_cut = client.standing != ClientStanding::Good;
         if !client.connection.end() {
             return false;
         }
         if !is_cut {
-            self.cut(place);
+            self.cut(index);
         }
-        self.empty_pipe(place);
+        self.empty_pipe(index);
         true
     }
 
     /// Runs `work` on a client's `in_flight`, and keeps the sum over all clients.
     #[inline]
-    fn metered<R>(&mut self, place: ClientIndex, work: impl FnOnce(&mut InFlightBytes, &L) -> R) -> R {
-        let client = self.client_mut(place);
+    fn metered<R>(&mut self, index: ClientIndex, work: impl FnOnce(&mut InFlightBytes, &L) -> R) -> R {
+        let client = self.client_mut(index);
         let before = client.in_flight.bytes();
         let result = work(&mut client.in_flight, &client.connection);
         let after = client.in_flight.bytes();

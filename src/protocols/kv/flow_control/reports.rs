@@ -24,12 +24,12 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
 
     /// Whether the reporter or worker has room for a request of this client. If not, [`FlowControl::next_due`] returns
     /// the client later.
-    pub(super) fn has_turn(&mut self, place: ClientIndex, by: By) -> bool {
+    pub(super) fn has_turn(&mut self, index: ClientIndex, by: By) -> bool {
         if by == By::Worker || self.reports < REPORTS_MAX {
             return true;
         }
-        if !std::mem::replace(&mut self.client_mut(place).is_due, true) {
-            self.reports_due.push_back(place);
+        if !std::mem::replace(&mut self.client_mut(index).is_due, true) {
+            self.reports_due.push_back(index);
         }
         false
     }
@@ -37,10 +37,10 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// The next client whose request has waited for the reporter, if the reporter has room.
     pub(in crate::protocols::kv) fn next_due(&mut self) -> Option<ClientIndex> {
         while self.reports < REPORTS_MAX {
-            let place = self.reports_due.pop_front()?;
-            if let Some(client) = self.entry(place) {
+            let index = self.reports_due.pop_front()?;
+            if let Some(client) = self.entry(index) {
                 client.is_due = false;
-                return Some(place);
+                return Some(index);
             }
         }
         None

@@ -123,39 +123,39 @@ fn next(socket: &Socket, frame: &mut Frame) -> Vec<u8> {
 #[test]
 fn reports_are_made_one_at_a_time_beside_all_else_and_in_their_turn() {
     const ASKED: usize = 100;
-    let mut stage = ProxyRig::start();
-    let [one, other] = [stage.client(), stage.client()];
+    let mut rig = ProxyRig::start();
+    let [one, other] = [rig.client(), rig.client()];
     for _ in 0..ASKED {
         one.send_multipart([&[12][..]], 0).unwrap();
         one.send_multipart([&[5][..]], 0).unwrap();
     }
-    assert!(next(&stage.reporter, &mut stage.frame).ends_with(b"\x0c"));
+    assert!(next(&rig.reporter, &mut rig.frame).ends_with(b"\x0c"));
     for _ in 0..50 {
         // The reporter has not answered, and the worker is there for others.
         other.send_multipart([b"cookie", &b""[..], b"\x05"], 0).unwrap();
-        assert!(stage.next().ends_with(b"\x05"));
-        stage.worker.send_bytes(b"cookie", true);
-        stage.worker.send_bytes(b"", true);
-        stage.answer();
+        assert!(rig.next().ends_with(b"\x05"));
+        rig.worker.send_bytes(b"cookie", true);
+        rig.worker.send_bytes(b"", true);
+        rig.answer();
         assert_eq!(other.recv_multipart(0).unwrap(), [&b"cookie"[..], b"", b"\x01"]);
     }
-    stage.until("all is taken", |metrics| metrics.requests.get() == 2 * ASKED as u64 + 50);
+    rig.until("all is taken", |metrics| metrics.requests.get() == 2 * ASKED as u64 + 50);
     for number in 0..ASKED {
-        assert!(!stage.reporter.receive(&mut stage.frame), "no further one before it is answered");
+        assert!(!rig.reporter.receive(&mut rig.frame), "no further one before it is answered");
         // A report has two frames. The first may be any byte with which a reply begins.
-        stage.reporter.send_bytes(&[1], true);
-        stage.reporter.send_bytes(&number.to_be_bytes(), false);
-        assert!(stage.next().ends_with(b"\x05"));
-        stage.answer();
+        rig.reporter.send_bytes(&[1], true);
+        rig.reporter.send_bytes(&number.to_be_bytes(), false);
+        assert!(rig.next().ends_with(b"\x05"));
+        rig.answer();
         if number + 1 < ASKED {
-            assert!(next(&stage.reporter, &mut stage.frame).ends_with(b"\x0c"));
+            assert!(next(&rig.reporter, &mut rig.frame).ends_with(b"\x0c"));
         }
     }
     for number in 0..ASKED {
         assert_eq!(one.recv_multipart(0).unwrap(), [vec![1], number.to_be_bytes().to_vec()]);
         assert_eq!(one.recv_multipart(0).unwrap(), [[1]]);
     }
-    stage.end();
+    rig.end();
 }
 
 /// Regression: while a client that reads had half of its bytes outstanding, the proxy took no request from any client
@@ -163,29 +163,26 @@ fn reports_are_made_one_at_a_time_beside_all_else_and_in_their_turn() {
 #[test]
 fn a_client_that_asks_faster_than_it_is_answered_makes_no_other_wait() {
     const LARGE: u32 = 60;
-    let mut stage = ProxyRig::start();
+    let mut rig = ProxyRig::start();
     let value = vec![7; VALUE_MAX];
-    let loader = stage.client();
+    let loader = rig.client();
     for number in 0..LARGE {
         loader.send_multipart([&[2][..], b"t", &number.to_be_bytes(), &value], 0).unwrap();
     }
     let pressing = CLIENT_BYTES / 2;
-    stage.until("the loader presses", |metrics| metrics.held_bytes.get() > pressing);
+    rig.until("the loader presses", |metrics| metrics.held_bytes.get() > pressing);
     // No request has been answered yet, and none is before all of these have come.
-    assert!(stage.next().len() > VALUE_MAX);
-    let others: Vec<zmq::Socket> = (0..20).map(|_| stage.client()).collect();
+    assert!(rig.next().len() > VALUE_MAX);
+    let others: Vec<zmq::Socket> = (0..20).map(|_| rig.client()).collect();
     for (number, other) in others.iter().enumerate() {
         other.send_multipart([&[5][..]], 0).unwrap();
-        assert!(stage.next().len() < 40, "a small request comes, number {number}");
+        assert!(rig.next().len() < 40, "a small request comes, number {number}");
     }
-    assert!(
-        stage.metrics.held_bytes.get() < pressing + 2 * VALUE_MAX as u64,
-        "and nothing more of the loader is taken"
-    );
-    (0..=others.len()).for_each(|_| stage.answer());
+    assert!(rig.metrics.held_bytes.get() < pressing + 2 * VALUE_MAX as u64, "and nothing more of the loader is taken");
+    (0..=others.len()).for_each(|_| rig.answer());
     for _ in 1..LARGE {
-        assert!(stage.next().len() > VALUE_MAX);
-        stage.answer();
+        assert!(rig.next().len() > VALUE_MAX);
+        rig.answer();
     }
     for other in &others {
         assert_eq!(other.recv_multipart(0).unwrap(), [[1]]);
@@ -193,36 +190,36 @@ fn a_client_that_asks_faster_than_it_is_answered_makes_no_other_wait() {
     for number in 0..LARGE {
         assert_eq!(loader.recv_multipart(0).unwrap(), [[1]], "{number}");
     }
-    stage.until("all is settled", |metrics| metrics.held_bytes.get() == 0);
-    assert!(stage.metrics.held_back.get() > 1, "it was held back again and again");
-    assert_eq!(stage.metrics.cut_off.get(), 0);
-    stage.end();
+    rig.until("all is settled", |metrics| metrics.held_bytes.get() == 0);
+    assert!(rig.metrics.held_back.get() > 1, "it was held back again and again");
+    assert_eq!(rig.metrics.cut_off.get(), 0);
+    rig.end();
 }
 
 /// The proxy releases a client that is held back and goes away, or comes again under the same id.
 #[test]
 fn a_client_that_is_held_back_can_leave_and_come_again() {
-    let mut stage = ProxyRig::start();
+    let mut rig = ProxyRig::start();
     let value = vec![7; VALUE_MAX];
     for _ in 0..3 {
-        let loader = stage.clients.socket(zmq::DEALER).unwrap();
+        let loader = rig.clients.socket(zmq::DEALER).unwrap();
         loader.set_identity(b"loader").unwrap();
         loader.set_linger(0).unwrap();
-        loader.connect(&stage.endpoint).unwrap();
-        let held = stage.metrics.held_back.get();
+        loader.connect(&rig.endpoint).unwrap();
+        let held = rig.metrics.held_back.get();
         for _ in 0..30 {
             loader.send_multipart([&[2][..], b"t", b"k", &value], 0).unwrap();
         }
-        stage.until("the loader is held back", |metrics| metrics.held_back.get() > held);
+        rig.until("the loader is held back", |metrics| metrics.held_back.get() > held);
         drop(loader);
         // Every request that was taken from the client is executed.
-        stage.serve_until(|metrics| metrics.held_bytes.get() == 0);
+        rig.serve_until(|metrics| metrics.held_bytes.get() == 0);
     }
-    let other = stage.client();
+    let other = rig.client();
     other.send_multipart([&[5][..]], 0).unwrap();
-    stage.serve_until(|_| other.poll(zmq::POLLIN, 0).unwrap() > 0);
+    rig.serve_until(|_| other.poll(zmq::POLLIN, 0).unwrap() > 0);
     assert_eq!(other.recv_multipart(0).unwrap(), [[1]]);
-    stage.end();
+    rig.end();
 }
 
 /// Regression: no total counted the bytes in the pipes of libzmq, and no client was ended for them. Sixty clients that
@@ -230,69 +227,69 @@ fn a_client_that_is_held_back_can_leave_and_come_again() {
 #[test]
 fn clients_that_read_nothing_are_ended_the_largest_first_when_all_hold_too_much() {
     const LARGE: usize = 10 << 20;
-    let mut stage = ProxyRig::start();
-    let silent = |stage: &ProxyRig| {
-        let socket = stage.clients.socket(zmq::DEALER).unwrap();
+    let mut rig = ProxyRig::start();
+    let silent = |rig: &ProxyRig| {
+        let socket = rig.clients.socket(zmq::DEALER).unwrap();
         let options =
             [socket.set_linger(0), socket.set_rcvhwm(1), socket.set_rcvbuf(4_096), socket.set_reconnect_ivl(-1)];
         options.into_iter().for_each(Result::unwrap);
-        let monitor = format!("inproc://ends-{}", stage.metrics.requests.get());
+        let monitor = format!("inproc://ends-{}", rig.metrics.requests.get());
         socket.monitor(&monitor, i32::from(zmq::SocketEvent::DISCONNECTED.to_raw())).unwrap();
-        socket.connect(&stage.endpoint).unwrap();
-        let ends = stage.clients.socket(zmq::PAIR).unwrap();
+        socket.connect(&rig.endpoint).unwrap();
+        let ends = rig.clients.socket(zmq::PAIR).unwrap();
         ends.connect(&monitor).unwrap();
         (socket, ends)
     };
-    let ask = |stage: &mut ProxyRig, (socket, _): &(zmq::Socket, zmq::Socket), bytes: usize| {
-        let requests = stage.metrics.requests.get();
+    let ask = |rig: &mut ProxyRig, (socket, _): &(zmq::Socket, zmq::Socket), bytes: usize| {
+        let requests = rig.metrics.requests.get();
         socket.send_multipart([&[4][..]], 0).unwrap();
-        assert!(stage.next().ends_with(b"\x04"));
-        stage.worker.send_bytes(&vec![7; bytes], false);
-        stage.until("it is taken", |metrics| metrics.requests.get() > requests);
+        assert!(rig.next().ends_with(b"\x04"));
+        rig.worker.send_bytes(&vec![7; bytes], false);
+        rig.until("it is taken", |metrics| metrics.requests.get() > requests);
     };
-    let small = silent(&stage);
-    ask(&mut stage, &small, 1 << 20);
+    let small = silent(&rig);
+    ask(&mut rig, &small, 1 << 20);
     let large: Vec<_> = (0..12)
         .map(|_| {
-            let one = silent(&stage);
-            ask(&mut stage, &one, LARGE);
+            let one = silent(&rig);
+            ask(&mut rig, &one, LARGE);
             one
         })
         .collect();
-    stage.until("the largest are ended", |metrics| {
+    rig.until("the largest are ended", |metrics| {
         metrics.unread_bytes.get() <= HELD_BYTES && metrics.cut_off.get() >= 12 - HELD_BYTES / LARGE as u64
     });
     let is_ended = |(_, ends): &(zmq::Socket, zmq::Socket)| ends.poll(zmq::POLLIN, 0).unwrap() > 0;
     let clock = Clock::start();
-    while (large.iter().filter(|one| is_ended(one)).count() as u64) < stage.metrics.cut_off.get() {
+    while (large.iter().filter(|one| is_ended(one)).count() as u64) < rig.metrics.cut_off.get() {
         assert!(Duration::from_nanos(clock.now().nanos()) < PATIENCE, "their connections are closed");
     }
     assert!(!is_ended(&small), "it holds least");
     // Others are served, and the small one reads its own replies.
-    let other = stage.client();
+    let other = rig.client();
     other.send_multipart([&[5][..]], 0).unwrap();
-    stage.serve_until(|_| other.poll(zmq::POLLIN, 0).unwrap() > 0);
+    rig.serve_until(|_| other.poll(zmq::POLLIN, 0).unwrap() > 0);
     small.0.set_rcvtimeo(i32::try_from(PATIENCE.as_millis()).unwrap()).unwrap();
     assert_eq!(small.0.recv_multipart(0).unwrap(), [vec![7; 1 << 20]]);
-    stage.end();
+    rig.end();
 }
 
 /// A client that reads may have a reply that is larger than the bound of all clients together.
 #[test]
 fn a_client_that_reads_a_reply_larger_than_the_bound_is_not_ended() {
-    let mut stage = ProxyRig::start();
-    let reader = stage.client();
+    let mut rig = ProxyRig::start();
+    let reader = rig.client();
     reader.send_multipart([&[4][..]], 0).unwrap();
-    assert!(stage.next().ends_with(b"\x04"));
+    assert!(rig.next().ends_with(b"\x04"));
     let bytes = usize::try_from(2 * HELD_BYTES).unwrap();
-    stage.worker.send_bytes(&vec![7; bytes], false);
-    let other = stage.client();
+    rig.worker.send_bytes(&vec![7; bytes], false);
+    let other = rig.client();
     for _ in 0..20 {
         other.send_multipart([&[5][..]], 0).unwrap();
-        stage.serve_until(|_| other.poll(zmq::POLLIN, 0).unwrap() > 0);
+        rig.serve_until(|_| other.poll(zmq::POLLIN, 0).unwrap() > 0);
         assert_eq!(other.recv_multipart(0).unwrap(), [[1]]);
     }
     assert_eq!(reader.recv_multipart(0).unwrap(), [vec![7; bytes]]);
-    assert_eq!(stage.metrics.cut_off.get(), 0);
-    stage.end();
+    assert_eq!(rig.metrics.cut_off.get(), 0);
+    rig.end();
 }

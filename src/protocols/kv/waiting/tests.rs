@@ -36,9 +36,9 @@ impl WaitingRig {
         let bell = WakeSignal::new().unwrap();
         let line = WaitingClients::new(&mut session, &bell);
         session.batch(NOW).create_table(b"t", b"t").unwrap();
-        let mut stage = Self { _tables: tables, changes, _reaper: reaper, session, bell, line };
-        while stage.update() {}
-        stage
+        let mut rig = Self { _tables: tables, changes, _reaper: reaper, session, bell, line };
+        while rig.update() {}
+        rig
     }
 
     /// Whether the tables take a change.
@@ -70,72 +70,72 @@ impl WaitingRig {
 
 #[test]
 fn those_that_wait_are_called_and_tried_in_their_order() {
-    let mut stage = WaitingRig::new();
-    assert_eq!(stage.patience(), None);
-    (1..=3).for_each(|client| stage.line.join(client, UPDATE, false));
-    assert_eq!((stage.line.len(), stage.patience()), (3, Some(RECHECK)));
-    stage.begin();
-    assert_eq!(stage.line.next(), None);
-    assert!(stage.announce(), "who waits is called");
-    stage.begin();
-    assert_eq!(stage.line.next(), Some(1));
-    assert!(stage.update());
-    assert_eq!(stage.line.next(), Some(2));
-    while stage.update() {}
-    stage.line.stay(2, UPDATE, false);
-    assert_eq!(stage.line.next(), None, "what is out is out for all");
-    stage.line.join(1, UPDATE, false);
-    assert_eq!(stage.patience(), Some(RECHECK));
-    assert!(stage.announce());
-    stage.begin();
-    assert_eq!(std::iter::from_fn(|| stage.line.next()).collect::<Vec<_>>(), [2, 3, 1]);
-    assert!(stage.line.is_empty());
+    let mut rig = WaitingRig::new();
+    assert_eq!(rig.patience(), None);
+    (1..=3).for_each(|client| rig.line.join(client, UPDATE, false));
+    assert_eq!((rig.line.len(), rig.patience()), (3, Some(RECHECK)));
+    rig.begin();
+    assert_eq!(rig.line.next(), None);
+    assert!(rig.announce(), "who waits is called");
+    rig.begin();
+    assert_eq!(rig.line.next(), Some(1));
+    assert!(rig.update());
+    assert_eq!(rig.line.next(), Some(2));
+    while rig.update() {}
+    rig.line.stay(2, UPDATE, false);
+    assert_eq!(rig.line.next(), None, "what is out is out for all");
+    rig.line.join(1, UPDATE, false);
+    assert_eq!(rig.patience(), Some(RECHECK));
+    assert!(rig.announce());
+    rig.begin();
+    assert_eq!(std::iter::from_fn(|| rig.line.next()).collect::<Vec<_>>(), [2, 3, 1]);
+    assert!(rig.line.is_empty());
 }
 
 #[test]
 fn what_may_change_elements_does_not_overtake_what_waits() {
-    let mut stage = WaitingRig::new();
-    let overtakes = |stage: &WaitingRig| -> Vec<Command> {
-        Command::ALL.into_iter().filter(|command| !stage.line.is_ahead_of(Some(*command))).collect()
+    let mut rig = WaitingRig::new();
+    let overtakes = |rig: &WaitingRig| -> Vec<Command> {
+        Command::ALL.into_iter().filter(|command| !rig.line.is_ahead_of(Some(*command))).collect()
     };
-    assert_eq!(overtakes(&stage).len(), Command::COUNT);
-    stage.line.join(1, CREATE, false);
-    assert_eq!(overtakes(&stage).len(), Command::COUNT, "a table that has to be taken down is in the way of no change");
-    stage.line.join(2, UPDATE, false);
+    assert_eq!(overtakes(&rig).len(), Command::COUNT);
+    rig.line.join(1, CREATE, false);
+    assert_eq!(overtakes(&rig).len(), Command::COUNT, "a table that has to be taken down is in the way of no change");
+    rig.line.join(2, UPDATE, false);
     let changes =
         [Command::Update, Command::Delete, Command::CompareAndSwap, Command::CompareAndDelete, Command::UpdateMany];
     let others: Vec<Command> = Command::ALL.into_iter().filter(|command| !changes.contains(command)).collect();
-    assert_eq!(overtakes(&stage), others);
+    assert_eq!(overtakes(&rig), others);
 }
 
 /// A CREATE_TABLE of the session must not clear the watch for room for changes.
 #[test]
 fn a_table_made_meanwhile_takes_no_wake_up_from_those_that_wait_for_credits() {
-    let mut stage = WaitingRig::new();
-    stage.line.join(1, UPDATE, false);
-    stage.session.batch(NOW).create_table(b"u", b"u").unwrap();
-    assert_eq!(stage.patience(), Some(RECHECK));
-    stage.session.batch(NOW).create_table(b"v", b"v").unwrap();
-    assert!(stage.announce());
-    stage.begin();
-    assert_eq!(stage.line.next(), Some(1));
+    let mut rig = WaitingRig::new();
+    rig.line.join(1, UPDATE, false);
+    rig.session.batch(NOW).create_table(b"u", b"u").unwrap();
+    assert_eq!(rig.patience(), Some(RECHECK));
+    rig.session.batch(NOW).create_table(b"v", b"v").unwrap();
+    assert!(rig.announce());
+    rig.begin();
+    assert_eq!(rig.line.next(), Some(1));
 }
 
 #[test]
 fn those_that_wait_for_memory_hold_nobody_up_and_are_all_tried() {
-    let mut stage = WaitingRig::new();
-    stage.line.join(1, UPDATE, true);
-    stage.line.join(2, UPDATE, true);
-    assert!(!stage.line.is_ahead_of(UPDATE), "a change that needs no memory can be made");
-    assert_eq!(stage.line.len(), 2);
+    let mut rig = WaitingRig::new();
+    rig.line.join(1, UPDATE, true);
+    rig.line.join(2, UPDATE, true);
+    assert!(!rig.line.is_ahead_of(UPDATE), "a change that needs no memory can be made");
+    assert_eq!(rig.line.len(), 2);
     // The compactor has not been asked for memory, so each waiting client may be tried again.
-    assert_eq!(stage.patience(), Some(Duration::ZERO));
-    stage.begin();
-    assert_eq!(stage.line.next(), Some(1));
-    stage.line.stay(1, UPDATE, true);
-    assert_eq!(stage.line.next(), Some(2));
-    assert_eq!(stage.line.next(), None, "each once in a round");
-    stage.begin();
-    assert_eq!(stage.line.next(), Some(1));
-    assert!(stage.line.is_empty());
+    assert_eq!(rig.patience(), Some(Duration::ZERO));
+    rig.begin();
+    assert_eq!(rig.line.next(), Some(1));
+    rig.line.stay(1, UPDATE, true);
+    assert_eq!(rig.line.next(), Some(2));
+    assert_eq!(rig.line.next(), None, "each once in a round");
+    rig.begin();
+    assert_eq!(rig.line.next(), Some(1));
+    assert!(rig.line.is_empty());
 }

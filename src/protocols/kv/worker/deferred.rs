@@ -20,7 +20,7 @@ use crate::tables::{Batch, Session};
 /// Messages that are answered late.
 pub(super) struct DeferredMessages {
     /// Clients whose oldest message is busy, by their tags.
-    line: WaitingClients<u16>,
+    waiting: WaitingClients<u16>,
     /// The deferred messages of each of these clients, oldest first.
     messages: AHashMap<u16, VecDeque<DeferredMessage>>,
     /// The number of messages deferred so far.
@@ -37,8 +37,8 @@ struct DeferredMessage {
 
 impl DeferredMessages {
     pub(super) fn new(session: &mut Session, bell: &WakeSignal) -> Self {
-        let line = WaitingClients::new(session, bell);
-        Self { line, messages: AHashMap::new(), count: 0, of_batch: Vec::new() }
+        let waiting = WaitingClients::new(session, bell);
+        Self { waiting, messages: AHashMap::new(), count: 0, of_batch: Vec::new() }
     }
 
     /// The number of clients with deferred messages.
@@ -48,13 +48,13 @@ impl DeferredMessages {
 
     /// See [`WaitingClients::patience`].
     pub(super) fn patience(&mut self, session: &mut Session) -> Option<Duration> {
-        self.line.patience(session)
+        self.waiting.patience(session)
     }
 
     /// See [`WaitingClients::begin`].
     pub(super) fn begin(&mut self, session: &mut Session) {
-        if !self.line.is_empty() {
-            self.line.begin(session);
+        if !self.waiting.is_empty() {
+            self.waiting.begin(session);
         }
     }
 
@@ -62,25 +62,25 @@ impl DeferredMessages {
     #[inline]
     pub(super) fn holds_up(&self, parsed: &WorkerMessage<'_>) -> bool {
         !self.messages.is_empty()
-            && (self.messages.contains_key(&parsed.tag) || self.line.is_ahead_of(parsed.command()))
+            && (self.messages.contains_key(&parsed.tag) || self.waiting.is_ahead_of(parsed.command()))
     }
 
     /// Defers the message at this index of the inbox. The worker notifies the proxy, and the client joins the queue.
-    pub(super) fn defer(&mut self, parsed: &WorkerMessage<'_>, place: usize, lacks_memory: bool, socket: &Socket) {
+    pub(super) fn defer(&mut self, parsed: &WorkerMessage<'_>, index: usize, lacks_memory: bool, socket: &Socket) {
         DeferralNotice::Deferred.send(socket);
         if !self.messages.contains_key(&parsed.tag) {
             self.messages.insert(parsed.tag, VecDeque::new());
-            self.line.join(parsed.tag, parsed.command(), lacks_memory);
+            self.waiting.join(parsed.tag, parsed.command(), lacks_memory);
         }
-        self.of_batch.push((place, parsed.tag, self.count));
+        self.of_batch.push((index, parsed.tag, self.count));
         self.count += 1;
     }
 
     /// Moves the deferred messages of this batch out of the inbox.
     pub(super) fn take(&mut self, inbox: &mut BatchInbox) {
-        for (place, tag, number) in self.of_batch.drain(..) {
+        for (index, tag, number) in self.of_batch.drain(..) {
             let messages = self.messages.get_mut(&tag).expect("a client of which something was deferred waits");
-            messages.push_back(DeferredMessage { number, frames: inbox.take(place) });
+            messages.push_back(DeferredMessage { number, frames: inbox.take(index) });
         }
     }
 }
@@ -90,7 +90,7 @@ impl WorkerReplies<'_> {
     pub(super) fn answer_deferred(&mut self, batch: &mut Batch<'_>, sampler: &mut Sampler) {
         let mut answered = 0;
         while answered < BATCH_MAX
-            && let Some(tag) = self.deferred.line.next()
+            && let Some(tag) = self.deferred.waiting.next()
         {
             answered += self.answer_client(tag, batch, sampler);
         }
@@ -98,16 +98,16 @@ impl WorkerReplies<'_> {
 
     /// Answers a client's deferred messages up to one that is busy or has to queue again. Returns the number answered.
     fn answer_client(&mut self, tag: u16, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
-        let Self { responder, socket, deferred: DeferredMessages { line, messages: clients, .. } } = self;
+        let Self { responder, socket, deferred: DeferredMessages { waiting, messages: clients, .. } } = self;
         let messages = clients.get_mut(&tag).expect("a client of which something was deferred waits");
         let mut answered = 0;
         while let Some(DeferredMessage { number, frames }) = messages.front() {
-            let mut places = [&[][..]; PACKED_MAX];
-            let parsed = WorkerMessage::read(frames, &mut places, responder.value_max);
+            let mut unpacked = [&[][..]; PACKED_MAX];
+            let parsed = WorkerMessage::read(frames, &mut unpacked, responder.value_max);
             let command = parsed.command();
             // The first message has waited for its turn, and has it now.
-            if answered > 0 && line.is_ahead_of(command) {
-                line.join(tag, command, false);
+            if answered > 0 && waiting.is_ahead_of(command) {
+                waiting.join(tag, command, false);
                 return answered;
             }
             let mut begun = false;
@@ -119,9 +119,9 @@ impl WorkerReplies<'_> {
             };
             if parsed.answer(responder, batch, sampler, sink) == Err(Busy) {
                 if answered > 0 {
-                    line.join(tag, command, batch.lacks_memory());
+                    waiting.join(tag, command, batch.lacks_memory());
                 } else {
-                    line.stay(tag, command, batch.lacks_memory());
+                    waiting.stay(tag, command, batch.lacks_memory());
                 }
                 return answered;
             }

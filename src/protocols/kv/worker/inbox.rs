@@ -44,7 +44,7 @@ impl BatchInbox {
 
     /// Waits at most `patience` for a message, and receives it.
     pub(super) fn wait(&mut self, socket: &Socket, patience: Duration) {
-        if socket.receive_within(self.place(0), patience) {
+        if socket.receive_within(self.frame_at(0), patience) {
             self.take_rest(socket);
         }
     }
@@ -53,7 +53,7 @@ impl BatchInbox {
     pub(super) fn fill(&mut self, socket: &Socket) {
         while self.len() < BATCH_MAX && self.frames_used() < BATCH_FRAMES_MAX {
             let next = self.frames_used();
-            if !socket.receive(self.place(next)) {
+            if !socket.receive(self.frame_at(next)) {
                 break;
             }
             self.take_rest(socket);
@@ -67,22 +67,22 @@ impl BatchInbox {
         frames.iter_mut().map(std::mem::take).collect()
     }
 
-    /// Receives the rest of a message whose first frame is in the next place.
+    /// Receives the rest of a message whose first frame is received.
     fn take_rest(&mut self, socket: &Socket) {
         let mut last = self.frames_used();
-        while self.place(last).more() {
+        while self.frame_at(last).more() {
             last += 1;
-            socket.receive_rest(self.place(last));
+            socket.receive_rest(self.frame_at(last));
         }
         self.ends.push(last + 1);
     }
 
     /// The frame at this index, which is at most the number of frames that exist.
-    fn place(&mut self, number: usize) -> &mut Frame {
+    fn frame_at(&mut self, number: usize) -> &mut Frame {
         if number == self.frames.len() {
             self.frames.push(Frame::new());
         }
-        self.frames.get_mut(number).expect("places are taken one after the other")
+        self.frames.get_mut(number).expect("frames are used one after the other")
     }
 
     /// Clears the inbox for the next batch. A worker that waits keeps no large memory of its last batch.

@@ -136,7 +136,7 @@ impl<S: Default> Connections<S> {
         let last = std::mem::replace(&mut self.memory.exempt, next);
         if let Some(id) = next {
             self.memory.may_answer = true;
-            self.memory.last = id.place() as usize;
+            self.memory.last = id.slot() as usize;
             self.memory.until = Some(self.now.after(STALLED_MAX));
             if let Some(connection) = get(&mut self.connections, id) {
                 connection.starved = false;

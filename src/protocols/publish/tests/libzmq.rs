@@ -79,10 +79,10 @@ proptest! {
     ) {
         let said = said(&words);
         let expected = told_by_libzmq(&zmq::Context::new(), &said);
-        let mut stage = PublisherRig::start(limits());
-        let mut stream = stage.connect();
+        let mut rig = PublisherRig::start(limits());
+        let mut stream = rig.connect();
         stream.write_all(&[introduction(SocketType::Sub), said].concat()).unwrap();
-        stage.pass_until(|subscribers| {
+        rig.pass_until(|subscribers| {
             let mut topics = 0;
             // The empty topic fits all, and it may be there as well.
             subscribers.topics.matching(MARK, |_| topics += 1);
@@ -93,9 +93,9 @@ proptest! {
         let mut greeting = vec![0; introduction(SocketType::XPub).len()];
         stream.read_exact(&mut greeting).unwrap();
         for topic in TOPICS.iter().copied().chain([MARK]) {
-            stage.subscribers.publish(topic, |out| out.extend(message(&[topic])));
+            rig.subscribers.publish(topic, |out| out.extend(message(&[topic])));
         }
-        stage.subscribers.send();
-        prop_assert_eq!(heard(&mut stream, || stage.pass()), expected);
+        rig.subscribers.send();
+        prop_assert_eq!(heard(&mut stream, || rig.pass()), expected);
     }
 }
