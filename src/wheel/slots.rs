@@ -187,4 +187,12 @@ mod tests {
         assert_eq!(WheelSlot::from_number(slot.number()), slot);
         assert_eq!(slot.index(), SLOTS - 1);
     }
+
+    #[test]
+    fn slots_that_share_a_word_with_the_position_and_lie_before_it_come_last() {
+        let mut occupied = occupied(0, &[8_192 + 5, 100]);
+        assert_eq!(occupied.first_from(0, 10), Some(100));
+        occupied.remove(WheelSlot::at(0, 100));
+        assert_eq!(occupied.first_from(0, 10), Some(8_192 + 5));
+    }
 }

@@ -192,3 +192,16 @@ fn an_id_that_names_no_timer_cancels_nothing() {
     let _ = wheel.advance(1, 1, |id, _, _| up.push(id));
     assert_eq!(wheel.cancel(*up.first().unwrap()), None);
 }
+
+#[test]
+fn a_timer_of_the_next_window_does_not_hide_that_a_higher_level_moves_down_before_it() {
+    for deadline in [4_097, 5_000, 8_191] {
+        assert_eq!(wheel_with(0, [deadline, 8_192]).next_wake(), Some(4_096), "{deadline}");
+    }
+}
+
+#[test]
+fn the_bytes_are_those_of_the_wheel_and_of_its_chains() {
+    let wheel = wheel_with(0, [1]);
+    assert_eq!(wheel.bytes(), size_of::<Wheel<u64>>() + wheel.chains.bytes());
+}
