@@ -8,6 +8,8 @@
 pub(super) enum Failpoint {
     /// A write has loaded the word of a slot, and is about to CAS it.
     BeforeCas,
+    /// A thread has seen that a deadline has passed, and is about to mark the word.
+    BeforeMark,
     /// A write has found no slot, and is about to let one in.
     BeforeEnter,
     /// A thread has loaded the word of a deleted table's slot, and is about to seal it.

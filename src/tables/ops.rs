@@ -69,12 +69,19 @@ pub(super) fn find_live<'g>(table: &Table, key: &[u8], guard: &'g Guard, now: No
         let seen = slot.load(guard);
         match seen.state() {
             SlotState::Live(entry) if !passed(entry.deadline(), now) => return Ok(entry),
-            SlotState::Live(_) if !slot.mark(seen) => {}
+            SlotState::Live(_) if !mark(slot, seen) => {}
             SlotState::Live(_) | SlotState::Expired(_) | SlotState::Absent(_) | SlotState::Dead(_) => break,
             SlotState::Moved(_) => found = table.find_moved(hash, key, guard),
         }
     }
     Err(absence(table))
+}
+
+/// Marks a live element whose deadline the caller has seen pass. False: the word has changed, and the caller looks
+/// again.
+fn mark<'g>(slot: SlotRef<'g>, seen: SeenWord<'g>) -> bool {
+    reach(Failpoint::BeforeMark);
+    slot.mark(seen)
 }
 
 /// Bytes of the wheel record that an element needs for `deadline` after the entry `old`. The record's cost is charged
@@ -267,7 +274,7 @@ impl<'h> Ops<'h> {
                         return Ok(());
                     }
                 }
-                SlotState::Live(_) if !slot.mark(seen) => {}
+                SlotState::Live(_) if !mark(slot, seen) => {}
                 SlotState::Live(_) | SlotState::Expired(_) | SlotState::Absent(_) | SlotState::Dead(_) => break,
                 SlotState::Moved(_) => found = table.find_moved(hash, key, self.guard),
             }
