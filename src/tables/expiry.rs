@@ -388,6 +388,7 @@ fn deadline_of(slot: SlotRef<'_>, ops: &Ops<'_>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Tables, TablesConfig};
     use super::*;
 
     #[test]
@@ -402,5 +403,24 @@ mod tests {
             }
         }
         assert_eq!(naps(millis(130), millis(120)), (millis(120), millis(10)));
+    }
+
+    #[test]
+    fn a_message_about_a_deadline_that_was_slept_through_is_a_lost_wake_up() {
+        let (tables, mut backstage) = Tables::new(TablesConfig {
+            expected_keys: 0,
+            memory_max: 1 << 20,
+            tables_max: 1,
+            changes_per_writer: 64,
+            version_base: 1,
+        });
+        let (mut session, now) = (tables.session(), Now::from_millis(1));
+        session.batch(now).create_table(b"t", b"t").expect("it is the first table");
+        for (key, overslept, lost) in [(b"a", 1_001, 0), (b"b", 1_002, 1)] {
+            session.batch(now).update(b"t", key, b"value", Some(1)).expect("there is room");
+            backstage.expiry.overslept = overslept;
+            backstage.expiry.pass(now);
+            assert_eq!(tables.metrics().lost_wakeups, lost, "the deadline is at 1,001");
+        }
     }
 }

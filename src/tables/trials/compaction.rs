@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
 use super::super::failpoint::{Failpoint, hooks};
-use super::super::{Refusal, TablesConfig};
+use super::super::{Refusal, Tables, TablesConfig};
 use super::waiting::counted;
-use super::{TablesRig, settings};
+use super::{TablesRig, set, settings};
+use crate::clock::Now;
 use crate::limits::COMPACTOR_HURRY;
 
 const LIMIT: i64 = 16 << 20;
@@ -170,4 +171,45 @@ fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
     assert_eq!((swapped, stage.get("k")), (version + 1, Some("later".to_owned())));
     stage.publish();
     assert_eq!(stage.heard(), ["k+", "k+"]);
+}
+
+#[test]
+fn the_compactor_goes_on_when_each_session_has_heard_its_call() {
+    let (tables, backstage) = Tables::new(TablesConfig { memory_max: LIMIT.cast_unsigned(), ..settings() });
+    let (mut compactor, _changes) = (backstage.compactor, backstage.changes);
+    drop((backstage.reaper, backstage.expiry));
+    let now = Now::from_millis(1);
+    let (mut writer, mut idle, gone) = (tables.session(), tables.session(), tables.session());
+    writer.batch(now).create_table(b"t", b"t").unwrap();
+    set(&mut writer, now, "k", "value", None).unwrap();
+    compactor.look(LIMIT, now);
+    assert_eq!(set(&mut writer, now, "more", "value", None), Err(Refusal::Busy));
+    compactor.look(LIMIT, now);
+    drop(gone);
+    for _ in 0..3 {
+        writer.rest(now);
+    }
+    compactor.look(LIMIT, now);
+    assert_eq!(tables.metrics().moved, 0, "one session has not heard the call");
+    idle.rest(now);
+    compactor.look(LIMIT, now);
+    assert_eq!(tables.metrics().moved, 1, "all have, but the one that is gone");
+}
+
+#[test]
+fn a_session_that_waits_for_memory_knows_it_and_is_woken_when_there_is_some() {
+    let stage = small();
+    let mut session = stage.another();
+    let woken = counted(&mut session);
+    assert!(!session.batch(stage.now()).lacks_memory());
+    assert!(session.watch_memory(), "no write waits");
+    stage.look(LIMIT);
+    assert_eq!(set(&mut session, stage.now(), "k", "value", None), Err(Refusal::Busy));
+    assert!(session.batch(stage.now()).lacks_memory());
+    assert!(!session.watch_memory() && !session.watch());
+    let before = woken();
+    stage.look(0);
+    assert_eq!(woken(), before + 2, "by the call to collect, and at the end of the wait");
+    assert!(session.watch_memory() && session.watch());
+    assert_eq!(set(&mut session, stage.now(), "k", "value", None), Ok(()));
 }

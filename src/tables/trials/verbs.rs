@@ -56,6 +56,7 @@ fn a_stale_compare_fails_and_says_the_version() {
         Err(Refusal::VersionMismatch { current: 0 }),
         "a version of an earlier server"
     );
+    assert_eq!(stage.swap("b", BASE, "3"), Err(Refusal::VersionMismatch { current: 0 }), "no element has this version");
     let mut session = stage.another();
     let mut batch = session.batch(stage.now());
     assert_eq!(batch.compare_and_delete(b"t", b"b", 0), Err(Refusal::KeyNotFound));
