@@ -238,3 +238,16 @@ impl Catalog {
 pub(super) fn canonical(name: &[u8]) -> &[u8] {
     name.strip_suffix(b"\0").unwrap_or(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_charged_with_its_structure_its_history_its_names_and_its_places() {
+        let structures = size_class(Table::ALLOCATED_BYTES) + size_class(NameHistory::ALLOCATED_BYTES);
+        // The announced name, the name in the histories with its entry, the name in the names, and two places.
+        let expected = structures + 32 + (32 + 50) + 192 + 16;
+        assert_eq!(usize::try_from(table_bytes(&[b'n'; 32])), Ok(expected));
+    }
+}

@@ -376,3 +376,6 @@ impl Index {
         self.segments.remove(segments);
     }
 }
+
+#[cfg(test)]
+mod tests;

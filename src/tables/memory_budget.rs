@@ -191,4 +191,27 @@ mod tests {
         memory_budget.set_timers(10);
         assert_eq!(memory_budget.used(), 10 * TIMER_BYTES);
     }
+
+    #[test]
+    fn a_session_keeps_back_a_share_of_the_limit_and_no_more() {
+        for (limit, slack) in [(1 << 20, 1 << 10), (1 << 40, 64 << 10)] {
+            let memory_budget = MemoryBudget::new(limit);
+            let mut local_budget = LocalBudget::default();
+            local_budget.add(&memory_budget, slack);
+            assert_eq!(memory_budget.used(), 0);
+            local_budget.add(&memory_budget, 1);
+            assert_eq!(memory_budget.used(), slack + 1);
+        }
+    }
+
+    #[test]
+    fn bytes_that_a_session_keeps_back_take_room_for_it() {
+        let memory_budget = MemoryBudget::new(1 << 20);
+        let mut local_budget = LocalBudget::default();
+        local_budget.add(&memory_budget, 1_000);
+        memory_budget.set_excess(1);
+        let room = (1 << 20) - 1_000;
+        assert_eq!(local_budget.room(&memory_budget, room), MemoryRoom::Blocked);
+        assert_eq!(local_budget.room(&memory_budget, room + 1), MemoryRoom::None);
+    }
 }

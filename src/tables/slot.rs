@@ -66,6 +66,8 @@ mod entry;
 mod handle;
 #[cfg(all(test, feature = "models"))]
 mod model;
+#[cfg(all(test, not(feature = "models")))]
+mod tests;
 
 use std::alloc::Layout;
 use std::marker::PhantomData;

@@ -9,6 +9,7 @@ use super::{ChangeKind, Changes, Compactor, Expiry, Reaper, Refusal, Session, Ta
 use crate::clock::Now;
 
 pub(crate) mod alone;
+mod budget;
 mod compaction;
 mod limits;
 mod many;

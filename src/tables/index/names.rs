@@ -56,3 +56,14 @@ impl Names {
         self.0.values(&self.0.guard()).copied().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_charged_with_its_node_its_bins_and_itself() {
+        // The node takes 112 bytes, the number and the bins 32, the name two counts and its length.
+        assert_eq!([0, 1, 16, 48].map(name_bytes), [160, 176, 176, 208]);
+    }
+}

@@ -156,3 +156,57 @@ fn far_bytes(expected: usize) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get).next_power_of_two();
     size_class(size_of::<FarSegments>()) + cores * COLLECTOR_BYTES_PER_CORE + bins * BIN_BYTES
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::hash::BuildHasher;
+
+    use super::*;
+
+    #[test]
+    fn the_directory_ends_where_an_index_is_no_longer_near() {
+        let segments = [NEAR - 1, NEAR].map(|number| place(number).0 as usize);
+        assert_eq!(segments, [NEAR_SEGMENTS, NEAR_SEGMENTS + 1]);
+    }
+
+    #[test]
+    fn a_segment_number_is_its_own_hash() {
+        let hasher = BuildHasherDefault::<NumberHasher>::default();
+        assert_eq!([0_u32, 7, 1 << 25].map(|number| hasher.hash_one(number)), [0, 7, 1 << 25]);
+    }
+
+    #[test]
+    #[should_panic(expected = "write_u32")]
+    fn nothing_but_a_segment_number_is_hashed() {
+        assert_eq!(BuildHasherDefault::<NumberHasher>::default().hash_one(7_u8), 7);
+    }
+
+    #[test]
+    fn a_map_is_charged_with_its_structure_its_bins_and_a_collector_for_each_core() {
+        let cores = std::thread::available_parallelism().unwrap().get().next_power_of_two();
+        let without_bins = size_class(size_of::<FarSegments>()) + 528 * cores;
+        for (expected, bins) in [(0, 16), (10, 16), (170, 256), (171, 512)] {
+            assert_eq!(far_bytes(expected), without_bins + 8 * bins, "{expected}");
+        }
+    }
+
+    #[test]
+    fn segments_beyond_the_directory_are_charged_listed_and_removed() {
+        let (segments, bytes) = Segments::new(0);
+        assert_eq!(bytes, 0);
+        let view = segments.view();
+        let first = u32::try_from(NEAR_SEGMENTS).unwrap() + 1;
+        // 64 buckets of 128 bytes, and an entry of the map.
+        let each = 64 * 128 + 144;
+        assert_eq!(view.make(first), signed(far_bytes(0)) + each);
+        assert_eq!((view.make(first + 1), view.make(first + 1)), (each, 0));
+        drop(view);
+        let mut listed = segments.removable();
+        listed.sort_unstable();
+        assert_eq!(listed, [first, first + 1]);
+        segments.remove(&[first]);
+        assert_eq!(segments.removable(), [first + 1]);
+    }
+}

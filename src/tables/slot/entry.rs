@@ -194,4 +194,10 @@ mod tests {
         entry.stamp(7, 8);
         drop(entry);
     }
+
+    #[test]
+    fn an_entry_takes_its_header_and_its_value() {
+        assert_eq!([0, 1, 64].map(|length| Entry::layout(length).size()), [16, 17, 80]);
+        assert_eq!((NEVER, VERSION_BITS), ((1 << 43) - 1, 60));
+    }
 }

@@ -1,0 +1,31 @@
+//! The sizes of an index, and the guess of its depth.
+
+use super::*;
+
+#[test]
+fn the_guess_is_the_depth_of_most_buckets() {
+    let index = Index::new(0);
+    for count in 1..=3_000_u32 {
+        let depth = count.ilog2();
+        // Each of these has made one bucket of this depth two of the next.
+        let splits = count - (1 << depth);
+        let most = if 2 * splits > (1 << depth) - splits { depth + 1 } else { depth };
+        index.count.store(count, Ordering::Relaxed);
+        assert_eq!(u32::from(index.likely_depth()), most, "{count} buckets");
+    }
+}
+
+#[test]
+fn an_index_is_near_below_a_number_of_buckets() {
+    let index = Index::new(0);
+    let is_near = |count| {
+        index.count.store(count, Ordering::Relaxed);
+        index.is_near()
+    };
+    assert_eq!([1, NEAR - 1, NEAR, NEAR + 1].map(is_near), [true, true, false, false]);
+}
+
+#[test]
+fn a_segment_is_expected_for_each_640_keys() {
+    assert_eq!([0, 639, 640, 6_400_000].map(segments_for), [0, 0, 1, 10_000]);
+}

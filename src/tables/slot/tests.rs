@@ -1,0 +1,73 @@
+//! Slots and cells one by one, without tables.
+
+use crossbeam::epoch;
+
+use super::*;
+
+fn slot_of(key: &[u8]) -> SlotHandle {
+    let mut entry = EntryBox::new(b"value");
+    entry.stamp(1, NEVER);
+    SlotHandle::new(7, key, entry)
+}
+
+fn references(slot: &SlotHandle) -> u32 {
+    slot.slot().header().references.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_slot_takes_its_header_and_its_key() {
+    assert_eq!([0, 1, 16, 64].map(|key_bytes| Slot::layout(key_bytes).size()), [32, 33, 48, 96]);
+}
+
+#[test]
+fn a_slot_is_armed_once_for_a_deadline_and_again_for_an_earlier_one() {
+    let handle = slot_of(b"k");
+    let slot = handle.slot();
+    assert!(slot.arm(50));
+    assert_eq!(slot.armed(), None, "the message is on its way");
+    assert!(!slot.arm(50) && !slot.arm(51));
+    assert!(slot.arm(40));
+    assert_eq!((slot.take_due(), slot.armed()), (40, Some(40)));
+}
+
+#[test]
+fn the_wheel_does_not_raise_a_deadline_that_a_writer_has_lowered() {
+    let handle = slot_of(b"k");
+    let slot = handle.slot();
+    assert!(slot.arm(50));
+    assert_eq!(slot.take_due(), 50);
+    assert!(slot.arm(40));
+    assert!(!slot.rearm(50, NEVER));
+    assert_eq!(slot.take_due(), 40);
+    assert!(slot.rearm(40, NEVER));
+    assert_eq!(slot.armed(), Some(NEVER));
+}
+
+#[test]
+fn a_cell_tells_slots_apart_by_the_high_bits_of_their_hashes() {
+    let guard = epoch::pin();
+    let cell = SlotCell::empty();
+    cell.put(0xABCD << 48 | 5, slot_of(b"k"), &guard);
+    assert!(cell.candidate(0xABCD << 48 | 9, &guard).is_some_and(|slot| slot.key() == b"k"));
+    assert!(cell.candidate(0xABCE << 48 | 5, &guard).is_none());
+    cell.exchange(slot_of(b"k"), &guard);
+    assert!(cell.candidate(0xABCD << 48, &guard).is_some() && cell.candidate(0, &guard).is_none());
+}
+
+#[test]
+fn a_cell_that_is_dropped_releases_its_slot() {
+    let slot = slot_of(b"k");
+    let cell = SlotCell::empty();
+    cell.put(0, slot.slot().handle(), &epoch::pin());
+    assert_eq!(references(&slot), 2);
+    drop(cell);
+    assert_eq!(references(&slot), 1);
+}
+
+#[test]
+fn each_entry_has_an_address_of_its_own() {
+    let guard = epoch::pin();
+    let slots = [slot_of(b"a"), slot_of(b"b")];
+    let [a, b] = slots.each_ref().map(|slot| slot.slot().load(&guard).entry().map(|entry| entry.address()));
+    assert!(a != b && a.is_some_and(|address| address.is_multiple_of(8)), "{a:?}, {b:?}");
+}

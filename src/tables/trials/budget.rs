@@ -1,0 +1,109 @@
+//! The memory budget to the byte: a write that fits exactly is admitted, and one that takes a byte more is not.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use crossbeam::epoch;
+
+use super::super::catalog::table_bytes;
+use super::super::index::{CELLS, Inserted};
+use super::super::memory_budget::{TIMER_BYTES, entry_bytes, slot_bytes};
+use super::super::slot::{EntryBox, NEVER, SlotHandle};
+use super::super::{Refusal, Tables, TablesConfig, bytes_for};
+use super::{TablesRig, set, settings};
+use crate::clock::Now;
+
+impl TablesRig {
+    /// Leaves room for so many bytes. A session that keeps no bytes back finds exactly these.
+    fn leave_room(&self, bytes: i64) {
+        let memory_budget = &self.0.tables.0.memory_budget;
+        memory_budget.set_excess(memory_budget.limit() - memory_budget.used() - bytes);
+    }
+}
+
+#[test]
+fn an_element_is_counted_with_its_slot_its_entry_and_its_share_of_the_index() {
+    assert_eq!((slot_bytes(1), entry_bytes(0)), (48, 16));
+    assert_eq!(bytes_for(1_000), 1_000 * (48 + 16 + 8));
+}
+
+#[test]
+fn the_deadline_of_a_new_element_takes_room_too() {
+    let stage = TablesRig::new();
+    let element = slot_bytes(1) + entry_bytes(1);
+    let set_with = |ttl| set(&mut stage.another(), stage.now(), "k", "v", ttl);
+    stage.leave_room(element - 1);
+    assert_eq!(set_with(None), Err(Refusal::Busy));
+    stage.leave_room(element + TIMER_BYTES - 1);
+    assert_eq!(set_with(Some(1)), Err(Refusal::Busy));
+    stage.leave_room(element + TIMER_BYTES);
+    assert_eq!(set_with(Some(1)), Ok(()));
+}
+
+#[test]
+fn pairs_that_replace_elements_with_deadlines_take_no_more_room_for_theirs() {
+    let stage = TablesRig::new();
+    stage.set("with", "value", Some(10)).unwrap();
+    stage.set("without", "value", None).unwrap();
+    stage.settle();
+    let many = |key: &str| {
+        let pairs = [(key.as_bytes(), &b"value"[..])].into_iter();
+        stage.another().batch(stage.now()).update_many(b"t", Some(20), pairs, || stage.now())
+    };
+    stage.leave_room(TIMER_BYTES - 1);
+    assert_eq!((many("with"), many("without")), (Ok(()), Err(Refusal::Busy)));
+    stage.leave_room(TIMER_BYTES);
+    assert_eq!(many("without"), Ok(()));
+}
+
+#[test]
+fn a_table_takes_room_with_its_index() {
+    for expected_keys in [0, 1_000_000] {
+        let (tables, _backstage) = Tables::new(TablesConfig { expected_keys, ..settings() });
+        tables.session().batch(Now::from_millis(1)).create_table(b"t", b"t").unwrap();
+        let index = tables.0.catalog.find(b"t", &epoch::pin()).unwrap().index().bytes();
+        assert_eq!(index > 0, expected_keys > 0);
+        assert_eq!(tables.metrics().bytes, (table_bytes(b"t") + index).cast_unsigned());
+    }
+}
+
+#[test]
+fn a_table_that_has_been_taken_down_counts_no_elements() {
+    let stage = TablesRig::new();
+    for key in ["a", "b", "c"] {
+        stage.set(key, "1", None).unwrap();
+    }
+    let guard = epoch::pin();
+    let catalog = &stage.0.tables.0.catalog;
+    let table = catalog.registry().keep(catalog.find(b"t", &guard).unwrap(), &guard).unwrap();
+    drop(guard);
+    assert_eq!(table.summary().elements, 3);
+    stage.drop_table("t").unwrap();
+    stage.settle();
+    assert_eq!((table.summary().elements, stage.heard().len()), (0, 6));
+}
+
+#[test]
+fn a_key_that_agrees_with_fifteen_others_in_32_bits_of_the_hash_is_refused() {
+    let stage = TablesRig::new();
+    {
+        let guard = epoch::pin();
+        let table = stage.0.tables.0.catalog.find(b"t", &guard).unwrap();
+        let hash = table.hash(b"k");
+        for number in 0..=CELLS {
+            let key = [u8::try_from(number).unwrap()];
+            let mut make = |_: Option<u64>| {
+                let mut entry = EntryBox::new(b"");
+                entry.stamp(1, NEVER);
+                Some(SlotHandle::new(table.number(), &key, entry))
+            };
+            let entered = table.index().enter(hash, &key, &guard, &|_| hash, &|| true, &mut make);
+            match entered {
+                Inserted::Created => assert!(number < CELLS),
+                Inserted::Overfull => assert_eq!(number, CELLS),
+                Inserted::Occupied | Inserted::Refused => panic!("the key is new, and the table is open"),
+            }
+        }
+    }
+    assert_eq!(stage.set("k", "1", None), Err(Refusal::OutOfMemory));
+    assert_eq!((stage.get("k"), stage.set("another", "1", None)), (None, Ok(())));
+}
