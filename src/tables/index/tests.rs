@@ -29,3 +29,15 @@ fn an_index_is_near_below_a_number_of_buckets() {
 fn a_segment_is_expected_for_each_640_keys() {
     assert_eq!([0, 639, 640, 6_400_000].map(segments_for), [0, 0, 1, 10_000]);
 }
+
+#[test]
+fn segments_beyond_the_directory_are_listed_and_removed() {
+    let index = Index::new(0);
+    let view = index.segments.view();
+    assert!(index.room_for(NEAR, &view).is_absent());
+    drop(view);
+    let (segment, _) = place(NEAR);
+    assert_eq!(index.removable(), [segment]);
+    index.remove(&[segment]);
+    assert!(index.removable().is_empty());
+}
