@@ -19,7 +19,7 @@
 //! 2  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
 //!    descriptors              how many connections may take
 //! 1  wheel                    a pure data structure
-//! 0  limits, clock, stats, log, allocator, byte_reader
+//! 0  limits, clock, lock, stats, log, allocator, byte_reader
 //! ```
 //! Imports go down only. A test of the source text (`tests/it/tidy.rs`) checks this, and which files may name a
 //! dependency.
@@ -191,6 +191,7 @@ pub mod clock;
 pub mod descriptors;
 pub mod limits;
 pub mod load;
+mod lock;
 pub mod log;
 pub mod protocols;
 pub mod server;

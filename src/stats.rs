@@ -5,9 +5,10 @@
 //! writer has stopped. Until then each value is of a recent moment, and two values need not be of the same moment.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hdrhistogram::Histogram;
+
+use crate::lock::{Mutex, MutexGuard};
 
 /// The longest latency that is recorded as it is, in nanoseconds: an hour. It bounds the size of a histogram.
 const LATENCY_NANOS_MAX: u64 = 3_600_000_000_000;
@@ -193,7 +194,7 @@ impl Latencies {
 
     /// A panic leaves the histogram whole, because each record is one step. So a poisoned lock is used.
     fn lock(&self) -> MutexGuard<'_, Histogram<u64>> {
-        self.histogram.lock().unwrap_or_else(PoisonError::into_inner)
+        self.histogram.lock()
     }
 }
 

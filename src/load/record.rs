@@ -4,11 +4,11 @@
 //! them for empty ones, so neither thread waits for the other longer than an exchange takes.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hdrhistogram::Histogram;
 
 use super::source::RequestKind;
+use crate::lock::{Mutex, MutexGuard};
 
 /// Significant digits of a latency.
 const DIGITS: u8 = 3;
@@ -116,7 +116,7 @@ impl Recorder {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, IntervalCounts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Takes the counts since the last call.

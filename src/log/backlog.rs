@@ -3,10 +3,10 @@
 //! Only that thread waits for a slow reader. This module does not know the content of a line, or its destination.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::limits::LOG_BYTES_MAX;
+use crate::lock::{Condvar, Mutex, MutexGuard};
 
 /// WaitingLines on their way to the writing thread.
 #[derive(Debug)]
@@ -64,8 +64,8 @@ impl Backlog {
 
     /// Waits for a line, and hands it to `write`.
     fn write_next(&self, write: &mut dyn FnMut(&[u8])) {
-        let wait = |lines| self.came.wait_while(lines, |lines: &mut WaitingLines| lines.waiting.is_empty());
-        let mut lines = wait(self.lines()).unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines();
+        self.came.wait_while(&mut lines, |lines| lines.waiting.is_empty());
         let Some(line) = lines.waiting.pop_front() else { return };
         drop(lines);
         write(&line);
@@ -78,12 +78,13 @@ impl Backlog {
 
     /// Waits until all lines are written, for `most` at most. Returns whether they are.
     pub(super) fn wait_until_written(&self, most: Duration) -> bool {
-        let waited = self.written.wait_timeout_while(self.lines(), most, |lines| lines.bytes > 0);
-        waited.unwrap_or_else(PoisonError::into_inner).0.bytes == 0
+        let mut lines = self.lines();
+        self.written.wait_while_for(&mut lines, |lines| lines.bytes > 0, most);
+        lines.bytes == 0
     }
 
     fn lines(&self) -> MutexGuard<'_, WaitingLines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock()
     }
 }
 

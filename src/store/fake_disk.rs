@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::{Error, Space, Store, StoreSnapshot, StoreWatch, Value, WriteBatch};
+use crate::lock::{Mutex, MutexGuard};
 
 type Records = BTreeMap<(Space, Vec<u8>), Value>;
 
@@ -63,7 +64,7 @@ impl FakeDisk {
     }
 
     fn lock(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+        self.content.lock()
     }
 }
 

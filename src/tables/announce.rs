@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 use ahash::AHashMap;
 use crossbeam::epoch::{self, Guard};
 
-use super::change::{Change, ChangeQueue, ChangeRing, Committed, lock};
+use super::change::{Change, ChangeQueue, ChangeRing, Committed};
 use super::reaper::RetireSender;
 use super::registry::Registry;
 use super::sleep_state::{BUT_FOR_URGENT, SOUND};
@@ -275,7 +275,7 @@ impl Changes {
         if generation == self.generation {
             return;
         }
-        let mut rings = lock(&self.change_queue.rings);
+        let mut rings = self.change_queue.rings.lock();
         for ring in rings.iter() {
             if !self.lanes.values().any(|lane| Arc::ptr_eq(&lane.ring, ring)) {
                 self.lanes

@@ -3,8 +3,8 @@
 //! A lookup takes no lock and counts no reference: the table is borrowed for as long as the guard lives. Creating and
 //! deleting tables exclude each other. The catalog does not touch elements.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::{AHashMap, RandomState};
 use crossbeam::epoch::Guard;
@@ -16,6 +16,7 @@ use super::index::{Index, Names, name_bytes};
 use super::registry::{PLACE_BYTES, Registry};
 use super::table::{NameHistory, NewTable, Table};
 use crate::allocator::size_class;
+use crate::lock::{Mutex, MutexGuard};
 
 /// With this many tables of one name on their way down, `create` answers `Busy` for a further one.
 const CLOSING_PER_NAME_MAX: usize = 64;
@@ -76,7 +77,7 @@ impl Catalog {
     }
 
     fn admission(&self) -> MutexGuard<'_, Admission> {
-        self.admission.lock().unwrap_or_else(PoisonError::into_inner)
+        self.admission.lock()
     }
 
     pub(super) fn registry(&self) -> &Arc<Registry> {

@@ -25,7 +25,7 @@
 mod credits;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam::queue::ArrayQueue;
@@ -36,6 +36,7 @@ use super::index::CELLS;
 use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency};
 use super::sleeper::{Sleeper, Waker};
 use super::slot::SlotHandle;
+use crate::lock::Mutex;
 pub(super) use credits::Credits;
 
 /// A waiting thread looks again by itself after this time. Normally the publisher wakes it. The time only bounds the
@@ -150,7 +151,7 @@ impl ChangeQueue {
             sleeper: Arc::default(),
             abandoned: AtomicBool::new(false),
         });
-        lock(&self.rings).push(Arc::clone(&ring));
+        self.rings.lock().push(Arc::clone(&ring));
         // Release: pairs with the SeqCst load in `Changes::refresh`, which then finds the ring in the list.
         self.generation.fetch_add(1, Ordering::Release);
         ChangeWriter { change_queue: Arc::clone(self), ring, pushed: 0, announced: 0, told: 0, registered: None }
@@ -177,7 +178,7 @@ impl ChangeQueue {
 
     /// Changes committed and not announced yet.
     pub(super) fn waiting(&self) -> u64 {
-        let rings = lock(&self.rings);
+        let rings = self.rings.lock();
         rings.iter().map(|ring| ring.pushed.load(Ordering::Relaxed).saturating_sub(ring.credits.announced())).sum()
     }
 
@@ -202,10 +203,6 @@ impl ChangeQueue {
         // Acquire: pairs with the Release in `has_given_back`.
         self.passes.load(Ordering::Acquire)
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 // ----------------------------------------------------------------------------------------------------------- writer

@@ -30,7 +30,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 
 use crossbeam::epoch::{self, Guard};
@@ -46,6 +45,7 @@ use super::table::Table;
 use crate::allocator;
 use crate::clock::Now;
 use crate::limits::{COMPACTOR_HURRY, COMPACTOR_LOOK};
+use crate::lock::{Mutex, MutexGuard};
 use crate::stats::SharedCounter;
 
 /// Looks after which the compactor no longer waits for sessions that have not heard a call. Sessions sleep shorter than
@@ -97,7 +97,7 @@ impl CompactorState {
     }
 
     fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Sleeper>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock()
     }
 
     /// Whether a write waits for memory. Sessions whose threads a call does not wake look for one more often meanwhile.
@@ -127,7 +127,7 @@ impl CompactorState {
     }
 
     fn sleepers(&self) -> MutexGuard<'_, Vec<Arc<Sleeper>>> {
-        self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sleepers.lock()
     }
 
     /// Whether a write that waited for memory is worth another try. If not, the compactor wakes `sleeper` when it is.
@@ -170,7 +170,7 @@ impl CompactorState {
     }
 
     fn wake(&self) {
-        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        if let Some(thread) = self.thread.lock().as_ref() {
             thread.unpark();
         }
     }
@@ -247,7 +247,7 @@ impl Compactor {
     /// come of other things.
     pub fn run(mut self, slack: u64, mut now: impl FnMut() -> Now, mut resident: impl FnMut() -> Option<u64>) {
         let link = &Arc::clone(&self.shared).compactor;
-        *link.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        *link.thread.lock() = Some(thread::current());
         allocator::keep_nothing();
         let mut first = None;
         self.slack = signed(slack);

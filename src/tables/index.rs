@@ -46,11 +46,11 @@ mod segments;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use crossbeam::epoch::Guard;
-use parking_lot::MutexGuard;
 
 use super::failpoint::{Failpoint, reach};
 use super::slot::{SlotCell, SlotHandle, SlotRef, SlotState, prefetch};
 use crate::limits::LOOK_AHEAD;
+use crate::lock::MutexGuard;
 use bucket::Bucket;
 pub(super) use bucket::CELLS;
 pub(super) use names::{Names, name_bytes};

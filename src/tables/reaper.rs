@@ -11,8 +11,8 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
@@ -30,6 +30,7 @@ use super::slot::{SLOT_HEADER_BYTES, SlotHandle, SlotRef};
 use super::table::Table;
 use crate::clock::Now;
 use crate::limits::{DEAD_MAX, REAPER_CHUNK, SEALING_MAX};
+use crate::lock::{Mutex, MutexGuard};
 use crate::stats::SharedCounter;
 
 /// How long the reaper waits for other threads to release a table before it looks again.
@@ -117,7 +118,7 @@ impl ReaperSender {
     }
 
     fn progress(&self) -> MutexGuard<'_, ReaperProgress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     /// The number of tables that have been taken down.

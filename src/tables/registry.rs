@@ -13,12 +13,13 @@
 
 use std::iter;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam::epoch::Guard;
 
 use super::slot::{ArcCell, TABLE_NUMBERS};
 use super::table::Table;
+use crate::lock::{Mutex, MutexGuard};
 
 /// Numbers of the first shelf, as a power of two.
 const FIRST_BITS: u32 = 6;
@@ -66,7 +67,7 @@ impl Registry {
     }
 
     fn numbers(&self) -> MutexGuard<'_, TableNumbers> {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.numbers.lock()
     }
 
     /// Holds the lock of the numbers: `reserve` and `leave` wait.

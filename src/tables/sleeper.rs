@@ -2,9 +2,11 @@
 //!
 //! A sleeper does not know the event that its thread waits for. Only [`Sleeper::park`] waits.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::thread::{self, Thread};
 use std::time::Duration;
+
+use crate::lock::{Mutex, MutexGuard};
 
 /// Wakes a thread. Called from any thread.
 pub(super) type Waker = Box<dyn Fn() + Send + Sync>;
@@ -51,6 +53,6 @@ impl Sleeper {
     }
 
     fn parked(&self) -> MutexGuard<'_, Option<Thread>> {
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parked.lock()
     }
 }

@@ -9,8 +9,8 @@
 //!             no new slot is let in; elements may still change until their slots are sealed   memory is given back
 //! ```
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ahash::RandomState;
 use crossbeam::epoch::{self, Guard};
@@ -21,6 +21,7 @@ use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Inserted};
 use super::slot::{SlotHandle, SlotRef, SlotState};
 use crate::limits::LOOK_AHEAD;
+use crate::lock::{Mutex, MutexGuard};
 
 /// A table of the catalog, or one that is being taken down.
 pub(super) struct Table {
@@ -65,7 +66,7 @@ impl NameHistory {
     }
 
     fn closing(&self) -> MutexGuard<'_, Vec<Arc<Table>>> {
-        self.closing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.closing.lock()
     }
 
     /// The number of tables of the name that are being taken down.

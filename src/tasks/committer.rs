@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, bounded};
-use parking_lot::{Mutex, MutexGuard};
 
 use super::engine::Engine;
 use super::inbox::{Tasks, TasksShared};
@@ -26,6 +25,7 @@ use super::state::{CommitterState, TakenRequests};
 use super::submission::InboxMessage;
 use super::{Family, Policy, QueueName, ReplySink};
 use crate::limits::INBOX_MAX;
+use crate::lock::{Mutex, MutexGuard};
 use crate::store::{Error, Space, Store};
 
 /// The longest sleep, in milliseconds, while a deadline is set. After it the committer notices a wall clock that was

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam::channel::Sender;
-use parking_lot::Mutex;
 
 use super::Delivery;
 use super::metrics::TaskMetrics;
@@ -29,6 +28,7 @@ use super::state::CommitterState;
 use super::submission::{InboxMessage, Submission};
 use crate::clock::Now;
 use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX, SLOW_COMMIT, SLOW_DISK_PAUSE};
+use crate::lock::Mutex;
 use crate::store::{Error, StoreWatch};
 
 /// State shared by all handles and the committer.

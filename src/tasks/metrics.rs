@@ -1,8 +1,9 @@
 //! Metrics of the committer and its queues. Written by the committing thread, read by any thread.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use super::queue::TaskCounts;
+use crate::lock::Mutex;
 use crate::stats::{Counter, Gauge, SharedCounter};
 
 /// The value of `oldest` for a queue without a ready task.
@@ -126,32 +127,32 @@ impl TaskMetrics {
     /// Lists a queue with this name.
     pub(super) fn list(&self, name: &[u8]) -> Arc<QueueMetrics> {
         let queue = Arc::new(QueueMetrics::new(name));
-        lock(&self.queues).push(Arc::clone(&queue));
+        self.queues.lock().push(Arc::clone(&queue));
         queue
     }
 
     /// Removes a queue from the list.
     pub(super) fn strike(&self, queue: &Arc<QueueMetrics>) {
-        lock(&self.queues).retain(|other| !Arc::ptr_eq(other, queue));
+        self.queues.lock().retain(|other| !Arc::ptr_eq(other, queue));
     }
 
     /// Lists a family.
     pub(super) fn family(&self, name: &[u8]) -> Arc<FamilyMetrics> {
         let family = Arc::new(FamilyMetrics::new(name));
-        lock(&self.families).push(Arc::clone(&family));
+        self.families.lock().push(Arc::clone(&family));
         family
     }
 
     /// Metrics of each queue outside a family, and of a bounded number of queues of each family.
     #[must_use]
     pub fn queues(&self) -> Vec<Arc<QueueMetrics>> {
-        lock(&self.queues).clone()
+        self.queues.lock().clone()
     }
 
     /// Metrics of each family.
     #[must_use]
     pub fn families(&self) -> Vec<Arc<FamilyMetrics>> {
-        lock(&self.families).clone()
+        self.families.lock().clone()
     }
 
     /// The number of batches that were stored.
@@ -177,8 +178,4 @@ impl TaskMetrics {
     pub fn lost_wakeups(&self) -> u64 {
         self.lost_wakeups.get()
     }
-}
-
-fn lock<T>(listed: &Mutex<Vec<Arc<T>>>) -> MutexGuard<'_, Vec<Arc<T>>> {
-    listed.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,14 +12,15 @@ mod model;
 mod numbered;
 mod try_commit;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use super::{
     Committer, Delivery, LeaseOrder, Outcome, Policy, QueueEnd, QueueName, ReplySink, Request, RoomWait, Settlement,
     Submission, Tasks, Ticket, open,
 };
 use crate::limits::INBOX_BYTES_MAX;
+use crate::lock::Mutex;
 use crate::store::fake_disk::FakeDisk;
 use crate::store::{Error, Value};
 
@@ -39,7 +40,7 @@ struct RecordingSink(Arc<Mutex<Vec<(u64, ReadAnswer)>>>, Arc<AtomicUsize>);
 
 impl ReplySink for RecordingSink {
     fn deliver(&self, delivery: Delivery) {
-        let mut heard = self.0.lock().unwrap();
+        let mut heard = self.0.lock();
         for (number, outcome) in &delivery.answers {
             let answer = match outcome {
                 Outcome::Leased { token, key, payload } => {
@@ -86,7 +87,7 @@ impl RealQueues {
         }
         self.tasks.submit(submissions);
         self.committer.batch(now)?;
-        Ok(std::mem::take(&mut *self.sink.0.lock().unwrap()))
+        Ok(std::mem::take(&mut *self.sink.0.lock()))
     }
 
     fn commit_one(&mut self, request: Request, now: u64) -> ReadAnswer {
@@ -201,7 +202,7 @@ fn nothing_is_answered_once_the_store_has_failed() {
             }
         }
         assert_eq!(answered.len(), 2 * failing, "each batch has two answers or none");
-        assert!(real.sink.0.lock().unwrap().is_empty());
+        assert!(real.sink.0.lock().is_empty());
         store.crash(0);
         let mut real = RealQueues::open(store, LeaseOrder::Priority, Policy::Always, 0);
         assert_eq!(real.commit_one(Request::Count, 0), ReadAnswer::Plain(Outcome::Counted(failing as u64)));

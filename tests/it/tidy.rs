@@ -25,9 +25,10 @@ const fn room(name: &'static str, floor: u8, step: u8) -> Room {
 /// The floors of the house, from the ground up.
 const ROOMS: &[Room] = &[
     room("limits", 0, 0),
-    room("clock", 0, 0),
-    room("stats", 0, 0),
-    room("log", 0, 1),
+    room("lock", 0, 0),
+    room("clock", 0, 1),
+    room("stats", 0, 1),
+    room("log", 0, 2),
     room("allocator", 0, 0),
     room("byte_reader", 0, 0),
     room("wheel", 1, 0),
@@ -71,7 +72,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("libc", &["src/allocator.rs", "src/threads", "src/protocols/sockets"]),
     ("loom", &["src/tables/", "src/tasks/room.rs"]),
     ("mimalloc", &["src/allocator.rs"]),
-    ("parking_lot", &["src/tables/index", "src/tasks/committer.rs", "src/tasks/inbox.rs"]),
+    ("parking_lot", &["src/lock.rs"]),
     ("plotters", &["src/load/plot.rs"]),
     ("rand", &["src/load/source.rs"]),
     ("rand_distr", &["src/load/source.rs"]),

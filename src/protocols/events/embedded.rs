@@ -12,13 +12,14 @@
 //!
 //! This module does not work pending events off, and does not commit the queue (`tasks`).
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::error::EventStoreError;
 use crate::limits::{EVENTS_WAITING_MAX, STORE_ANSWER_MAX, SUBMIT_MAX};
+use crate::lock::Mutex;
 use crate::protocols::tcp::{Answer, FailureSender, PendingAnswers, RoomSignal};
 use crate::store::{self, Value};
 use crate::tasks::{Delivery, QueueName, Request, Submission, Tasks, Ticket};
@@ -89,14 +90,14 @@ impl Embedded {
     async fn submit(&self, request: Request) -> Result<Answer, EventStoreError> {
         let EventQueue { queue, sink, .. } = &self.0.queue;
         let (number, answer) = {
-            let mut waiting = lock(&self.0.waiting);
+            let mut waiting = self.0.waiting.lock();
             if waiting.len() >= EVENTS_WAITING_MAX {
                 return Err(EventStoreError("too many requests wait for the store: ask again later".to_owned()));
             }
             waiting.add()
         };
         let ticket = Ticket { sink: *sink, number };
-        lock(&self.0.burst).push(Submission { queue: queue.clone(), ticket, request });
+        self.0.burst.lock().push(Submission { queue: queue.clone(), ticket, request });
         self.0.bell.notify_one();
         answer.await.map_err(|_| gone())
     }
@@ -115,7 +116,7 @@ impl Embedded {
         loop {
             self.0.bell.notified().await;
             room.wait(tasks, *sink).await;
-            let mut burst = std::mem::take(&mut *lock(&self.0.burst));
+            let mut burst = std::mem::take(&mut *self.0.burst.lock());
             while !burst.is_empty() {
                 let rest = burst.split_off(burst.len().min(SUBMIT_MAX));
                 tasks.submit(std::mem::replace(&mut burst, rest));
@@ -125,15 +126,10 @@ impl Embedded {
 
     /// Hands answers to the requests that wait for them.
     pub(super) fn hear(&self, delivery: Delivery) {
-        lock(&self.0.waiting).hear(delivery);
+        self.0.waiting.lock().hear(delivery);
     }
 }
 
 fn gone() -> EventStoreError {
     EventStoreError("the store has failed, and the server ends".to_owned())
-}
-
-/// A thread that panics ends the process, so no thread sees a poisoned lock.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no thread panics while it has this")
 }

@@ -16,7 +16,7 @@ mod lazy_connection;
 mod setup;
 mod writers;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
@@ -30,6 +30,7 @@ pub(super) use writers::{Writers, Writing};
 
 use super::error::EventStoreError;
 use crate::limits::{EVENT_READERS, EVENTS_WAITING_MAX, STORE_ANSWER_MAX};
+use crate::lock::Mutex;
 use lazy_connection::LazyConnection;
 use writers::NewEvent;
 
@@ -90,10 +91,10 @@ impl Database {
         let Ok(_permit) = timeout(STORE_ANSWER_MAX, permits.acquire()).await else {
             return Err(EventStoreError("the database does not answer those who have asked before".to_owned()));
         };
-        let kept = idle.lock().expect("no thread panics while it has this").pop();
+        let kept = idle.lock().pop();
         let mut connection = kept.unwrap_or_else(|| LazyConnection::new(address));
         let rows = connection.rows_afresh(AssertSqlSafe(statement)).await;
-        idle.lock().expect("no thread panics while it has this").push(connection);
+        idle.lock().push(connection);
         rows.map_err(|failure| EventStoreError(failure.to_string()))
     }
 }

@@ -11,12 +11,13 @@
 //!
 //! This module does not decide how a thread acts while memory is tight; see `connections::memory`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam::utils::CachePadded;
 
 use crate::limits::HELD_PORTION_BYTES;
+use crate::lock::Mutex;
 use crate::protocols::sockets::WakeSignal;
 
 /// The common count of a frontend.
@@ -42,7 +43,7 @@ impl BufferBudget {
 
     /// The share of a thread that this bell wakes.
     pub(super) fn share(self: &Arc<Self>, bell: &WakeSignal) -> ThreadShare {
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner).push(bell.clone());
+        self.bells.lock().push(bell.clone());
         ThreadShare { budget: Arc::clone(self), own: 0, counted: 0 }
     }
 
@@ -77,7 +78,7 @@ impl BufferBudget {
     }
 
     fn wake_all(&self) {
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(WakeSignal::ring);
+        self.bells.lock().iter().for_each(WakeSignal::ring);
     }
 }
 

@@ -17,7 +17,6 @@
 //! This module does not count the descriptors that connections may use; see `descriptors`.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLIN, c_int, epoll_event, sockaddr, socklen_t};
 use rustix::time::{
@@ -28,6 +27,7 @@ use super::timespec;
 use crate::clock::Clock;
 use crate::descriptors::{has_room, outside_the_reserve};
 use crate::limits::ACCEPT_PAUSE;
+use crate::lock::Mutex;
 use crate::log::WarningPace;
 
 /// A listener of libzmq, and the way its I/O thread watches it.
@@ -99,7 +99,7 @@ unsafe extern "C" fn spindle_accept4(
 }
 
 fn with<R>(work: impl FnOnce(&mut Vec<PausableListener>) -> R) -> R {
-    work(&mut WATCHED.lock().unwrap_or_else(PoisonError::into_inner))
+    work(&mut WATCHED.lock())
 }
 
 /// Watches a timer in place of the listener. A timer that has fired is set again.
@@ -128,7 +128,7 @@ fn pause(listener: c_int) {
 /// Warns now and then that there is no room.
 fn warn() {
     static TOLD: Mutex<Option<(Clock, WarningPace)>> = Mutex::new(None);
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut told = TOLD.lock();
     let (clock, pace) = told.get_or_insert_with(|| (Clock::start(), WarningPace::default()));
     if pace.is_time(clock.now()) {
         tracing::warn!("no further connection to the tables is accepted for now: there is no file for it");

@@ -5,8 +5,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crossbeam::epoch::Guard;
-use parking_lot::Mutex;
 
+use crate::lock::Mutex;
 use crate::tables::slot::{SlotCell, SlotRef};
 
 /// Cells of a bucket. With the lock and the depth they fill two cache lines.

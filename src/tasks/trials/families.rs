@@ -38,7 +38,7 @@ impl RealFamily {
         self.tasks.submit(submissions.collect());
         self.committer.batch(now).unwrap();
         assert_eq!(self.store.unsynced(), 0, "answered before it was on disk");
-        std::mem::take(&mut *self.sink.0.lock().unwrap()).into_iter().map(|(_, answer)| answer).collect()
+        std::mem::take(&mut *self.sink.0.lock()).into_iter().map(|(_, answer)| answer).collect()
     }
 
     /// The number of queues, of ready tasks and of leased tasks, from the metrics.

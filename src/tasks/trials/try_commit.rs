@@ -37,8 +37,8 @@ fn a_frontend_commits_by_itself_and_gets_its_own_answers_back() {
     let answers = committed(&real, vec![submission(&real, 0, 7, add("a")), submission(&real, 0, 8, Request::Count)]);
     assert_eq!(answers, [(7, Outcome::Added(1)), (8, Outcome::Counted(0))]);
     assert_eq!(store.unsynced(), 0, "answered before it was on disk");
-    assert!(real.sink.0.lock().unwrap().is_empty(), "the own answers are returned alone");
-    let heard = std::mem::take(&mut *other.0.lock().unwrap());
+    assert!(real.sink.0.lock().is_empty(), "the own answers are returned alone");
+    let heard = std::mem::take(&mut *other.0.lock());
     assert!(matches!(&heard[..], [(5, ReadAnswer::Leased { key, .. })] if key == b"a"), "{heard:?}");
 }
 
@@ -53,7 +53,7 @@ fn a_frontend_gets_its_requests_back_until_all_submitted_ones_are_answered() {
     assert_eq!(back, later);
     real.committer.batch(0).unwrap();
     assert_eq!(committed(&real, back), [(1, Outcome::Added(2))]);
-    assert_eq!(real.sink.0.lock().unwrap()[..], [(0, ReadAnswer::Plain(Outcome::Added(1)))]);
+    assert_eq!(real.sink.0.lock()[..], [(0, ReadAnswer::Plain(Outcome::Added(1)))]);
 }
 
 /// A sink that tries a commit of its own while another batch is being answered.
@@ -94,7 +94,7 @@ fn a_batch_takes_a_bounded_number_of_requests_from_the_inbox() {
     (0..=bursts).for_each(|_| real.tasks.submit(burst.clone()));
     let mut answered = || {
         real.committer.batch(0).unwrap();
-        std::mem::take(&mut *real.sink.0.lock().unwrap()).len()
+        std::mem::take(&mut *real.sink.0.lock()).len()
     };
     assert_eq!((answered(), answered()), (bursts * SUBMIT_MAX, SUBMIT_MAX));
 }
