@@ -65,7 +65,8 @@ impl Now {
         Self { nanos }
     }
 
-    /// An invented reading for a test or a simulation, in milliseconds since the start.
+    /// The reading `millis` milliseconds after the start: that of a deadline, or an invented one for a test or a
+    /// simulation.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self { nanos: millis * NANOS_PER_MILLI }
@@ -93,6 +94,18 @@ impl Now {
     #[must_use]
     pub const fn deadline_after(self, seconds: u32) -> u64 {
         self.nanos.div_ceil(NANOS_PER_MILLI) + seconds as u64 * MILLIS_PER_SECOND
+    }
+
+    /// Nanoseconds from this reading to another. 0 if the other is not later.
+    #[must_use]
+    pub const fn nanos_until(self, other: Self) -> u64 {
+        other.nanos.saturating_sub(self.nanos)
+    }
+
+    /// The time from this reading to another. Zero if the other is not later.
+    #[must_use]
+    pub const fn time_until(self, other: Self) -> Duration {
+        Duration::from_nanos(self.nanos_until(other))
     }
 
     /// Whole milliseconds until a deadline, rounded down: 0 in its last millisecond and after it has passed.
@@ -127,6 +140,14 @@ mod tests {
             assert_eq!(Now::from_nanos(end - 1).millis_until(deadline), 0, "still there, for less than a millisecond");
             assert_eq!(Now::from_nanos(end + 5_000_000).millis_until(deadline), 0);
         }
+    }
+
+    #[test]
+    fn the_time_until_an_earlier_reading_is_none() {
+        let (first, second) = (Now::from_nanos(1_000_000_007), Now::from_millis(1_001));
+        assert_eq!(first.time_until(second), Duration::from_nanos(999_993));
+        assert_eq!((second.time_until(first), first.time_until(first)), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(first.nanos_until(second), 999_993);
     }
 
     #[test]

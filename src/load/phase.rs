@@ -181,7 +181,7 @@ fn share(keys: u32, number: u32, threads: u32) -> Range<u32> {
 }
 
 fn seconds_between(first: Now, second: Now) -> f64 {
-    Duration::from_nanos(second.nanos() - first.nanos()).as_secs_f64()
+    first.time_until(second).as_secs_f64()
 }
 
 /// A running phase.
@@ -211,7 +211,7 @@ impl Phase<'_> {
         let mut taken_until = warm;
         let crew = crew.work(order, |crew| {
             let now = clock.now();
-            observer.reaches(now.nanos().saturating_sub(start.nanos()) / 1_000_000);
+            observer.reaches(start.nanos_until(now) / 1_000_000);
             if seconds_between(taken_until, now.max(taken_until)) >= 1.0 {
                 self.take(crew, warm, taken_until, now, observer)?;
                 taken_until = now;

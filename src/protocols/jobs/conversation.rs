@@ -212,7 +212,7 @@ impl<'h> Conversation<'h> {
 
     /// The time that is left for the request.
     fn left(&self) -> Duration {
-        Duration::from_nanos(self.end.nanos().saturating_sub(self.shared.clock.now().nanos()))
+        self.shared.clock.now().time_until(self.end)
     }
 
     // -------------------------------------------------------------------------------------------------------- answers

@@ -95,7 +95,7 @@ impl NativeWorker {
         }
         self.connections.disconnect_all();
         while !self.connections.is_empty() && clock.now() < end {
-            let left = Duration::from_nanos(end.nanos().saturating_sub(clock.now().nanos()));
+            let left = clock.now().time_until(end);
             self.connections.wait(Some(left), || clock.now());
             self.serve(&context, &mut sampler);
         }

@@ -426,7 +426,7 @@ impl Proxy {
         self.forget_gone();
         let retry_at = (self.account.stalled_count() > 0).then_some(self.retry_at);
         let ask_at = self.account.is_over().then(|| self.asked_at.after(ASK_EVERY[0]));
-        let left = |at: Now| Duration::from_nanos(at.nanos().saturating_sub(self.parts.clock.now().nanos()));
+        let left = |at: Now| self.parts.clock.now().time_until(at);
         let timeout = retry_at.into_iter().chain(ask_at).min().map(left);
         // While flow control is full, either answers are on their way, which wake the proxy, or clients have to read.
         self.wait(timeout, !self.account.is_full());
@@ -466,7 +466,7 @@ impl Proxy {
     /// Answers the requests that were taken, as long as sockets may linger, and ends the workers.
     fn finish(mut self) {
         let start = self.parts.clock.now();
-        let left = |clock: &Clock| LINGER.saturating_sub(Duration::from_nanos(clock.now().nanos() - start.nanos()));
+        let left = |clock: &Clock| LINGER.saturating_sub(start.time_until(clock.now()));
         while !self.account.is_settled() && !left(&self.parts.clock).is_zero() {
             self.wait(Some(PATIENCE[0]), false);
             self.return_replies();

@@ -9,7 +9,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use crossbeam::channel::Receiver;
 use rustix::event::epoll;
@@ -115,7 +114,7 @@ impl Acceptor {
         while !self.stopper.is_told() {
             let now = self.clock.now();
             self.listeners.reopen(&self.epoll, now);
-            let left = self.listeners.again_at().map(|at| Duration::from_nanos(at.nanos().saturating_sub(now.nanos())));
+            let left = self.listeners.again_at().map(|at| now.time_until(at));
             let mut room = [const { MaybeUninit::uninit() }; EVENTS];
             let events = wait(&self.epoll, &mut room, left);
             if events.iter().any(|event| event.data.u64() == LISTENERS) {

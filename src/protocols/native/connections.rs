@@ -284,7 +284,7 @@ impl<S: Default> Connections<S> {
     fn shortened(&self, timeout: Option<Duration>) -> Option<Duration> {
         let deadline = self.deadlines.front().map(|(deadline, _)| *deadline);
         let next = deadline.into_iter().chain(self.listeners.again_at()).chain(self.memory.look_at()).min();
-        let left = next.map(|next| Duration::from_nanos(next.nanos().saturating_sub(self.now.nanos())));
+        let left = next.map(|next| self.now.time_until(next));
         timeout.into_iter().chain(left).min()
     }
 

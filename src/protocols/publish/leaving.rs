@@ -5,8 +5,6 @@
 //! ```
 //! This module does not decide whether a subscriber is refused; see `subscriber` and `subscribers`.
 
-use std::time::Duration;
-
 use super::queue::SubscriberQueue;
 use super::subscriber::CloseReason;
 use super::subscribers::{Subscribers, member_at};
@@ -103,8 +101,7 @@ impl Subscribers {
             }
         }
         while !self.connections.is_empty() && self.now < end {
-            let left = Duration::from_nanos(end.nanos().saturating_sub(self.now.nanos()));
-            self.turn(Some(left), &clock);
+            self.turn(Some(self.now.time_until(end)), &clock);
         }
     }
 }

@@ -282,7 +282,7 @@ impl Subscribers {
         }
         let next =
             self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.listeners.again_at()).min();
-        let left = next.map(|next| Duration::from_nanos(next.nanos().saturating_sub(self.now.nanos())));
+        let left = next.map(|next| self.now.time_until(next));
         timeout.into_iter().chain(left).min()
     }
 

@@ -168,7 +168,7 @@ impl SpiderqFrontend {
             self.answer_and_settle()?;
         }
         while !self.connections.is_empty() && clock.now() < end {
-            self.connections.wait(Some(left_until(end, clock.now())), || clock.now());
+            self.connections.wait(Some(clock.now().time_until(end)), || clock.now());
             while self.connections.receive(1, |_, _, _, _, _| TurnOutcome::All).is_some() {}
         }
         Ok(())
@@ -215,7 +215,7 @@ impl SpiderqFrontend {
     }
 
     fn patience(&self, end: Option<Now>) -> Duration {
-        end.map_or(SWEEP, |end| left_until(end, self.clock.now()).min(SWEEP))
+        end.map_or(SWEEP, |end| self.clock.now().time_until(end).min(SWEEP))
     }
 
     // ------------------------------------------------------------------------------------------------------- requests
@@ -374,8 +374,4 @@ impl SpiderqFrontend {
         }
         Ok(())
     }
-}
-
-fn left_until(end: Now, now: Now) -> Duration {
-    Duration::from_nanos(end.nanos().saturating_sub(now.nanos()))
 }
