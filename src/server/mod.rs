@@ -50,7 +50,7 @@ use crate::protocols::events::serve as events;
 use crate::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
 use crate::protocols::sockets::{ServeError, SocketContext, Stopper};
 use crate::store;
-use crate::tables::{BackgroundThreads, Tables, TablesConfig};
+use crate::tables::{BackgroundThreads, Tables, TablesConfig, version_base};
 use crate::threads;
 
 /// The settings of a server.
@@ -222,7 +222,7 @@ fn start_with(
         memory_max: config.max_memory,
         tables_max: config.max_tables,
         changes_per_writer: CHANGES_PER_WRITER,
-        version_base: wall_nanos(),
+        version_base: version_base(wall_nanos()),
     });
     let context = SocketContext::new(config.io_threads);
     let settings = kv_settings(&config, worker_cores);

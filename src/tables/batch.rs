@@ -286,7 +286,7 @@ impl Batch<'_> {
             let deadline = entry.deadline();
             Ok(EntryView {
                 value: entry.value(),
-                version: ops.shared.outer_version(entry.version()),
+                version: entry.version(),
                 remaining_millis: (deadline != NEVER).then(|| now().millis_until(deadline)),
             })
         })
@@ -304,11 +304,7 @@ impl Batch<'_> {
         value: &[u8],
         ttl: Option<u32>,
     ) -> Result<u64, Refusal> {
-        let expected = self.session.shared.inner_version(expected);
-        self.on(table, |ops, table| {
-            let version = ops.put(table, key, value, ttl, Some(expected));
-            version.map(|version| ops.shared.outer_version(version)).map_err(|refusal| ops.shared.outward(refusal))
-        })
+        self.on(table, |ops, table| ops.put(table, key, value, ttl, Some(expected)))
     }
 
     /// Deletes if the version is `expected`. Returns the deleted value.
@@ -316,10 +312,7 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `VersionMismatch`, `Busy`. `KeyNotFound` if there is no element and 0 was expected.
     pub fn compare_and_delete(&mut self, table: &[u8], key: &[u8], expected: u64) -> Result<&[u8], Refusal> {
-        let expected = self.session.shared.inner_version(expected);
-        self.on(table, |ops, table| {
-            ops.remove(table, key, Some(expected)).map_err(|refusal| ops.shared.outward(refusal))
-        })
+        self.on(table, |ops, table| ops.remove(table, key, Some(expected)))
     }
 
     /// Sets the time to live, in seconds (0: none). Value and version stay, and the change is not announced.

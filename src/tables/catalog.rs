@@ -43,8 +43,9 @@ pub(super) struct Catalog {
     hasher: RandomState,
     tables_max: usize,
     expected_keys: usize,
-    /// The highest version of a slot that has left an index. A new slot starts above it. Written by the reaper before
-    /// the slot leaves; read under the bucket's lock. So a thread that misses the slot reads the raised floor.
+    /// The highest version of a slot that has left an index, at first the base of all versions. A new slot starts above
+    /// it. Written by the reaper before the slot leaves; read under the bucket's lock. So a thread that misses the slot
+    /// reads the raised floor.
     floor: CachePadded<AtomicU64>,
 }
 
@@ -63,7 +64,7 @@ pub(super) struct Known {
 }
 
 impl Catalog {
-    pub(super) fn new(tables_max: usize, expected_keys: usize) -> Self {
+    pub(super) fn new(tables_max: usize, expected_keys: usize, version_base: u64) -> Self {
         Self {
             names: Names::new(),
             edition: CachePadded::new(AtomicU64::new(0)),
@@ -72,7 +73,7 @@ impl Catalog {
             hasher: RandomState::new(),
             tables_max,
             expected_keys,
-            floor: CachePadded::new(AtomicU64::new(0)),
+            floor: CachePadded::new(AtomicU64::new(version_base)),
         }
     }
 

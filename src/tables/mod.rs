@@ -42,6 +42,7 @@ mod sync;
 mod table;
 #[cfg(test)]
 pub(crate) mod trials;
+mod version;
 
 use std::sync::Arc;
 
@@ -50,6 +51,7 @@ pub use batch::{Batch, Session};
 pub use compactor::Compactor;
 pub use expiry::Expiry;
 pub use reaper::Reaper;
+pub use version::version_base;
 
 use crossbeam::epoch::{self, Guard};
 
@@ -78,8 +80,8 @@ pub struct TablesConfig {
     pub tables_max: usize,
     /// Changes that one writing thread may have on the way to the publisher. At least 15.
     pub changes_per_writer: usize,
-    /// Added to every version that leaves the tables: nanoseconds since 1970 at the start of the server. So versions do
-    /// not repeat across restarts.
+    /// All versions are above this: [`version_base`] of the start of the server. So versions do not repeat across
+    /// restarts.
     pub version_base: u64,
 }
 
@@ -195,7 +197,6 @@ struct TablesShared {
     expiry: expiry::ExpirySender,
     reaper: reaper::ReaperSender,
     compactor: compactor::CompactorState,
-    version_base: u64,
 }
 
 impl TablesShared {
@@ -205,28 +206,6 @@ impl TablesShared {
             MemoryRoom::Enough => Ok(()),
             MemoryRoom::Blocked if self.compactor.may_give_back() => Err(Refusal::Busy),
             MemoryRoom::Blocked | MemoryRoom::None => Err(Refusal::OutOfMemory),
-        }
-    }
-
-    fn outer_version(&self, version: u64) -> u64 {
-        self.version_base + version
-    }
-
-    /// The inner version for a version that a client expects. A version that this server never gave out matches no
-    /// element.
-    fn inner_version(&self, version: u64) -> u64 {
-        match version {
-            0 => 0,
-            given => given.checked_sub(self.version_base).filter(|inner| *inner > 0).unwrap_or(u64::MAX),
-        }
-    }
-
-    fn outward(&self, refusal: Refusal) -> Refusal {
-        match refusal {
-            Refusal::VersionMismatch { current } if current > 0 => {
-                Refusal::VersionMismatch { current: self.outer_version(current) }
-            }
-            other => other,
         }
     }
 
@@ -252,13 +231,12 @@ impl Tables {
         let (reaper_link, inbox) = reaper::ReaperSender::new();
         let (expiry_link, dues) = expiry::ExpirySender::new();
         let shared = Arc::new(TablesShared {
-            catalog: Catalog::new(settings.tables_max, settings.expected_keys),
+            catalog: Catalog::new(settings.tables_max, settings.expected_keys, settings.version_base),
             change_queue: ChangeQueue::new(settings.changes_per_writer),
             memory_budget: MemoryBudget::new(settings.memory_max),
             expiry: expiry_link,
             reaper: reaper_link,
             compactor: compactor::CompactorState::default(),
-            version_base: settings.version_base,
         });
         let registry = Arc::clone(shared.catalog.registry());
         let backstage = BackgroundThreads {

@@ -79,10 +79,11 @@ use crossbeam::epoch::Guard;
 use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 pub(super) use arc_cell::ArcCell;
 pub(super) use cell::SlotCell;
+pub(super) use entry::VERSION_BITS;
 #[cfg(test)]
 pub(super) use entry::count;
 pub(super) use entry::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER};
-use entry::{Entry, VERSION_BITS, free_entry};
+use entry::{Entry, free_entry};
 pub(super) use handle::SlotHandle;
 
 use crate::limits::KEY_BYTES_MAX;

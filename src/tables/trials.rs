@@ -18,6 +18,7 @@ mod orders;
 mod races;
 mod reclaim;
 mod verbs;
+mod versions;
 mod waiting;
 
 const BASE: u64 = 1_000_000;

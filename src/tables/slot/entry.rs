@@ -14,8 +14,8 @@ use crate::limits::VALUE_BYTES_MAX;
 pub(in crate::tables) const NEVER: u64 = (1 << DEADLINE_BITS) - 1;
 /// Bytes of an entry without its value.
 pub(in crate::tables) const ENTRY_HEADER_BYTES: usize = size_of::<Entry>();
-/// Bits of a version inside the server.
-pub(super) const VERSION_BITS: u32 = 64 - LENGTH_HIGH_BITS;
+/// Bits of a version: see `tables/version.rs`.
+pub(in crate::tables) const VERSION_BITS: u32 = 64 - LENGTH_HIGH_BITS;
 
 const DEADLINE_BITS: u32 = 43;
 const LENGTH_LOW_BITS: u32 = 64 - DEADLINE_BITS;
