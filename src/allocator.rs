@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!                    before main                              first allocation
-//! argv ─► read_arguments ─► WISH ──────────────────────────► decide ─► DECIDED ─► every alloc, realloc, dealloc
+//! argv ─► read_arguments ─► REQUESTED ─────────────────────► decide ─► DECIDED ─► every alloc, realloc, dealloc
 //!         (.init_array)     SPINDLE_ALLOCATOR, if unset ────┘
 //! ```
 //!
@@ -27,14 +27,14 @@ const VARIABLE: &CStr = c"SPINDLE_ALLOCATOR";
 /// The argument that names the allocator.
 const FLAG: &[u8] = b"--allocator";
 
-/// No choice yet. The other values of [`WISH`] and [`DECIDED`] are those of [`Choice::code`].
+/// No choice yet. The other values of [`REQUESTED`] and [`DECIDED`] are those of [`Choice::code`].
 const NONE: u8 = 0;
 const MIMALLOC: u8 = 1;
 const JEMALLOC: u8 = 2;
 const SYSTEM: u8 = 3;
 
 /// The choice of the arguments. Written by `read_arguments` while the process has one thread, read by [`decide`].
-static WISH: AtomicU8 = AtomicU8::new(NONE);
+static REQUESTED: AtomicU8 = AtomicU8::new(NONE);
 
 /// The allocator of this process. Written once, by the first allocation, read by all later ones.
 static DECIDED: AtomicU8 = AtomicU8::new(NONE);
@@ -252,8 +252,8 @@ fn decided() -> u8 {
 #[cold]
 fn decide() -> u8 {
     // Relaxed: written before there was a second thread.
-    let code = match WISH.load(Ordering::Relaxed) {
-        NONE => wish_of_environment().unwrap_or(Choice::Mimalloc).code(),
+    let code = match REQUESTED.load(Ordering::Relaxed) {
+        NONE => choice_of_environment().unwrap_or(Choice::Mimalloc).code(),
         code => code,
     };
     // Relaxed on both sides: the loser of the race takes the winner's value, and no other data is published with it.
@@ -263,7 +263,7 @@ fn decide() -> u8 {
     }
 }
 
-fn wish_of_environment() -> Option<Choice> {
+fn choice_of_environment() -> Option<Choice> {
     // SAFETY: the name ends in NUL. The first allocation happens before any thread could change the environment.
     let value = unsafe { libc::getenv(VARIABLE.as_ptr()) };
     if value.is_null() {
@@ -274,7 +274,7 @@ fn wish_of_environment() -> Option<Choice> {
 }
 
 /// The first allocator that the arguments name, as `--allocator X` or `--allocator=X`, before a `--`.
-fn wish_of_arguments<'a>(mut arguments: impl Iterator<Item = &'a [u8]>) -> Option<Choice> {
+fn choice_of_arguments<'a>(mut arguments: impl Iterator<Item = &'a [u8]>) -> Option<Choice> {
     while let Some(argument) = arguments.next() {
         if argument == b"--" {
             return None;
@@ -295,7 +295,7 @@ mod start {
     use std::ffi::{CStr, c_char, c_int};
     use std::sync::atomic::Ordering;
 
-    use super::{WISH, wish_of_arguments};
+    use super::{REQUESTED, choice_of_arguments};
 
     #[used]
     // SAFETY: glibc calls each entry of this section once, before main, with (argc, argv, envp): this function's type.
@@ -308,9 +308,9 @@ mod start {
             // SAFETY: the C runtime gives `count` pointers to strings that end in NUL and outlive the process's start.
             unsafe { CStr::from_ptr(*arguments.add(index)) }.to_bytes()
         });
-        if let Some(choice) = wish_of_arguments(words) {
+        if let Some(choice) = choice_of_arguments(words) {
             // Relaxed: the process still has one thread.
-            WISH.store(choice.code(), Ordering::Relaxed);
+            REQUESTED.store(choice.code(), Ordering::Relaxed);
         }
     }
 }
@@ -365,24 +365,24 @@ mod tests {
         safe fn mi_good_size(bytes: usize) -> usize;
     }
 
-    fn wish(arguments: &[&str]) -> Option<Choice> {
-        wish_of_arguments(arguments.iter().map(|argument| argument.as_bytes()))
+    fn choice(arguments: &[&str]) -> Option<Choice> {
+        choice_of_arguments(arguments.iter().map(|argument| argument.as_bytes()))
     }
 
     #[test]
     fn arguments_name_the_allocator_in_both_spellings() {
-        assert_eq!(wish(&["serve", "--allocator", "jemalloc"]), Some(Choice::Jemalloc));
-        assert_eq!(wish(&["serve", "--allocator=system", "--kv", "off"]), Some(Choice::System));
-        assert_eq!(wish(&["serve", "--kv", "off"]), None);
+        assert_eq!(choice(&["serve", "--allocator", "jemalloc"]), Some(Choice::Jemalloc));
+        assert_eq!(choice(&["serve", "--allocator=system", "--kv", "off"]), Some(Choice::System));
+        assert_eq!(choice(&["serve", "--kv", "off"]), None);
     }
 
     #[test]
-    fn arguments_that_name_nothing_known_wish_for_nothing() {
-        assert_eq!(wish(&["--allocator"]), None);
-        assert_eq!(wish(&["--allocator", "tcmalloc"]), None);
-        assert_eq!(wish(&["--allocator="]), None);
-        assert_eq!(wish(&["--allocators", "system"]), None);
-        assert_eq!(wish(&["set", "t", "k", "--", "--allocator=system"]), None);
+    fn arguments_that_name_no_known_allocator_choose_none() {
+        assert_eq!(choice(&["--allocator"]), None);
+        assert_eq!(choice(&["--allocator", "tcmalloc"]), None);
+        assert_eq!(choice(&["--allocator="]), None);
+        assert_eq!(choice(&["--allocators", "system"]), None);
+        assert_eq!(choice(&["set", "t", "k", "--", "--allocator=system"]), None);
     }
 
     #[test]

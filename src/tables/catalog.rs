@@ -22,12 +22,12 @@ use crate::lock::{Mutex, MutexGuard};
 const CLOSING_PER_NAME_MAX: usize = 64;
 
 /// Bytes of a history in its map, without the name: key and value, one byte of the map, and as much free room again.
-const LINEAGE_ENTRY_BYTES: usize = 2 * (size_of::<(Box<[u8]>, Arc<NameHistory>)>() + 1);
+const HISTORY_ENTRY_BYTES: usize = 2 * (size_of::<(Box<[u8]>, Arc<NameHistory>)>() + 1);
 
 /// Bytes of a table of this name without elements: the table, its names, and its place in the registry.
 pub(super) fn table_bytes(announced_name: &[u8]) -> i64 {
     let name = canonical(announced_name).len();
-    let history = size_class(NameHistory::ALLOCATED_BYTES) + size_class(name) + LINEAGE_ENTRY_BYTES;
+    let history = size_class(NameHistory::ALLOCATED_BYTES) + size_class(name) + HISTORY_ENTRY_BYTES;
     let table = size_class(Table::ALLOCATED_BYTES) + size_class(announced_name.len());
     i64::try_from(table + history + name_bytes(name) + PLACE_BYTES).unwrap_or(i64::MAX)
 }
@@ -53,7 +53,7 @@ pub(super) struct Catalog {
 struct Admission {
     generation: u64,
     /// Histories of names that have a table, or had one lately.
-    lineages: AHashMap<Box<[u8]>, Arc<NameHistory>>,
+    histories: AHashMap<Box<[u8]>, Arc<NameHistory>>,
 }
 
 /// A table's number, and the edition of the catalog in which a session found it.
@@ -174,7 +174,7 @@ impl Catalog {
         let index = Index::new(self.expected_keys);
         let mut admission = self.admission();
         self.check(name, has_room)?;
-        let history = admission.lineages.get(name).map_or_else(NameHistory::new, Arc::clone);
+        let history = admission.histories.get(name).map_or_else(NameHistory::new, Arc::clone);
         if history.len() >= CLOSING_PER_NAME_MAX {
             return Err(Refusal::Busy);
         }
@@ -188,7 +188,7 @@ impl Catalog {
             hasher: self.hasher.clone(),
             index,
         }));
-        admission.lineages.insert(name.into(), history);
+        admission.histories.insert(name.into(), history);
         self.registry.enter(table, guard);
         self.change(|names| names.insert(name, number));
         Ok(self
@@ -212,7 +212,7 @@ impl Catalog {
         table.history().leave(table);
         let name = canonical(table.announced_name());
         if self.names.get(name).is_none() && table.history().len() == 0 {
-            admission.lineages.remove(name);
+            admission.histories.remove(name);
         }
         self.registry.leave(table.number(), guard);
     }

@@ -246,13 +246,13 @@ impl Compactor {
     /// process, in bytes. Its first value, less the used bytes, does not belong to the tables. `slack` more bytes may
     /// come of other things.
     pub fn run(mut self, slack: u64, mut now: impl FnMut() -> Now, mut resident: impl FnMut() -> Option<u64>) {
-        let link = &Arc::clone(&self.shared).compactor;
-        *link.thread.lock() = Some(thread::current());
+        let state = &Arc::clone(&self.shared).compactor;
+        *state.thread.lock() = Some(thread::current());
         allocator::keep_nothing();
         let mut first = None;
         self.slack = signed(slack);
         // Acquire: pairs with the Release in `close`, which unparks after it.
-        while !link.closed.load(Ordering::Acquire) {
+        while !state.closed.load(Ordering::Acquire) {
             let reading = now();
             if let Some(bytes) = resident().map(signed) {
                 let first = *first.get_or_insert_with(|| bytes - self.shared.memory_budget.used());
@@ -263,8 +263,8 @@ impl Compactor {
             self.garbage.rest(reading);
             thread::park_timeout(if self.stage == CompactorStage::Calm { COMPACTOR_LOOK } else { COMPACTOR_HURRY });
         }
-        link.exhausted.store(true, Ordering::Relaxed);
-        link.finish();
+        state.exhausted.store(true, Ordering::Relaxed);
+        state.finish();
     }
 
     /// Takes the next step. `resident` is the memory that the tables seem to take, in bytes.
@@ -306,13 +306,13 @@ impl Compactor {
     }
 
     fn watch(&mut self, level: MemoryLevel) {
-        let link = &self.shared.compactor;
+        let state = &self.shared.compactor;
         let (used, room) = self.exhausted_at;
         let is_another = level.used < used - self.tight() || (self.room() - room).abs() >= self.tight();
-        if is_another && link.exhausted.load(Ordering::Relaxed) {
-            link.exhausted.store(false, Ordering::Relaxed);
+        if is_another && state.exhausted.load(Ordering::Relaxed) {
+            state.exhausted.store(false, Ordering::Relaxed);
         }
-        if link.wanted.load(Ordering::Relaxed) {
+        if state.wanted.load(Ordering::Relaxed) {
             self.moved = false;
             self.room_before = self.room();
             self.call(level);

@@ -68,7 +68,7 @@ pub(super) struct ExpiryInbox(Receiver<ExpiryMessage>);
 impl ExpirySender {
     pub(super) fn new() -> (Self, ExpiryInbox) {
         let (dues, inbox) = bounded(DUES_MAX);
-        let link = Self {
+        let sender = Self {
             dues,
             sleep_state: SleepState::new(),
             sleeper: Arc::default(),
@@ -77,7 +77,7 @@ impl ExpirySender {
             lost_wakeups: SharedCounter::new(),
             lag: Latencies::new(),
         };
-        (link, ExpiryInbox(inbox))
+        (sender, ExpiryInbox(inbox))
     }
 
     /// Sends a due message: a slot has an earlier deadline than the wheel knows.
@@ -263,9 +263,9 @@ impl Expiry {
     /// Prepares to sleep until `deadline`. True: no message is queued, and a message about an earlier deadline wakes
     /// the thread.
     pub(super) fn falls_asleep(&self, deadline: u64) -> bool {
-        let link = &self.shared.expiry;
+        let sender = &self.shared.expiry;
         // SeqCst: pairs with the store in `close`, which unparks after it.
-        link.sleep_state.prepare(deadline, || !self.inbox.0.is_empty() || link.closed.load(Ordering::SeqCst))
+        sender.sleep_state.prepare(deadline, || !self.inbox.0.is_empty() || sender.closed.load(Ordering::SeqCst))
     }
 
     /// Sleeps until the deadline, or until a message about an earlier one arrives.

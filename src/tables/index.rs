@@ -287,14 +287,14 @@ impl Index {
         }
         let child = self.room_for(number | 1 << depth, view);
         debug_assert!(child.is_absent(), "a bucket is split off once, under the lock of the one that it comes from");
-        let mut places = child.cells.iter();
+        let mut free = child.cells.iter();
         let moved: Vec<&SlotCell> = bucket
             .cells
             .iter()
             .filter(|cell| cell.get(guard).is_some_and(|slot| rehash(slot.key()) >> depth & 1 == 1))
             .collect();
-        for (cell, place) in moved.iter().zip(&mut places) {
-            cell.copy_to(place);
+        for (cell, target) in moved.iter().zip(&mut free) {
+            cell.copy_to(target);
         }
         // Release: pairs with the Acquire of `depth`. First the new bucket, then the old one.
         child.depth.store(depth + 1, Ordering::Release);
@@ -313,9 +313,9 @@ impl Index {
     pub(super) fn leave(&self, hash: u64, slot: SlotRef<'_>, guard: &Guard) {
         let view = self.segments.view();
         let (_, bucket, _locked) = self.lock(hash, &view);
-        let place =
+        let found =
             bucket.cells.iter().find(|cell| cell.get(guard).is_some_and(|here| here.address() == slot.address()));
-        if let Some(cell) = place {
+        if let Some(cell) = found {
             cell.clear(guard);
         }
     }

@@ -228,28 +228,28 @@ impl Tables {
     /// If `changes_per_writer` is below 15.
     #[must_use]
     pub fn new(settings: TablesConfig) -> (Self, BackgroundThreads) {
-        let (reaper_link, inbox) = reaper::ReaperSender::new();
-        let (expiry_link, dues) = expiry::ExpirySender::new();
+        let (reaper_sender, reaper_inbox) = reaper::ReaperSender::new();
+        let (expiry_sender, expiry_inbox) = expiry::ExpirySender::new();
         let shared = Arc::new(TablesShared {
             catalog: Catalog::new(settings.tables_max, settings.expected_keys, settings.version_base),
             change_queue: ChangeQueue::new(settings.changes_per_writer),
             memory_budget: MemoryBudget::new(settings.memory_max),
-            expiry: expiry_link,
-            reaper: reaper_link,
+            expiry: expiry_sender,
+            reaper: reaper_sender,
             compactor: compactor::CompactorState::default(),
         });
         let registry = Arc::clone(shared.catalog.registry());
-        let backstage = BackgroundThreads {
+        let background = BackgroundThreads {
             changes: Changes::new(
                 Arc::clone(&shared.change_queue),
                 registry,
                 reaper::RetireSender(Arc::clone(&shared)),
             ),
-            expiry: Expiry::new(&shared, dues),
-            reaper: Reaper::new(&shared, inbox),
+            expiry: Expiry::new(&shared, expiry_inbox),
+            reaper: Reaper::new(&shared, reaper_inbox),
             compactor: Compactor::new(&shared),
         };
-        (Self(shared), backstage)
+        (Self(shared), background)
     }
 
     /// Creates a session. Each thread that works on the tables has its own.

@@ -4,8 +4,8 @@
 //! that finds no room is kept, and the session sends it after the batch has released its guard. It may come later than
 //! messages of other sessions:
 //!
-//! - A due message carries the slot and no deadline, and a slot has at most one on the way (`SlotRef::arm`). When it
-//!   comes late, the expiry thread reads the deadline that the slot has then. The element is absent from its deadline
+//! - A due message carries the slot and no deadline. When it comes late, or as one of several of its slot
+//!   (`SlotRef::arm`), the expiry thread reads the deadline that the slot has then. The element is absent from its deadline
 //!   on by every clock. Only the memory and the notification come late, and a batch is short.
 //! - A cancellation may overtake a due message of the same slot, or be overtaken by it. The slot is dead, so the expiry
 //!   thread files no record for the due message (`SlotRef::take_due`).
@@ -57,8 +57,8 @@ impl PendingSends {
 
     /// Sends the kept messages, and waits for room. The caller holds no guard.
     pub(super) fn run(&mut self, shared: &TablesShared) {
-        for errand in self.0.drain(..) {
-            match errand {
+        for message in self.0.drain(..) {
+            match message {
                 PendingSend::Arm(slot, deadline) => shared.expiry.arm(slot, deadline),
                 PendingSend::TakeDown(table) => shared.reaper.take_down(table),
                 PendingSend::Settled(table) => shared.reaper.settled(table),

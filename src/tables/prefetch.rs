@@ -18,8 +18,8 @@ impl<'k> KeyRun<'k> {
     /// Takes as many keys as one run holds.
     pub(super) fn of(keys: &mut impl Iterator<Item = &'k [u8]>) -> Self {
         let mut run = Self { keys: [&[]; LOOK_AHEAD], length: 0 };
-        for (place, key) in run.keys.iter_mut().zip(keys) {
-            *place = key;
+        for (slot, key) in run.keys.iter_mut().zip(keys) {
+            *slot = key;
             run.length += 1;
         }
         run

@@ -49,20 +49,20 @@ impl TablesRig {
     }
 
     fn with(settings: TablesConfig) -> Self {
-        let (tables, backstage) = Tables::new(settings);
+        let (tables, background) = Tables::new(settings);
         let session = tables.session();
-        let stage = Self(Rc::new(RigParts {
+        let rig = Self(Rc::new(RigParts {
             tables,
-            changes: RefCell::new(backstage.changes),
-            expiry: RefCell::new(backstage.expiry),
-            reaper: RefCell::new(backstage.reaper),
-            compactor: RefCell::new(backstage.compactor),
+            changes: RefCell::new(background.changes),
+            expiry: RefCell::new(background.expiry),
+            reaper: RefCell::new(background.reaper),
+            compactor: RefCell::new(background.compactor),
             session: RefCell::new(session),
             heard: RefCell::default(),
             now: RefCell::new(1),
         }));
-        stage.create("t").unwrap();
-        stage
+        rig.create("t").unwrap();
+        rig
     }
 
     fn now(&self) -> Now {

@@ -54,14 +54,14 @@ impl<T> Chains<T> {
 
     /// Files a timer that has an id.
     pub(super) fn file(&mut self, slot: WheelSlot, entry: Timer<T>) {
-        let place = self.place_for(slot);
-        self.ids.set_place(entry.id, place);
-        self.chunks.get_mut(place.chunk()).set_entry(place.position(), entry);
-        self.ends[slot.index()] = place.next();
+        let at = self.position_for(slot);
+        self.ids.set_position(entry.id, at);
+        self.chunks.get_mut(at.chunk()).set_entry(at.position(), entry);
+        self.ends[slot.index()] = at.next();
     }
 
     /// The position for the next entry of a slot: in its first chunk, or in another chunk before it.
-    fn place_for(&mut self, slot: WheelSlot) -> ChunkPosition {
+    fn position_for(&mut self, slot: WheelSlot) -> ChunkPosition {
         let end = self.ends[slot.index()];
         let next = if end == EMPTY {
             NO_CHUNK
@@ -106,20 +106,20 @@ impl<T> Chains<T> {
 
     /// Takes a timer out by its id, and releases the id. `None` if no timer has the id.
     pub(super) fn remove(&mut self, id: u32) -> Option<(WheelSlot, RemovedTimer<T>)> {
-        let place = self.ids.place(id)?;
-        let slot = WheelSlot::from_number(self.chunks.get(place.chunk()).slot());
+        let at = self.ids.position(id)?;
+        let slot = WheelSlot::from_number(self.chunks.get(at.chunk()).slot());
         let last = self.pop(slot)?;
-        let taken = if last.entry.id == id { last } else { self.fill(place, last) };
+        let taken = if last.entry.id == id { last } else { self.fill(at, last) };
         self.ids.release(id);
         Some((slot, taken))
     }
 
-    /// Takes the timer at `place` out, and puts the last timer of its slot there.
-    fn fill(&mut self, place: ChunkPosition, last: RemovedTimer<T>) -> RemovedTimer<T> {
-        let chunk = self.chunks.get_mut(place.chunk());
-        let entry = chunk.take_entry(place.position());
-        self.ids.set_place(last.entry.id, place);
-        chunk.set_entry(place.position(), last.entry);
+    /// Takes the timer at this position out, and puts the last timer of its slot there.
+    fn fill(&mut self, at: ChunkPosition, last: RemovedTimer<T>) -> RemovedTimer<T> {
+        let chunk = self.chunks.get_mut(at.chunk());
+        let entry = chunk.take_entry(at.position());
+        self.ids.set_position(last.entry.id, at);
+        chunk.set_entry(at.position(), last.entry);
         RemovedTimer { entry, emptied: last.emptied }
     }
 

@@ -10,7 +10,7 @@
 
 #![expect(
     clippy::indexing_slicing,
-    reason = "places come from here and from the chains; a wrong one must stop the server"
+    reason = "positions come from here and from the chains; a wrong one must stop the server"
 )]
 
 /// Entries of a chunk. With payloads of 8 bytes, they and their header fill two cache lines.
@@ -110,7 +110,7 @@ impl<T> Chunk<T> {
     pub(super) fn take_entry(&mut self, position: u32) -> Timer<T> {
         let position = position as usize;
         let Some(payload) = self.payloads[position].take() else {
-            unreachable!("places lead to timers");
+            unreachable!("positions lead to timers");
         };
         Timer { deadline: self.deadlines[position], payload, id: self.ids[position] }
     }
@@ -181,7 +181,7 @@ impl<T> Chunks<T> {
     /// A chunk that was never used, as a free list of its own.
     fn grow(&mut self) -> u32 {
         let number = self.used;
-        assert!(number < CHUNKS_MAX, "more timers than places");
+        assert!(number < CHUNKS_MAX, "more timers than positions");
         if split(number).0 == self.segments.len() {
             self.add_segment();
         }
@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_keeps_chunk_and_position_apart() {
+    fn the_two_parts_of_a_chunk_position_stay_apart() {
         let last = ChunkPosition::new(CHUNKS_MAX - 1, CHUNK_ENTRIES);
         assert_eq!(last.chunk(), CHUNKS_MAX - 1);
         assert_eq!(last.position(), CHUNK_ENTRIES);

@@ -38,16 +38,16 @@ impl Ids {
     }
 
     /// The position of an armed id. `None` if the id is free or was never used.
-    pub(super) fn place(&self, id: u32) -> Option<ChunkPosition> {
+    pub(super) fn position(&self, id: u32) -> Option<ChunkPosition> {
         let (segment, index) = split(id);
         let word = *self.segments.get(segment)?.get(index)?;
         (word & FREE == 0).then_some(ChunkPosition::from_bits(word))
     }
 
-    /// The timer of `id` is at `place` now.
-    pub(super) fn set_place(&mut self, id: u32, place: ChunkPosition) {
+    /// The timer of `id` is at this position now.
+    pub(super) fn set_position(&mut self, id: u32, at: ChunkPosition) {
         let (segment, index) = split(id);
-        self.segments[segment][index] = place.bits();
+        self.segments[segment][index] = at.bits();
     }
 
     /// Takes an id. The caller gives it a position before any lookup.
@@ -101,16 +101,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_that_are_free_or_were_never_used_have_no_place() {
+    fn ids_that_are_free_or_were_never_used_have_no_position() {
         let mut ids = Ids::new();
-        assert_eq!(ids.place(0), None);
+        assert_eq!(ids.position(0), None);
         let id = ids.take();
-        ids.set_place(id, ChunkPosition::new(5, 3));
-        assert_eq!(ids.place(id), Some(ChunkPosition::new(5, 3)));
+        ids.set_position(id, ChunkPosition::new(5, 3));
+        assert_eq!(ids.position(id), Some(ChunkPosition::new(5, 3)));
         ids.release(id);
-        assert_eq!(ids.place(id), None);
-        assert_eq!(ids.place(id + 1), None);
-        assert_eq!(ids.place(u32::MAX), None);
+        assert_eq!(ids.position(id), None);
+        assert_eq!(ids.position(id + 1), None);
+        assert_eq!(ids.position(u32::MAX), None);
     }
 
     #[test]

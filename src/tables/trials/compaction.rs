@@ -17,142 +17,142 @@ fn small() -> TablesRig {
 
 #[test]
 fn memory_that_the_account_does_not_know_counts_too() {
-    let stage = small();
-    stage.set("k", "value", None).unwrap();
-    stage.look(LIMIT);
-    assert_eq!(stage.tables_metrics().excess_bytes, LIMIT.cast_unsigned());
-    assert_eq!(stage.set("more", "value", None), Err(Refusal::Busy), "it may be given back");
-    assert_eq!(stage.set("k", "other", None), Ok(()), "what takes no more needs no room");
-    stage.look(LIMIT);
-    assert_eq!(stage.set("more", "value", None), Err(Refusal::OutOfMemory), "it was not");
-    assert_eq!(stage.delete("k").unwrap(), "other");
-    stage.look(0);
-    stage.set("more", "value", None).unwrap();
+    let rig = small();
+    rig.set("k", "value", None).unwrap();
+    rig.look(LIMIT);
+    assert_eq!(rig.tables_metrics().excess_bytes, LIMIT.cast_unsigned());
+    assert_eq!(rig.set("more", "value", None), Err(Refusal::Busy), "it may be given back");
+    assert_eq!(rig.set("k", "other", None), Ok(()), "what takes no more needs no room");
+    rig.look(LIMIT);
+    assert_eq!(rig.set("more", "value", None), Err(Refusal::OutOfMemory), "it was not");
+    assert_eq!(rig.delete("k").unwrap(), "other");
+    rig.look(0);
+    rig.set("more", "value", None).unwrap();
 }
 
 #[test]
 fn a_session_that_sleeps_is_woken_at_each_call_and_looks_often_while_a_write_waits() {
-    let stage = small();
-    let mut idle = stage.another();
+    let rig = small();
+    let mut idle = rig.another();
     let woken = counted(&mut idle);
-    stage.look(LIMIT);
+    rig.look(LIMIT);
     assert!(idle.patience() > COMPACTOR_HURRY, "nothing waits");
-    assert_eq!(stage.set("k", "value", None), Err(Refusal::Busy));
+    assert_eq!(rig.set("k", "value", None), Err(Refusal::Busy));
     assert_eq!(idle.patience(), COMPACTOR_HURRY);
     let before = woken();
-    stage.0.compactor.borrow_mut().look(LIMIT, stage.now());
+    rig.0.compactor.borrow_mut().look(LIMIT, rig.now());
     assert_eq!(woken(), before + 1, "the call for the write that waits");
-    stage.look(0);
+    rig.look(0);
     assert!(idle.patience() > COMPACTOR_HURRY, "the write can be tried again");
     drop(idle);
     let before = woken();
-    assert_eq!(stage.set("k", "value", None), Ok(()));
-    stage.look(LIMIT);
+    assert_eq!(rig.set("k", "value", None), Ok(()));
+    rig.look(LIMIT);
     assert_eq!(woken(), before, "it is not there any more");
 }
 
 #[test]
 fn many_pairs_wait_for_memory_as_one_does_and_store_nothing_meanwhile() {
-    let stage = small();
-    stage.look(LIMIT);
+    let rig = small();
+    rig.look(LIMIT);
     let pairs = || [(&b"a"[..], &b"1"[..]), (b"b", b"2")].into_iter();
-    let mut session = stage.another();
-    let mut many = || session.batch(stage.now()).update_many(b"t", None, pairs(), || stage.now());
+    let mut session = rig.another();
+    let mut many = || session.batch(rig.now()).update_many(b"t", None, pairs(), || rig.now());
     assert_eq!(many(), Err(Refusal::Busy));
-    assert_eq!(stage.tables_metrics().tables[0].elements, 0);
-    stage.look(0);
+    assert_eq!(rig.tables_metrics().tables[0].elements, 0);
+    rig.look(0);
     assert_eq!(many(), Ok(()));
 }
 
 #[test]
 fn a_write_that_lacks_more_than_was_given_back_is_refused_and_smaller_ones_go_on() {
-    let stage = small();
+    let rig = small();
     let large = "x".repeat(4 << 20);
-    stage.look(LIMIT - (1 << 20));
-    assert_eq!(stage.set("large", &large, None), Err(Refusal::Busy));
-    stage.look(LIMIT - (1 << 20));
-    assert_eq!(stage.set("large", &large, None), Err(Refusal::OutOfMemory));
-    assert_eq!(stage.set("small", "value", None), Ok(()));
-    stage.look(LIMIT / 2);
-    assert_eq!(stage.set("large", &large, None), Ok(()));
+    rig.look(LIMIT - (1 << 20));
+    assert_eq!(rig.set("large", &large, None), Err(Refusal::Busy));
+    rig.look(LIMIT - (1 << 20));
+    assert_eq!(rig.set("large", &large, None), Err(Refusal::OutOfMemory));
+    assert_eq!(rig.set("small", "value", None), Ok(()));
+    rig.look(LIMIT / 2);
+    assert_eq!(rig.set("large", &large, None), Ok(()));
 }
 
 #[test]
 fn a_write_that_waits_for_memory_is_let_in_when_it_was_given_back() {
-    let stage = small();
-    stage.look(LIMIT);
-    assert_eq!(stage.set("k", "value", None), Err(Refusal::Busy));
-    stage.look(0);
-    assert_eq!(stage.set("k", "value", None), Ok(()));
-    assert_eq!(stage.tables_metrics().moved, 0, "there are no holes between elements");
+    let rig = small();
+    rig.look(LIMIT);
+    assert_eq!(rig.set("k", "value", None), Err(Refusal::Busy));
+    rig.look(0);
+    assert_eq!(rig.set("k", "value", None), Ok(()));
+    assert_eq!(rig.tables_metrics().moved, 0, "there are no holes between elements");
 }
 
 #[test]
 fn after_a_refusal_the_next_is_only_tried_when_something_was_deleted() {
-    let stage = small();
+    let rig = small();
     let value = "x".repeat(1_000);
     for key in 0..1_000 {
-        stage.set(&key.to_string(), &value, None).unwrap();
+        rig.set(&key.to_string(), &value, None).unwrap();
     }
-    stage.publish();
-    let moved = move_all(&stage);
+    rig.publish();
+    let moved = move_all(&rig);
     // Some copies come to lie in a region whose turn is later.
     assert!((1_000..2_000).contains(&moved), "the most that can be done was done, once: {moved}");
     for _ in 0..3 {
-        assert_eq!(stage.set("more", &value, None), Err(Refusal::OutOfMemory));
-        stage.look(LIMIT);
+        assert_eq!(rig.set("more", &value, None), Err(Refusal::OutOfMemory));
+        rig.look(LIMIT);
     }
-    assert_eq!(stage.tables_metrics().moved, moved);
+    assert_eq!(rig.tables_metrics().moved, moved);
     for key in 0..500 {
-        stage.delete(&key.to_string()).unwrap();
+        rig.delete(&key.to_string()).unwrap();
     }
-    stage.settle();
-    stage.look(LIMIT);
-    assert_eq!(stage.set("more", &value, None), Err(Refusal::Busy), "there may be more to have again");
+    rig.settle();
+    rig.look(LIMIT);
+    assert_eq!(rig.set("more", &value, None), Err(Refusal::Busy), "there may be more to have again");
 }
 
 /// Has the compactor move the entries of all tables. Returns the number of moves.
-fn move_all(stage: &TablesRig) -> u64 {
-    let before = stage.tables_metrics().moved;
-    stage.look(LIMIT);
-    assert_eq!(stage.set("no room", "", None), Err(Refusal::Busy));
-    stage.look(LIMIT);
-    stage.tables_metrics().moved - before
+fn move_all(rig: &TablesRig) -> u64 {
+    let before = rig.tables_metrics().moved;
+    rig.look(LIMIT);
+    assert_eq!(rig.set("no room", "", None), Err(Refusal::Busy));
+    rig.look(LIMIT);
+    rig.tables_metrics().moved - before
 }
 
 #[test]
 fn an_entry_that_moves_keeps_value_version_and_deadline_and_nobody_hears_of_it() {
-    let stage = small();
+    let rig = small();
     for key in 0..2_000 {
-        stage.set(&key.to_string(), &format!("value {key}"), (key % 2 == 1).then_some(10)).unwrap();
+        rig.set(&key.to_string(), &format!("value {key}"), (key % 2 == 1).then_some(10)).unwrap();
     }
-    stage.settle();
-    stage.heard();
-    let versions: Vec<_> = (0..2_000).map(|key| stage.version(&key.to_string())).collect();
-    let before = stage.tables_metrics();
-    assert_eq!(move_all(&stage), 2_000);
-    stage.settle();
-    assert!(stage.heard().is_empty(), "a move is no change");
+    rig.settle();
+    rig.heard();
+    let versions: Vec<_> = (0..2_000).map(|key| rig.version(&key.to_string())).collect();
+    let before = rig.tables_metrics();
+    assert_eq!(move_all(&rig), 2_000);
+    rig.settle();
+    assert!(rig.heard().is_empty(), "a move is no change");
     for (key, version) in versions.iter().enumerate() {
-        assert_eq!(stage.get(&key.to_string()), Some(format!("value {key}")));
-        assert_eq!(stage.version(&key.to_string()), *version);
+        assert_eq!(rig.get(&key.to_string()), Some(format!("value {key}")));
+        assert_eq!(rig.version(&key.to_string()), *version);
     }
-    let after = stage.tables_metrics();
+    let after = rig.tables_metrics();
     assert_eq!((before.bytes, before.timers), (after.bytes, after.timers));
-    stage.at(20_000).settle();
-    assert_eq!((stage.tables_metrics().expired, stage.get("0").is_some(), stage.get("1")), (1_000, true, None));
-    stage.look(0);
-    assert_eq!(stage.swap("0", versions[0], "next"), Ok(versions[0] + 1));
+    rig.at(20_000).settle();
+    assert_eq!((rig.tables_metrics().expired, rig.get("0").is_some(), rig.get("1")), (1_000, true, None));
+    rig.look(0);
+    assert_eq!(rig.swap("0", versions[0], "next"), Ok(versions[0] + 1));
 }
 
 #[test]
 fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
-    let stage = small();
-    stage.set("k", "first", None).unwrap();
-    let version = stage.version("k");
-    let moving = stage.clone();
-    let mut session = stage.another();
-    move_all(&stage);
+    let rig = small();
+    rig.set("k", "first", None).unwrap();
+    let version = rig.version("k");
+    let moving = rig.clone();
+    let mut session = rig.another();
+    move_all(&rig);
     hooks::at(Failpoint::BeforeCas, move || {
         moving.look(0);
         moving.look(LIMIT);
@@ -164,13 +164,13 @@ fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
         assert_eq!(moving.tables_metrics().moved, before + 1);
     });
     let swapped = session
-        .batch(stage.now())
+        .batch(rig.now())
         .compare_and_swap(b"t", b"k", version, b"later", None)
         .expect("the version is the same");
     assert!(!hooks::is_waiting());
-    assert_eq!((swapped, stage.get("k")), (version + 1, Some("later".to_owned())));
-    stage.publish();
-    assert_eq!(stage.heard(), ["k+", "k+"]);
+    assert_eq!((swapped, rig.get("k")), (version + 1, Some("later".to_owned())));
+    rig.publish();
+    assert_eq!(rig.heard(), ["k+", "k+"]);
 }
 
 #[test]

@@ -14,13 +14,13 @@ const PAIRS: u64 = 100;
 
 #[test]
 fn many_are_read_by_the_clock_of_their_batch() {
-    let stage = TablesRig::new();
-    stage.set("a", "1", Some(1)).unwrap();
-    stage.set("b", "2", None).unwrap();
-    let mut session = stage.another();
+    let rig = TablesRig::new();
+    rig.set("a", "1", Some(1)).unwrap();
+    rig.set("b", "2", None).unwrap();
+    let mut session = rig.another();
     for (millis, due) in [(1_000, [Some(&b"1"[..]), Some(b"2")]), (1_001, [None, Some(b"2")])] {
         let mut values = Vec::new();
-        let mut batch = session.batch(stage.at(millis).now());
+        let mut batch = session.batch(rig.at(millis).now());
         batch.get_many(b"t", [&b"a"[..], b"b"].into_iter(), &mut values).unwrap();
         assert_eq!(values, due, "{millis}");
     }

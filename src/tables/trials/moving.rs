@@ -31,100 +31,99 @@ impl TablesRig {
 #[test]
 fn slots_without_a_deadline_move_and_keep_everything() {
     alone("tables::trials::moving::slots_without_a_deadline_move_and_keep_everything", || {
-        let stage = TablesRig::with(TablesConfig { changes_per_writer: 1 << 14, ..settings() });
+        let rig = TablesRig::with(TablesConfig { changes_per_writer: 1 << 14, ..settings() });
         let key = |number: usize| format!("{number:016}");
         for number in 0..2_000 {
-            stage.set(&key(number), &format!("value {number}"), (number % 2 == 1).then_some(10)).unwrap();
+            rig.set(&key(number), &format!("value {number}"), (number % 2 == 1).then_some(10)).unwrap();
         }
-        stage.settle();
-        stage.heard();
-        let before: Vec<_> =
-            (0..2_000).map(|number| (stage.address(&key(number)), stage.version(&key(number)))).collect();
-        let tables_metrics = stage.tables_metrics();
-        stage.move_all();
+        rig.settle();
+        rig.heard();
+        let before: Vec<_> = (0..2_000).map(|number| (rig.address(&key(number)), rig.version(&key(number)))).collect();
+        let tables_metrics = rig.tables_metrics();
+        rig.move_all();
         for (number, (address, version)) in before.into_iter().enumerate() {
-            assert_eq!(stage.address(&key(number)) == address, number % 2 == 1, "{number}");
-            assert_eq!(stage.get(&key(number)), Some(format!("value {number}")));
-            assert_eq!(stage.version(&key(number)), version);
+            assert_eq!(rig.address(&key(number)) == address, number % 2 == 1, "{number}");
+            assert_eq!(rig.get(&key(number)), Some(format!("value {number}")));
+            assert_eq!(rig.version(&key(number)), version);
         }
-        stage.settle();
-        assert!(stage.heard().is_empty(), "a move is no change");
-        let after = stage.tables_metrics();
+        rig.settle();
+        assert!(rig.heard().is_empty(), "a move is no change");
+        let after = rig.tables_metrics();
         assert_eq!((tables_metrics.bytes, tables_metrics.timers), (after.bytes, after.timers));
         // A moved element can be changed, expire and be deleted as before.
-        stage.set(&key(0), "again", Some(10)).unwrap();
-        stage.delete(&key(2)).unwrap();
-        stage.at(20_000).settle();
-        assert_eq!(stage.heard().len(), 3 + 1_000);
-        assert_eq!((stage.tables_metrics().expired, stage.tables_metrics().reaped), (1_001, 1_002));
+        rig.set(&key(0), "again", Some(10)).unwrap();
+        rig.delete(&key(2)).unwrap();
+        rig.at(20_000).settle();
+        assert_eq!(rig.heard().len(), 3 + 1_000);
+        assert_eq!((rig.tables_metrics().expired, rig.tables_metrics().reaped), (1_001, 1_002));
         for _ in 0..10 {
-            stage.0.session.borrow_mut().rest(stage.now());
-            stage.move_all();
+            rig.0.session.borrow_mut().rest(rig.now());
+            rig.move_all();
             epoch::pin().flush();
         }
         assert_eq!(SLOTS.load(Ordering::Relaxed), 998, "old slots are freed");
-        stage.drop_table("t").unwrap();
+        rig.drop_table("t").unwrap();
         for _ in 0..40 {
-            stage.settle();
+            rig.settle();
         }
-        assert_eq!(stage.heard().len(), 998);
-        assert_eq!(stage.tables_metrics().tables.len(), 0);
+        assert_eq!(rig.heard().len(), 998);
+        assert_eq!(rig.tables_metrics().tables.len(), 0);
     });
 }
 
 #[test]
 fn a_slot_stays_while_a_change_of_it_is_to_be_announced() {
-    let stage = TablesRig::new();
-    stage.set("k", "1", None).unwrap();
-    let address = stage.address("k");
-    stage.move_all();
-    assert_eq!(stage.address("k"), address);
-    stage.publish();
-    stage.move_all();
-    let moved = stage.address("k");
+    let rig = TablesRig::new();
+    rig.set("k", "1", None).unwrap();
+    let address = rig.address("k");
+    rig.move_all();
+    assert_eq!(rig.address("k"), address);
+    rig.publish();
+    rig.move_all();
+    let moved = rig.address("k");
     assert_ne!(moved, address);
-    stage.set("k", "2", None).unwrap();
-    stage.move_all();
-    assert_eq!(stage.address("k"), moved);
-    stage.publish();
-    assert_eq!(stage.heard(), ["k+", "k+"]);
+    rig.set("k", "2", None).unwrap();
+    rig.move_all();
+    assert_eq!(rig.address("k"), moved);
+    rig.publish();
+    assert_eq!(rig.heard(), ["k+", "k+"]);
 }
 
 #[test]
 fn slots_of_a_table_that_is_taken_down_stay() {
-    let stage = TablesRig::new();
-    stage.set("k", "1", None).unwrap();
-    stage.settle();
-    let address = stage.address("k");
-    let inner = stage.clone();
+    let rig = TablesRig::new();
+    rig.set("k", "1", None).unwrap();
+    rig.settle();
+    let address = rig.address("k");
+    let inner = rig.clone();
     hooks::at(Failpoint::BeforeSeal, move || {
         inner.move_all();
         let guard = epoch::pin();
         assert!(inner.0.tables.0.catalog.find(b"t", &guard).is_none());
     });
-    stage.drop_table("t").unwrap();
-    stage.settle();
+    rig.drop_table("t").unwrap();
+    rig.settle();
     assert!(!hooks::is_waiting());
-    stage.create("t").unwrap();
-    stage.set("k", "2", None).unwrap();
-    stage.settle();
-    assert_ne!(stage.address("k"), address);
-    assert_eq!(stage.heard(), ["k+", "k-", "k+"]);
+    rig.create("t").unwrap();
+    rig.set("k", "2", None).unwrap();
+    rig.settle();
+    assert_ne!(rig.address("k"), address);
+    assert_eq!(rig.heard(), ["k+", "k-", "k+"]);
 }
 
 #[test]
 fn a_writer_whose_slot_moves_under_it_stores_in_the_other_one() {
-    let stage = TablesRig::new();
-    stage.set("k", "1", None).unwrap();
-    stage.settle();
-    let inner = stage.clone();
-    let mut delayed = stage.another();
+    let rig = TablesRig::new();
+    rig.set("k", "1", None).unwrap();
+    rig.settle();
+    let inner = rig.clone();
+    let mut delayed = rig.another();
     hooks::at(Failpoint::BeforeCas, move || inner.move_all());
-    super::set(&mut delayed, stage.now(), "k", "2", None).unwrap();
+    super::set(&mut delayed, rig.now(), "k", "2", None).unwrap();
     assert!(!hooks::is_waiting());
-    assert_eq!(stage.get("k").as_deref(), Some("2"));
-    stage.settle();
-    assert_eq!(stage.heard(), ["k+", "k+"]);
+    assert_eq!(rig.get("k").as_deref(), Some("2"));
+    rig.settle();
+    assert_eq!(rig.heard(), ["k+", "k+"]);
 }
 
 /// An operation of a thread on the key.
@@ -147,10 +146,10 @@ fn whoever_finds_a_slot_that_has_just_moved_finds_the_element() {
         ),
     ];
     for (deed, expected) in deeds {
-        let stage = TablesRig::new();
-        stage.set("k", "first", None).unwrap();
-        stage.settle();
-        let (mut session, now) = (stage.another(), stage.now());
+        let rig = TablesRig::new();
+        rig.set("k", "first", None).unwrap();
+        rig.settle();
+        let (mut session, now) = (rig.another(), rig.now());
         let (sender, receiver) = crossbeam::channel::bounded(1);
         hooks::at(Failpoint::MovedOut, move || {
             let thread = thread::spawn(move || deed(&mut session.batch(now)));
@@ -160,7 +159,7 @@ fn whoever_finds_a_slot_that_has_just_moved_finds_the_element() {
             }
             sender.send(thread).unwrap();
         });
-        stage.move_all();
+        rig.move_all();
         assert!(!hooks::is_waiting());
         assert_eq!(receiver.recv().unwrap().join().unwrap(), Ok(expected.to_vec()));
     }
@@ -194,11 +193,11 @@ fn nothing_is_lost_and_nothing_goes_back_while_slots_move_all_the_time() {
     const KEYS: u64 = 40;
     const WRITES: u64 = 20_000;
     let key_count = usize::try_from(KEYS).unwrap();
-    let (tables, backstage) = Tables::new(TablesConfig { changes_per_writer: 256, ..settings() });
+    let (tables, background) = Tables::new(TablesConfig { changes_per_writer: 256, ..settings() });
     let now = Now::from_millis(1);
     tables.session().batch(now).create_table(b"t", b"t").unwrap();
     let (done, announced) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (mut compactor, mut changes) = (backstage.compactor, backstage.changes);
+    let (mut compactor, mut changes) = (background.compactor, background.changes);
     let count = || {
         announced.fetch_add(1, Ordering::Relaxed);
     };

@@ -18,9 +18,9 @@ use crate::limits::{DUES_MAX, REAPER_CHUNK};
 
 #[test]
 fn every_key_is_found_while_a_bucket_is_being_split() {
-    let stage = TablesRig::new();
-    let mut reader = stage.another();
-    let now = stage.now();
+    let rig = TablesRig::new();
+    let mut reader = rig.another();
+    let now = rig.now();
     let stored = Rc::new(Cell::new(0));
     let so_far = Rc::clone(&stored);
     hooks::at(Failpoint::HandedOver, move || {
@@ -30,7 +30,7 @@ fn every_key_is_found_while_a_bucket_is_being_split() {
         }
     });
     while hooks::is_waiting() {
-        stage.set(&stored.get().to_string(), "1", None).unwrap();
+        rig.set(&stored.get().to_string(), "1", None).unwrap();
         stored.set(stored.get() + 1);
     }
     assert!(stored.get() > CELLS, "{}", stored.get());
@@ -38,47 +38,47 @@ fn every_key_is_found_while_a_bucket_is_being_split() {
 
 /// Another writer creates "a" when a slot leaves. Its version is above the previous one.
 fn a_new_slot_starts_above_one_that_has_just_left(delete: impl FnOnce(&TablesRig)) {
-    let stage = TablesRig::new();
+    let rig = TablesRig::new();
     for _ in 0..5 {
-        stage.set("a", "1", None).unwrap();
+        rig.set("a", "1", None).unwrap();
     }
-    let before = stage.version("a");
-    delete(&stage);
-    stage.publish();
-    let mut other = stage.another();
-    let now = stage.now();
+    let before = rig.version("a");
+    delete(&rig);
+    rig.publish();
+    let mut other = rig.another();
+    let now = rig.now();
     hooks::at(Failpoint::SlotLeft, move || set(&mut other, now, "a", "2", None).unwrap());
     for _ in 0..5 {
-        stage.reap();
-        stage.publish();
+        rig.reap();
+        rig.publish();
     }
     assert!(!hooks::is_waiting());
-    assert!(stage.version("a") > before + 1, "above the deletion, too: {} after {before}", stage.version("a"));
+    assert!(rig.version("a") > before + 1, "above the deletion, too: {} after {before}", rig.version("a"));
 }
 
 #[test]
 fn the_floor_is_raised_before_a_deleted_element_leaves() {
-    a_new_slot_starts_above_one_that_has_just_left(|stage| {
-        stage.delete("a").unwrap();
+    a_new_slot_starts_above_one_that_has_just_left(|rig| {
+        rig.delete("a").unwrap();
     });
 }
 
 #[test]
 fn the_floor_is_raised_before_an_element_leaves_with_its_table() {
-    a_new_slot_starts_above_one_that_has_just_left(|stage| {
-        stage.drop_table("t").unwrap();
-        stage.create("t").unwrap();
+    a_new_slot_starts_above_one_that_has_just_left(|rig| {
+        rig.drop_table("t").unwrap();
+        rig.create("t").unwrap();
     });
 }
 
 #[test]
 fn what_is_held_back_counts_as_waiting_and_gives_no_credit_back() {
-    let stage = TablesRig::with(TablesConfig { changes_per_writer: 15, ..settings() });
-    let mut early = stage.another();
-    let mut late = stage.another();
-    let now = stage.now();
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 15, ..settings() });
+    let mut early = rig.another();
+    let mut late = rig.another();
+    let now = rig.now();
     set(&mut late, now, "a", "1", None).unwrap();
-    let inner = stage.clone();
+    let inner = rig.clone();
     hooks::at(Failpoint::Committed, move || {
         for round in 0..15 {
             set(&mut early, now, "a", &round.to_string(), None).unwrap();
@@ -90,25 +90,25 @@ fn what_is_held_back_counts_as_waiting_and_gives_no_credit_back() {
     });
     set(&mut late, now, "a", "2", None).unwrap();
     assert!(!hooks::is_waiting());
-    stage.publish();
-    assert_eq!(stage.tables_metrics().changes_waiting, 0);
+    rig.publish();
+    assert_eq!(rig.tables_metrics().changes_waiting, 0);
 }
 
 #[test]
 fn the_reaper_looks_at_its_queue_after_a_chunk() {
-    let stage = TablesRig::with(TablesConfig { changes_per_writer: 1 << 14, ..settings() });
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 1 << 14, ..settings() });
     let keys = 4 * REAPER_CHUNK;
     for key in 0..keys {
-        stage.set(&key.to_string(), "1", None).unwrap();
+        rig.set(&key.to_string(), "1", None).unwrap();
     }
-    stage.publish();
-    stage.drop_table("t").unwrap();
+    rig.publish();
+    rig.drop_table("t").unwrap();
     let step = || {
-        stage.heard();
-        let before = stage.tables_metrics().reaped;
-        stage.reap();
-        stage.publish();
-        (stage.heard().len(), stage.tables_metrics().reaped - before)
+        rig.heard();
+        let before = rig.tables_metrics().reaped;
+        rig.reap();
+        rig.publish();
+        (rig.heard().len(), rig.tables_metrics().reaped - before)
     };
     let (mut sealed, mut freed, mut steps) = (0, 0, 0);
     while freed < keys as u64 {
@@ -123,49 +123,49 @@ fn the_reaper_looks_at_its_queue_after_a_chunk() {
 
 #[test]
 fn an_earlier_deadline_wakes_the_expiry_thread_and_a_later_one_does_not() {
-    let stage = TablesRig::new();
+    let rig = TablesRig::new();
     let (waker, woken) = counting_waker();
-    stage.0.tables.0.expiry.sleeper().set_waker(waker);
-    assert!(stage.0.expiry.borrow().falls_asleep(5_000));
-    stage.set("a", "1", Some(10)).unwrap();
+    rig.0.tables.0.expiry.sleeper().set_waker(waker);
+    assert!(rig.0.expiry.borrow().falls_asleep(5_000));
+    rig.set("a", "1", Some(10)).unwrap();
     assert_eq!(woken(), 0, "it comes up before that anyway");
-    stage.set("b", "1", Some(2)).unwrap();
+    rig.set("b", "1", Some(2)).unwrap();
     assert_eq!(woken(), 1);
-    stage.set("c", "1", Some(1)).unwrap();
+    rig.set("c", "1", Some(1)).unwrap();
     assert_eq!(woken(), 1, "it is awake, and looks before it sleeps");
-    assert!(!stage.0.expiry.borrow().falls_asleep(5_000), "there are messages");
-    stage.expire();
-    assert!(stage.0.expiry.borrow().falls_asleep(NEVER));
-    stage.set("d", "1", Some(100)).unwrap();
-    assert_eq!((woken(), stage.tables_metrics().lost_wakeups), (2, 0));
+    assert!(!rig.0.expiry.borrow().falls_asleep(5_000), "there are messages");
+    rig.expire();
+    assert!(rig.0.expiry.borrow().falls_asleep(NEVER));
+    rig.set("d", "1", Some(100)).unwrap();
+    assert_eq!((woken(), rig.tables_metrics().lost_wakeups), (2, 0));
 }
 
 #[test]
 fn a_deadline_that_becomes_earlier_while_its_message_is_queued_wakes_the_expiry_thread() {
-    let stage = TablesRig::new();
+    let rig = TablesRig::new();
     let (waker, woken) = counting_waker();
-    stage.0.tables.0.expiry.sleeper().set_waker(waker);
-    assert!(stage.0.expiry.borrow().falls_asleep(5_000));
-    stage.set("a", "1", Some(10)).unwrap();
+    rig.0.tables.0.expiry.sleeper().set_waker(waker);
+    assert!(rig.0.expiry.borrow().falls_asleep(5_000));
+    rig.set("a", "1", Some(10)).unwrap();
     assert_eq!(woken(), 0, "the message waits until the thread is awake");
-    stage.set("a", "2", Some(2)).unwrap();
+    rig.set("a", "2", Some(2)).unwrap();
     assert_eq!(woken(), 1, "the thread would sleep beyond the new deadline");
-    stage.expire();
-    assert_eq!(stage.tables_metrics().timers, 1, "two messages of a slot file one record");
-    stage.at(2_001).expire();
-    assert_eq!((stage.tables_metrics().timers, stage.tables_metrics().expired), (0, 1));
+    rig.expire();
+    assert_eq!(rig.tables_metrics().timers, 1, "two messages of a slot file one record");
+    rig.at(2_001).expire();
+    assert_eq!((rig.tables_metrics().timers, rig.tables_metrics().expired), (0, 1));
 }
 
 #[test]
 fn a_batch_keeps_what_it_cannot_send_until_its_guard_is_gone() {
     let changes_per_writer = 4 * DUES_MAX;
-    let stage = TablesRig::with(TablesConfig { changes_per_writer, ..settings() });
+    let rig = TablesRig::with(TablesConfig { changes_per_writer, ..settings() });
     for key in 0..DUES_MAX {
-        stage.set(&key.to_string(), "1", Some(1)).unwrap();
+        rig.set(&key.to_string(), "1", Some(1)).unwrap();
     }
     // The queue is full. A batch that waited for room would wait for ever, because the expiry thread is run below.
-    let tables = stage.0.tables.clone();
-    let now = stage.now();
+    let tables = rig.0.tables.clone();
+    let now = rig.now();
     let (in_the_batch, at_the_end) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (within, after) = (Arc::clone(&in_the_batch), Arc::clone(&at_the_end));
     let writer = std::thread::spawn(move || {
@@ -183,22 +183,22 @@ fn a_batch_keeps_what_it_cannot_send_until_its_guard_is_gone() {
     }
     assert_eq!(at_the_end.load(Ordering::Acquire), 0, "it waits at the end of the batch");
     while !writer.is_finished() {
-        stage.expire();
+        rig.expire();
     }
     writer.join().unwrap();
-    stage.expire();
-    assert_eq!(stage.tables_metrics().timers, DUES_MAX as u64 + 3);
+    rig.expire();
+    assert_eq!(rig.tables_metrics().timers, DUES_MAX as u64 + 3);
 }
 
 #[test]
 fn a_record_that_is_filed_anew_while_its_slot_dies_does_not_stay() {
-    let stage = TablesRig::new();
-    stage.set("a", "1", Some(1)).unwrap();
-    stage.expire();
-    stage.delete("a").unwrap();
-    let again = stage.clone();
-    let mut other = stage.another();
-    let now = stage.at(1_001).now();
+    let rig = TablesRig::new();
+    rig.set("a", "1", Some(1)).unwrap();
+    rig.expire();
+    rig.delete("a").unwrap();
+    let again = rig.clone();
+    let mut other = rig.another();
+    let now = rig.at(1_001).now();
     hooks::at(Failpoint::BeforeRearm, move || {
         // The record has come up without an element. Now there is one, and its writer finds the slot armed.
         set(&mut other, now, "a", "2", Some(1_000)).unwrap();
@@ -210,17 +210,17 @@ fn a_record_that_is_filed_anew_while_its_slot_dies_does_not_stay() {
             assert_eq!(again.tables_metrics().reaped, 1);
         });
     });
-    stage.expire();
+    rig.expire();
     assert!(!hooks::is_waiting());
-    stage.settle();
-    assert_eq!(stage.tables_metrics().timers, 0, "nothing is there that the wheel should look at");
+    rig.settle();
+    assert_eq!(rig.tables_metrics().timers, 0, "nothing is there that the wheel should look at");
 }
 
 #[test]
 fn a_throttled_writer_waits_once_for_a_portion() {
-    let stage = TablesRig::with(TablesConfig { changes_per_writer: 64, ..settings() });
-    let mut sessions: Vec<_> = (0..4).map(|_| stage.another()).collect();
-    let (now, rounds) = (stage.now(), 2_000);
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 64, ..settings() });
+    let mut sessions: Vec<_> = (0..4).map(|_| rig.another()).collect();
+    let (now, rounds) = (rig.now(), 2_000);
     let mut written = 0;
     while written < rounds {
         for (lane, session) in sessions.iter_mut().enumerate() {
@@ -230,16 +230,16 @@ fn a_throttled_writer_waits_once_for_a_portion() {
             let _woken_later = session.watch();
         }
         // The publisher takes four changes from each ring at a time.
-        stage.0.changes.borrow_mut().drain(4 * 4, &mut |_, _, _| {});
+        rig.0.changes.borrow_mut().drain(4 * 4, &mut |_, _, _| {});
     }
-    let waits = stage.tables_metrics().writer_waits;
+    let waits = rig.tables_metrics().writer_waits;
     assert!(waits <= written / 16 + 4, "{waits} waits for {written} changes");
 }
 
 #[test]
 fn sealing_a_large_table_ends_with_its_time_when_the_tables_are_closed() {
     const KEYS: usize = 30_000;
-    let (tables, backstage) = Tables::new(TablesConfig { changes_per_writer: 1 << 16, ..settings() });
+    let (tables, background) = Tables::new(TablesConfig { changes_per_writer: 1 << 16, ..settings() });
     let now = Now::from_millis(1);
     let mut session = tables.session();
     session.batch(now).create_table(b"t", b"t").unwrap();
@@ -251,13 +251,13 @@ fn sealing_a_large_table_ends_with_its_time_when_the_tables_are_closed() {
     tables.close();
     // Each look at the clock is 200 ms after the last one.
     let mut millis = 0;
-    backstage.reaper.run(|| {
+    background.reaper.run(|| {
         millis += 200;
         Now::from_millis(millis)
     });
-    let mut changes = backstage.changes;
+    let mut changes = background.changes;
     let mut deleted = 0;
-    drop((backstage.expiry, backstage.compactor));
+    drop((background.expiry, background.compactor));
     while !changes.drain(10_000, &mut |_, kind, _| deleted += usize::from(kind == ChangeKind::Deleted)).closed {}
     assert!((1..KEYS / 2).contains(&deleted), "{deleted}");
 }

@@ -11,42 +11,42 @@ use super::{BASE, TablesRig, set};
 
 #[test]
 fn a_writer_that_was_delayed_at_a_slot_that_retired_stores_in_its_successor() {
-    let stage = TablesRig::new();
-    stage.set("a", "1", None).unwrap();
-    let inner = stage.clone();
-    let mut delayed = stage.another();
+    let rig = TablesRig::new();
+    rig.set("a", "1", None).unwrap();
+    let inner = rig.clone();
+    let mut delayed = rig.another();
     hooks::at(Failpoint::BeforeCas, move || {
         inner.delete("a").unwrap();
         inner.settle();
         assert_eq!(inner.tables_metrics().reaped, 1, "the slot that the writer holds is dead and out");
         inner.set("a", "successor", None).unwrap();
     });
-    set(&mut delayed, stage.now(), "a", "delayed", None).unwrap();
+    set(&mut delayed, rig.now(), "a", "delayed", None).unwrap();
     assert!(!hooks::is_waiting());
-    assert_eq!(stage.get("a").unwrap(), "delayed");
-    stage.settle();
-    assert_eq!(stage.heard(), ["a+", "a-", "a+", "a+"]);
-    assert_eq!(stage.tables_metrics().tables[0].elements, 1);
+    assert_eq!(rig.get("a").unwrap(), "delayed");
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "a-", "a+", "a+"]);
+    assert_eq!(rig.tables_metrics().tables[0].elements, 1);
 }
 
 #[test]
 fn a_tombstone_that_came_back_to_life_is_not_retired() {
-    let stage = TablesRig::new();
-    stage.set("a", "1", None).unwrap();
-    stage.delete("a").unwrap();
-    stage.set("a", "2", None).unwrap();
-    stage.settle();
-    assert_eq!((stage.get("a").as_deref(), stage.tables_metrics().reaped), (Some("2"), 0));
-    assert_eq!(stage.heard(), ["a+", "a-", "a+"]);
+    let rig = TablesRig::new();
+    rig.set("a", "1", None).unwrap();
+    rig.delete("a").unwrap();
+    rig.set("a", "2", None).unwrap();
+    rig.settle();
+    assert_eq!((rig.get("a").as_deref(), rig.tables_metrics().reaped), (Some("2"), 0));
+    assert_eq!(rig.heard(), ["a+", "a-", "a+"]);
 }
 
 #[test]
 fn a_new_slot_starts_above_the_floor_though_its_writer_missed_the_old_slot_before() {
-    let stage = TablesRig::new();
-    let inner = stage.clone();
+    let rig = TablesRig::new();
+    let inner = rig.clone();
     let seen = Rc::new(RefCell::new(0));
     let highest = Rc::clone(&seen);
-    let mut delayed = stage.another();
+    let mut delayed = rig.another();
     hooks::at(Failpoint::BeforeEnter, move || {
         for _ in 0..5 {
             inner.set("a", "1", None).unwrap();
@@ -60,64 +60,64 @@ fn a_new_slot_starts_above_the_floor_though_its_writer_missed_the_old_slot_befor
             "slot and floor are gone and raised before the delayed writer enters"
         );
     });
-    set(&mut delayed, stage.now(), "a", "late", None).unwrap();
+    set(&mut delayed, rig.now(), "a", "late", None).unwrap();
     assert!(!hooks::is_waiting());
-    assert!(stage.version("a") > *seen.borrow() + 1, "above the deletion, too");
+    assert!(rig.version("a") > *seen.borrow() + 1, "above the deletion, too");
 }
 
 #[test]
 fn an_insert_into_a_table_that_is_being_deleted_is_refused_or_announced() {
-    let stage = TablesRig::new();
-    let inner = stage.clone();
-    let mut delayed = stage.another();
+    let rig = TablesRig::new();
+    let inner = rig.clone();
+    let mut delayed = rig.another();
     hooks::at(Failpoint::BeforeEnter, move || {
         inner.drop_table("t").unwrap();
         inner.settle();
     });
-    assert_eq!(set(&mut delayed, stage.now(), "a", "1", None), Err(Refusal::TableNotFound));
+    assert_eq!(set(&mut delayed, rig.now(), "a", "1", None), Err(Refusal::TableNotFound));
     assert!(!hooks::is_waiting());
-    stage.settle();
-    assert_eq!(stage.heard(), Vec::<String>::new());
+    rig.settle();
+    assert_eq!(rig.heard(), Vec::<String>::new());
 
-    stage.create("t").unwrap();
-    let inner = stage.clone();
+    rig.create("t").unwrap();
+    let inner = rig.clone();
     hooks::at(Failpoint::Committed, move || {
         inner.drop_table("t").unwrap();
         inner.settle();
         assert_eq!(inner.heard(), Vec::<String>::new(), "DELETED waits for the UPDATED that is not pushed yet");
     });
-    set(&mut delayed, stage.now(), "a", "1", None).unwrap();
+    set(&mut delayed, rig.now(), "a", "1", None).unwrap();
     assert!(!hooks::is_waiting());
-    stage.settle();
-    assert_eq!(stage.heard(), ["a+", "a-"]);
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "a-"]);
 }
 
 #[test]
 fn an_update_of_an_element_whose_table_is_deleted_under_it_stands_or_is_refused() {
-    let stage = TablesRig::new();
-    stage.set("a", "1", None).unwrap();
-    let inner = stage.clone();
-    let mut delayed = stage.another();
+    let rig = TablesRig::new();
+    rig.set("a", "1", None).unwrap();
+    let inner = rig.clone();
+    let mut delayed = rig.another();
     hooks::at(Failpoint::BeforeCas, move || {
         inner.drop_table("t").unwrap();
         inner.create("t").unwrap();
         inner.settle();
     });
-    assert_eq!(set(&mut delayed, stage.now(), "a", "2", None), Err(Refusal::TableNotFound));
+    assert_eq!(set(&mut delayed, rig.now(), "a", "2", None), Err(Refusal::TableNotFound));
     assert!(!hooks::is_waiting());
-    stage.settle();
-    assert_eq!(stage.heard(), ["a+", "a-"]);
-    assert_eq!(stage.get("a"), None, "nothing of the old table shows in the new one");
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "a-"]);
+    assert_eq!(rig.get("a"), None, "nothing of the old table shows in the new one");
 }
 
 #[test]
 fn a_re_created_table_is_silent_about_a_key_until_the_older_one_has_told_its_end() {
-    let stage = TablesRig::new();
-    stage.set("b", "1", None).unwrap();
-    stage.publish();
-    assert_eq!(stage.heard(), ["b+"]);
-    let inner = stage.clone();
-    let mut delayed = stage.another();
+    let rig = TablesRig::new();
+    rig.set("b", "1", None).unwrap();
+    rig.publish();
+    assert_eq!(rig.heard(), ["b+"]);
+    let inner = rig.clone();
+    let mut delayed = rig.another();
     hooks::at(Failpoint::Committed, move || {
         // The UPDATED of the delayed writer to the old table is committed and not pushed. The reaper has not run
         // either.
@@ -128,82 +128,82 @@ fn a_re_created_table_is_silent_about_a_key_until_the_older_one_has_told_its_end
         inner.publish();
         assert_eq!(inner.heard(), ["b-", "b+"], "b is settled by its first writer; a waits for the delayed one");
     });
-    set(&mut delayed, stage.now(), "a", "old", None).unwrap();
+    set(&mut delayed, rig.now(), "a", "old", None).unwrap();
     assert!(!hooks::is_waiting());
-    stage.settle();
-    assert_eq!(stage.heard(), ["a+", "a-", "a+"]);
-    assert_eq!(stage.get("a").unwrap(), "new");
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "a-", "a+"]);
+    assert_eq!(rig.get("a").unwrap(), "new");
 }
 
 #[test]
 fn tables_deleted_and_created_many_times_over_settle_in_order() {
-    let stage = TablesRig::new();
+    let rig = TablesRig::new();
     for round in 0..5 {
-        stage.set("a", &round.to_string(), None).unwrap();
-        stage.drop_table("t").unwrap();
-        stage.create("t").unwrap();
+        rig.set("a", &round.to_string(), None).unwrap();
+        rig.drop_table("t").unwrap();
+        rig.create("t").unwrap();
     }
-    stage.set("a", "last", None).unwrap();
-    stage.settle();
-    assert_eq!(stage.heard(), ["a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+"]);
-    assert_eq!(stage.get("a").unwrap(), "last");
-    assert_eq!(stage.tables_metrics().tables.len(), 1);
+    rig.set("a", "last", None).unwrap();
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+", "a-", "a+"]);
+    assert_eq!(rig.get("a").unwrap(), "last");
+    assert_eq!(rig.tables_metrics().tables.len(), 1);
 }
 
 #[test]
 fn a_name_whose_older_tables_pile_up_makes_the_creator_wait() {
-    let stage = TablesRig::new();
+    let rig = TablesRig::new();
     let refused = (0..100).find_map(|_| {
-        stage.drop_table("t").unwrap();
-        stage.create("t").err()
+        rig.drop_table("t").unwrap();
+        rig.create("t").err()
     });
     assert_eq!(refused, Some(Refusal::Busy));
-    stage.settle();
-    stage.create("t").unwrap();
+    rig.settle();
+    rig.create("t").unwrap();
 }
 
 /// Gives an element a record, then sets its deadline to `second` (in seconds). While the record comes up, another
 /// writer sets the deadline to 2 s at `point`. Returns the rig after that deadline has passed.
 fn deadline_set_at(point: Failpoint, second: u32) -> TablesRig {
-    let stage = TablesRig::new();
-    stage.set("a", "1", Some(1)).unwrap();
-    stage.expire();
-    stage.set("a", "2", Some(second)).unwrap();
-    let mut other = stage.another();
-    let now = stage.at(1_001).now();
+    let rig = TablesRig::new();
+    rig.set("a", "1", Some(1)).unwrap();
+    rig.expire();
+    rig.set("a", "2", Some(second)).unwrap();
+    let mut other = rig.another();
+    let now = rig.at(1_001).now();
     hooks::at(point, move || set(&mut other, now, "a", "3", Some(2)).unwrap());
-    stage.expire();
+    rig.expire();
     assert!(!hooks::is_waiting());
-    stage.at(3_001).settle();
-    stage
+    rig.at(3_001).settle();
+    rig
 }
 
 #[test]
 fn a_deadline_that_is_set_while_the_timer_is_being_cleared_is_kept() {
     for point in [Failpoint::BeforeRearm, Failpoint::AfterRearm] {
-        let stage = deadline_set_at(point, 0);
-        assert_eq!(stage.tables_metrics().expired, 1, "{point:?}");
-        assert_eq!(stage.tables_metrics().timers, 0, "{point:?}");
-        assert_eq!(stage.heard(), ["a+", "a+", "a+", "a-"]);
+        let rig = deadline_set_at(point, 0);
+        assert_eq!(rig.tables_metrics().expired, 1, "{point:?}");
+        assert_eq!(rig.tables_metrics().timers, 0, "{point:?}");
+        assert_eq!(rig.heard(), ["a+", "a+", "a+", "a-"]);
     }
 }
 
 #[test]
 fn a_deadline_that_moves_nearer_while_the_record_is_filed_anew_is_met() {
     for point in [Failpoint::BeforeRearm, Failpoint::AfterRearm] {
-        let stage = deadline_set_at(point, 1_000);
-        assert_eq!((stage.tables_metrics().expired, stage.get("a")), (1, None), "{point:?}");
+        let rig = deadline_set_at(point, 1_000);
+        assert_eq!((rig.tables_metrics().expired, rig.get("a")), (1, None), "{point:?}");
     }
 }
 
 #[test]
 fn a_batch_that_began_before_a_deadline_cannot_extend_what_another_has_called_expired() {
-    let stage = TablesRig::new();
-    stage.set("a", "1", Some(1)).unwrap();
-    let version = stage.version("a");
-    let mut earlier = stage.another();
-    let before = stage.at(1_000).now();
-    let inner = stage.clone();
+    let rig = TablesRig::new();
+    rig.set("a", "1", Some(1)).unwrap();
+    let version = rig.version("a");
+    let mut earlier = rig.another();
+    let before = rig.at(1_000).now();
+    let inner = rig.clone();
     hooks::at(Failpoint::BeforeCas, move || assert_eq!(inner.at(1_001).get("a"), None));
     let swapped = earlier.batch(before).compare_and_swap(b"t", b"a", version, b"2", Some(100));
     assert!(!hooks::is_waiting());
@@ -213,43 +213,43 @@ fn a_batch_that_began_before_a_deadline_cannot_extend_what_another_has_called_ex
 
 #[test]
 fn a_touch_from_before_the_deadline_cannot_revive_what_another_has_called_expired() {
-    let stage = TablesRig::new();
-    stage.set("a", "1", Some(1)).unwrap();
-    let before = stage.at(1_000).now();
-    assert_eq!(stage.at(1_001).get("a"), None);
-    let mut earlier = stage.another();
+    let rig = TablesRig::new();
+    rig.set("a", "1", Some(1)).unwrap();
+    let before = rig.at(1_000).now();
+    assert_eq!(rig.at(1_001).get("a"), None);
+    let mut earlier = rig.another();
     assert_eq!(earlier.batch(before).touch(b"t", b"a", 100), Err(Refusal::KeyNotFound));
 }
 
 #[test]
 fn a_table_settles_once_though_a_writer_of_its_successor_was_delayed_at_its_slot() {
-    let stage = TablesRig::new();
-    stage.set("a", "old", None).unwrap();
-    stage.drop_table("t").unwrap();
-    stage.create("t").unwrap();
-    let inner = stage.clone();
-    let mut delayed = stage.another();
+    let rig = TablesRig::new();
+    rig.set("a", "old", None).unwrap();
+    rig.drop_table("t").unwrap();
+    rig.create("t").unwrap();
+    let inner = rig.clone();
+    let mut delayed = rig.another();
     hooks::at(Failpoint::BeforeSeal, move || {
         inner.settle();
         inner.create("u").unwrap();
     });
-    set(&mut delayed, stage.now(), "a", "new", None).unwrap();
+    set(&mut delayed, rig.now(), "a", "new", None).unwrap();
     assert!(!hooks::is_waiting());
-    stage.settle();
-    let mut session = stage.another();
-    session.batch(stage.now()).update(b"u", b"b", b"1", None).unwrap();
+    rig.settle();
+    let mut session = rig.another();
+    session.batch(rig.now()).update(b"u", b"b", b"1", None).unwrap();
     drop(session);
-    stage.settle();
-    assert_eq!(stage.heard(), ["a+", "a-", "a+", "b+"], "u has the number of the old table, and keeps it");
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "a-", "a+", "b+"], "u has the number of the old table, and keeps it");
 }
 
 #[test]
 fn a_table_that_goes_while_its_element_comes_up_is_no_concern_of_the_expiry_thread() {
-    let stage = TablesRig::new();
-    stage.set("a", "1", Some(1)).unwrap();
-    stage.expire();
-    stage.at(1_001);
-    let inner = stage.clone();
+    let rig = TablesRig::new();
+    rig.set("a", "1", Some(1)).unwrap();
+    rig.expire();
+    rig.at(1_001);
+    let inner = rig.clone();
     hooks::at(Failpoint::BeforeExpire, move || {
         inner.drop_table("t").unwrap();
         for _ in 0..5 {
@@ -258,49 +258,49 @@ fn a_table_that_goes_while_its_element_comes_up_is_no_concern_of_the_expiry_thre
         }
         assert_eq!(inner.tables_metrics().tables.len(), 0);
     });
-    stage.expire();
+    rig.expire();
     assert!(!hooks::is_waiting());
-    stage.settle();
-    assert_eq!(stage.heard(), ["a+", "a-"]);
-    assert_eq!(stage.tables_metrics().timers, 0);
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "a-"]);
+    assert_eq!(rig.tables_metrics().timers, 0);
 }
 
 #[test]
 fn a_table_is_gone_for_every_session_as_soon_as_it_is_for_one() {
-    let stage = TablesRig::new();
-    stage.set("a", "1", None).unwrap();
-    let mut knows = stage.another();
-    assert_eq!(knows.batch(stage.now()).get(b"t", b"a"), Ok(&b"1"[..]));
-    let mut new = stage.another();
-    let inner = stage.clone();
+    let rig = TablesRig::new();
+    rig.set("a", "1", None).unwrap();
+    let mut knows = rig.another();
+    assert_eq!(knows.batch(rig.now()).get(b"t", b"a"), Ok(&b"1"[..]));
+    let mut new = rig.another();
+    let inner = rig.clone();
     hooks::at(Failpoint::Renamed, move || {
         // The table is deleted, and the deletion is not answered yet. A client with an answer from one session may use
         // another session next.
         assert_eq!(new.batch(inner.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
         assert_eq!(knows.batch(inner.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
     });
-    stage.drop_table("t").unwrap();
+    rig.drop_table("t").unwrap();
     assert!(!hooks::is_waiting());
 }
 
 #[test]
 fn a_session_that_knows_a_table_finds_its_successor_of_the_same_name_and_of_the_same_number() {
-    let stage = TablesRig::new();
-    let mut knows = stage.another();
+    let rig = TablesRig::new();
+    let mut knows = rig.another();
     for round in 0..5 {
-        stage.set("a", &round.to_string(), None).unwrap();
-        assert_eq!(knows.batch(stage.now()).get(b"t", b"a"), Ok(round.to_string().as_bytes()));
-        stage.drop_table("t").unwrap();
-        stage.settle();
-        assert_eq!(knows.batch(stage.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
+        rig.set("a", &round.to_string(), None).unwrap();
+        assert_eq!(knows.batch(rig.now()).get(b"t", b"a"), Ok(round.to_string().as_bytes()));
+        rig.drop_table("t").unwrap();
+        rig.settle();
+        assert_eq!(knows.batch(rig.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
         // This table takes the number of the deleted one. The next takes another.
         let name = if round % 2 == 0 { "t" } else { "other" };
-        stage.create(name).unwrap();
-        assert_eq!(knows.batch(stage.now()).get(name.as_bytes(), b"a"), Err(Refusal::KeyNotFound));
+        rig.create(name).unwrap();
+        assert_eq!(knows.batch(rig.now()).get(name.as_bytes(), b"a"), Err(Refusal::KeyNotFound));
         if name != "t" {
-            assert_eq!(knows.batch(stage.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
-            stage.drop_table(name).unwrap();
-            stage.create("t").unwrap();
+            assert_eq!(knows.batch(rig.now()).get(b"t", b"a"), Err(Refusal::TableNotFound));
+            rig.drop_table(name).unwrap();
+            rig.create("t").unwrap();
         }
     }
 }

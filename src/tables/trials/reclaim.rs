@@ -39,17 +39,17 @@ fn let_go() {
 #[test]
 fn a_thread_that_replaces_values_keeps_few_of_them() {
     alone("tables::trials::reclaim::a_thread_that_replaces_values_keeps_few_of_them", || {
-        let stage = large();
-        let mut session = stage.another();
+        let rig = large();
+        let mut session = rig.another();
         for bytes in VALUE_BYTES {
             let mut most = 0;
             for round in 0..1_000 {
-                let mut batch = session.batch(stage.now());
+                let mut batch = session.batch(rig.now());
                 for place in 0..BATCH_MAX {
                     batch.update(b"t", &key((round * BATCH_MAX + place) % KEYS), &vec![7; bytes], None).unwrap();
                 }
                 drop(batch);
-                stage.publish();
+                rig.publish();
                 most = most.max(live());
             }
             assert!(most <= KEYS as i64 + KEPT_MAX, "{most} entries, {KEYS} of them in the table, values of {bytes}");
@@ -60,8 +60,8 @@ fn a_thread_that_replaces_values_keeps_few_of_them() {
 #[test]
 fn a_long_request_gives_back_what_it_replaces_while_it_goes_on() {
     alone("tables::trials::reclaim::a_long_request_gives_back_what_it_replaces_while_it_goes_on", || {
-        let stage = large();
-        let mut session = stage.another();
+        let rig = large();
+        let mut session = rig.another();
         let keys: Vec<_> = (0..MANY_MAX).map(key).collect();
         for bytes in VALUE_BYTES {
             let value = vec![7; bytes];
@@ -71,8 +71,8 @@ fn a_long_request_gives_back_what_it_replaces_while_it_goes_on() {
                     most.set(live().max(most.get()));
                     (&key[..], &value[..])
                 });
-                session.batch(stage.now()).update_many(b"t", None, pairs, || stage.now()).unwrap();
-                stage.publish();
+                session.batch(rig.now()).update_many(b"t", None, pairs, || rig.now()).unwrap();
+                rig.publish();
             }
             let most = most.get();
             assert!(most <= MANY_MAX as i64 + KEPT_MAX, "{most} entries, values of {bytes}");
@@ -83,19 +83,19 @@ fn a_long_request_gives_back_what_it_replaces_while_it_goes_on() {
 #[test]
 fn a_thread_that_rests_has_all_freed_that_it_replaced() {
     alone("tables::trials::reclaim::a_thread_that_rests_has_all_freed_that_it_replaced", || {
-        let stage = large();
-        let mut session = stage.another();
+        let rig = large();
+        let mut session = rig.another();
         for number in 0..3_333 {
-            session.batch(stage.now()).update(b"t", &key(number % KEYS), b"value", None).unwrap();
+            session.batch(rig.now()).update(b"t", &key(number % KEYS), b"value", None).unwrap();
         }
         assert_eq!(session.patience(), REST_AFTER);
-        session.rest(stage.now());
+        session.rest(rig.now());
         assert!(live() > KEYS as i64, "it has just replaced something, and goes on");
         let reader = epoch::pin();
-        session.rest(stage.now().after(REST_AFTER));
+        session.rest(rig.now().after(REST_AFTER));
         assert!(live() > KEYS as i64, "somebody may still look");
         drop(reader);
-        session.rest(stage.now().after(2 * REST_AFTER));
+        session.rest(rig.now().after(2 * REST_AFTER));
         assert_eq!(live(), KEYS as i64);
         assert!(session.patience() > REST_AFTER);
     });
@@ -104,26 +104,26 @@ fn a_thread_that_rests_has_all_freed_that_it_replaced() {
 #[test]
 fn what_is_deleted_expires_or_goes_with_its_table_is_freed_with_its_slot() {
     alone("tables::trials::reclaim::what_is_deleted_expires_or_goes_with_its_table_is_freed_with_its_slot", || {
-        let stage = large();
+        let rig = large();
         for (key, ttl) in (0..9_000).map(|number| (number.to_string(), number % 3)) {
-            stage.set(&key, "value", (ttl == 1).then_some(1)).unwrap();
+            rig.set(&key, "value", (ttl == 1).then_some(1)).unwrap();
             if ttl == 2 {
-                stage.delete(&key).unwrap();
-                stage.set(&key, "again", None).unwrap();
-                stage.delete(&key).unwrap();
+                rig.delete(&key).unwrap();
+                rig.set(&key, "again", None).unwrap();
+                rig.delete(&key).unwrap();
             }
-            stage.publish();
+            rig.publish();
         }
-        stage.at(10_000).settle();
+        rig.at(10_000).settle();
         let_go();
         assert_eq!((live(), SLOTS.load(Ordering::Relaxed)), (3_000, 3_000));
-        stage.drop_table("t").unwrap();
+        rig.drop_table("t").unwrap();
         let mut most = 0;
         for _ in 0..50 {
-            stage.settle();
+            rig.settle();
             most = most.max(SLOTS.load(Ordering::Relaxed));
         }
-        assert!(stage.tables_metrics().tables.is_empty());
+        assert!(rig.tables_metrics().tables.is_empty());
         assert!(live() + SLOTS.load(Ordering::Relaxed) <= KEPT_MAX, "without a rest");
         let_go();
         assert_eq!((live(), SLOTS.load(Ordering::Relaxed)), (0, 0));
@@ -199,15 +199,15 @@ fn several_threads_free_as_much_as_they_replace() {
     const THREADS: usize = 4;
     const ROUNDS: usize = 100_000;
     alone("tables::trials::reclaim::several_threads_free_as_much_as_they_replace", || {
-        let stage = TablesRig::with(TablesConfig { changes_per_writer: 1 << 12, ..settings() });
+        let rig = TablesRig::with(TablesConfig { changes_per_writer: 1 << 12, ..settings() });
         let most = AtomicI64::new(0);
         std::thread::scope(|scope| {
-            let writers: Vec<_> = (0..THREADS).map(|_| stage.another()).collect();
+            let writers: Vec<_> = (0..THREADS).map(|_| rig.another()).collect();
             let most = &most;
             let writers: Vec<_> =
                 writers.into_iter().map(|session| scope.spawn(move || overwrite(session, ROUNDS, most))).collect();
             while !writers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-                drain(&mut stage.0.changes.borrow_mut());
+                drain(&mut rig.0.changes.borrow_mut());
             }
         });
         assert_eq!(live(), KEYS as i64);

@@ -31,89 +31,88 @@ pub(super) fn counted(session: &mut Session) -> impl Fn() -> u64 + use<> {
 
 /// A rig whose writers have 64 credits, and a session that has used all of its own.
 fn used_up() -> (TablesRig, Session) {
-    let stage = TablesRig::with(TablesConfig { changes_per_writer: 64, ..settings() });
-    let mut session = stage.another();
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 64, ..settings() });
+    let mut session = rig.another();
     for round in 0..64 {
-        set(&mut session, stage.now(), "a", &round.to_string(), None).unwrap();
+        set(&mut session, rig.now(), "a", &round.to_string(), None).unwrap();
     }
-    assert_eq!(set(&mut session, stage.now(), "b", "1", None), Err(Refusal::Busy));
-    assert!(!session.batch(stage.now()).lacks_memory());
-    (stage, session)
+    assert_eq!(set(&mut session, rig.now(), "b", "1", None), Err(Refusal::Busy));
+    (rig, session)
 }
 
 /// The publisher announces `count` changes.
-fn drain(stage: &TablesRig, count: usize) {
-    let mut changes = stage.0.changes.borrow_mut();
+fn drain(rig: &TablesRig, count: usize) {
+    let mut changes = rig.0.changes.borrow_mut();
     let taken: usize = (0..count).map(|_| changes.drain(1, &mut |_, _, _| {}).taken).sum();
     assert_eq!(taken, count);
 }
 
 #[test]
 fn a_writer_is_woken_once_when_a_quarter_of_its_ring_is_free() {
-    let (stage, mut session) = used_up();
+    let (rig, mut session) = used_up();
     let woken = counted(&mut session);
     assert!(!session.watch());
-    drain(&stage, 15);
+    drain(&rig, 15);
     assert!(!session.watch(), "registered twice is registered once");
-    assert_eq!(set(&mut session, stage.now(), "b", "1", None), Err(Refusal::Busy), "nothing overtakes what waits");
-    assert_eq!((woken(), stage.tables_metrics().writer_waits), (0, 1));
-    drain(&stage, 1);
+    assert_eq!(set(&mut session, rig.now(), "b", "1", None), Err(Refusal::Busy), "nothing overtakes what waits");
+    assert_eq!((woken(), rig.tables_metrics().writer_waits), (0, 1));
+    drain(&rig, 1);
     assert_eq!(woken(), 1);
     for round in 0..16 {
-        set(&mut session, stage.now(), "b", &round.to_string(), None).unwrap();
+        set(&mut session, rig.now(), "b", &round.to_string(), None).unwrap();
     }
-    assert_eq!(set(&mut session, stage.now(), "b", "1", None), Err(Refusal::Busy));
-    drain(&stage, 64);
-    assert_eq!((woken(), stage.tables_metrics().writer_waits, stage.tables_metrics().lost_wakeups), (1, 1, 0));
+    assert_eq!(set(&mut session, rig.now(), "b", "1", None), Err(Refusal::Busy));
+    drain(&rig, 64);
+    assert_eq!((woken(), rig.tables_metrics().writer_waits, rig.tables_metrics().lost_wakeups), (1, 1, 0));
 }
 
 #[test]
 fn credits_that_are_back_already_are_not_waited_for() {
-    let (stage, mut session) = used_up();
+    let (rig, mut session) = used_up();
     let woken = counted(&mut session);
-    stage.publish();
+    rig.publish();
     assert!(session.watch());
-    set(&mut session, stage.now(), "b", "1", None).unwrap();
-    assert_eq!((woken(), stage.tables_metrics().writer_waits), (0, 0));
+    set(&mut session, rig.now(), "b", "1", None).unwrap();
+    assert_eq!((woken(), rig.tables_metrics().writer_waits), (0, 0));
 }
 
 #[test]
 fn a_writer_that_wants_more_than_a_quarter_is_woken_when_all_of_it_is_there() {
-    let stage = TablesRig::with(TablesConfig { changes_per_writer: 64, ..settings() });
-    let mut session = stage.another();
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 64, ..settings() });
+    let mut session = rig.another();
     let woken = counted(&mut session);
     for round in 0..60 {
-        set(&mut session, stage.now(), "a", &round.to_string(), None).unwrap();
+        set(&mut session, rig.now(), "a", &round.to_string(), None).unwrap();
     }
     let pairs = || (0..20).map(|_| (b"b".as_slice(), b"1".as_slice()));
     let update_many = |session: &mut Session| {
-        let now = stage.now();
+        let now = rig.now();
         session.batch(now).update_many(b"t", None, pairs(), || now)
     };
     assert_eq!(update_many(&mut session), Err(Refusal::Busy));
     assert!(!session.watch());
-    drain(&stage, 35);
+    drain(&rig, 35);
     assert_eq!(woken(), 0);
-    drain(&stage, 1);
+    drain(&rig, 1);
     assert_eq!(woken(), 1);
     update_many(&mut session).unwrap();
 }
 
 #[test]
 fn the_creator_of_a_table_is_woken_when_an_older_one_has_been_taken_down() {
-    let stage = TablesRig::new();
-    let mut session = stage.another();
+    let rig = TablesRig::new();
+    let mut session = rig.another();
     let woken = counted(&mut session);
-    let now = stage.now();
+    let now = rig.now();
     let refused = (0..100).find_map(|_| {
-        stage.drop_table("t").unwrap();
+        rig.drop_table("t").unwrap();
         session.batch(now).create_table(b"t", b"t").err()
     });
     assert_eq!(refused, Some(Refusal::Busy));
     assert!(!session.watch());
     assert!(!session.watch(), "registered twice is registered once");
     assert_eq!(woken(), 0);
-    stage.settle();
+    rig.settle();
     assert_eq!(woken(), 1);
     assert!(session.watch());
     session.batch(now).create_table(b"t", b"t").unwrap();
@@ -139,25 +138,25 @@ fn the_creator_of_a_table_waits_from_its_refusal_on_and_not_before() {
 
 #[test]
 fn a_thread_that_waits_goes_on_when_its_credits_are_back() {
-    let (stage, mut session) = used_up();
-    let now = stage.now();
+    let (rig, mut session) = used_up();
+    let now = rig.now();
     let writer = std::thread::spawn(move || {
         session.wait();
         set(&mut session, now, "b", "1", None)
     });
-    while stage.tables_metrics().writer_waits == 0 {
+    while rig.tables_metrics().writer_waits == 0 {
         std::thread::yield_now();
     }
-    stage.publish();
+    rig.publish();
     assert_eq!(writer.join().unwrap(), Ok(()));
-    assert_eq!(stage.tables_metrics().lost_wakeups, 0);
+    assert_eq!(rig.tables_metrics().lost_wakeups, 0);
 }
 
 #[test]
 fn the_publisher_of_closed_tables_sleeps_until_the_last_session_is_gone() {
-    let (tables, backstage) = Tables::new(settings());
-    let (mut changes, mut sessions) = (backstage.changes, vec![tables.session(), tables.session()]);
-    drop((backstage.expiry, backstage.reaper, backstage.compactor));
+    let (tables, background) = Tables::new(settings());
+    let (mut changes, mut sessions) = (background.changes, vec![tables.session(), tables.session()]);
+    drop((background.expiry, background.reaper, background.compactor));
     let woken = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&woken);
     changes.set_waker(Box::new(move || {
@@ -177,9 +176,9 @@ fn the_publisher_of_closed_tables_sleeps_until_the_last_session_is_gone() {
 
 #[test]
 fn a_reaper_that_gets_no_credits_gives_up_at_the_end_in_its_time() {
-    let (tables, backstage) = Tables::new(TablesConfig { changes_per_writer: 64, ..settings() });
-    let (mut changes, reaper) = (backstage.changes, backstage.reaper);
-    drop((backstage.expiry, backstage.compactor));
+    let (tables, background) = Tables::new(TablesConfig { changes_per_writer: 64, ..settings() });
+    let (mut changes, reaper) = (background.changes, background.reaper);
+    drop((background.expiry, background.compactor));
     let (mut session, now) = (tables.session(), Now::from_millis(1));
     session.batch(now).create_table(b"t", b"t").unwrap();
     for key in 0..200 {
