@@ -17,9 +17,7 @@
 //! # Retirement
 //!
 //! After it has announced a slot's deletion the publisher retires the slot by a CAS from Absent to Dead, unless the
-//! slot already has a newer change. If a writer's store or a seal changes the word first, the CAS fails, and that
-//! thread's change follows. If the CAS comes first, the other thread finds Dead: a writer lets a new slot in, and the
-//! sealing is done. The winner alone hands the slot to the reaper, which takes it out of the index.
+//! slot already has a newer change. `Changes::retire` writes its races out.
 //!
 //! This module encodes no message and knows no socket: see `src/protocols/publish`.
 
@@ -56,7 +54,7 @@ struct RingState {
 /// A change, and the number of the ring that its credit goes back to.
 struct HeldChange {
     change: Change,
-    lane: u64,
+    ring: u64,
 }
 
 /// A slot or a table that has ended. The publisher hands it to the reaper without a guard, since that may wait.
@@ -70,12 +68,12 @@ enum Retired {
 pub struct Changes {
     change_queue: Arc<ChangeQueue>,
     generation: usize,
-    lanes: AHashMap<u64, RingState>,
+    rings: AHashMap<u64, RingState>,
     /// The rings' numbers in the order in which they are served.
     order: Vec<u64>,
     /// During a drain, the rings that may have more changes to take. Empty otherwise.
     turn: Vec<u64>,
-    next_lane: u64,
+    next_ring: u64,
     /// Rings whose credits are given back at the end of the drain.
     owed: Vec<u64>,
     /// Changes that arrived before their predecessor, by slot address and version. Such a change holds a handle of its
@@ -94,10 +92,10 @@ impl Changes {
         Self {
             change_queue,
             generation: usize::MAX,
-            lanes: AHashMap::new(),
+            rings: AHashMap::new(),
             order: Vec::new(),
             turn: Vec::new(),
-            next_lane: 0,
+            next_ring: 0,
             owed: Vec::new(),
             held: AHashMap::new(),
             blocked: AHashMap::new(),
@@ -125,32 +123,32 @@ impl Changes {
         // empty list is final. A ring leaves the list when its writer is gone and all its changes are announced.
         let closed = self.change_queue.closed.load(Ordering::SeqCst);
         self.refresh();
-        let taken = self.drain_lanes(limit, announce);
+        let taken = self.drain_rings(limit, announce);
         self.give_back();
-        Drained { taken, closed: closed && self.lanes.is_empty() }
+        Drained { taken, closed: closed && self.rings.is_empty() }
     }
 
     /// Takes equal shares of the rings, and gives the unused part of a share to the rings that have more. The cost is
     /// linear in the rings and the changes, since a ring that is visited again had a full share to give.
-    fn drain_lanes(&mut self, limit: usize, announce: &mut Announce<'_>) -> usize {
-        let mut lanes = std::mem::take(&mut self.turn);
-        lanes.extend_from_slice(&self.order);
+    fn drain_rings(&mut self, limit: usize, announce: &mut Announce<'_>) -> usize {
+        let mut numbers = std::mem::take(&mut self.turn);
+        numbers.extend_from_slice(&self.order);
         let mut taken = 0;
-        while taken < limit && !lanes.is_empty() {
-            let share = ((limit - taken) / lanes.len()).max(1);
-            lanes.retain(|lane| {
-                let count = self.drain_lane(*lane, share, announce);
+        while taken < limit && !numbers.is_empty() {
+            let share = ((limit - taken) / numbers.len()).max(1);
+            numbers.retain(|number| {
+                let count = self.drain_ring(*number, share, announce);
                 taken += count;
                 count == share
             });
         }
-        lanes.clear();
-        self.turn = lanes;
+        numbers.clear();
+        self.turn = numbers;
         taken
     }
 
-    fn drain_lane(&mut self, number: u64, share: usize, announce: &mut Announce<'_>) -> usize {
-        let Some(ring) = self.lanes.get(&number).map(|lane| Arc::clone(&lane.ring)) else { return 0 };
+    fn drain_ring(&mut self, number: u64, share: usize, announce: &mut Announce<'_>) -> usize {
+        let Some(ring) = self.rings.get(&number).map(|state| Arc::clone(&state.ring)) else { return 0 };
         let mut taken = 0;
         while taken < share {
             let count = self.take(&ring, number, LOOK_AHEAD.min(share - taken));
@@ -160,8 +158,8 @@ impl Changes {
             taken += count;
             self.run(announce);
         }
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            lane.taken += taken as u64;
+        if let Some(state) = self.rings.get_mut(&number) {
+            state.taken += taken as u64;
         }
         taken
     }
@@ -171,7 +169,7 @@ impl Changes {
         let before = self.work.len();
         for change in std::iter::from_fn(|| ring.queue.pop()).take(count) {
             change.slot.slot().prefetch();
-            self.work.push_back(HeldChange { change, lane: number });
+            self.work.push_back(HeldChange { change, ring: number });
         }
         self.work.len() - before
     }
@@ -183,6 +181,8 @@ impl Changes {
         while let Some(held) = self.work.pop_front() {
             let slot = held.change.slot.slot();
             let (address, version) = (slot.address(), held.change.version);
+            // Two writers have pushed in the opposite order of their commits, in two rings or in one that was read
+            // first. The predecessor's writer holds a credit and does not wait before its push, so the predecessor comes.
             if slot.announced().wrapping_add(1) != version {
                 self.held.insert((address, version), held);
                 continue;
@@ -190,6 +190,10 @@ impl Changes {
             let Some(table) = registry.get(slot.table(), &guard) else {
                 unreachable!("a slot with a change to announce keeps its table unsettled, and so registered");
             };
+            // A writer of this table has sealed the key in each older table before its commit, so the older slot's last
+            // change is committed, and pushed or about to be. If it is announced already, nothing is found here. If it
+            // is announced later, `announce` puts this change back to work. This thread does both, so no change is
+            // blocked behind one that it has just announced.
             match table.unsettled_predecessor(slot.key()) {
                 Some(predecessor) => self.blocked.entry(predecessor).or_default().push(held),
                 None => {
@@ -203,16 +207,17 @@ impl Changes {
     }
 
     fn announce(&mut self, held: HeldChange, table: &Table, guard: &Guard, announce: &mut Announce<'_>) {
-        let HeldChange { change, lane } = held;
+        let HeldChange { change, ring } = held;
         let slot = change.slot.slot();
         if let Some(kind) = change.kind.told_as() {
             announce(table.announced_name(), kind, slot.key());
         }
+        // After the message: the compactor takes the version that stands here as announced, and may move the slot.
         slot.set_announced(change.version);
-        if let Some(owner) = self.lanes.get_mut(&lane) {
+        if let Some(owner) = self.rings.get_mut(&ring) {
             owner.announced += 1;
             if !std::mem::replace(&mut owner.owes, true) {
-                self.owed.push(lane);
+                self.owed.push(ring);
             }
         }
         if change.kind == Committed::Deleted {
@@ -226,7 +231,17 @@ impl Changes {
     }
 
     /// Retires the slot of an announced deletion if it is still vacant. The winner of the CAS alone hands it to the
-    /// reaper.
+    /// reaper, which takes it out of the index.
+    ///
+    /// - **A writer stores in the slot.** If it comes first, this thread finds Live, or its CAS fails, and the slot goes
+    ///   on: the store's change follows in the queue. If the CAS comes first, the writer finds Dead and lets a new slot
+    ///   in, above this one's version.
+    /// - **A writer stores and deletes again.** The word is Absent with a later version, whose change is not announced.
+    ///   This thread leaves the slot, and comes back with that change.
+    /// - **A seal after DELETE_TABLE.** If it comes first, the slot is Dead with a later version, and its last change
+    ///   follows. If this CAS comes first, the thread that seals finds Dead and is done: the deletion was the slot's last
+    ///   change, and it is announced.
+    /// - **The compactor** moves only Live slots, so never this one.
     fn retire(&mut self, table: &Table, handle: SlotHandle, guard: &Guard) {
         let slot = handle.slot();
         let seen = slot.load(guard);
@@ -234,7 +249,8 @@ impl Changes {
         if !slot.has_announced(version) {
             return;
         }
-        // Before the CAS: the hold keeps the table registered while the slot is on its way to the reaper.
+        // Before the CAS: the hold keeps the table registered while the slot is on its way to the reaper. Without it, the
+        // reaper could seal the other slots, settle the table and forget it while this slot is in its inbox.
         if !table.hold_unsettled() {
             return;
         }
@@ -259,10 +275,10 @@ impl Changes {
     /// portion of credits is complete.
     fn give_back(&mut self) {
         for number in self.owed.drain(..) {
-            let Some(lane) = self.lanes.get_mut(&number) else { continue };
-            lane.owes = false;
-            if lane.ring.credits.give_back(lane.announced) {
-                lane.ring.sleeper.wake();
+            let Some(state) = self.rings.get_mut(&number) else { continue };
+            state.owes = false;
+            if state.ring.credits.give_back(state.announced) {
+                state.ring.sleeper.wake();
             }
         }
         self.change_queue.has_given_back();
@@ -277,24 +293,26 @@ impl Changes {
         }
         let mut rings = self.change_queue.rings.lock();
         for ring in rings.iter() {
-            if !self.lanes.values().any(|lane| Arc::ptr_eq(&lane.ring, ring)) {
-                self.lanes
-                    .insert(self.next_lane, RingState { ring: Arc::clone(ring), announced: 0, owes: false, taken: 0 });
-                self.next_lane += 1;
+            if !self.rings.values().any(|state| Arc::ptr_eq(&state.ring, ring)) {
+                self.rings
+                    .insert(self.next_ring, RingState { ring: Arc::clone(ring), announced: 0, owes: false, taken: 0 });
+                self.next_ring += 1;
             }
         }
-        let finished = |lane: &RingState| {
+        let finished = |state: &RingState| {
             // Acquire: pairs with the Release in the drop of `ChangeWriter`. Its pushes are visible, so an empty ring
             // stays empty.
-            lane.ring.abandoned.load(Ordering::Acquire) && lane.ring.queue.is_empty() && lane.taken == lane.announced
+            state.ring.abandoned.load(Ordering::Acquire)
+                && state.ring.queue.is_empty()
+                && state.taken == state.announced
         };
-        rings.retain(|ring| !self.lanes.values().any(|lane| Arc::ptr_eq(&lane.ring, ring) && finished(lane)));
-        self.lanes.retain(|_, lane| !finished(lane));
+        rings.retain(|ring| !self.rings.values().any(|state| Arc::ptr_eq(&state.ring, ring) && finished(state)));
+        self.rings.retain(|_, state| !finished(state));
         // While an abandoned ring still has changes, the generation is not noted, and the next drain looks again.
         // Relaxed: a writer that goes later raises the generation, so a later drain looks again.
         let all_alive = !rings.iter().any(|ring| ring.abandoned.load(Ordering::Relaxed));
         drop(rings);
-        self.order = self.lanes.keys().copied().collect();
+        self.order = self.rings.keys().copied().collect();
         self.order.sort_unstable();
         if all_alive {
             self.generation = generation;
@@ -317,8 +335,8 @@ impl Changes {
             let wants = |ring: &ChangeRing| !ring.queue.is_empty() && ring.urgency(change_queue.capacity) < level;
             // SeqCst: pairs with the store in `close`. As long as there are writers, the last one to go wakes the
             // publisher.
-            let is_over = change_queue.closed.load(Ordering::SeqCst) && self.lanes.is_empty();
-            is_over || self.lanes.values().any(|lane| wants(&lane.ring))
+            let is_over = change_queue.closed.load(Ordering::SeqCst) && self.rings.is_empty();
+            is_over || self.rings.values().any(|state| wants(&state.ring))
         })
     }
 }

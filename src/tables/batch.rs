@@ -10,8 +10,9 @@ use crossbeam::epoch::{self, Guard};
 use super::catalog::{Known, table_bytes};
 use super::change::{ChangeWriter, WAIT_RECHECK};
 use super::garbage::Garbage;
+use super::lookup::find_live;
 use super::memory_budget::{LocalBudget, MemoryRoom};
-use super::ops::{CREDITS_PER_WRITE, MEMORY, Ops, find_live};
+use super::ops::{CREDITS_PER_WRITE, MEMORY, Ops, Write};
 use super::pending_sends::PendingSends;
 use super::prefetch::{KeyRun, Prefetch};
 use super::slot::NEVER;
@@ -255,7 +256,8 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `OutOfMemory`, `Busy`.
     pub fn update(&mut self, table: &[u8], key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Refusal> {
-        self.on(table, |ops, table| ops.put(table, key, value, ttl, None).map(drop))
+        let write = Write { key, value, ttl, expected: None };
+        self.on(table, |ops, table| ops.put(table, write).map(drop))
     }
 
     /// Deletes. Returns the deleted value.
@@ -304,7 +306,8 @@ impl Batch<'_> {
         value: &[u8],
         ttl: Option<u32>,
     ) -> Result<u64, Refusal> {
-        self.on(table, |ops, table| ops.put(table, key, value, ttl, Some(expected)))
+        let write = Write { key, value, ttl, expected: Some(expected) };
+        self.on(table, |ops, table| ops.put(table, write))
     }
 
     /// Deletes if the version is `expected`. Returns the deleted value.
@@ -388,7 +391,7 @@ impl Batch<'_> {
         let mut ahead = Prefetch::of(pairs.clone().map(|(key, _)| key));
         for (key, value) in pairs {
             ahead.step(&table, &self.guard);
-            while let Err(refusal) = self.apply_pair(&table, key, value, ttl) {
+            while let Err(refusal) = self.apply_pair(&table, Write { key, value, ttl, expected: None }) {
                 if refusal != Refusal::Busy {
                     return Err(refusal);
                 }
@@ -409,10 +412,10 @@ impl Batch<'_> {
     }
 
     /// Applies one pair of many, whose memory has been admitted with the others.
-    fn apply_pair(&mut self, table: &Arc<Table>, key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Refusal> {
+    fn apply_pair(&mut self, table: &Table, write: Write<'_>) -> Result<(), Refusal> {
         let mut ops = self.ops();
         ops.admitted = true;
-        ops.put(table, key, value, ttl, None).map(drop)
+        ops.put(table, write).map(drop)
     }
 
     /// All tables, in the order of their names.

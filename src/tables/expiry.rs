@@ -13,8 +13,24 @@
 //!       └───── earlier: lowers `armed`, sends             passed ─► CAS to absent, DELETED
 //!                                                         later  ─► raises `armed`, reads the word again, files anew
 //! ```
-//! A record that comes up is a hint, and the CAS decides. A writer may find the slot armed early enough while this
-//! thread raises `armed`. `SlotRef::arm` writes this race out.
+//! A record that comes up is a hint, and the CAS decides.
+//!
+//! # Races
+//!
+//! - **A due message and a raise of `armed`.** A writer may find the slot armed early enough while this thread raises
+//!   `armed`. `SlotRef::arm` writes this out.
+//! - **A record and a rewrite.** A store or a touch changes the deadline while the record is in the wheel. If the new
+//!   deadline is later or none, the wheel is not told. The record comes up at the old one, and this thread reads the
+//!   present deadline and files the record there, or drops it. If the new deadline is earlier, the writer lowers `armed`
+//!   and sends a message, and `take_due` replaces the record. If the record comes up before the message, `armed` says
+//!   that a message is on its way, and the record is dropped: the message brings the slot back.
+//! - **The expiry and a rewrite.** Both CAS the word. If the rewrite comes first, this thread's CAS fails, and it reads
+//!   the new deadline. If the expiry comes first, the writer finds the slot Absent and stores a new element there.
+//! - **The expiry and a move.** Only a slot that is not armed moves, and only without a deadline. A writer may still arm
+//!   it afterwards, for a deadline that another writer has removed since. The compactor cancels that record
+//!   (`Compactor::move_slots`), or this thread finds the slot Moved and files none.
+//! - **A record and the end of its slot.** The reaper cancels the record of a dead slot. `SlotRef::is_armed` writes out
+//!   why none stays.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -273,7 +289,7 @@ impl Expiry {
         if !self.falls_asleep(deadline) {
             return;
         }
-        let left = Duration::from_nanos(deadline.saturating_mul(1_000_000).saturating_sub(now.nanos()));
+        let left = now.time_until(Now::from_millis(deadline));
         let (first, second) = naps(left, self.session.patience());
         thread::park_timeout(first);
         let sleep_state = &self.shared.expiry.sleep_state;
@@ -327,7 +343,8 @@ fn come_up(ops: &mut Ops<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandle)
     let slot = handle.slot();
     slot.set_timer(None);
     loop {
-        let Some(armed) = slot.armed() else { return }; // a due message is on its way and brings the slot back
+        // A due message is on its way and brings the slot back. If it came between this look and `rearm`, that would fail.
+        let Some(armed) = slot.armed() else { return };
         let next = match expire_or_next(ops, slot) {
             NextLook::At(next) => next,
             // The slot is still armed at a deadline that has passed. Filed there, the record comes up in the next pass.

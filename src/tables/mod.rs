@@ -27,6 +27,7 @@ mod expiry;
 mod failpoint;
 mod garbage;
 mod index;
+mod lookup;
 mod memory_budget;
 #[cfg(all(test, feature = "models"))]
 mod model;

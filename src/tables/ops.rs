@@ -18,22 +18,21 @@
 //!
 //! # Races
 //!
-//! - **Two writers of one element** CAS the same word. The loser loads again and judges the new word by its own
-//!   expected version.
-//! - **Two writers that create one key** take turns under the bucket's lock. The second one finds the first one's slot
-//!   (`Occupied`) and stores in it.
-//! - **A write and the sealing of its slot**, after DELETE_TABLE, are both a CAS on the word. If the write comes first,
-//!   it is committed, and the seal deletes its value. If the seal comes first, the writer finds Dead, sees the table
-//!   closed and returns `TableNotFound`. A write that creates a slot checks under the bucket's lock that the table is
-//!   open: see `Table::enter`.
-//! - **An absence and DELETE_TABLE.** A table that is being taken down loses its elements one by one, which no client
-//!   may see. So an operation that finds no element then reads whether the table is open. If it is open, the element
-//!   was absent in an open table, and the reply is `KeyNotFound`. If it is closed, the reaper may have sealed the slot,
-//!   and the reply is `TableNotFound`.
-//! - **A new slot and the removal of its predecessor.** The reaper raises the version floor, then takes the dead slot
-//!   out under the bucket's lock. A writer reads the floor under the same lock. If the removal comes first, the writer
-//!   sees the raised floor. If the writer comes first, it finds the dead slot and its version. Either way the new
-//!   versions start above the old ones.
+//! Each is written out where it is handled:
+//!
+//! | between | at |
+//! |---|---|
+//! | two writers, a writer and a retirement, a seal or a move | [`Ops::overwrite`] |
+//! | a new slot and another one, the reaper, an older table of the name | [`Ops::create`] |
+//! | a reader and a new entry, a retirement, a move, a deadline | `lookup.rs` |
+//! | two threads that seal | [`Ops::seal`] |
+//! | a write and the expiry thread | `SlotRef::arm`, `expiry.rs` |
+//! | a commit and the publisher | [`Ops::committed`], `announce.rs` |
+//!
+//! One is everywhere. **An absence and DELETE_TABLE**: a table that is being taken down loses its elements one by one,
+//! which no client may see. So an operation that finds no element then reads whether the table is open. If it is open,
+//! the element was absent in an open table, and the reply is `KeyNotFound`. If it is closed, the reaper may have sealed
+//! the slot, and the reply is `TableNotFound`.
 
 use crossbeam::epoch::Guard;
 
@@ -41,6 +40,7 @@ use super::change::{Change, ChangeWriter, Committed};
 use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::Inserted;
+use super::lookup::{Found, absence, look};
 use super::memory_budget::{LocalBudget, TIMER_BYTES, entry_bytes, slot_bytes};
 use super::pending_sends::PendingSends;
 use super::slot::{
@@ -56,25 +56,34 @@ pub(super) const CREDITS_PER_WRITE: usize = 2;
 /// Stands in `wanted` for credits when a write waits for memory.
 pub(super) const MEMORY: usize = usize::MAX;
 
-/// Whether a deadline has passed.
-fn passed(deadline: u64, now: Now) -> bool {
-    deadline <= now.millis()
+/// A value to be stored, and the condition under which it is.
+#[derive(Clone, Copy)]
+pub(super) struct Write<'w> {
+    pub(super) key: &'w [u8],
+    pub(super) value: &'w [u8],
+    /// In seconds. `None` keeps the deadline, `Some(0)` removes it.
+    pub(super) ttl: Option<u32>,
+    /// The version that the element must have. 0: the key must have no element. `None`: either will do.
+    pub(super) expected: Option<u64>,
 }
 
-/// The live entry of a key.
-pub(super) fn find_live<'g>(table: &Table, key: &[u8], guard: &'g Guard, now: Now) -> Result<EntryRef<'g>, Refusal> {
-    let hash = table.hash(key);
-    let mut found = table.find(hash, key, guard);
-    while let Some(slot) = found {
-        let seen = slot.load(guard);
-        match seen.state() {
-            SlotState::Live(entry) if !passed(entry.deadline(), now) => return Ok(entry),
-            SlotState::Live(_) if !mark(slot, seen) => {}
-            SlotState::Live(_) | SlotState::Expired(_) | SlotState::Absent(_) | SlotState::Dead(_) => break,
-            SlotState::Moved(_) => found = table.find_moved(hash, key, guard),
-        }
+/// The reason why one attempt stored nothing.
+enum NotStored {
+    /// The write is refused.
+    Refused(Refusal),
+    /// Another thread changed the word first, or let a slot in for the key. The entry serves the next attempt.
+    Overtaken(EntryBox),
+}
+
+impl From<Refusal> for NotStored {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
     }
-    Err(absence(table))
+}
+
+/// Bytes by which the elements grow if `value` replaces the entry `old`.
+fn growth(value: &[u8], old: Option<EntryRef<'_>>) -> i64 {
+    entry_bytes(value.len()) - old.map_or(0, |old| entry_bytes(old.value().len()))
 }
 
 /// Marks a live element whose deadline the caller has seen pass. False: the word has changed, and the caller looks
@@ -88,11 +97,6 @@ fn mark<'g>(slot: SlotRef<'g>, seen: SeenWord<'g>) -> bool {
 /// when it is filed.
 fn timer_bytes(deadline: u64, old: Option<EntryRef<'_>>) -> i64 {
     if deadline == NEVER || old.is_some_and(|old| old.deadline() != NEVER) { 0 } else { TIMER_BYTES }
-}
-
-/// The refusal for an absence that the caller has just seen.
-fn absence(table: &Table) -> Refusal {
-    if table.is_closed() { Refusal::TableNotFound } else { Refusal::KeyNotFound }
 }
 
 /// The parts of a session and a batch that an operation uses.
@@ -113,158 +117,158 @@ pub(super) struct Ops<'h> {
 }
 
 impl<'h> Ops<'h> {
-    /// Stores a value if the version is `expected`. Returns the new version.
-    pub(super) fn put(
-        &mut self,
-        table: &Table,
-        key: &[u8],
-        value: &[u8],
-        ttl: Option<u32>,
-        expected: Option<u64>,
-    ) -> Result<u64, Refusal> {
-        let hash = table.hash(key);
-        let mut entry = EntryBox::new(value);
+    /// Stores a value if the element has the expected version. Returns the new version.
+    pub(super) fn put(&mut self, table: &Table, write: Write<'_>) -> Result<u64, Refusal> {
+        let hash = table.hash(write.key);
+        let mut entry = EntryBox::new(write.value);
         loop {
-            let slot = table.find(hash, key, self.guard);
-            let seen = slot.map(|slot| (slot, slot.load(self.guard)));
-            entry = match seen.map(|(slot, seen)| (slot, seen, seen.state())) {
-                Some((slot, seen, SlotState::Live(old))) if !passed(old.deadline(), self.now) => {
-                    match self.overwrite(table, slot, seen, Some(old), (entry, value.len(), ttl, expected))? {
-                        Ok(version) => return Ok(version),
-                        Err(entry) => entry,
-                    }
-                }
-                Some((slot, seen, SlotState::Live(_) | SlotState::Expired(_))) => {
+            let attempt = match look(table, hash, write.key, self.guard, self.now) {
+                Found::Live { slot, seen, entry: old } => self.overwrite(table, &write, entry, slot, seen, Some(old)),
+                Found::Absent { slot, seen } => self.overwrite(table, &write, entry, slot, seen, None),
+                Found::NoSlot => self.create(table, hash, &write, entry),
+                Found::Overdue { slot, seen, .. } => {
                     self.expire(table, slot, seen)?;
-                    entry
-                }
-                Some((slot, seen, SlotState::Absent(_))) => {
-                    match self.overwrite(table, slot, seen, None, (entry, value.len(), ttl, expected))? {
-                        Ok(version) => return Ok(version),
-                        Err(entry) => entry,
-                    }
-                }
-                Some((_, _, SlotState::Moved(_))) => {
-                    // `find_moved` waits for the move to end. The next look finds the slot that the index then shows.
-                    table.find_moved(hash, key, self.guard);
-                    entry
-                }
-                Some((_, _, SlotState::Dead(_))) | None => {
-                    match self.create(table, (key, hash), (entry, value.len(), ttl, expected))? {
-                        Ok(version) => return Ok(version),
-                        Err(entry) => entry,
-                    }
+                    continue;
                 }
             };
+            match attempt {
+                Ok(version) => return Ok(version),
+                Err(NotStored::Refused(refusal)) => return Err(refusal),
+                Err(NotStored::Overtaken(unused)) => entry = unused,
+            }
         }
     }
 
-    /// Makes one attempt to store in an existing slot. Returns the entry if the word has changed.
+    /// Makes one attempt to store in an existing slot.
+    ///
+    /// All that other threads may do to the slot is a CAS of the same word:
+    ///
+    /// - **Another writer** stores, deletes or expires. The first CAS commits, and the other one fails. The loser looks
+    ///   again and judges the version that it then finds by its own condition.
+    /// - **The publisher** retires an absent slot. If it comes first, this thread finds the slot Dead and lets a new one
+    ///   in. If the store comes first, the retirement fails, and the slot goes on.
+    /// - **The reaper** seals the slot after DELETE_TABLE. If the store comes first, the seal deletes this value, and both
+    ///   changes are announced. If the seal comes first, this thread finds the slot Dead and the table closed.
+    /// - **The compactor** moves the entry or the slot. If it comes first, this thread finds the same version in another
+    ///   entry or slot. If the store comes first, the element stays where it is.
+    ///
+    /// A CAS that succeeds has met the very state that was seen: the guard keeps the entry that was seen from being
+    /// freed, so no later entry has its address, and a word without an entry has a version, which never comes again.
     fn overwrite(
         &mut self,
         table: &Table,
+        write: &Write<'_>,
+        mut entry: EntryBox,
         slot: SlotRef<'h>,
         seen: SeenWord<'h>,
         old: Option<EntryRef<'h>>,
-        (mut entry, bytes, ttl, expected): (EntryBox, usize, Option<u32>, Option<u64>),
-    ) -> Result<Result<u64, EntryBox>, Refusal> {
+    ) -> Result<u64, NotStored> {
         match old {
-            Some(old) => check(expected, old.version())?,
-            None => self.check_absent(table, expected)?,
+            Some(old) => check(write.expected, old.version())?,
+            None => self.check_absent(table, write.expected)?,
         }
-        let growth = entry_bytes(bytes) - old.map_or(0, |old| entry_bytes(old.value().len()));
-        let deadline = self.deadline(ttl, old.map(|old| old.deadline()));
+        let growth = growth(write.value, old);
+        let deadline = self.deadline(write.ttl, old);
         self.admit(growth + timer_bytes(deadline, old))?;
         self.credits(1)?;
         let version = seen.version() + 1;
         entry.stamp(version, deadline);
         reach(Failpoint::BeforeCas);
-        if let Err(entry) = slot.replace(seen, entry, self.guard) {
-            return Ok(Err(entry));
-        }
+        slot.replace(seen, entry, self.guard).map_err(NotStored::Overtaken)?;
         self.discard(old);
         self.charge(table, growth);
         if old.is_none() {
             table.count_element(1);
         }
         self.committed(slot, version, Committed::Updated, deadline);
-        Ok(Ok(version))
+        Ok(version)
     }
 
-    /// Makes one attempt to let a new slot in. Returns the entry if another thread has let one in for the key.
-    fn create(
-        &mut self,
-        table: &Table,
-        (key, hash): (&[u8], u64),
-        (entry, bytes, ttl, expected): (EntryBox, usize, Option<u32>, Option<u64>),
-    ) -> Result<Result<u64, EntryBox>, Refusal> {
-        self.check_absent(table, expected)?;
-        let cost = slot_bytes(key.len()) + entry_bytes(bytes);
-        let deadline = self.deadline(ttl, None);
+    /// Makes one attempt to let a new slot in.
+    ///
+    /// The closure below runs under the lock of the key's bucket. Four other threads may be at work on the key:
+    ///
+    /// - **Another writer that creates it** takes the same lock. The second one finds the first one's slot and stores in
+    ///   it.
+    /// - **The reaper removes a dead slot of the key.** It raises the version floor, then takes the slot out under the
+    ///   lock. If the removal comes first, this thread reads the raised floor. If this thread comes first, it finds the
+    ///   dead slot and gets its version. Either way the new version is above the old ones.
+    /// - **The reaper seals a closed table.** It visits each bucket under its lock, after the table was closed. If this
+    ///   thread comes first, the reaper finds its slot and seals it. If the reaper comes first, `Table::enter` finds
+    ///   the table closed.
+    /// - **An older table of the name still has the key.** This thread seals it there first, whatever the reaper has
+    ///   done so far. So the older table's last version is known and committed before the new slot begins above it.
+    fn create(&mut self, table: &Table, hash: u64, write: &Write<'_>, entry: EntryBox) -> Result<u64, NotStored> {
+        self.check_absent(table, write.expected)?;
+        let cost = slot_bytes(write.key.len()) + growth(write.value, None);
+        let deadline = self.deadline(write.ttl, None);
         self.admit(cost + timer_bytes(deadline, None))?;
-        let elder_version = self.settle_in_predecessors(table, key, hash)?;
+        let predecessor_version = self.settle_in_predecessors(table, write.key, hash)?;
         self.credits(1)?;
         reach(Failpoint::BeforeEnter);
         let mut entry = Some(entry);
         let mut made: Option<(SlotHandle, u64)> = None;
         let mut replaces = false;
-        let entered = table.enter(hash, key, self.guard, &mut |dead| {
-            let version = self.shared.catalog.version_floor().max(elder_version).max(dead.unwrap_or(0)) + 1;
+        let entered = table.enter(hash, write.key, self.guard, &mut |dead| {
+            let version = self.shared.catalog.version_floor().max(predecessor_version).max(dead.unwrap_or(0)) + 1;
             let mut entry = entry.take()?;
             replaces = dead.is_some();
             entry.stamp(version, deadline);
-            let slot = SlotHandle::new(table.number(), key, entry);
+            let slot = SlotHandle::new(table.number(), write.key, entry);
             made = Some((slot.slot().handle(), version));
             Some(slot)
         });
         self.charge(table, table.index().take_growth());
         if replaces {
-            self.retired(SLOT_HEADER_BYTES + key.len());
+            self.retired(SLOT_HEADER_BYTES + write.key.len());
         }
         match (entered, made, entry) {
             (Inserted::Created, Some((handle, version)), _) => {
                 self.charge(table, cost);
                 table.count_element(1);
                 self.committed(handle.slot(), version, Committed::Updated, deadline);
-                Ok(Ok(version))
+                Ok(version)
             }
-            (Inserted::Occupied, _, Some(entry)) => Ok(Err(entry)),
-            (Inserted::Overfull, ..) => Err(Refusal::OutOfMemory),
-            _ => Err(Refusal::TableNotFound),
+            (Inserted::Occupied, _, Some(entry)) => Err(NotStored::Overtaken(entry)),
+            (Inserted::Overfull, ..) => Err(Refusal::OutOfMemory.into()),
+            _ => Err(Refusal::TableNotFound.into()),
         }
     }
 
     /// Deletes if the version is `expected`. Returns the value.
+    ///
+    /// The races are those of [`Ops::overwrite`]. A store may follow before the publisher has announced the deletion. It
+    /// brings the element back in the same slot, with a higher version. The publisher then finds the slot not absent and
+    /// does not retire it.
     pub(super) fn remove(&mut self, table: &Table, key: &[u8], expected: Option<u64>) -> Result<&'h [u8], Refusal> {
         let hash = table.hash(key);
-        let mut found = table.find(hash, key, self.guard);
-        while let Some(slot) = found {
-            let seen = slot.load(self.guard);
-            match seen.state() {
-                SlotState::Live(old) if !passed(old.deadline(), self.now) => {
+        loop {
+            match look(table, hash, key, self.guard, self.now) {
+                Found::Live { slot, seen, entry: old } => {
                     check(expected, old.version())?;
                     self.credits(1)?;
                     if self.vacate(table, slot, seen, old) {
                         return Ok(old.value());
                     }
                 }
-                SlotState::Live(_) | SlotState::Expired(_) => self.expire(table, slot, seen)?,
-                SlotState::Absent(_) | SlotState::Dead(_) => break,
-                SlotState::Moved(_) => found = table.find_moved(hash, key, self.guard),
+                Found::Overdue { slot, seen, .. } => self.expire(table, slot, seen)?,
+                Found::Absent { .. } | Found::NoSlot => break,
             }
         }
         self.check_absent(table, expected)?;
         Err(absence(table))
     }
 
+    /// Sets the time to live, by an entry with the same version and value. It is no change: it takes no credit.
+    ///
+    /// A touch and a store race by their CAS like two stores. A touch that fails looks again, and touches the new entry.
+    /// A compare-and-swap that fails because of a touch looks again, and finds the version that it expects.
     pub(super) fn touch(&mut self, table: &Table, key: &[u8], ttl: u32) -> Result<(), Refusal> {
         let hash = table.hash(key);
-        let mut found = table.find(hash, key, self.guard);
         let deadline = self.deadline(Some(ttl), None);
-        while let Some(slot) = found {
-            let seen = slot.load(self.guard);
-            match seen.state() {
-                SlotState::Live(old) if !passed(old.deadline(), self.now) => {
+        loop {
+            match look(table, hash, key, self.guard, self.now) {
+                Found::Live { slot, seen, entry: old } => {
                     self.admit(timer_bytes(deadline, Some(old)))?;
                     let mut entry = EntryBox::new(old.value());
                     entry.stamp(old.version(), deadline);
@@ -274,20 +278,20 @@ impl<'h> Ops<'h> {
                         return Ok(());
                     }
                 }
-                SlotState::Live(_) if !mark(slot, seen) => {}
-                SlotState::Live(_) | SlotState::Expired(_) | SlotState::Absent(_) | SlotState::Dead(_) => break,
-                SlotState::Moved(_) => found = table.find_moved(hash, key, self.guard),
+                Found::Overdue { slot, seen, .. } if !slot.mark(seen) => {}
+                Found::Overdue { .. } | Found::Absent { .. } | Found::NoSlot => return Err(absence(table)),
             }
         }
-        Err(absence(table))
     }
 
-    /// Makes one attempt to commit the expiry of an entry whose deadline has passed.
+    /// Makes one attempt to commit the expiry of an entry whose deadline has passed. The expiry thread and any number of
+    /// writers may do so at once: one CAS succeeds, and only its thread emits the change and counts the lag. The others
+    /// look again and find the slot absent, or a new element that they leave alone.
     pub(super) fn expire<'a>(&mut self, table: &Table, slot: SlotRef<'a>, seen: SeenWord<'a>) -> Result<(), Refusal> {
         self.credits(1)?;
         let (SlotState::Live(old) | SlotState::Expired(old)) = seen.state() else { return Ok(()) };
         if self.vacate(table, slot, seen, old) {
-            self.lags.push(self.now.nanos().saturating_sub(old.deadline() * 1_000_000));
+            self.lags.push(Now::from_millis(old.deadline()).nanos_until(self.now));
         }
         Ok(())
     }
@@ -309,6 +313,9 @@ impl<'h> Ops<'h> {
 
     /// Seals the key in every older table of the name that is still being taken down. Returns the key's highest version
     /// there.
+    ///
+    /// An older table may be forgotten meanwhile. The reaper raises the version floor above its slots before that
+    /// (`Reaper::empty_some`). So a thread that no longer finds the older table reads the raised floor in `create`.
     fn settle_in_predecessors(&mut self, table: &Table, key: &[u8], hash: u64) -> Result<u64, Refusal> {
         let mut version = 0;
         for predecessor in table.predecessors() {
@@ -320,6 +327,10 @@ impl<'h> Ops<'h> {
     }
 
     /// Seals a slot of a closed table. Returns its last version.
+    ///
+    /// The reaper seals all slots one by one. A writer of a younger table of the name seals the slot of its key ahead of
+    /// it, and the publisher may retire the slot at the same time. One of their CASes makes the slot Dead. The others
+    /// find it Dead, and its version is final.
     pub(super) fn seal(&mut self, table: &Table, slot: SlotRef<'h>) -> Result<u64, Refusal> {
         loop {
             let seen = slot.load(self.guard);
@@ -333,7 +344,9 @@ impl<'h> Ops<'h> {
             };
             self.credits(1)?;
             reach(Failpoint::BeforeSeal);
-            // Before the CAS: as soon as it succeeds, the publisher may announce the change and release the hold.
+            // Before the CAS, and released by the publisher when it has announced the change. If the hold came after the
+            // CAS, the publisher could announce the change and release first: the table would be settled with this
+            // slot's change still counted as to come.
             if !table.hold_unsettled() {
                 continue; // settled meanwhile: the next look finds the slot dead
             }
@@ -361,6 +374,10 @@ impl<'h> Ops<'h> {
     // ------------------------------------------------------------------------------------------------------ effects
 
     /// Emits the effects of a commit: the change, and the due message if there is a deadline.
+    ///
+    /// Two writers of a slot may come here in the opposite order of their commits. The publisher puts their changes in
+    /// order by the version, and holds the later one back until the earlier one is pushed. It never waits for long,
+    /// because no thread waits between its CAS and this push.
     fn committed(&mut self, slot: SlotRef<'_>, version: u64, kind: Committed, deadline: u64) {
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
         let low = version as u32;
@@ -369,6 +386,11 @@ impl<'h> Ops<'h> {
         self.arm(slot, deadline);
     }
 
+    /// Has the wheel look at the slot at `deadline`, if it does not look earlier anyway. Called after the CAS that set
+    /// the deadline: `SlotRef::arm` writes out the race with the expiry thread.
+    ///
+    /// The slot may have changed again since the CAS, or be dead. Then the wheel looks too early or at nothing: the expiry
+    /// thread reads the deadline of the moment, and files no record of a dead slot.
     fn arm(&mut self, slot: SlotRef<'_>, deadline: u64) {
         if deadline != NEVER && slot.arm(deadline) {
             self.pending_sends.arm(self.shared, slot.handle(), deadline);
@@ -425,9 +447,10 @@ impl<'h> Ops<'h> {
         check(expected, 0)
     }
 
-    fn deadline(&self, ttl: Option<u32>, kept: Option<u64>) -> u64 {
+    /// The deadline of a new entry after `old`.
+    fn deadline(&self, ttl: Option<u32>, old: Option<EntryRef<'_>>) -> u64 {
         match ttl {
-            None => kept.unwrap_or(NEVER),
+            None => old.map_or(NEVER, |old| old.deadline()),
             Some(0) => NEVER,
             Some(seconds) => self.now.deadline_after(seconds),
         }
@@ -440,33 +463,23 @@ impl<'h> Ops<'h> {
         pairs: impl Iterator<Item = (&'p [u8], &'p [u8])>,
         ttl: Option<u32>,
     ) -> (i64, usize) {
-        let timer = if ttl.is_some_and(|ttl| ttl > 0) { TIMER_BYTES } else { 0 };
         let mut cost = 0;
         let mut count = 0;
         for (key, value) in pairs {
             count += 1;
-            cost += entry_bytes(value.len()) + timer - self.cost_now(table, key, timer);
+            cost += self.cost(table, &Write { key, value, ttl, expected: None });
         }
         (cost, count)
     }
 
-    /// The bytes of a key's present entry, or minus the bytes of the slot that it takes to add the key. `timer` is the
-    /// cost of a deadline.
-    fn cost_now(&self, table: &Table, key: &[u8], timer: i64) -> i64 {
-        let hash = table.hash(key);
-        let mut found = table.find(hash, key, self.guard);
-        while let Some(slot) = found {
-            match slot.load(self.guard).state() {
-                SlotState::Live(entry) | SlotState::Expired(entry) => {
-                    let timer = if entry.deadline() == NEVER { 0 } else { timer };
-                    return entry_bytes(entry.value().len()) + timer;
-                }
-                SlotState::Absent(_) => return 0,
-                SlotState::Dead(_) => break,
-                SlotState::Moved(_) => found = table.find_moved(hash, key, self.guard),
-            }
-        }
-        -slot_bytes(key.len())
+    /// The bytes that a write costs beyond the present element of its key.
+    fn cost(&self, table: &Table, write: &Write<'_>) -> i64 {
+        let (slot, old) = match look(table, table.hash(write.key), write.key, self.guard, self.now) {
+            Found::Live { entry, .. } | Found::Overdue { entry, .. } => (0, Some(entry)),
+            Found::Absent { .. } => (0, None),
+            Found::NoSlot => (slot_bytes(write.key.len()), None),
+        };
+        slot + growth(write.value, old) + timer_bytes(self.deadline(write.ttl, old), old)
     }
 }
 

@@ -308,10 +308,11 @@ impl<'g> SlotRef<'g> {
         Err(EntryBox(unsafe { NonNull::new_unchecked(raw) }))
     }
 
-    /// Live → Expired: makes visible that a reader has seen the deadline pass. True if this call changed the word.
+    /// Live → Expired: makes visible that a reader has seen the deadline pass. False if the word has changed since
+    /// `seen`. A word that is Expired already is not written.
     pub(super) fn mark(&self, seen: SeenWord<'g>) -> bool {
-        debug_assert!(matches!(seen.state(), SlotState::Live(_)), "only what is live can be marked");
-        self.exchange(seen, seen.raw.map_addr(|address| address | MARK))
+        debug_assert!(seen.entry().is_some(), "only an entry can be marked");
+        seen.raw.addr() & MARK != 0 || self.exchange(seen, seen.raw.map_addr(|address| address | MARK))
     }
 
     /// Live or Expired → Absent with `version`. True if this call changed the word.

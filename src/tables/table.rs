@@ -8,6 +8,17 @@
 //!                                     │                                                                   │
 //!             no new slot is let in; elements may still change until their slots are sealed   memory is given back
 //! ```
+//!
+//! # Holds
+//!
+//! `unsettled` counts what keeps a table registered. It begins at one, the hold for the sealing of the table. It reaches
+//! zero once, and stays there.
+//!
+//! | held by | for | released by |
+//! |---|---|---|
+//! | `Table::new` | the sealing of all slots | `Reaper::seal_some`, after the last bucket |
+//! | `Ops::seal` | the last change of the slot | `Changes::announce`, or `Ops::seal` if its CAS fails |
+//! | `Changes::retire` | the dead slot in the index | `Reaper::retire_dead`, or `Changes::retire` if its CAS fails |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -31,9 +42,9 @@ pub(super) struct Table {
     history: Arc<NameHistory>,
     hasher: RandomState,
     index: Index,
+    /// Set once, by the session that deletes the table. Read by every operation that finds no element.
     closed: AtomicBool,
-    /// Sealed slots whose last change has not been announced, retired slots that are still in the index, and one for
-    /// the sealing of the table itself.
+    /// The holds: see the page of this file. Raised and lowered by the threads of its table.
     unsettled: CachePadded<AtomicU64>,
     totals: CachePadded<TableTotals>,
 }
@@ -70,6 +81,15 @@ impl NameHistory {
     }
 
     /// The number of tables of the name that are being taken down.
+    ///
+    /// A writer of a younger table asks this before it lets a slot in. It cannot miss an older table that still matters:
+    ///
+    /// - **The older table has entered.** `Catalog::delete` enters it before it releases the catalog's lock, and
+    ///   `Catalog::create` makes the younger table under the same lock. So a thread that has the younger table sees the
+    ///   count that `enter` stored, or a later one.
+    /// - **The older table leaves meanwhile.** The reaper raises the version floor above all its slots before
+    ///   `Catalog::forget` lets it leave. So a writer that reads the lower count here reads the raised floor afterwards.
+    ///   A writer that reads the higher count finds dead slots, or no table under the lock, and the same floor.
     pub(super) fn len(&self) -> usize {
         // Acquire: pairs with the Release in `enter` and `leave`.
         self.count.load(Ordering::Acquire)
@@ -144,8 +164,13 @@ impl Table {
         &self.index
     }
 
+    /// Whether the table was deleted. An operation that found no element asks afterwards: see `ops.rs`.
+    ///
+    /// The absence may be the reaper's work: it has sealed the slot, or taken it out of the index. The reaper began after
+    /// `close`, and the operation has read what the reaper wrote (the word or the cell, both with Acquire). So this load
+    /// then reads true. If it reads false, the element was absent before any of it was sealed.
     pub(super) fn is_closed(&self) -> bool {
-        // SeqCst: pairs with the store in `close`. An operation that found no element asks afterwards: see `ops.rs`.
+        // SeqCst: pairs with the store in `close`.
         self.closed.load(Ordering::SeqCst)
     }
 
@@ -199,7 +224,9 @@ impl Table {
         self.index.enter(hash, key, guard, &|key| self.hash(key), &|| !self.is_closed(), make)
     }
 
-    /// Takes a dead slot out of the index.
+    /// Takes a dead slot out of the index, if it still shows it. A writer may have put a new slot of the key in its place
+    /// (`Index::enter`). Both take the bucket's lock. If the writer comes first, the index shows another slot, and nothing
+    /// is taken out.
     pub(super) fn leave(&self, slot: SlotRef<'_>, guard: &Guard) {
         self.index.leave(self.hash(slot.key()), slot, guard);
         reach(Failpoint::SlotLeft);
@@ -231,25 +258,37 @@ impl Table {
     /// Holds the table unsettled. A thread calls it before it ends a slot, since the slot's last change has to be
     /// announced, or the slot taken out, before the table is forgotten. False: the table is settled, so all its slots
     /// are dead and announced, and it may be forgotten at any moment. The word that the caller saw is then out of date.
+    ///
+    /// **A hold and the last release.** `Ops::seal` (for a younger table) and `Changes::retire` hold without knowing how
+    /// far the reaper is. If the hold comes first, the count is two at least when the release comes, so another thread
+    /// settles the table later. If the release comes first, the count is zero, and the hold fails: one step both checks
+    /// and raises it, so no settled table gets a hold.
     pub(super) fn hold_unsettled(&self) -> bool {
-        // AcqRel: pairs with the other holds and releases. Acquire on failure: the caller's next look finds the slot
-        // dead.
+        // AcqRel: a link in the chain of holds and releases that ends in the release that settles the table. Acquire on
+        // failure: pairs with that release in `release_unsettled`, after all slots died. The caller's next look finds
+        // its slot dead.
         let held =
             self.unsettled.fetch_update(Ordering::AcqRel, Ordering::Acquire, |holds| (holds > 0).then(|| holds + 1));
         held.is_ok()
     }
 
     /// Releases a hold: the last change was announced, the slot was taken out, or the CAS failed. True for the call
-    /// that settles the table.
+    /// that settles the table. Its thread tells the reaper, which then empties and forgets the table.
+    ///
+    /// **Two releases.** The publisher, the reaper and a writer whose seal failed may release at once. The subtractions
+    /// have an order, and one of them alone finds one hold left. So the reaper is told once.
     pub(super) fn release_unsettled(&self) -> bool {
-        // AcqRel: pairs with the other holds and releases, so the call that settles the table sees all that came
-        // before.
+        // Release: pairs with the Acquire of the subtraction that settles the table, and of a hold that fails. Acquire:
+        // pairs with the Release of all earlier releases (`Changes::announce`, `Changes::retire`, `Reaper::retire_dead`,
+        // `Reaper::seal_some`, `Ops::seal`). So the thread that settles the table sees all its slots dead.
         let before = self.unsettled.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "held before it is released");
         before == 1
     }
 
     // ------------------------------------------------------------------------------------------------------ totals
+
+    // Relaxed, all of them: sums that order nothing. A reader may see the parts of one write at different times.
 
     /// Counts an element that came (+1) or went (−1).
     pub(super) fn count_element(&self, change: i64) {
