@@ -246,10 +246,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_charged_with_its_structure_its_history_its_names_and_its_places() {
-        let structures = size_class(Table::ALLOCATED_BYTES) + size_class(NameHistory::ALLOCATED_BYTES);
-        // The announced name, the name in the histories with its entry, the name in the names, and two places.
-        let expected = structures + 32 + (32 + 50) + 192 + 16;
-        assert_eq!(usize::try_from(table_bytes(&[b'n'; 32])), Ok(expected));
+    fn a_table_costs_all_of_its_parts() {
+        let parts = |name: usize, announced_name: usize| {
+            let allocations = [NameHistory::ALLOCATED_BYTES, Table::ALLOCATED_BYTES, name, announced_name];
+            let allocated: usize = allocations.into_iter().map(size_class).sum();
+            allocated + HISTORY_ENTRY_BYTES + name_bytes(name) + PLACE_BYTES
+        };
+        assert_eq!(usize::try_from(table_bytes(b"users")), Ok(parts(5, 5)));
+        assert_eq!(usize::try_from(table_bytes(&[b"u".repeat(200), b"\0".to_vec()].concat())), Ok(parts(200, 201)));
     }
 }

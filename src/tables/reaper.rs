@@ -249,19 +249,25 @@ impl Reaper {
             if self.closing && now >= *end.get_or_insert_with(|| now.after(SEALING_MAX)) {
                 break;
             }
-            let stuck = !self.step(now);
+            let has_credits = self.step(now);
             self.session.rest(now);
-            if !self.emptying.is_empty() {
-                continue;
-            }
-            if stuck {
-                if !self.session.watch() {
-                    self.rest(WAIT_RECHECK);
-                }
-            } else if self.sealing.is_empty() && !self.closing {
-                self.rest(if self.leaving.is_empty() { self.session.patience() } else { RECHECK });
+            if let Some(timeout) = self.idle_time(has_credits) {
+                self.rest(timeout);
             }
         }
+    }
+
+    /// How long the reaper may wait for a message before its next step. `None`: it has work that it can do at once.
+    pub(super) fn idle_time(&mut self, has_credits: bool) -> Option<Duration> {
+        if !self.emptying.is_empty() {
+            return None;
+        }
+        if !has_credits {
+            return if self.session.watch() { None } else { Some(WAIT_RECHECK) };
+        }
+        let is_idle = self.sealing.is_empty() && !self.closing;
+        let timeout = || if self.leaving.is_empty() { self.session.patience() } else { RECHECK };
+        is_idle.then(timeout)
     }
 
     #[cfg(test)]

@@ -2,11 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
+use std::sync::Arc;
+
 use super::super::failpoint::{Failpoint, hooks};
-use super::super::{Refusal, Tables, TablesConfig};
-use super::waiting::counted;
-use super::{TablesRig, set, settings};
-use crate::clock::Now;
+use super::super::sleeper::Sleeper;
+use super::super::{Refusal, TablesConfig};
+use super::waiting::{counted, counting_waker};
+use super::{TablesRig, settings};
 use crate::limits::COMPACTOR_HURRY;
 
 const LIMIT: i64 = 16 << 20;
@@ -49,6 +51,22 @@ fn a_session_that_sleeps_is_woken_at_each_call_and_looks_often_while_a_write_wai
     assert_eq!(rig.set("k", "value", None), Ok(()));
     rig.look(LIMIT);
     assert_eq!(woken(), before, "it is not there any more");
+}
+
+#[test]
+fn a_thread_that_waits_for_memory_is_woken_once_when_the_compactor_has_done_all_it_can() {
+    let rig = small();
+    let compactor = &rig.0.tables.0.compactor;
+    let (waker, woken) = counting_waker();
+    let sleeper = Arc::new(Sleeper::default());
+    sleeper.set_waker(waker);
+    assert!(compactor.watch(&sleeper), "no write waits");
+    assert!(compactor.may_give_back());
+    assert!(!compactor.watch(&sleeper) && !compactor.watch(&sleeper));
+    assert_eq!(woken(), 0);
+    rig.look(0);
+    assert_eq!(woken(), 1, "it is noted once, however often it asks");
+    assert!(compactor.watch(&sleeper));
 }
 
 #[test]

@@ -122,6 +122,27 @@ fn the_reaper_looks_at_its_queue_after_a_chunk() {
 }
 
 #[test]
+fn the_reaper_waits_for_a_message_only_when_it_has_nothing_to_do() {
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 1 << 14, ..settings() });
+    for key in 0..4 * REAPER_CHUNK {
+        rig.set(&key.to_string(), "1", None).unwrap();
+    }
+    rig.publish();
+    let waits = || rig.0.reaper.borrow_mut().idle_time(true).is_some();
+    assert!(waits(), "no table is deleted");
+    rig.drop_table("t").unwrap();
+    rig.reap();
+    assert!(!waits(), "slots are left to seal");
+    for _ in 0..40 {
+        rig.settle();
+    }
+    assert!(waits(), "the table is taken down");
+    rig.0.tables.close();
+    rig.reap();
+    assert!(!waits(), "the thread ends at once");
+}
+
+#[test]
 fn an_earlier_deadline_wakes_the_expiry_thread_and_a_later_one_does_not() {
     let rig = TablesRig::new();
     let (waker, woken) = counting_waker();
@@ -223,8 +244,8 @@ fn a_throttled_writer_waits_once_for_a_portion() {
     let (now, rounds) = (rig.now(), 2_000);
     let mut written = 0;
     while written < rounds {
-        for (lane, session) in sessions.iter_mut().enumerate() {
-            while set(session, now, &lane.to_string(), "1", None).is_ok() {
+        for (number, session) in sessions.iter_mut().enumerate() {
+            while set(session, now, &number.to_string(), "1", None).is_ok() {
                 written += 1;
             }
             let _woken_later = session.watch();
