@@ -58,12 +58,14 @@ impl SleepState {
         !something
     }
 
-    /// Called by the sleeper: it is awake. False: a sender has set the level back, and wakes the sleeper or has done
-    /// so.
-    pub(super) fn end(&self) -> bool {
+    /// Called by the sleeper: it is awake. A sender may have set the level back already, and wakes the sleeper or has
+    /// done so.
+    pub(super) fn end(&self) {
         // Relaxed: the message itself comes through a queue that orders. An unchanged level is not stored, because
         // senders read this line.
-        self.is_asleep() && self.level.swap(AWAKE, Ordering::Relaxed) != AWAKE
+        if self.is_asleep() {
+            self.level.store(AWAKE, Ordering::Relaxed);
+        }
     }
 
     /// Whether no sender has taken over the waking of the sleeper.
@@ -81,5 +83,29 @@ impl SleepState {
         level != AWAKE
             && urgency() < level
             && self.level.compare_exchange(level, AWAKE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_wakes_a_sleeper_once_and_only_if_it_is_more_urgent_than_the_level() {
+        let state = SleepState::new();
+        assert!(!state.is_asleep() && !state.must_wake(|| unreachable!("asked only while the sleeper sleeps")));
+        assert!(state.prepare(5, || false) && state.is_asleep());
+        assert!(!state.must_wake(|| 5), "the sleeper wakes by itself in time");
+        assert!(state.must_wake(|| 4) && !state.is_asleep());
+        assert!(!state.must_wake(|| URGENT), "one sender wakes it");
+    }
+
+    #[test]
+    fn a_sleeper_that_is_awake_again_or_has_found_a_message_is_not_woken() {
+        let state = SleepState::new();
+        assert!(state.prepare(SOUND, || false));
+        state.end();
+        assert!(!state.is_asleep() && !state.must_wake(|| URGENT));
+        assert!(!state.prepare(SOUND, || true) && !state.is_asleep(), "a message has come");
     }
 }
