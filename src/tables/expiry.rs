@@ -220,8 +220,8 @@ impl Expiry {
             self.session.rest(reading);
             match rest {
                 NextPass::More => {}
-                NextPass::OutOfCredits => self.wait_for_credits(),
-                NextPass::Until(deadline) => self.sleep(deadline, now()),
+                NextPass::OutOfCredits => self.wait_for_credits(thread::park_timeout),
+                NextPass::Until(deadline) => self.sleep(deadline, now(), thread::park_timeout),
             }
         }
     }
@@ -284,28 +284,29 @@ impl Expiry {
         sender.sleep_state.prepare(deadline, || !self.inbox.0.is_empty() || sender.closed.load(Ordering::SeqCst))
     }
 
-    /// Sleeps until the deadline, or until a message about an earlier one arrives.
-    fn sleep(&mut self, deadline: u64, now: Now) {
+    /// Sleeps until the deadline, or until a message about an earlier one arrives. `park` parks the thread.
+    fn sleep(&mut self, deadline: u64, now: Now, mut park: impl FnMut(Duration)) {
         if !self.falls_asleep(deadline) {
             return;
         }
         let left = now.time_until(Now::from_millis(deadline));
         let (first, second) = naps(left, self.session.patience());
-        thread::park_timeout(first);
+        park(first);
         let sleep_state = &self.shared.expiry.sleep_state;
         if !second.is_zero() && sleep_state.is_asleep() && !self.inbox.0.is_empty() {
             // The messages are about later deadlines, or a sender has not read the level yet. If a sender has not read
             // it within SLEEP_MAX, the wake-up is lost.
-            thread::park_timeout(second);
+            park(second);
             self.overslept = if second == SLEEP_MAX && sleep_state.is_asleep() { deadline } else { 0 };
         }
         sleep_state.end();
     }
 
-    /// Sleeps until the publisher has given credits back. Messages wait meanwhile, up to half a queue.
-    fn wait_for_credits(&mut self) {
+    /// Sleeps until the publisher has given credits back. Messages wait meanwhile, up to half a queue. `park`
+    /// parks the thread.
+    fn wait_for_credits(&mut self, park: impl FnOnce(Duration)) {
         if !self.session.watch() && self.falls_asleep(BUT_FOR_URGENT) {
-            thread::park_timeout(WAIT_RECHECK);
+            park(WAIT_RECHECK);
             self.shared.expiry.sleep_state.end();
         }
     }
@@ -404,40 +405,4 @@ fn deadline_of(slot: SlotRef<'_>, ops: &Ops<'_>) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Tables, TablesConfig};
-    use super::*;
-
-    #[test]
-    fn no_sleep_is_longer_than_what_is_left_until_the_deadline() {
-        let millis = Duration::from_millis;
-        for left in [0, 1, 99, 100, 101, 130, 1_000, 1_099, 1_101, 1_000_000].map(millis) {
-            for patience in [0, 100, 120, 5_000].map(millis) {
-                let (first, second) = naps(left, patience);
-                assert!(first + second <= left, "{left:?}, {patience:?}");
-                assert!(first <= patience && first <= SLEEP_MAX && second <= SLEEP_MAX);
-                assert!(first == left || first == patience || first == SLEEP_MAX, "no shorter than need be");
-            }
-        }
-        assert_eq!(naps(millis(130), millis(120)), (millis(120), millis(10)));
-    }
-
-    #[test]
-    fn a_message_about_a_deadline_that_was_slept_through_is_a_lost_wake_up() {
-        let (tables, mut backstage) = Tables::new(TablesConfig {
-            expected_keys: 0,
-            memory_max: 1 << 20,
-            tables_max: 1,
-            changes_per_writer: 64,
-            version_base: 1,
-        });
-        let (mut session, now) = (tables.session(), Now::from_millis(1));
-        session.batch(now).create_table(b"t", b"t").expect("it is the first table");
-        for (key, overslept, lost) in [(b"a", 1_001, 0), (b"b", 1_002, 1)] {
-            session.batch(now).update(b"t", key, b"value", Some(1)).expect("there is room");
-            backstage.expiry.overslept = overslept;
-            backstage.expiry.pass(now);
-            assert_eq!(tables.metrics().lost_wakeups, lost, "the deadline is at 1,001");
-        }
-    }
-}
+mod tests;

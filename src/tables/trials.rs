@@ -5,7 +5,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::{ChangeKind, Changes, Compactor, Expiry, Reaper, Refusal, Session, Tables, TablesConfig};
+use super::{
+    BackgroundThreads, ChangeKind, Changes, Compactor, Expiry, Reaper, Refusal, Session, Tables, TablesConfig,
+};
 use crate::clock::Now;
 
 pub(crate) mod alone;
@@ -15,11 +17,12 @@ mod limits;
 mod many;
 mod moving;
 mod orders;
+mod publishing;
 mod races;
 mod reclaim;
 mod verbs;
 mod versions;
-mod waiting;
+pub(super) mod waiting;
 
 const BASE: u64 = 1_000_000;
 type HeardChange = (String, ChangeKind, String);
@@ -39,8 +42,15 @@ struct RigParts {
     now: RefCell<u64>,
 }
 
-fn settings() -> TablesConfig {
+pub(super) fn settings() -> TablesConfig {
     TablesConfig { expected_keys: 0, memory_max: 1 << 30, tables_max: 16, changes_per_writer: 256, version_base: BASE }
+}
+
+/// Tables with an empty table "t", and their background threads.
+pub(super) fn with_table(settings: TablesConfig) -> (Tables, BackgroundThreads) {
+    let (tables, background) = Tables::new(settings);
+    tables.session().batch(Now::from_millis(1)).create_table(b"t", b"t").unwrap();
+    (tables, background)
 }
 
 impl TablesRig {

@@ -238,6 +238,17 @@ fn a_record_that_is_filed_anew_while_its_slot_dies_does_not_stay() {
 }
 
 #[test]
+fn what_is_deleted_before_its_deadline_leaves_the_wheel() {
+    let stage = TablesRig::new();
+    stage.set("a", "1", Some(1_000)).unwrap();
+    stage.settle();
+    assert_eq!(stage.tables_metrics().timers, 1);
+    stage.delete("a").unwrap();
+    stage.settle();
+    assert_eq!((stage.tables_metrics().timers, stage.tables_metrics().reaped), (0, 1));
+}
+
+#[test]
 fn a_throttled_writer_waits_once_for_a_portion() {
     let rig = TablesRig::with(TablesConfig { changes_per_writer: 64, ..settings() });
     let mut sessions: Vec<_> = (0..4).map(|_| rig.another()).collect();

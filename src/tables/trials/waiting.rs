@@ -13,7 +13,7 @@ use crate::clock::Now;
 use crate::limits::SEALING_MAX;
 
 /// A waker, and how often it was called.
-pub(super) fn counting_waker() -> (Waker, impl Fn() -> u64) {
+pub(in crate::tables) fn counting_waker() -> (Waker, impl Fn() -> u64) {
     let count = Arc::new(AtomicU64::new(0));
     let inner = Arc::clone(&count);
     let waker = Box::new(move || {
