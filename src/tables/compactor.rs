@@ -457,25 +457,4 @@ fn passes(level: MemoryLevel, limit: i64) -> Option<MovePass> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn there_are_as_many_passes_as_bound_what_each_moves_and_none_for_few_holes() {
-        const LIMIT: i64 = 320 << 20;
-        let count = |used: i64, resident: i64| {
-            let level = MemoryLevel { used: used << 20, resident: resident << 20 };
-            passes(level, LIMIT).map(|MovePass { number, count }| (number, count))
-        };
-        // A pass moves at most a 32nd of the limit: 10 MiB here.
-        assert_eq!(count(5, 40), Some((0, 1)));
-        assert_eq!(count(95, 300), Some((0, 10)));
-        assert_eq!(count(101, 300), Some((0, 11)));
-        assert_eq!(count(226, 300), None, "less than a quarter are holes");
-        assert_eq!(count(2, 11), None, "less than a 32nd of the limit");
-        let regions =
-            |number| (0..100_usize).filter(move |at| MovePass { number, count: 7 }.include(at << REGION_BITS));
-        assert_eq!((0..7).flat_map(regions).collect::<std::collections::HashSet<_>>().len(), 100, "each in one pass");
-        assert_eq!((0..7).map(|number| regions(number).count()).sum::<usize>(), 100);
-    }
-}
+mod tests;

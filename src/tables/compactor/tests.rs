@@ -1,0 +1,314 @@
+//! The compactor's decisions at their bounds, and its wake-ups.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::tables::slot::count::SLOTS;
+use crate::tables::trials::alone::alone;
+use crate::tables::trials::waiting::counting_waker;
+use crate::tables::trials::{settings, with_table};
+use crate::tables::{BackgroundThreads, Changes, Tables, TablesConfig};
+
+const MIB: i64 = 1 << 20;
+const GIB: i64 = 1 << 30;
+/// The limit here. 8 MiB of it are room enough, and 1 MiB is worth another attempt.
+const LIMIT: i64 = 64 * MIB;
+const NOW: Now = Now::from_millis(1);
+
+/// A table with one announced element of these bytes, and no session.
+fn with_element(key: &[u8], value: &[u8]) -> (Tables, Compactor, Changes) {
+    let memory_max = LIMIT.cast_unsigned();
+    let (tables, background) = with_table(TablesConfig { memory_max, ..settings() });
+    let BackgroundThreads { compactor, mut changes, .. } = background;
+    tables.session().batch(NOW).update(b"t", key, value, None).unwrap();
+    assert_eq!(changes.drain(10, &mut |_, _, _| {}).taken, 1);
+    (tables, compactor, changes)
+}
+
+fn small() -> (Tables, Compactor) {
+    let (tables, compactor, _changes) = with_element(b"key", b"value");
+    (tables, compactor)
+}
+
+fn sleeper() -> (Arc<Sleeper>, impl Fn() -> u64) {
+    let (waker, woken) = counting_waker();
+    let sleeper = Arc::<Sleeper>::default();
+    sleeper.set_waker(waker);
+    (sleeper, woken)
+}
+
+fn level(used: i64, resident: i64) -> MemoryLevel {
+    MemoryLevel { used, resident }
+}
+
+#[test]
+fn there_are_as_many_passes_as_bound_what_each_moves_and_none_for_few_holes() {
+    const LIMIT: i64 = 320 << 20;
+    let count = |used: i64, resident: i64| {
+        let level = MemoryLevel { used: used << 20, resident: resident << 20 };
+        passes(level, LIMIT).map(|MovePass { number, count }| (number, count))
+    };
+    // A pass moves at most a 32nd of the limit: 10 MiB here.
+    assert_eq!(count(5, 40), Some((0, 1)));
+    assert_eq!(count(95, 300), Some((0, 10)));
+    assert_eq!(count(101, 300), Some((0, 11)));
+    assert_eq!(count(226, 300), None, "less than a quarter are holes");
+    assert_eq!(count(2, 11), None, "less than a 32nd of the limit");
+    let regions = |number| (0..100_usize).filter(move |at| MovePass { number, count: 7 }.include(at << REGION_BITS));
+    assert_eq!((0..7).flat_map(regions).collect::<std::collections::HashSet<_>>().len(), 100, "each in one pass");
+    assert_eq!((0..7).map(|number| regions(number).count()).sum::<usize>(), 100);
+}
+
+// ------------------------------------------------------------------------------------------------ the shared state
+
+#[test]
+fn every_session_is_awaited_at_each_call_until_it_leaves() {
+    let state = CompactorState::default();
+    let ((first, woken_first), (second, woken_second)) = (sleeper(), sleeper());
+    state.enter(&first);
+    state.enter(&second);
+    state.call();
+    assert_eq!((state.calls(), woken_first(), woken_second()), (1, 1, 1));
+    for _ in 0..2 {
+        assert!(!state.all_have_heard());
+        state.collect();
+    }
+    assert!(state.all_have_heard());
+    state.leave(&first);
+    state.call();
+    assert_eq!((state.calls(), woken_first(), woken_second()), (2, 1, 2));
+    assert!(!state.all_have_heard());
+    state.collect();
+    assert!(state.all_have_heard(), "one session is left");
+}
+
+#[test]
+fn a_session_whose_write_waits_is_woken_once_when_the_compactor_has_done_all_it_can() {
+    let state = CompactorState::default();
+    let (sleeper, woken) = sleeper();
+    assert!(state.watch(&sleeper), "no write waits");
+    assert!(state.may_give_back() && state.is_wanted());
+    assert!(!state.watch(&sleeper) && !state.watch(&sleeper), "noted twice is noted once");
+    assert_eq!(woken(), 0);
+    state.finish();
+    assert_eq!((woken(), state.is_wanted()), (1, false));
+    assert!(state.watch(&sleeper), "the write is tried again");
+    state.finish();
+    assert_eq!(woken(), 1);
+}
+
+/// Whether `wake` wakes the compactor's thread, which is parked.
+fn wakes(wake: impl FnOnce(&CompactorState)) -> bool {
+    let state = Arc::new(CompactorState::default());
+    let (inner, (ready, is_ready)) = (Arc::clone(&state), crossbeam::channel::bounded(1));
+    let compactor = thread::spawn(move || {
+        *inner.thread.lock().unwrap() = Some(thread::current());
+        ready.send(()).unwrap();
+        thread::park();
+    });
+    is_ready.recv().unwrap();
+    wake(&state);
+    // A thread whose wake-up is lost stays parked, and the test gives up.
+    (0..10_000).any(|_| {
+        thread::sleep(std::time::Duration::from_millis(1));
+        compactor.is_finished()
+    })
+}
+
+#[test]
+fn the_first_write_that_waits_wakes_the_compactor_and_so_does_the_end() {
+    assert!(wakes(|state| assert!(state.may_give_back())));
+    assert!(wakes(CompactorState::close));
+}
+
+// -------------------------------------------------------------------------------------------------------- its looks
+
+#[test]
+fn the_excess_is_what_the_process_has_grown_beyond_the_budget_and_the_slack() {
+    let (tables, compactor) = small();
+    let shared = &tables.0;
+    let (state, used) = (&shared.compactor, shared.memory_budget.used());
+    assert!(used > 0);
+    // The third time the memory of the process is unknown.
+    let resident = [Some(100 * MIB), Some(110 * MIB), None, Some(103 * MIB)];
+    let before_each = [0, 0, 9 * MIB, 0];
+    let looks = Cell::new(0);
+    compactor.run(
+        MIB.cast_unsigned(),
+        || {
+            assert_eq!(shared.memory_budget.excess(), before_each[looks.get()], "before look {}", looks.get());
+            looks.set(looks.get() + 1);
+            if looks.get() == resident.len() {
+                state.close();
+            }
+            NOW
+        },
+        || resident[looks.get() - 1].map(i64::cast_unsigned),
+    );
+    assert_eq!((looks.get(), shared.memory_budget.excess(), shared.memory_budget.used()), (4, 2 * MIB, used));
+    assert!(!state.may_give_back(), "nobody gives memory back any more");
+}
+
+#[test]
+fn a_compactor_that_cannot_measure_lets_the_writes_go_on() {
+    let (tables, mut compactor) = small();
+    let state = &tables.0.compactor;
+    let (sleeper, woken) = sleeper();
+    assert!(state.may_give_back() && !state.watch(&sleeper));
+    compactor.look(LIMIT, NOW);
+    assert_ne!(compactor.stage, CompactorStage::Calm);
+    assert!(tables.0.memory_budget.excess() > 0);
+    compactor.go_blind();
+    assert_eq!((compactor.stage, tables.0.memory_budget.excess()), (CompactorStage::Calm, 0));
+    assert_eq!((woken(), state.is_wanted()), (1, false));
+}
+
+#[test]
+fn the_compactor_waits_for_a_session_that_does_not_hear_but_not_for_ever() {
+    for hears in [false, true] {
+        let (tables, mut compactor) = small();
+        let mut session = tables.session();
+        assert!(tables.0.compactor.may_give_back());
+        let used = tables.0.memory_budget.used();
+        for looks in 0..=HEARD_LOOKS_MAX {
+            compactor.look(used, NOW);
+            assert_eq!(compactor.stage, CompactorStage::Collecting { looks, next: None });
+            if hears && looks == 3 {
+                session.rest(NOW);
+                break;
+            }
+        }
+        compactor.look(used, NOW);
+        assert_eq!((compactor.stage, tables.0.compactor.is_wanted()), (CompactorStage::Calm, false));
+    }
+}
+
+#[test]
+fn in_calm_the_compactor_calls_after_twenty_looks_and_again_if_memory_has_changed() {
+    let (tables, mut compactor) = small();
+    let mut calls_after = |looks: i64, resident| {
+        (0..looks).for_each(|_| compactor.look(resident, NOW));
+        tables.0.compactor.calls()
+    };
+    assert_eq!(calls_after(CALM_LOOKS, 32 * MIB), 0);
+    assert_eq!(calls_after(1, 32 * MIB), 1);
+    assert_eq!(calls_after(100, 32 * MIB), 1, "no more than last time");
+    assert_eq!(calls_after(1, 48 * MIB), 2);
+}
+
+#[test]
+fn much_more_memory_than_the_budget_says_is_worth_a_call_if_it_has_changed_since_the_last() {
+    let (_tables, mut compactor) = small();
+    let mut is_loose = |before, looks, now| {
+        compactor.called = (before, looks);
+        compactor.is_loose(now)
+    };
+    // Much more is an eighth of the budget and 8 MiB.
+    assert!(!is_loose(level(0, 0), 1_000, level(16 * MIB, 26 * MIB)));
+    assert!(is_loose(level(0, 0), 1_000, level(16 * MIB, 26 * MIB + 1)));
+    // The calls are 20 looks apart, and 20 more for each GiB of elements.
+    assert!(!is_loose(level(0, 0), 60, level(2 * GIB, 4 * GIB)));
+    assert!(is_loose(level(0, 0), 61, level(2 * GIB, 4 * GIB)));
+    // One of the two has changed by more than a sixteenth and 1 MiB.
+    for (used, resident, expected) in [
+        (29 * MIB, 320 * MIB, false),
+        (29 * MIB - 1, 320 * MIB, true),
+        (35 * MIB, 320 * MIB, false),
+        (35 * MIB + 1, 320 * MIB, true),
+        (32 * MIB, 299 * MIB, false),
+        (32 * MIB, 299 * MIB - 1, true),
+        (32 * MIB, 341 * MIB, false),
+        (32 * MIB, 341 * MIB + 1, true),
+    ] {
+        let is_worthwhile = is_loose(level(used, resident), 1_000, level(32 * MIB, 320 * MIB));
+        assert_eq!(is_worthwhile, expected, "{used}, {resident} before");
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------- its decisions
+
+#[test]
+fn writes_wait_again_when_elements_were_deleted_or_the_room_has_changed() {
+    let (tables, mut compactor) = small();
+    let exhausted = &tables.0.compactor.exhausted;
+    let room = compactor.room();
+    let mut is_over = |(used, room), level: MemoryLevel| {
+        exhausted.store(true, Ordering::Relaxed);
+        compactor.exhausted_at = (used, room);
+        compactor.watch(level);
+        !exhausted.load(Ordering::Relaxed)
+    };
+    let used = 10 * MIB;
+    assert!(!is_over((used, room), level(used - MIB, used)));
+    assert!(is_over((used, room), level(used - MIB - 1, used)));
+    for (before, expected) in [(room - MIB + 1, false), (room - MIB, true), (room + MIB - 1, false), (room + MIB, true)]
+    {
+        assert_eq!(is_over((used, before), level(used, used)), expected, "{before} before, {room} now");
+    }
+}
+
+#[test]
+fn passes_follow_each_other_until_the_last_or_until_there_is_room_enough() {
+    let (tables, mut compactor) = small();
+    let budget = &tables.0.memory_budget;
+    let pass = |number| Some(MovePass { number, count: 2 });
+    let mut stage_after = |room, next| {
+        budget.set_excess(LIMIT - budget.used() - room);
+        compactor.decide(level(MIB, LIMIT), next, NOW);
+        compactor.stage
+    };
+    let enough = LIMIT / ROOM_SHARE;
+    assert_eq!(stage_after(enough - 1, pass(0)), CompactorStage::Collecting { looks: 0, next: pass(1) });
+    assert_eq!(stage_after(enough - 1, pass(1)), CompactorStage::Collecting { looks: 0, next: None });
+    assert_eq!(stage_after(enough, pass(1)), CompactorStage::Calm);
+}
+
+#[test]
+fn without_more_room_than_before_no_write_waits_any_longer() {
+    for (gain, expected) in [(MIB - 1, true), (MIB, false)] {
+        let (tables, mut compactor) = small();
+        compactor.room_before = compactor.room() - gain;
+        compactor.decide(level(MIB, MIB), None, NOW);
+        assert_eq!(compactor.stage, CompactorStage::Calm);
+        assert_eq!(tables.0.compactor.exhausted.load(Ordering::Relaxed), expected, "{gain} gained");
+    }
+}
+
+// ----------------------------------------------------------------------------------------------------------- moving
+
+const ALL: MovePass = MovePass { number: 0, count: 1 };
+
+#[test]
+fn the_bytes_of_an_entry_that_moves_are_retired() {
+    let (tables, ..) = small();
+    let guard = epoch::pin();
+    let table = tables.0.catalog.find(b"t", &guard).unwrap();
+    let slot = table.find(table.hash(b"key"), b"key", &guard).unwrap();
+    assert_eq!(relocate(slot, ALL, &guard), Some(b"value".len() + ENTRY_HEADER_BYTES));
+}
+
+#[test]
+fn a_slot_that_moves_without_its_entry_is_freed_with_the_pass() {
+    alone("tables::compactor::tests::a_slot_that_moves_without_its_entry_is_freed_with_the_pass", || {
+        // An entry this large has memory pages of its own.
+        let key = [7; 64];
+        let (tables, mut compactor, _changes) = with_element(&key, &vec![7; 8 << 20]);
+        let find = || {
+            let guard = epoch::pin();
+            let table = tables.0.catalog.find(b"t", &guard).unwrap();
+            let slot = table.find(table.hash(&key), &key, &guard).unwrap();
+            let SlotState::Live(entry) = slot.load(&guard).state() else { unreachable!("it is not deleted") };
+            (slot.address(), entry.address())
+        };
+        let (slot, entry) = find();
+        let region_of_slot = MovePass { number: slot >> REGION_BITS, count: usize::MAX };
+        assert!(!region_of_slot.include(entry));
+        compactor.move_entries(region_of_slot, NOW);
+        let (moved, same) = find();
+        assert!(moved != slot && same == entry);
+        assert_eq!(SLOTS.load(Ordering::Relaxed), 1, "the old one is freed");
+    });
+}
