@@ -454,3 +454,6 @@ fn part(shared: &TablesShared, slot: SlotRef<'_>) {
     }
     shared.reaper.reaped.add(1);
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! The reaper's queue, its pieces, and its rests between them.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+use super::*;
+use crate::clock::Clock;
+use crate::limits::KEY_BYTES_MAX;
+use crate::tables::failpoint::hooks;
+use crate::tables::pending_sends::PendingSends;
+use crate::tables::trials::{settings, with_table};
+use crate::tables::{BackgroundThreads, Changes, Tables, TablesConfig};
+
+const NOW: Now = Now::from_millis(1);
+
+fn reaper_of(settings: TablesConfig) -> (Tables, Reaper, Changes) {
+    let (tables, BackgroundThreads { reaper, changes, .. }) = with_table(settings);
+    (tables, reaper, changes)
+}
+
+/// Stores `count` elements, and has them announced.
+fn fill(tables: &Tables, changes: &mut Changes, count: usize) {
+    for key in 0..count {
+        tables.session().batch(NOW).update(b"t", &key.to_be_bytes(), b"", None).unwrap();
+        changes.drain(10, &mut |_, _, _| {});
+    }
+}
+
+fn delete(tables: &Tables) {
+    tables.session().batch(NOW).delete_table(b"t").unwrap();
+}
+
+#[test]
+fn messages_that_find_the_queue_full_are_kept_and_sent_when_there_is_room() {
+    let (tables, mut reaper, _changes) = reaper_of(settings());
+    let (shared, mut pending) = (&tables.0, PendingSends::default());
+    assert!(pending.is_empty());
+    // No table has this number, so the message means nothing.
+    let nothing = 1_000;
+    pending.settled(shared, nothing);
+    assert!(pending.is_empty() && shared.reaper.sender.len() == 1, "there was room");
+    for _ in 1..DEAD_MAX {
+        assert!(shared.reaper.try_settled(nothing));
+    }
+    assert!(!shared.reaper.try_settled(nothing));
+    pending.settled(shared, nothing);
+    assert!(!pending.is_empty());
+    let table = shared.catalog.delete(b"t", &epoch::pin()).unwrap();
+    pending.take_down(shared, table);
+    reaper.receive();
+    assert_eq!((shared.reaper.sender.len(), reaper.sealing.len(), reaper.emptying.len()), (0, 0, 0));
+    pending.run(shared);
+    assert!(pending.is_empty() && shared.reaper.sender.len() == 2);
+    reaper.receive();
+    assert_eq!(reaper.sealing.len(), 1);
+}
+
+#[test]
+fn tables_that_are_taken_down_are_counted_and_their_memory_is_back() {
+    let (tables, mut reaper, mut changes) = reaper_of(TablesConfig { memory_max: 1 << 20, ..settings() });
+    delete(&tables);
+    while tables.0.reaper.taken_down() == 0 {
+        reaper.step(NOW);
+    }
+    let before = tables.metrics().bytes;
+    let mut session = tables.session();
+    session.batch(NOW).create_table(b"t", b"t").unwrap();
+    for length in [1, KEY_BYTES_MAX] {
+        session.batch(NOW).update(b"t", &vec![7; length], b"value", None).unwrap();
+    }
+    drop(session);
+    assert!(tables.metrics().bytes > before);
+    delete(&tables);
+    for _ in 0..10 {
+        reaper.step(NOW);
+        changes.drain(10, &mut |_, _, _| {});
+    }
+    assert_eq!((tables.0.reaper.taken_down(), tables.metrics().bytes), (2, before));
+}
+
+#[test]
+fn a_table_that_another_thread_shows_is_freed_after_that() {
+    let (tables, mut reaper, mut changes) = reaper_of(settings());
+    let shown = tables.0.catalog.registry().share(0, &epoch::pin()).unwrap();
+    assert_eq!(shown.announced_name(), b"t");
+    delete(&tables);
+    for _ in 0..100 {
+        reaper.step(NOW);
+        changes.drain(10, &mut |_, _, _| {});
+    }
+    assert_eq!((tables.0.reaper.taken_down(), reaper.leaving.len()), (1, 1));
+    assert!(reaper.leaving.iter().all(|table| table.segments.is_none()), "no piece of it is freed");
+    drop(shown);
+    let is_freed = (0..1_000_000).any(|_| {
+        reaper.step(NOW);
+        std::thread::yield_now();
+        reaper.is_rid_of_all()
+    });
+    assert!(is_freed);
+}
+
+#[test]
+fn a_table_of_empty_buckets_is_taken_down_in_pieces_as_well() {
+    const KEYS: usize = 10_000;
+    let (tables, mut reaper, mut changes) = reaper_of(settings());
+    fill(&tables, &mut changes, KEYS);
+    for key in 0..KEYS {
+        tables.session().batch(NOW).delete(b"t", &key.to_be_bytes()).unwrap();
+        changes.drain(10, &mut |_, _, _| {});
+    }
+    reaper.step(NOW);
+    assert_eq!(tables.metrics().reaped, KEYS as u64);
+    delete(&tables);
+    // There are 667 buckets at least, and a piece has at most 512.
+    let (mut sealed, mut emptied) = (0, 0);
+    while tables.0.reaper.taken_down() == 0 {
+        reaper.step(NOW);
+        (sealed, emptied) = (sealed + reaper.sealing.len(), emptied + reaper.emptying.len());
+    }
+    assert!(sealed > 0 && emptied > 0, "{sealed}, {emptied} times it went on");
+}
+
+/// The number of times that the reaper reads the clock until it ends. `end` closes the tables at its time.
+fn readings(tables: &Tables, reaper: Reaper, end: Duration) -> usize {
+    let (clock, mut readings, mut is_open) = (Clock::start(), 0, true);
+    let start = clock.now();
+    reaper.run(|| {
+        readings += 1;
+        let now = clock.now();
+        if is_open && now >= start.after(end) {
+            is_open = false;
+            tables.close();
+        }
+        now
+    });
+    readings
+}
+
+#[test]
+fn a_reaper_without_work_rests() {
+    let (tables, reaper, _changes) = reaper_of(settings());
+    let readings = readings(&tables, reaper, Duration::from_millis(50));
+    assert!(readings < 50, "{readings} looks");
+}
+
+#[test]
+fn a_reaper_without_credits_rests_until_it_gives_up() {
+    let (tables, reaper, mut changes) = reaper_of(TablesConfig { changes_per_writer: 64, ..settings() });
+    fill(&tables, &mut changes, 200);
+    delete(&tables);
+    // The publisher announces no change any more.
+    let readings = readings(&tables, reaper, Duration::ZERO);
+    assert!(readings < 50, "{readings} looks");
+    assert_eq!(tables.metrics().writer_waits, 1);
+}
+
+#[test]
+fn a_reaper_with_work_at_hand_takes_no_rest() {
+    let (tables, reaper, mut changes) = reaper_of(TablesConfig { changes_per_writer: 1 << 12, ..settings() });
+    fill(&tables, &mut changes, 2 * REAPER_CHUNK);
+    delete(&tables);
+    let sender = tables.0.reaper.sender.clone();
+    let count = sender.clone();
+    // A message that comes while the first piece is sealed. A rest would end with it.
+    hooks::at(Failpoint::BeforeSeal, move || sender.send(ReaperMessage::GoOn).unwrap());
+    let mut waiting = Vec::new();
+    reaper.run(|| {
+        waiting.push(count.len());
+        if waiting.len() == 2 {
+            tables.close();
+        }
+        NOW
+    });
+    assert!(!hooks::is_waiting());
+    assert_eq!(waiting.get(..2), Some(&[1, 1][..]), "the deleted table, then the message");
+}
