@@ -360,3 +360,6 @@ impl Drop for ChangeWriter {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

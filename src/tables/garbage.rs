@@ -94,3 +94,21 @@ impl Garbage {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_flushes_at_so_many_objects_or_so_many_bytes_and_says_so_once() {
+        let (guard, now) = (epoch::pin(), Now::from_millis(1));
+        for (bytes, count) in [(RETIRED_BYTES_MAX / 2, 2), (0, RETIRED_OBJECTS_MAX)] {
+            let mut garbage = Garbage::default();
+            for object in 1..=count {
+                assert!(!garbage.take_flushed(), "{object} of {count} objects");
+                garbage.add(bytes, &guard, now);
+            }
+            assert!(garbage.take_flushed() && !garbage.take_flushed());
+        }
+    }
+}

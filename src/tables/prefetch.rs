@@ -61,3 +61,37 @@ impl<'k, I: Iterator<Item = &'k [u8]>> Prefetch<I> {
         self.left = self.left.saturating_sub(1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use crossbeam::epoch;
+
+    use super::*;
+    use crate::tables::trials::{settings, with_table};
+
+    #[test]
+    fn a_run_takes_as_many_keys_as_it_holds_and_knows_a_single_one() {
+        let mut keys = std::iter::repeat_n(&b"key"[..], LOOK_AHEAD + 2);
+        let lengths = [(); 3].map(|()| KeyRun::of(&mut keys).length);
+        assert_eq!(lengths, [LOOK_AHEAD, 2, 0]);
+        let is_alone = |count| KeyRun::of(&mut std::iter::repeat_n(&b"key"[..], count)).is_alone();
+        assert_eq!([0, 1, 2, LOOK_AHEAD].map(is_alone), [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_loop_takes_the_next_keys_when_it_has_reached_all_that_are_fetched() {
+        let taken = Cell::new(0);
+        let count = 2 * LOOK_AHEAD + 1;
+        let keys = std::iter::repeat_n(&b"key"[..], count).inspect(|_| taken.set(taken.get() + 1));
+        let mut ahead = Prefetch::of(keys);
+        let (tables, _background) = with_table(settings());
+        let guard = epoch::pin();
+        let table = tables.0.catalog.find(b"t", &guard).expect("it was created");
+        for reached in 0..count {
+            ahead.step(table, &guard);
+            assert_eq!(taken.get(), count.min((reached / LOOK_AHEAD + 1) * LOOK_AHEAD), "at key {reached}");
+        }
+    }
+}

@@ -78,3 +78,30 @@ impl Credits {
         target <= announced && self.target.compare_exchange(target, NONE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registration_ends_when_the_publisher_takes_it_or_the_writer_withdraws_it() {
+        let credits = Credits::new();
+        assert!(!credits.withdraw() && !credits.is_registered());
+        assert!(credits.register(2) && credits.is_registered());
+        assert!(!credits.give_back(1) && credits.is_registered());
+        assert!(credits.give_back(2) && !credits.is_registered());
+        assert!(!credits.withdraw(), "the publisher has taken it");
+        assert!(credits.register(3) && credits.withdraw());
+        assert!(!credits.give_back(3) && !credits.is_registered(), "the writer does not wait any more");
+    }
+
+    #[test]
+    fn a_writer_does_not_wait_for_what_is_announced_already() {
+        let credits = Credits::new();
+        assert!(!credits.give_back(2));
+        for target in [1, 2] {
+            assert!(!credits.register(target) && !credits.is_registered(), "{target}");
+        }
+        assert!(credits.register(3));
+    }
+}

@@ -1,0 +1,59 @@
+//! The writer's end alone: its credits, and a wake-up that gets lost.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+use super::*;
+use crate::tables::slot::{EntryBox, NEVER};
+use crate::tables::trials::waiting::counting_waker;
+
+/// A queue whose writers have 64 credits, and a writer that has used `count` of its own.
+fn used(count: u32) -> (Arc<ChangeQueue>, ChangeWriter) {
+    let queue = ChangeQueue::new(64);
+    let mut writer = queue.writer();
+    let mut entry = EntryBox::new(b"value");
+    entry.stamp(1, NEVER);
+    let slot = SlotHandle::new(0, b"key", entry);
+    for version in 1..=count {
+        writer.push(Change { slot: slot.slot().handle(), version, kind: Committed::Updated });
+    }
+    (queue, writer)
+}
+
+#[test]
+fn a_writer_reads_what_is_announced_only_when_it_lacks_credits() {
+    let (_queue, mut writer) = used(4);
+    assert!(!writer.ring.credits.give_back(1));
+    assert_eq!((writer.credits(60), writer.credits(61)), (60, 61));
+}
+
+#[test]
+fn a_lost_wake_up_is_counted_and_ends_the_wait_one_pass_after_it_was_noticed() {
+    let (queue, mut writer) = used(64);
+    let (waker, woken) = counting_waker();
+    queue.waker.set(waker).ok().unwrap();
+    assert!(!writer.watch(1), "a quarter of the ring is awaited");
+    assert!(!writer.ring.credits.give_back(15));
+    queue.has_given_back();
+    queue.has_given_back();
+    assert!(!writer.watch(1), "the credits are not there");
+    // From here on the writer waits for the 15 changes that are announced, and no wake-up has come for them.
+    writer.registered.as_mut().unwrap().target = 15;
+    assert!(!writer.watch(1), "the publisher may be between the two steps");
+    assert_eq!((writer.credits(1), woken()), (0, 1), "the publisher is to look around");
+    assert!(!writer.watch(1), "no pass is over yet");
+    queue.has_given_back();
+    assert!(writer.watch(1));
+    assert_eq!((queue.lost_wakeups(), writer.credits(16)), (1, 15));
+    assert!(!writer.ring.credits.is_registered(), "no wake-up is awaited");
+}
+
+#[test]
+fn a_wake_up_in_time_is_not_counted_as_lost() {
+    let (queue, mut writer) = used(64);
+    assert!(!writer.watch(1));
+    assert!(writer.ring.credits.give_back(16));
+    queue.has_given_back();
+    queue.has_given_back();
+    assert!(writer.watch(1));
+    assert_eq!((queue.lost_wakeups(), queue.waits(), writer.credits(16)), (0, 1, 16));
+}
