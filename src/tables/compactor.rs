@@ -31,6 +31,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
+use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
 
@@ -40,7 +41,7 @@ use super::garbage::Garbage;
 use super::index::CELLS;
 use super::memory_budget::signed;
 use super::sleeper::Sleeper;
-use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SLOT_HEADER_BYTES, SlotHandle, SlotRef, SlotState};
+use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SlotHandle, SlotRef, SlotState};
 use super::table::Table;
 use crate::allocator;
 use crate::clock::Now;
@@ -261,10 +262,15 @@ impl Compactor {
                 self.go_blind();
             }
             self.garbage.rest(reading);
-            thread::park_timeout(if self.stage == CompactorStage::Calm { COMPACTOR_LOOK } else { COMPACTOR_HURRY });
+            thread::park_timeout(self.patience());
         }
         state.exhausted.store(true, Ordering::Relaxed);
         state.finish();
+    }
+
+    /// The time until the next look, unless a write that waits wakes the thread.
+    fn patience(&self) -> Duration {
+        if self.stage == CompactorStage::Calm { COMPACTOR_LOOK } else { COMPACTOR_HURRY }
     }
 
     /// Takes the next step. `resident` is the memory that the tables seem to take, in bytes.
@@ -415,7 +421,7 @@ impl Compactor {
             }
             let next = slot.move_out(slot.load(guard))?;
             reach(Failpoint::MovedOut);
-            retired += SLOT_HEADER_BYTES + slot.key().len();
+            retired += slot.bytes();
             if slot.is_armed() {
                 armed.push(slot.handle());
             }

@@ -26,7 +26,7 @@ use super::failpoint::{Failpoint, reach};
 use super::index::CELLS;
 use super::memory_budget::slot_bytes;
 use super::sleeper::Sleeper;
-use super::slot::{SLOT_HEADER_BYTES, SlotHandle, SlotRef};
+use super::slot::{SlotHandle, SlotRef};
 use super::table::Table;
 use crate::clock::Now;
 use crate::limits::{DEAD_MAX, REAPER_CHUNK, SEALING_MAX};
@@ -343,7 +343,7 @@ impl Reaper {
             let cost = slot_bytes(slot.key().len());
             table.count_bytes(-cost);
             ops.local_budget.add(&self.shared.memory_budget, -cost);
-            ops.retired(SLOT_HEADER_BYTES + slot.key().len());
+            ops.retired(slot.bytes());
             if table.release_unsettled() {
                 settled.push(table.number());
             }
@@ -401,10 +401,9 @@ impl Reaper {
             walk.table.index().clear(*number, ops.guard);
             reach(Failpoint::SlotLeft);
         }
-        for handle in &slots {
-            let key_bytes = handle.slot().key().len();
-            ops.local_budget.add(&self.shared.memory_budget, -slot_bytes(key_bytes));
-            ops.retired(SLOT_HEADER_BYTES + key_bytes);
+        for slot in slots.iter().map(SlotHandle::slot) {
+            ops.local_budget.add(&self.shared.memory_budget, -slot_bytes(slot.key().len()));
+            ops.retired(slot.bytes());
         }
         drop(batch);
         slots.iter().for_each(|handle| part(&self.shared, handle.slot()));

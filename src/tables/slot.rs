@@ -246,6 +246,11 @@ impl<'g> SlotRef<'g> {
         unsafe { std::slice::from_raw_parts(self.slot.as_ptr().cast::<u8>().add(SLOT_HEADER_BYTES), length) }
     }
 
+    /// The bytes of the slot, its key included.
+    pub(super) fn bytes(&self) -> usize {
+        SLOT_HEADER_BYTES + self.key().len()
+    }
+
     /// The number of the table to which the slot belongs.
     pub(super) fn table(&self) -> u32 {
         self.header().table_and_length >> 8

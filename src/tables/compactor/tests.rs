@@ -113,7 +113,7 @@ fn wakes(wake: impl FnOnce(&CompactorState)) -> bool {
     wake(&state);
     // A thread whose wake-up is lost stays parked, and the test gives up.
     (0..10_000).any(|_| {
-        thread::sleep(std::time::Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
         compactor.is_finished()
     })
 }
@@ -158,8 +158,10 @@ fn a_compactor_that_cannot_measure_lets_the_writes_go_on() {
     let state = &tables.0.compactor;
     let (sleeper, woken) = sleeper();
     assert!(state.may_give_back() && !state.watch(&sleeper));
+    assert_eq!(compactor.patience(), COMPACTOR_LOOK);
     compactor.look(LIMIT, NOW);
     assert_ne!(compactor.stage, CompactorStage::Calm);
+    assert_eq!(compactor.patience(), COMPACTOR_HURRY);
     assert!(tables.0.memory_budget.excess() > 0);
     compactor.go_blind();
     assert_eq!((compactor.stage, tables.0.memory_budget.excess()), (CompactorStage::Calm, 0));
@@ -282,11 +284,12 @@ fn without_more_room_than_before_no_write_waits_any_longer() {
 const ALL: MovePass = MovePass { number: 0, count: 1 };
 
 #[test]
-fn the_bytes_of_an_entry_that_moves_are_retired() {
+fn what_moves_is_retired_with_its_header() {
     let (tables, ..) = small();
     let guard = epoch::pin();
     let table = tables.0.catalog.find(b"t", &guard).unwrap();
     let slot = table.find(table.hash(b"key"), b"key", &guard).unwrap();
+    assert_eq!(slot.bytes(), 32 + b"key".len());
     assert_eq!(relocate(slot, ALL, &guard), Some(b"value".len() + ENTRY_HEADER_BYTES));
 }
 

@@ -173,7 +173,7 @@ fn without_credits_the_thread_sleeps_until_the_publisher_gives_some_back() {
     }
     let mut publish = || changes.drain(1_000, &mut |_, _, _| {}).taken;
     assert_eq!(publish(), 50);
-    let mut expire = |expiry: &mut Expiry| {
+    let expire = |expiry: &mut Expiry| {
         while expiry.pass(Now::from_millis(2_000)) != NextPass::OutOfCredits {
             assert!(tables.metrics().expired < 50, "there are not so many credits");
         }
