@@ -24,6 +24,7 @@
 use crossbeam::epoch::Guard;
 
 use super::Refusal;
+use super::failpoint::{Failpoint, reach};
 use super::slot::{EntryRef, SeenWord, SlotRef, SlotState};
 use super::table::Table;
 use crate::clock::Now;
@@ -66,10 +67,16 @@ pub(super) fn find_live<'g>(table: &Table, key: &[u8], guard: &'g Guard, now: No
         match look(table, hash, key, guard, now) {
             Found::Live { entry, .. } => return Ok(entry),
             // The word has changed since the look, perhaps to a new element.
-            Found::Overdue { slot, seen, .. } if !slot.mark(seen) => {}
+            Found::Overdue { slot, seen, .. } if !mark(slot, seen) => {}
             Found::Overdue { .. } | Found::Absent { .. } | Found::NoSlot => return Err(absence(table)),
         }
     }
+}
+
+/// Marks an entry whose deadline the caller has seen pass. False: the word has changed, and the caller looks again.
+pub(super) fn mark<'g>(slot: SlotRef<'g>, seen: SeenWord<'g>) -> bool {
+    reach(Failpoint::BeforeMark);
+    slot.mark(seen)
 }
 
 /// The refusal for an absence that the caller has just seen. The table is asked last: see `Table::is_closed`.

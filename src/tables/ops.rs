@@ -40,7 +40,7 @@ use super::change::{Change, ChangeWriter, Committed};
 use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::Inserted;
-use super::lookup::{Found, absence, look};
+use super::lookup::{Found, absence, look, mark};
 use super::memory_budget::{LocalBudget, TIMER_BYTES, entry_bytes, slot_bytes};
 use super::pending_sends::PendingSends;
 use super::slot::{
@@ -84,13 +84,6 @@ impl From<Refusal> for NotStored {
 /// Bytes by which the elements grow if `value` replaces the entry `old`.
 fn growth(value: &[u8], old: Option<EntryRef<'_>>) -> i64 {
     entry_bytes(value.len()) - old.map_or(0, |old| entry_bytes(old.value().len()))
-}
-
-/// Marks a live element whose deadline the caller has seen pass. False: the word has changed, and the caller looks
-/// again.
-fn mark<'g>(slot: SlotRef<'g>, seen: SeenWord<'g>) -> bool {
-    reach(Failpoint::BeforeMark);
-    slot.mark(seen)
 }
 
 /// Bytes of the wheel record that an element needs for `deadline` after the entry `old`. The record's cost is charged
@@ -278,7 +271,7 @@ impl<'h> Ops<'h> {
                         return Ok(());
                     }
                 }
-                Found::Overdue { slot, seen, .. } if !slot.mark(seen) => {}
+                Found::Overdue { slot, seen, .. } if !mark(slot, seen) => {}
                 Found::Overdue { .. } | Found::Absent { .. } | Found::NoSlot => return Err(absence(table)),
             }
         }

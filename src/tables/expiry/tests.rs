@@ -211,3 +211,22 @@ fn the_thread_expires_what_is_due_until_the_tables_are_closed() {
     });
     assert_eq!((tables.metrics().expired, woken()), (1, 1));
 }
+
+#[test]
+fn a_message_about_a_deadline_that_was_slept_through_is_a_lost_wake_up() {
+    let (tables, mut threads) = Tables::new(TablesConfig {
+        expected_keys: 0,
+        memory_max: 1 << 20,
+        tables_max: 1,
+        changes_per_writer: 64,
+        version_base: 1,
+    });
+    let (mut session, now) = (tables.session(), Now::from_millis(1));
+    session.batch(now).create_table(b"t", b"t").expect("it is the first table");
+    for (key, overslept, lost) in [(b"a", 1_001, 0), (b"b", 1_002, 1)] {
+        session.batch(now).update(b"t", key, b"value", Some(1)).expect("there is room");
+        threads.expiry.overslept = overslept;
+        threads.expiry.pass(now);
+        assert_eq!(tables.metrics().lost_wakeups, lost, "the deadline is at 1,001");
+    }
+}

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::super::failpoint::{Failpoint, hooks};
 use super::super::sleeper::Sleeper;
-use super::super::{Refusal, TablesConfig};
+use super::super::{Refusal, Tables, TablesConfig};
 use super::waiting::{counted, counting_waker};
-use super::{TablesRig, settings};
+use super::{TablesRig, set, settings};
+use crate::clock::Now;
 use crate::limits::COMPACTOR_HURRY;
 
 const LIMIT: i64 = 16 << 20;
@@ -193,9 +194,9 @@ fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
 
 #[test]
 fn the_compactor_goes_on_when_each_session_has_heard_its_call() {
-    let (tables, backstage) = Tables::new(TablesConfig { memory_max: LIMIT.cast_unsigned(), ..settings() });
-    let (mut compactor, _changes) = (backstage.compactor, backstage.changes);
-    drop((backstage.reaper, backstage.expiry));
+    let (tables, threads) = Tables::new(TablesConfig { memory_max: LIMIT.cast_unsigned(), ..settings() });
+    let (mut compactor, _changes) = (backrig.compactor, backrig.changes);
+    drop((backrig.reaper, backrig.expiry));
     let now = Now::from_millis(1);
     let (mut writer, mut idle, gone) = (tables.session(), tables.session(), tables.session());
     writer.batch(now).create_table(b"t", b"t").unwrap();
@@ -216,18 +217,18 @@ fn the_compactor_goes_on_when_each_session_has_heard_its_call() {
 
 #[test]
 fn a_session_that_waits_for_memory_knows_it_and_is_woken_when_there_is_some() {
-    let stage = small();
-    let mut session = stage.another();
+    let rig = small();
+    let mut session = rig.another();
     let woken = counted(&mut session);
-    assert!(!session.batch(stage.now()).lacks_memory());
+    assert!(!session.batch(rig.now()).lacks_memory());
     assert!(session.watch_memory(), "no write waits");
-    stage.look(LIMIT);
-    assert_eq!(set(&mut session, stage.now(), "k", "value", None), Err(Refusal::Busy));
-    assert!(session.batch(stage.now()).lacks_memory());
+    rig.look(LIMIT);
+    assert_eq!(set(&mut session, rig.now(), "k", "value", None), Err(Refusal::Busy));
+    assert!(session.batch(rig.now()).lacks_memory());
     assert!(!session.watch_memory() && !session.watch());
     let before = woken();
-    stage.look(0);
+    rig.look(0);
     assert_eq!(woken(), before + 2, "by the call to collect, and at the end of the wait");
     assert!(session.watch_memory() && session.watch());
-    assert_eq!(set(&mut session, stage.now(), "k", "value", None), Ok(()));
+    assert_eq!(set(&mut session, rig.now(), "k", "value", None), Ok(()));
 }

@@ -239,13 +239,13 @@ fn a_record_that_is_filed_anew_while_its_slot_dies_does_not_stay() {
 
 #[test]
 fn what_is_deleted_before_its_deadline_leaves_the_wheel() {
-    let stage = TablesRig::new();
-    stage.set("a", "1", Some(1_000)).unwrap();
-    stage.settle();
-    assert_eq!(stage.tables_metrics().timers, 1);
-    stage.delete("a").unwrap();
-    stage.settle();
-    assert_eq!((stage.tables_metrics().timers, stage.tables_metrics().reaped), (0, 1));
+    let rig = TablesRig::new();
+    rig.set("a", "1", Some(1_000)).unwrap();
+    rig.settle();
+    assert_eq!(rig.tables_metrics().timers, 1);
+    rig.delete("a").unwrap();
+    rig.settle();
+    assert_eq!((rig.tables_metrics().timers, rig.tables_metrics().reaped), (0, 1));
 }
 
 #[test]

@@ -308,13 +308,13 @@ fn a_session_that_knows_a_table_finds_its_successor_of_the_same_name_and_of_the_
 #[test]
 fn a_reader_that_sees_a_deadline_pass_judges_the_entry_that_comes_before_its_mark() {
     for touch in [false, true] {
-        let stage = TablesRig::new();
-        stage.set("a", "1", Some(1)).unwrap();
-        let before = stage.at(1_000).now();
-        let mut earlier = stage.another();
-        let late = stage.at(1_001).now();
+        let rig = TablesRig::new();
+        rig.set("a", "1", Some(1)).unwrap();
+        let before = rig.at(1_000).now();
+        let mut earlier = rig.another();
+        let late = rig.at(1_001).now();
         hooks::at(Failpoint::BeforeMark, move || set(&mut earlier, before, "a", "2", Some(100)).unwrap());
-        let mut session = stage.another();
+        let mut session = rig.another();
         let mut batch = session.batch(late);
         let found = if touch { batch.touch(b"t", b"a", 50).map(|()| &b"2"[..]) } else { batch.get(b"t", b"a") };
         assert_eq!(found, Ok(&b"2"[..]));
@@ -324,45 +324,45 @@ fn a_reader_that_sees_a_deadline_pass_judges_the_entry_that_comes_before_its_mar
 
 #[test]
 fn a_writer_that_finds_its_key_created_meanwhile_stores_in_that_slot() {
-    let stage = TablesRig::new();
-    let inner = stage.clone();
-    let mut delayed = stage.another();
+    let rig = TablesRig::new();
+    let inner = rig.clone();
+    let mut delayed = rig.another();
     hooks::at(Failpoint::BeforeEnter, move || inner.set("a", "first", None).unwrap());
-    set(&mut delayed, stage.now(), "a", "second", None).unwrap();
+    set(&mut delayed, rig.now(), "a", "second", None).unwrap();
     assert!(!hooks::is_waiting());
-    assert_eq!(stage.get("a").as_deref(), Some("second"));
-    stage.settle();
-    assert_eq!((stage.heard(), stage.tables_metrics().tables[0].elements), (vec!["a+".to_owned(); 2], 1));
+    assert_eq!(rig.get("a").as_deref(), Some("second"));
+    rig.settle();
+    assert_eq!((rig.heard(), rig.tables_metrics().tables[0].elements), (vec!["a+".to_owned(); 2], 1));
 }
 
 #[test]
 fn a_slot_that_takes_the_place_of_a_dead_one_stays_when_the_reaper_comes() {
-    let stage = TablesRig::new();
+    let rig = TablesRig::new();
     let key = "k".repeat(64);
-    stage.set(&key, "1", None).unwrap();
-    stage.delete(&key).unwrap();
+    rig.set(&key, "1", None).unwrap();
+    rig.delete(&key).unwrap();
     let deleted = BASE + 2;
-    stage.publish();
+    rig.publish();
     // The slot is dead and on its way to the reaper, and the index still shows it.
-    stage.set(&key, "2", None).unwrap();
-    assert_eq!(stage.version(&key), deleted + 1);
-    stage.settle();
-    assert_eq!((stage.get(&key).as_deref(), stage.tables_metrics().reaped), (Some("2"), 1));
-    assert_eq!(stage.heard(), [format!("{key}+"), format!("{key}-"), format!("{key}+")]);
+    rig.set(&key, "2", None).unwrap();
+    assert_eq!(rig.version(&key), deleted + 1);
+    rig.settle();
+    assert_eq!((rig.get(&key).as_deref(), rig.tables_metrics().reaped), (Some("2"), 1));
+    assert_eq!(rig.heard(), [format!("{key}+"), format!("{key}-"), format!("{key}+")]);
 }
 
 #[test]
 fn a_name_keeps_its_history_while_it_has_a_table() {
-    let stage = TablesRig::new();
-    stage.drop_table("t").unwrap();
-    stage.create("t").unwrap();
-    stage.settle();
-    stage.set("a", "1", None).unwrap();
-    let version = stage.version("a");
-    stage.drop_table("t").unwrap();
-    stage.create("t").unwrap();
-    stage.set("a", "2", None).unwrap();
-    assert!(stage.version("a") > version + 1, "above the deletion");
-    stage.settle();
-    assert_eq!(stage.heard(), ["a+", "a-", "a+"]);
+    let rig = TablesRig::new();
+    rig.drop_table("t").unwrap();
+    rig.create("t").unwrap();
+    rig.settle();
+    rig.set("a", "1", None).unwrap();
+    let version = rig.version("a");
+    rig.drop_table("t").unwrap();
+    rig.create("t").unwrap();
+    rig.set("a", "2", None).unwrap();
+    assert!(rig.version("a") > version + 1, "above the deletion");
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "a-", "a+"]);
 }

@@ -52,6 +52,7 @@ fn a_stale_compare_fails_and_says_the_version() {
     rig.delete("a").unwrap();
     assert_eq!(rig.swap("a", second, "3"), Err(Refusal::VersionMismatch { current: 0 }));
     assert_eq!(rig.swap("b", 17, "3"), Err(Refusal::VersionMismatch { current: 0 }), "a version of an earlier server");
+    assert_eq!(rig.swap("b", BASE, "3"), Err(Refusal::VersionMismatch { current: 0 }), "no element has this version");
     let mut session = rig.another();
     let mut batch = session.batch(rig.now());
     assert_eq!(batch.compare_and_delete(b"t", b"b", 0), Err(Refusal::KeyNotFound));

@@ -37,6 +37,7 @@ fn used_up() -> (TablesRig, Session) {
         set(&mut session, rig.now(), "a", &round.to_string(), None).unwrap();
     }
     assert_eq!(set(&mut session, rig.now(), "b", "1", None), Err(Refusal::Busy));
+    assert!(!session.batch(rig.now()).lacks_memory());
     (rig, session)
 }
 
@@ -120,19 +121,19 @@ fn the_creator_of_a_table_is_woken_when_an_older_one_has_been_taken_down() {
 
 #[test]
 fn the_creator_of_a_table_waits_from_its_refusal_on_and_not_before() {
-    let stage = TablesRig::new();
-    let mut session = stage.another();
+    let rig = TablesRig::new();
+    let mut session = rig.another();
     let woken = counted(&mut session);
-    let now = stage.now();
+    let now = rig.now();
     let mut create_again = || {
-        stage.drop_table("t").unwrap();
+        rig.drop_table("t").unwrap();
         session.batch(now).create_table(b"t", b"t")
     };
     assert_eq!(create_again(), Ok(()));
-    stage.settle();
+    rig.settle();
     assert_eq!(woken(), 0, "it waits for no table");
     assert_eq!((0..100).find_map(|_| create_again().err()), Some(Refusal::Busy));
-    stage.settle();
+    rig.settle();
     assert_eq!(woken(), 1, "without a call of `watch`");
 }
 
