@@ -49,13 +49,6 @@ impl HandoffReceiver {
             self.count.fetch_sub(closed, Ordering::Relaxed);
         }
     }
-
-    /// Connections that came this way and are still open.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        // Relaxed: as in `left`.
-        self.count.load(Ordering::Relaxed)
-    }
 }
 
 /// The acceptor, ready to run.
@@ -146,4 +139,76 @@ fn hand_over(handoffs: &[Handoff], next: &mut usize, descriptor: OwnedFd) {
     handoff.count.fetch_add(1, Ordering::Relaxed);
     // If the thread has ended, the mailbox drops the descriptor, which closes the connection.
     handoff.mailbox.send(descriptor);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// An acceptor with two serving threads, and the address of its listener in this folder.
+    fn acceptor(folder: &tempfile::TempDir) -> (Acceptor, [HandoffReceiver; 2], [WakeSignal; 2], Stopper, String) {
+        let (bell, path) = (WakeSignal::new().unwrap(), format!("{}/socket", folder.path().display()));
+        let stopper = Stopper::new(&bell);
+        let mut acceptor = Acceptor::new(stopper.clone(), &bell, Clock::start()).unwrap();
+        acceptor.listen(BoundListener::bind(&format!("ipc://{path}")).unwrap()).unwrap();
+        let bells = [WakeSignal::new().unwrap(), WakeSignal::new().unwrap()];
+        let receivers = bells.each_ref().map(|bell| acceptor.handoff(bell));
+        (acceptor, receivers, bells, stopper, path)
+    }
+
+    fn counts(receivers: &[HandoffReceiver; 2]) -> [usize; 2] {
+        receivers.each_ref().map(|receiver| receiver.count.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn the_thread_with_the_fewest_connections_gets_the_next_and_no_more_come_than_may() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut acceptor, receivers, _bells, _stopper, path) = acceptor(&folder);
+        acceptor.most = 3;
+        let _clients: Vec<UnixStream> = (0..4).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        acceptor.accept();
+        assert_eq!(counts(&receivers), [2, 1]);
+        assert!(acceptor.listeners.again_at().is_some(), "the fourth waits");
+        assert!(receivers[0].next().is_some() && receivers[0].next().is_some() && receivers[0].next().is_none());
+        assert!(receivers[1].next().is_some() && receivers[1].next().is_none());
+        receivers[0].left(2);
+        assert_eq!(counts(&receivers), [0, 1]);
+        acceptor.accept();
+        assert_eq!(counts(&receivers), [1, 1]);
+    }
+
+    #[test]
+    fn threads_with_equally_many_connections_take_turns() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut acceptor, receivers, _bells, _stopper, path) = acceptor(&folder);
+        let mut turns = Vec::new();
+        for _ in 0..5 {
+            let _client = UnixStream::connect(&path).unwrap();
+            acceptor.accept();
+            let turn = receivers.iter().position(|receiver| receiver.next().is_some()).unwrap();
+            receivers[turn].left(1);
+            turns.push(turn);
+        }
+        assert_eq!((turns, counts(&receivers)), (vec![0, 1, 0, 1, 0], [0, 0]));
+    }
+
+    #[test]
+    fn a_running_acceptor_rings_the_bell_of_the_thread_that_gets_a_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let (acceptor, receivers, bells, stopper, path) = acceptor(&folder);
+        let running = std::thread::spawn(move || acceptor.run());
+        for (receiver, bell) in receivers.iter().zip(&bells) {
+            let _client = UnixStream::connect(&path).unwrap();
+            crate::protocols::sockets::wait(&[], bell, Some(Duration::from_secs(20)));
+            assert!(receiver.next().is_some());
+        }
+        stopper.stop();
+        running.join().unwrap();
+        assert!(UnixStream::connect(&path).is_err(), "its listener is closed");
+    }
 }

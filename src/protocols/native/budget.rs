@@ -136,9 +136,14 @@ impl Drop for ThreadShare {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
+    use crate::protocols::sockets::timespec;
 
     #[test]
     fn threads_share_a_count_to_which_they_add_in_portions() {
@@ -159,5 +164,34 @@ mod tests {
         assert_eq!((one.bytes(), budget.held()), (2_000, 2_000));
         drop(one);
         assert_eq!(budget.held(), 0);
+    }
+
+    /// Whether the bell has rung. It is silent afterwards.
+    fn has_rung(bell: &WakeSignal) -> bool {
+        let mut polled = [PollFd::new(bell, PollFlags::IN)];
+        let ready = poll(&mut polled, Some(&timespec(Duration::ZERO))).unwrap();
+        bell.silence();
+        ready == 1
+    }
+
+    #[test]
+    fn threads_are_woken_when_the_count_crosses_an_edge_and_only_then() {
+        let budget = BufferBudget::new(64_000);
+        let bells = [WakeSignal::new().unwrap(), WakeSignal::new().unwrap()];
+        let mut shares = bells.each_ref().map(|bell| budget.share(bell));
+        let mut rung = |more, less| {
+            shares[0].change(more, less);
+            let rung = bells.each_ref().map(has_rung);
+            assert_eq!(rung[0], rung[1]);
+            rung[0]
+        };
+        assert!(!rung(1_000, 0));
+        assert!(!rung(63_000, 0), "as much as may be");
+        assert!(rung(1_000, 0));
+        assert!(!rung(1_000, 0), "they know it");
+        assert!(!rung(0, 2_000), "more than three quarters");
+        assert!(!rung(0, 15_000));
+        assert!(rung(0, 1_000), "three quarters");
+        assert!(!rung(0, 1_000), "they know it");
     }
 }

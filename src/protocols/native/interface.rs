@@ -128,4 +128,36 @@ mod tests {
             look(answer, *index);
         });
     }
+
+    /// One message of an answer: the address of an interface, with these values.
+    #[expect(clippy::host_endian_bytes, reason = "netlink has the order of the host")]
+    fn address_message(index: u32, values: &[(u16, [u8; 4])]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend(u32::try_from(HEADER_BYTES + ABOUT_BYTES + 8 * values.len()).unwrap_or(0).to_ne_bytes());
+        bytes.extend(NEW_ADDRESS.to_ne_bytes());
+        bytes.extend([0; 10]);
+        bytes.extend([IPV4, 8, 0, 0]);
+        bytes.extend(index.to_ne_bytes());
+        for (kind, value) in values {
+            bytes.extend(8_u16.to_ne_bytes());
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend(value);
+        }
+        bytes
+    }
+
+    #[test]
+    fn of_an_answer_the_first_own_address_of_the_interface_counts() {
+        let peer = (1, [10, 0, 0, 1]);
+        let answer = [
+            address_message(1, &[(LOCAL, [127, 0, 0, 1])]),
+            address_message(2, &[peer]),
+            address_message(2, &[peer, (LOCAL, [10, 0, 0, 2])]),
+            address_message(2, &[(LOCAL, [10, 0, 0, 3])]),
+        ]
+        .concat();
+        assert_eq!(look(&answer, 2), (Some(Ipv4Addr::new(10, 0, 0, 2)), false));
+        assert_eq!(look(&answer, 1), (Some(Ipv4Addr::LOCALHOST), false));
+        assert_eq!(look(&answer, 3), (None, false), "another part of the answer may have it");
+    }
 }

@@ -146,6 +146,8 @@ impl Listeners {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     /// The server said that too many files were open when it had as many connections as it may.
@@ -160,5 +162,43 @@ mod tests {
         assert!(!said[0].contains("file") && said[1].contains("file"), "{said:?}");
         listeners.accept(&epoll, Now::from_millis(1), |_| false);
         assert!(listeners.again_at().is_some(), "it is tried again");
+    }
+
+    /// Listeners with one endpoint, and this number of clients that have connected to it.
+    fn with_clients(folder: &tempfile::TempDir, clients: usize) -> (OwnedFd, Listeners, Vec<UnixStream>) {
+        let path = format!("{}/socket", folder.path().display());
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let mut listeners = Listeners::default();
+        listeners.add(&epoll, BoundListener::bind(&format!("ipc://{path}")).unwrap()).unwrap();
+        let clients = (0..clients).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        (epoll, listeners, clients)
+    }
+
+    #[test]
+    fn no_more_are_admitted_than_there_is_room_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (epoll, mut listeners, _clients) = with_clients(&folder, 5);
+        let mut admitted = |room| listeners.admit(&epoll, Now::from_millis(1), room).len();
+        assert_eq!([0, 1, 2, 4, 9].map(&mut admitted), [0, 1, 2, 2, 0]);
+    }
+
+    #[test]
+    fn a_listener_is_not_reported_during_the_pause() {
+        let folder = tempfile::tempdir().unwrap();
+        let (epoll, mut listeners, _clients) = with_clients(&folder, 1);
+        let reported = || {
+            let mut room = [const { MaybeUninit::uninit() }; 4];
+            wait(&epoll, &mut room, Some(Duration::ZERO)).len()
+        };
+        assert_eq!(reported(), 1);
+        let now = Now::from_millis(1);
+        assert_eq!(listeners.admit(&epoll, now, 0).len(), 0);
+        let end = now.after(ACCEPT_PAUSE);
+        assert_eq!((reported(), listeners.again_at()), (0, Some(end)));
+        listeners.reopen(&epoll, Now::from_nanos(end.nanos() - 1));
+        assert_eq!((reported(), listeners.again_at()), (0, Some(end)), "it is not over");
+        listeners.reopen(&epoll, end);
+        assert_eq!((reported(), listeners.again_at()), (1, None));
+        assert_eq!(listeners.admit(&epoll, end, 2).len(), 1);
     }
 }

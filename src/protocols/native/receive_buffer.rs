@@ -96,3 +96,63 @@ pub(super) fn give_back(bytes: &mut Vec<u8>) {
         bytes.shrink_to(BUFFER_KEPT_BYTES);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn bytes_are_received_into_the_shared_buffer_unless_earlier_ones_are_left() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (descriptor, mut buffer, mut shared) = (OwnedFd::from(ours), ReceiveBuffer::default(), Vec::new());
+        theirs.write_all(b"abcd").unwrap();
+        assert_eq!(buffer.receive(&descriptor, &mut shared), Ok(ReceiveOutcome::Bytes));
+        assert_eq!((&*shared, buffer.unused(&shared), buffer.held()), (&b"abcd"[..], &b"abcd"[..], 0));
+        assert!(buffer.is_empty());
+        buffer.keep(&Unconsumed { begun: 1..2, rest: 3 }, &shared);
+        assert!(!buffer.is_empty());
+        theirs.write_all(b"ef").unwrap();
+        assert_eq!(buffer.receive(&descriptor, &mut shared), Ok(ReceiveOutcome::Bytes));
+        assert_eq!((buffer.unused(&shared), buffer.held(), shared.len()), (&b"bdef"[..], 4, 0));
+        drop(theirs);
+        assert_eq!(buffer.receive(&descriptor, &mut shared), Ok(ReceiveOutcome::End));
+    }
+
+    /// Keeps these parts of a buffer that holds 0 to 15, of which the first `used` are used. Returns the unused bytes,
+    /// and how many bytes the buffer then holds.
+    fn kept(used: usize, begun: std::ops::Range<usize>, rest: usize) -> (Vec<u8>, usize) {
+        let mut buffer = ReceiveBuffer { bytes: (0..16).collect(), used };
+        buffer.keep(&Unconsumed { begun, rest }, b"");
+        (buffer.unused(b"").to_vec(), buffer.held())
+    }
+
+    #[test]
+    fn the_begun_message_and_the_rest_are_kept_and_what_lies_between_is_not() {
+        assert_eq!(kept(3, 0..2, 4), ([3, 4].into_iter().chain(7..16).collect(), 14));
+        assert_eq!(kept(3, 1..2, 4), ([4].into_iter().chain(7..16).collect(), 14));
+        assert_eq!(kept(3, 0..4, 4), ((3..16).collect(), 16), "nothing lies between");
+    }
+
+    #[test]
+    fn used_bytes_are_dropped_once_they_are_more_than_half() {
+        assert_eq!(kept(3, 5..5, 5), ((8..16).collect(), 16), "half");
+        assert_eq!(kept(3, 6..6, 6), ((9..16).collect(), 7));
+    }
+
+    #[test]
+    fn a_buffer_shrinks_when_less_than_a_quarter_of_it_is_in_use() {
+        let capacity = |length| {
+            let mut bytes = Vec::with_capacity(8 * BUFFER_KEPT_BYTES);
+            bytes.resize(length, 0);
+            give_back(&mut bytes);
+            bytes.capacity()
+        };
+        assert_eq!(capacity(2 * BUFFER_KEPT_BYTES), 8 * BUFFER_KEPT_BYTES);
+        assert!(capacity(2 * BUFFER_KEPT_BYTES - 1) < 8 * BUFFER_KEPT_BYTES);
+    }
+}

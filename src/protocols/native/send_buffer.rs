@@ -129,3 +129,60 @@ impl SendBuffer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::limits::BUFFER_KEPT_BYTES;
+
+    #[test]
+    fn frames_are_the_same_however_they_are_appended() {
+        let (mut pushed, mut encoded, mut written) =
+            (SendBuffer::default(), SendBuffer::default(), SendBuffer::default());
+        pushed.push(b"abc", true);
+        encoded.push_encoded(b"\x01\x03abc");
+        written.push_with(3, true, |out| out.extend(b"abc"));
+        for buffer in [pushed, encoded, written] {
+            assert_eq!(buffer.bytes, b"\x01\x03abc");
+            assert_eq!((buffer.len(), buffer.end(), buffer.sent(), buffer.is_empty()), (5, 5, 0, false));
+        }
+    }
+
+    /// The descriptor blocks: the flush must not.
+    #[test]
+    fn a_flush_sends_as_much_as_there_is_room_for_and_counts_it() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (descriptor, mut buffer) = (OwnedFd::from(ours), SendBuffer::default());
+        buffer.push_encoded(&vec![7; 8 << 20]);
+        buffer.flush(&descriptor).unwrap();
+        let sent = usize::try_from(buffer.sent()).unwrap();
+        assert!(sent > 1 && sent < 8 << 20, "{sent}");
+        assert_eq!((buffer.len(), buffer.end()), ((8 << 20) - sent, 8 << 20));
+        let mut got = vec![0; sent];
+        theirs.read_exact(&mut got).unwrap();
+        buffer.flush(&descriptor).unwrap();
+        assert!(buffer.sent() > sent as u64 && buffer.end() == 8 << 20);
+        let sent = buffer.sent();
+        buffer.discard();
+        assert_eq!((buffer.len(), buffer.held(), buffer.kept(), buffer.sent()), (0, 0, 0, sent));
+    }
+
+    #[test]
+    fn sent_bytes_are_dropped_once_they_are_more_than_half() {
+        let held = |taken| {
+            let mut buffer = SendBuffer { bytes: vec![7; 10], taken, ..SendBuffer::default() };
+            buffer.compact();
+            (buffer.held(), buffer.len())
+        };
+        assert_eq!([4, 5, 6, 10].map(held), [(10, 6), (10, 5), (4, 4), (0, 0)]);
+        let mut large = SendBuffer { bytes: vec![7; 8 * BUFFER_KEPT_BYTES], ..SendBuffer::default() };
+        large.taken = large.bytes.len() - 1;
+        large.compact();
+        assert!((1..=BUFFER_KEPT_BYTES).contains(&large.bytes.capacity()) && large.kept() == 1);
+    }
+}

@@ -2,19 +2,22 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
+mod connection;
+mod endpoints;
 mod late;
 mod memory;
+mod stopping;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{BoundListener, BufferBudget, Closed, ConnectionId, Connections, TurnOutcome};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, OUTBOX_BYTES_MAX};
-use crate::protocols::sockets::{BindError, WakeSignal};
+use crate::protocols::sockets::WakeSignal;
 use crate::zmtp::{Handshake, MessageBounds, Part, SocketType, ZmtpCommand, encode_error, encode_frame};
 
 const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
@@ -59,8 +62,14 @@ impl Echo {
     fn pass(&mut self) -> bool {
         let now = self.now;
         let rung = self.connections.wait(PATIENCE, || now);
+        self.turns();
+        rung
+    }
+
+    /// The turns after a wait.
+    fn turns(&mut self) {
         let Self { heard, was_tight, starved, .. } = self;
-        let echo =
+        let mut echo =
             |id, count: &mut u32, outbox: &mut super::SendBuffer, messages: &crate::zmtp::Messages, bytes: &[u8]| {
                 *was_tight = outbox.is_tight();
                 for (number, message) in messages.iter(bytes).enumerate() {
@@ -75,14 +84,12 @@ impl Echo {
                 }
                 TurnOutcome::All
             };
-        let mut echo = echo;
         while self.connections.receive(4, &mut echo).is_some() {}
         self.connections.flush();
         while self.connections.drained().is_some() {}
         while let Some(gone) = self.connections.gone() {
             self.gone.push(gone);
         }
-        rung
     }
 
     /// Runs passes until `count` messages were heard.
@@ -120,43 +127,6 @@ fn expect(stream: &mut TcpStream, bytes: &[u8]) {
     let mut got = vec![0; bytes.len()];
     stream.read_exact(&mut got).unwrap();
     assert_eq!(got, bytes);
-}
-
-#[test]
-fn endpoints_that_cannot_be_had_are_refused_with_their_reason() {
-    let refusal = |endpoint: &str| BoundListener::bind(endpoint).unwrap_err();
-    let first = BoundListener::bind("tcp://127.0.0.1:*").unwrap();
-    assert!(matches!(refusal(first.endpoint()), BindError::InUse { .. }));
-    let long = format!("ipc:///tmp/{}", "long".repeat(40));
-    assert!(matches!(refusal(&long), BindError::PathTooLong { .. }));
-    let nonsense =
-        ["nonsense", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:70000", "udp://127.0.0.1:5", "ipc://", "ipc://a\0b"];
-    for nonsense in nonsense {
-        assert!(matches!(refusal(nonsense), BindError::NotAnEndpoint { .. }), "{nonsense}");
-    }
-    for elsewhere in ["tcp://192.0.2.1:5555", "tcp://localhost:5555", "tcp://::1:5555"] {
-        assert!(matches!(refusal(elsewhere), BindError::NoSuchAddress { .. }), "{elsewhere}");
-    }
-    let file = tempfile::NamedTempFile::new().unwrap();
-    assert!(matches!(refusal(&format!("ipc://{}", file.path().display())), BindError::NoSocket { .. }));
-    assert!(file.path().exists());
-    assert!(matches!(refusal("ipc:///nonexistent/socket"), BindError::System { .. }));
-}
-
-#[test]
-fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("socket");
-    let endpoint = format!("ipc://{}", path.display());
-    drop(UnixListener::bind(&path).unwrap());
-    assert!(path.exists(), "nobody has removed it");
-    let listener = BoundListener::bind(&endpoint).unwrap();
-    assert_eq!(listener.endpoint(), endpoint);
-    assert!(matches!(BoundListener::bind(&endpoint), Err(BindError::InUse { .. })));
-    UnixStream::connect(&path).unwrap();
-    assert!(listener.accept().unwrap().is_some());
-    drop(listener);
-    assert!(!path.exists());
 }
 
 #[test]

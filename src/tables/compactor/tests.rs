@@ -105,7 +105,7 @@ fn wakes(wake: impl FnOnce(&CompactorState)) -> bool {
     let state = Arc::new(CompactorState::default());
     let (inner, (ready, is_ready)) = (Arc::clone(&state), crossbeam::channel::bounded(1));
     let compactor = thread::spawn(move || {
-        *inner.thread.lock().unwrap() = Some(thread::current());
+        *inner.thread.lock() = Some(thread::current());
         ready.send(()).unwrap();
         thread::park();
     });

@@ -195,8 +195,8 @@ fn a_writer_whose_entry_moves_under_it_stores_all_the_same() {
 #[test]
 fn the_compactor_goes_on_when_each_session_has_heard_its_call() {
     let (tables, threads) = Tables::new(TablesConfig { memory_max: LIMIT.cast_unsigned(), ..settings() });
-    let (mut compactor, _changes) = (backrig.compactor, backrig.changes);
-    drop((backrig.reaper, backrig.expiry));
+    let (mut compactor, _changes) = (threads.compactor, threads.changes);
+    drop((threads.reaper, threads.expiry));
     let now = Now::from_millis(1);
     let (mut writer, mut idle, gone) = (tables.session(), tables.session(), tables.session());
     writer.batch(now).create_table(b"t", b"t").unwrap();

@@ -15,7 +15,7 @@ fn the_publisher_takes_equal_shares_of_the_rings_and_gives_away_what_is_not_used
             set(&mut session, rig.now(), &format!("{writer}{number}"), "1", None).unwrap();
         }
     }
-    let rings = rig.0.tables.0.change_queue.rings.lock().unwrap().len();
+    let rings = rig.0.tables.0.change_queue.rings.lock().len();
     let mut heard = Vec::new();
     rig.0.changes.borrow_mut().drain(4 * rings, &mut |_, _, key| {
         heard.push(String::from_utf8_lossy(key).into_owned());

@@ -211,3 +211,194 @@ impl<S: Default> Connections<S> {
         self.connections.iter().map(|(slot, connection)| ConnectionId::new(slot, connection.generation)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::protocols::native::BufferBudget;
+    use crate::protocols::native::connection::ReceivedMessages;
+    use crate::protocols::native::tests::introduction;
+    use crate::protocols::sockets::WakeSignal;
+    use crate::zmtp::{MessageBounds, Messages, SocketType};
+
+    const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
+    const START: Now = Now::from_millis(1_000);
+
+    /// The connections of a thread, with the clients' ends.
+    struct Fixture {
+        connections: Connections<()>,
+        ids: Vec<ConnectionId>,
+        clients: Vec<UnixStream>,
+    }
+
+    impl Fixture {
+        /// This many connections that hold no bytes.
+        fn new(count: u32) -> Self {
+            let bell = WakeSignal::new().unwrap();
+            let mut connections = Connections::new(&bell, BOUNDS, &BufferBudget::new(1)).unwrap();
+            connections.now = START;
+            let mut clients = Vec::new();
+            for _ in 0..count {
+                let (ours, theirs) = UnixStream::pair().unwrap();
+                connections.insert(OwnedFd::from(ours), START);
+                clients.push(theirs);
+            }
+            let ids = connections.all();
+            connections.connections.iter_mut().for_each(|(_, connection)| connection.outbox.discard());
+            Self { connections, ids, clients }
+        }
+
+        fn at(&mut self, slot: usize) -> &mut Connection<()> {
+            self.connections.connections.get_mut(slot).unwrap()
+        }
+
+        /// The send buffer of a connection holds this many bytes, all unsent.
+        fn fill(&mut self, slot: usize, bytes: usize) {
+            self.at(slot).outbox.discard();
+            self.at(slot).outbox.push_encoded(&vec![7; bytes]);
+        }
+
+        /// A connection holds a message, or none.
+        fn hold(&mut self, slot: usize, held: bool) {
+            let messages = || Box::new(ReceivedMessages { messages: Messages::default(), bytes: Vec::new() });
+            self.at(slot).held = held.then(messages);
+        }
+
+        /// The client sends these bytes, and the connection keeps what is not a whole message.
+        fn receive(&mut self, slot: usize, bytes: &[u8]) {
+            self.clients[slot].write_all(bytes).unwrap();
+            let Connections { connections, shared, messages, bounds, .. } = &mut self.connections;
+            let connection = connections.get_mut(slot).unwrap();
+            let left = connection.take(true, (bounds, 8), shared, messages).unwrap();
+            connection.keep(&left, shared);
+        }
+
+        /// The client is done with its handshake, and has sent this many bytes of a large message.
+        fn begin(&mut self, slot: usize, bytes: usize) {
+            let mut begun = b"\x02\0\0\0\0\0\x01\0\0".to_vec();
+            begun.resize(bytes, 7);
+            self.receive(slot, &[introduction(SocketType::Dealer), begun].concat());
+            self.at(slot).outbox.discard();
+            assert_eq!(self.at(slot).unfinished(), bytes);
+        }
+
+        /// The exempt connection, after exempting one if the last is done.
+        fn exempt(&mut self) -> Option<ConnectionId> {
+            self.connections.exempt_one();
+            self.connections.memory.exempt
+        }
+    }
+
+    #[test]
+    fn the_exempt_connection_may_have_one_large_reply() {
+        let (id, other) = (ConnectionId::new(1, 1), ConnectionId::new(2, 2));
+        let mut memory =
+            MemoryWatch { look_at: Some(START), exempt: Some(id), may_answer: true, ..MemoryWatch::default() };
+        memory.note_answer(other, BUFFER_KEPT_BYTES + 1);
+        memory.note_answer(id, BUFFER_KEPT_BYTES);
+        assert!(!memory.is_tight_for(id) && memory.is_tight_for(other));
+        memory.note_answer(id, BUFFER_KEPT_BYTES + 1);
+        assert!(memory.is_tight_for(id));
+    }
+
+    #[test]
+    fn a_connection_stays_exempt_for_its_message_and_for_a_time_for_its_reply() {
+        let mut fixture = Fixture::new(1);
+        fixture.connections.memory.exempt = Some(fixture.ids[0]);
+        let goes_on = |fixture: &mut Fixture, outbox, (held, may_answer), has_time| {
+            fixture.fill(0, outbox);
+            fixture.hold(0, held);
+            let until = if has_time { START.after(STALLED_MAX) } else { START };
+            (fixture.connections.memory.until, fixture.connections.memory.may_answer) = (Some(until), may_answer);
+            fixture.connections.is_exempt_going_on()
+        };
+        assert!(!goes_on(&mut fixture, 0, (false, true), true));
+        assert!(!goes_on(&mut fixture, BUFFER_KEPT_BYTES, (false, true), true));
+        assert!(goes_on(&mut fixture, BUFFER_KEPT_BYTES + 1, (false, false), true));
+        assert!(!goes_on(&mut fixture, BUFFER_KEPT_BYTES + 1, (false, false), false));
+        assert!(goes_on(&mut fixture, 0, (true, true), true));
+        assert!(!goes_on(&mut fixture, 0, (true, false), true));
+        assert!(!goes_on(&mut fixture, 0, (true, true), false));
+        fixture.hold(0, false);
+        fixture.begin(0, BUFFER_KEPT_BYTES);
+        assert!(!goes_on(&mut fixture, 0, (false, true), true));
+        fixture.receive(0, b"x");
+        assert!(goes_on(&mut fixture, 0, (false, false), false));
+    }
+
+    #[test]
+    fn exemption_goes_round_by_slots() {
+        let mut fixture = Fixture::new(3);
+        fixture.connections.memory.last = 1;
+        for slot in 0..3 {
+            (fixture.at(slot).throttled, fixture.at(slot).starved) = (true, true);
+        }
+        let exempt: Vec<_> = (0..4).map(|_| fixture.exempt()).collect();
+        let [first, second, third] = fixture.ids[..] else { panic!() };
+        assert_eq!(exempt, [Some(third), Some(first), Some(second), None]);
+    }
+
+    #[test]
+    fn only_connections_that_wait_for_memory_are_exempt() {
+        let mut fixture = Fixture::new(4);
+        fixture.at(0).throttled = true;
+        fixture.begin(1, BUFFER_KEPT_BYTES);
+        fixture.at(1).throttled = true;
+        fixture.at(2).starved = true;
+        (fixture.at(3).throttled, fixture.at(3).starved, fixture.at(3).parked) = (true, true, true);
+        assert_eq!(fixture.exempt(), None);
+        fixture.receive(1, b"x");
+        assert_eq!(fixture.exempt(), Some(fixture.ids[1]));
+    }
+
+    #[test]
+    fn throttled_connections_with_input_have_a_turn_when_memory_is_enough() {
+        let mut fixture = Fixture::new(3);
+        fixture.at(0).throttled = true;
+        fixture.hold(1, true);
+        fixture.at(2).throttled = true;
+        fixture.hold(2, true);
+        fixture.connections.loosen();
+        assert_eq!(fixture.connections.backlog, [fixture.ids[2]]);
+    }
+
+    #[test]
+    fn a_large_connection_that_stands_still_is_closed_and_the_closing_is_warned_of() {
+        let mut fixture = Fixture::new(2);
+        fixture.fill(1, BUFFER_KEPT_BYTES + 1);
+        for slot in 0..2 {
+            let moved = fixture.at(slot).moved();
+            fixture.at(slot).progress = (moved, START);
+        }
+        fixture.ids.clone().into_iter().for_each(|id| fixture.connections.settle(id));
+        let is_warned = |fixture: &Fixture| {
+            let mut pace = fixture.connections.cuts_told;
+            !pace.is_time(fixture.connections.now)
+        };
+        fixture.connections.now = START.after(STALLED_MAX / 2);
+        fixture.connections.look();
+        assert_eq!((fixture.connections.cut(), is_warned(&fixture)), (0, false));
+        let progress = [0, 1].map(|slot| fixture.at(slot).progress.1);
+        assert_eq!(progress, [fixture.connections.now, START], "the first holds little");
+        fixture.connections.now = START.after(STALLED_MAX);
+        fixture.connections.look();
+        assert_eq!((fixture.connections.cut(), is_warned(&fixture), fixture.connections.len()), (1, true, 1));
+    }
+
+    #[test]
+    fn a_connection_that_holds_as_much_as_it_may_keep_does_not_stand_still() {
+        let mut fixture = Fixture::new(2);
+        for (slot, bytes) in [(0, BUFFER_KEPT_BYTES), (1, BUFFER_KEPT_BYTES + 1)] {
+            fixture.fill(slot, bytes);
+            fixture.at(slot).progress = (0, START);
+        }
+        fixture.connections.now = START.after(STALLED_MAX);
+        assert_eq!(fixture.connections.those_that_stand_still(), [(fixture.ids[1], BUFFER_KEPT_BYTES + 1)]);
+    }
+}

@@ -176,3 +176,27 @@ impl<S: Default> Connections<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::clock::Now;
+
+    #[test]
+    fn a_connection_that_waits_for_memory_gets_no_turns() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut connection = Connection::greet(ours.into(), (), 1, Now::from_millis(1));
+        let mut after = |outcome| {
+            connection.wait_for(outcome);
+            (connection.parked, connection.starved, connection.throttled)
+        };
+        assert_eq!(after(TurnOutcome::Some(1)), (false, false, false));
+        assert_eq!(after(TurnOutcome::Parked(1)), (true, false, false));
+        assert_eq!(after(TurnOutcome::Starved(0)), (false, true, true));
+        assert_eq!(after(TurnOutcome::All), (false, false, true), "until memory is checked again");
+    }
+}
