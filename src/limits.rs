@@ -288,8 +288,18 @@ pub const TASK_FRAME_BYTES_MAX: usize = TASK_VALUE_BYTES_MAX + (1 << 20);
 /// How long replies may wait for a client that does not read at all. Then its connection is closed: the store keeps for
 /// them the values that have changed since.
 pub const CLIENT_STALLS_MAX: Duration = Duration::from_secs(60);
-/// How long a reply may wait for a client that reads, but slowly.
-pub const ANSWER_WAITS_MAX: Duration = Duration::from_secs(15 * 60);
+/// Time in which a client with pending replies must read [`SLOW_READER_BYTES`]. Otherwise its connection is closed. So
+/// a client that reads a byte now and then keeps its values in the store no longer than that.
+pub const SLOW_READER_MAX: Duration = Duration::from_secs(15 * 60);
+/// See [`SLOW_READER_MAX`]: as much as four of the longest values.
+pub const SLOW_READER_BYTES: u64 = 64 << 20;
+/// A client that reads this many bytes a second is never closed for its pace: 0.8 Mbit/s, which any link in use today
+/// exceeds.
+pub const SLOW_READER_PACE: u64 = 96 << 10;
+/// Bytes of its buffer that the system may send before it takes further ones: a third of 4 MiB, its usual largest size.
+const TAKEN_AT_ONCE_BYTES: u64 = 2 << 20;
+const _: () = assert!(SLOW_READER_PACE * SLOW_READER_MAX.as_secs() >= SLOW_READER_BYTES + TAKEN_AT_ONCE_BYTES);
+const _: () = assert!(SLOW_READER_PACE * CLIENT_STALLS_MAX.as_secs() >= TAKEN_AT_ONCE_BYTES);
 
 // --------------------------------------------------------------------------------------------------------------- jobs
 

@@ -15,9 +15,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::handle::reply;
+use super::read_pace::ReadPace;
 use super::wire::{Counters, Fault, Reply, Verb};
 use crate::clock::Now;
-use crate::limits::{ANSWER_WAITS_MAX, CLIENT_STALLS_MAX, OUTBOX_BYTES_MAX};
+use crate::limits::OUTBOX_BYTES_MAX;
 use crate::protocols::native::SendBuffer;
 use crate::store::{self, StoreSnapshot};
 use crate::tasks::{Outcome, Payload};
@@ -86,9 +87,8 @@ pub(super) struct ClientState {
     replies: VecDeque<PendingReply>,
     /// Memory of `replies`, in bytes.
     replies_bytes: u64,
-    /// How many bytes the system had taken at the last sweep while replies were pending, and since when it was this
-    /// many.
-    progress: Option<(u64, Now)>,
+    /// How fast the client reads, while replies are pending.
+    pace: Option<ReadPace>,
     /// Leases in written replies, each with the position in the stream where its reply ends.
     leases: VecDeque<(u64, RepliedLease)>,
 }
@@ -162,20 +162,15 @@ impl ClientState {
         self.replies_bytes
     }
 
-    /// Whether replies are pending, and whether they may wait longer. They may as long as the system takes bytes
-    /// between two sweeps. If it has taken none since the last sweep, they may not once this has lasted for
-    /// `CLIENT_STALLS_MAX` or the oldest reply has waited for `ANSWER_WAITS_MAX`.
+    /// Whether replies are pending, and whether they may wait longer: they may unless the client reads too slowly. The
+    /// frontend asks at each sweep.
     pub(super) fn patience(&mut self, outbox: &SendBuffer, now: Now) -> ReplyDeadline {
-        let Some(oldest) = self.replies.front() else {
-            self.progress = None;
+        if self.replies.is_empty() {
+            self.pace = None;
             return ReplyDeadline::NoNeed;
-        };
-        let (sent, since) = *self.progress.get_or_insert((outbox.sent(), now));
-        if sent != outbox.sent() {
-            self.progress = Some((outbox.sent(), now));
-            return ReplyDeadline::Some;
         }
-        let is_over = since.after(CLIENT_STALLS_MAX) <= now || oldest.at.after(ANSWER_WAITS_MAX) <= now;
+        let taken = outbox.sent();
+        let is_over = self.pace.get_or_insert(ReadPace::begin(taken, now)).is_too_slow(taken, now);
         if is_over { ReplyDeadline::Over } else { ReplyDeadline::Some }
     }
 
