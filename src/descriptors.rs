@@ -9,10 +9,15 @@
 //! when there is none. Descriptors that are opened later, above all the files of the store, always find the reserve.
 //! This needs no counting, and it holds for every accepting thread, those of libzmq too.
 //!
+//! An acceptor that found no room is woken when a frontend closes a connection. libzmq closes its own without a word,
+//! so an acceptor also checks again after a pause.
+//!
 //! This module does not pause accepting. See `protocols`.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -29,6 +34,54 @@ static LINE: AtomicI32 = AtomicI32::new(i32::MAX);
 
 /// How often an accepting thread found no room. Added to by those threads, read by STATS.
 static PAUSES: SharedCounter = SharedCounter::new();
+
+/// The acceptors that found no room.
+static PAUSED: PausedAcceptors = PausedAcceptors::new();
+
+/// Acceptors that wait for the next connection to close.
+struct PausedAcceptors {
+    /// Whether there are any. Written under the lock, read by the threads that close connections.
+    any: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl PausedAcceptors {
+    const fn new() -> Self {
+        Self { any: AtomicBool::new(false), wakers: Mutex::new(Vec::new()) }
+    }
+
+    fn wait(&self, waker: &Waker) {
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wakers.iter().any(|other| other.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        // SeqCst, here and in `tell`. The acceptor stores, then checks the descriptors. The closing thread closes one,
+        // then loads. If the check does not see the closed one, the system handled the check first, and so the load
+        // sees the store.
+        self.any.store(true, Ordering::SeqCst);
+    }
+
+    fn tell(&self) {
+        if !self.any.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.any.store(false, Ordering::SeqCst);
+        let woken = std::mem::take(&mut *wakers);
+        drop(wakers);
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Has the next [`closed`] wake `waker`, once. The acceptor checks for room after this call.
+pub fn wait_for_room(waker: &Waker) {
+    PAUSED.wait(waker);
+}
+
+/// Notes that a connection is closed, and wakes the acceptors that wait for room.
+pub fn closed() {
+    PAUSED.tell();
+}
 
 /// The descriptors of the process, and the part of them that connections never take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +178,40 @@ fn line() -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
     use super::*;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn each_acceptor_that_waits_for_room_is_woken_once() {
+        let paused = PausedAcceptors::new();
+        let wakes = [(); 2].map(|()| Arc::<Wakes>::default());
+        let counts = || wakes.each_ref().map(|wakes| wakes.0.load(Ordering::Relaxed));
+        let [first, second] = wakes.each_ref().map(|wakes| Waker::from(Arc::clone(wakes)));
+        paused.tell();
+        paused.wait(&first);
+        paused.wait(&first);
+        paused.wait(&second);
+        assert_eq!(counts(), [0, 0], "a close before it began to wait tells it nothing");
+        paused.tell();
+        assert_eq!(counts(), [1, 1]);
+        paused.tell();
+        assert_eq!(counts(), [1, 1], "it has to ask again");
+        paused.wait(&second);
+        paused.tell();
+        assert_eq!(counts(), [1, 2]);
+    }
 
     #[test]
     fn a_quarter_is_kept_for_the_store_and_no_more_than_it_needs() {

@@ -25,7 +25,7 @@ pub(super) use frontend::{
 
 use super::sockets::BindError;
 use crate::clock::Clock;
-use crate::descriptors::{has_room, outside_the_reserve};
+use crate::descriptors::{closed, has_room, outside_the_reserve, wait_for_room};
 use crate::limits::{ACCEPT_PAUSE, ROOM_RECHECK};
 use crate::log::WarningPace;
 use crate::store::StoreSnapshot;
@@ -102,18 +102,17 @@ pub(super) struct PausableAcceptor {
     pub(super) address: SocketAddr,
     clock: Clock,
     pauses_told: WarningPace,
-    /// Says whether there is a descriptor for another connection, and the pause before the next try if no connection of
-    /// this listener ends.
+    /// Says whether there is a descriptor for another connection, and the pause before the next try if no frontend says
+    /// that it has closed one.
     room: (fn(&TcpListener) -> bool, Duration),
-    left: Arc<Notify>,
 }
 
-/// Held by a connection for as long as it lives. Dropping it leaves room for another.
-pub(super) struct Entered(Arc<Notify>);
+/// Held by a connection until it is closed. Dropping it wakes the acceptors that wait for room.
+pub(super) struct Entered(());
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.0.notify_one();
+        closed();
     }
 }
 
@@ -140,7 +139,6 @@ impl PausableAcceptor {
                 clock: Clock::start(),
                 pauses_told: WarningPace::default(),
                 room: (|socket| has_room(socket), ACCEPT_PAUSE),
-                left: Arc::default(),
             })
         };
         let endpoint = address.to_string();
@@ -152,22 +150,30 @@ impl PausableAcceptor {
     }
 
     /// Accepts the next connection. While there is no descriptor for one, clients wait in the system's backlog. It
-    /// tries again when a connection of this listener has ended, or after a pause, in which another frontend may have
-    /// closed one.
+    /// tries again when a frontend has closed a connection, or after a pause, in which libzmq may have closed one.
     pub(super) async fn accept(&mut self) -> (TcpStream, Entered) {
         loop {
             match self.try_accept().await {
-                Ok(Some(stream)) => return (stream, Entered(Arc::clone(&self.left))),
+                Ok(Some(stream)) => return (stream, Entered(())),
                 // The client has gone before it was accepted.
                 Ok(None) => {}
                 Err(error) => {
                     if self.pauses_told.is_time(self.clock.now()) {
                         tracing::warn!("no connection to {} is accepted for now: {error}", self.address);
                     }
-                    let _other = timeout(self.room.1, self.left.notified()).await;
+                    let _pause = timeout(self.room.1, self.room_comes()).await;
                 }
             }
         }
+    }
+
+    /// Waits until there is room, as far as frontends say when they close a connection.
+    async fn room_comes(&self) {
+        poll_fn(|context| {
+            wait_for_room(context.waker());
+            if self.room.0(&self.socket) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
     /// Waits for a client and accepts it if there is room. It checks for room each time that a client comes.
@@ -199,27 +205,56 @@ mod tests {
 
     use super::*;
 
-    static HAS_ROOM: AtomicBool = AtomicBool::new(true);
-
-    /// While there was no room, the listener checked for it ten times a second.
-    #[test]
-    fn the_end_of_a_connection_lets_in_who_waits_for_room() {
+    /// How a listener of a test waits for room that comes when `leave` is called, and lets the second client in.
+    fn lets_in(
+        has_room: &AtomicBool,
+        room: fn(&TcpListener) -> bool,
+        leave: impl FnOnce((TcpStream, Entered)) -> Option<(TcpStream, Entered)>,
+    ) {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let mut listener = PausableAcceptor::bind(&runtime, "127.0.0.1:0".parse().unwrap(), 8).unwrap();
         // It does not try again by itself while this test runs.
-        listener.room = (|_| HAS_ROOM.load(Ordering::SeqCst), Duration::from_secs(3_600));
+        listener.room = (room, Duration::from_secs(3_600));
         runtime.block_on(async {
             let _first = TcpStream::connect(listener.address).await.unwrap();
-            let (stream, entered) = listener.accept().await;
-            HAS_ROOM.store(false, Ordering::SeqCst);
+            let first = listener.accept().await;
+            has_room.store(false, Ordering::SeqCst);
             let second = TcpStream::connect(listener.address).await.unwrap();
             let mut accepting = pin!(listener.accept());
             let waits = poll_fn(|context| Poll::Ready(accepting.as_mut().poll(context).is_pending()));
             assert!(waits.await);
-            HAS_ROOM.store(true, Ordering::SeqCst);
-            drop((stream, entered));
+            has_room.store(true, Ordering::SeqCst);
+            let _stays = leave(first);
             let (accepted, _entered) = timeout(Duration::from_secs(60), accepting).await.unwrap();
             assert_eq!(accepted.peer_addr().unwrap(), second.local_addr().unwrap());
         });
+    }
+
+    /// While there was no room, the listener checked for it ten times a second.
+    #[test]
+    fn the_end_of_a_connection_lets_in_who_waits_for_room() {
+        static HAS_ROOM: AtomicBool = AtomicBool::new(true);
+        lets_in(
+            &HAS_ROOM,
+            |_| HAS_ROOM.load(Ordering::SeqCst),
+            |first| {
+                drop(first);
+                None
+            },
+        );
+    }
+
+    /// It waited for its pause if another frontend had closed the connection.
+    #[test]
+    fn a_connection_that_another_frontend_closes_lets_in_who_waits_for_room() {
+        static HAS_ROOM: AtomicBool = AtomicBool::new(true);
+        lets_in(
+            &HAS_ROOM,
+            |_| HAS_ROOM.load(Ordering::SeqCst),
+            |first| {
+                closed();
+                Some(first)
+            },
+        );
     }
 }

@@ -303,6 +303,11 @@ impl<S> Connection<S> {
         matches!(self.stage, ConnectionStage::Shaking(_)) || (is_empty && is_settled(&self.descriptor))
     }
 
+    /// Closes the connection, and returns the frontend's state for it.
+    pub(super) fn end(self) -> S {
+        self.state
+    }
+
     /// Takes no more requests.
     pub(super) fn disconnect(&mut self) {
         if !self.is_disconnecting() {

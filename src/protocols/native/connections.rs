@@ -27,6 +27,7 @@ use super::listen::BoundListener;
 use super::listeners::{BELL, LISTENERS, Listeners, wait};
 use super::send_buffer::SendBuffer;
 use crate::clock::Now;
+use crate::descriptors;
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS, RECEIVE_BYTES};
 use crate::log::WarningPace;
 use crate::protocols::sockets::WakeSignal;
@@ -398,8 +399,11 @@ impl<S: Default> Connections<S> {
         let connection = self.connections.remove(id.slot() as usize);
         self.share.change(0, connection.counted);
         self.closed += 1;
-        if !connection.is_disconnecting() {
-            self.gone.push(Closed { id, state: connection.state, sent: connection.outbox.sent() });
+        let (is_disconnecting, sent) = (connection.is_disconnecting(), connection.outbox.sent());
+        let state = connection.end();
+        descriptors::closed();
+        if !is_disconnecting {
+            self.gone.push(Closed { id, state, sent });
         }
     }
 

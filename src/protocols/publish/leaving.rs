@@ -10,6 +10,7 @@ use super::subscriber::CloseReason;
 use super::subscribers::{Subscribers, member_at};
 use super::topics::Member;
 use crate::clock::Now;
+use crate::descriptors;
 use crate::limits::{HANDSHAKE_TIMEOUT, SUBSCRIPTIONS_REMOVED_A_TURN};
 use crate::protocols::native::ConnectionId;
 
@@ -54,6 +55,7 @@ impl Subscribers {
         self.leave(member);
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         subscriber.descriptor = None;
+        descriptors::closed();
         subscriber.queue = SubscriberQueue::default();
         if !subscriber.is_leaving {
             self.connections.remove(member as usize);

@@ -1,6 +1,36 @@
 //! Clients that were in time, and a thread that was not.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
 use super::*;
+use crate::descriptors::wait_for_room;
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The frontends over plain TCP waited for their pause.
+#[test]
+fn a_closed_connection_wakes_who_waits_for_a_descriptor() {
+    let mut echo = Echo::start();
+    let stream = echo.connect();
+    while echo.connections.is_empty() {
+        echo.pass();
+    }
+    let woken = Arc::<Woken>::default();
+    wait_for_room(&Waker::from(Arc::clone(&woken)));
+    drop(stream);
+    while !echo.connections.is_empty() {
+        echo.pass();
+    }
+    assert!(woken.0.load(Ordering::SeqCst));
+}
 
 /// Deadlines ran while a commit kept the thread from reading: clients that had sent in time were closed, and their
 /// requests were lost unread.
