@@ -115,6 +115,33 @@ impl Now {
     }
 }
 
+/// The latest end of work that has begun: the work waits no longer than [`TimeLimit::left`] at once, and ends when
+/// [`TimeLimit::is_over`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeLimit {
+    end: Now,
+}
+
+impl TimeLimit {
+    /// The limit of work that begins now and may take `most`.
+    #[must_use]
+    pub fn begin(now: Now, most: Duration) -> Self {
+        Self { end: now.after(most) }
+    }
+
+    /// The time that is left.
+    #[must_use]
+    pub fn left(self, now: Now) -> Duration {
+        Duration::from_nanos(self.end.nanos.saturating_sub(now.nanos))
+    }
+
+    /// Whether no time is left.
+    #[must_use]
+    pub fn is_over(self, now: Now) -> bool {
+        self.end <= now
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +181,36 @@ mod tests {
     fn the_largest_ttl_does_not_overflow() {
         let century = Now::from_millis(100 * 365 * 86_400 * 1_000);
         assert!(century.deadline_after(u32::MAX) > century.millis());
+    }
+
+    #[test]
+    fn a_limit_is_over_when_no_time_is_left_and_not_before() {
+        let limit = TimeLimit::begin(Now::from_millis(500), Duration::from_secs(2));
+        for (millis, left) in [(500, 2_000), (501, 1_999), (2_499, 1), (2_500, 0), (9_999, 0)] {
+            let now = Now::from_millis(millis);
+            assert_eq!(limit.left(now), Duration::from_millis(left));
+            assert_eq!(limit.is_over(now), left == 0);
+        }
+        assert!(!TimeLimit::begin(Now::from_millis(1), Duration::MAX).is_over(Now::from_millis(u64::MAX >> 20)));
+    }
+
+    /// The stages of the server's end follow one another. In none of them does a peer do anything.
+    #[test]
+    fn an_end_whose_stages_use_up_their_time_takes_no_longer_than_it_may() {
+        use crate::limits::{LINGER, LOG_LAST_WORDS, SEALING_MAX, STOP_MAX};
+        let start = Now::from_millis(7);
+        // How long a thread waits at once, and how late it wakes up.
+        for (wait, late) in [(1, 0), (1, 5), (64, 0), (64, 50), (5_000, 0), (5_000, 70)] {
+            let mut now = start;
+            for most in [LINGER, SEALING_MAX, LINGER, LOG_LAST_WORDS] {
+                let limit = TimeLimit::begin(now, most);
+                while !limit.is_over(now) {
+                    now =
+                        now.after(limit.left(now).min(Duration::from_millis(wait))).after(Duration::from_millis(late));
+                }
+            }
+            assert!(now <= start.after(STOP_MAX), "waits of {wait} ms, {late} ms late: {now:?}");
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ use super::flow_control::{
 use super::packet::{DeferralNotice, MessageWriter};
 use super::report::ProxyMetrics;
 use super::wire::is_report;
-use crate::clock::{Clock, Now};
+use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST, QUEUE_BURST_FRAMES};
 use crate::log::WarningPace;
 use crate::protocols::sockets::{
@@ -465,15 +465,15 @@ impl Proxy {
 
     /// Answers the requests that were taken, as long as sockets may linger, and ends the workers.
     fn finish(mut self) {
-        let start = self.parts.clock.now();
-        let left = |clock: &Clock| LINGER.saturating_sub(start.time_until(clock.now()));
-        while !self.account.is_settled() && !left(&self.parts.clock).is_zero() {
+        let clock = self.parts.clock;
+        let limit = TimeLimit::begin(clock.now(), LINGER);
+        while !self.account.is_settled() && !limit.is_over(clock.now()) {
             self.wait(Some(PATIENCE[0]), false);
             self.return_replies();
             self.retry();
         }
         self.show();
-        self.parts.router.set_linger(left(&self.parts.clock));
+        self.parts.router.set_linger(limit.left(clock.now()));
         self.end_workers();
     }
 

@@ -39,8 +39,6 @@ pub(super) struct PendingReply {
     pub(super) outcome: Outcome,
     /// The store before the batch, if the value lies there.
     pub(super) before: Option<Arc<dyn StoreSnapshot>>,
-    /// When the request was answered.
-    pub(super) at: Now,
 }
 
 impl PendingReply {

@@ -22,7 +22,7 @@ pub use super::config::{SpiderqConfig, Version};
 use super::pending_replies::PendingReplies;
 use super::responder::{PendingRequest, ReplyPolicy, TaskResponder};
 use super::wire::Verb;
-use crate::clock::{Clock, Now};
+use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{
     CLIENT_BYTES_DEFAULT, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, LINGER, ROOM_RECHECK, SUBMIT_MAX,
     TASK_FRAME_BYTES_MAX,
@@ -147,15 +147,15 @@ impl SpiderqFrontend {
         self.take();
         self.responder.submit();
         self.connections.stop_receiving();
-        let end = clock.now().after(LINGER);
-        while self.connections.has_backlog() && clock.now() < end {
-            self.rest(Some(end));
+        let limit = TimeLimit::begin(clock.now(), LINGER);
+        while self.connections.has_backlog() && !limit.is_over(clock.now()) {
+            self.rest(Some(limit));
             self.answer_and_settle()?;
             self.take();
             self.responder.submit();
         }
-        while !(self.is_all_answered() && self.connections.is_all_sent()) && clock.now() < end {
-            self.wait_for_answers(Some(end));
+        while !(limit.is_over(clock.now()) || self.is_all_answered() && self.connections.is_all_sent()) {
+            self.wait_for_answers(Some(limit));
             self.answer_and_settle()?;
         }
         // Replies that the system has not taken by now are discarded, and their leases go back.
@@ -167,8 +167,8 @@ impl SpiderqFrontend {
             self.wait_for_answers(None);
             self.answer_and_settle()?;
         }
-        while !self.connections.is_empty() && clock.now() < end {
-            self.connections.wait(Some(clock.now().time_until(end)), || clock.now());
+        while !self.connections.is_empty() && !limit.is_over(clock.now()) {
+            self.connections.wait(Some(limit.left(clock.now())), || clock.now());
             while self.connections.receive(1, |_, _, _, _, _| TurnOutcome::All).is_some() {}
         }
         Ok(())
@@ -188,14 +188,14 @@ impl SpiderqFrontend {
         Ok(())
     }
 
-    /// Sleeps until there is work, or until `end`.
-    fn rest(&mut self, end: Option<Now>) {
+    /// Sleeps until there is work, or until `limit` is over.
+    fn rest(&mut self, limit: Option<TimeLimit>) {
         if self.responder.has_room() {
-            let idle = self.responder.is_empty() && self.late.is_empty() && end.is_none();
-            let (clock, patience) = (self.clock, self.patience(end));
+            let idle = self.responder.is_empty() && self.late.is_empty() && limit.is_none();
+            let (clock, patience) = (self.clock, self.patience(limit));
             self.connections.wait((!idle).then_some(patience), || clock.now());
         } else {
-            self.wait_for_answers(end);
+            self.wait_for_answers(limit);
             if self.responder.has_room() {
                 // Clients that have sent requests meanwhile have their turns at once.
                 let clock = self.clock;
@@ -205,8 +205,8 @@ impl SpiderqFrontend {
     }
 
     /// Waits without receiving: while the frontend takes no requests, arriving ones must not wake the thread.
-    fn wait_for_answers(&mut self, end: Option<Now>) {
-        let (clock, patience) = (self.clock, self.patience(end));
+    fn wait_for_answers(&mut self, limit: Option<TimeLimit>) {
+        let (clock, patience) = (self.clock, self.patience(limit));
         let start = clock.now();
         let rung = self.connections.wait_without_receiving(Some(patience), || clock.now());
         if !rung && start.after(ROOM_RECHECK) <= self.connections.now() {
@@ -214,8 +214,8 @@ impl SpiderqFrontend {
         }
     }
 
-    fn patience(&self, end: Option<Now>) -> Duration {
-        end.map_or(SWEEP, |end| self.clock.now().time_until(end).min(SWEEP))
+    fn patience(&self, limit: Option<TimeLimit>) -> Duration {
+        limit.map_or(SWEEP, |limit| limit.left(self.clock.now()).min(SWEEP))
     }
 
     // ------------------------------------------------------------------------------------------------------- requests
@@ -284,10 +284,9 @@ impl SpiderqFrontend {
     }
 
     fn hear(&mut self, Delivery { answers, before }: Delivery) -> Result<(), store::Error> {
-        let at = self.clock.now();
         for (ticket, outcome) in answers {
             if let PendingRequest::Answer { peer, envelope, verb, waits } = self.responder.answered(ticket) {
-                let reply = PendingReply { envelope, verb, outcome, before: before.clone(), at };
+                let reply = PendingReply { envelope, verb, outcome, before: before.clone() };
                 self.write(peer, waits.then_some(ticket), reply)?;
             }
         }
