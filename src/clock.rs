@@ -194,25 +194,6 @@ mod tests {
         assert!(!TimeLimit::begin(Now::from_millis(1), Duration::MAX).is_over(Now::from_millis(u64::MAX >> 20)));
     }
 
-    /// The stages of the server's end follow one another. In none of them does a peer do anything.
-    #[test]
-    fn an_end_whose_stages_use_up_their_time_takes_no_longer_than_it_may() {
-        use crate::limits::{LINGER, LOG_LAST_WORDS, SEALING_MAX, STOP_MAX};
-        let start = Now::from_millis(7);
-        // How long a thread waits at once, and how late it wakes up.
-        for (wait, late) in [(1, 0), (1, 5), (64, 0), (64, 50), (5_000, 0), (5_000, 70)] {
-            let mut now = start;
-            for most in [LINGER, SEALING_MAX, LINGER, LOG_LAST_WORDS] {
-                let limit = TimeLimit::begin(now, most);
-                while !limit.is_over(now) {
-                    now =
-                        now.after(limit.left(now).min(Duration::from_millis(wait))).after(Duration::from_millis(late));
-                }
-            }
-            assert!(now <= start.after(STOP_MAX), "waits of {wait} ms, {late} ms late: {now:?}");
-        }
-    }
-
     #[test]
     fn copies_of_a_clock_agree() {
         let clock = Clock::start();

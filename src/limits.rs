@@ -86,8 +86,9 @@ pub const ENVELOPE_BYTES_MAX: usize = 64 << 10;
 /// Memory that a frame takes beside its bytes: the structure in which libzmq keeps it (`zmq_msg_t`).
 pub const FRAME_OVERHEAD_BYTES: u64 = 64;
 
-/// Bytes of the values or names in one reply. A longer reply is refused before it is built (`kv/PROTOCOL.md`). A
-/// GET_MANY of the most keys, with values of a megabyte, just fits. Its client has nothing else outstanding meanwhile.
+/// Bytes of the values or names in one reply, where there is memory for it, else a quarter of the memory that the
+/// tables leave. A longer reply is refused before it is built (`kv/PROTOCOL.md`). A GET_MANY of the most keys, with
+/// values of a megabyte, just fits. Its client has nothing else outstanding meanwhile.
 pub const REPLY_BYTES_MAX: usize = MANY_MAX << 20;
 
 /// Bytes that one client may have outstanding, unless `--client-bytes-max` sets another number (`OPERATION.md`).
@@ -166,6 +167,8 @@ pub const BUFFER_KEPT_BYTES: usize = 16 << 10;
 /// Bytes in the send buffer of a connection above which no more requests are taken from it. It holds thousands of small
 /// replies, and is small enough for [`CONNECTIONS_MAX`] connections.
 pub const OUTBOX_BYTES_MAX: usize = 1 << 20;
+/// Bytes that a connection is sent in one turn: others have their turns meanwhile.
+pub const SENT_BYTES_A_TURN: usize = 256 << 10;
 /// Bytes of replies in one turn of a connection after which the turn ends.
 pub const LARGE_REPLIES_BYTES: u64 = 256 << 10;
 
@@ -311,10 +314,14 @@ pub const JOB_DATA_BYTES_MAX: usize = 1_000_000;
 pub const JOB_LINE_BYTES_MAX: usize = 1 << 10;
 /// Bytes that a connection for jobs may buffer without a permit: a line, and an ADD of little data.
 pub const JOB_BUFFER_BYTES: usize = 2 << 10;
-/// Bytes that larger requests for jobs may take together. Answers have as much again. When it is used up, such requests
-/// wait until their time is up, and answers wait. Small requests do not wait.
+/// Bytes that larger requests for jobs may take together, where there is memory for it, else an eighth of the memory
+/// that the tables leave. Answers have as much again. When it is used up, such requests wait until their time is up,
+/// and answers wait. Small requests do not wait.
 pub const JOB_ROOM_BYTES: usize = 256 << 20;
-const _: () = assert!(JOB_LINE_BYTES_MAX < JOB_BUFFER_BYTES && JOB_DATA_BYTES_MAX < JOB_ROOM_BYTES);
+/// The least room for larger requests for jobs: the longest one fits.
+pub const JOB_ROOM_BYTES_MIN: usize = 2 << 20;
+const _: () = assert!(JOB_LINE_BYTES_MAX < JOB_BUFFER_BYTES && JOB_ROOM_BYTES_MIN < JOB_ROOM_BYTES);
+const _: () = assert!(JOB_DATA_BYTES_MAX + JOB_LINE_BYTES_MAX < JOB_ROOM_BYTES_MIN);
 /// Received bytes of a request for a job from which its connection takes room for all the rest at once.
 pub const JOB_STEPS_BYTES: usize = 64 << 10;
 

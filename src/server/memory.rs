@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::limits::{HELD_BYTES_MAX, MEMORY_SLACK_BYTES};
+use crate::limits::{HELD_BYTES_MAX, JOB_ROOM_BYTES, JOB_ROOM_BYTES_MIN, MEMORY_SLACK_BYTES, REPLY_BYTES_MAX};
 
 /// Divisor of the memory that the tables leave. The rest of the process may grow by the quotient before it counts
 /// against the tables' limit.
@@ -35,8 +35,24 @@ pub(super) fn slack(max_memory: u64) -> u64 {
 /// `available` bytes. Together they get three quarters of the memory that is left. Each gets at most
 /// [`HELD_BYTES_MAX`], or twice `client_bytes` if that is more.
 pub(super) fn held_bytes_max(available: u64, max_memory: u64, frontends: u64, client_bytes: u64) -> u64 {
-    let left = available.saturating_sub(max_memory).max(available / LEAST_LEFT);
+    let left = left_by_tables(available, max_memory);
     (left / 4 * 3 / frontends.max(1)).min(HELD_BYTES_MAX.max(client_bytes.saturating_mul(2)))
+}
+
+/// The bytes of the longest reply about tables: at most [`REPLY_BYTES_MAX`].
+pub(super) fn reply_bytes_max(available: u64, max_memory: u64) -> usize {
+    usize::try_from(left_by_tables(available, max_memory) / 4).unwrap_or(usize::MAX).min(REPLY_BYTES_MAX)
+}
+
+/// The bytes that larger requests for jobs may take together, and answers as many again: at most [`JOB_ROOM_BYTES`].
+pub(super) fn job_room_bytes(available: u64, max_memory: u64) -> usize {
+    let share = usize::try_from(left_by_tables(available, max_memory) / 8).unwrap_or(usize::MAX);
+    share.clamp(JOB_ROOM_BYTES_MIN, JOB_ROOM_BYTES)
+}
+
+/// The bytes that the tables leave of `available` if they may take `max_memory`, or a little in any case.
+fn left_by_tables(available: u64, max_memory: u64) -> u64 {
+    available.saturating_sub(max_memory).max(available / LEAST_LEFT)
 }
 
 /// The anonymous resident memory of this process, files excluded: the line `RssAnon` of `/proc/self/status` (proc(5)).
@@ -131,6 +147,21 @@ mod tests {
         for available in [100, 512, 4_096, 1 << 20] {
             assert!(2 * held(available, available / 5 * 4, 1 << 20) <= available / 5);
         }
+    }
+
+    /// A gigabyte of a reply, and half of one of jobs, were allowed where a control group has half of that.
+    #[test]
+    fn a_reply_and_the_room_for_jobs_fit_beside_the_tables() {
+        const MEBIBYTE: u64 = 1 << 20;
+        let bounds = |available: u64, tables: u64| {
+            let (available, tables) = (available * MEBIBYTE, tables * MEBIBYTE);
+            (reply_bytes_max(available, tables) >> 20, job_room_bytes(available, tables) >> 20)
+        };
+        assert_eq!(bounds(512, 410), (25, 12));
+        assert_eq!(bounds(512, 512), (8, 4), "a little in any case");
+        assert_eq!(bounds(64, 64), (1, 2), "the longest job fits");
+        assert_eq!(bounds(64 << 10, 32 << 10), (1 << 10, 256), "no more than that");
+        assert_eq!(reply_bytes_max(u64::MAX, 0), REPLY_BYTES_MAX);
     }
 
     #[test]

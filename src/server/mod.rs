@@ -228,7 +228,8 @@ fn start_with(
     let settings = kv_settings(&config, worker_cores);
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
     let slack = memory::slack(config.max_memory);
-    let opened = config.tasks.map(|config| tasks::open(&config, settings.held_bytes_max, terminated));
+    let job_room = memory::job_room_bytes(available_bytes(), config.max_memory);
+    let opened = config.tasks.map(|config| tasks::open(&config, (settings.held_bytes_max, job_room), terminated));
     let mut tasks = opened.transpose()?;
     let events = config.events.map(|config| bind_events(&config, tasks.as_mut())).transpose()?.flatten();
     let metrics = tasks.as_ref().map(|tasks| Arc::clone(&tasks.metrics));
@@ -291,6 +292,7 @@ fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>>) -> serve
         publish: config.publish.clone(),
         publish_hwm: config.publish_hwm,
         value_max: config.max_value,
+        reply_bytes_max: memory::reply_bytes_max(available_bytes(), config.max_memory),
         client_bytes_max,
         held_bytes_max,
         worker_cores,

@@ -63,10 +63,11 @@ impl OpenedTasks {
     }
 }
 
-/// Opens the store and binds the frontends. Each frontend of a queue holds at most `held_bytes_max` for its clients.
+/// Opens the store and binds the frontends. Each frontend of a queue holds at most `held_bytes_max` for its clients, and
+/// larger requests for jobs take at most `job_room` bytes together.
 pub(super) fn open(
     config: &TasksConfig,
-    held_bytes_max: u64,
+    (held_bytes_max, job_room): (u64, usize),
     terminated: Box<dyn Fn() + Send>,
 ) -> Result<OpenedTasks, Error> {
     let store = Disk::open(&config.data)?;
@@ -75,7 +76,7 @@ pub(super) fn open(
     let mut opened = OpenedTasks { committer, spiderq: None, jobs: None, events: None, metrics, held: Vec::new() };
     if let Some(settings) = &config.jobs {
         let family = opened.committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
-        opened.jobs = Some(jobs::bind(settings, (&mut opened.committer, tasks.clone(), family))?);
+        opened.jobs = Some(jobs::bind(settings, job_room, (&mut opened.committer, tasks.clone(), family))?);
     }
     if let Some(settings) = &config.events {
         let queue = opened.committer.queue(EVENTS, LeaseOrder::Priority, Policy::Always)?;

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::{Pin, ServerConfig, start};
 use crate::allocator;
+use crate::clock::{Now, TimeLimit};
+use crate::limits::{LINGER, LOG_LAST_WORDS, SEALING_MAX, STOP_MAX};
 use crate::protocols::kv::client::Client;
 use crate::protocols::kv::serve::FrontendKind;
 use crate::tables::trials::alone::{alone, entries};
@@ -73,4 +75,21 @@ fn what_was_replaced_is_freed_when_workers_with_connections_rest() {
     alone("server::trial::what_was_replaced_is_freed_when_workers_with_connections_rest", || {
         load_then_rest(FrontendKind::Native);
     });
+}
+
+/// The stages of the server's end follow one another. In none of them does a peer do anything.
+#[test]
+fn an_end_whose_stages_use_up_their_time_takes_no_longer_than_it_may() {
+    let start = Now::from_millis(7);
+    // How long a thread waits at once, and how late it wakes up.
+    for (wait, late) in [(1, 0), (1, 5), (64, 0), (64, 50), (5_000, 0), (5_000, 70)] {
+        let mut now = start;
+        for most in [LINGER, SEALING_MAX, LINGER, LOG_LAST_WORDS] {
+            let limit = TimeLimit::begin(now, most);
+            while !limit.is_over(now) {
+                now = now.after(limit.left(now).min(Duration::from_millis(wait))).after(Duration::from_millis(late));
+            }
+        }
+        assert!(now <= start.after(STOP_MAX), "waits of {wait} ms, {late} ms late: {now:?}");
+    }
 }

@@ -188,6 +188,7 @@ fn parts(context: &SocketContext, workers: usize) -> (spindle::protocols::kv::se
         value_max: 1_024,
         client_bytes_max: 1 << 20,
         held_bytes_max: 1 << 30,
+        reply_bytes_max: 1 << 30,
         worker_cores: vec![None; workers],
     };
     let kv = bind(context, &settings, Clock::start(), (&tables, backstage.changes), None).unwrap();

@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
 
+use spindle::limits::JOB_ROOM_BYTES;
 use spindle::protocols::jobs::client::Client as JobsClient;
 use spindle::protocols::jobs::serve::{self as jobs, Jobs};
 use spindle::protocols::jobs::wire::{AckWording, Id};
@@ -248,7 +249,7 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let (Spiderq { front, stopper, endpoint }, _held) =
         spiderq::bind(&settings, 1 << 30, (&mut committer, tasks.clone(), queue.clone()), Box::new(|| {})).unwrap();
     let Jobs { front: jobs_front, stopper: jobs_stopper, address } =
-        jobs::bind(&jobs_settings, (&mut committer, tasks.clone(), family)).unwrap();
+        jobs::bind(&jobs_settings, JOB_ROOM_BYTES, (&mut committer, tasks.clone(), family)).unwrap();
     let sink = committer.sink(Box::new(Silent));
     // The committer does not run yet, and its inbox is as full as it may be.
     let mut wait = RoomWait::default();

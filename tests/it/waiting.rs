@@ -52,6 +52,7 @@ pub(crate) fn serve_parts(
         value_max: 1_024,
         client_bytes_max: 64 << 20,
         held_bytes_max: 1 << 30,
+        reply_bytes_max: 1 << 30,
         worker_cores: vec![None],
     };
     tell(&mut settings);

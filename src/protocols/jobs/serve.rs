@@ -21,7 +21,7 @@ use super::conversation::{JobsContext, converse};
 use super::responder::JobResponder;
 use super::wire::AckWording;
 use crate::clock::Clock;
-use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX, JOB_ROOM_BYTES};
+use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol, watch_store};
 use crate::store;
@@ -51,18 +51,20 @@ pub struct Jobs {
     pub address: SocketAddr,
 }
 
-/// Listens, and registers a sink with the committer for the answers about the queues of `family`.
+/// Listens, and registers a sink with the committer for the answers about the queues of `family`. Larger requests take
+/// at most `room_bytes` together, and answers as much again (see [`crate::limits::JOB_ROOM_BYTES`]).
 ///
 /// # Errors
 /// [`ServeError`] if the address is not available, or the system has no descriptor left.
 pub fn bind(
     settings: &JobsConfig,
+    room_bytes: usize,
     (committer, tasks, family): (&mut Committer, Tasks, Family),
 ) -> Result<Jobs, ServeError> {
     let tcp = TcpFrontend::bind(settings.address, JOB_BACKLOG, JOB_CONNECTIONS_MAX)?;
     let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
     let answers = TcpFrontend::answers(committer);
-    let front = JobsFrontend { tcp, answers, tasks, family, settings: settings.clone() };
+    let front = JobsFrontend { tcp, answers, tasks, family, settings: settings.clone(), room_bytes };
     Ok(Jobs { front, stopper, address })
 }
 
@@ -73,6 +75,7 @@ pub struct JobsFrontend {
     tasks: Tasks,
     family: Family,
     settings: JobsConfig,
+    room_bytes: usize,
 }
 
 impl JobsFrontend {
@@ -87,7 +90,7 @@ impl JobsFrontend {
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or no answer can come.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { tcp, answers, tasks, family, settings } = self;
+        let Self { tcp, answers, tasks, family, settings, room_bytes } = self;
         let failed = tcp.failed();
         let context = Rc::new(JobsContext {
             responder: JobResponder::new(tasks, answers.sink, answers.room.clone()),
@@ -95,8 +98,8 @@ impl JobsFrontend {
             lease: settings.lease,
             words: settings.words,
             clock: Clock::start(),
-            coming: Semaphore::new(JOB_ROOM_BYTES),
-            going: Semaphore::new(JOB_ROOM_BYTES),
+            coming: Semaphore::new(room_bytes),
+            going: Semaphore::new(room_bytes),
             closing: Cell::new(false),
             closed: Notify::new(),
             over: Cell::new(false),

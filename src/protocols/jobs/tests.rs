@@ -14,6 +14,7 @@ use super::responder::JobResponder;
 use super::serve::{Jobs, JobsConfig, bind};
 use super::wire::AckWording;
 use crate::clock::wall_millis;
+use crate::limits::JOB_ROOM_BYTES_MIN;
 use crate::protocols::tcp::RoomSignal;
 use crate::store::Value;
 use crate::store::fake_disk::FakeDisk;
@@ -42,7 +43,8 @@ fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
     const BYTES: usize = 1_000_000;
     let (tasks, mut committer, family) = open();
     let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
-    let [ending, staying] = [(); 2].map(|()| bind(&settings, (&mut committer, tasks.clone(), family.clone())).unwrap());
+    let [ending, staying] =
+        [(); 2].map(|()| bind(&settings, JOB_ROOM_BYTES_MIN, (&mut committer, tasks.clone(), family.clone())).unwrap());
     drop(tasks);
     committer.begin().unwrap();
     // Accepted connections inherit the buffer size, so the system takes only a small part of a large reply.

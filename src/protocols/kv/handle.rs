@@ -10,7 +10,6 @@ use std::ops::Deref;
 
 use super::wire::{Reason, Reply, Request, TableLine};
 use crate::clock::Now;
-use crate::limits::REPLY_BYTES_MAX;
 use crate::tables::{Batch, Refusal, TableSummary};
 
 /// The functions that handling needs besides the tables.
@@ -19,6 +18,8 @@ pub struct HandlerContext<'c> {
     pub stats: &'c dyn Fn() -> String,
     /// Reads the clock, for a request that had to wait halfway.
     pub now: &'c dyn Fn() -> Now,
+    /// Bytes of the values or names in one reply. A longer one is refused.
+    pub reply_bytes_max: usize,
 }
 
 /// The request was not carried out: this thread's bound of unannounced changes is reached, or memory is being given
@@ -69,13 +70,17 @@ fn answer<'b, F: Deref<Target = [u8]>>(
             batch.get_many(table.name(), keys, &mut values)?;
             // The values are still borrowed from the table: a reply that is too long is refused before it is built.
             let bytes = values.iter().flatten().map(|value| value.len()).sum::<usize>();
-            Ok(if bytes > REPLY_BYTES_MAX { Reply::Refused(Reason::ReplyTooLong) } else { Reply::Values(values) })
+            Ok(if bytes > context.reply_bytes_max {
+                Reply::Refused(Reason::ReplyTooLong)
+            } else {
+                Reply::Values(values)
+            })
         }
         Request::UpdateMany { table, ttl, pairs } => {
             let pairs = pairs.iter().map(|[key, value]| (&**key, &**value));
             batch.update_many(table.name(), ttl, pairs, context.now).map(done)
         }
-        Request::ListTables => Ok(tables(batch.list_tables())),
+        Request::ListTables => Ok(tables(batch.list_tables(), context.reply_bytes_max)),
         Request::Stats => Ok(Reply::Stats(batch.aside(context.stats))),
     }
 }
@@ -84,11 +89,11 @@ fn done<'b>((): ()) -> Reply<'b> {
     Reply::Done
 }
 
-/// The reply to LIST_TABLES.
-pub(super) fn tables(summaries: Vec<TableSummary>) -> Reply<'static> {
+/// The reply to LIST_TABLES, refused if the names have more than `bytes_max` bytes together.
+pub(super) fn tables(summaries: Vec<TableSummary>, bytes_max: usize) -> Reply<'static> {
     let line = |table: TableSummary| TableLine { name: table.name, elements: table.elements };
     let bytes: usize = summaries.iter().map(|table| table.name.len() + size_of::<u64>()).sum();
-    if bytes > REPLY_BYTES_MAX {
+    if bytes > bytes_max {
         return Reply::Refused(Reason::ReplyTooLong);
     }
     Reply::Tables(summaries.into_iter().map(line).collect())
@@ -112,6 +117,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use super::*;
+    use crate::limits::REPLY_BYTES_MAX;
     use crate::protocols::kv::wire::TableName;
     use crate::tables::{Session, Tables, TablesConfig};
 
@@ -136,7 +142,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = || "{}".to_owned();
-        let context = HandlerContext { stats: &stats, now: &|| NOW };
+        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX };
         requests.iter().map(|request| format!("{:?}", handle(request, &mut batch, &context).unwrap())).collect()
     }
 
@@ -174,7 +180,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = String::new;
-        let context = HandlerContext { stats: &stats, now: &|| NOW };
+        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX };
         let mut answer = |request: Request<'_>| match handle(&request, &mut batch, &context).unwrap() {
             Reply::Version(version) | Reply::Entry { version, .. } => version,
             Reply::Refused(Reason::VersionMismatch { current }) => current,
@@ -202,7 +208,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = String::new;
-        let context = HandlerContext { stats: &stats, now: &|| NOW };
+        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX };
         let update: Request<'_> = Request::Update { table: T, key: K, value: VALUE, ttl: None };
         for request in [Request::CreateTable { table: T }, update] {
             assert_eq!(text(&handle(&request, &mut batch, &context).unwrap()), text(&Reply::Done));
@@ -214,6 +220,24 @@ mod tests {
         assert_eq!(ask(&[K; 64]), Ok(64), "a gigabyte");
         assert_eq!(ask(&[K; 65]), Err(format!("{:?}", Ok::<_, Busy>(Reply::Refused(Reason::ReplyTooLong)))));
         assert_eq!(ask(&[&[&b"absent"[..]; 1023][..], &[K]].concat()), Ok(1));
+    }
+
+    /// The bound was a gigabyte, however little memory there was.
+    #[test]
+    fn a_reply_that_is_too_long_for_the_memory_is_refused() {
+        let mut session = session(64);
+        let mut batch = session.batch(NOW);
+        let stats = String::new;
+        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: 30 };
+        let mut answer = |request: Request<'_>| text(&handle(&request, &mut batch, &context).unwrap());
+        let too_long = text(&Reply::Refused(Reason::ReplyTooLong));
+        answer(Request::CreateTable { table: T });
+        answer(Request::Update { table: T, key: K, value: &[7; 15], ttl: None });
+        assert_eq!(answer(Request::GetMany { table: T, keys: &[K; 2] }), text(&Reply::Values(vec![Some(&[7; 15]); 2])));
+        assert_eq!(answer(Request::GetMany { table: T, keys: &[K; 3] }), too_long);
+        assert_ne!(answer(Request::ListTables), too_long);
+        let summary = TableSummary { name: Box::from([b'n'; 23]), elements: 1, bytes: 1 };
+        assert_eq!(text(&tables(vec![summary], context.reply_bytes_max)), too_long);
     }
 
     #[test]
@@ -238,7 +262,7 @@ mod tests {
     fn a_deadline_that_has_passed_is_absent() {
         let mut session = session(64);
         let stats = String::new;
-        let context = HandlerContext { stats: &stats, now: &|| NOW };
+        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX };
         let mut at = |millis, request: Request<'_>| {
             let mut batch = session.batch(Now::from_millis(millis));
             text(&handle(&request, &mut batch, &context).unwrap())
@@ -254,7 +278,7 @@ mod tests {
     fn a_busy_request_has_not_been_looked_at() {
         let mut session = session(16);
         let stats = String::new;
-        let context = HandlerContext { stats: &stats, now: &|| NOW };
+        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX };
         let mut batch = session.batch(NOW);
         let create: Request<'_> = Request::CreateTable { table: T };
         handle(&create, &mut batch, &context).unwrap();

@@ -147,6 +147,8 @@ pub(super) struct ReportSources {
     pub(super) queues: Vec<Arc<ProxyMetrics>>,
     pub(super) publish: Arc<PublishTally>,
     pub(super) tasks: Option<Arc<TaskMetrics>>,
+    /// Bytes of the values or names in one reply.
+    pub(super) reply_bytes_max: usize,
 }
 
 impl ReportSources {
