@@ -1,8 +1,9 @@
-//! Builds libzmq 4.3.5 from its published sources, two files of which are mended: in each a peer without any rights could do harm that
-//! no option prevents, in this release as in the ones before it.
+//! Builds libzmq 4.3.5 from its published sources, five files of which are mended. In two of them a peer without any rights could do
+//! harm that no option prevents, in this release as in the ones before it. The three encoders learn to send a message of many frames
+//! that was encoded before.
 //!
 //! ```text
-//! published ─► OUT_DIR/lib/libzmq.a, OUT_DIR/source ─► MENDS in two files ─► compiled ─► their members of libzmq.a replaced
+//! published ─► OUT_DIR/lib/libzmq.a, OUT_DIR/source ─► MENDS in five files ─► compiled ─► their members of libzmq.a replaced
 //! ```
 //! `[patch.crates-io]` in the manifest of the server puts this crate in the place of the one that zmq-sys names. It never changes
 //! what it does not find word for word: with other sources the build fails, and says where.
@@ -21,9 +22,9 @@ struct Mend {
 }
 
 /// The files that are mended.
-const FILES: [&str; 2] = ["router", "zmtp_engine"];
+const FILES: [&str; 5] = ["router", "zmtp_engine", "v1_encoder", "v2_encoder", "v3_1_encoder"];
 
-const MENDS: [Mend; 5] = [
+const MENDS: [Mend; 9] = [
     // A router gives out ids that begin with a zero byte. It let peers bring such ids along, and aborted the process when it came to
     // one that was taken. (A ZAP handler cannot refuse them: the routing id in its request is that of this end.) Now a peer that
     // brings one along is given another, as if it had none.
@@ -79,6 +80,89 @@ const MENDS: [Mend; 5] = [
         file: "router",
         published: "        _fq.activated (pipe_);\n    else {\n",
         mended: "        _fq.activated (pipe_);\n    else if (pipe_->get_routing_id ().size () == 0) {\n",
+    },
+    // A message of a hundred thousand frames passed each of them through two pipes, and a router sends nothing else meanwhile. Now a
+    // frame that spindle_mark_encoded has marked holds the frames of a whole message, encoded as in ZMTP 2.0 and later, and is sent as
+    // it is. The mark is its routing id, a field that only other kinds of sockets use. For a peer of ZMTP 1.0 the heads of its frames are written anew.
+    Mend {
+        file: "v2_encoder",
+        published: "void zmq::v2_encoder_t::message_ready ()\n{\n",
+        mended: "extern \"C\" void spindle_mark_encoded (void *frame_)
+{
+    const int rc =
+      static_cast<zmq::msg_t *> (frame_)->set_routing_id (20003);
+    errno_assert (rc == 0);
+}
+
+void zmq::v2_encoder_t::message_ready ()
+{
+    if (in_progress ()->get_routing_id () == 20003) {
+        next_step (in_progress ()->data (), in_progress ()->size (),
+                   &v2_encoder_t::message_ready, true);
+        return;
+    }
+",
+    },
+    Mend {
+        file: "v3_1_encoder",
+        published: "void zmq::v3_1_encoder_t::message_ready ()\n{\n",
+        mended: "void zmq::v3_1_encoder_t::message_ready ()
+{
+    if (in_progress ()->get_routing_id () == 20003) {
+        next_step (in_progress ()->data (), in_progress ()->size (),
+                   &v3_1_encoder_t::message_ready, true);
+        return;
+    }
+",
+    },
+    Mend {
+        file: "v1_encoder",
+        published: "#include \"v1_encoder.hpp\"\n",
+        mended: "#include \"v1_encoder.hpp\"\n#include \"v2_protocol.hpp\"\n#include <string.h>\n",
+    },
+    Mend {
+        file: "v1_encoder",
+        published: "void zmq::v1_encoder_t::message_ready ()\n{\n",
+        mended: "void zmq::v1_encoder_t::message_ready ()
+{
+    if (in_progress ()->get_routing_id () == 20003) {
+        const unsigned char *const begin =
+          static_cast<unsigned char *> (in_progress ()->data ());
+        const unsigned char *const end = begin + in_progress ()->size ();
+        size_t room = 0;
+        for (const unsigned char *at = begin; at != end;) {
+            const bool is_large = *at & v2_protocol_t::large_flag;
+            const size_t size = is_large ? get_uint64 (at + 1) : at[1];
+            room += size + (size < 254 ? 2 : 10);
+            at += size + (is_large ? 9 : 2);
+        }
+        msg_t older;
+        int rc = older.init_size (room);
+        errno_assert (rc == 0);
+        unsigned char *to = static_cast<unsigned char *> (older.data ());
+        for (const unsigned char *at = begin; at != end;) {
+            const bool is_large = *at & v2_protocol_t::large_flag;
+            const size_t size = is_large ? get_uint64 (at + 1) : at[1];
+            if (size < 254) {
+                *to++ = static_cast<unsigned char> (size + 1);
+            } else {
+                *to++ = 0xff;
+                put_uint64 (to, size + 1);
+                to += 8;
+            }
+            *to++ = *at & v2_protocol_t::more_flag;
+            at += is_large ? 9 : 2;
+            memcpy (to, at, size);
+            to += size;
+            at += size;
+        }
+        rc = in_progress ()->move (older);
+        errno_assert (rc == 0);
+        next_step (in_progress ()->data (), in_progress ()->size (),
+                   &v1_encoder_t::message_ready, true);
+        return;
+    }
+",
     },
 ];
 

@@ -27,7 +27,7 @@ use super::reporter::{FinishedReport, ReportClient};
 use super::responder::{RequestParts, Responder, TIMED_ONE_OF};
 use super::waiting::WaitingClients;
 use super::wire::{Command, Fault, Reason, Reply, split};
-use crate::clock::Clock;
+use crate::clock::{Clock, TimeLimit};
 use crate::limits::{BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD};
 use crate::protocols::native::{ConnectionId, Connections, HandoffReceiver, SendBuffer, TurnOutcome};
 use crate::protocols::sockets::{Stopper, WakeSignal};
@@ -72,7 +72,8 @@ impl NativeWorker {
     pub fn run(mut self) {
         let report = Arc::clone(&self.state.report);
         let clock = self.state.clock;
-        let context = HandlerContext { stats: &|| report.render(), now: &|| clock.now() };
+        let reply_bytes_max = report.reply_bytes_max;
+        let context = HandlerContext { stats: &|| report.render(), now: &|| clock.now(), reply_bytes_max };
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         while !self.stopper.is_told() {
             self.wait(clock);
@@ -83,20 +84,19 @@ impl NativeWorker {
             self.state.metrics.busy.end(clock.now().nanos());
         }
         // Answers the requests that have come until now.
-        let end = clock.now().after(LINGER);
+        let limit = TimeLimit::begin(clock.now(), LINGER);
         self.connections.wait(Some(Duration::ZERO), || clock.now());
         self.serve(&context, &mut sampler);
         self.connections.stop_receiving();
         while (self.connections.has_backlog() || !self.waiting.is_empty() || self.state.reports.is_waiting())
-            && clock.now() < end
+            && !limit.is_over(clock.now())
         {
             self.wait(clock);
             self.serve(&context, &mut sampler);
         }
         self.connections.disconnect_all();
-        while !self.connections.is_empty() && clock.now() < end {
-            let left = clock.now().time_until(end);
-            self.connections.wait(Some(left), || clock.now());
+        while !self.connections.is_empty() && !limit.is_over(clock.now()) {
+            self.connections.wait(Some(limit.left(clock.now())), || clock.now());
             self.serve(&context, &mut sampler);
         }
     }
@@ -222,7 +222,7 @@ impl WorkerState {
                         return TurnOutcome::Parked(answered);
                     };
                     parts.envelope.iter().for_each(|frame| outbox.push(frame, true));
-                    outbox.push_encoded(&made.frames);
+                    outbox.push_shared(&made.frames);
                     metrics.count(Some(command), made.refused);
                 } else {
                     let sink = |frame: &[u8], more| outbox.push(frame, more);

@@ -26,7 +26,7 @@ use crate::zmtp::encode_frame;
 /// A report as its client receives it, behind the envelope.
 pub(super) struct FinishedReport {
     /// Its frames as they are on the wire.
-    pub(super) frames: Vec<u8>,
+    pub(super) frames: Arc<Vec<u8>>,
     /// The reason if there is no report.
     pub(super) refused: Option<Reason>,
 }
@@ -36,7 +36,7 @@ impl FinishedReport {
         let mut frames = Vec::new();
         reply.encode(|frame, more| encode_frame(&mut frames, frame, more));
         let refused = if let Reply::Refused(reason) = reply { Some(*reason) } else { None };
-        Arc::new(Self { frames, refused })
+        Arc::new(Self { frames: Arc::new(frames), refused })
     }
 }
 
@@ -80,7 +80,9 @@ impl Reporter {
             for order in due {
                 let made = match order.command {
                     Command::Stats => stats.get_or_insert_with(|| FinishedReport::of(&Reply::Stats(report.render()))),
-                    _ => list.get_or_insert_with(|| FinishedReport::of(&tables(report.tables()))),
+                    _ => {
+                        list.get_or_insert_with(|| FinishedReport::of(&tables(report.tables(), report.reply_bytes_max)))
+                    }
                 };
                 order.mailbox.send((order.id, Arc::clone(made)));
             }

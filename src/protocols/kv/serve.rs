@@ -56,6 +56,8 @@ pub struct KvConfig {
     pub value_max: usize,
     /// Bytes that a client may have outstanding.
     pub client_bytes_max: u64,
+    /// Bytes of the values or names in one reply. A longer one is refused.
+    pub reply_bytes_max: usize,
     /// Bytes that all clients together may have outstanding and unread. The subscribers have the same bound.
     pub held_bytes_max: u64,
     /// For each worker the core to which it will be tied. At least one worker.
@@ -142,7 +144,8 @@ fn proxy(
     let workers_stop = Arc::new(AtomicBool::new(false));
     let presence = ThreadGroup::new(&bell);
     let (backends, sockets) = pipes(context, settings.worker_cores.len() + 1)?;
-    let worker = |(socket, metrics): (Socket, &Arc<WorkerMetrics>)| -> io::Result<Worker> {
+    let reporter = sockets.len() - 1;
+    let worker = |(place, (socket, metrics)): (usize, (Socket, &Arc<WorkerMetrics>))| -> io::Result<Worker> {
         Ok(Worker::new(WorkerParts {
             socket,
             session: tables.session(),
@@ -153,10 +156,11 @@ fn proxy(
             report: Arc::clone(report),
             bell: WakeSignal::new()?,
             present: presence.enter(),
+            encodes: place == reporter,
         }))
     };
     let tallies = report.workers.iter().chain([&report.reporter]);
-    let mut workers = sockets.into_iter().zip(tallies).map(worker).collect::<io::Result<Vec<Worker>>>()?;
+    let mut workers = sockets.into_iter().zip(tallies).enumerate().map(worker).collect::<io::Result<Vec<Worker>>>()?;
     let reporter = Box::new(workers.pop().expect("it has the last pipe"));
     let metrics = report.queues.first().map(Arc::clone).unwrap_or_default();
     let held: HeldBytes = Box::new({
@@ -261,5 +265,6 @@ fn report(settings: &KvConfig, clock: Clock, tables: &Tables, tasks: Option<Arc<
         queues: (0..queues).map(|_| Arc::default()).collect(),
         publish: Arc::new(PublishTally::default()),
         tasks,
+        reply_bytes_max: settings.reply_bytes_max,
     }
 }

@@ -13,6 +13,9 @@
 //! its turn and answers it late. By this rule the proxy knows which client each reply belongs to. The worker defers a
 //! request that the tables refuse as busy, and all later requests of the same client.
 //!
+//! The reporter is a worker too. It encodes all frames of a reply, and sends them as one. LIST_TABLES has two frames for
+//! each table. Each of them would take its time in the proxy, while no other client is answered.
+//!
 //! This module knows of a request's client only its tag, and does not choose the requests that come next.
 
 mod deferred;
@@ -31,6 +34,7 @@ use crate::limits::LOOK_AHEAD;
 use crate::protocols::sockets::{Frame, Socket, ThreadToken, WakeSignal, wait};
 use crate::stats::Sampler;
 use crate::tables::{Batch, Session};
+use crate::zmtp::encode_frame;
 use deferred::DeferredMessages;
 use inbox::BatchInbox;
 
@@ -44,6 +48,8 @@ pub struct Worker {
     report: Arc<ReportSources>,
     bell: WakeSignal,
     deferred: DeferredMessages,
+    /// It is the reporter, and encodes its replies.
+    encodes: bool,
     /// Set by the proxy before it sends the last frame.
     stop: Arc<AtomicBool>,
     /// The last field, so it is dropped after the socket: the proxy keeps its end of the pipe as long as this token
@@ -65,21 +71,24 @@ pub(super) struct WorkerParts {
     pub(super) bell: WakeSignal,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) present: ThreadToken,
+    pub(super) encodes: bool,
 }
 
 impl Worker {
     /// A worker that has deferred no message.
     pub(super) fn new(parts: WorkerParts) -> Self {
-        let WorkerParts { socket, mut session, clock, value_max, metrics, report, bell, stop, present } = parts;
+        let WorkerParts { socket, mut session, clock, value_max, metrics, report, bell, stop, present, encodes } =
+            parts;
         let deferred = DeferredMessages::new(&mut session, &bell);
-        Self { socket, session, clock, value_max, metrics, report, bell, deferred, stop, present }
+        Self { socket, session, clock, value_max, metrics, report, bell, deferred, encodes, stop, present }
     }
 
     /// The loop of the thread. Returns when the proxy says that no more messages come.
     pub fn run(mut self) {
         let report = Arc::clone(&self.report);
         let clock = self.clock;
-        let context = HandlerContext { stats: &|| report.render(), now: &|| clock.now() };
+        let reply_bytes_max = report.reply_bytes_max;
+        let context = HandlerContext { stats: &|| report.render(), now: &|| clock.now(), reply_bytes_max };
         let mut inbox = BatchInbox::new();
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         loop {
@@ -114,13 +123,13 @@ impl Worker {
 
     /// Answers the deferred messages that can be answered now, and each message of the inbox.
     fn answer_all(&mut self, inbox: &mut BatchInbox, context: &HandlerContext<'_>, sampler: &mut Sampler) {
-        let Self { socket, session, clock, value_max, metrics, deferred, .. } = self;
+        let Self { socket, session, clock, value_max, metrics, deferred, encodes, .. } = self;
         let now = clock.now();
         metrics.busy.begin(now.nanos());
         deferred.begin(session);
         let mut batch = session.batch(now);
         let responder = Responder { clock: *clock, value_max: *value_max, metrics, context };
-        let mut replies = WorkerReplies { responder, socket, deferred };
+        let mut replies = WorkerReplies { responder, socket, deferred, encodes: *encodes };
         replies.answer_deferred(&mut batch, sampler);
         replies.answer_inbox(inbox, &mut batch, sampler);
         drop(batch);
@@ -135,6 +144,7 @@ struct WorkerReplies<'w> {
     responder: Responder<'w>,
     socket: &'w Socket,
     deferred: &'w mut DeferredMessages,
+    encodes: bool,
 }
 
 impl WorkerReplies<'_> {
@@ -164,8 +174,20 @@ impl WorkerReplies<'_> {
         let socket = self.socket;
         for (parsed, number) in decoded().zip(first..) {
             let waits = self.deferred.holds_up(parsed);
-            let mut sink = |bytes: &[u8], more| socket.send_bytes(bytes, more);
-            if waits || parsed.answer(&self.responder, batch, sampler, &mut sink) == Err(Busy) {
+            let mut answer = || {
+                if self.encodes {
+                    let mut encoded = Vec::new();
+                    parsed.answer(&self.responder, batch, sampler, |bytes, more| {
+                        encode_frame(&mut encoded, bytes, more);
+                        if !more {
+                            socket.send(&mut Frame::encoded(&encoded), false);
+                        }
+                    })
+                } else {
+                    parsed.answer(&self.responder, batch, sampler, |bytes, more| socket.send_bytes(bytes, more))
+                }
+            };
+            if waits || answer() == Err(Busy) {
                 let lacks_memory = !waits && batch.lacks_memory();
                 self.deferred.defer(parsed, number, lacks_memory, socket);
             }

@@ -1,11 +1,18 @@
-//! Bytes on their way to a client. They are written as fast as the client reads them.
+//! Bytes on their way to a client. They are written as fast as the client reads them, some in each turn.
+//!
+//! ```text
+//! sent ◄── bytes[taken..] ◄── large: a reply that several clients may share, and that is not copied
+//! ```
+//! Behind a large reply the connection is full, so nothing else is appended until little of that reply is left.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
 use super::receive_buffer::{give_back, kept};
+use crate::limits::{OUTBOX_BYTES_MAX, SENT_BYTES_A_TURN};
 use crate::zmtp::{encode_frame, encode_frame_header};
 
 /// Bytes to be sent to one client.
@@ -14,6 +21,8 @@ pub struct SendBuffer {
     /// The system has not taken `bytes[taken..]`.
     bytes: Vec<u8>,
     taken: usize,
+    /// What follows `bytes`, and how many of it the system has taken.
+    large: Option<(Arc<Vec<u8>>, usize)>,
     /// Bytes that the system has taken since the connection began.
     sent: u64,
     /// The frontend holds too much.
@@ -24,13 +33,17 @@ impl SendBuffer {
     /// Bytes that the system has not taken.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.bytes.len() - self.taken
+        self.bytes.len() - self.taken + self.large_left()
+    }
+
+    fn large_left(&self) -> usize {
+        self.large.as_ref().map_or(0, |(bytes, taken)| bytes.len() - taken)
     }
 
     /// Whether the system has taken all bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.taken == self.bytes.len()
+        self.taken == self.bytes.len() && self.large.is_none()
     }
 
     /// Position of the next byte in the whole stream to the client.
@@ -57,6 +70,17 @@ impl SendBuffer {
         self.bytes.extend_from_slice(frames);
     }
 
+    /// As [`SendBuffer::push_encoded`]. Frames that are too many to copy in one turn are kept as they are, and fill the
+    /// buffer: the caller appends no more until it has room again.
+    pub fn push_shared(&mut self, frames: &Arc<Vec<u8>>) {
+        if frames.len() <= OUTBOX_BYTES_MAX {
+            self.push_encoded(frames);
+        } else {
+            debug_assert!(self.large.is_none(), "the buffer is full behind a large reply");
+            self.large = Some((Arc::clone(frames), 0));
+        }
+    }
+
     /// Appends a frame of `length` bytes, which `write` appends. `more` says whether another frame of the message
     /// follows.
     ///
@@ -73,12 +97,12 @@ impl SendBuffer {
 
     /// Length of the buffer, in bytes.
     pub(super) fn held(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.large_left()
     }
 
-    /// Memory kept for the buffer, in bytes.
+    /// Memory kept for the buffer, in bytes. A shared reply counts whole for each connection.
     pub(super) fn kept(&self) -> usize {
-        kept(&self.bytes)
+        kept(&self.bytes) + self.large.as_ref().map_or(0, |(bytes, _)| bytes.capacity())
     }
 
     /// Whether the frontend holds too much. A caller then appends no large reply that can wait.
@@ -96,13 +120,20 @@ impl SendBuffer {
         &mut self.bytes
     }
 
-    /// Writes as many bytes as the system takes.
+    /// Writes as many bytes as the system takes, up to [`SENT_BYTES_A_TURN`]. Epoll reports at once that the system
+    /// takes more.
     pub(super) fn flush(&mut self, descriptor: &OwnedFd) -> Result<(), Errno> {
-        while let Some(rest) = self.bytes.get(self.taken..).filter(|rest| !rest.is_empty()) {
-            match send(descriptor, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        let mut turn = SENT_BYTES_A_TURN;
+        loop {
+            let next = self.next();
+            let some = next.get(..turn).unwrap_or(next);
+            if some.is_empty() {
+                break;
+            }
+            match send(descriptor, some, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(count) => {
-                    self.taken += count;
-                    self.sent += count as u64;
+                    self.take(count);
+                    turn -= count;
                 }
                 Err(Errno::INTR) => {}
                 // Epoll reports when the system has room, or memory, again.
@@ -114,14 +145,38 @@ impl SendBuffer {
         Ok(())
     }
 
+    /// The bytes to send next, which lie together.
+    fn next(&self) -> &[u8] {
+        match (self.bytes.get(self.taken..), &self.large) {
+            (None | Some([]), Some((bytes, taken))) => bytes.get(*taken..).unwrap_or_default(),
+            (bytes, _) => bytes.unwrap_or_default(),
+        }
+    }
+
+    /// Notes that the system has taken `count` of [`SendBuffer::next`].
+    fn take(&mut self, count: usize) {
+        match &mut self.large {
+            Some((_, taken)) if self.taken == self.bytes.len() => *taken += count,
+            _ => self.taken += count,
+        }
+        self.sent += count as u64;
+    }
+
     /// Drops the unsent bytes. The client will not take them.
     pub(super) fn discard(&mut self) {
         self.bytes = Vec::new();
         self.taken = 0;
+        self.large = None;
     }
 
-    /// Drops the sent bytes, and shrinks the buffer after a large reply.
+    /// Drops the sent bytes, and shrinks the buffer after a large reply. Copies the rest of a shared one when the buffer
+    /// is about to have room.
     fn compact(&mut self) {
+        if self.len() <= OUTBOX_BYTES_MAX / 2
+            && let Some((bytes, taken)) = self.large.take()
+        {
+            self.bytes.extend_from_slice(bytes.get(taken..).unwrap_or_default());
+        }
         if self.taken > self.bytes.len() / 2 {
             self.bytes.drain(..self.taken);
             self.taken = 0;

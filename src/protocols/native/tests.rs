@@ -4,6 +4,7 @@
 
 mod connection;
 mod endpoints;
+mod large;
 mod late;
 mod memory;
 mod stopping;

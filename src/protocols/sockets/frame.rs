@@ -11,6 +11,12 @@ use zmq_sys::{
     zmq_msg_close, zmq_msg_data, zmq_msg_gets, zmq_msg_init, zmq_msg_init_size, zmq_msg_more, zmq_msg_size, zmq_msg_t,
 };
 
+#[expect(unsafe_code, reason = "the binding does not know the function")]
+unsafe extern "C" {
+    /// Marks a frame that holds the frames of a whole message (`.cargo/libzmq`).
+    fn spindle_mark_encoded(message: *mut zmq_msg_t);
+}
+
 /// Bytes that lie in a frame itself (`max_vsm_size` of libzmq).
 pub const INLINE_BYTES_MAX: usize = 33;
 
@@ -27,6 +33,20 @@ impl Frame {
         let status = unsafe { zmq_msg_init(&raw mut message) };
         debug_assert_eq!(status, 0, "zmq_msg_init cannot fail");
         Self(message)
+    }
+
+    /// The last frames of a message as one frame: `frames` has them encoded as in ZMTP 2.0 and later, and libzmq sends
+    /// these bytes as they are. Only for sockets whose peers are other processes, and pipes on the way to them.
+    ///
+    /// # Panics
+    /// If no memory is left.
+    #[must_use]
+    #[expect(unsafe_code, reason = "see the head of the file")]
+    pub fn encoded(frames: &[u8]) -> Self {
+        let mut frame = Self::from(frames);
+        // SAFETY: the frame is initialised, and the call writes one integer of it.
+        unsafe { spindle_mark_encoded(frame.as_raw()) };
+        frame
     }
 
     /// Whether another frame of the same message follows. For a received frame.

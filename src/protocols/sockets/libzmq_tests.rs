@@ -26,12 +26,17 @@ fn router() -> (SocketContext, Socket, String) {
 
 /// A DEALER with this routing id, through with its handshake.
 fn dealer(address: &str, id: &[u8]) -> TcpStream {
+    dealer_of(address, id, 0)
+}
+
+/// The same, of ZMTP 3.0 or 3.1.
+fn dealer_of(address: &str, id: &[u8], minor: u8) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(PATIENCE).unwrap();
     let mut greeting = [0; 64];
     greeting[0] = 0xff;
     greeting[9] = 0x7f;
-    greeting[10] = 3;
+    (greeting[10], greeting[11]) = (3, minor);
     greeting[12..16].copy_from_slice(b"NULL");
     stream.write_all(&greeting).unwrap();
     let mut ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0".to_vec();
@@ -109,6 +114,67 @@ fn a_ping_without_its_time_to_live_is_answered_with_nothing_of_others() {
         stream.read_exact(&mut came).unwrap();
         assert_eq!(came.escape_ascii().to_string(), b"\x04\x07\x04PONGme\0\x06answer".escape_ascii().to_string());
     }
+}
+
+/// A DEALER of ZMTP 1.0 has no greeting: it begins with the frame of its routing id.
+fn old_dealer(address: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(PATIENCE).unwrap();
+    stream.write_all(b"\x01\0").unwrap();
+    let mut theirs = [0; 10 + 2];
+    stream.read_exact(&mut theirs[..10]).unwrap();
+    stream
+}
+
+/// The frames of a message, encoded as in ZMTP 3.0.
+fn encoded(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (number, frame) in frames.iter().enumerate() {
+        crate::zmtp::encode_frame(&mut bytes, frame, number + 1 < frames.len());
+    }
+    bytes
+}
+
+/// The same as in ZMTP 1.0 (rfc.zeromq.org/spec/13).
+fn encoded_as_of_old(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (number, frame) in frames.iter().enumerate() {
+        match u8::try_from(frame.len() + 1) {
+            Ok(length) if length < 255 => bytes.push(length),
+            _ => {
+                bytes.push(255);
+                bytes.extend_from_slice(&(frame.len() as u64 + 1).to_be_bytes());
+            }
+        }
+        bytes.push(u8::from(number + 1 < frames.len()));
+        bytes.extend_from_slice(frame);
+    }
+    bytes
+}
+
+/// A router sent the frames of a long message one by one, and no other message in between.
+#[test]
+fn a_message_that_was_encoded_before_comes_as_its_frames() {
+    let (_context, router, address) = router();
+    let frames = [0, 1, 253, 254, 255, 256, 70_000, 3].map(|length| vec![7; length]);
+    let answer = |mut stream: TcpStream, hello: &[u8], expected: &[u8]| {
+        stream.write_all(hello).unwrap();
+        let id = heard(&router);
+        // The next message comes behind it.
+        for _ in 0..2 {
+            assert_eq!(router.address(&id), Addressed::Ready);
+            router.send(&mut Frame::encoded(&encoded(&frames)), false);
+            assert_eq!(router.address(&id), Addressed::Ready);
+            router.send_bytes(b"next", false);
+        }
+        let mut came = vec![0; 2 * expected.len()];
+        stream.read_exact(&mut came).unwrap();
+        assert!(came == [expected, expected].concat(), "{} bytes", came.len());
+    };
+    answer(dealer(&address, b""), HELLO, &[encoded(&frames), b"\0\x04next".to_vec()].concat());
+    answer(dealer_of(&address, b"", 1), HELLO, &[encoded(&frames), b"\0\x04next".to_vec()].concat());
+    let old = [encoded_as_of_old(&frames), b"\x05\0next".to_vec()].concat();
+    answer(old_dealer(&address), b"\x06\0hello", &old);
 }
 
 /// A client that is held back loses no message, and other clients do not notice.

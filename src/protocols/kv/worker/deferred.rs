@@ -98,7 +98,7 @@ impl WorkerReplies<'_> {
 
     /// Answers a client's deferred messages up to one that is busy or has to queue again. Returns the number answered.
     fn answer_client(&mut self, tag: u16, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
-        let Self { responder, socket, deferred: DeferredMessages { waiting, messages: clients, .. } } = self;
+        let Self { responder, socket, deferred: DeferredMessages { waiting, messages: clients, .. }, .. } = self;
         let messages = clients.get_mut(&tag).expect("a client of which something was deferred waits");
         let mut answered = 0;
         while let Some(DeferredMessage { number, frames }) = messages.front() {

@@ -5,7 +5,7 @@ use crate::limits::STALLED_MAX;
 
 const MEBIBYTE: usize = 1 << 20;
 
-/// A served client that has been sent `bytes` bytes and has not read them.
+/// A served client that has been sent `bytes` bytes and has not read them. The system has taken all that it takes.
 fn deaf(echo: &mut Echo, bytes: usize) -> (TcpStream, ConnectionId) {
     let mut stream = echo.connect();
     stream.write_all(&[introduction(SocketType::Dealer), message(&[b"x"])].concat()).unwrap();
@@ -13,7 +13,11 @@ fn deaf(echo: &mut Echo, bytes: usize) -> (TcpStream, ConnectionId) {
     echo.hear(heard + 1);
     let id = echo.heard[heard];
     echo.connections.connection(id).unwrap().1.push(&vec![7; bytes], false);
-    echo.connections.flush();
+    let (mut before, mut sent) = (0, 1);
+    while sent != before {
+        pass(echo);
+        (before, sent) = (sent, echo.connections.connection(id).unwrap().1.sent());
+    }
     (stream, id)
 }
 
