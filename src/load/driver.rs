@@ -21,9 +21,9 @@ use super::source::{RequestKind, RequestSource};
 use super::{Error, Plan, Workload};
 use crate::clock::Clock;
 
-/// How long a server may send no reply at all.
+/// How long a server may send no reply at all. Servers that pause for a snapshot or a sync take less.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Events that one wait returns at most.
+/// Events that one wait returns at most: one system call for as many connections as are usually ready together.
 const EVENTS: usize = 256;
 /// The timer's number among the connections.
 const TIMER: u64 = u64::MAX;

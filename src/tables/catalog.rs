@@ -18,7 +18,8 @@ use super::table::{NameHistory, NewTable, Table};
 use crate::allocator::size_class;
 use crate::lock::{Mutex, MutexGuard};
 
-/// With this many tables of one name on their way down, `create` answers `Busy` for a further one.
+/// With this many tables of one name on their way down, `create` answers `Busy` for a further one. A client that drops
+/// and creates a table in turn then waits for the reaper, and 64 tables of a few KB each are nothing to hold.
 const CLOSING_PER_NAME_MAX: usize = 64;
 
 /// Bytes of a history in its map, without the name: key and value, one byte of the map, and as much free room again.

@@ -58,7 +58,7 @@ const CALM_LOOKS: i64 = 20;
 /// The compactor calls for collection when the process has this many bytes, and an eighth of the budget, beyond the
 /// budget.
 const LOOSE_BYTES: i64 = 8 << 20;
-/// A pass moves at most the limit divided by this.
+/// A pass moves at most the limit divided by this. Writers wait meanwhile: `perf/memory.md` has their waits.
 const PASS_SHARE: i64 = 32;
 /// The limit divided by this is enough room: the compactor stops looking for more.
 const ROOM_SHARE: i64 = 8;

@@ -23,7 +23,7 @@ use crate::threads;
 
 /// Bytes of the line that are kept: two more than the longest value has in UTF-8, so that a longer line is refused.
 const LINE_BYTES_MAX: usize = 4 * EVENT_VALUE_CHARS_MAX + 2;
-/// Reads of the command's output before its time is checked.
+/// Reads of the command's output before its time is checked: a command that writes without end cannot outrun the check.
 const READS_MAX: usize = 16;
 
 /// The command that is run for each event.

@@ -13,7 +13,7 @@ use super::ProtocolError;
 use super::frame::encode_command_header;
 use crate::byte_reader::ByteReader;
 
-/// The longest context of a PING, in bytes.
+/// The longest context of a PING, in bytes, as ZMTP 3.1 sets it.
 const CONTEXT_BYTES_MAX: usize = 16;
 
 /// A command.

@@ -132,7 +132,7 @@ pub struct MessageCutter {
     excess: bool,
 }
 
-/// Frames for which the cutter always keeps room.
+/// Frames for which the cutter always keeps room: more than any request but those of many keys has.
 const FRAMES_KEPT: usize = 16;
 
 impl MessageCutter {

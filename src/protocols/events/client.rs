@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::wire::Event;
 
-/// How long the client waits for a connection and for each reply.
+/// How long the client waits for a connection and for each reply: longer than the server waits for its database.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Why a request has no good reply.

@@ -37,7 +37,8 @@ use crate::protocols::tcp::{Answer, FailureSender};
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{self, Family, Outcome, Payload};
 
-/// Period of the check, while the server ends, whether the reply has arrived at the client.
+/// Period of the check, while the server ends, whether the reply has arrived at the client. TCP tells of no arrival, so
+/// the server asks: a few times within a round trip of a far client.
 const SETTLING: Duration = Duration::from_millis(5);
 /// Bytes that are read beyond the missing ones: a CRLF, and one more byte, which makes the request malformed.
 const BEHIND: usize = 3;

@@ -20,7 +20,7 @@ use crate::protocols::sockets::WakeSignal;
 use crate::tables::{ChangeKind, Changes, Drained};
 use crate::zmtp::encode_frame;
 
-/// The sleep between two checks while there is no subscriber.
+/// The sleep between two checks while there is no subscriber: a new subscriber is noticed within this.
 const LAZY_SLEEP: Duration = Duration::from_millis(10);
 
 /// The publisher, ready to run.

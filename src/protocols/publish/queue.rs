@@ -22,7 +22,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use crate::limits::SHARED_BYTES_MIN;
 use crate::zmtp::Part;
 
-/// Pieces sent in one call.
+/// Pieces sent in one call: their list takes 512 bytes of the stack. More pieces take another call.
 const PIECES_AT_ONCE: usize = 32;
 
 /// Bytes in all buffers of all queues. Clones are the same count. Written by the publisher, read by it and by the

@@ -10,7 +10,8 @@ use super::lazy_connection::{Address, LazyConnection, StatementError};
 use crate::limits::TRANSACTION_JITTER;
 use crate::protocols::events::jitter::Jitter;
 
-/// How many times a row is requested that other transactions lock for a moment.
+/// How many times a row is requested that other transactions lock for a moment. A random pause of up to
+/// [`TRANSACTION_JITTER`] stands between two tries.
 const TRIES: u32 = 1_000;
 
 const STATUS: &str = "CREATE TABLE IF NOT EXISTS status (id INT)";

@@ -3,7 +3,8 @@
 use super::client::{ClientClass, ClientStanding, Id, TrackedClient};
 use super::{ClientIndex, FlowControl, TrackedConnection};
 
-/// Clients that are checked for one to forget, when a new client comes and many are idle.
+/// Clients that are checked for one to forget, when a new client comes and many are idle. With more than one for each
+/// new client, the idle ones cannot pile up.
 const LOOKS_PER_ADMISSION: usize = 4;
 
 impl<F, L: TrackedConnection> FlowControl<F, L> {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::limits::{BATCH_FRAMES_MAX, BATCH_MAX};
 use crate::protocols::sockets::{Frame, Socket};
 
-/// Frames for which an inbox keeps its memory.
+/// Frames for which an inbox keeps its memory: those of about a hundred requests, more than one turn of a busy worker.
 const INBOX_KEEPS: usize = 512;
-/// Bytes that a frame of an inbox may keep.
+/// Bytes that a frame of an inbox may keep: keys and small values. All frames together keep 1 MiB at most.
 const FRAME_KEEPS: usize = 2048;
 
 /// The messages of a batch, one after the other.
