@@ -71,7 +71,7 @@ impl FakeDisk {
 impl Content {
     fn try_once(&mut self) -> Result<(), Error> {
         match &mut self.until_failure {
-            Some(0) => Err(Error::Failed { folder: PathBuf::from("double"), why: "on purpose".to_owned() }),
+            Some(0) => Err(failed()),
             Some(left) => {
                 *left -= 1;
                 Ok(())
@@ -128,7 +128,7 @@ impl Store for FakeDisk {
     }
 
     fn watch(&self) -> Arc<dyn StoreWatch> {
-        Arc::new(NeverWaits)
+        Arc::new(FakeWatch(self.clone()))
     }
 
     fn moment(&self) -> Arc<dyn StoreSnapshot> {
@@ -140,12 +140,15 @@ impl Store for FakeDisk {
     }
 }
 
-/// A watch that never fails.
-struct NeverWaits;
+/// A watch that fails when the next commit will fail.
+struct FakeWatch(FakeDisk);
 
-impl StoreWatch for NeverWaits {
+impl StoreWatch for FakeWatch {
     fn check(&self) -> Result<(), Error> {
-        Ok(())
+        match self.0.lock().until_failure {
+            Some(0) => Err(failed()),
+            Some(_) | None => Ok(()),
+        }
     }
 }
 
@@ -163,4 +166,8 @@ impl StoreSnapshot for FakeSnapshot {
 
 fn damaged(what: &str) -> Error {
     Error::Damaged { folder: PathBuf::from("double"), what: what.to_owned() }
+}
+
+fn failed() -> Error {
+    Error::Failed { folder: PathBuf::from("double"), why: "on purpose".to_owned() }
 }

@@ -72,7 +72,8 @@ fn restore(store: &dyn Store, now: u64, metrics: &Arc<TaskMetrics>) -> Result<En
         }
     })?;
     restored.map_err(damaged)?;
-    if find(FORMAT_KEY).is_none() && !(meta.is_empty() && engine.is_empty()) {
+    // A store without records of queues has no tasks either: `restore_task` would have failed.
+    if find(FORMAT_KEY).is_none() && !meta.is_empty() {
         return Err(store.damaged("the version of the format is missing"));
     }
     Ok(engine)
@@ -211,6 +212,7 @@ mod tests {
 
     use super::super::{Request, Submission, Ticket};
     use super::*;
+    use crate::limits::TOKENS_RESERVED;
     use crate::store::fake_disk::FakeDisk;
 
     #[test]
@@ -231,5 +233,19 @@ mod tests {
         assert_eq!(commit(&mut core, vec![lease(45)]), (false, 40), "it wakes up before");
         core.sleeps_until = 1_000;
         assert_eq!(commit(&mut core, vec![lease(30)]), (true, 30));
+    }
+
+    #[test]
+    fn tokens_are_reserved_again_when_fewer_than_half_a_reservation_is_left() {
+        let (_tasks, committer) = open(Box::new(FakeDisk::new()), 0).unwrap();
+        let mut core = committer.core.lock();
+        let mut left_after = |left| {
+            let end = core.engine.reservation(0).1 - core.engine.tokens_left() + left;
+            core.engine.reserved(end);
+            core.commit(0, None).unwrap();
+            core.engine.tokens_left()
+        };
+        assert_eq!(left_after(TOKENS_RESERVED / 2), TOKENS_RESERVED / 2);
+        assert_eq!(left_after(TOKENS_RESERVED / 2 - 1), TOKENS_RESERVED / 2 - 1 + TOKENS_RESERVED);
     }
 }

@@ -92,11 +92,6 @@ impl Engine {
         self.queues.iter().any(|entry| entry.policy != Policy::Always)
     }
 
-    /// Whether there is no queue.
-    pub(super) fn is_empty(&self) -> bool {
-        self.queues.is_empty()
-    }
-
     // ------------------------------------------------------------------------------------------------------ restoring
 
     /// Restores a queue from its record.

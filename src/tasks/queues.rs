@@ -79,10 +79,6 @@ impl Queues {
         Self { entries, free, names: HashMap::default(), families, metrics }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
     pub(super) fn iter(&self) -> impl Iterator<Item = &QueueEntry> {
         self.entries.iter().flatten().map(|entry| &**entry)
     }

@@ -189,6 +189,19 @@ mod tests {
         assert!(waiters.has_room(5, &mut wait, || false));
         assert_eq!((metrics.waits(), metrics.lost_wakeups()), (1, 1));
     }
+
+    #[test]
+    fn a_frontend_that_finds_room_while_it_registers_withdraws_alone() {
+        let (waiters, metrics) = waiters();
+        let (mut first, mut second) = (RoomWait::default(), RoomWait::default());
+        assert!(!waiters.has_room(5, &mut first, || true));
+        let looks = std::cell::Cell::new(0);
+        assert!(waiters.has_room(7, &mut second, || looks.replace(looks.get() + 1) == 0));
+        assert_eq!((looks.get(), told(&waiters)), (2, vec![5]));
+        assert_eq!(metrics.waits(), 1);
+        assert!(!waiters.withdraw(bit(7)), "it does not wait");
+        assert!(!waiters.has_room(7, &mut second, || true) && waiters.withdraw(bit(7)));
+    }
 }
 
 /// Run with `cargo test --lib --features models -- tasks::room::model::`.

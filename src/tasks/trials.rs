@@ -2,14 +2,16 @@
 //! crash.
 //!
 //! `model.rs` compares a queue with a model, `families.rs` compares queues of a family, and `numbered.rs` compares a
-//! queue whose tasks are named by their numbers. `try_commit.rs` holds the commits of frontends, and this file the other
-//! named cases.
+//! queue whose tasks are named by their numbers. `try_commit.rs` holds the commits of frontends, `server.rs` the
+//! committer as a server runs it, `engine.rs` the engine without a store, and this file the other named cases.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
+mod engine;
 mod families;
 mod model;
 mod numbered;
+mod server;
 mod try_commit;
 
 use std::sync::Arc;

@@ -1,0 +1,108 @@
+//! The engine and its queues without a store: bounds, records that cannot be, and the memory that a request counts for.
+
+use super::poll;
+use crate::limits::{QUEUES_MAX, RUN_OUT_BUDGET};
+use crate::store::Value;
+use crate::tasks::engine::{Engine, SyncWithin};
+use crate::tasks::order::Position;
+use crate::tasks::queue::TaskQueue;
+use crate::tasks::queues::Queues;
+use crate::tasks::record::{QueueRecord, StateRecord, TaskRecord};
+use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, QueueName, Request, Submission, Ticket};
+use crate::wheel::{Progress, Wheel};
+
+fn engine(tokens: u64) -> (Engine, QueueName) {
+    let mut engine = Engine::new(0, 1, std::sync::Arc::default());
+    engine.reserved(1 + tokens);
+    let queue = engine.open(b"queue", LeaseOrder::Priority, Policy::Always).unwrap();
+    (engine, queue)
+}
+
+fn apply(engine: &mut Engine, queue: &QueueName, request: Request) -> Vec<Outcome> {
+    engine.apply(Submission { queue: queue.clone(), ticket: Ticket { sink: 0, number: 0 }, request });
+    engine.drain().answers.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+#[test]
+fn leases_that_run_out_together_do_so_in_bounded_steps() {
+    let (mut engine, queue) = engine(1 << 20);
+    for _ in 0..=RUN_OUT_BUDGET {
+        apply(&mut engine, &queue, Request::Push { value: Value::from(&b"v"[..]) });
+        apply(&mut engine, &queue, poll(50));
+    }
+    let ready = |engine: &mut Engine| apply(engine, &queue, Request::Count)[0].counted();
+    assert_eq!((engine.run_out(49), ready(&mut engine)), (Progress::Done, 0));
+    assert_eq!((engine.run_out(50), ready(&mut engine)), (Progress::More, RUN_OUT_BUDGET as u64));
+    assert_eq!((engine.run_out(50), ready(&mut engine)), (Progress::Done, RUN_OUT_BUDGET as u64 + 1));
+}
+
+#[test]
+fn a_reservation_is_as_many_tokens_more() {
+    let (mut engine, queue) = engine(5);
+    assert_eq!(engine.tokens_left(), 5);
+    apply(&mut engine, &queue, Request::Push { value: Value::from(&b"v"[..]) });
+    assert_eq!(engine.tokens_left(), 4);
+    let (_, end) = engine.reservation(10);
+    engine.reserved(end);
+    assert_eq!((end, engine.tokens_left()), (16, 14));
+}
+
+#[test]
+fn queues_are_synced_as_the_strictest_changed_one_asks() {
+    let (mut engine, always) = engine(5);
+    assert!(!engine.is_lazy());
+    let never = engine.open(b"never", LeaseOrder::Fifo, Policy::Never).unwrap();
+    assert!(engine.is_lazy());
+    engine.drain();
+    let mut sync = |queue: &QueueName, request| {
+        let ticket = Ticket { sink: 0, number: 0 };
+        engine.apply(Submission { queue: queue.clone(), ticket, request });
+        engine.drain().sync
+    };
+    let push = || Request::Push { value: Value::from(&b"v"[..]) };
+    assert_eq!(sync(&always, push()), SyncWithin::Now);
+    assert_eq!(sync(&always, Request::Count), SyncWithin::Whenever, "nothing has changed");
+    assert_eq!(sync(&never, push()), SyncWithin::Whenever);
+    assert_eq!(sync(&never, Request::Sync), SyncWithin::Now);
+}
+
+#[test]
+fn a_record_of_a_task_that_cannot_be_is_refused() {
+    let (mut queue, mut wheel) = (TaskQueue::new(0, LeaseOrder::Priority, 10, 10), Wheel::new(0));
+    let mut restore = |number, key: &[u8], priority, entered| {
+        let position = Position { priority, entered };
+        let record = TaskRecord { position, boost: 0, since: 0, state: StateRecord::Ready, key };
+        queue.restore(number, &record, &mut wheel)
+    };
+    assert!(restore(10, b"last", 10, 10));
+    assert!(!restore(11, b"number", 1, 1), "it is not given yet");
+    assert!(!restore(1, b"entered", 1, 11));
+    assert!(!restore(1, b"priority", 11, 1));
+    assert!(!restore(1, b"last", 1, 1), "the key exists");
+    assert!(restore(2, b"other", 2, 5));
+    assert!(!restore(3, b"same entry", 3, 5), "two came at once");
+    assert!(!restore(4, b"same position", 2, 5));
+}
+
+#[test]
+fn a_record_of_a_queue_that_cannot_be_is_refused() {
+    let mut queues = Queues::new(std::sync::Arc::default());
+    let mut restore = |number, name: &[u8]| {
+        queues.restore(number, &QueueRecord { order: LeaseOrder::Fifo, serial: 0, last: 0, name })
+    };
+    assert!(restore(1, b"a"));
+    assert!(!restore(0, b"before"), "they come in their order");
+    assert!(!restore(2, b"a"), "the name exists");
+    assert!(!restore(u32::try_from(QUEUES_MAX).unwrap(), b"many"), "there are too many");
+    assert!(restore(3, b"b"));
+    assert_eq!(queues.indices().len(), 2);
+}
+
+#[test]
+fn a_request_counts_with_its_key_its_value_and_its_tickets() {
+    let none = Request::Nothing.bytes();
+    let (key, value) = (Box::from(&b"key"[..]), Value::from(&b"value"[..]));
+    assert_eq!(none, size_of::<Request>() as u64);
+    assert_eq!(Request::Add { key, value, end: QueueEnd::Tail }.bytes(), none + 8);
+    assert_eq!(Request::Withdraw { tickets: vec![7; 10] }.bytes(), none + 80);
+}
