@@ -38,7 +38,7 @@ fn a_running_committer_ends_with_the_last_handle_when_all_is_answered_and_on_dis
     let RealQueues { tasks, committer, sink, .. } = real;
     drop(tasks);
     committer.run(|| 0).unwrap();
-    let answers: Vec<ReadAnswer> = sink.0.lock().unwrap().drain(..).map(|(_, answer)| answer).collect();
+    let answers: Vec<ReadAnswer> = sink.0.lock().drain(..).map(|(_, answer)| answer).collect();
     assert!(
         matches!(
             answers[..],
