@@ -103,10 +103,10 @@
 //!
 //! # One job, one event
 //!
-//! `TcpFrontend::run` accepts a connection for jobs and gives it to a conversation (`TcpProtocol::converse`), which reads
-//! it until its `wire` says that the request is whole. The same committer applies the request, or `jobs-io` itself while
-//! the committer is idle, to a queue that is found by its name and exists as long as it has a task. The conversation
-//! sends the answer, closes its end, and waits for the client to close the other.
+//! `TcpFrontend::run` accepts a connection for jobs and gives it to a conversation (`TcpProtocol::converse`), which
+//! reads it until its `wire` says that the request is whole. The same committer applies the request, or `jobs-io`
+//! itself while the committer is idle, to a queue that is found by its name and exists as long as it has a task. The
+//! conversation sends the answer, closes its end, and waits for the client to close the other.
 //!
 //! A request for an event comes in over HTTP, on the same skeleton. The routes of `protocols::events::serve` ask one of
 //! two stores. The server's own is a queue of [`tasks`], whose spiderq frontend leases pending events to workers. The
@@ -133,7 +133,8 @@
 //!
 //! libzmq has I/O threads of its own with `--frontend proxy`, and the store has one that writes its trees
 //! (`fjall:worker`). `spindle worker` has the threads `worker-N`, one for each slot, and `spindle load` `load-N`.
-//! The threads of a server are made in `server/mod.rs`, but for `signals` (`server/signals.rs`) and `log` (`cli/log.rs`).
+//! The threads of a server are made in `server/mod.rs`, but for `signals` (`server/signals.rs`) and `log`
+//! (`cli/log.rs`).
 //!
 //! # Invariants
 //!
@@ -146,6 +147,17 @@
 //! - `unsafe` is allowed in `tables/slot`, `allocator`, `threads`, `main` and `protocols/sockets` alone. Each block
 //!   names the fact that makes it sound and the code that guarantees the fact. The slot protocol is model-checked
 //!   (loom).
+//!
+//! # Where to add
+//!
+//! | to add | begin at |
+//! |---|---|
+//! | a command of the tables | `protocols/kv/mod.rs`, which lists the files in order |
+//! | a store under tasks and jobs | the traits in `store.rs`; `server/tasks.rs` opens it |
+//! | a store of events | the trait in `protocols/events/store.rs` |
+//! | a security mechanism of ZMTP | `zmtp/mod.rs` |
+//! | a bound or a delay | `limits.rs`; bounds that follow the memory, in `server/memory.rs` |
+//! | a thread | `server/mod.rs`, through `threads::spawn` |
 //!
 //! # Glossary
 //!
@@ -160,7 +172,7 @@
 //! | element, entry | a key with its value in a table; the value, version and deadline that a slot points to |
 //! | slot | the place of one key in a table, changed by a compare-and-swap of one word |
 //! | version | the number of a change of a key: it grows by one with each change of a slot |
-//! | version floor | the highest version that a removed slot of a table had: a key that comes back starts above it |
+//! | version floor | the highest version of all removed slots, in all tables: a key that comes back starts above it |
 //! | guard, epoch | while a thread holds a guard it is pinned to an epoch, and memory retired since is not freed |
 //! | batch | requests that share a guard and a clock reading (tables), or a write and a sync (tasks) |
 //! | prefetch | to load the slots of a batch's next requests into the cache before handling the first |
@@ -168,11 +180,15 @@
 //! | ring, credit | the queue of one writer's changes; the right to push one change, returned once it is announced |
 //! | announce, notification | to send a change to its subscribers; the message that is sent |
 //! | TTL, deadline | a relative time to live in seconds; an absolute time |
-//! | expire | to take an element away because its deadline has passed |
+//! | expire | to take an element away because its deadline has passed; to end a lease for that reason |
+//! | due message | a writer's message to the expiry thread: this slot has a deadline |
+//! | record (of the wheel) | the entry of the wheel that comes up at a deadline |
 //! | retire | to hand a dead slot, or replaced memory, over for removal once no thread can read it |
 //! | seal | to end a slot of a deleted table, so that its key can be announced in a new table of the name |
 //! | predecessor | an older table of the same name whose elements are not all sealed and announced |
 //! | memory budget | the count of the bytes that tables take, compared with `--max-memory` |
+//! | settled (table) | no slot of a deleted table waits to be sealed or announced |
+//! | family | all queues whose names begin with one prefix, such as those of jobs |
 //! | task, job, event | an entry of a durable queue; the same under the jobs protocol; a value that a worker provides |
 //! | lease, settle | the right to work on a task until a deadline; to end it with a result |
 //! | ticket | the number under which a frontend notes a request that the committer has not answered |

@@ -264,14 +264,14 @@ pub const SLOW_DISK_PAUSE: Duration = Duration::from_secs(1);
 pub const TASKS_PER_BATCH: usize = 1 << 12;
 const _: () = assert!(TASKS_PER_BATCH / 2 >= SUBMIT_MAX);
 /// Leases that one batch expires.
-pub const RUN_OUT_BUDGET: usize = 1 << 13;
+pub const EXPIRE_BUDGET: usize = 1 << 13;
 
 /// Tokens that are reserved at once: one more sync for half a million leases. The server never uses the rest of a
 /// reservation after it ends. There are enough for 17 million million starts.
 pub const TOKENS_RESERVED: u64 = 1 << 20;
 // The tokens that are left when more are reserved suffice for one batch: for its leases, each of which takes a task
 // that was ready, came back, or was added by a request, and for the numbers of the tasks that it adds.
-const _: () = assert!(TOKENS_RESERVED / 2 > (3 * TASKS_PER_BATCH + RUN_OUT_BUDGET) as u64);
+const _: () = assert!(TOKENS_RESERVED / 2 > (3 * TASKS_PER_BATCH + EXPIRE_BUDGET) as u64);
 
 /// Queues of tasks at once: with a kilobyte for each, 16 GiB. A task for a further queue is refused.
 pub const QUEUES_MAX: usize = 1 << 24;
@@ -299,7 +299,8 @@ pub const SLOW_READER_BYTES: u64 = 64 << 20;
 /// A client that reads this many bytes a second is never closed for its pace: 0.8 Mbit/s, which any link in use today
 /// exceeds.
 pub const SLOW_READER_PACE: u64 = 96 << 10;
-/// Bytes of its buffer that the system may send before it takes further ones: a third of 4 MiB, its usual largest size.
+/// Bytes of its buffer that the system may send before it takes further ones: a third of 4 MiB, its usual largest
+/// size, rounded up to 2 MiB.
 const TAKEN_AT_ONCE_BYTES: u64 = 2 << 20;
 const _: () = assert!(SLOW_READER_PACE * SLOW_READER_MAX.as_secs() >= SLOW_READER_BYTES + TAKEN_AT_ONCE_BYTES);
 const _: () = assert!(SLOW_READER_PACE * CLIENT_STALLS_MAX.as_secs() >= TAKEN_AT_ONCE_BYTES);

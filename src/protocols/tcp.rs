@@ -41,7 +41,7 @@ impl RoomSignal {
         let mut wait = RoomWait::default();
         while !tasks.has_room(sink, &mut wait) {
             if timeout(ROOM_RECHECK, self.0.notified()).await.is_err() {
-                tasks.has_overslept(sink, &wait);
+                tasks.count_if_overslept(sink, &wait);
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::limits::{HELD_BYTES_MAX, JOB_ROOM_BYTES, JOB_ROOM_BYTES_MIN, MEMORY_S
 /// Divisor of the memory that the tables leave. The rest of the process may grow by the quotient before it counts
 /// against the tables' limit.
 const SLACK_SHARE: u64 = 8;
-/// Divisor of all memory. The quotient counts as left by the tables if they leave less.
+/// At least this part of all memory counts as left by the tables, as a divisor.
 const LEAST_LEFT: u64 = 16;
 
 /// Turns transparent huge pages off. The system clears a huge page when it is first touched, and in a virtual machine
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_faces_may_hold_fits_beside_the_tables() {
+    fn what_frontends_may_hold_fits_beside_the_tables() {
         const MEBIBYTE: u64 = 1 << 20;
         let held = |available: u64, tables: u64, client: u64| {
             held_bytes_max(available * MEBIBYTE, tables * MEBIBYTE, 2, client * MEBIBYTE) / MEBIBYTE

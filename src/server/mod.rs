@@ -7,7 +7,7 @@
 //!                              │ kv-worker-i, and kv-queue (proxy) or kv-accept (native)         │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
 //!                              └ spiderq, jobs-io, events-io and events-queue                    │
-//!     these four answer the requests they took, then the committer has all on disk ◄─────────────┤
+//!     spiderq, jobs-io, events-io, events-queue answer; then the committer has all on disk ◄─────────────┤
 //!     kv-queue answers its requests and ends the workers, or these answer theirs and end ◄───────┤
 //!     tables close: expiry, reaper, compactor end; the publisher announces the rest and ends ◄───┤
 //!     the last lines of the log are written ◄────────────────────────────────────────────────────┘
@@ -190,8 +190,8 @@ pub struct RunningServer {
     /// For all frontends, the native workers among them.
     stoppers: Vec<Stopper>,
     tables: Tables,
-    /// The threads of all frontends. The workers end when `kv-queue` tells them to, or with `kv-accept` by their
-    /// stoppers.
+    /// The threads of all frontends. The workers end when `kv-queue` tells them to. With the native frontend
+    /// their stoppers end them.
     frontend: Vec<JoinHandle<()>>,
     /// `publisher`, `expiry`, `reaper` and `compactor`, which end when the tables are closed, and `committer`, which
     /// ends when the last `Tasks` handle is gone.

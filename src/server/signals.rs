@@ -44,7 +44,7 @@ pub struct SignalWatch {
 }
 
 impl SignalWatch {
-    /// From here on signals do not end the process. To be called before there are other threads.
+    /// From here on the first signal does not end the process by itself. To be called before there are other threads.
     ///
     /// # Errors
     /// If signals cannot be received, or the system makes no more threads.
@@ -64,7 +64,8 @@ impl SignalWatch {
         move || stopper.stop()
     }
 
-    /// Returns the function to call before any step that only a second signal may cut short.
+    /// Returns a function to call before the first client can be answered. After it, only a second signal ends the
+    /// process at once.
     pub fn serving(&self) -> impl FnOnce() + 'static {
         let stage = Arc::clone(&self.stage);
         move || {

@@ -63,8 +63,8 @@ impl OpenedTasks {
     }
 }
 
-/// Opens the store and binds the frontends. Each frontend of a queue holds at most `held_bytes_max` for its clients, and
-/// larger requests for jobs take at most `job_room` bytes together.
+/// Opens the store and binds the frontends. Each frontend of a queue holds at most `held_bytes_max` for its clients,
+/// and larger requests for jobs take at most `job_room` bytes together.
 pub(super) fn open(
     config: &TasksConfig,
     (held_bytes_max, job_room): (u64, usize),

@@ -31,7 +31,7 @@ use crossbeam::epoch::{self, Guard};
 use super::change::{Change, ChangeQueue, ChangeRing, Committed};
 use super::reaper::RetireSender;
 use super::registry::Registry;
-use super::sleep_state::{BUT_FOR_URGENT, SOUND};
+use super::sleep_state::{WAKE_FOR_ANY, WAKE_FOR_URGENT};
 use super::slot::{SlotHandle, SlotState};
 use super::table::Table;
 use super::{ChangeKind, Drained};
@@ -182,7 +182,8 @@ impl Changes {
             let slot = held.change.slot.slot();
             let (address, version) = (slot.address(), held.change.version);
             // Two writers have pushed in the opposite order of their commits, in two rings or in one that was read
-            // first. The predecessor's writer holds a credit and does not wait before its push, so the predecessor comes.
+            // first. The predecessor's writer holds a credit and does not wait before its push, so the predecessor
+            // comes.
             if slot.announced().wrapping_add(1) != version {
                 self.held.insert((address, version), held);
                 continue;
@@ -233,14 +234,14 @@ impl Changes {
     /// Retires the slot of an announced deletion if it is still vacant. The winner of the CAS alone hands it to the
     /// reaper, which takes it out of the index.
     ///
-    /// - **A writer stores in the slot.** If it comes first, this thread finds Live, or its CAS fails, and the slot goes
-    ///   on: the store's change follows in the queue. If the CAS comes first, the writer finds Dead and lets a new slot
-    ///   in, above this one's version.
+    /// - **A writer stores in the slot.** If it comes first, this thread finds Live, or its CAS fails, and the slot
+    ///   goes on: the store's change follows in the queue. If the CAS comes first, the writer finds Dead and lets a new
+    ///   slot in, above this one's version.
     /// - **A writer stores and deletes again.** The word is Absent with a later version, whose change is not announced.
     ///   This thread leaves the slot, and comes back with that change.
     /// - **A seal after DELETE_TABLE.** If it comes first, the slot is Dead with a later version, and its last change
-    ///   follows. If this CAS comes first, the thread that seals finds Dead and is done: the deletion was the slot's last
-    ///   change, and it is announced.
+    ///   follows. If this CAS comes first, the thread that seals finds Dead and is done: the deletion was the slot's
+    ///   last change, and it is announced.
     /// - **The compactor** moves only Live slots, so never this one.
     fn retire(&mut self, table: &Table, handle: SlotHandle, guard: &Guard) {
         let slot = handle.slot();
@@ -249,8 +250,8 @@ impl Changes {
         if !slot.has_announced(version) {
             return;
         }
-        // Before the CAS: the hold keeps the table registered while the slot is on its way to the reaper. Without it, the
-        // reaper could seal the other slots, settle the table and forget it while this slot is in its inbox.
+        // Before the CAS: the hold keeps the table registered while the slot is on its way to the reaper. Without it,
+        // the reaper could seal the other slots, settle the table and forget it while this slot is in its inbox.
         if !table.hold_unsettled() {
             return;
         }
@@ -281,7 +282,7 @@ impl Changes {
                 state.ring.sleeper.wake();
             }
         }
-        self.change_queue.has_given_back();
+        self.change_queue.note_given_back();
     }
 
     /// Adds new rings and removes finished ones.
@@ -329,7 +330,7 @@ impl Changes {
     /// the level.
     pub fn prepare_sleep(&mut self, lazily: bool) -> bool {
         let change_queue = Arc::clone(&self.change_queue);
-        let level = if lazily { BUT_FOR_URGENT } else { SOUND };
+        let level = if lazily { WAKE_FOR_URGENT } else { WAKE_FOR_ANY };
         change_queue.sleep_state.prepare(level, || {
             self.refresh();
             let wants = |ring: &ChangeRing| !ring.queue.is_empty() && ring.urgency(change_queue.capacity) < level;

@@ -193,14 +193,14 @@ impl ChangeQueue {
     }
 
     /// Publisher: it has given back all credits due, and has woken the writers that wait for them.
-    pub(super) fn has_given_back(&self) {
+    pub(super) fn note_given_back(&self) {
         // Release: pairs with the Acquire in `passes`. A writer that sees the count sees the registrations that were
         // taken before.
         self.passes.fetch_add(1, Ordering::Release);
     }
 
     fn passes(&self) -> u64 {
-        // Acquire: pairs with the Release in `has_given_back`.
+        // Acquire: pairs with the Release in `note_given_back`.
         self.passes.load(Ordering::Acquire)
     }
 }

@@ -21,13 +21,13 @@
 //!   `armed`. `SlotRef::arm` writes this out.
 //! - **A record and a rewrite.** A store or a touch changes the deadline while the record is in the wheel. If the new
 //!   deadline is later or none, the wheel is not told. The record comes up at the old one, and this thread reads the
-//!   present deadline and files the record there, or drops it. If the new deadline is earlier, the writer lowers `armed`
-//!   and sends a message, and `take_due` replaces the record. If the record comes up before the message, `armed` says
-//!   that a message is on its way, and the record is dropped: the message brings the slot back.
+//!   present deadline and files the record there, or drops it. If the new deadline is earlier, the writer lowers
+//!   `armed` and sends a message, and `take_due` replaces the record. If the record comes up before the message,
+//!   `armed` says that a message is on its way, and the record is dropped: the message brings the slot back.
 //! - **The expiry and a rewrite.** Both CAS the word. If the rewrite comes first, this thread's CAS fails, and it reads
 //!   the new deadline. If the expiry comes first, the writer finds the slot Absent and stores a new element there.
-//! - **The expiry and a move.** Only a slot that is not armed moves, and only without a deadline. A writer may still arm
-//!   it afterwards, for a deadline that another writer has removed since. The compactor cancels that record
+//! - **The expiry and a move.** Only a slot that is not armed moves, and only without a deadline. A writer may still
+//!   arm it afterwards, for a deadline that another writer has removed since. The compactor cancels that record
 //!   (`Compactor::move_slots`), or this thread finds the slot Moved and files none.
 //! - **A record and the end of its slot.** The reaper cancels the record of a dead slot. `SlotRef::is_armed` writes out
 //!   why none stays.
@@ -45,7 +45,7 @@ use super::batch::Session;
 use super::change::WAIT_RECHECK;
 use super::failpoint::{Failpoint, reach};
 use super::ops::Ops;
-use super::sleep_state::{BUT_FOR_URGENT, SleepState, URGENT};
+use super::sleep_state::{SleepState, URGENT, WAKE_FOR_URGENT};
 use super::sleeper::Sleeper;
 use super::slot::{NEVER, SlotHandle, SlotRef, SlotState};
 use crate::clock::Now;
@@ -179,9 +179,9 @@ pub struct Expiry {
     inbox: ExpiryInbox,
     wheel: Wheel<SlotHandle>,
     fired: Vec<SlotHandle>,
-    /// The level of the last sleep, if it ended by its time-out with messages queued. None of these messages should be
-    /// earlier.
-    overslept: u64,
+    /// The level of the last sleep, if it ended by its time-out with messages queued. A queued message with an earlier
+    /// deadline should have ended that sleep: it counts as a lost wake-up.
+    slept_until: u64,
 }
 
 /// The work that a pass leaves.
@@ -206,7 +206,7 @@ impl Expiry {
             inbox,
             wheel: Wheel::new(0),
             fired: Vec::with_capacity(EXPIRY_BUDGET),
-            overslept: 0,
+            slept_until: 0,
         }
     }
 
@@ -262,17 +262,17 @@ impl Expiry {
                 Err(_) => break,
             }
         }
-        self.overslept = 0;
+        self.slept_until = 0;
     }
 
     fn take_due(&mut self, handle: SlotHandle) {
         let slot = handle.slot();
         let deadline = slot.take_due();
-        self.shared.expiry.lost_wakeups.add(u64::from(deadline < self.overslept));
+        self.shared.expiry.lost_wakeups.add(u64::from(deadline < self.slept_until));
         drop_record(&mut self.wheel, slot);
         // The second of two messages may come after the record of the first has come up for the last time.
         if deadline != NEVER && !slot.is_dead() {
-            file(&mut self.wheel, handle, deadline);
+            set_timer(&mut self.wheel, handle, deadline);
         }
     }
 
@@ -297,7 +297,7 @@ impl Expiry {
             // The messages are about later deadlines, or a sender has not read the level yet. If a sender has not read
             // it within SLEEP_MAX, the wake-up is lost.
             park(second);
-            self.overslept = if second == SLEEP_MAX && sleep_state.is_asleep() { deadline } else { 0 };
+            self.slept_until = if second == SLEEP_MAX && sleep_state.is_asleep() { deadline } else { 0 };
         }
         sleep_state.end();
     }
@@ -305,7 +305,7 @@ impl Expiry {
     /// Sleeps until the publisher has given credits back. Messages wait meanwhile, up to half a queue. `park`
     /// parks the thread.
     fn wait_for_credits(&mut self, park: impl FnOnce(Duration)) {
-        if !self.session.watch() && self.falls_asleep(BUT_FOR_URGENT) {
+        if !self.session.watch() && self.falls_asleep(WAKE_FOR_URGENT) {
             park(WAIT_RECHECK);
             self.shared.expiry.sleep_state.end();
         }
@@ -327,7 +327,7 @@ fn drop_record(wheel: &mut Wheel<SlotHandle>, slot: SlotRef<'_>) {
     }
 }
 
-fn file(wheel: &mut Wheel<SlotHandle>, handle: SlotHandle, deadline: u64) {
+fn set_timer(wheel: &mut Wheel<SlotHandle>, handle: SlotHandle, deadline: u64) {
     let again = handle.slot().handle();
     let timer = wheel.arm(deadline, handle);
     again.slot().set_timer(Some(timer.number()));
@@ -344,12 +344,13 @@ fn come_up(ops: &mut Ops<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandle)
     let slot = handle.slot();
     slot.set_timer(None);
     loop {
-        // A due message is on its way and brings the slot back. If it came between this look and `rearm`, that would fail.
+        // A due message is on its way and brings the slot back. If one is sent between this look and `rearm`, `rearm`
+        // fails.
         let Some(armed) = slot.armed() else { return };
         let next = match expire_or_next(ops, slot) {
             NextLook::At(next) => next,
             // The slot is still armed at a deadline that has passed. Filed there, the record comes up in the next pass.
-            NextLook::OutOfCredits => return file(wheel, handle, armed),
+            NextLook::OutOfCredits => return set_timer(wheel, handle, armed),
         };
         reach(Failpoint::BeforeRearm);
         if !slot.rearm(armed, next) {
@@ -361,7 +362,7 @@ fn come_up(ops: &mut Ops<'_>, wheel: &mut Wheel<SlotHandle>, handle: SlotHandle)
             // A dead slot gets no record, as at `SlotRef::take_due`: the reaper may have read the old `armed`.
             // `SlotRef::is_armed` writes this race out.
             if next != NEVER && !slot.is_dead() {
-                file(wheel, handle, next);
+                set_timer(wheel, handle, next);
             }
             return;
         }

@@ -5,21 +5,22 @@
 //!
 //! # Races
 //!
-//! - **A reader and a writer that replaces the entry.** The reader's guard is older than its load of the word. The writer
-//!   retires the old entry under a guard of its own, and the entry is freed only after all guards of that epoch are
-//!   dropped. So the reader's value stays whole, and it was the element's value when the word was loaded.
-//! - **A reader and the removal of the slot.** The reader takes the slot from the index and finds it Dead, while another
-//!   slot of the key is already in the index. If the slot died before the reader took it, the index showed a dead slot
-//!   at that moment, so the key had no element then. If the slot died afterwards, its last state was Absent (the
-//!   publisher retires no other), or its table was closed, which `absence` then finds. In each case the key was absent at
-//!   one moment of the look. The slot's memory stays, because the index releases its reference only after the epoch.
+//! - **A reader and a writer that replaces the entry.** The reader's guard is older than its load of the word. The
+//!   writer retires the old entry under a guard of its own, and the entry is freed only after all guards of that epoch
+//!   are dropped. So the reader's value stays whole, and it was the element's value when the word was loaded.
+//! - **A reader and the removal of the slot.** The reader takes the slot from the index and finds it Dead, while
+//!   another slot of the key is already in the index. If the slot died before the reader took it, the index showed a
+//!   dead slot at that moment, so the key had no element then. If the slot died afterwards, its last state was Absent
+//!   (the publisher retires no other), or its table was closed, which `absence` then finds. In each case the key was
+//!   absent at one moment of the look. The slot's memory stays, because the index releases its reference only after the
+//!   epoch.
 //! - **A reader and a move.** The compactor makes the word Moved and then shows the other slot in the index, both under
-//!   the bucket's lock. A reader that finds Moved takes that lock, so it waits until the index shows the other slot. That
-//!   one may be Moved as well by then, so the reader looks at its word anew.
-//! - **A reader and a passed deadline.** Readings of the clock differ between threads. A reader that is the first to see
-//!   a deadline pass marks the word before it answers "absent". If the mark comes before a writer's CAS, the writer
-//!   finds Expired and commits the expiry first. If the CAS comes before the mark, the mark fails, and the reader judges
-//!   the new entry.
+//!   the bucket's lock. A reader that finds Moved takes that lock, so it waits until the index shows the other slot.
+//!   That one may be Moved as well by then, so the reader looks at its word anew.
+//! - **A reader and a passed deadline.** Readings of the clock differ between threads. A reader that is the first to
+//!   see a deadline pass marks the word before it answers "absent". If the mark comes before a writer's CAS, the writer
+//!   finds Expired and commits the expiry first. If the CAS comes before the mark, the mark fails, and the reader
+//!   judges the new entry.
 
 use crossbeam::epoch::Guard;
 

@@ -11,7 +11,7 @@ use loom::sync::{Arc, Notify};
 use loom::thread;
 
 use super::change::Credits;
-use super::sleep_state::{BUT_FOR_URGENT, ORDINARY, SOUND, SleepState, URGENT, Urgency};
+use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency, WAKE_FOR_ANY, WAKE_FOR_URGENT};
 
 /// A sleeper, the length of its queue, and the means by which it is woken.
 struct Queue {
@@ -71,7 +71,7 @@ fn a_sleeper_hears_of_what_is_sent() {
         let queue = Queue::new();
         let sender = Arc::clone(&queue);
         let sender = thread::spawn(move || sender.send(ORDINARY));
-        queue.receive(1, SOUND);
+        queue.receive(1, WAKE_FOR_ANY);
         sender.join().unwrap();
     });
 }
@@ -84,7 +84,7 @@ fn one_of_two_senders_wakes_the_sleeper_and_none_is_forgotten() {
             let sender = Arc::clone(&queue);
             thread::spawn(move || sender.send(ORDINARY))
         });
-        queue.receive(2, SOUND);
+        queue.receive(2, WAKE_FOR_ANY);
         for sender in senders {
             sender.join().unwrap();
         }
@@ -95,7 +95,7 @@ fn one_of_two_senders_wakes_the_sleeper_and_none_is_forgotten() {
 fn a_sleeper_is_woken_once_for_each_sleep() {
     loom::model(|| {
         let queue = Queue::new();
-        assert!(queue.sleep_state.prepare(SOUND, || false));
+        assert!(queue.sleep_state.prepare(WAKE_FOR_ANY, || false));
         let sender = Arc::clone(&queue);
         let sender = thread::spawn(move || sender.send(ORDINARY));
         queue.send(ORDINARY);
@@ -115,7 +115,7 @@ fn a_sleeper_for_want_of_listeners_is_woken_by_what_is_urgent_alone() {
             sender.send(URGENT);
         });
         while queue.length.load(Ordering::Acquire) < 3 {
-            if queue.sleep_state.prepare(BUT_FOR_URGENT, || queue.length.load(Ordering::Acquire) >= 3) {
+            if queue.sleep_state.prepare(WAKE_FOR_URGENT, || queue.length.load(Ordering::Acquire) >= 3) {
                 queue.bell.wait();
             }
         }

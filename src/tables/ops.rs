@@ -53,7 +53,7 @@ use crate::clock::Now;
 /// Credits that one write may use: one for an expired entry that it finds, and one for itself.
 pub(super) const CREDITS_PER_WRITE: usize = 2;
 
-/// Stands in `wanted` for credits when a write waits for memory.
+/// In `wanted`: the write waits for memory, not for credits.
 pub(super) const MEMORY: usize = usize::MAX;
 
 /// A value to be stored, and the condition under which it is.
@@ -138,12 +138,12 @@ impl<'h> Ops<'h> {
     ///
     /// - **Another writer** stores, deletes or expires. The first CAS commits, and the other one fails. The loser looks
     ///   again and judges the version that it then finds by its own condition.
-    /// - **The publisher** retires an absent slot. If it comes first, this thread finds the slot Dead and lets a new one
-    ///   in. If the store comes first, the retirement fails, and the slot goes on.
-    /// - **The reaper** seals the slot after DELETE_TABLE. If the store comes first, the seal deletes this value, and both
-    ///   changes are announced. If the seal comes first, this thread finds the slot Dead and the table closed.
-    /// - **The compactor** moves the entry or the slot. If it comes first, this thread finds the same version in another
-    ///   entry or slot. If the store comes first, the element stays where it is.
+    /// - **The publisher** retires an absent slot. If it comes first, this thread finds the slot Dead and lets a new
+    ///   one in. If the store comes first, the retirement fails, and the slot goes on.
+    /// - **The reaper** seals the slot after DELETE_TABLE. If the store comes first, the seal deletes this value, and
+    ///   both changes are announced. If the seal comes first, this thread finds the slot Dead and the table closed.
+    /// - **The compactor** moves the entry or the slot. If it comes first, this thread finds the same version in
+    ///   another entry or slot. If the store comes first, the element stays where it is.
     ///
     /// A CAS that succeeds has met the very state that was seen: the guard keeps the entry that was seen from being
     /// freed, so no later entry has its address, and a word without an entry has a version, which never comes again.
@@ -168,7 +168,7 @@ impl<'h> Ops<'h> {
         entry.stamp(version, deadline);
         reach(Failpoint::BeforeCas);
         slot.replace(seen, entry, self.guard).map_err(NotStored::Overtaken)?;
-        self.discard(old);
+        self.count_replaced(old);
         self.charge(table, growth);
         if old.is_none() {
             table.count_element(1);
@@ -181,8 +181,8 @@ impl<'h> Ops<'h> {
     ///
     /// The closure below runs under the lock of the key's bucket. Four other threads may be at work on the key:
     ///
-    /// - **Another writer that creates it** takes the same lock. The second one finds the first one's slot and stores in
-    ///   it.
+    /// - **Another writer that creates it** takes the same lock. The second one finds the first one's slot and stores
+    ///   in it.
     /// - **The reaper removes a dead slot of the key.** It raises the version floor, then takes the slot out under the
     ///   lock. If the removal comes first, this thread reads the raised floor. If this thread comes first, it finds the
     ///   dead slot and gets its version. Either way the new version is above the old ones.
@@ -213,7 +213,7 @@ impl<'h> Ops<'h> {
         });
         self.charge(table, table.index().take_growth());
         if replaces {
-            self.retired(SLOT_HEADER_BYTES + write.key.len());
+            self.count_retired(SLOT_HEADER_BYTES + write.key.len());
         }
         match (entered, made, entry) {
             (Inserted::Created, Some((handle, version)), _) => {
@@ -230,9 +230,9 @@ impl<'h> Ops<'h> {
 
     /// Deletes if the version is `expected`. Returns the value.
     ///
-    /// The races are those of [`Ops::overwrite`]. A store may follow before the publisher has announced the deletion. It
-    /// brings the element back in the same slot, with a higher version. The publisher then finds the slot not absent and
-    /// does not retire it.
+    /// The races are those of [`Ops::overwrite`]. A store may follow before the publisher has announced the deletion.
+    /// It brings the element back in the same slot, with a higher version. The publisher then finds the slot not absent
+    /// and does not retire it.
     pub(super) fn remove(&mut self, table: &Table, key: &[u8], expected: Option<u64>) -> Result<&'h [u8], Refusal> {
         let hash = table.hash(key);
         loop {
@@ -254,8 +254,8 @@ impl<'h> Ops<'h> {
 
     /// Sets the time to live, by an entry with the same version and value. It is no change: it takes no credit.
     ///
-    /// A touch and a store race by their CAS like two stores. A touch that fails looks again, and touches the new entry.
-    /// A compare-and-swap that fails because of a touch looks again, and finds the version that it expects.
+    /// A touch and a store race by their CAS like two stores. A touch that fails looks again, and touches the new
+    /// entry. A compare-and-swap that fails because of a touch looks again, and finds the version that it expects.
     pub(super) fn touch(&mut self, table: &Table, key: &[u8], ttl: u32) -> Result<(), Refusal> {
         let hash = table.hash(key);
         let deadline = self.deadline(Some(ttl), None);
@@ -266,7 +266,7 @@ impl<'h> Ops<'h> {
                     let mut entry = EntryBox::new(old.value());
                     entry.stamp(old.version(), deadline);
                     if slot.replace(seen, entry, self.guard).is_ok() {
-                        self.discard(Some(old));
+                        self.count_replaced(Some(old));
                         self.arm(slot, deadline);
                         return Ok(());
                     }
@@ -277,9 +277,9 @@ impl<'h> Ops<'h> {
         }
     }
 
-    /// Makes one attempt to commit the expiry of an entry whose deadline has passed. The expiry thread and any number of
-    /// writers may do so at once: one CAS succeeds, and only its thread emits the change and counts the lag. The others
-    /// look again and find the slot absent, or a new element that they leave alone.
+    /// Makes one attempt to commit the expiry of an entry whose deadline has passed. The expiry thread and any number
+    /// of writers may do so at once: one CAS succeeds, and only its thread emits the change and counts the lag. The
+    /// others look again and find the slot absent, or a new element that they leave alone.
     pub(super) fn expire<'a>(&mut self, table: &Table, slot: SlotRef<'a>, seen: SeenWord<'a>) -> Result<(), Refusal> {
         self.credits(1)?;
         let (SlotState::Live(old) | SlotState::Expired(old)) = seen.state() else { return Ok(()) };
@@ -294,7 +294,7 @@ impl<'h> Ops<'h> {
         let version = old.version() + 1;
         let won = slot.vacate(seen, version, self.guard);
         if won {
-            self.discard(Some(old));
+            self.count_replaced(Some(old));
             self.charge(table, -entry_bytes(old.value().len()));
             table.count_element(-1);
             self.committed(slot, version, Committed::Deleted, NEVER);
@@ -321,9 +321,9 @@ impl<'h> Ops<'h> {
 
     /// Seals a slot of a closed table. Returns its last version.
     ///
-    /// The reaper seals all slots one by one. A writer of a younger table of the name seals the slot of its key ahead of
-    /// it, and the publisher may retire the slot at the same time. One of their CASes makes the slot Dead. The others
-    /// find it Dead, and its version is final.
+    /// The reaper seals all slots one by one. A writer of a younger table of the name seals the slot of its key ahead
+    /// of it, and the publisher may retire the slot at the same time. One of their CASes makes the slot Dead. The
+    /// others find it Dead, and its version is final.
     pub(super) fn seal(&mut self, table: &Table, slot: SlotRef<'h>) -> Result<u64, Refusal> {
         loop {
             let seen = slot.load(self.guard);
@@ -337,8 +337,8 @@ impl<'h> Ops<'h> {
             };
             self.credits(1)?;
             reach(Failpoint::BeforeSeal);
-            // Before the CAS, and released by the publisher when it has announced the change. If the hold came after the
-            // CAS, the publisher could announce the change and release first: the table would be settled with this
+            // Before the CAS, and released by the publisher when it has announced the change. If the hold came after
+            // the CAS, the publisher could announce the change and release first: the table would be settled with this
             // slot's change still counted as to come.
             if !table.hold_unsettled() {
                 continue; // settled meanwhile: the next look finds the slot dead
@@ -357,7 +357,7 @@ impl<'h> Ops<'h> {
     fn sealed(&mut self, table: &Table, slot: SlotRef<'h>, version: u64, old: Option<EntryRef<'h>>) {
         let kind = if old.is_some() { Committed::SealedLive } else { Committed::SealedAbsent };
         if let Some(old) = old {
-            self.discard(Some(old));
+            self.count_replaced(Some(old));
             self.charge(table, -entry_bytes(old.value().len()));
             table.count_element(-1);
         }
@@ -382,8 +382,8 @@ impl<'h> Ops<'h> {
     /// Has the wheel look at the slot at `deadline`, if it does not look earlier anyway. Called after the CAS that set
     /// the deadline: `SlotRef::arm` writes out the race with the expiry thread.
     ///
-    /// The slot may have changed again since the CAS, or be dead. Then the wheel looks too early or at nothing: the expiry
-    /// thread reads the deadline of the moment, and files no record of a dead slot.
+    /// The slot may have changed again since the CAS, or be dead. Then the wheel looks too early or at nothing: the
+    /// expiry thread reads the deadline of the moment, and files no record of a dead slot.
     fn arm(&mut self, slot: SlotRef<'_>, deadline: u64) {
         if deadline != NEVER && slot.arm(deadline) {
             self.pending_sends.arm(self.shared, slot.handle(), deadline);
@@ -397,14 +397,14 @@ impl<'h> Ops<'h> {
         }
     }
 
-    fn discard(&mut self, old: Option<EntryRef<'_>>) {
+    fn count_replaced(&mut self, old: Option<EntryRef<'_>>) {
         if let Some(old) = old {
-            self.retired(old.value().len() + ENTRY_HEADER_BYTES);
+            self.count_retired(old.value().len() + ENTRY_HEADER_BYTES);
         }
     }
 
     /// Counts `bytes` that this thread has retired.
-    pub(super) fn retired(&mut self, bytes: usize) {
+    pub(super) fn count_retired(&mut self, bytes: usize) {
         self.garbage.add(bytes, self.guard, self.now);
     }
 

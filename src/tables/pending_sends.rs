@@ -5,8 +5,8 @@
 //! messages of other sessions:
 //!
 //! - A due message carries the slot and no deadline. When it comes late, or as one of several of its slot
-//!   (`SlotRef::arm`), the expiry thread reads the deadline that the slot has then. The element is absent from its deadline
-//!   on by every clock. Only the memory and the notification come late, and a batch is short.
+//!   (`SlotRef::arm`), the expiry thread reads the deadline that the slot has then. The element is absent from its
+//!   deadline on by every clock. Only the freeing of the memory and the notification are late, by one batch at most.
 //! - A cancellation may overtake a due message of the same slot, or be overtaken by it. The slot is dead, so the expiry
 //!   thread files no record for the due message (`SlotRef::take_due`).
 //! - `Settled` of a table comes after its `TakeDown`: a table settles only after the reaper has walked through it.

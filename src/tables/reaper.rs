@@ -139,7 +139,7 @@ impl ReaperSender {
     }
 
     /// A table has been taken down, so its name has room for another.
-    fn has_taken_down(&self) {
+    fn note_taken_down(&self) {
         let mut progress = self.progress();
         progress.taken_down += 1;
         let sleepers = std::mem::take(&mut progress.sleepers);
@@ -343,7 +343,7 @@ impl Reaper {
             let cost = slot_bytes(slot.key().len());
             table.count_bytes(-cost);
             ops.local_budget.add(&self.shared.memory_budget, -cost);
-            ops.retired(slot.bytes());
+            ops.count_retired(slot.bytes());
             if table.release_unsettled() {
                 settled.push(table.number());
             }
@@ -403,7 +403,7 @@ impl Reaper {
         }
         for slot in slots.iter().map(SlotHandle::slot) {
             ops.local_budget.add(&self.shared.memory_budget, -slot_bytes(slot.key().len()));
-            ops.retired(slot.bytes());
+            ops.count_retired(slot.bytes());
         }
         drop(batch);
         slots.iter().for_each(|handle| part(&self.shared, handle.slot()));
@@ -419,7 +419,7 @@ impl Reaper {
         let mut batch = self.session.batch(self.now);
         let ops = batch.ops();
         self.shared.catalog.forget(&table, ops.guard);
-        self.shared.reaper.has_taken_down();
+        self.shared.reaper.note_taken_down();
         let index = table.index();
         ops.local_budget
             .add(&self.shared.memory_budget, index.take_growth() - index.bytes() - table_bytes(table.announced_name()));

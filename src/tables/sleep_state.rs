@@ -26,9 +26,9 @@ pub(super) const URGENT: Urgency = 0;
 /// The urgency that wakes a sleeper that sleeps for want of work.
 pub(super) const ORDINARY: Urgency = 1;
 /// The level of a sleeper that only an urgent message wakes.
-pub(super) const BUT_FOR_URGENT: Urgency = 1;
+pub(super) const WAKE_FOR_URGENT: Urgency = 1;
 /// The level of a sleeper that every message wakes.
-pub(super) const SOUND: Urgency = u64::MAX;
+pub(super) const WAKE_FOR_ANY: Urgency = u64::MAX;
 
 /// The level of a thread that is awake: no urgency is below it.
 const AWAKE: Urgency = 0;
@@ -103,9 +103,9 @@ mod tests {
     #[test]
     fn a_sleeper_that_is_awake_again_or_has_found_a_message_is_not_woken() {
         let state = SleepState::new();
-        assert!(state.prepare(SOUND, || false));
+        assert!(state.prepare(WAKE_FOR_ANY, || false));
         state.end();
         assert!(!state.is_asleep() && !state.must_wake(|| URGENT));
-        assert!(!state.prepare(SOUND, || true) && !state.is_asleep(), "a message has come");
+        assert!(!state.prepare(WAKE_FOR_ANY, || true) && !state.is_asleep(), "a message has come");
     }
 }

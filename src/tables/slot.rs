@@ -393,8 +393,8 @@ impl<'g> SlotRef<'g> {
     /// deadline. If the expiry thread's fence comes first, the writer sees the raised value and lowers it.
     ///
     /// Each writer that lowers `armed` sends a message of its own, also while one of another writer is on its way: that
-    /// one may not wake the thread, because it tells of a later deadline. `take_due` returns the lowest deadline for
-    /// the first of several messages, and the others change nothing.
+    /// writer's deadline is later, so its message may not have woken the thread. `take_due` returns the lowest deadline
+    /// for the first of several messages, and the others change nothing.
     pub(super) fn arm(&self, deadline: u64) -> bool {
         // SeqCst fence: pairs with the fence in `rearm`.
         fence(Ordering::SeqCst);

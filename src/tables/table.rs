@@ -11,8 +11,8 @@
 //!
 //! # Holds
 //!
-//! `unsettled` counts what keeps a table registered. It begins at one, the hold for the sealing of the table. It reaches
-//! zero once, and stays there.
+//! `unsettled` counts what keeps a table registered. It begins at one, the hold for the sealing of the table. It
+//! reaches zero once, and stays there.
 //!
 //! | held by | for | released by |
 //! |---|---|---|
@@ -44,7 +44,7 @@ pub(super) struct Table {
     index: Index,
     /// Set once, by the session that deletes the table. Read by every operation that finds no element.
     closed: AtomicBool,
-    /// The holds: see the page of this file. Raised and lowered by the threads of its table.
+    /// The holds: raised and lowered by the functions that the page of this file lists.
     unsettled: CachePadded<AtomicU64>,
     totals: CachePadded<TableTotals>,
 }
@@ -82,14 +82,16 @@ impl NameHistory {
 
     /// The number of tables of the name that are being taken down.
     ///
-    /// A writer of a younger table asks this before it lets a slot in. It cannot miss an older table that still matters:
+    /// A writer of a younger table asks this before it lets a slot in. It cannot miss an older table that still
+    /// matters:
     ///
     /// - **The older table has entered.** `Catalog::delete` enters it before it releases the catalog's lock, and
     ///   `Catalog::create` makes the younger table under the same lock. So a thread that has the younger table sees the
     ///   count that `enter` stored, or a later one.
     /// - **The older table leaves meanwhile.** The reaper raises the version floor above all its slots before
-    ///   `Catalog::forget` lets it leave. So a writer that reads the lower count here reads the raised floor afterwards.
-    ///   A writer that reads the higher count finds dead slots, or no table under the lock, and the same floor.
+    ///   `Catalog::forget` lets it leave. So a writer that reads the lower count here reads the raised floor
+    ///   afterwards. A writer that reads the higher count finds dead slots, or no table under the lock, and the same
+    ///   floor.
     pub(super) fn len(&self) -> usize {
         // Acquire: pairs with the Release in `enter` and `leave`.
         self.count.load(Ordering::Acquire)
@@ -166,9 +168,9 @@ impl Table {
 
     /// Whether the table was deleted. An operation that found no element asks afterwards: see `ops.rs`.
     ///
-    /// The absence may be the reaper's work: it has sealed the slot, or taken it out of the index. The reaper began after
-    /// `close`, and the operation has read what the reaper wrote (the word or the cell, both with Acquire). So this load
-    /// then reads true. If it reads false, the element was absent before any of it was sealed.
+    /// The absence may be the reaper's work: it has sealed the slot, or taken it out of the index. The reaper began
+    /// after `close`, and the operation has read what the reaper wrote (the word or the cell, both with Acquire). So
+    /// this load then reads true. If it reads false, the element was absent before any of it was sealed.
     pub(super) fn is_closed(&self) -> bool {
         // SeqCst: pairs with the store in `close`.
         self.closed.load(Ordering::SeqCst)
@@ -224,9 +226,9 @@ impl Table {
         self.index.enter(hash, key, guard, &|key| self.hash(key), &|| !self.is_closed(), make)
     }
 
-    /// Takes a dead slot out of the index, if it still shows it. A writer may have put a new slot of the key in its place
-    /// (`Index::enter`). Both take the bucket's lock. If the writer comes first, the index shows another slot, and nothing
-    /// is taken out.
+    /// Takes a dead slot out of the index, if it still shows it. A writer may have put a new slot of the key in its
+    /// place (`Index::enter`). Both take the bucket's lock. If the writer comes first, the index shows another slot,
+    /// and nothing is taken out.
     pub(super) fn leave(&self, slot: SlotRef<'_>, guard: &Guard) {
         self.index.leave(self.hash(slot.key()), slot, guard);
         reach(Failpoint::SlotLeft);
@@ -239,7 +241,7 @@ impl Table {
         self.history.predecessors(self.generation)
     }
 
-    /// Publisher: the address of the slot of `key` in an older table of this name that is not dead and fully announced.
+    /// Publisher: an older table's slot of `key` that is not yet both dead and fully announced: its address.
     pub(super) fn unsettled_predecessor(&self, key: &[u8]) -> Option<usize> {
         if self.history.len() == 0 {
             return None;
@@ -259,10 +261,10 @@ impl Table {
     /// announced, or the slot taken out, before the table is forgotten. False: the table is settled, so all its slots
     /// are dead and announced, and it may be forgotten at any moment. The word that the caller saw is then out of date.
     ///
-    /// **A hold and the last release.** `Ops::seal` (for a younger table) and `Changes::retire` hold without knowing how
-    /// far the reaper is. If the hold comes first, the count is two at least when the release comes, so another thread
-    /// settles the table later. If the release comes first, the count is zero, and the hold fails: one step both checks
-    /// and raises it, so no settled table gets a hold.
+    /// **A hold and the last release.** `Ops::seal` (for a younger table) and `Changes::retire` hold without knowing
+    /// how far the reaper is. If the hold comes first, the count is two at least when the release comes, so another
+    /// thread settles the table later. If the release comes first, the count is zero, and the hold fails: one step both
+    /// checks and raises it, so no settled table gets a hold.
     pub(super) fn hold_unsettled(&self) -> bool {
         // AcqRel: a link in the chain of holds and releases that ends in the release that settles the table. Acquire on
         // failure: pairs with that release in `release_unsettled`, after all slots died. The caller's next look finds
@@ -279,8 +281,9 @@ impl Table {
     /// have an order, and one of them alone finds one hold left. So the reaper is told once.
     pub(super) fn release_unsettled(&self) -> bool {
         // Release: pairs with the Acquire of the subtraction that settles the table, and of a hold that fails. Acquire:
-        // pairs with the Release of all earlier releases (`Changes::announce`, `Changes::retire`, `Reaper::retire_dead`,
-        // `Reaper::seal_some`, `Ops::seal`). So the thread that settles the table sees all its slots dead.
+        // pairs with the Release of all earlier releases (`Changes::announce`, `Changes::retire`,
+        // `Reaper::retire_dead`, `Reaper::seal_some`, `Ops::seal`). So the thread that settles the table sees all its
+        // slots dead.
         let before = self.unsettled.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "held before it is released");
         before == 1

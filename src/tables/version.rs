@@ -1,7 +1,9 @@
 //! The base of the versions: where a server begins to count, so that no version comes twice.
 //!
 //! A version is one number inside the server and outside. The first one of a server is the base and one. From there a
-//! version grows by one with each change of an element, and a key that comes back starts above the version floor.
+//! version grows by one with each change of an element, and a key that comes back starts above the
+//! version floor (`Catalog::version_floor`), above what older tables of its name have, and above its dead slot:
+//! `Ops::create` takes the largest.
 //!
 //! The base is the wall clock at the start, in ticks of 16 ns since the beginning of 2025:
 //!

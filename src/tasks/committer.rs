@@ -151,7 +151,7 @@ impl Committer {
         core.sleeps_until = 0;
         let mut taken = TakenRequests::default();
         let done = core.guarded(|core| {
-            core.run_out(now)?;
+            core.expire(now)?;
             taken = core.apply(first, || self.inbox.try_recv().ok());
             // The drain made room in the inbox: frontends fill it while this batch is being synced.
             self.shared.tell(|sink| core.go_on(sink));

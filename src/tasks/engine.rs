@@ -1,7 +1,7 @@
 //! All queues together: applies requests, expires leases, and gathers the answers and the changes to store.
 //!
 //! ```text
-//! run_out(now) ─► apply(request) … ─► drain: a batch for the store, and the answers to send once it is stored
+//! expire(now) ─► apply(request) … ─► drain: a batch for the store, and the answers to send once it is stored
 //! ```
 //! Waiting leases are granted first come, first served, in the same step that makes a task ready. So no request waits
 //! while a task is ready. A value in an answer is either part of the batch ([`Payload::Fresh`]), or its key in the
@@ -15,14 +15,14 @@ use std::sync::Arc;
 
 use super::metrics::TaskMetrics;
 use super::order::{LeaseOrder, QueueEnd};
-use super::queue::{EndedLease, LeasedTask, TaskCounts, TaskQueue};
+use super::queue::{LeaseTimer, LeasedTask, TaskCounts, TaskQueue};
 use super::queues::{QueueEntry, Queues, WaitingLease, number_of};
 use super::record::{
     Damaged, FORMAT, FORMAT_KEY, QueueRecord, TOKENS_KEY, TaskRecord, queue_of_key, task_key, task_of_key,
 };
 use super::submission::Submission;
 use super::{Family, NameKind, Outcome, Payload, Policy, QueueName, Request, Ticket};
-use crate::limits::{RUN_OUT_BUDGET, WAITERS_MAX};
+use crate::limits::{EXPIRE_BUDGET, WAITERS_MAX};
 use crate::store::{Space, WriteBatch};
 use crate::wheel::{Progress, Wheel};
 
@@ -35,11 +35,11 @@ const RESERVED: &str = "tokens are reserved before requests are applied";
 #[derive(Debug)]
 pub(super) struct Engine {
     queues: Queues,
-    wheel: Wheel<EndedLease>,
+    wheel: Wheel<LeaseTimer>,
     /// Tokens that may be granted: their reservation is stored.
     tokens: Range<u64>,
     now: u64,
-    due: Vec<EndedLease>,
+    due: Vec<LeaseTimer>,
     /// Indices of the queues that may have changed since the last [`Engine::drain`].
     marked: Vec<usize>,
     /// Indices of the queues that were drained and are not yet reported as stored.
@@ -126,28 +126,28 @@ impl Engine {
     // ---------------------------------------------------------------------------------------------------------- steps
 
     /// Sets the time and expires the leases whose deadline has passed. Each pass is sorted by deadline, and one call
-    /// expires at most [`RUN_OUT_BUDGET`] leases. [`Progress::More`]: more leases are due, and the caller must not
+    /// expires at most [`EXPIRE_BUDGET`] leases. [`Progress::More`]: more leases are due, and the caller must not
     /// apply a request before they have expired. That includes a lease of zero length that is granted in this call.
-    pub(super) fn run_out(&mut self, now: u64) -> Progress {
+    pub(super) fn expire(&mut self, now: u64) -> Progress {
         self.now = self.now.max(now);
-        let mut left = RUN_OUT_BUDGET;
+        let mut left = EXPIRE_BUDGET;
         while left > 0 && self.wheel.next_wake().is_some_and(|wake| wake <= self.now) {
-            left -= self.run_out_some(left).clamp(1, left);
+            left -= self.expire_some(left).clamp(1, left);
         }
         let done = self.wheel.next_wake().is_none_or(|wake| wake > self.now);
         if done { Progress::Done } else { Progress::More }
     }
 
     /// Expires at most `budget` leases and returns their number.
-    fn run_out_some(&mut self, budget: usize) -> usize {
+    fn expire_some(&mut self, budget: usize) -> usize {
         let mut due = std::mem::take(&mut self.due);
         let _again = self.wheel.advance(self.now, budget, |_, _, lease| due.push(lease));
         due.sort_by_cached_key(|lease| self.entry(lease.queue as usize).queue.lease_of(lease.task_index));
         let count = due.len();
-        for EndedLease { queue, task_index } in due.drain(..) {
+        for LeaseTimer { queue, task_index } in due.drain(..) {
             let queue_index = queue as usize;
             self.mark(queue_index);
-            self.entry_mut(queue_index).queue.run_out(task_index);
+            self.entry_mut(queue_index).queue.expire(task_index);
             self.grant(queue_index);
         }
         self.due = due;
@@ -314,7 +314,7 @@ impl Engine {
         }
     }
 
-    fn queue_and_wheel(&mut self, queue_index: usize) -> (&mut TaskQueue, &mut Wheel<EndedLease>) {
+    fn queue_and_wheel(&mut self, queue_index: usize) -> (&mut TaskQueue, &mut Wheel<LeaseTimer>) {
         let entry = self.queues.get_mut(queue_index).expect(TAKEN);
         (&mut entry.queue, &mut self.wheel)
     }
@@ -364,7 +364,7 @@ impl Engine {
         })
     }
 
-    /// Looks a task up. Returns its value if `wanted` accepts whether the task is dropped.
+    /// Looks a task up. `wanted` gets whether the task is dropped, and says whether the answer includes the value.
     fn look(&self, queue_index: usize, key: &[u8], wanted: impl FnOnce(bool) -> bool) -> Outcome {
         match self.entry(queue_index).queue.standing(key) {
             Some((number, dropped)) if wanted(dropped) => Outcome::Found(Some(self.payload(queue_index, number))),

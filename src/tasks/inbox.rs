@@ -167,8 +167,8 @@ impl Tasks {
 
     /// A frontend calls this after its longest sleep without a wake-up. If it was told meanwhile, the metrics count a
     /// lost wake-up.
-    pub fn has_overslept(&self, sink: usize, wait: &RoomWait) {
-        self.shared.room.has_overslept(sink, wait);
+    pub fn count_if_overslept(&self, sink: usize, wait: &RoomWait) {
+        self.shared.room.count_if_overslept(sink, wait);
     }
 
     /// Whether so much is waiting that a frontend should wait for answers before it submits more.

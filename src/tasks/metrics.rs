@@ -119,7 +119,7 @@ pub struct TaskMetrics {
     pub(super) syncs: Counter,
     /// How often a frontend had to wait for room.
     pub(super) waits: SharedCounter,
-    /// How often a frontend found room by itself that it had not been told of.
+    /// How often a frontend was told and not woken, or found room without being told.
     pub(super) lost_wakeups: SharedCounter,
 }
 
@@ -173,7 +173,7 @@ impl TaskMetrics {
         self.waits.get()
     }
 
-    /// How often a frontend found room that it had not been told of. Each one is a bug.
+    /// How often a frontend was told of room and not woken, or found room without being told. Each one is a bug.
     #[must_use]
     pub fn lost_wakeups(&self) -> u64 {
         self.lost_wakeups.get()

@@ -63,7 +63,7 @@ impl LeaseOrder {
 
     /// The position of a task at `old` whose lease has expired. `serial` is already increased for it.
     #[must_use]
-    pub fn ran_out(self, old: Position, serial: u64) -> Position {
+    pub fn expired(self, old: Position, serial: u64) -> Position {
         match self {
             Self::Priority => Position { priority: 0, entered: serial },
             Self::Fifo => old,
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn the_front_is_priority_0_and_keeps_the_boost() {
         assert_eq!(settled(Settlement::Front, 3, 18, 2), (3, 0));
-        assert_eq!(LeaseOrder::Priority.ran_out(OLD, 18), Position { priority: 0, entered: 18 });
+        assert_eq!(LeaseOrder::Priority.expired(OLD, 18), Position { priority: 0, entered: 18 });
         assert_eq!(LeaseOrder::Priority.added(QueueEnd::Head, 18), Position { priority: 0, entered: 18 });
         assert_eq!(LeaseOrder::Priority.added(QueueEnd::Tail, 18), Position { priority: 18, entered: 18 });
     }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn in_a_fifo_queue_everybody_keeps_their_place() {
         assert_eq!(LeaseOrder::Fifo.added(QueueEnd::Tail, 9), Position { priority: 9, entered: 9 });
-        assert_eq!(LeaseOrder::Fifo.ran_out(OLD, 18), OLD);
+        assert_eq!(LeaseOrder::Fifo.expired(OLD, 18), OLD);
         assert_eq!(LeaseOrder::Fifo.settled(Settlement::Reward, (0, OLD), 18, 2), (0, OLD));
     }
 }

@@ -27,7 +27,7 @@ pub(super) type TaskIndex = u32;
 
 /// The payload of a lease's timer: the task whose lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct EndedLease {
+pub(super) struct LeaseTimer {
     pub(super) queue: u32,
     pub(super) task_index: TaskIndex,
 }
@@ -158,12 +158,12 @@ impl TaskQueue {
     }
 
     /// Restores a task from its record. False: the record is invalid, or another task has its key or its position.
-    pub(super) fn restore(&mut self, number: u64, record: &TaskRecord<'_>, wheel: &mut Wheel<EndedLease>) -> bool {
+    pub(super) fn restore(&mut self, number: u64, record: &TaskRecord<'_>, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Position { priority, entered } = record.position;
         if self.find(record.key).is_some() || number > self.last || entered > self.serial || priority > self.serial {
             return false;
         }
-        let task_index = self.keep(Task {
+        let task_index = self.put(Task {
             number,
             key: record.key.into(),
             position: record.position,
@@ -173,9 +173,9 @@ impl TaskQueue {
             touched: false,
         });
         match record.state {
-            StateRecord::Ready => self.stand(task_index, record.position),
+            StateRecord::Ready => self.make_ready(task_index, record.position),
             StateRecord::Leased(LeaseRecord { token, deadline }) => {
-                self.hold(task_index, token, deadline, wheel);
+                self.start_lease(task_index, token, deadline, wheel);
                 true
             }
             StateRecord::Dropped => {
@@ -194,18 +194,18 @@ impl TaskQueue {
 
     /// Adds a task and returns its number. `None`: the key exists, and nothing changes.
     pub(super) fn add(&mut self, key: &[u8], value: Value, end: QueueEnd) -> Option<u64> {
-        let (number, task_index, position) = self.come(key, value, end)?;
-        self.enter(task_index, position);
+        let (number, task_index, position) = self.create(key, value, end)?;
+        self.make_ready_now(task_index, position);
         Some(number)
     }
 
     /// Adds a task at the tail with its number as its key, ready or dropped. `None`: the key exists.
     pub(super) fn append(&mut self, value: Value, dropped: bool) -> Option<u64> {
         let (number, task_index, position) =
-            self.come((self.last + 1).to_string().as_bytes(), value, QueueEnd::Tail)?;
+            self.create((self.last + 1).to_string().as_bytes(), value, QueueEnd::Tail)?;
         match dropped {
             true => self.counts.dropped += 1,
-            false => self.enter(task_index, position),
+            false => self.make_ready_now(task_index, position),
         }
         Some(number)
     }
@@ -219,10 +219,10 @@ impl TaskQueue {
     }
 
     /// Leases the first ready task, if there is one.
-    pub(super) fn lease(&mut self, token: u64, deadline: u64, wheel: &mut Wheel<EndedLease>) -> Option<LeasedTask<'_>> {
+    pub(super) fn lease(&mut self, token: u64, deadline: u64, wheel: &mut Wheel<LeaseTimer>) -> Option<LeasedTask<'_>> {
         let (&position, &task_index) = self.ready.first_key_value()?;
         self.step_out(position);
-        self.hold(task_index, token, deadline, wheel);
+        self.start_lease(task_index, token, deadline, wheel);
         self.touch(task_index);
         let task = self.task(task_index);
         Some(LeasedTask { number: task.number, key: &task.key })
@@ -235,7 +235,7 @@ impl TaskQueue {
         (key, token): (&[u8], u64),
         value: Option<Value>,
         how: Settlement,
-        wheel: &mut Wheel<EndedLease>,
+        wheel: &mut Wheel<LeaseTimer>,
     ) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         if how == Settlement::Drop {
@@ -247,7 +247,7 @@ impl TaskQueue {
             let task = self.task(task_index);
             let (boost, position) = self.order.settled(how, (task.boost, task.position), serial, front);
             self.task_mut(task_index).boost = boost;
-            self.enter(task_index, position);
+            self.make_ready_now(task_index, position);
         }
         if let Some(value) = value {
             let number = self.task(task_index).number;
@@ -258,24 +258,24 @@ impl TaskQueue {
     }
 
     /// Gives a lease a new deadline. False: this lease is not held.
-    pub(super) fn extend(&mut self, (key, token): (&[u8], u64), deadline: u64, wheel: &mut Wheel<EndedLease>) -> bool {
+    pub(super) fn extend(&mut self, (key, token): (&[u8], u64), deadline: u64, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
-        self.hold(task_index, token, deadline, wheel);
+        self.start_lease(task_index, token, deadline, wheel);
         self.touch(task_index);
         true
     }
 
     /// Ends a lease that its holder never received. The task keeps its position. False: this lease is not held.
-    pub(super) fn undo(&mut self, (key, token): (&[u8], u64), wheel: &mut Wheel<EndedLease>) -> bool {
+    pub(super) fn undo(&mut self, (key, token): (&[u8], u64), wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         let position = self.task(task_index).position;
-        self.stand(task_index, position);
+        self.make_ready(task_index, position);
         self.touch(task_index);
         true
     }
 
     /// Removes the task with this key, in any state. False: there is none.
-    pub(super) fn remove(&mut self, key: &[u8], wheel: &mut Wheel<EndedLease>) -> bool {
+    pub(super) fn remove(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.find(key) else { return false };
         self.leave(task_index, wheel);
         let hash = self.hasher.hash_one(key);
@@ -289,7 +289,7 @@ impl TaskQueue {
     }
 
     /// Removes the task with this key if it is leased, by any holder. False: it is not leased.
-    pub(super) fn finish(&mut self, key: &[u8], wheel: &mut Wheel<EndedLease>) -> bool {
+    pub(super) fn finish(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
         let leased = self.find(key).is_some_and(|task_index| self.lease_of(task_index).is_some());
         leased && self.remove(key, wheel)
     }
@@ -328,14 +328,14 @@ impl TaskQueue {
     }
 
     /// Ends a lease as if it had expired. False: this lease is not held.
-    pub(super) fn cut_short(&mut self, (key, token): (&[u8], u64), wheel: &mut Wheel<EndedLease>) -> bool {
+    pub(super) fn cut_short(&mut self, (key, token): (&[u8], u64), wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
         self.come_back(task_index);
         true
     }
 
     /// The lease of this task has expired. Its timer is no longer in the wheel.
-    pub(super) fn run_out(&mut self, task_index: TaskIndex) {
+    pub(super) fn expire(&mut self, task_index: TaskIndex) {
         self.counts.leased -= 1;
         self.come_back(task_index);
     }
@@ -343,8 +343,8 @@ impl TaskQueue {
     fn come_back(&mut self, task_index: TaskIndex) {
         self.counts.ran_out += 1;
         let serial = self.grow();
-        let position = self.order.ran_out(self.task(task_index).position, serial);
-        self.enter(task_index, position);
+        let position = self.order.expired(self.task(task_index).position, serial);
+        self.make_ready_now(task_index, position);
         self.touch(task_index);
     }
 
@@ -386,8 +386,8 @@ impl TaskQueue {
         self.keys.find(self.hasher.hash_one(key), |&task_index| *self.task(task_index).key == *key).copied()
     }
 
-    /// Places a new task and returns number, index and position. Counts no state. `None`: its key exists.
-    fn come(&mut self, key: &[u8], value: Value, end: QueueEnd) -> Option<(u64, TaskIndex, Position)> {
+    /// Creates a task, Dropped: in no structure. The caller counts it, or makes it ready. `None`: its key exists.
+    fn create(&mut self, key: &[u8], value: Value, end: QueueEnd) -> Option<(u64, TaskIndex, Position)> {
         if self.find(key).is_some() {
             return None;
         }
@@ -395,14 +395,14 @@ impl TaskQueue {
         let (number, serial) = (self.last, self.grow());
         let position = self.order.added(end, serial);
         let (since, state) = (self.now, TaskState::Dropped);
-        let task_index = self.keep(Task { number, key: key.into(), position, boost: 0, since, state, touched: false });
+        let task_index = self.put(Task { number, key: key.into(), position, boost: 0, since, state, touched: false });
         self.fresh.insert(number, value);
         self.touch(task_index);
         Some((number, task_index, position))
     }
 
     /// Keeps a task whose key is new.
-    fn keep(&mut self, task: Task) -> TaskIndex {
+    fn put(&mut self, task: Task) -> TaskIndex {
         let hash = self.hasher.hash_one(&*task.key);
         let task_index = TaskIndex::try_from(self.tasks.insert(task)).expect("a queue has fewer than 2^32 tasks");
         let (tasks, hasher) = (&self.tasks, &self.hasher);
@@ -413,14 +413,14 @@ impl TaskQueue {
     }
 
     /// Makes a task ready at `position`, and records the time of its entry.
-    fn enter(&mut self, task_index: TaskIndex, position: Position) {
+    fn make_ready_now(&mut self, task_index: TaskIndex, position: Position) {
         self.task_mut(task_index).since = self.now;
-        let stands = self.stand(task_index, position);
+        let stands = self.make_ready(task_index, position);
         debug_assert!(stands, "a serial is given once");
     }
 
     /// Makes a task ready at `position`. False: another task has this position.
-    fn stand(&mut self, task_index: TaskIndex, position: Position) -> bool {
+    fn make_ready(&mut self, task_index: TaskIndex, position: Position) -> bool {
         let task = self.task_mut(task_index);
         task.state = TaskState::Ready;
         task.position = position;
@@ -440,14 +440,14 @@ impl TaskQueue {
     }
 
     /// Leases a task. The caller has already taken it out of the counts of its old state.
-    fn hold(&mut self, task_index: TaskIndex, token: u64, deadline: u64, wheel: &mut Wheel<EndedLease>) {
-        let timer = wheel.arm(deadline, EndedLease { queue: self.number, task_index });
+    fn start_lease(&mut self, task_index: TaskIndex, token: u64, deadline: u64, wheel: &mut Wheel<LeaseTimer>) {
+        let timer = wheel.arm(deadline, LeaseTimer { queue: self.number, task_index });
         self.counts.leased += 1;
         self.task_mut(task_index).state = TaskState::Leased(Lease { token, deadline, timer });
     }
 
     /// Takes a task out of its lease. The caller sets its new state. `None`: this lease is not held.
-    fn release(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<EndedLease>) -> Option<TaskIndex> {
+    fn release(&mut self, key: &[u8], token: u64, wheel: &mut Wheel<LeaseTimer>) -> Option<TaskIndex> {
         let task_index = self.find(key)?;
         match self.task(task_index).state {
             TaskState::Leased(lease) if lease.token == token => {
@@ -460,7 +460,7 @@ impl TaskQueue {
     }
 
     /// Takes a task out of the counts and structures of its state.
-    fn leave(&mut self, task_index: TaskIndex, wheel: &mut Wheel<EndedLease>) {
+    fn leave(&mut self, task_index: TaskIndex, wheel: &mut Wheel<LeaseTimer>) {
         match self.task(task_index).state {
             TaskState::Ready => {
                 let position = self.task(task_index).position;

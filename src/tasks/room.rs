@@ -44,7 +44,7 @@ impl RoomWaiters {
     }
 
     /// Frontend: counts a lost wake-up if the committer told it and no wake-up came.
-    pub(super) fn has_overslept(&self, sink: usize, wait: &RoomWait) {
+    pub(super) fn count_if_overslept(&self, sink: usize, wait: &RoomWait) {
         if wait.since.is_some() && !self.is_registered(bit(sink)) {
             self.metrics.lost_wakeups.add(1);
         }
@@ -166,13 +166,13 @@ mod tests {
         let (waiters, metrics) = waiters();
         let mut wait = RoomWait::default();
         assert!(!waiters.has_room(5, &mut wait, || true));
-        waiters.has_overslept(5, &wait);
+        waiters.count_if_overslept(5, &wait);
         assert_eq!(metrics.lost_wakeups(), 0, "nothing has come");
         assert_eq!(told(&waiters), [5]);
-        waiters.has_overslept(5, &wait);
+        waiters.count_if_overslept(5, &wait);
         assert_eq!(metrics.lost_wakeups(), 1);
         assert!(waiters.has_room(5, &mut wait, || false));
-        waiters.has_overslept(5, &wait);
+        waiters.count_if_overslept(5, &wait);
         assert_eq!(metrics.lost_wakeups(), 1, "it does not wait");
     }
 

@@ -2,7 +2,7 @@
 //! while the committer is idle. One lock protects it.
 //!
 //! ```text
-//! run_out ─► apply: requests change the engine ─► commit: store, sync ─► answers to the reply sinks
+//! expire ─► apply: requests change the engine ─► commit: store, sync ─► answers to the reply sinks
 //! ```
 //! This module does not wait for requests; see `committer.rs`.
 
@@ -48,7 +48,7 @@ impl CommitterState {
         now: u64,
     ) -> Result<(Option<Delivery>, bool), Error> {
         let own = self.guarded(|core| {
-            core.run_out(now)?;
+            core.expire(now)?;
             core.apply(Some(InboxMessage::Submitted(requests)), || None);
             core.commit(now, Some(sink))
         })?;
@@ -81,8 +81,8 @@ impl CommitterState {
     }
 
     /// Expires the leases whose deadline has passed. A large number is stored in several batches.
-    pub(super) fn run_out(&mut self, now: u64) -> Result<(), Error> {
-        while self.engine.run_out(now) == Progress::More {
+    pub(super) fn expire(&mut self, now: u64) -> Result<(), Error> {
+        while self.engine.expire(now) == Progress::More {
             self.commit(now, None)?;
         }
         Ok(())
@@ -147,7 +147,7 @@ impl CommitterState {
         }
     }
 
-    /// Delivers to each sink its answers at once, except to `own`.
+    /// Delivers each sink's answers in one call. Returns those of `own` instead.
     fn answer(
         &self,
         answers: Vec<(Ticket, Outcome)>,

@@ -34,8 +34,8 @@ use crate::protocols::sockets::{Stopper, WakeSignal};
 use crate::protocols::spiderq::client::{self, Client};
 use crate::threads;
 
-/// How long a slot waits after a failure: long enough to spare a database that is down, short beside a restart. A random
-/// time of up to as much is added, so that the slots of many workers do not come back together.
+/// How long a slot waits after a failure: long enough to spare a database that is down, short beside a restart. A
+/// random time of up to as much is added, so that the slots of many workers do not come back together.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// The location of the events.

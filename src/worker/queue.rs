@@ -87,8 +87,8 @@ impl LeaseTurn<'_> {
         }
     }
 
-    /// Ends the lease and returns whether it was held. `None` is unknown: the server was away until the lease had ended,
-    /// or the request failed in another way.
+    /// Ends the lease and returns whether it was held. `None` is unknown: the server was away until the lease had
+    /// ended, or the request failed in another way.
     fn repay(&mut self, held: &HeldLease, value: &[u8], status: RepayStatus) -> Option<bool> {
         let HeldLease { lent: Lent { lend_key, key, .. }, until } = held;
         loop {

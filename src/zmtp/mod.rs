@@ -14,7 +14,9 @@
 //!
 //! This module has no sockets and no buffers of connections. It does not know the meaning of messages, and has no
 //! mechanism but NULL. A further mechanism would stand in `greeting.rs` and `handshake.rs`, and a cipher in `frame.rs`.
-//! The proxy frontend does not use this module: its mechanisms are those of libzmq (`protocols/sockets.rs`).
+//! With a cipher, the publisher could not share encoded bytes between subscribers (`protocols/publish/burst.rs`). The
+//! proxy frontend does not use this module. Its mechanisms would be those of libzmq, which is built without CURVE
+//! (`.cargo/libzmq`).
 
 mod command;
 mod frame;

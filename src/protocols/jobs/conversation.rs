@@ -138,7 +138,7 @@ pub(super) async fn converse(shared: Rc<JobsContext>, stream: TcpStream) {
     let end = shared.clock.now().after(JOB_TIME);
     let conversation = Conversation { shared: &shared, stream, end };
     // A client that has reset the connection gets no reply.
-    let Ok(inbox) = conversation.hear().await else { return };
+    let Ok(inbox) = conversation.read_request().await else { return };
     if conversation.answer(inbox).await {
         conversation.close().await;
     }
@@ -149,7 +149,7 @@ impl<'h> Conversation<'h> {
 
     /// Reads until the request is complete or malformed, the client is silent or half-closes, the time is over, or the
     /// server ends.
-    async fn hear(&self) -> io::Result<RequestBuffer<'h>> {
+    async fn read_request(&self) -> io::Result<RequestBuffer<'h>> {
         let mut inbox = RequestBuffer::default();
         loop {
             let (missing, patience) = match decode(&inbox.bytes, false) {
@@ -162,7 +162,7 @@ impl<'h> Conversation<'h> {
                 Ok(None) => return Err(ErrorKind::Interrupted.into()),
                 Err(_) => return Ok(inbox),
             }
-            if self.sign(patience.min(self.left())).await != ReadOutcome::Readable {
+            if self.wait_for_bytes(patience.min(self.left())).await != ReadOutcome::Readable {
                 return Ok(inbox);
             }
             match self.stream.try_read_buf(&mut inbox.bytes) {
@@ -196,7 +196,7 @@ impl<'h> Conversation<'h> {
     }
 
     /// Waits for `patience` at most until there are bytes to read.
-    async fn sign(&self, patience: Duration) -> ReadOutcome {
+    async fn wait_for_bytes(&self, patience: Duration) -> ReadOutcome {
         let mut silence = pin!(sleep(patience));
         let mut closed = pin!(self.shared.closed.notified());
         poll_fn(|context| {
@@ -316,7 +316,7 @@ impl<'h> Conversation<'h> {
         }
         let (end, mut thrown) = (self.shared.clock.now().after(JOB_TIME), 0);
         while thrown < JOB_DRAINED_BYTES_MAX && self.shared.clock.now() < end && !self.shared.over.get() {
-            match self.sign(JOB_SILENCE).await {
+            match self.wait_for_bytes(JOB_SILENCE).await {
                 ReadOutcome::Readable => {}
                 ReadOutcome::Silent => return,
                 ReadOutcome::Closing if is_settled(&self.stream) => return,

@@ -66,8 +66,8 @@ impl JobResponder {
         self.put(PendingAnswers::NOBODY, queue, Request::Undo { token, key });
     }
 
-    /// Withdraws the leases of the current burst: they are not submitted, and the conversations that wait for them get no
-    /// answer.
+    /// Withdraws the leases of the current burst: they are not submitted, and the conversations that wait for them get
+    /// no answer.
     pub(super) fn withdraw_leases(&self) {
         let mut waiting = self.waiting.borrow_mut();
         let withdrawn = self

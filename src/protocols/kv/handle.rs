@@ -22,8 +22,9 @@ pub struct HandlerContext<'c> {
     pub reply_bytes_max: usize,
 }
 
-/// The request was not carried out: this thread's bound of unannounced changes is reached, or memory is being given
-/// back. An element whose deadline has passed may have been removed on the way.
+/// The request was not carried out: this thread's bound of unannounced changes is reached, memory is being given
+/// back, or an older table of the name must be taken down first. An element whose deadline has passed may have been
+/// removed on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 

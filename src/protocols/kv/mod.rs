@@ -39,7 +39,9 @@
 //!
 //! A new command starts in `wire.rs`: a code, a name, and its answer to `Command::may_change_elements`, which the
 //! compiler does not ask for. Then `wire/request.rs` (the request and its encoding), `wire/decode.rs`, `wire/reply.rs`,
-//! `handle.rs`, `Batch` and `Ops` of the tables, `client.rs`, `cli/client.rs`, and `PROTOCOL.md`.
+//! `wire/fuzz.rs`, `handle.rs`, `Batch` and `Ops` of the tables with `Refusal` for a new reason, `client.rs`,
+//! `cli/client.rs`; then `PROTOCOL.md`, the tables' `GUARANTEES.md`, README and `CHANGELOG.md`; then the tests:
+//! `tables/trials/verbs.rs`, and `conformance.py` and `history.rs` in `tests/it`.
 //!
 //! [`wire`] knows no table and does no I/O. [`handle`] knows no socket and never sends.
 //!

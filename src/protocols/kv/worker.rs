@@ -13,8 +13,8 @@
 //! its turn and answers it late. By this rule the proxy knows which client each reply belongs to. The worker defers a
 //! request that the tables refuse as busy, and all later requests of the same client.
 //!
-//! The reporter is a worker too. It encodes all frames of a reply, and sends them as one. LIST_TABLES has two frames for
-//! each table. Each of them would take its time in the proxy, while no other client is answered.
+//! The reporter is a worker too. It encodes all frames of a reply, and sends them as one. LIST_TABLES has two frames
+//! for each table. Each of them would take its time in the proxy, while no other client is answered.
 //!
 //! This module knows of a request's client only its tag, and does not choose the requests that come next.
 

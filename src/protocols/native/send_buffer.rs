@@ -169,8 +169,8 @@ impl SendBuffer {
         self.large = None;
     }
 
-    /// Drops the sent bytes, and shrinks the buffer after a large reply. Copies the rest of a shared one when the buffer
-    /// is about to have room.
+    /// Drops the sent bytes, and shrinks the buffer after a large reply. Copies the rest of a shared one when the
+    /// buffer is about to have room.
     fn compact(&mut self) {
         if self.len() <= OUTBOX_BYTES_MAX / 2
             && let Some((bytes, taken)) = self.large.take()

@@ -22,7 +22,7 @@ use crate::limits::SHARED_BYTES_MIN;
 
 /// Bounds of the messages that wait for a subscriber.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct QueueRoom {
+pub(super) struct QueueBounds {
     pub(super) messages: usize,
     pub(super) bytes: usize,
     /// For all subscribers together.
@@ -108,7 +108,7 @@ pub(super) fn offer(
 pub(super) fn lacks_room(
     queue: &mut SubscriberQueue,
     (burst, portion): (&Burst, &BurstPortion),
-    room: QueueRoom,
+    room: QueueBounds,
     held: &QueuedBytes,
 ) -> bool {
     held.bytes() + portion.cost(burst, queue) > room.held_bytes
@@ -123,7 +123,7 @@ pub(super) fn keep(
     queue: &mut SubscriberQueue,
     (burst, portion): (&Burst, &mut BurstPortion),
     sent: usize,
-    room: QueueRoom,
+    room: QueueBounds,
     held: &QueuedBytes,
 ) -> usize {
     let is_full = |queue: &mut SubscriberQueue| {

@@ -127,7 +127,7 @@ pub(super) struct SubscriberQueue {
     pieces: VecDeque<Piece>,
     /// Position in the first piece up to which the system has taken it.
     sent: usize,
-    /// End of a message in the first piece, not behind `sent`, and the number of messages before it.
+    /// The last known end of a message in the first piece, at or before `sent`, and the messages up to it.
     walked: (usize, usize),
     /// Messages of all pieces, including those of the first that the system has taken.
     messages: usize,

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use slab::Slab;
 
 use super::burst::Burst;
-use super::deliver::{BurstPortion, QueueRoom, keep, lacks_room, offer};
+use super::deliver::{BurstPortion, QueueBounds, keep, lacks_room, offer};
 use super::queue::QueuedBytes;
 use super::subscriber::{CloseReason, SubscriberConnection};
 use super::topics::{Member, NodeId, Topics};
@@ -214,9 +214,9 @@ impl Subscribers {
     }
 
     /// Bounds of the messages that wait for a subscriber.
-    fn room(&self) -> QueueRoom {
+    fn room(&self) -> QueueBounds {
         let PublishLimits { messages, bytes, held_bytes, .. } = self.limits;
-        QueueRoom { messages, bytes, held_bytes }
+        QueueBounds { messages, bytes, held_bytes }
     }
 
     /// Bytes that each subscriber may always have waiting, however much the others have. It is half of the subscriber's

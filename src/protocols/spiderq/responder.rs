@@ -132,8 +132,8 @@ impl TaskResponder {
     }
 
     /// Notes that the frontend has slept for `ROOM_RECHECK` without a wake-up.
-    pub(super) fn has_overslept(&self) {
-        self.tasks.has_overslept(self.sink, &self.room);
+    pub(super) fn count_if_overslept(&self) {
+        self.tasks.count_if_overslept(self.sink, &self.room);
     }
 
     /// Takes a message of a client. False: the message or its envelope is above the limits, so it cannot be answered.

@@ -210,7 +210,7 @@ impl SpiderqFrontend {
         let start = clock.now();
         let rung = self.connections.wait_without_receiving(Some(patience), || clock.now());
         if !rung && start.after(ROOM_RECHECK) <= self.connections.now() {
-            self.responder.has_overslept();
+            self.responder.count_if_overslept();
         }
     }
 

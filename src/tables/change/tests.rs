@@ -33,15 +33,15 @@ fn a_lost_wake_up_is_counted_and_ends_the_wait_one_pass_after_it_was_noticed() {
     queue.waker.set(waker).ok().unwrap();
     assert!(!writer.watch(1), "a quarter of the ring is awaited");
     assert!(!writer.ring.credits.give_back(15));
-    queue.has_given_back();
-    queue.has_given_back();
+    queue.note_given_back();
+    queue.note_given_back();
     assert!(!writer.watch(1), "the credits are not there");
     // From here on the writer waits for the 15 changes that are announced, and no wake-up has come for them.
     writer.registered.as_mut().unwrap().target = 15;
     assert!(!writer.watch(1), "the publisher may be between the two steps");
     assert_eq!((writer.credits(1), woken()), (0, 1), "the publisher is to look around");
     assert!(!writer.watch(1), "no pass is over yet");
-    queue.has_given_back();
+    queue.note_given_back();
     assert!(writer.watch(1));
     assert_eq!((queue.lost_wakeups(), writer.credits(16)), (1, 15));
     assert!(!writer.ring.credits.is_registered(), "no wake-up is awaited");
@@ -52,8 +52,8 @@ fn a_wake_up_in_time_is_not_counted_as_lost() {
     let (queue, mut writer) = used(64);
     assert!(!writer.watch(1));
     assert!(writer.ring.credits.give_back(16));
-    queue.has_given_back();
-    queue.has_given_back();
+    queue.note_given_back();
+    queue.note_given_back();
     assert!(writer.watch(1));
     assert_eq!((queue.lost_wakeups(), queue.waits(), writer.credits(16)), (0, 1, 16));
 }

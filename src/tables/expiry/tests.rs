@@ -61,7 +61,7 @@ fn sleep(expiry: &mut Expiry, deadline: u64, mut meanwhile: impl FnMut(usize, &E
 fn without_a_message_the_thread_sleeps_once_and_frees_memory_before_it_sleeps_on() {
     let (_tables, mut expiry, _changes) = thread_of(settings());
     assert_eq!(sleep(&mut expiry, NEVER, |_, _| {}), [REST_MAX]);
-    assert_eq!(expiry.overslept, 0);
+    assert_eq!(expiry.slept_until, 0);
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_message_about_a_later_deadline_does_not_shorten_the_sleep() {
         }
     });
     assert_eq!(naps, [REST_MAX, Duration::from_millis(600) - REST_MAX]);
-    assert_eq!(expiry.overslept, 0, "the deadline has come, and no message was to come before it");
+    assert_eq!(expiry.slept_until, 0, "the deadline has come, and no message was to come before it");
     expiry.pass(NOW);
     assert_eq!((expiry.wheel.len(), tables.metrics().lost_wakeups), (1, 0));
 }
@@ -97,7 +97,7 @@ fn a_message_about_an_earlier_deadline_ends_the_sleep() {
     let naps =
         sleep(&mut expiry, 5_000, |nap, sender| sender.send(due(if nap == 1 { 6_000 } else { 20 }), 20 * nap as u64));
     assert_eq!((naps.len(), woken()), (1, 1));
-    assert_eq!(expiry.overslept, 0);
+    assert_eq!(expiry.slept_until, 0);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_message_that_should_have_woken_the_thread_is_counted_when_its_sleep_is_over
                 sender.dues.send(due(deadline)).unwrap();
             }
         });
-        assert_eq!((naps, expiry.overslept), (vec![REST_MAX, SLEEP_MAX], level));
+        assert_eq!((naps, expiry.slept_until), (vec![REST_MAX, SLEEP_MAX], level));
         expiry.pass(NOW);
         assert_eq!((tables.metrics().lost_wakeups, tables.metrics().timers), (lost, 1), "{deadline} after {level}");
         tables.0.expiry.send(due(10), 10);
@@ -126,7 +126,7 @@ fn a_message_that_comes_late_in_the_sleep_ends_it_uncounted() {
         let deadline = if nap == 1 { 6_000 } else { 10 };
         sender.send(due(deadline), deadline);
     });
-    assert_eq!((naps, expiry.overslept), (vec![REST_MAX, SLEEP_MAX], 0));
+    assert_eq!((naps, expiry.slept_until), (vec![REST_MAX, SLEEP_MAX], 0));
     expiry.pass(NOW);
     assert_eq!((tables.metrics().lost_wakeups, expiry.wheel.len()), (0, 2));
 }
@@ -223,9 +223,9 @@ fn a_message_about_a_deadline_that_was_slept_through_is_a_lost_wake_up() {
     });
     let (mut session, now) = (tables.session(), Now::from_millis(1));
     session.batch(now).create_table(b"t", b"t").expect("it is the first table");
-    for (key, overslept, lost) in [(b"a", 1_001, 0), (b"b", 1_002, 1)] {
+    for (key, slept_until, lost) in [(b"a", 1_001, 0), (b"b", 1_002, 1)] {
         session.batch(now).update(b"t", key, b"value", Some(1)).expect("there is room");
-        threads.expiry.overslept = overslept;
+        threads.expiry.slept_until = slept_until;
         threads.expiry.pass(now);
         assert_eq!(tables.metrics().lost_wakeups, lost, "the deadline is at 1,001");
     }

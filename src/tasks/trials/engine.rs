@@ -1,7 +1,7 @@
 //! The engine and its queues without a store: bounds, records that cannot be, and the memory that a request counts for.
 
 use super::poll;
-use crate::limits::{QUEUES_MAX, RUN_OUT_BUDGET};
+use crate::limits::{EXPIRE_BUDGET, QUEUES_MAX};
 use crate::store::Value;
 use crate::tasks::engine::{Engine, SyncWithin};
 use crate::tasks::order::Position;
@@ -26,14 +26,14 @@ fn apply(engine: &mut Engine, queue: &QueueName, request: Request) -> Vec<Outcom
 #[test]
 fn leases_that_run_out_together_do_so_in_bounded_steps() {
     let (mut engine, queue) = engine(1 << 20);
-    for _ in 0..=RUN_OUT_BUDGET {
+    for _ in 0..=EXPIRE_BUDGET {
         apply(&mut engine, &queue, Request::Push { value: Value::from(&b"v"[..]) });
         apply(&mut engine, &queue, poll(50));
     }
     let ready = |engine: &mut Engine| apply(engine, &queue, Request::Count)[0].counted();
-    assert_eq!((engine.run_out(49), ready(&mut engine)), (Progress::Done, 0));
-    assert_eq!((engine.run_out(50), ready(&mut engine)), (Progress::More, RUN_OUT_BUDGET as u64));
-    assert_eq!((engine.run_out(50), ready(&mut engine)), (Progress::Done, RUN_OUT_BUDGET as u64 + 1));
+    assert_eq!((engine.expire(49), ready(&mut engine)), (Progress::Done, 0));
+    assert_eq!((engine.expire(50), ready(&mut engine)), (Progress::More, EXPIRE_BUDGET as u64));
+    assert_eq!((engine.expire(50), ready(&mut engine)), (Progress::Done, EXPIRE_BUDGET as u64 + 1));
 }
 
 #[test]

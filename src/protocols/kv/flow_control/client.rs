@@ -18,7 +18,8 @@ use crate::protocols::sockets::InFlightBytes;
 const CHOSEN_BYTES: usize = 5;
 /// Part of `client_bytes` that the replies on their way to a client may have: a quarter.
 const REPLIES_SHARE: u64 = 4;
-/// After this many replies the largest recent one counts for less: one large reply holds a client back for a moment only.
+/// After this many replies the largest recent one counts for less: one large reply holds a client back for a moment
+/// only.
 const LEARN_EVERY: u32 = 64;
 /// Frames for which an empty lane keeps its memory: those of a pipeline of a hundred requests.
 const LANE_KEEPS: usize = 1024;
