@@ -49,11 +49,13 @@ fn a_shared_reply_comes_whole_and_in_its_order() {
         let mut came = vec![0; expected.len()];
         stream.read_exact(&mut came).unwrap();
         assert!(came == expected);
+        stream
     });
     while !reader.is_finished() {
         echo.bell.ring();
         echo.pass();
     }
-    reader.join().unwrap();
+    // Dropped sooner, the stream would end the connection.
+    let _stream = reader.join().unwrap();
     assert!(echo.connections.connection(id).unwrap().1.is_empty());
 }
