@@ -132,7 +132,7 @@ impl TimeLimit {
     /// The time that is left.
     #[must_use]
     pub fn left(self, now: Now) -> Duration {
-        Duration::from_nanos(self.end.nanos.saturating_sub(now.nanos))
+        now.time_until(self.end)
     }
 
     /// Whether no time is left.

@@ -16,13 +16,13 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::limits::{DESCRIPTORS_RESERVED_MAX, STORE_FILES_MAX};
+use crate::lock::Mutex;
 use crate::log::say;
 use crate::stats::SharedCounter;
 
@@ -51,7 +51,7 @@ impl PausedAcceptors {
     }
 
     fn wait(&self, waker: &Waker) {
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakers = self.wakers.lock();
         if !wakers.iter().any(|other| other.will_wake(waker)) {
             wakers.push(waker.clone());
         }
@@ -65,7 +65,7 @@ impl PausedAcceptors {
         if !self.any.load(Ordering::SeqCst) {
             return;
         }
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakers = self.wakers.lock();
         self.any.store(false, Ordering::SeqCst);
         let woken = std::mem::take(&mut *wakers);
         drop(wakers);
