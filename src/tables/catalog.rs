@@ -13,7 +13,7 @@ use crossbeam::utils::CachePadded;
 use super::Refusal;
 use super::failpoint::{Failpoint, reach};
 use super::index::{Index, Names, name_bytes};
-use super::registry::{PLACE_BYTES, Registry};
+use super::registry::{REGISTRY_CELL_BYTES, Registry};
 use super::table::{NameHistory, NewTable, Table};
 use crate::allocator::size_class;
 use crate::lock::{Mutex, MutexGuard};
@@ -25,12 +25,12 @@ const CLOSING_PER_NAME_MAX: usize = 64;
 /// Bytes of a history in its map, without the name: key and value, one byte of the map, and as much free room again.
 const HISTORY_ENTRY_BYTES: usize = 2 * (size_of::<(Box<[u8]>, Arc<NameHistory>)>() + 1);
 
-/// Bytes of a table of this name without elements: the table, its names, and its place in the registry.
+/// Bytes of a table of this name without elements: the table, its names, and its cell in the registry.
 pub(super) fn table_bytes(announced_name: &[u8]) -> i64 {
     let name = canonical(announced_name).len();
     let history = size_class(NameHistory::ALLOCATED_BYTES) + size_class(name) + HISTORY_ENTRY_BYTES;
     let table = size_class(Table::ALLOCATED_BYTES) + size_class(announced_name.len());
-    i64::try_from(table + history + name_bytes(name) + PLACE_BYTES).unwrap_or(i64::MAX)
+    i64::try_from(table + history + name_bytes(name) + REGISTRY_CELL_BYTES).unwrap_or(i64::MAX)
 }
 
 /// All tables that have a name.
@@ -251,7 +251,7 @@ mod tests {
         let parts = |name: usize, announced_name: usize| {
             let allocations = [NameHistory::ALLOCATED_BYTES, Table::ALLOCATED_BYTES, name, announced_name];
             let allocated: usize = allocations.into_iter().map(size_class).sum();
-            allocated + HISTORY_ENTRY_BYTES + name_bytes(name) + PLACE_BYTES
+            allocated + HISTORY_ENTRY_BYTES + name_bytes(name) + REGISTRY_CELL_BYTES
         };
         assert_eq!(usize::try_from(table_bytes(b"users")), Ok(parts(5, 5)));
         assert_eq!(usize::try_from(table_bytes(&[b"u".repeat(200), b"\0".to_vec()].concat())), Ok(parts(200, 201)));

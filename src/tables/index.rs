@@ -20,7 +20,7 @@
 //! full:  bucket n, depth d   ──►   bucket n, depth d+1   and   bucket n + 2^d, depth d+1
 //! ```
 //! A look-up guesses the depth from the number of buckets, and walks towards the root while there is no such bucket.
-//! Places of a segment whose bucket has not been split off yet are *absent*.
+//! Buckets of a segment that have not been split off yet are *absent*.
 //!
 //! # Concurrency
 //!
@@ -39,8 +39,8 @@
 //! This module stores no values and commits no change.
 
 mod bucket;
+mod bucket_number;
 mod names;
-mod place;
 mod segments;
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -53,8 +53,8 @@ use crate::limits::LOOK_AHEAD;
 use crate::lock::MutexGuard;
 use bucket::Bucket;
 pub(super) use bucket::CELLS;
+use bucket_number::{SEGMENT_LEN, birth, low_bits, parent, position};
 pub(super) use names::{Names, name_bytes};
-use place::{SEGMENT_LEN, birth, low_bits, parent, place};
 use segments::{Segments, SegmentsView};
 
 /// Bits of the hash in a bucket's number. 16 keys that share 32 bits do not happen by chance below 5·10^9 keys.
@@ -117,7 +117,7 @@ impl Index {
             if let Some(bucket) = view.bucket_at(number) {
                 return bucket;
             }
-            let (segment, _) = place(number);
+            let (segment, _) = position(number);
             let bytes = view.make(segment);
             // Relaxed: sums.
             self.bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -28,8 +28,8 @@ const SHELVES: usize = (TABLE_NUMBERS.ilog2() - FIRST_BITS + 1) as usize;
 
 const _: () = assert!(TABLE_NUMBERS.is_power_of_two());
 
-/// Bytes of a table's place. They count twice, because a shelf is half full on average while it fills.
-pub(super) const PLACE_BYTES: usize = 2 * size_of::<ArcCell<Table>>();
+/// Bytes of a table's cell. They count twice, because a shelf is half full on average while it fills.
+pub(super) const REGISTRY_CELL_BYTES: usize = 2 * size_of::<ArcCell<Table>>();
 
 type RegistryShelf = Box<[ArcCell<Table>]>;
 
@@ -45,7 +45,7 @@ struct TableNumbers {
     free: Vec<u32>,
 }
 
-/// The shelf of a number, and the place in the shelf.
+/// The shelf of a number, and the offset of its cell there.
 fn locate(number: u32) -> (usize, usize) {
     let shelf = (number >> FIRST_BITS).checked_ilog2().map_or(0, |high| high + 1);
     (shelf as usize, (number - start_of(shelf)) as usize)
@@ -76,21 +76,21 @@ impl Registry {
         self.numbers()
     }
 
-    /// The place of a number, if its shelf exists.
-    fn place(&self, number: u32) -> Option<&ArcCell<Table>> {
-        let (shelf, place) = locate(number);
-        self.shelves.get(shelf)?.get()?.get(place)
+    /// The cell of a number, if its shelf exists.
+    fn cell(&self, number: u32) -> Option<&ArcCell<Table>> {
+        let (shelf, offset) = locate(number);
+        self.shelves.get(shelf)?.get()?.get(offset)
     }
 
     /// The table of this number.
     #[inline]
     pub(super) fn get<'g>(&self, number: u32, guard: &'g Guard) -> Option<&'g Table> {
-        self.place(number)?.get(guard)
+        self.cell(number)?.get(guard)
     }
 
     /// The table of this number, for holders that outlive the guard.
     pub(super) fn share(&self, number: u32, guard: &Guard) -> Option<Arc<Table>> {
-        self.place(number)?.share(guard)
+        self.cell(number)?.share(guard)
     }
 
     /// The same table, for holders that outlive the guard. `None` if it has been forgotten.
@@ -98,7 +98,7 @@ impl Registry {
         self.share(table.number(), guard).filter(|shared| ptr::eq(&raw const **shared, table))
     }
 
-    /// Reserves a number that no registered table has, and makes its place. `None` if all numbers are taken.
+    /// Reserves a number that no registered table has, and makes its shelf. `None` if all numbers are taken.
     pub(super) fn reserve(&self) -> Option<u32> {
         let mut numbers = self.numbers();
         if let Some(number) = numbers.free.pop() {
@@ -118,14 +118,14 @@ impl Registry {
 
     /// Makes a table visible under its number, which `reserve` gave out for it.
     pub(super) fn enter(&self, table: Arc<Table>, guard: &Guard) {
-        let place = self.place(table.number()).expect("a reserved number has a place");
-        place.put(table, guard);
+        let cell = self.cell(table.number()).expect("a reserved number has a cell");
+        cell.put(table, guard);
     }
 
     /// Releases a settled table. Its number may be given out again.
     pub(super) fn leave(&self, number: u32, guard: &Guard) {
-        if let Some(place) = self.place(number) {
-            place.clear(guard);
+        if let Some(cell) = self.cell(number) {
+            cell.clear(guard);
             self.numbers().free.push(number);
         }
     }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_has_a_place_of_its_own() {
+    fn every_number_has_a_cell_of_its_own() {
         let mut next = 0;
         for shelf in 0..SHELVES {
             assert_eq!(start_of(u32::try_from(shelf).unwrap_or(0)), next);

@@ -219,10 +219,10 @@ fn prefetch_bytes(address: *const u8, bytes: usize) {
     let _ = (address, bytes);
 }
 
-/// Asks the processor to fetch all of `place`.
+/// Asks the processor to fetch all of `object`.
 #[inline]
-pub(super) fn prefetch<T>(place: &T) {
-    prefetch_bytes(ptr::from_ref(place).cast(), size_of::<T>());
+pub(super) fn prefetch<T>(object: &T) {
+    prefetch_bytes(ptr::from_ref(object).cast(), size_of::<T>());
 }
 
 /// A slot seen under a guard, valid while the guard lives.

@@ -11,7 +11,7 @@ use std::{iter, slice};
 use super::super::memory_budget::signed;
 use super::NEAR;
 use super::bucket::Bucket;
-use super::place::{SEGMENT_BITS, SEGMENT_LEN, place, segment_len};
+use super::bucket_number::{SEGMENT_BITS, SEGMENT_LEN, position, segment_len};
 use crate::allocator::size_class;
 
 /// Segments after the first in the directory: as many as hold `NEAR` buckets.
@@ -102,9 +102,9 @@ impl<'m> SegmentsView<'m> {
     /// The segment of this number, if it is there.
     #[inline]
     fn get(&self, segment: u32) -> Option<&[Bucket]> {
-        let Some(near) = segment.checked_sub(1) else { return Some(slice::from_ref(&self.segments.root)) };
-        match self.segments.near.get(near as usize) {
-            Some(place) => place.get().map(|segment| &**segment),
+        let Some(near_index) = segment.checked_sub(1) else { return Some(slice::from_ref(&self.segments.root)) };
+        match self.segments.near.get(near_index as usize) {
+            Some(near) => near.get().map(|buckets| &**buckets),
             None => self.get_far(segment),
         }
     }
@@ -124,7 +124,7 @@ impl<'m> SegmentsView<'m> {
         let absent = || iter::repeat_with(Bucket::absent).take(buckets).collect::<Box<[Bucket]>>();
         let bytes = buckets * size_of::<Bucket>();
         let made = match self.segments.near.get((segment - 1) as usize) {
-            Some(place) => place.set(absent()).map_or(0, |()| size_class(bytes)),
+            Some(near) => near.set(absent()).map_or(0, |()| size_class(bytes)),
             None => self.make_far(segment, absent(), bytes + ENTRY_BYTES),
         };
         signed(made)
@@ -145,8 +145,8 @@ impl<'m> SegmentsView<'m> {
     /// The bucket of this number, absent or not, if its segment is there.
     #[inline]
     pub(super) fn bucket_at(&self, number: u32) -> Option<&Bucket> {
-        let (segment, place) = place(number);
-        self.get(segment).and_then(|segment| segment.get(place))
+        let (segment, offset) = position(number);
+        self.get(segment).and_then(|buckets| buckets.get(offset))
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_directory_ends_where_an_index_is_no_longer_near() {
-        let segments = [NEAR - 1, NEAR].map(|number| place(number).0 as usize);
+        let segments = [NEAR - 1, NEAR].map(|number| position(number).0 as usize);
         assert_eq!(segments, [NEAR_SEGMENTS, NEAR_SEGMENTS + 1]);
     }
 

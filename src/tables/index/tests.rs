@@ -36,7 +36,7 @@ fn segments_beyond_the_directory_are_listed_and_removed() {
     let view = index.segments.view();
     assert!(index.room_for(NEAR, &view).is_absent());
     drop(view);
-    let (segment, _) = place(NEAR);
+    let (segment, _) = position(NEAR);
     assert_eq!(index.removable(), [segment]);
     index.remove(&[segment]);
     assert!(index.removable().is_empty());

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crossbeam::epoch::{self, Guard};
 
-/// A place for one `Arc<T>`. Any thread may read it. Of several writers the last one wins; callers that need more
+/// A cell for one `Arc<T>`. Any thread may read it. Of several writers the last one wins; callers that need more
 /// exclude each other.
 pub(in crate::tables) struct ArcCell<T: Send + Sync + 'static> {
     /// From [`Arc::into_raw`], or null. Written by `swap` alone.

@@ -13,7 +13,7 @@ use crate::tables::sync::{AtomicPtr, Ordering};
 /// The bits of a hash from here on stand in a cell beside the pointer: user-space pointers have 48 bits.
 const CELL_HASH_SHIFT: u32 = 48;
 
-/// A place in the index for one slot: the pointer, and 16 bits of the key's hash, which spare most look-ups of a wrong
+/// A cell of a bucket, for one slot: the pointer, and 16 bits of the key's hash, which spare most look-ups of a wrong
 /// slot.
 ///
 /// Written under its bucket's lock, read by all threads without it.

@@ -45,8 +45,8 @@ fn a_thread_that_replaces_values_keeps_few_of_them() {
             let mut most = 0;
             for round in 0..1_000 {
                 let mut batch = session.batch(rig.now());
-                for place in 0..BATCH_MAX {
-                    batch.update(b"t", &key((round * BATCH_MAX + place) % KEYS), &vec![7; bytes], None).unwrap();
+                for offset in 0..BATCH_MAX {
+                    batch.update(b"t", &key((round * BATCH_MAX + offset) % KEYS), &vec![7; bytes], None).unwrap();
                 }
                 drop(batch);
                 rig.publish();

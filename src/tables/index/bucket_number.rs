@@ -13,8 +13,8 @@ pub(super) fn low_bits(hash: u64, depth: u8) -> u32 {
     number
 }
 
-/// A bucket's position: the number of its segment, and its index there.
-pub(super) fn place(number: u32) -> (u32, usize) {
+/// A bucket's position: the number of its segment, and its offset there.
+pub(super) fn position(number: u32) -> (u32, usize) {
     let segment = if number < SEGMENT_LEN { u32::from(birth(number)) } else { SEGMENT_BITS + number / SEGMENT_LEN };
     (segment, (number % segment_len(segment)) as usize)
 }
@@ -41,16 +41,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bucket_has_a_place_of_its_own() {
+    fn every_bucket_has_a_position_of_its_own() {
         let mut taken = std::collections::HashSet::new();
         for number in 0..1_000 {
-            let (segment, index) = place(number);
-            assert!(index < segment_len(segment) as usize, "{number}");
-            assert!(taken.insert((segment, index)), "{number}");
+            let (segment, offset) = position(number);
+            assert!(offset < segment_len(segment) as usize, "{number}");
+            assert!(taken.insert((segment, offset)), "{number}");
         }
-        let (segments, places): (Vec<_>, Vec<_>) = [0, 1, 2, 3, 4, 63, 64, 127, 128].map(place).into_iter().unzip();
+        let (segments, offsets): (Vec<_>, Vec<_>) = [0, 1, 2, 3, 4, 63, 64, 127, 128].map(position).into_iter().unzip();
         assert_eq!(segments, [0, 1, 2, 2, 3, 6, 7, 7, 8]);
-        assert_eq!(places, [0, 0, 0, 1, 0, 31, 0, 63, 0]);
+        assert_eq!(offsets, [0, 0, 0, 1, 0, 31, 0, 63, 0]);
     }
 
     #[test]
