@@ -7,7 +7,7 @@
 //! ```text
 //! every look: resident − slack − used ─► MemoryBudget::set_excess
 //!
-//!  calm ── a write lacks room that the budget has ──► collecting ── room enough ──► calm
+//!  idle ── a write lacks room that the budget has ──► collecting ── room enough ──► idle
 //!   │                                                  ▲     │ enough holes          ▲
 //!   │ much more than the budget, and it has changed    │     ▼                       │
 //!   └► calls once: every thread collects               └── moving, 1/n of them ── no more to move, little room:
@@ -54,7 +54,7 @@ use crate::stats::SharedCounter;
 const HEARD_LOOKS_MAX: u32 = 30;
 /// Looks between two calls while no write waits, and as many again for each GiB of elements: collecting takes some
 /// milliseconds for a GiB.
-const CALM_LOOKS: i64 = 20;
+const IDLE_LOOKS: i64 = 20;
 /// The compactor calls for collection when the process has this many bytes, and an eighth of the budget, beyond the
 /// budget.
 const LOOSE_BYTES: i64 = 8 << 20;
@@ -67,9 +67,9 @@ const TIGHT_SHARE: i64 = 64;
 /// Entries and slots are moved by regions of this many bytes, as a power of two: sixteen pages of mimalloc.
 const REGION_BITS: u32 = 20;
 
-/// State of the compactor that sessions share.
+/// The part of the compactor that sessions share.
 #[derive(Default)]
-pub(super) struct CompactorState {
+pub(super) struct CompactorShared {
     /// The number of calls to collect. Written by the compactor; read by sessions.
     calls: AtomicU64,
     /// Sessions that have heard the last call. Added to by sessions; set to 0 and read by the compactor.
@@ -88,7 +88,7 @@ pub(super) struct CompactorState {
     thread: Mutex<Option<Thread>>,
 }
 
-impl CompactorState {
+impl CompactorShared {
     pub(super) fn enter(&self, sleeper: &Arc<Sleeper>) {
         self.sessions().push(Arc::clone(sleeper));
     }
@@ -106,7 +106,7 @@ impl CompactorState {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// The number of the last call. A session that has heard an older one calls [`CompactorState::collect`].
+    /// The number of the last call. A session that has heard an older one calls [`CompactorShared::collect`].
     #[inline]
     pub(super) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
@@ -158,7 +158,7 @@ impl CompactorState {
 
     /// A write lacks memory that the budget would grant. Returns whether waiting is worthwhile.
     ///
-    /// The compactor may finish after this returns true and before the session calls [`CompactorState::watch`]. Then
+    /// The compactor may finish after this returns true and before the session calls [`CompactorShared::watch`]. Then
     /// `watch` finds `wanted` cleared, and the write tries again.
     pub(super) fn may_give_back(&self) -> bool {
         if self.exhausted.load(Ordering::Relaxed) {
@@ -197,10 +197,11 @@ struct MemoryLevel {
     resident: i64,
 }
 
+/// The state of the compactor: see the picture on this page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CompactorStage {
+enum CompactorState {
     /// No write waits.
-    Calm,
+    Idle,
     /// Called `looks` looks ago. `next` is the pass that follows, if entries are to be moved.
     Collecting { looks: u32, next: Option<MovePass> },
 }
@@ -218,7 +219,7 @@ pub struct Compactor {
     garbage: Garbage,
     /// Bytes that the process may have beyond the budget without counting against the limit.
     slack: i64,
-    stage: CompactorStage,
+    state: CompactorState,
     /// Whether entries have been moved since a write lacked room.
     moved: bool,
     /// The memory in use at the last call to collect, and the looks since then.
@@ -235,7 +236,7 @@ impl Compactor {
             shared: Arc::clone(shared),
             garbage: Garbage::default(),
             slack: 0,
-            stage: CompactorStage::Calm,
+            state: CompactorState::Idle,
             moved: false,
             called: (MemoryLevel::default(), 0),
             room_before: 0,
@@ -247,13 +248,13 @@ impl Compactor {
     /// process, in bytes. Its first value, less the used bytes, does not belong to the tables. `slack` more bytes may
     /// come of other things.
     pub fn run(mut self, slack: u64, mut now: impl FnMut() -> Now, mut resident: impl FnMut() -> Option<u64>) {
-        let state = &Arc::clone(&self.shared).compactor;
-        *state.thread.lock() = Some(thread::current());
+        let shared = &Arc::clone(&self.shared).compactor;
+        *shared.thread.lock() = Some(thread::current());
         allocator::keep_nothing();
         let mut first = None;
         self.slack = signed(slack);
         // Acquire: pairs with the Release in `close`, which unparks after it.
-        while !state.closed.load(Ordering::Acquire) {
+        while !shared.closed.load(Ordering::Acquire) {
             let reading = now();
             if let Some(bytes) = resident().map(signed) {
                 let first = *first.get_or_insert_with(|| bytes - self.shared.memory_budget.used());
@@ -264,13 +265,13 @@ impl Compactor {
             self.garbage.rest(reading);
             thread::park_timeout(self.patience());
         }
-        state.exhausted.store(true, Ordering::Relaxed);
-        state.finish();
+        shared.exhausted.store(true, Ordering::Relaxed);
+        shared.finish();
     }
 
     /// The time until the next look, unless a write that waits wakes the thread.
     fn patience(&self) -> Duration {
-        if self.stage == CompactorStage::Calm { COMPACTOR_LOOK } else { COMPACTOR_HURRY }
+        if self.state == CompactorState::Idle { COMPACTOR_LOOK } else { COMPACTOR_HURRY }
     }
 
     /// Takes the next step. `resident` is the memory that the tables seem to take, in bytes.
@@ -278,26 +279,26 @@ impl Compactor {
         let level = MemoryLevel { used: self.shared.memory_budget.used(), resident };
         self.shared.memory_budget.set_excess((resident - self.slack - level.used).max(0));
         self.called.1 += 1;
-        match self.stage {
-            CompactorStage::Calm => self.watch(level),
-            CompactorStage::Collecting { looks, .. }
+        match self.state {
+            CompactorState::Idle => self.watch(level),
+            CompactorState::Collecting { looks, .. }
                 if looks < HEARD_LOOKS_MAX && !self.shared.compactor.all_have_heard() =>
             {
                 self.count_look();
             }
-            CompactorStage::Collecting { next, .. } => self.decide(level, next, now),
+            CompactorState::Collecting { next, .. } => self.decide(level, next, now),
         }
     }
 
     /// The memory of the process is unknown: only the budget counts, and no write waits for more.
     fn go_blind(&mut self) {
         self.shared.memory_budget.set_excess(0);
-        self.stage = CompactorStage::Calm;
+        self.state = CompactorState::Idle;
         self.shared.compactor.finish();
     }
 
     fn count_look(&mut self) {
-        if let CompactorStage::Collecting { looks, .. } = &mut self.stage {
+        if let CompactorState::Collecting { looks, .. } = &mut self.state {
             *looks += 1;
         }
     }
@@ -312,17 +313,17 @@ impl Compactor {
     }
 
     fn watch(&mut self, level: MemoryLevel) {
-        let state = &self.shared.compactor;
+        let shared = &self.shared.compactor;
         let (used, room) = self.exhausted_at;
         let is_another = level.used < used - self.tight() || (self.room() - room).abs() >= self.tight();
-        if is_another && state.exhausted.load(Ordering::Relaxed) {
-            state.exhausted.store(false, Ordering::Relaxed);
+        if is_another && shared.exhausted.load(Ordering::Relaxed) {
+            shared.exhausted.store(false, Ordering::Relaxed);
         }
-        if state.wanted.load(Ordering::Relaxed) {
+        if shared.wanted.load(Ordering::Relaxed) {
             self.moved = false;
             self.room_before = self.room();
             self.call(level);
-            self.stage = CompactorStage::Collecting { looks: 0, next: None };
+            self.state = CompactorState::Collecting { looks: 0, next: None };
         } else if self.is_loose(level) {
             self.call(level);
         }
@@ -333,7 +334,7 @@ impl Compactor {
         let (before, looks) = self.called;
         let has_changed = |before: i64, now: i64| (now - before).abs() > now / 16 + (1 << 20);
         level.resident - level.used > level.used / 8 + LOOSE_BYTES
-            && looks > CALM_LOOKS + CALM_LOOKS * (level.used >> 30)
+            && looks > IDLE_LOOKS + IDLE_LOOKS * (level.used >> 30)
             && (has_changed(before.used, level.used) || has_changed(before.resident, level.resident))
     }
 
@@ -346,7 +347,7 @@ impl Compactor {
     }
 
     /// All sessions have collected, or the compactor no longer waits for them. Moves entries if there are enough holes.
-    /// Otherwise goes back to calm.
+    /// Otherwise becomes idle again.
     fn decide(&mut self, level: MemoryLevel, next: Option<MovePass>, now: Now) {
         let limit = self.shared.memory_budget.limit();
         let enough = self.room() >= limit / ROOM_SHARE;
@@ -357,7 +358,7 @@ impl Compactor {
             self.call(level);
             let number = passes.number + 1;
             let next = (number < passes.count).then_some(MovePass { number, ..passes });
-            self.stage = CompactorStage::Collecting { looks: 0, next };
+            self.state = CompactorState::Collecting { looks: 0, next };
             return;
         }
         if self.room() < self.room_before + self.tight() {
@@ -366,7 +367,7 @@ impl Compactor {
             self.exhausted_at = (level.used, self.room());
             self.shared.compactor.exhausted.store(true, Ordering::Relaxed);
         }
-        self.stage = CompactorStage::Calm;
+        self.state = CompactorState::Idle;
         self.shared.compactor.finish();
     }
 

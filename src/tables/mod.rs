@@ -197,7 +197,7 @@ struct TablesShared {
     memory_budget: MemoryBudget,
     expiry: expiry::ExpirySender,
     reaper: reaper::ReaperSender,
-    compactor: compactor::CompactorState,
+    compactor: compactor::CompactorShared,
 }
 
 impl TablesShared {
@@ -237,7 +237,7 @@ impl Tables {
             memory_budget: MemoryBudget::new(settings.memory_max),
             expiry: expiry_sender,
             reaper: reaper_sender,
-            compactor: compactor::CompactorState::default(),
+            compactor: compactor::CompactorShared::default(),
         });
         let registry = Arc::clone(shared.catalog.registry());
         let background = BackgroundThreads {

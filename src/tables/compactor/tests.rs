@@ -66,51 +66,51 @@ fn there_are_as_many_passes_as_bound_what_each_moves_and_none_for_few_holes() {
 
 #[test]
 fn every_session_is_awaited_at_each_call_until_it_leaves() {
-    let state = CompactorState::default();
+    let shared = CompactorShared::default();
     let ((first, woken_first), (second, woken_second)) = (sleeper(), sleeper());
-    state.enter(&first);
-    state.enter(&second);
-    state.call();
-    assert_eq!((state.calls(), woken_first(), woken_second()), (1, 1, 1));
+    shared.enter(&first);
+    shared.enter(&second);
+    shared.call();
+    assert_eq!((shared.calls(), woken_first(), woken_second()), (1, 1, 1));
     for _ in 0..2 {
-        assert!(!state.all_have_heard());
-        state.collect();
+        assert!(!shared.all_have_heard());
+        shared.collect();
     }
-    assert!(state.all_have_heard());
-    state.leave(&first);
-    state.call();
-    assert_eq!((state.calls(), woken_first(), woken_second()), (2, 1, 2));
-    assert!(!state.all_have_heard());
-    state.collect();
-    assert!(state.all_have_heard(), "one session is left");
+    assert!(shared.all_have_heard());
+    shared.leave(&first);
+    shared.call();
+    assert_eq!((shared.calls(), woken_first(), woken_second()), (2, 1, 2));
+    assert!(!shared.all_have_heard());
+    shared.collect();
+    assert!(shared.all_have_heard(), "one session is left");
 }
 
 #[test]
 fn a_session_whose_write_waits_is_woken_once_when_the_compactor_has_done_all_it_can() {
-    let state = CompactorState::default();
+    let shared = CompactorShared::default();
     let (sleeper, woken) = sleeper();
-    assert!(state.watch(&sleeper), "no write waits");
-    assert!(state.may_give_back() && state.is_wanted());
-    assert!(!state.watch(&sleeper) && !state.watch(&sleeper), "noted twice is noted once");
+    assert!(shared.watch(&sleeper), "no write waits");
+    assert!(shared.may_give_back() && shared.is_wanted());
+    assert!(!shared.watch(&sleeper) && !shared.watch(&sleeper), "noted twice is noted once");
     assert_eq!(woken(), 0);
-    state.finish();
-    assert_eq!((woken(), state.is_wanted()), (1, false));
-    assert!(state.watch(&sleeper), "the write is tried again");
-    state.finish();
+    shared.finish();
+    assert_eq!((woken(), shared.is_wanted()), (1, false));
+    assert!(shared.watch(&sleeper), "the write is tried again");
+    shared.finish();
     assert_eq!(woken(), 1);
 }
 
 /// Whether `wake` wakes the compactor's thread, which is parked.
-fn wakes(wake: impl FnOnce(&CompactorState)) -> bool {
-    let state = Arc::new(CompactorState::default());
-    let (inner, (ready, is_ready)) = (Arc::clone(&state), crossbeam::channel::bounded(1));
+fn wakes(wake: impl FnOnce(&CompactorShared)) -> bool {
+    let shared = Arc::new(CompactorShared::default());
+    let (inner, (ready, is_ready)) = (Arc::clone(&shared), crossbeam::channel::bounded(1));
     let compactor = thread::spawn(move || {
         *inner.thread.lock() = Some(thread::current());
         ready.send(()).unwrap();
         thread::park();
     });
     is_ready.recv().unwrap();
-    wake(&state);
+    wake(&shared);
     // A thread whose wake-up is lost stays parked, and the test gives up.
     (0..10_000).any(|_| {
         thread::sleep(Duration::from_millis(1));
@@ -120,8 +120,8 @@ fn wakes(wake: impl FnOnce(&CompactorState)) -> bool {
 
 #[test]
 fn the_first_write_that_waits_wakes_the_compactor_and_so_does_the_end() {
-    assert!(wakes(|state| assert!(state.may_give_back())));
-    assert!(wakes(CompactorState::close));
+    assert!(wakes(|shared| assert!(shared.may_give_back())));
+    assert!(wakes(CompactorShared::close));
 }
 
 // -------------------------------------------------------------------------------------------------------- its looks
@@ -129,8 +129,8 @@ fn the_first_write_that_waits_wakes_the_compactor_and_so_does_the_end() {
 #[test]
 fn the_excess_is_what_the_process_has_grown_beyond_the_budget_and_the_slack() {
     let (tables, compactor) = small();
-    let shared = &tables.0;
-    let (state, used) = (&shared.compactor, shared.memory_budget.used());
+    let (shared, memory_budget) = (&tables.0.compactor, &tables.0.memory_budget);
+    let used = memory_budget.used();
     assert!(used > 0);
     // The third time the memory of the process is unknown.
     let resident = [Some(100 * MIB), Some(110 * MIB), None, Some(103 * MIB)];
@@ -139,33 +139,33 @@ fn the_excess_is_what_the_process_has_grown_beyond_the_budget_and_the_slack() {
     compactor.run(
         MIB.cast_unsigned(),
         || {
-            assert_eq!(shared.memory_budget.excess(), before_each[looks.get()], "before look {}", looks.get());
+            assert_eq!(memory_budget.excess(), before_each[looks.get()], "before look {}", looks.get());
             looks.set(looks.get() + 1);
             if looks.get() == resident.len() {
-                state.close();
+                shared.close();
             }
             NOW
         },
         || resident[looks.get() - 1].map(i64::cast_unsigned),
     );
-    assert_eq!((looks.get(), shared.memory_budget.excess(), shared.memory_budget.used()), (4, 2 * MIB, used));
-    assert!(!state.may_give_back(), "nobody gives memory back any more");
+    assert_eq!((looks.get(), memory_budget.excess(), memory_budget.used()), (4, 2 * MIB, used));
+    assert!(!shared.may_give_back(), "nobody gives memory back any more");
 }
 
 #[test]
 fn a_compactor_that_cannot_measure_lets_the_writes_go_on() {
     let (tables, mut compactor) = small();
-    let state = &tables.0.compactor;
+    let shared = &tables.0.compactor;
     let (sleeper, woken) = sleeper();
-    assert!(state.may_give_back() && !state.watch(&sleeper));
+    assert!(shared.may_give_back() && !shared.watch(&sleeper));
     assert_eq!(compactor.patience(), COMPACTOR_LOOK);
     compactor.look(LIMIT, NOW);
-    assert_ne!(compactor.stage, CompactorStage::Calm);
+    assert_ne!(compactor.state, CompactorState::Idle);
     assert_eq!(compactor.patience(), COMPACTOR_HURRY);
     assert!(tables.0.memory_budget.excess() > 0);
     compactor.go_blind();
-    assert_eq!((compactor.stage, tables.0.memory_budget.excess()), (CompactorStage::Calm, 0));
-    assert_eq!((woken(), state.is_wanted()), (1, false));
+    assert_eq!((compactor.state, tables.0.memory_budget.excess()), (CompactorState::Idle, 0));
+    assert_eq!((woken(), shared.is_wanted()), (1, false));
 }
 
 #[test]
@@ -177,25 +177,25 @@ fn the_compactor_waits_for_a_session_that_does_not_hear_but_not_for_ever() {
         let used = tables.0.memory_budget.used();
         for looks in 0..=HEARD_LOOKS_MAX {
             compactor.look(used, NOW);
-            assert_eq!(compactor.stage, CompactorStage::Collecting { looks, next: None });
+            assert_eq!(compactor.state, CompactorState::Collecting { looks, next: None });
             if hears && looks == 3 {
                 session.rest(NOW);
                 break;
             }
         }
         compactor.look(used, NOW);
-        assert_eq!((compactor.stage, tables.0.compactor.is_wanted()), (CompactorStage::Calm, false));
+        assert_eq!((compactor.state, tables.0.compactor.is_wanted()), (CompactorState::Idle, false));
     }
 }
 
 #[test]
-fn in_calm_the_compactor_calls_after_twenty_looks_and_again_if_memory_has_changed() {
+fn while_idle_the_compactor_calls_after_twenty_looks_and_again_if_memory_has_changed() {
     let (tables, mut compactor) = small();
     let mut calls_after = |looks: i64, resident| {
         (0..looks).for_each(|_| compactor.look(resident, NOW));
         tables.0.compactor.calls()
     };
-    assert_eq!(calls_after(CALM_LOOKS, 32 * MIB), 0);
+    assert_eq!(calls_after(IDLE_LOOKS, 32 * MIB), 0);
     assert_eq!(calls_after(1, 32 * MIB), 1);
     assert_eq!(calls_after(100, 32 * MIB), 1, "no more than last time");
     assert_eq!(calls_after(1, 48 * MIB), 2);
@@ -257,15 +257,15 @@ fn passes_follow_each_other_until_the_last_or_until_there_is_room_enough() {
     let (tables, mut compactor) = small();
     let budget = &tables.0.memory_budget;
     let pass = |number| Some(MovePass { number, count: 2 });
-    let mut stage_after = |room, next| {
+    let mut state_after = |room, next| {
         budget.set_excess(LIMIT - budget.used() - room);
         compactor.decide(level(MIB, LIMIT), next, NOW);
-        compactor.stage
+        compactor.state
     };
     let enough = LIMIT / ROOM_SHARE;
-    assert_eq!(stage_after(enough - 1, pass(0)), CompactorStage::Collecting { looks: 0, next: pass(1) });
-    assert_eq!(stage_after(enough - 1, pass(1)), CompactorStage::Collecting { looks: 0, next: None });
-    assert_eq!(stage_after(enough, pass(1)), CompactorStage::Calm);
+    assert_eq!(state_after(enough - 1, pass(0)), CompactorState::Collecting { looks: 0, next: pass(1) });
+    assert_eq!(state_after(enough - 1, pass(1)), CompactorState::Collecting { looks: 0, next: None });
+    assert_eq!(state_after(enough, pass(1)), CompactorState::Idle);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn without_more_room_than_before_no_write_waits_any_longer() {
         let (tables, mut compactor) = small();
         compactor.room_before = compactor.room() - gain;
         compactor.decide(level(MIB, MIB), None, NOW);
-        assert_eq!(compactor.stage, CompactorStage::Calm);
+        assert_eq!(compactor.state, CompactorState::Idle);
         assert_eq!(tables.0.compactor.exhausted.load(Ordering::Relaxed), expected, "{gain} gained");
     }
 }
