@@ -13,7 +13,7 @@ use super::show::{self, Format};
 use super::{CommandError, JOBS_ADDRESS};
 use crate::limits::JOB_DATA_BYTES_MAX;
 use crate::protocols::jobs::client::{Client, Error};
-use crate::protocols::jobs::wire::Id;
+use crate::protocols::jobs::wire::JobId;
 
 /// A command about jobs.
 #[derive(Debug, Subcommand)]
@@ -54,7 +54,7 @@ pub(super) struct JobArguments {
     queue: Operand,
     /// Id of the job, as it was printed
     #[arg(value_parser = id)]
-    id: Id,
+    id: JobId,
     #[command(flatten)]
     of: JobServer,
 }
@@ -124,8 +124,8 @@ fn name(queue: Operand) -> Result<Vec<u8>, CommandError> {
     }
 }
 
-fn id(typed: &str) -> Result<Id, String> {
-    Id::read(typed.as_bytes()).ok_or_else(|| "an id has 20 digits, as it was printed".to_owned())
+fn id(typed: &str) -> Result<JobId, String> {
+    JobId::read(typed.as_bytes()).ok_or_else(|| "an id has 20 digits, as it was printed".to_owned())
 }
 
 /// Reads a file, up to one byte more than a job may have.

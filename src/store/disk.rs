@@ -63,7 +63,7 @@ struct Spaces {
 pub struct Disk {
     database: Database,
     spaces: Arc<Spaces>,
-    writing: Arc<Writing>,
+    commit_under_way: Arc<CommitUnderWay>,
 }
 
 impl Disk {
@@ -91,7 +91,7 @@ impl Disk {
         let [meta, tasks, values] = Space::ALL.map(space);
         let keyspaces = [meta.map_err(explain)?, tasks.map_err(explain)?, values.map_err(explain)?];
         let spaces = Arc::new(Spaces { folder: folder.to_owned(), keyspaces });
-        Ok(Self { database, spaces, writing: Arc::default() })
+        Ok(Self { database, spaces, commit_under_way: Arc::default() })
     }
 }
 
@@ -168,7 +168,7 @@ impl Store for Disk {
     }
 
     fn commit(&mut self, batch: WriteBatch, sync: bool) -> Result<(), Error> {
-        let _writing = self.writing.begin();
+        let _end = self.commit_under_way.begin();
         let mode = if sync { PersistMode::SyncData } else { PersistMode::Buffer };
         let mut write = self.database.batch().durability(Some(mode));
         for item in batch {
@@ -186,7 +186,10 @@ impl Store for Disk {
     }
 
     fn watch(&self) -> Arc<dyn StoreWatch> {
-        Arc::new(HealthCheck { folder: self.spaces.folder.clone(), writing: Arc::clone(&self.writing) })
+        Arc::new(HealthCheck {
+            folder: self.spaces.folder.clone(),
+            commit_under_way: Arc::clone(&self.commit_under_way),
+        })
     }
 
     fn moment(&self) -> Arc<dyn StoreSnapshot> {
@@ -218,31 +221,31 @@ impl Store for Disk {
 
 /// Whether a commit is under way. A commit waits while the trees are far behind the journal.
 #[derive(Debug, Default)]
-struct Writing(AtomicBool);
+struct CommitUnderWay(AtomicBool);
 
-impl Writing {
+impl CommitUnderWay {
     fn begin(&self) -> impl Drop + '_ {
-        struct WriterEnd<'w>(&'w Writing);
-        impl Drop for WriterEnd<'_> {
+        struct CommitEnd<'c>(&'c CommitUnderWay);
+        impl Drop for CommitEnd<'_> {
             fn drop(&mut self) {
                 // Relaxed: the flag only says that a check is useful. It publishes no data.
                 self.0.0.store(false, Ordering::Relaxed);
             }
         }
         self.0.store(true, Ordering::Relaxed);
-        WriterEnd(self)
+        CommitEnd(self)
     }
 }
 
 /// Checks whether the thread that writes the trees has died while a commit waits for it.
 struct HealthCheck {
     folder: PathBuf,
-    writing: Arc<Writing>,
+    commit_under_way: Arc<CommitUnderWay>,
 }
 
 impl StoreWatch for HealthCheck {
     fn check(&self) -> Result<(), Error> {
-        if !self.writing.0.load(Ordering::Relaxed) || has_thread(TREE_WRITER) {
+        if !self.commit_under_way.0.load(Ordering::Relaxed) || has_thread(TREE_WRITER) {
             return Ok(());
         }
         if is_full(&self.folder) {

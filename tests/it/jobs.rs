@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use rustix::process::Signal;
 use spindle::protocols::jobs::client::Client;
-use spindle::protocols::jobs::wire::Id;
+use spindle::protocols::jobs::wire::JobId;
 
 use crate::harness::{Server, real_peer, spindle, spindle_reads};
 use crate::tasks_disk::{synced_before_the_answer, traced};
@@ -45,7 +45,7 @@ pub(crate) fn get(server: &Server, queue: &str) -> String {
 }
 
 pub(crate) fn is_id(text: &str) -> bool {
-    Id::read(text.as_bytes()).is_some()
+    JobId::read(text.as_bytes()).is_some()
 }
 
 /// When this has been answered, the server has gone round once, and has read the earlier bytes.

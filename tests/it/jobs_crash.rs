@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 
 use spindle::protocols::jobs::client::{Client, Error};
-use spindle::protocols::jobs::wire::Id;
+use spindle::protocols::jobs::wire::JobId;
 
 use crate::chance::Chance;
 use crate::crash::{CLIENTS, Faults, kill_under_load, lock, rounds};
@@ -38,7 +38,7 @@ enum Place {
 #[derive(Clone, Debug)]
 struct Known {
     queue: &'static [u8],
-    id: Option<Id>,
+    id: Option<JobId>,
     place: Place,
 }
 
@@ -82,7 +82,7 @@ fn no_job_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
 
 /// Runs one client until the server is gone.
 fn work(client: &Client, book: &Mutex<Book>, number: usize, mut chance: Chance) {
-    let mut held: Vec<(Vec<u8>, &'static [u8], Id)> = Vec::new();
+    let mut held: Vec<(Vec<u8>, &'static [u8], JobId)> = Vec::new();
     for step in 0.. {
         let queue = chance.pick(&QUEUES);
         let done = match chance.below(10) {
@@ -112,7 +112,7 @@ fn add(client: &Client, book: &Mutex<Book>, queue: &'static [u8], data: Vec<u8>)
     Ok(())
 }
 
-type Held = (Vec<u8>, &'static [u8], Id);
+type Held = (Vec<u8>, &'static [u8], JobId);
 
 fn get(client: &Client, book: &Mutex<Book>, queue: &'static [u8]) -> Result<Option<Held>, Error> {
     *lock(book).doubtful.entry(queue).or_default() += 1;
@@ -126,7 +126,7 @@ fn get(client: &Client, book: &Mutex<Book>, queue: &'static [u8]) -> Result<Opti
 
 impl Book {
     /// A job was handed out: it must be one that may be ready.
-    fn take(&mut self, queue: &[u8], id: Id, data: &[u8]) {
+    fn take(&mut self, queue: &[u8], id: JobId, data: &[u8]) {
         let Some(known) = self.jobs.get_mut(data) else {
             self.faults.lost += 1;
             return;
@@ -199,7 +199,7 @@ fn check(client: &Client, book: &mut Book, chance: &mut Chance) {
 /// At the end: each job that is ready is handed out once, in the order of the ids, and no other.
 fn drain(client: &Client, book: &mut Book) {
     for queue in QUEUES {
-        let mut last = Id(0);
+        let mut last = JobId(0);
         while let Some(job) = client.get(queue).unwrap() {
             assert!(job.id > last, "{} after {last}", job.id);
             last = job.id;

@@ -7,7 +7,7 @@ use std::thread;
 use spindle::limits::JOB_ROOM_BYTES;
 use spindle::protocols::jobs::client::Client as JobsClient;
 use spindle::protocols::jobs::serve::{self as jobs, Jobs};
-use spindle::protocols::jobs::wire::{AckWording, Id};
+use spindle::protocols::jobs::wire::{AckWording, JobId};
 use spindle::protocols::spiderq::client::Client;
 use spindle::protocols::spiderq::handle::Access;
 use spindle::protocols::spiderq::serve::{self as spiderq, Spiderq};
@@ -278,6 +278,6 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
         answers
     });
     assert!(waited && added.unwrap());
-    assert_eq!(id.unwrap(), Id(1));
+    assert_eq!(id.unwrap(), JobId(1));
     assert_eq!(figures.lost_wakeups(), 0);
 }

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 pub use lazy_connection::{Address, AddressError};
 pub use setup::UnsuitableDatabase;
-pub(super) use writers::{Writers, Writing};
+pub(super) use writers::{RunningWriters, Writers};
 
 use super::error::EventStoreError;
 use crate::limits::{EVENT_READERS, EVENTS_WAITING_MAX, STORE_ANSWER_MAX};

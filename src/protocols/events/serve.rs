@@ -22,7 +22,7 @@ use tokio::task::spawn_local;
 
 use super::embedded::{Embedded, EventQueue};
 use super::handle::{EventsContext, routes};
-use super::mysql::{Address, Database, UnsuitableDatabase, Writers, Writing};
+use super::mysql::{Address, Database, RunningWriters, UnsuitableDatabase, Writers};
 use super::store::EventStore;
 use super::write_timeout::WriteTimeout;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_BYTES_MAX, EVENT_HEAD_TIME};
@@ -120,7 +120,7 @@ struct Conversations {
     router: Router,
     graceful: GracefulShutdown,
     /// The writers of the database, if there is one.
-    writers: Option<Writing>,
+    writers: Option<RunningWriters>,
 }
 
 impl Conversations {

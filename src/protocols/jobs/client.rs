@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::wire::{Fault, Id, Malformed, Reply, Request};
+use super::wire::{Fault, JobId, Malformed, Reply, Request};
 use crate::limits::JOB_DATA_BYTES_MAX;
 
 /// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
@@ -61,7 +61,7 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// The id, which [`Client::ack`] takes.
-    pub id: Id,
+    pub id: JobId,
     /// The data of the job.
     pub data: Vec<u8>,
 }
@@ -105,7 +105,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error`]
-    pub fn add(&self, queue: &[u8], data: &[u8]) -> Result<Id, Error> {
+    pub fn add(&self, queue: &[u8], data: &[u8]) -> Result<JobId, Error> {
         self.call(&Request::Add { queue, data }, |reply| match reply {
             Reply::Added(id) => Some(id),
             _ => None,
@@ -131,7 +131,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error`]
-    pub fn ack(&self, queue: &[u8], id: Id) -> Result<bool, Error> {
+    pub fn ack(&self, queue: &[u8], id: JobId) -> Result<bool, Error> {
         let id = id.to_string();
         self.call(&Request::Ack { queue, id: id.as_bytes() }, |reply| match reply {
             Reply::Done(done) => Some(done),
@@ -143,7 +143,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error`]
-    pub fn is_in(&self, queue: &[u8], id: Id) -> Result<bool, Error> {
+    pub fn is_in(&self, queue: &[u8], id: JobId) -> Result<bool, Error> {
         let id = id.to_string();
         self.call(&Request::In { queue, id: id.as_bytes() }, |reply| match reply {
             Reply::In(there) => Some(there),

@@ -1,7 +1,7 @@
 //! Turns requests of the protocol into requests to the queues, and outcomes into replies. This module does not send,
 //! wait or read a clock.
 
-use crate::protocols::jobs::wire::{Id, Reply, Request, Verb};
+use crate::protocols::jobs::wire::{JobId, Reply, Request, Verb};
 use crate::store::Value;
 use crate::tasks::{self, Family, Outcome, QueueName};
 
@@ -28,7 +28,7 @@ pub fn task_request(
 #[must_use]
 pub fn reply<'o>(verb: Verb, outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
     match verb {
-        Verb::Add => outcome.added().map_or(Reply::Error, |number| Reply::Added(Id(number))),
+        Verb::Add => outcome.added().map_or(Reply::Error, |number| Reply::Added(JobId(number))),
         Verb::Get => outcome.lease().map_or(Reply::Nothing, |(_, key)| Reply::Job { id: id(key), data: value }),
         Verb::Ack => Reply::Done(!outcome.is_refused()),
         Verb::In => Reply::In(!outcome.is_refused()),
@@ -37,12 +37,12 @@ pub fn reply<'o>(verb: Verb, outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
 
 /// The key of a job in the queues.
 fn key(id: &[u8]) -> Option<Box<[u8]>> {
-    Id::read(id).map(|Id(number)| Box::from(number.to_be_bytes()))
+    JobId::read(id).map(|JobId(number)| Box::from(number.to_be_bytes()))
 }
 
 /// The id in the key of a job: its number, big-endian.
-fn id(key: &[u8]) -> Id {
-    Id(key.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+fn id(key: &[u8]) -> JobId {
+    JobId(key.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
 #[cfg(test)]
@@ -89,8 +89,8 @@ mod tests {
     fn every_verb_has_a_reply_to_each_of_its_outcomes() {
         let payload = Payload::Fresh(Value::from(&b"d"[..]));
         let leased = Outcome::Leased { token: 8, key: Box::from(7_u64.to_be_bytes()), payload };
-        assert_eq!(reply(Verb::Get, &leased, b"d"), Reply::Job { id: Id(7), data: b"d" });
-        assert_eq!(reply(Verb::Add, &Outcome::Added(7), b""), Reply::Added(Id(7)));
+        assert_eq!(reply(Verb::Get, &leased, b"d"), Reply::Job { id: JobId(7), data: b"d" });
+        assert_eq!(reply(Verb::Add, &Outcome::Added(7), b""), Reply::Added(JobId(7)));
         assert_eq!(reply(Verb::Get, &Outcome::Refused, b""), Reply::Nothing);
         assert_eq!(reply(Verb::Ack, &Outcome::Done, b""), Reply::Done(true));
         assert_eq!(reply(Verb::Ack, &Outcome::Refused, b""), Reply::Done(false));

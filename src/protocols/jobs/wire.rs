@@ -29,4 +29,4 @@ mod request;
 mod tests;
 
 pub use reply::{AckWording, Malformed, Reply};
-pub use request::{Decoded, Fault, Id, Request, Verb, decode};
+pub use request::{Decoded, Fault, JobId, Request, Verb, decode};

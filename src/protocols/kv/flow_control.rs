@@ -49,7 +49,7 @@ use std::collections::{HashMap, VecDeque, vec_deque};
 use ahash::RandomState;
 
 pub(super) use bounds::Bounds;
-pub(super) use client::Id;
+pub(super) use client::RoutingId;
 use client::{ClientClass, ClientStanding, TrackedClient};
 use deferred::DeferredRequests;
 pub(super) use reports::By;
@@ -197,14 +197,14 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
 
     /// The client with this routing id.
     pub(super) fn find(&self, id: &[u8]) -> Option<ClientIndex> {
-        match Id::chosen(id) {
+        match RoutingId::chosen(id) {
             Some(number) => self.chosen.get(&number).copied(),
             None => self.own.get(id).copied(),
         }
     }
 
     /// Opens an entry for a client that [`FlowControl::find`] does not know. The new client is idle.
-    pub(super) fn admit(&mut self, id: Id, connection: L) -> ClientIndex {
+    pub(super) fn admit(&mut self, id: RoutingId, connection: L) -> ClientIndex {
         if self.idle > self.bounds.idle_clients {
             self.forget_some();
         }
@@ -214,8 +214,8 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
             ClientIndex(u32::try_from(self.clients.len() - 1).expect("a process has fewer connections"))
         });
         match &id {
-            Id::Chosen(number, _) => self.chosen.insert(*number, index),
-            Id::Own(bytes) => self.own.insert(bytes.clone(), index),
+            RoutingId::Chosen(number, _) => self.chosen.insert(*number, index),
+            RoutingId::Own(bytes) => self.own.insert(bytes.clone(), index),
         };
         self.idle += 1;
         let client = TrackedClient::new(id, worker, connection, &self.bounds);
@@ -224,10 +224,10 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     }
 
     /// Chooses the same worker for a client every time. Ids that the router chooses count up, so they spread evenly.
-    fn worker_of(&self, id: &Id) -> usize {
+    fn worker_of(&self, id: &RoutingId) -> usize {
         let number = match id {
-            Id::Chosen(number, _) => u64::from(*number),
-            Id::Own(bytes) => self.own.hasher().hash_one(bytes),
+            RoutingId::Chosen(number, _) => u64::from(*number),
+            RoutingId::Own(bytes) => self.own.hasher().hash_one(bytes),
         };
         let worker = number % self.reporter() as u64;
         usize::try_from(worker).expect("it is below the number of workers")
@@ -242,7 +242,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// chooses. A client's own id may come back with another connection.
     pub(super) fn may_change_connection(&self, index: ClientIndex) -> bool {
         let client = self.client(index);
-        matches!(client.id, Id::Own(_)) || client.standing != ClientStanding::Good
+        matches!(client.id, RoutingId::Own(_)) || client.standing != ClientStanding::Good
     }
 
     /// Whether the client's connection is the one with this mark.

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::flow_control::{
-    AnsweredRequest, Bounds, By, ClientIndex, FlowControl, Id, MessageSize, ReplyVerdict, RequestVerdict,
+    AnsweredRequest, Bounds, By, ClientIndex, FlowControl, MessageSize, ReplyVerdict, RequestVerdict, RoutingId,
     TrackedConnection,
 };
 use super::packet::{DeferralNotice, MessageWriter};
@@ -218,7 +218,7 @@ impl Proxy {
     /// The index of the sender of the message that was read.
     fn index(&mut self) -> ClientIndex {
         let Some(index) = self.account.find(&self.id) else {
-            let id = Id::of(&self.id);
+            let id = RoutingId::of(&self.id);
             let origin = FrameOrigin::of(self.take_id());
             return self.account.admit(id, origin);
         };

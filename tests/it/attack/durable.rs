@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use spindle::protocols::events::client::Client as EventsClient;
 use spindle::protocols::jobs::client::Client as JobsClient;
-use spindle::protocols::jobs::wire::Id;
+use spindle::protocols::jobs::wire::JobId;
 use spindle::protocols::spiderq::client::Client as TasksClient;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
 
@@ -119,8 +119,8 @@ enum Doubt {
 
 /// The jobs of a queue that no other client uses.
 pub(super) struct Jobs {
-    ready: VecDeque<(Id, Vec<u8>)>,
-    last: Option<Id>,
+    ready: VecDeque<(JobId, Vec<u8>)>,
+    last: Option<JobId>,
     number: u64,
     doubt: Doubt,
 }

@@ -40,7 +40,7 @@ struct WriterShared {
     /// Whether the last transaction of any writer has failed, so that a failure is logged once. Written and read by the
     /// writers.
     is_down: AtomicBool,
-    /// Counts for the log. Written by the writers, read by [`Writing::end`] after the writers have ended.
+    /// Counts for the log. Written by the writers, read by [`RunningWriters::end`] after the writers have ended.
     transactions: AtomicU64,
     events: AtomicU64,
     retries: AtomicU64,
@@ -53,7 +53,7 @@ pub(in crate::protocols::events) struct Writers {
 }
 
 /// Running writers. They end when no sender of new events is left.
-pub(in crate::protocols::events) struct Writing {
+pub(in crate::protocols::events) struct RunningWriters {
     tasks: Vec<JoinHandle<()>>,
     shared: Arc<WriterShared>,
 }
@@ -68,13 +68,13 @@ impl Writers {
     }
 
     /// Starts the writers, each in a task of its own.
-    pub(in crate::protocols::events) fn start(self) -> Writing {
+    pub(in crate::protocols::events) fn start(self) -> RunningWriters {
         let write = |_| tokio::spawn(write(LazyConnection::new(&self.address), Arc::clone(&self.shared)));
-        Writing { tasks: (0..EVENT_WRITERS).map(write).collect(), shared: self.shared }
+        RunningWriters { tasks: (0..EVENT_WRITERS).map(write).collect(), shared: self.shared }
     }
 }
 
-impl Writing {
+impl RunningWriters {
     /// Waits until the writers have stored all requested events.
     pub(in crate::protocols::events) async fn end(self) {
         for task in self.tasks {

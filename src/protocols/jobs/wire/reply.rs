@@ -3,7 +3,7 @@
 
 use thiserror::Error;
 
-use super::request::{Id, Verb};
+use super::request::{JobId, Verb};
 
 const NONE: &[u8] = b"NONE";
 const YES: &[u8] = b"YES";
@@ -24,11 +24,11 @@ pub enum AckWording {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply<'b> {
     /// The job was added.
-    Added(Id),
+    Added(JobId),
     /// The leased job.
     Job {
         /// The id, which acknowledges the job.
-        id: Id,
+        id: JobId,
         /// The data of the job.
         data: &'b [u8],
     },
@@ -83,7 +83,7 @@ impl<'b> Reply<'b> {
         let reply = match (verb, bytes) {
             (_, b"ERROR") => Some(Self::Error),
             (_, b"") => return Err(Malformed::Cut),
-            (Verb::Add, id) => Id::read(id).map(Self::Added),
+            (Verb::Add, id) => JobId::read(id).map(Self::Added),
             (Verb::Get, b"NONE") => Some(Self::Nothing),
             (Verb::Get, job) => return Self::decode_job(job),
             (Verb::Ack, b"OK" | b"YES") => Some(Self::Done(true)),
@@ -97,7 +97,7 @@ impl<'b> Reply<'b> {
 
     fn decode_job(bytes: &'b [u8]) -> Result<Self, Malformed> {
         let mut fields = bytes.splitn(3, |byte| *byte == b' ');
-        let id = fields.next().and_then(Id::read).ok_or(Malformed::Words)?;
+        let id = fields.next().and_then(JobId::read).ok_or(Malformed::Words)?;
         let length = fields.next().ok_or(Malformed::Cut)?;
         let length: usize =
             std::str::from_utf8(length).ok().and_then(|text| text.parse().ok()).ok_or(Malformed::Words)?;

@@ -42,9 +42,9 @@ impl Verb {
 
 /// The id of a job, unique in its server for ever. It is written with 20 digits, so that no id is a part of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Id(pub u64);
+pub struct JobId(pub u64);
 
-impl Id {
+impl JobId {
     /// Reads an id. None: no job has it.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
@@ -55,7 +55,7 @@ impl Id {
     }
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:020}", self.0)
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use super::request::is_queue;
-use super::{AckWording, Decoded, Fault, Id, Malformed, Reply, Request, Verb, decode};
+use super::{AckWording, Decoded, Fault, JobId, Malformed, Reply, Request, Verb, decode};
 use crate::limits::{JOB_DATA_BYTES_MAX, JOB_LINE_BYTES_MAX};
 
 const ID: &[u8] = b"00000000000000000007";
@@ -121,10 +121,10 @@ fn what_can_be_no_request_is_refused_at_once() {
 
 #[test]
 fn replies_are_written_as_specified_and_read_again() {
-    let job = Reply::Job { id: Id(7), data: b"a b\n" };
-    let empty = Reply::Job { id: Id(u64::MAX), data: b"" };
+    let job = Reply::Job { id: JobId(7), data: b"a b\n" };
+    let empty = Reply::Job { id: JobId(u64::MAX), data: b"" };
     let rows: Vec<(Verb, Reply<'_>, &[u8])> = vec![
-        (Verb::Add, Reply::Added(Id(7)), ID),
+        (Verb::Add, Reply::Added(JobId(7)), ID),
         (Verb::Get, job, b"00000000000000000007 4 a b\n"),
         (Verb::Get, empty, b"18446744073709551615 0 "),
         (Verb::Get, Reply::Nothing, b"NONE"),
@@ -148,10 +148,10 @@ fn replies_are_written_as_specified_and_read_again() {
 
 #[test]
 fn an_id_has_twenty_digits_and_no_part_of_it_is_one() {
-    assert_eq!(Id::read(ID), Some(Id(7)));
-    assert_eq!(Id::read(Id(u64::MAX).to_string().as_bytes()), Some(Id(u64::MAX)));
+    assert_eq!(JobId::read(ID), Some(JobId(7)));
+    assert_eq!(JobId::read(JobId(u64::MAX).to_string().as_bytes()), Some(JobId(u64::MAX)));
     for bad in [&ID[1..], &ID[..19], b"", b"+0000000000000000007", b"18446744073709551616", b"0000000000000000000x"] {
-        assert_eq!(Id::read(bad), None, "{}", bad.escape_ascii());
+        assert_eq!(JobId::read(bad), None, "{}", bad.escape_ascii());
     }
 }
 

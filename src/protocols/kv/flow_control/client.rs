@@ -26,14 +26,14 @@ const LANE_KEEPS: usize = 1024;
 
 /// A routing id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::protocols::kv) enum Id {
+pub(in crate::protocols::kv) enum RoutingId {
     /// Chosen by the router: its integer, and the bytes.
     Chosen(u32, [u8; CHOSEN_BYTES]),
     /// The client's own.
     Own(Box<[u8]>),
 }
 
-impl Id {
+impl RoutingId {
     /// From the frame that the router puts before each message.
     pub(in crate::protocols::kv) fn of(bytes: &[u8]) -> Self {
         match (Self::chosen(bytes), bytes.try_into()) {
@@ -85,7 +85,7 @@ pub(super) enum ClientClass {
 
 /// A client in flow control.
 pub(super) struct TrackedClient<F, L> {
-    pub(super) id: Id,
+    pub(super) id: RoutingId,
     pub(super) worker: usize,
     pub(super) connection: L,
     /// Messages sent over the connection and not yet read. Changed only by `pipes`, which keeps the sum over all
@@ -124,7 +124,7 @@ pub(super) struct TrackedClient<F, L> {
 }
 
 impl<F, L> TrackedClient<F, L> {
-    pub(super) fn new(id: Id, worker: usize, connection: L, bounds: &Bounds) -> Self {
+    pub(super) fn new(id: RoutingId, worker: usize, connection: L, bounds: &Bounds) -> Self {
         let reply_bytes_per_frame = bounds.reply_bytes_per_frame;
         Self {
             id,

@@ -1,6 +1,6 @@
 //! Holding clients back, cutting them off, and forgetting them.
 
-use super::client::{ClientClass, ClientStanding, Id, TrackedClient};
+use super::client::{ClientClass, ClientStanding, RoutingId, TrackedClient};
 use super::{ClientIndex, FlowControl, TrackedConnection};
 
 /// Clients that are checked for one to forget, when a new client comes and many are idle. With more than one for each
@@ -96,8 +96,8 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     fn forget(&mut self, index: ClientIndex) {
         self.empty_pipe(index);
         match self.entry(index).take().map(|client| client.id) {
-            Some(Id::Chosen(number, _)) => drop(self.chosen.remove(&number)),
-            Some(Id::Own(bytes)) => drop(self.own.remove(&bytes)),
+            Some(RoutingId::Chosen(number, _)) => drop(self.chosen.remove(&number)),
+            Some(RoutingId::Own(bytes)) => drop(self.own.remove(&bytes)),
             None => return,
         }
         self.vacant.push(index);

@@ -154,7 +154,7 @@ impl Model {
                 }
                 index
             }
-            None => self.account.admit(Id::of(&id(client)), wire()),
+            None => self.account.admit(RoutingId::of(&id(client)), wire()),
         };
         let message = vec![said; frames as usize];
         let by = if frames == REPORT { By::Reporter } else { By::Worker };
