@@ -2,7 +2,6 @@
 //!
 //! `SPINDLE_CRASH_ROUNDS` sets the number of rounds.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::chance::Chance;
@@ -43,9 +42,4 @@ pub(crate) fn kill_under_load(server: Server, chance: &mut Chance, work: impl Fn
         }
         drop(server);
     });
-}
-
-/// The shared notes of the clients.
-pub(crate) fn lock<T>(book: &Mutex<T>) -> MutexGuard<'_, T> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,13 @@
 //! Events when clients, workers, servers and databases go away in the middle.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::Signal;
 use spindle::protocols::events::client::{Client, Error};
 
 use crate::harness::Server;
+use crate::lock::Mutex;
 use crate::stage::{Stage, Worker, address, all, client, defer, over_both, script, value_of};
 
 over_both! {
@@ -83,7 +83,7 @@ fn drive(client: &mut Client, number: usize, known: &Known, over: &AtomicBool) {
         };
         match answer {
             Ok((id, value)) => {
-                let twice = known.lock().unwrap().insert(id, value);
+                let twice = known.lock().insert(id, value);
                 assert!(twice.is_none(), "{id} was given twice");
             }
             Err(Error::Refused { status: 503, .. }) => {}
@@ -99,7 +99,7 @@ fn drive(client: &mut Client, number: usize, known: &Known, over: &AtomicBool) {
 /// All acknowledged events are there, under ids without gaps.
 fn assert_kept(server: &Server, known: &Known) {
     let events = all(&mut client(server));
-    for (id, value) in known.lock().unwrap().iter() {
+    for (id, value) in known.lock().iter() {
         let event = usize::try_from(*id).ok().and_then(|id| events.get(id - 1)).unwrap();
         assert!(value.is_none() || event.value == *value, "{id}: {value:?} became {:?}", event.value);
     }
@@ -115,7 +115,7 @@ fn a_server_that_is_killed_under_load_has_all_it_acknowledged(stage: Option<Stag
                 let (server, known, over) = (&server, &known, &over);
                 scope.spawn(move || drive(&mut client(server), number, known, over));
             }
-            while known.lock().unwrap().len() < round * 300 {}
+            while known.lock().len() < round * 300 {}
             server.signal(Signal::KILL);
         });
         let _killed = server.wait();
@@ -166,7 +166,7 @@ fn a_database_that_is_killed_under_load_is_found_again() {
         }
         let mut probe = client(&server);
         for round in 1..=3 {
-            while known.lock().unwrap().len() < round * 300 {}
+            while known.lock().len() < round * 300 {}
             database.kill();
             let refused = probe.health();
             assert!(matches!(&refused, Err(Error::Refused { status: 503, error }) if !error.is_empty()), "{refused:?}");
@@ -197,15 +197,15 @@ fn two_servers_and_their_workers_share_a_database() {
             let (server, known, over) = (&servers[number % 2], &known, &over);
             scope.spawn(move || drive(&mut Client::new(address(server)), number, known, over));
         }
-        while known.lock().unwrap().len() < 1_000 {}
+        while known.lock().len() < 1_000 {}
         over.store(true, Ordering::Relaxed);
     });
-    let count = known.lock().unwrap().len() as u64;
+    let count = known.lock().len() as u64;
     for server in &servers {
         assert_eq!(client(server).count().unwrap(), count);
         assert_kept(server, &known);
     }
-    let pending = known.lock().unwrap().values().filter(|value| value.is_none()).count() as u64;
+    let pending = known.lock().values().filter(|value| value.is_none()).count() as u64;
     let mut client = client(&servers[0]);
     (1..=count).for_each(|id| drop(value_of(&mut client, id)));
     assert_eq!(workers.into_iter().map(Worker::stop).sum::<u64>(), pending);

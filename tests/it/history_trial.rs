@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::checker::{Answer, Request, Span, Value};
 use crate::history::{Ask, Peer, Plan, find_violation, record_round};
+use crate::lock::{Mutex, MutexGuard};
 
 const PLAN: Plan = Plan {
     tables: 1,
@@ -89,7 +89,7 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+        self.state.lock()
     }
 
     fn answer(&self, ask: &Ask, now: u64) -> Answer {

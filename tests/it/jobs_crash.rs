@@ -8,14 +8,14 @@
 //! job. With it, each check finds the ready jobs that were taken by a GET without an answer.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Mutex;
 
 use spindle::protocols::jobs::client::{Client, Error};
 use spindle::protocols::jobs::wire::JobId;
 
 use crate::chance::Chance;
-use crate::crash::{CLIENTS, Faults, kill_under_load, lock, rounds};
+use crate::crash::{CLIENTS, Faults, kill_under_load, rounds};
 use crate::harness::Server;
+use crate::lock::Mutex;
 
 const QUEUES: [&[u8]; 3] = [b"red", b"green", b"blue"];
 /// In seconds, longer than any run: no lease expires.
@@ -65,14 +65,14 @@ fn no_job_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
     let mut chance = Chance::new(std::process::id().into());
     for round in 0..rounds {
         let (server, client) = start(&folder);
-        check(&client, &mut lock(&book), &mut chance);
+        check(&client, &mut book.lock(), &mut chance);
         kill_under_load(server, &mut chance, |number, chance| work(&client, &book, round * CLIENTS + number, chance));
     }
     let (server, client) = start(&folder);
-    check(&client, &mut lock(&book), &mut chance);
-    drain(&client, &mut lock(&book));
+    check(&client, &mut book.lock(), &mut chance);
+    drain(&client, &mut book.lock());
     server.stop();
-    let book = lock(&book);
+    let book = book.lock();
     let doubtful: usize = book.doubtful.values().sum();
     println!("{rounds} rounds, {} jobs, {doubtful} GETs in doubt: {:?}", book.jobs.len(), book.faults);
     assert_eq!(book.faults, Faults::default());
@@ -98,9 +98,9 @@ fn work(client: &Client, book: &Mutex<Book>, number: usize, mut chance: Chance) 
 }
 
 fn add(client: &Client, book: &Mutex<Book>, queue: &'static [u8], data: Vec<u8>) -> Result<(), Error> {
-    lock(book).jobs.insert(data.clone(), Known { queue, id: None, place: Place::Asked });
+    book.lock().jobs.insert(data.clone(), Known { queue, id: None, place: Place::Asked });
     let id = client.add(queue, &data)?;
-    let mut book = lock(book);
+    let mut book = book.lock();
     let known = book.jobs.get_mut(&data).unwrap();
     // Another client may hold it already, and have noted that.
     let same = known.id.is_none_or(|other| other == id);
@@ -115,9 +115,9 @@ fn add(client: &Client, book: &Mutex<Book>, queue: &'static [u8], data: Vec<u8>)
 type Held = (Vec<u8>, &'static [u8], JobId);
 
 fn get(client: &Client, book: &Mutex<Book>, queue: &'static [u8]) -> Result<Option<Held>, Error> {
-    *lock(book).doubtful.entry(queue).or_default() += 1;
+    *book.lock().doubtful.entry(queue).or_default() += 1;
     let job = client.get(queue)?;
-    let mut book = lock(book);
+    let mut book = book.lock();
     *book.doubtful.entry(queue).or_default() -= 1;
     let Some(job) = job else { return Ok(None) };
     book.take(queue, job.id, &job.data);
@@ -144,9 +144,9 @@ impl Book {
 
 fn acknowledge(client: &Client, book: &Mutex<Book>, held: Option<Held>) -> Result<(), Error> {
     let Some((data, queue, id)) = held else { return Ok(()) };
-    lock(book).jobs.get_mut(&data).unwrap().place = Place::Finishing;
+    book.lock().jobs.get_mut(&data).unwrap().place = Place::Finishing;
     let done = client.ack(queue, id)?;
-    let mut book = lock(book);
+    let mut book = book.lock();
     book.faults.wrongly_leased += usize::from(!done);
     book.jobs.get_mut(&data).unwrap().place = Place::Done;
     Ok(())
@@ -155,7 +155,7 @@ fn acknowledge(client: &Client, book: &Mutex<Book>, held: Option<Held>) -> Resul
 fn look(client: &Client, book: &Mutex<Book>, held: Option<&Held>) -> Result<(), Error> {
     let Some((_, queue, id)) = held else { return Ok(()) };
     let there = client.is_in(queue, *id)?;
-    lock(book).faults.lost += usize::from(!there);
+    book.lock().faults.lost += usize::from(!there);
     Ok(())
 }
 

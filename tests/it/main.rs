@@ -52,6 +52,8 @@ mod lifecycle;
 mod linearizability;
 /// The load generator: its counts, its output, and its message when it cannot work.
 mod load;
+/// The lock of the tests.
+mod lock;
 /// Output without a reader, nonsense arguments, and the owner of the store's files.
 mod manners;
 /// A MariaDB of a test's own.

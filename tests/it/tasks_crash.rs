@@ -8,14 +8,14 @@
 //! kernel survives.)
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
 
 use spindle::protocols::spiderq::client::{Client, Error};
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 
 use crate::chance::Chance;
-use crate::crash::{CLIENTS, Faults, kill_under_load, lock, rounds};
+use crate::crash::{CLIENTS, Faults, kill_under_load, rounds};
 use crate::harness::Server;
+use crate::lock::Mutex;
 
 /// Longer than any run: no lease expires.
 const LEASE: u64 = 86_400_000;
@@ -69,7 +69,7 @@ fn nothing_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
     check(&server, &book);
     drain(&server, &book);
     server.stop();
-    let book = lock(&book);
+    let book = book.lock();
     println!("{rounds} rounds, {} tasks, {} lends in doubt: {:?}", book.tasks.len(), book.doubtful_lends, book.faults);
     assert_eq!(book.faults, Faults::default());
 }
@@ -95,9 +95,9 @@ fn work(endpoint: &str, book: &Shared, number: usize, mut chance: Chance) {
 
 fn add(client: &mut Client, book: &Shared, key: &[u8]) -> Result<(), Error> {
     let known = Known { place: None, maybe: Some(Place::Ready), value: key.to_vec(), maybe_value: None };
-    lock(book).tasks.insert(key.to_vec(), known);
+    book.lock().tasks.insert(key.to_vec(), known);
     let added = client.add(key, key, AddMode::Tail)?;
-    let mut book = lock(book);
+    let mut book = book.lock();
     book.faults.duplicated += usize::from(!added);
     let known = book.tasks.get_mut(key).unwrap();
     // Another client may hold it already, and have noted that.
@@ -108,9 +108,9 @@ fn add(client: &mut Client, book: &Shared, key: &[u8]) -> Result<(), Error> {
 }
 
 fn lend(client: &mut Client, book: &Shared, held: &mut Vec<(u64, Vec<u8>)>) -> Result<(), Error> {
-    lock(book).doubtful_lends += 1;
+    book.lock().doubtful_lends += 1;
     let lent = client.lend(LEASE, LendMode::Poll)?;
-    let mut book = lock(book);
+    let mut book = book.lock();
     book.doubtful_lends -= 1;
     let Some(lent) = lent else { return Ok(()) };
     book.token = book.token.max(lent.lend_key);
@@ -143,7 +143,7 @@ impl Book {
 fn extend(client: &mut Client, book: &Shared, held: &[(u64, Vec<u8>)]) -> Result<(), Error> {
     let Some((token, key)) = held.last() else { return Ok(()) };
     let kept = client.heartbeat(*token, key, LEASE)?;
-    lock(book).faults.wrongly_leased += usize::from(!kept);
+    book.lock().faults.wrongly_leased += usize::from(!kept);
     Ok(())
 }
 
@@ -153,12 +153,12 @@ fn repay(client: &mut Client, book: &Shared, held: &mut Vec<(u64, Vec<u8>)>, cha
     let place = if status == RepayStatus::Drop { Place::Dropped } else { Place::Ready };
     let value = chance.next().to_be_bytes();
     {
-        let mut book = lock(book);
+        let mut book = book.lock();
         let known = book.tasks.get_mut(&key).unwrap();
         (known.maybe, known.maybe_value) = (Some(place), Some(value.to_vec()));
     }
     let repaid = client.repay(token, &key, &value, status)?;
-    let mut book = lock(book);
+    let mut book = book.lock();
     book.faults.wrongly_leased += usize::from(!repaid);
     let known = book.tasks.get_mut(&key).unwrap();
     // Another client may hold it again by now.
@@ -190,7 +190,7 @@ fn ask_all<'k, T>(
 /// After a start: everything that was acknowledged is so.
 fn check(server: &Server, book: &Shared) {
     let mut client = Client::connect(server.tasks()).unwrap();
-    let book = &mut *lock(book);
+    let book = &mut *book.lock();
     let keys: Vec<Vec<u8>> = book.tasks.keys().cloned().collect();
     let mut values: HashMap<&[u8], Vec<u8>> = HashMap::new();
     ask_all(
@@ -263,7 +263,7 @@ fn heartbeat((key, token): &(Vec<u8>, u64)) -> Request<'_> {
 /// At the end: each ready task is lent once, and no other.
 fn drain(server: &Server, book: &Shared) {
     let mut client = Client::connect(server.tasks()).unwrap();
-    let book = &mut *lock(book);
+    let book = &mut *book.lock();
     while let Some(lent) = client.lend(LEASE, LendMode::Poll).unwrap() {
         book.take(lent.lend_key, &lent.key, &lent.value);
     }

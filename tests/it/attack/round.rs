@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitStatus;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -23,8 +22,8 @@ use super::siege::Siege;
 use super::zmtp::{Client, message};
 use super::{Face, Way};
 use crate::chance::Chance;
-use crate::crash::lock;
 use crate::harness::{self, Server};
+use crate::lock::Mutex;
 
 /// Long jobs that wait for deaf clients.
 const LARGE_JOBS: usize = 32;
@@ -78,9 +77,9 @@ impl Round {
         let siege = Siege::lasting(self.lasting);
         let (peak_mib, status, ending) = self.besiege(server, tables, &mut chance, (&siege, &books));
         let server = start(self.face, folder.path());
-        lock(&books.tasks).check(server.tasks(), &siege, self.face != Face::Tasks);
-        lock(&books.jobs).check(server.jobs(), &siege);
-        lock(&books.events).check(address(server.events()), &siege);
+        books.tasks.lock().check(server.tasks(), &siege, self.face != Face::Tasks);
+        books.jobs.lock().check(server.jobs(), &siege);
+        books.events.lock().check(address(server.events()), &siege);
         server.stop();
         Outcome {
             attack: self.name(),
@@ -188,9 +187,9 @@ fn control<'s>(
     jobs.set_timeout(PATIENCE);
     let mut events = EventsClient::new(address(server.events()));
     scope.spawn(move || siege.keep_asking("tables", || tables.step(siege)));
-    scope.spawn(move || siege.keep_asking("tasks", || lock(&books.tasks).step(&mut tasks, siege)));
-    scope.spawn(move || siege.keep_asking("jobs", || lock(&books.jobs).step(&jobs, siege)));
-    scope.spawn(move || siege.keep_asking("events", || lock(&books.events).step(&mut events, siege)));
+    scope.spawn(move || siege.keep_asking("tasks", || books.tasks.lock().step(&mut tasks, siege)));
+    scope.spawn(move || siege.keep_asking("jobs", || books.jobs.lock().step(&jobs, siege)));
+    scope.spawn(move || siege.keep_asking("events", || books.events.lock().step(&mut events, siege)));
 }
 
 /// The most bytes that the server has had resident until now.

@@ -7,8 +7,9 @@
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::lock::{Condvar, Mutex};
 
 /// Wrong answers that are reported one by one.
 const TOLD_MAX: usize = 8;
@@ -71,18 +72,18 @@ impl Siege {
 
     /// The server is gone.
     pub(super) fn is_over(&self) -> bool {
-        *self.over.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.over.lock()
     }
 
     pub(super) fn end(&self) {
-        *self.over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.over.lock() = true;
         self.ends.notify_all();
     }
 
     /// Waits until the server is gone, at most this long. Returns whether it is gone.
     pub(super) fn rest(&self, time: Duration) -> bool {
-        let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        let (over, _) = self.ends.wait_timeout_while(over, time, |over| !*over).unwrap_or_else(PoisonError::into_inner);
+        let mut over = self.over.lock();
+        let _timed_out = self.ends.wait_while_for(&mut over, |over| !*over, time);
         *over
     }
 
@@ -94,7 +95,7 @@ impl Siege {
     /// Counts a wrong answer, and reports the first ones.
     pub(super) fn fault(&self, who: &str, what: impl Display) {
         self.wrong.fetch_add(1, Ordering::Relaxed);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock();
         if told.len() < TOLD_MAX {
             told.push(format!("{who}: {what}"));
         }
@@ -138,6 +139,6 @@ impl Siege {
     }
 
     pub(super) fn told(&self) -> Vec<String> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.told.lock().clone()
     }
 }
