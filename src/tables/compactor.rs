@@ -26,11 +26,22 @@
 //! The counters and flags are Relaxed where no comment says otherwise: they carry no other data, and a late reading
 //! costs one look.
 //!
+//! # Races
+//!
+//! | between the compactor and | at |
+//! |---|---|
+//! | a session that collects, comes or goes | `CompactorShared::call` |
+//! | a writer that waits for memory | `CompactorShared::may_give_back`, `watch` |
+//! | a writer, a reader or the expiry thread, over an entry that moves | [`relocate`] |
+//! | a writer, the publisher or the reaper, over a slot that moves | [`Compactor::move_slots`] |
+//!
 //! The compactor does not know the source of the resident size. It commits no change.
 
+mod shared;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::{self, Thread};
+use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
@@ -40,14 +51,12 @@ use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::CELLS;
 use super::memory_budget::signed;
-use super::sleeper::Sleeper;
 use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SlotHandle, SlotRef, SlotState};
 use super::table::Table;
 use crate::allocator;
 use crate::clock::Now;
 use crate::limits::{COMPACTOR_HURRY, COMPACTOR_LOOK};
-use crate::lock::{Mutex, MutexGuard};
-use crate::stats::SharedCounter;
+pub(super) use shared::CompactorShared;
 
 /// Looks after which the compactor no longer waits for sessions that have not heard a call. Sessions sleep shorter than
 /// that.
@@ -66,127 +75,6 @@ const ROOM_SHARE: i64 = 8;
 const TIGHT_SHARE: i64 = 64;
 /// Entries and slots are moved by regions of this many bytes, as a power of two: sixteen pages of mimalloc.
 const REGION_BITS: u32 = 20;
-
-/// The part of the compactor that sessions share.
-#[derive(Default)]
-pub(super) struct CompactorShared {
-    /// The number of calls to collect. Written by the compactor; read by sessions.
-    calls: AtomicU64,
-    /// Sessions that have heard the last call. Added to by sessions; set to 0 and read by the compactor.
-    heard: AtomicUsize,
-    /// Wakes the sessions' threads at each call.
-    sessions: Mutex<Vec<Arc<Sleeper>>>,
-    /// A write waits for memory. Set by writers. Cleared by the compactor, under the lock of `sleepers`, when it has
-    /// done all it can.
-    wanted: AtomicBool,
-    /// Sessions with writes that wait. The compactor wakes them when it clears `wanted`.
-    sleepers: Mutex<Vec<Arc<Sleeper>>>,
-    /// No more memory can be given back. Written by the compactor; read by writers.
-    exhausted: AtomicBool,
-    moved: SharedCounter,
-    closed: AtomicBool,
-    thread: Mutex<Option<Thread>>,
-}
-
-impl CompactorShared {
-    pub(super) fn enter(&self, sleeper: &Arc<Sleeper>) {
-        self.sessions().push(Arc::clone(sleeper));
-    }
-
-    pub(super) fn leave(&self, sleeper: &Arc<Sleeper>) {
-        self.sessions().retain(|other| !Arc::ptr_eq(other, sleeper));
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, Vec<Arc<Sleeper>>> {
-        self.sessions.lock()
-    }
-
-    /// Whether a write waits for memory. Sessions whose threads a call does not wake look for one more often meanwhile.
-    pub(super) fn is_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed)
-    }
-
-    /// The number of the last call. A session that has heard an older one calls [`CompactorShared::collect`].
-    #[inline]
-    pub(super) fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-
-    #[cold]
-    pub(super) fn collect(&self) {
-        allocator::collect_thread();
-        self.heard.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn call(&self) {
-        // A session that hears the previous call late is counted for this one. The compactor then goes on before that
-        // session has collected for this call, and its part comes back later.
-        self.heard.store(0, Ordering::Relaxed);
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        let sessions = self.sessions().clone();
-        sessions.iter().for_each(|sleeper| sleeper.wake());
-    }
-
-    fn sleepers(&self) -> MutexGuard<'_, Vec<Arc<Sleeper>>> {
-        self.sleepers.lock()
-    }
-
-    /// Whether a write that waited for memory is worth another try. If not, the compactor wakes `sleeper` when it is.
-    pub(super) fn watch(&self, sleeper: &Arc<Sleeper>) -> bool {
-        let mut sleepers = self.sleepers();
-        if !self.wanted.load(Ordering::Relaxed) {
-            return true;
-        }
-        if !sleepers.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
-            sleepers.push(Arc::clone(sleeper));
-        }
-        false
-    }
-
-    /// The compactor has done all it can: waiting writes try again.
-    fn finish(&self) {
-        let mut sleepers = self.sleepers();
-        self.wanted.store(false, Ordering::Relaxed);
-        let woken = std::mem::take(&mut *sleepers);
-        drop(sleepers);
-        woken.iter().for_each(|sleeper| sleeper.wake());
-    }
-
-    fn all_have_heard(&self) -> bool {
-        self.heard.load(Ordering::Relaxed) >= self.sessions().len()
-    }
-
-    /// A write lacks memory that the budget would grant. Returns whether waiting is worthwhile.
-    ///
-    /// The compactor may finish after this returns true and before the session calls [`CompactorShared::watch`]. Then
-    /// `watch` finds `wanted` cleared, and the write tries again.
-    pub(super) fn may_give_back(&self) -> bool {
-        if self.exhausted.load(Ordering::Relaxed) {
-            return false;
-        }
-        if !self.wanted.swap(true, Ordering::Relaxed) {
-            self.wake();
-        }
-        true
-    }
-
-    fn wake(&self) {
-        if let Some(thread) = self.thread.lock().as_ref() {
-            thread.unpark();
-        }
-    }
-
-    pub(super) fn close(&self) {
-        // Release: pairs with the Acquire in `run`.
-        self.closed.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    /// Entries that were moved.
-    pub(super) fn moved(&self) -> u64 {
-        self.moved.get()
-    }
-}
 
 /// Memory in use, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -406,6 +294,19 @@ impl Compactor {
 
     /// Moves slots of a bucket. Returns the old slots of which the wheel has a record, or will have one: a writer armed
     /// them after they had moved. The caller cancels the records.
+    ///
+    /// Each move is a CAS of the old slot's word to Moved, under the bucket's lock, before the cell shows the new slot:
+    ///
+    /// - **A writer** changes the word by a CAS, without the lock. If it comes first, this CAS fails, and the slot
+    ///   stays. If this CAS comes first, the writer's fails, or it finds Moved, and waits for the lock
+    ///   (`Table::find_moved`).
+    /// - **The publisher** raises `announced` after it has sent a change. If it comes first, the new slot starts with
+    ///   that version as announced. If this thread reads the lower version, the slot stays.
+    /// - **The reaper**, or a writer of a younger table of the name, takes the lock to find the slots that it seals,
+    ///   after the table was closed. If it comes first, this thread finds the table closed, and the slot stays. If this
+    ///   thread comes first, the other one finds the new slot.
+    /// - **The expiry thread** may get a due message of the old slot. A touch sets a deadline, a second one removes it,
+    ///   the slot moves, and only then the first touch arms the old slot. `SlotRef::is_armed` has that race.
     fn move_slots(
         &mut self,
         table: &Table,
@@ -415,8 +316,7 @@ impl Compactor {
     ) -> Vec<SlotHandle> {
         let (mut armed, mut retired) = (Vec::new(), 0);
         table.index().renew(bucket, guard, |slot| {
-            // Checked under the bucket's lock. The reaper finds slots to seal under the same lock, after the table was
-            // closed. So a slot that it seals does not move.
+            // Under the bucket's lock: a slot that is being sealed does not move.
             if table.is_closed() || !passes.include(slot.address()) {
                 return None;
             }
@@ -443,6 +343,17 @@ impl MovePass {
 }
 
 /// Moves an entry that is in the regions of this pass. Returns the bytes that were retired.
+///
+/// The move is one CAS of the slot's word, from the entry that was seen to a copy of it:
+///
+/// - **A writer, an expiry or a seal.** If its CAS comes first, this one fails, and the copy is freed: the other thread
+///   has dealt with the old entry. If this CAS comes first, the other one fails. Its thread looks again, and finds the
+///   same version in the copy (`Ops::overwrite`).
+/// - **A reader that marks the entry as expired** (`lookup::mark`). If the mark comes first, this CAS fails. If this
+///   CAS comes first, the mark fails, and the reader looks again and marks the copy.
+/// - **A reader that has loaded the word** goes on with the old entry, which is freed after its guard.
+/// - **The expiry thread** finds the same deadline in the copy. The wheel's record is of the slot, which stays.
+/// - **The publisher** reads no entry, and the version stays.
 fn relocate<'g>(slot: SlotRef<'g>, passes: MovePass, guard: &'g Guard) -> Option<usize> {
     let seen = slot.load(guard);
     let SlotState::Live(old) = seen.state() else { return None };
@@ -451,7 +362,6 @@ fn relocate<'g>(slot: SlotRef<'g>, passes: MovePass, guard: &'g Guard) -> Option
     }
     let mut entry = EntryBox::new(old.value());
     entry.stamp(old.version(), old.deadline());
-    // If a writer was faster, the CAS fails, and the writer has made a new entry itself.
     slot.replace(seen, entry, guard).is_ok().then_some(old.value().len() + ENTRY_HEADER_BYTES)
 }
 

@@ -9,13 +9,29 @@
 //!                                                              ──► emptying: slots freed ──► forgotten, number free
 //!                                                              ──► no guard shows it ──► its index freed
 //! ```
+//!
+//! # Races
+//!
+//! Each is written out where it is handled. The other thread's side is at the functions that are named there.
+//!
+//! | between the reaper and | at |
+//! |---|---|
+//! | a writer, while a dead slot leaves the index | [`Reaper::retire_dead`] |
+//! | a writer, the compactor and the publisher, while a deleted table is sealed | [`Reaper::seal_some`] |
+//! | a writer of a younger table of the name, while the older one is emptied | [`Reaper::empty_some`] |
+//! | a thread that knows the number of a table that is forgotten | [`Reaper::forget`] |
+//! | a thread that still shows a forgotten table | `LeavingTable::dismantle` |
+//! | a session that waits for a table to be taken down | `ReaperSender::watch` |
+//! | the expiry thread, over the record of a dead slot | `SlotRef::is_armed` |
+
+mod sender;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use crossbeam::channel::RecvTimeoutError;
 use crossbeam::epoch::{self, Guard};
 
 use super::TablesShared;
@@ -25,147 +41,18 @@ use super::change::WAIT_RECHECK;
 use super::failpoint::{Failpoint, reach};
 use super::index::CELLS;
 use super::memory_budget::slot_bytes;
-use super::sleeper::Sleeper;
 use super::slot::{SlotHandle, SlotRef};
 use super::table::Table;
 use crate::clock::Now;
 use crate::limits::{DEAD_MAX, REAPER_CHUNK, SEALING_MAX};
-use crate::lock::{Mutex, MutexGuard};
-use crate::stats::SharedCounter;
+use sender::ReaperMessage;
+pub(super) use sender::{ReaperInbox, ReaperSender, RetireSender};
 
 /// How long the reaper waits for other threads to release a table before it looks again.
 const RECHECK: Duration = Duration::from_millis(1);
 
 /// Segments of an index, 8 KiB each, that the reaper frees in one turn: less than half a millisecond.
 const SEGMENTS_FREED: usize = 32;
-
-/// A message to the reaper.
-enum ReaperMessage {
-    /// A dead slot whose changes are all announced. It counts as unsettled until it is out of the index.
-    Retire(SlotHandle),
-    /// A table was deleted.
-    TakeDown(Arc<Table>),
-    /// All slots of the deleted table of this number are dead and announced.
-    Settled(u32),
-    /// Credits have come back.
-    GoOn,
-    /// The workers delete no more. The reaper seals the deleted tables, so that subscribers are notified, and ends.
-    Close,
-}
-
-/// The sending side of the reaper, shared by all threads.
-pub(super) struct ReaperSender {
-    sender: Sender<ReaperMessage>,
-    reaped: SharedCounter,
-    progress: Mutex<ReaperProgress>,
-}
-
-/// The progress of the reaper, for threads that wait for it.
-#[derive(Default)]
-struct ReaperProgress {
-    /// Tables that have been taken down.
-    taken_down: u64,
-    /// Woken when the next table is taken down.
-    sleepers: Vec<Arc<Sleeper>>,
-}
-
-impl ReaperSender {
-    pub(super) fn new() -> (Self, ReaperInbox) {
-        let (sender, receiver) = bounded(DEAD_MAX);
-        (Self { sender, reaped: SharedCounter::new(), progress: Mutex::default() }, ReaperInbox(receiver))
-    }
-
-    fn send(&self, work: ReaperMessage) {
-        // An error means that the reaper has ended: the server is shutting down, and the process's end frees the
-        // memory.
-        let _ended = self.sender.send(work);
-    }
-
-    /// A table was deleted.
-    ///
-    /// # Errors
-    /// The table comes back if the queue is full.
-    pub(super) fn try_take_down(&self, table: Arc<Table>) -> Result<(), Arc<Table>> {
-        match self.sender.try_send(ReaperMessage::TakeDown(table)) {
-            Err(TrySendError::Full(ReaperMessage::TakeDown(table))) => Err(table),
-            // The message was sent, or the reaper has ended, as in `send`.
-            _ => Ok(()),
-        }
-    }
-
-    /// The last hold on a closed table was released. False: the queue is full.
-    pub(super) fn try_settled(&self, table: u32) -> bool {
-        !matches!(self.sender.try_send(ReaperMessage::Settled(table)), Err(TrySendError::Full(_)))
-    }
-
-    /// A table was deleted. Waits for room; the caller holds no guard.
-    pub(super) fn take_down(&self, table: Arc<Table>) {
-        self.send(ReaperMessage::TakeDown(table));
-    }
-
-    /// The last hold on a closed table was released. Waits for room; the caller holds no guard.
-    pub(super) fn settled(&self, table: u32) {
-        self.send(ReaperMessage::Settled(table));
-    }
-
-    pub(super) fn close(&self) {
-        self.send(ReaperMessage::Close);
-    }
-
-    /// Slots that were removed from their indexes.
-    pub(super) fn reaped(&self) -> u64 {
-        self.reaped.get()
-    }
-
-    fn progress(&self) -> MutexGuard<'_, ReaperProgress> {
-        self.progress.lock()
-    }
-
-    /// The number of tables that have been taken down.
-    pub(super) fn taken_down(&self) -> u64 {
-        self.progress().taken_down
-    }
-
-    /// Whether more than `before` tables have been taken down. If not, the next one wakes `sleeper`, once.
-    pub(super) fn watch(&self, before: u64, sleeper: &Arc<Sleeper>) -> bool {
-        let mut progress = self.progress();
-        if progress.taken_down > before {
-            return true;
-        }
-        if !progress.sleepers.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
-            progress.sleepers.push(Arc::clone(sleeper));
-        }
-        false
-    }
-
-    /// A table has been taken down, so its name has room for another.
-    fn note_taken_down(&self) {
-        let mut progress = self.progress();
-        progress.taken_down += 1;
-        let sleepers = std::mem::take(&mut progress.sleepers);
-        drop(progress);
-        sleepers.iter().for_each(|sleeper| sleeper.wake());
-    }
-}
-
-/// The receiving end of [`ReaperSender`].
-pub(super) struct ReaperInbox(Receiver<ReaperMessage>);
-
-/// The publisher's way to the reaper.
-pub(super) struct RetireSender(pub(super) Arc<TablesShared>);
-
-impl RetireSender {
-    /// `slot` is dead, and all its changes are announced. The publisher is the only thread that hands it over. The slot
-    /// keeps its table unsettled.
-    pub(super) fn retire_slot(&self, slot: SlotHandle) {
-        self.0.reaper.send(ReaperMessage::Retire(slot));
-    }
-
-    /// All slots of the table of this number are dead and announced.
-    pub(super) fn settle_table(&self, table: u32) {
-        self.0.reaper.settled(table);
-    }
-}
 
 /// A walk over the buckets of a closed table.
 struct Walk {
@@ -189,12 +76,18 @@ struct LeavingTable {
 
 impl LeavingTable {
     /// Frees a piece of the table if no other thread sees it any more. True: only the structure is left.
+    ///
+    /// **A thread that shares the table** takes its reference from the registry, under a guard, or from the name's
+    /// history, under the lock. `Catalog::forget` has taken the table out of both, and the registry's reference is
+    /// dropped after all guards that may have seen it. So a thread shares before this call finds the count at one, and
+    /// has dropped its reference by then, or it does not find the table. The count stays one: one check is enough.
     fn dismantle(&mut self) -> bool {
         if self.segments.is_none() {
             if Arc::strong_count(&self.table) > 1 {
                 return false;
             }
-            // Acquire: pairs with the Release of the other reference that was dropped last.
+            // Acquire: pairs with the Release in the drop of each other `Arc`: of the registry, of the name's history,
+            // of a session that shared the table. Their threads' last reads of the index come before it is freed.
             fence(Ordering::Acquire);
         }
         let index = self.table.index();
@@ -328,7 +221,17 @@ impl Reaper {
     }
 
     /// Removes the dead slots that have arrived from their indexes. The reaper raises the floor before that, once for
-    /// all of them: a thread that misses one of the slots must start above it.
+    /// all of them.
+    ///
+    /// A writer may create the same key meanwhile (`Ops::create`). Both take the bucket's lock:
+    ///
+    /// - **The writer comes first.** It finds the dead slot, starts above its version, and shows its own slot in the
+    ///   same cell. The reaper then finds another slot there, and takes nothing out (`Table::leave`).
+    /// - **The reaper comes first.** The writer finds no slot of the key. It reads the floor under the lock that the
+    ///   reaper has released since, so it starts above the dead slot.
+    ///
+    /// The publisher alone hands a slot over, once (`Changes::retire`), and it holds the table unsettled until here. So
+    /// the table is registered. The handles keep the slots while the reaper, without a guard, cancels their records.
     fn retire_dead(&mut self) {
         let dead = std::mem::take(&mut self.dead);
         let mut batch = self.session.batch(self.now);
@@ -355,6 +258,19 @@ impl Reaper {
 
     /// Seals a piece of one deleted table. Tables take turns, so that small ones do not wait for large ones. False: it
     /// is out of credits.
+    ///
+    /// The table was closed before its message came. The walk visits each bucket once, under the bucket's lock:
+    ///
+    /// - **A writer lets a slot in.** It asks under the same lock whether the table is open (`Table::enter`). If it
+    ///   comes first, the visit finds its slot. If the visit comes first, the writer finds the table closed.
+    /// - **A writer splits the bucket.** It has asked the same, before the split. If it comes first, the visit finds
+    ///   the raised depth, and with it the new bucket. If the visit comes first, no split follows.
+    /// - **The compactor moves a slot.** It asks the same, under the same lock (`Compactor::move_slots`). If it comes
+    ///   first, the visit finds the new slot. If the visit comes first, the slot stays.
+    ///
+    /// After the visit, without the lock, other threads may change, retire or seal a slot: `Ops::seal` has those races.
+    /// The last bucket releases the hold that the table began with. The holds of changes that are not announced remain,
+    /// and their last release settles the table (`Table::release_unsettled`).
     fn seal_some(&mut self, now: Now) -> bool {
         let Some(mut walk) = self.sealing.pop_front() else { return true };
         let mut batch = self.session.batch(now);
@@ -383,7 +299,16 @@ impl Reaper {
         true
     }
 
-    /// Frees a piece of one settled table. Tables take turns.
+    /// Frees a piece of one settled table. Tables take turns. The reaper raises the floor before it clears the cells.
+    ///
+    /// The table is settled: all its slots are dead and announced, no slot comes in, and no thread changes a word. Two
+    /// other threads still look for a key here:
+    ///
+    /// - **A writer of a younger table of the name** (`Ops::settle_in_predecessors`) takes the bucket's lock. If it
+    ///   comes first, it finds the dead slot and starts above its version. If the clearing comes first, it finds none,
+    ///   and then reads the floor, which was raised before this thread took the lock.
+    /// - **The publisher** (`Table::unsettled_predecessor`) finds a dead slot whose last change is announced, or none.
+    ///   Both mean that the key is settled here.
     fn empty_some(&mut self, now: Now) {
         let Some(mut walk) = self.emptying.pop_front() else { return };
         let mut batch = self.session.batch(now);
@@ -415,6 +340,11 @@ impl Reaper {
     }
 
     /// A settled table is empty. Its number becomes free, and its name loses one table.
+    ///
+    /// A session may have kept the number, and find no table or a younger one under it. It knows by the edition that
+    /// the name has changed since (`Catalog::reach`). The expiry thread may have kept it in a record of a slot that is
+    /// dead by now, and then changes nothing (`expiry.rs`). A thread that found the table before goes on with it under
+    /// its guard: the table is closed, and empty.
     fn forget(&mut self, table: Arc<Table>) {
         let mut batch = self.session.batch(self.now);
         let ops = batch.ops();

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 use super::*;
+use crate::tables::sleeper::Sleeper;
 use crate::tables::slot::count::SLOTS;
 use crate::tables::trials::alone::alone;
 use crate::tables::trials::waiting::counting_waker;
