@@ -207,6 +207,8 @@ mod tests {
 /// Run with `cargo test --lib --features models -- tasks::room::model::`.
 #[cfg(all(test, feature = "models"))]
 mod model {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
     use loom::sync::Notify;
     use loom::sync::atomic::AtomicUsize;
     use loom::thread;
