@@ -12,8 +12,12 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
 use super::receive_buffer::{give_back, kept};
-use crate::limits::{OUTBOX_BYTES_MAX, SENT_BYTES_A_TURN};
+use crate::limits::{LARGE_REPLIES_BYTES, OUTBOX_BYTES_MAX, SENT_BYTES_A_TURN};
 use crate::zmtp::{encode_frame, encode_frame_header};
+
+// `SendBuffer::push_shared` relies on it: a reply that is not copied ends its turn, so no other reply of the turn
+// comes behind it.
+const _: () = assert!(LARGE_REPLIES_BYTES <= OUTBOX_BYTES_MAX as u64);
 
 /// Bytes to be sent to one client.
 #[derive(Debug, Default)]
