@@ -110,19 +110,20 @@ fn a_write_that_waits_for_memory_is_let_in_when_it_was_given_back() {
 fn after_a_refusal_the_next_is_only_tried_when_something_was_deleted() {
     let rig = small();
     let value = "x".repeat(1_000);
-    for key in 0..1_000 {
+    for key in 0..400 {
         rig.set(&key.to_string(), &value, None).unwrap();
     }
     rig.publish();
+    // So few that one pass moves them. A later pass would move the copies that come to lie in its regions again.
+    assert!(rig.tables_metrics().bytes < LIMIT.cast_unsigned() / 32);
     let moved = move_all(&rig);
-    // Some copies come to lie in a region whose turn is later.
-    assert!((1_000..2_000).contains(&moved), "the most that can be done was done, once: {moved}");
+    assert_eq!(moved, 400, "the most that can be done was done, once");
     for _ in 0..3 {
         assert_eq!(rig.set("more", &value, None), Err(Refusal::OutOfMemory));
         rig.look(LIMIT);
     }
     assert_eq!(rig.tables_metrics().moved, moved);
-    for key in 0..500 {
+    for key in 0..300 {
         rig.delete(&key.to_string()).unwrap();
     }
     rig.settle();
