@@ -48,9 +48,12 @@ fn a_session_that_sleeps_is_woken_at_each_call_and_looks_often_while_a_write_wai
     rig.look(0);
     assert!(idle.patience() > COMPACTOR_HURRY, "the write can be tried again");
     drop(idle);
-    let before = woken();
     assert_eq!(rig.set("k", "value", None), Ok(()));
     rig.look(LIMIT);
+    assert_eq!(rig.set("more", "value", None), Err(Refusal::Busy));
+    let (calls, before) = (rig.0.tables.0.compactor.calls(), woken());
+    rig.0.compactor.borrow_mut().look(LIMIT, rig.now());
+    assert_eq!(rig.0.tables.0.compactor.calls(), calls + 1, "the call for the next write that waits");
     assert_eq!(woken(), before, "it is not there any more");
 }
 
