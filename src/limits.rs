@@ -134,6 +134,12 @@ pub const BATCH_FRAMES_MAX: usize = 2_048;
 /// Replies that the pipe to a client may hold. Of large replies it holds fewer: flow control bounds their bytes. With a
 /// tenth of it, the proxy and the I/O thread would take turns.
 pub const REPLIES_IN_PIPE: i32 = 1_000;
+/// Kibibytes of requests that the pipe from a client may hold, and one request more. The proxy leaves the requests of a
+/// client that it holds back there.
+pub const REQUEST_KIBIBYTES_IN_PIPE: i32 = 1_000;
+/// Part of the bytes for a frontend's clients that requests may take before the proxy has received them, as a divisor:
+/// whole requests that wait for it, and as much again of requests that are not whole.
+pub const RECEIVED_SHARE: u64 = 4;
 
 // ------------------------------------------------------------------------------------------------------------- native
 

@@ -1,9 +1,9 @@
-//! Builds libzmq 4.3.5 from its published sources, five files of which are mended. In two of them a peer without any rights could do
+//! Builds libzmq 4.3.5 from its published sources, eight files of which are mended. In five of them a peer without any rights could do
 //! harm that no option prevents, in this release as in the ones before it. The three encoders learn to send a message of many frames
 //! that was encoded before.
 //!
 //! ```text
-//! published ─► OUT_DIR/lib/libzmq.a, OUT_DIR/source ─► MENDS in five files ─► compiled ─► their members of libzmq.a replaced
+//! published ─► OUT_DIR/lib/libzmq.a, OUT_DIR/source ─► MENDS in eight files ─► compiled ─► their members of libzmq.a replaced
 //! ```
 //! `[patch.crates-io]` in the manifest of the server puts this crate in the place of the one that zmq-sys names. It never changes
 //! what it does not find word for word: with other sources the build fails, and says where.
@@ -22,9 +22,18 @@ struct Mend {
 }
 
 /// The files that are mended.
-const FILES: [&str; 5] = ["router", "zmtp_engine", "v1_encoder", "v2_encoder", "v3_1_encoder"];
+const FILES: [&str; 8] = [
+    "router",
+    "zmtp_engine",
+    "v1_encoder",
+    "v2_encoder",
+    "v3_1_encoder",
+    "pipe",
+    "stream_engine_base",
+    "v2_decoder",
+];
 
-const MENDS: [Mend; 9] = [
+const MENDS: [Mend; 20] = [
     // A router gives out ids that begin with a zero byte. It let peers bring such ids along, and aborted the process when it came to
     // one that was taken. (A ZAP handler cannot refuse them: the routing id in its request is that of this end.) Now a peer that
     // brings one along is given another, as if it had none.
@@ -163,6 +172,220 @@ void zmq::v2_encoder_t::message_ready ()
         return;
     }
 ",
+    },
+    // A pipe was bounded by a number of messages, whatever their size, and a message without a last frame by nothing. Now a pipe whose
+    // high-water mark is 2^20 and more counts kibibytes, up to what the mark is above 2^20. All such pipes together count the same, up
+    // to what spindle_bound_piped has said: above it, a pipe takes no more than 128 KiB. The reader tells the writer after each 64 KiB, so
+    // that a pipe which is full by either bound is told when it no longer is. Both ends add up a message's frames, in units of 64 bytes,
+    // in a field that only other kinds of sockets use. A message is never stopped halfway, since its reader sees none of it before its
+    // end. Instead its bytes are told to spindle_message_grows (src/protocols/sockets/unfinished.rs), which may end its connection.
+    Mend {
+        file: "pipe",
+        published: "#include \"ypipe_conflate.hpp\"\n",
+        mended: "#include \"ypipe_conflate.hpp\"
+#include <atomic>
+
+extern \"C\" void spindle_message_grows (int fd_, uint64_t bytes_);
+// Of the connection that this thread is reading.
+thread_local int spindle_reading = -1;
+
+namespace
+{
+const int weighed = 1 << 20;
+const uint64_t told_after = 64, crowded = 128;
+const uint32_t units_in_kib = 16, unfinished_told_after = 128;
+std::atomic<uint64_t> piped (0), piped_max (~uint64_t (0));
+
+uint32_t units (const zmq::msg_t &msg_)
+{
+    if (msg_.is_delimiter () || msg_.is_credential () || msg_.is_routing_id ())
+        return 0;
+    return static_cast<uint32_t> (1 + (msg_.size () + 63) / 64);
+}
+
+uint64_t kib (uint32_t units_)
+{
+    return (uint64_t (units_) + units_in_kib - 1) / units_in_kib;
+}
+}
+
+extern \"C\" void spindle_bound_piped (uint64_t bytes_)
+{
+    piped_max.store (bytes_ / 1024, std::memory_order_relaxed);
+}
+
+extern \"C\" uint64_t spindle_piped ()
+{
+    return piped.load (std::memory_order_relaxed) * 1024;
+}
+",
+    },
+    Mend {
+        file: "pipe",
+        published: "    if (!(msg_->flags () & msg_t::more) && !msg_->is_routing_id ())
+        _msgs_read++;
+
+    if (_lwm > 0 && _msgs_read % _lwm == 0)
+        send_activate_write (_peer, _msgs_read);
+",
+        mended: "    if (_lwm >= weighed / 2) {
+        _server_socket_routing_id += units (*msg_);
+        if (!(msg_->flags () & msg_t::more)) {
+            const uint64_t before = _msgs_read;
+            _msgs_read += kib (_server_socket_routing_id);
+            piped.fetch_sub (kib (_server_socket_routing_id),
+                             std::memory_order_relaxed);
+            _server_socket_routing_id = 0;
+            if (before / told_after != _msgs_read / told_after)
+                send_activate_write (_peer, _msgs_read);
+        }
+        return true;
+    }
+
+    if (!(msg_->flags () & msg_t::more) && !msg_->is_routing_id ())
+        _msgs_read++;
+
+    if (_lwm > 0 && _msgs_read % _lwm == 0)
+        send_activate_write (_peer, _msgs_read);
+",
+    },
+    Mend {
+        file: "pipe",
+        published: "    const bool is_routing_id = msg_->is_routing_id ();
+    _out_pipe->write (*msg_, more);
+    if (!more && !is_routing_id)
+",
+        mended: "    const bool is_routing_id = msg_->is_routing_id ();
+    if (_hwm >= weighed) {
+        const uint32_t before = _server_socket_routing_id;
+        const uint32_t after = before + units (*msg_);
+        _out_pipe->write (*msg_, more);
+        if (more) {
+            _server_socket_routing_id = after;
+            if (before / unfinished_told_after != after / unfinished_told_after)
+                spindle_message_grows (spindle_reading, uint64_t (after) * 64);
+        } else {
+            _server_socket_routing_id = 0;
+            _msgs_written += kib (after);
+            piped.fetch_add (kib (after), std::memory_order_relaxed);
+            if (before >= unfinished_told_after)
+                spindle_message_grows (spindle_reading, 0);
+        }
+        return true;
+    }
+    _out_pipe->write (*msg_, more);
+    if (!more && !is_routing_id)
+",
+    },
+    Mend {
+        file: "pipe",
+        published: "    //  Remove incomplete message from the outbound pipe.
+    msg_t msg;
+",
+        mended: "    //  Remove incomplete message from the outbound pipe.
+    if (_hwm >= weighed)
+        const_cast<pipe_t *> (this)->_server_socket_routing_id = 0;
+    msg_t msg;
+",
+    },
+    Mend {
+        file: "pipe",
+        published: "        while (_in_pipe->read (&msg)) {\n",
+        mended: "        while (_in_pipe->read (&msg)) {
+            if (_lwm >= weighed / 2) {
+                _server_socket_routing_id += units (msg);
+                if (!(msg.flags () & msg_t::more)) {
+                    piped.fetch_sub (kib (_server_socket_routing_id),
+                                     std::memory_order_relaxed);
+                    _server_socket_routing_id = 0;
+                }
+            }
+",
+    },
+    Mend {
+        file: "pipe",
+        published: "    const bool full =
+      _hwm > 0 && _msgs_written - _peers_msgs_read >= uint64_t (_hwm);
+",
+        mended: "    if (_hwm >= weighed) {
+        const uint64_t held = _msgs_written - _peers_msgs_read;
+        return _server_socket_routing_id != 0
+               || (held < uint64_t (_hwm - weighed)
+                   && (held < crowded
+                       || piped.load (std::memory_order_relaxed)
+                            < piped_max.load (std::memory_order_relaxed)));
+    }
+    const bool full =
+      _hwm > 0 && _msgs_written - _peers_msgs_read >= uint64_t (_hwm);
+",
+    },
+    // What a router has received of a frame that is larger than the buffer of its connection is told to spindle_frame_grows, which
+    // may end the connection, and 0 once the frame is whole.
+    Mend {
+        file: "stream_engine_base",
+        published: "#include \"wire.hpp\"\n",
+        mended: "#include \"wire.hpp\"
+
+extern \"C\" void spindle_frame_grows (int fd_, uint64_t bytes_);
+extern \"C\" void spindle_connection_ends (int fd_);
+extern thread_local int spindle_reading;
+",
+    },
+    Mend {
+        file: "stream_engine_base",
+        published: "    zmq_assert (!_plugged);
+
+    if (_s != retired_fd) {
+#ifdef ZMQ_HAVE_WINDOWS
+",
+        mended: "    zmq_assert (!_plugged);
+
+    if (_s != retired_fd) {
+        if (_options.type == ZMQ_ROUTER)
+            spindle_connection_ends (_s);
+#ifdef ZMQ_HAVE_WINDOWS
+",
+    },
+    Mend {
+        file: "stream_engine_base",
+        published: "        _decoder->resize_buffer (_insize);
+    }
+
+    int rc = 0;
+",
+        mended: "        _decoder->resize_buffer (_insize);
+        if (_options.type == ZMQ_ROUTER
+            && bufsize > static_cast<size_t> (_options.in_batch_size))
+            spindle_frame_grows (
+              _s, _insize == bufsize
+                    ? 0
+                    : _decoder->msg ()->size () - bufsize + _insize);
+    }
+
+    spindle_reading = _s;
+    int rc = 0;
+",
+    },
+    Mend {
+        file: "stream_engine_base",
+        published: "    zmq_assert (_input_stopped);
+    zmq_assert (_session != NULL);
+    zmq_assert (_decoder != NULL);
+
+    int rc",
+        mended: "    zmq_assert (_input_stopped);
+    zmq_assert (_session != NULL);
+    zmq_assert (_decoder != NULL);
+
+    spindle_reading = _s;
+    int rc",
+    },
+    // A frame of a few dozen bytes that came alone kept the whole buffer of 8 KiB into which it was received. Now frames below half of
+    // it are copied.
+    Mend {
+        file: "v2_decoder",
+        published: "    if (unlikely (!_zero_copy\n",
+        mended: "    if (unlikely (!_zero_copy || msg_size_ < 4096\n",
     },
 ];
 

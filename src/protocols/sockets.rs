@@ -22,6 +22,7 @@ mod libzmq_tests;
 mod mailbox;
 mod message_size;
 mod stop;
+mod unfinished;
 mod wait;
 
 use std::borrow::BorrowMut;
@@ -41,11 +42,17 @@ pub use in_flight_bytes::InFlightBytes;
 pub use mailbox::Mailbox;
 pub use message_size::MessageSize;
 pub use stop::{ServeError, Stopper, ThreadGroup, ThreadToken};
+pub use unfinished::{bound_received, received_bytes};
 pub(crate) use wait::timespec;
 pub use wait::{WakeSignal, wait};
 
-use crate::limits::{ACCEPT_BACKLOG, FRAME_BYTES_MAX, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+use crate::limits::{
+    ACCEPT_BACKLOG, FRAME_BYTES_MAX, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, REQUEST_KIBIBYTES_IN_PIPE,
+};
 pub(crate) use endpoint::{bind_error, occupied};
+
+/// Added to a high-water mark of which the rest counts kibibytes and not messages (`.cargo/libzmq`).
+const COUNTED_IN_KIBIBYTES: i32 = 1 << 20;
 
 /// The sockets of this process, and the threads in which libzmq reads and writes for them.
 #[derive(Clone)]
@@ -61,7 +68,8 @@ impl SocketContext {
     }
 
     /// A router for clients with routing ids. It reports an unreachable client, and lets a new connection take over an
-    /// id. The pipe to each client holds up to `messages_in_pipe` messages.
+    /// id. The pipe to each client holds up to `messages_in_pipe` messages, the pipe from it
+    /// [`REQUEST_KIBIBYTES_IN_PIPE`], and at most one message more.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -79,6 +87,7 @@ impl SocketContext {
         must(socket.options.set_router_mandatory(true));
         must(socket.options.set_router_handover(true));
         must(socket.options.set_sndhwm(messages_in_pipe));
+        must(socket.options.set_rcvhwm(COUNTED_IN_KIBIBYTES + REQUEST_KIBIBYTES_IN_PIPE));
         Ok(socket)
     }
 

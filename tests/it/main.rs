@@ -95,6 +95,7 @@ mod tasks_disk;
 /// The source text keeps the floors, the places of the dependencies and the house rules.
 mod tidy;
 /// Unread replies, and the memory of the tables.
+mod unfinished;
 mod unread;
 /// Clients that wait for room in the tables, and others that need not wait.
 mod waiting;

@@ -59,7 +59,7 @@ impl Trial {
 }
 
 /// The value of this name in `/proc/PID/status`, in bytes.
-fn status(process: Pid, name: &str) -> u64 {
+pub(crate) fn status(process: Pid, name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_start_matches(':').trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10

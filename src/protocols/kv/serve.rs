@@ -23,10 +23,12 @@ use super::report::{PublishTally, ReportSources, WorkerMetrics};
 use super::reporter::Reporter;
 use super::worker::{Worker, WorkerParts};
 use crate::clock::Clock;
-use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, REPLIES_IN_PIPE};
+use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, RECEIVED_SHARE, REPLIES_IN_PIPE};
 use crate::protocols::native::{Acceptor, BoundListener, BufferBudget, Connections};
 use crate::protocols::publish::{PublishLimits, Subscribers};
-use crate::protocols::sockets::{ServeError, Socket, SocketContext, Stopper, ThreadGroup, WakeSignal};
+use crate::protocols::sockets::{
+    ServeError, Socket, SocketContext, Stopper, ThreadGroup, WakeSignal, bound_received, received_bytes,
+};
 use crate::stats::HeldBytes;
 use crate::tables::{Changes, Tables};
 use crate::tasks::TaskMetrics;
@@ -165,8 +167,14 @@ fn proxy(
     let metrics = report.queues.first().map(Arc::clone).unwrap_or_default();
     let held: HeldBytes = Box::new({
         let metrics = Arc::clone(&metrics);
-        move || metrics.held_bytes.get() + metrics.unread_bytes.get()
+        move || {
+            let (piped, unfinished) = received_bytes();
+            metrics.held_bytes.get() + metrics.unread_bytes.get() + piped + unfinished
+        }
     });
+    // Two of the longest requests of a client always have a place, since it may have as much outstanding.
+    let request_bytes = message_bytes_max(settings.value_max).min(settings.client_bytes_max);
+    bound_received((settings.held_bytes_max / RECEIVED_SHARE).max(2 * request_bytes));
     let stop = stopper.clone();
     let parts =
         proxy::ProxyParts { router, backends, stopper: stop, bell, workers_stop, workers: presence, clock, metrics };

@@ -228,3 +228,57 @@ fn a_host_that_vanishes_is_noticed() {
     assert_eq!(sockopt::tcp_keepintvl(descriptor).unwrap(), KEEPALIVE_INTERVAL);
     assert_eq!(sockopt::tcp_keepcnt(descriptor).unwrap(), KEEPALIVE_PROBES);
 }
+
+/// Writes these messages until the connection takes no more, then has the router receive them, and writes the rest.
+/// Returns the bytes that were taken while the router received nothing.
+fn write_while_the_router_waits(messages: &[Vec<Vec<u8>>]) -> usize {
+    let (_context, router, address) = {
+        let context = SocketContext::new(1);
+        let mut router = context.router(1_000).unwrap();
+        router.options.set_rcvbuf(64 << 10).unwrap();
+        let endpoint = router.bind("tcp://127.0.0.1:*").unwrap();
+        (context, router, endpoint.strip_prefix("tcp://").unwrap().to_owned())
+    };
+    let mut stream = dealer(&address, b"");
+    sockopt::set_socket_send_buffer_size(&stream, 64 << 10).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let bytes: Vec<u8> = messages.iter().flat_map(|frames| encoded(frames)).collect();
+    let mut taken = 0;
+    while taken < bytes.len()
+        && let Ok(written) = stream.write(&bytes[taken..])
+    {
+        taken += written;
+    }
+    let writer = std::thread::spawn(move || {
+        stream.set_write_timeout(None).unwrap();
+        stream.write_all(&bytes[taken..]).unwrap();
+        stream
+    });
+    let (mut id, mut frame) = (Frame::new(), Frame::new());
+    for message in messages {
+        router.receive_waiting(&mut id);
+        for (number, expected) in message.iter().enumerate() {
+            router.receive_rest(&mut frame);
+            assert!(*frame == **expected, "frame {number}");
+            assert_eq!(frame.more(), number + 1 < message.len());
+        }
+    }
+    drop(writer.join().unwrap());
+    taken
+}
+
+/// The pipe from a client was bounded by a number of messages, whatever their size.
+#[test]
+fn a_router_that_receives_nothing_leaves_large_requests_with_their_client() {
+    // The pipe, a message more, what is read of the next, and the system's buffers.
+    let most = (1_000 << 10) + 2 * (1 << 20) + (1 << 20);
+    let large: Vec<Vec<Vec<u8>>> = (0..40).map(|number| vec![vec![], vec![number; 1 << 20]]).collect();
+    assert!(write_while_the_router_waits(&large) < most);
+    // Messages of many frames, none of which is large.
+    let many: Vec<Vec<Vec<u8>>> =
+        (0..400).map(|number| vec![vec![u8::try_from(number % 251).unwrap(); 100]; 500]).collect();
+    assert!(write_while_the_router_waits(&many) < most);
+    // Messages that are smaller than their structure.
+    let small: Vec<Vec<Vec<u8>>> = vec![vec![vec![], vec![1], b"table".to_vec(), vec![7; 8]]; 200_000];
+    assert!(write_while_the_router_waits(&small) < 1 << 20);
+}
