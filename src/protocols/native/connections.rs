@@ -263,7 +263,7 @@ impl<S: Default> Connections<S> {
         if has_input && !muting {
             self.turns.push_back(id);
         } else if has_input {
-            self.settle(id);
+            self.renew_interest(id);
         }
     }
 
@@ -275,7 +275,7 @@ impl<S: Default> Connections<S> {
             let stays = self.deaf && !connection.is_disconnecting();
             if !stays {
                 connection.muted = false;
-                self.settle(*id);
+                self.renew_interest(*id);
             }
             stays
         });
@@ -345,7 +345,7 @@ impl<S: Default> Connections<S> {
                     self.queue(id);
                 }
             }
-            self.settle(id);
+            self.renew_interest(id);
         }
     }
 
@@ -361,8 +361,9 @@ impl<S: Default> Connections<S> {
         }
     }
 
-    /// Counts the memory of a connection, and asks the system for the events that matter to it now.
-    fn settle(&mut self, id: ConnectionId) {
+    /// Counts the memory of a connection, by which it may be throttled, and asks the system for the events that matter
+    /// to it now.
+    fn renew_interest(&mut self, id: ConnectionId) {
         let Some(connection) = get(&mut self.connections, id) else { return };
         let kept = connection.kept();
         self.share.change(kept, std::mem::replace(&mut connection.counted, kept));

@@ -195,7 +195,7 @@ impl Subscribers {
             Ok(Some(sent)) => self.keep(member, sent),
             Err(_) => return self.forget(member),
         }
-        self.settle(member);
+        self.renew_interest(member);
     }
 
     /// Queues the bytes of a subscriber's delivery that the system has not taken.
@@ -336,13 +336,13 @@ impl Subscribers {
     pub(super) fn flush(&mut self, member: Member) {
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         match subscriber.flush(SEND_BYTES_A_TURN) {
-            Ok(()) => self.settle(member),
+            Ok(()) => self.renew_interest(member),
             Err(_) => self.forget(member),
         }
     }
 
     /// Asks the system for the events that matter to a subscriber now.
-    fn settle(&mut self, member: Member) {
+    fn renew_interest(&mut self, member: Member) {
         let Some(subscriber) = self.connections.get_mut(member as usize) else { return };
         let (wanted, id) = (subscriber.wanted(), ConnectionId::new(member as usize, subscriber.generation));
         let Some(descriptor) = subscriber.descriptor.as_ref().filter(|_| wanted != subscriber.interest) else { return };

@@ -70,7 +70,7 @@ impl<S: Default> Connections<S> {
             for (_, connection) in &mut self.connections {
                 connection.progress = (connection.moved(), self.now);
             }
-            self.all().into_iter().for_each(|id| self.settle(id));
+            self.all().into_iter().for_each(|id| self.renew_interest(id));
         }
     }
 
@@ -117,7 +117,7 @@ impl<S: Default> Connections<S> {
             if std::mem::take(&mut connection.throttled) && connection.is_served() && connection.holds_input() {
                 self.queue(id);
             }
-            self.settle(id);
+            self.renew_interest(id);
         }
     }
 
@@ -143,7 +143,7 @@ impl<S: Default> Connections<S> {
                 connection.progress = (connection.moved(), self.now);
             }
         }
-        last.into_iter().chain(next).for_each(|id| self.settle(id));
+        last.into_iter().chain(next).for_each(|id| self.renew_interest(id));
     }
 
     /// Whether the exempt connection still has an unfinished message, or a large reply and time left for it.
@@ -376,7 +376,7 @@ mod tests {
             let moved = fixture.at(slot).moved();
             fixture.at(slot).progress = (moved, START);
         }
-        fixture.ids.clone().into_iter().for_each(|id| fixture.connections.settle(id));
+        fixture.ids.clone().into_iter().for_each(|id| fixture.connections.renew_interest(id));
         let is_warned = |fixture: &Fixture| {
             let mut pace = fixture.connections.cuts_told;
             !pace.is_time(fixture.connections.now)

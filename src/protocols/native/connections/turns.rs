@@ -101,7 +101,7 @@ impl<S: Default> Connections<S> {
         } else if more {
             self.queue(id);
         }
-        self.settle(id);
+        self.renew_interest(id);
     }
 
     fn take_new(
@@ -134,7 +134,7 @@ impl<S: Default> Connections<S> {
                 if answered {
                     self.touch(id);
                 }
-                self.settle(id);
+                self.renew_interest(id);
             }
             Err(InputEnd::Gone) => self.close(id),
             Err(InputEnd::Fault(fault)) => {
