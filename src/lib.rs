@@ -14,7 +14,7 @@
 //!    load                     the load generator
 //!    worker                   gives events their values
 //! 5  protocols                bytes to verbs and back; the only sockets
-//! 4  tables, tasks            no socket, no argument; told the time
+//! 4  tables, tasks            no socket, no flag; the caller passes the time in
 //! 3  store                    durable batches; the only files
 //! 2  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
 //!    descriptors              how many connections may take
@@ -43,8 +43,9 @@
 //!    `find_live` finds the slot (`Table::find`) and loads its word (`SlotRef::load`). The value is borrowed from the
 //!    entry, and the guard keeps it.
 //! 8. `Reply::encode` hands each frame to `Socket::send_bytes`, which copies it into a message to the proxy.
-//! 9. `kv-queue`: `Proxy::return_replies` receives it. `FlowControl::answered` names the client: a worker answers in
-//!    the order of the requests. `Proxy::address` begins a message to the client, and `pass_reply` sends it.
+//! 9. `kv-queue`: `Proxy::return_replies` receives it. A reply does not name its client. `FlowControl::answered` knows
+//!    it, because a worker answers in the order of its requests. `Proxy::address` begins a message to the client, and
+//!    `pass_reply` sends it.
 //!
 //! # A native GET
 //!
@@ -66,13 +67,14 @@
 //!    readable connection a turn with `Connections::receive`.
 //! 2. `TaskResponder::take` decodes the last frame (`Request::decode`), and `Access::task_request` makes a request of
 //!    [`tasks`] of it. It notes a pending request under a ticket and appends the request to the burst.
-//! 3. `SpiderqFrontend::try_commit` calls `Tasks::try_commit`: while the committer is idle, a frontend may commit by
-//!    itself. This thread commits a burst of at most [`limits::TRY_COMMIT_MAX`] requests (`CommitterState::commit_for`)
-//!    if all requests that were submitted are answered, no other thread commits, and the last commit was not slow.
-//!    Otherwise it sends the burst to the inbox (`Tasks::submit`), and the thread `committer` drains the inbox
+//! 3. `SpiderqFrontend::try_commit`: while the committer is idle, a frontend may commit by itself (`Tasks::try_commit`,
+//!    `CommitterState::commit_for`). It does so if the burst has at most [`limits::TRY_COMMIT_MAX`] requests, every
+//!    submitted request is answered, no other thread commits, and no commit of this frontend was slow in the last
+//!    second. Otherwise it sends the burst to the inbox (`Tasks::submit`), and the thread `committer` drains the inbox
 //!    (`Committer::step`). Steps 4 to 6 are the same in both cases.
-//! 4. `CommitterState::apply` calls `Engine::apply` for each request. That finds the queue by its name and calls
-//!    `TaskQueue::add`: the task is in its queue, in memory. The outcome is `Added`, or `Refused` if the key exists.
+//! 4. First `CommitterState::expire` ends the leases whose deadline has passed. Then `CommitterState::apply` calls
+//!    `Engine::apply` for each request. That finds the queue by its [`tasks::QueueName`] and calls `TaskQueue::add`:
+//!    the task is in its queue, in memory. The outcome is `Added`, or `Refused` if the key exists.
 //! 5. `CommitterState::commit` collects the effects of all requests as one batch (`Engine::drain`), and `Store::commit`
 //!    writes and syncs it.
 //! 6. `Engine::stored` updates the metrics of the changed queues and removes queues that are over.
@@ -82,36 +84,70 @@
 //!    `ClientState::send` makes the reply from the verb of the request and the outcome (`handle::reply`) and encodes it
 //!    into the send buffer, and `Connections::flush` writes it.
 //!
+//! # The end of a lease
+//!
+//! 1. `committer`: `Committer::wait` sleeps until the first deadline of a lease or of a delayed sync
+//!    (`CommitterState::wake`). If the commit of a frontend brings an earlier one, it wakes the committer.
+//! 2. The thread that commits next, the committer or a frontend, first calls `CommitterState::expire`. `Engine::expire`
+//!    takes the due leases out of the engine's [`wheel`].
+//! 3. `TaskQueue::expire` puts each task back at the position that `tasks/order.rs` gives (`LeaseOrder::expired`).
+//!    `Engine::grant` lends ready tasks to the requests that wait. Then the batch is stored and answered, as in steps 5
+//!    to 7 above.
+//!
+//! Requests end a lease earlier: Repay (`TaskQueue::settle`), ACK (`finish`), Remove (`remove`), and a Heartbeat of 0
+//! (`cut_short`). Any other Heartbeat gives it a new deadline (`extend`). When a connection closes, the frontend takes
+//! back the leases whose replies were not sent (`undo`). The leases in replies that were sent end by their deadline.
+//!
 //! # A change to its subscriber
 //!
-//! 1. `kv-worker-N`: `Batch::update` calls `Ops::put`. `Ops::overwrite` takes a credit and swaps the new entry in by a
-//!    compare-and-swap of the slot's word (`SlotRef::replace`). The change is committed. For a new key `Ops::create`
-//!    lets a new slot in.
-//! 2. `Ops::committed` pushes the slot and the version into the worker's ring (`ChangeWriter::push`). If the deadline
-//!    is earlier than the timer, `Ops::arm` sends it to the thread `expiry`, which keeps it in the [`wheel`] and swaps
-//!    the element out when it comes up.
-//! 3. At the end of the batch `ChangeWriter::tell` wakes the publisher if it sleeps.
-//! 4. `publisher`: `Publisher::run` calls `announce`, and `Changes::drain` takes the changes from all rings.
+//! 1. `kv-worker-N`: `Batch::update` calls `Ops::put`. `Ops::deadline` makes a deadline of the TTL and the batch's
+//!    reading of the clock, rounded up to a millisecond.
+//! 2. `Ops::overwrite` takes a credit and swaps the new entry in by a compare-and-swap of the slot's word
+//!    (`SlotRef::replace`). The change is committed. Its version is one higher, also for a deleted key that still has
+//!    its slot. A key without a slot, new or come back, goes to `Ops::create`. The version of its new slot is above the
+//!    version floor, above the key's dead slot, and above the key's versions in older tables of the name
+//!    (`Ops::settle_in_predecessors`).
+//! 3. `Ops::committed` pushes the slot and the version into the worker's ring (`ChangeWriter::push`). If the wheel
+//!    would look at the slot later than its deadline, `Ops::arm` notes the deadline in the slot (`SlotRef::arm`) and
+//!    sends the slot to the thread `expiry`.
+//! 4. At the end of the batch `ChangeWriter::tell` wakes the publisher if it sleeps.
+//! 5. `publisher`: `Publisher::run` calls `announce`, and `Changes::drain` takes the changes from all rings.
 //!    `Changes::run` holds a change back until the version before it is announced.
-//! 5. `Changes::announce` hands the change to `Subscribers::publish`, which encodes it once if a topic matches
+//! 6. `Changes::announce` hands the change to `Subscribers::publish`, which encodes it once if a topic matches
 //!    (`Burst::add`). Then it marks the version as announced (`SlotRef::set_announced`).
-//! 6. `Changes::give_back` returns the credits to the writers.
-//! 7. `Subscribers::send` gives each subscriber its messages. `Subscribers::deliver` offers them to the system at once,
-//!    and `keep` (`publish/deliver.rs`) queues the bytes that the system has not taken. A slow subscriber beyond its
-//!    bound loses the newest messages, which are counted.
-//! 8. When the connection is writable, `Subscribers::turn` sends more of the queue with `flush`.
+//! 7. `Changes::give_back` returns the credits to the writers.
+//! 8. `Subscribers::send` gives each subscriber its messages. `Subscribers::deliver` (`publish/subscribers.rs`) offers
+//!    them to the system at once, and `keep` (`publish/deliver.rs`) queues the rest. A subscriber above its bound
+//!    (`PublishLimits`) loses its newest messages. So do those above their share (`Subscribers::cut_to_shares`) when
+//!    all queues together are full and a subscriber below its share needs room. STATS counts the lost messages.
+//! 9. When the connection is writable, `Subscribers::turn` sends more of the queue with `flush`.
+//!
+//! # The end of an element
+//!
+//! 1. `expiry`: `Expiry::take_due` takes the slot that `Ops::arm` has sent, and files a record in the thread's
+//!    [`wheel`]. `Expiry::sleep` waits for the first record to come up, or for a slot with an earlier deadline.
+//! 2. When the record comes up, `come_up` reads the deadline that the slot has then. If it has passed, `Ops::expire`
+//!    swaps the element out. If it is later, the thread files the record again. If there is none, it drops the record.
+//! 3. The deletion is a change like any other: steps 3 to 9 above. After it is announced, `Changes::retire` makes the
+//!    slot dead, unless it has a newer change.
+//! 4. `reaper`: `Reaper::retire_dead` raises the version floor, then removes the dead slot from its table's index.
+//!
+//! No thread waits for this: an element is absent from its deadline on (`look` in `tables/lookup.rs`). An UPDATE or a
+//! DELETE that finds such an element calls `Ops::expire` itself.
 //!
 //! # One job, one event
 //!
 //! `TcpFrontend::run` accepts a connection for jobs and gives it to a conversation (`TcpProtocol::converse`), which
-//! reads it until its `wire` says that the request is whole. The same committer applies the request, or `jobs-io`
-//! itself while the committer is idle, to a queue that is found by its name and exists as long as it has a task. The
-//! conversation sends the answer, closes its end, and waits for the client to close the other.
+//! reads it until its `wire` says that the request is whole. A GET, ACK or IN need not end with a newline: where `wire`
+//! answers `Decoded::Pausing` (`jobs/wire/request.rs`), the conversation waits [`limits::JOB_PAUSE`] (1 ms) for further
+//! bytes (`Conversation::read_request`). The committer applies the request, as for tasks, or `jobs-io` itself while the
+//! committer is idle. The queue is found by its name. It exists as long as it has a task. The conversation sends the
+//! answer, closes its end, and waits for the client to close the other.
 //!
-//! A request for an event comes in over HTTP, on the same skeleton. The routes of `protocols::events::serve` ask one of
-//! two stores. The server's own is a queue of [`tasks`], whose spiderq frontend leases pending events to workers. The
-//! thread `events-io` leaves all commits to the committer, so it answers health checks while the disk is stuck. The
-//! other is a database. [`worker`] gives events their values.
+//! A request for an event comes in over HTTP, on the same skeleton. The routes of `protocols::events::handle` ask one
+//! of two stores: a database, or the server's own, which is a queue of [`tasks`]. Workers lease pending events from
+//! that queue through a spiderq frontend (`events-queue`). The thread `events-io` leaves all commits to the committer,
+//! so it answers health checks while the disk is stuck. [`worker`] gives events their values.
 //!
 //! # Threads
 //!
@@ -124,16 +160,17 @@
 //! | `kv-worker-N` | `--workers` | handles requests about tables; pinned |
 //! | `kv-report` | 1 | renders LIST_TABLES and STATS |
 //! | `publisher` | 1 | drains the changes, orders them per key, sends notifications |
-//! | `expiry` | 1 | owns the wheel; sleeps until the next deadline |
+//! | `expiry` | 1 | owns the wheel of the elements; sleeps until the next deadline |
 //! | `reaper` | 1 | retires and removes dead slots, seals deleted tables |
 //! | `compactor` | 1 | keeps the process within `--max-memory`: gives memory back, moves elements together |
-//! | `committer` | 1, with tasks, jobs or embedded events | commits requests about tasks: applies, stores, answers |
+//! | `committer` | 1, if a durable queue is on | commits (applies, stores, answers); expires leases by its own wheel |
 //! | `spiderq`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
 //! | `jobs-io`, `events-io` | 1 each, if on | the connections of jobs and of events |
 //!
-//! libzmq has I/O threads of its own with `--frontend proxy`, and the store has one that writes its trees
-//! (`fjall:worker`). `spindle worker` has the threads `worker-N`, one for each slot, and `spindle load` `load-N`.
-//! The threads of a server are made in `server/mod.rs`, but for `signals` (`server/signals.rs`) and `log`
+//! The durable queues are those of tasks, of jobs, and of events in the server's own store. libzmq has threads of its
+//! own with `--frontend proxy` (`ZMQbg/IO/N`, `ZMQbg/Reaper`). The store has one that writes its trees
+//! (`fjall:worker`). `spindle worker` has `worker-N`, one for each slot, and `signals` and `log` too. `spindle load`
+//! has `load-N`. The threads of a server are made in `server/mod.rs`, but for `signals` (`server/signals.rs`) and `log`
 //! (`cli/log.rs`).
 //!
 //! # Invariants
@@ -142,7 +179,7 @@
 //! - The verb that changes an element emits its change and its deadline. No caller can forget either.
 //! - A read of an element takes no lock and writes no cache line that another core uses.
 //! - A frontend answers a change of tasks, jobs or events after the batch is stored: store, then memory, then answer.
-//! - Every queue has a capacity in [`limits`] and a sentence about its full state.
+//! - Every queue has a capacity, in [`limits`] or in its own file, and a sentence about its full state.
 //! - Only [`threads`] spawns, only [`clock`] reads the clock, and a thread that waits has a waker.
 //! - `unsafe` is allowed in `tables/slot`, `allocator`, `threads`, `main` and `protocols/sockets` alone. Each block
 //!   names the fact that makes it sound and the code that guarantees the fact. The slot protocol is model-checked
@@ -153,10 +190,17 @@
 //! | to add | begin at |
 //! |---|---|
 //! | a command of the tables | `protocols/kv/mod.rs`, which lists the files in order |
-//! | a store under tasks and jobs | the traits in `store.rs`; `server/tasks.rs` opens it |
-//! | a store of events | the trait in `protocols/events/store.rs` |
-//! | a security mechanism of ZMTP | `zmtp/mod.rs` |
-//! | a bound or a delay | `limits.rs`; bounds that follow the memory, in `server/memory.rs` |
+//! | a store under tasks and jobs | the three traits in `store.rs`; `Value` is still the type of `store/disk.rs` |
+//! | | `server/tasks.rs` opens the store; `tests/it/tidy.rs` says which file may name its crate |
+//! | a store under the tables | no place yet: changes name the key and not the value (`tables/announce.rs`) |
+//! | a store of events | a variant of `EventStore` in `protocols/events/store.rs`: there is no trait |
+//! | | beside it `EventsSource` and `EventsBackend` in `serve.rs`; `bind_events` in `server/mod.rs`; `cli/serve.rs` |
+//! | | for the workers: `WorkerSource` in `worker/mod.rs`; `cli/worker.rs` |
+//! | a security mechanism of ZMTP | `zmtp/mod.rs`, for the publisher, tasks and `--frontend native` |
+//! | | for the proxy libzmq's options in `protocols/sockets.rs`, for the clients in `protocols/client_socket.rs` |
+//! | | libzmq is built in `.cargo/libzmq` |
+//! | a bound or a delay | `limits.rs`, or the file itself if no other needs it |
+//! | | bounds that follow the memory: `server/memory.rs` |
 //! | a thread | `server/mod.rs`, through `threads::spawn` |
 //!
 //! # Glossary
@@ -171,8 +215,9 @@
 //! | flow control | the proxy's record of each client's outstanding requests and unread replies, and its verdicts |
 //! | element, entry | a key with its value in a table; the value, version and deadline that a slot points to |
 //! | slot | the place of one key in a table, changed by a compare-and-swap of one word |
-//! | version | the number of a change of a key: it grows by one with each change of a slot |
-//! | version floor | the highest version of all removed slots, in all tables: a key that comes back starts above it |
+//! | version | the number of a change of a key: it grows by one within a slot, and by one or more into a new slot |
+//! | version floor | the highest version of all removed slots, in all tables; at first the base of the start |
+//! | | the base: `tables/version.rs`; the catalog keeps the floor, the reaper raises it, new slots start above it |
 //! | guard, epoch | while a thread holds a guard it is pinned to an epoch, and memory retired since is not freed |
 //! | batch | requests that share a guard and a clock reading (tables), or a write and a sync (tasks) |
 //! | prefetch | to load the slots of a batch's next requests into the cache before handling the first |
@@ -187,10 +232,12 @@
 //! | seal | to end a slot of a deleted table, so that its key can be announced in a new table of the name |
 //! | predecessor | an older table of the same name whose elements are not all sealed and announced |
 //! | memory budget | the count of the bytes that tables take, compared with `--max-memory` |
-//! | settled (table) | no slot of a deleted table waits to be sealed or announced |
 //! | family | all queues whose names begin with one prefix, such as those of jobs |
 //! | task, job, event | an entry of a durable queue; the same under the jobs protocol; a value that a worker provides |
-//! | lease, settle | the right to work on a task until a deadline; to end it with a result |
+//! | lease | the right to work on a task until a deadline |
+//! | settle a lease | its holder ends it, with a result |
+//! | settled (table) | no slot of a deleted table waits to be sealed or announced |
+//! | settled (connection) | no bytes are on their way in either direction |
 //! | ticket | the number under which a frontend notes a request that the committer has not answered |
 //! | commit, sync | to write a batch to the store; to wait until it is on disk |
 //! | reply sink | the committer's handle for delivering answers to one frontend |
@@ -198,7 +245,7 @@
 //! # Not in this crate
 //!
 //! The wheel does not know the clock. The tables do not know frames, and the wire does not know tables. Tables are not
-//! stored on disk: a server that starts has none. Tasks do not know tables.
+//! stored on disk, and no trait is there for it: a server that starts has none. Tasks do not know tables.
 
 pub mod allocator;
 mod byte_reader;

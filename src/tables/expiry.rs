@@ -9,8 +9,8 @@
 //! ```text
 //!            writer: CAS with a deadline                     expiry thread
 //! not armed ── lowers `armed`, sends a due message ──► takes it, files a record at `armed`
-//! armed ────── deadline not earlier: no message        the record comes up: reads the word
-//!       └───── earlier: lowers `armed`, sends             passed ─► CAS to absent, DELETED
+//! armed ────── deadline not before `armed`: no message the record comes up: reads the word
+//!       └───── before it: lowers `armed`, sends           passed ─► CAS to absent, DELETED
 //!                                                         later  ─► raises `armed`, reads the word again, files anew
 //! ```
 //! A record that comes up is a hint, and the CAS decides.

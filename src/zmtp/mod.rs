@@ -13,10 +13,15 @@
 //! out whole messages, and [`encode_frame`] encodes. Decoded values borrow from the received bytes.
 //!
 //! This module has no sockets and no buffers of connections. It does not know the meaning of messages, and has no
-//! mechanism but NULL. A further mechanism would stand in `greeting.rs` and `handshake.rs`, and a cipher in `frame.rs`.
-//! With a cipher, the publisher could not share encoded bytes between subscribers (`protocols/publish/burst.rs`). The
-//! proxy frontend does not use this module. Its mechanisms would be those of libzmq, which is built without CURVE
-//! (`.cargo/libzmq`).
+//! mechanism but NULL.
+//!
+//! A further mechanism would stand in `greeting.rs` and `handshake.rs`, and a cipher in `frame.rs`. A [`Handshake`] is
+//! begun in `protocols/native/connection.rs`, `protocols/publish/subscriber.rs` and `load/dialect/kv.rs`. The keys,
+//! from new flags, would come in there. The publisher shares encoded bytes between subscribers
+//! (`protocols/publish/burst.rs`). A cipher for each connection does not allow that.
+//!
+//! The proxy frontend and the clients do not use this module. Their mechanisms would be those of libzmq, set by its
+//! options in `protocols/sockets.rs` and `protocols/client_socket.rs`. libzmq is built without CURVE (`.cargo/libzmq`).
 
 mod command;
 mod frame;

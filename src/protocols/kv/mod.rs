@@ -37,13 +37,27 @@
 //! for each change to the subscribers of `protocols/publish`. A thread of its own answers STATS and LIST_TABLES: with
 //! native workers the `reporter`, behind the proxy one more worker. `report` renders STATS.
 //!
-//! A new command starts in `wire.rs`: a code, a name, and its answer to `Command::may_change_elements`, which the
-//! compiler does not ask for. Then `wire/request.rs` (the request and its encoding), `wire/decode.rs`, `wire/reply.rs`,
-//! `wire/fuzz.rs`, `handle.rs`, `Batch` and `Ops` of the tables with `Refusal` for a new reason, `client.rs`,
-//! `cli/client.rs`; then `PROTOCOL.md`, the tables' `GUARANTEES.md`, README and `CHANGELOG.md`; then the tests:
-//! `tables/trials/verbs.rs`, and `conformance.py` and `history.rs` in `tests/it`.
-//!
 //! [`wire`] knows no table and does no I/O. [`handle`] knows no socket and never sends.
+//!
+//! # A new command
+//!
+//! It starts in `wire.rs`: the code, the name, `Command::ALL` and `Command::COUNT`, and `Command::may_change_elements`.
+//! The compiler does not ask for the last three. The other places, in order:
+//!
+//! - **The request and its reply**: `wire/request.rs` (the request, its `element`, its encoding), `wire/decode.rs`,
+//!   `wire/reply.rs`, `wire/fuzz.rs`.
+//! - **Its effect**: `handle.rs`, `Batch` in `tables/batch.rs`, `Ops` in `tables/ops.rs`.
+//! - **A new reason**: `Reason` in `wire.rs`, with `Reason::ALL` and `Reason::COUNT`, for which the compiler does not
+//!   ask, and its advice in `cli/client.rs`. If the tables give it, also `Refusal` in `tables/mod.rs` and `refused` in
+//!   `handle.rs`.
+//! - **Clients**: `client.rs` and `cli/client.rs`, for which the compiler does not ask either.
+//! - **Pages**: the table and the number on this page, `PROTOCOL.md`, the tables' `GUARANTEES.md`, README,
+//!   `CHANGELOG.md`.
+//! - **Tests that name codes or commands**: `wire.rs` (`by_code(14)`), `handle.rs`, `waiting/tests.rs` (the commands
+//!   that change elements), and in `tests/it` `conformance_peer.py` (`range(14)`), `conformance.py` (`range(14, 256)`,
+//!   the numbers of arguments) and `attack/samples.rs`.
+//! - **Tests of its effect**: `tables/trials/verbs.rs`, and in `tests/it` `checker.rs` (the model), `history.rs`,
+//!   `history_trial.rs` and `linearizability.rs`.
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
