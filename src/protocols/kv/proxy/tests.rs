@@ -191,7 +191,7 @@ fn a_client_that_asks_faster_than_it_is_answered_makes_no_other_wait() {
         assert_eq!(loader.recv_multipart(0).unwrap(), [[1]], "{number}");
     }
     rig.until("all is settled", |metrics| metrics.held_bytes.get() == 0);
-    assert!(rig.metrics.held_back.get() > 1, "it was held back again and again");
+    assert!(rig.metrics.held_back.get() > 0, "it was held back");
     assert_eq!(rig.metrics.cut_off.get(), 0);
     rig.end();
 }
