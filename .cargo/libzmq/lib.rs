@@ -196,10 +196,9 @@ const uint64_t told_after = 64, crowded = 128;
 const uint32_t units_in_kib = 16, unfinished_told_after = 128;
 std::atomic<uint64_t> piped (0), piped_max (~uint64_t (0));
 
+// Of a frame: its structure, and its bytes.
 uint32_t units (const zmq::msg_t &msg_)
 {
-    if (msg_.is_delimiter () || msg_.is_credential () || msg_.is_routing_id ())
-        return 0;
     return static_cast<uint32_t> (1 + (msg_.size () + 63) / 64);
 }
 
@@ -229,8 +228,11 @@ extern \"C\" uint64_t spindle_piped ()
         send_activate_write (_peer, _msgs_read);
 ",
         mended: "    if (_lwm >= weighed / 2) {
+        const unsigned char flags = msg_->flags ();
+        if (unlikely (flags & msg_t::routing_id))
+            return true;
         _server_socket_routing_id += units (*msg_);
-        if (!(msg_->flags () & msg_t::more)) {
+        if (!(flags & msg_t::more)) {
             const uint64_t before = _msgs_read;
             _msgs_read += kib (_server_socket_routing_id);
             piped.fetch_sub (kib (_server_socket_routing_id),
@@ -257,6 +259,10 @@ extern \"C\" uint64_t spindle_piped ()
 ",
         mended: "    const bool is_routing_id = msg_->is_routing_id ();
     if (_hwm >= weighed) {
+        if (unlikely (msg_->flags () & (msg_t::credential | msg_t::routing_id))) {
+            _out_pipe->write (*msg_, more);
+            return true;
+        }
         const uint32_t before = _server_socket_routing_id;
         const uint32_t after = before + units (*msg_);
         _out_pipe->write (*msg_, more);
@@ -292,7 +298,8 @@ extern \"C\" uint64_t spindle_piped ()
         file: "pipe",
         published: "        while (_in_pipe->read (&msg)) {\n",
         mended: "        while (_in_pipe->read (&msg)) {
-            if (_lwm >= weighed / 2) {
+            if (_lwm >= weighed / 2 && !msg.is_delimiter () && !msg.is_credential ()
+                && !msg.is_routing_id ()) {
                 _server_socket_routing_id += units (msg);
                 if (!(msg.flags () & msg_t::more)) {
                     piped.fetch_sub (kib (_server_socket_routing_id),
