@@ -10,12 +10,12 @@
 //! # Floors
 //!
 //! ```text
-//! 6  main, cli, server        arguments; the composition root, which makes every thread and channel
+//! 6  main, cli, server        arguments; the composition root, which makes the server's threads and connects them
 //!    load                     the load generator
 //!    worker                   gives events their values
-//! 5  protocols                bytes to verbs and back; the only sockets
+//! 5  protocols                bytes to verbs and back; the only sockets of the server
 //! 4  tables, tasks            no socket, no flag; the caller passes the time in
-//! 3  store                    durable batches; the only files
+//! 3  store                    durable batches; the only files that the server keeps
 //! 2  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
 //!    descriptors              how many connections may take
 //! 1  wheel                    a pure data structure
@@ -56,8 +56,8 @@
 //! 2. `NativeWorker::wait` waits in `Connections::wait` for epoll. `Connections::note` queues each readable connection.
 //! 3. `NativeWorker::serve` gives each a turn with `Connections::receive`. `Connection::take` receives its bytes into
 //!    the thread's buffer, and `MessageCutter::cut` finds the messages in them.
-//! 4. `WorkerState::answer_all` reads the clock and makes the batch (`Session::batch`). Then it goes through steps 6
-//!    and 7 of the walk above.
+//! 4. `WorkerState::answer_all` reads the clock and makes the batch (`Session::batch`). Then it decodes
+//!    (`RequestParts::read`), prefetches and answers as in steps 6 and 7 of the walk above, in a loop of its own.
 //! 5. `Reply::encode` hands each frame to `SendBuffer::push`.
 //! 6. `Connections::flush` writes the send buffer, with all replies of the turn together, to the connection.
 //!
@@ -88,8 +88,8 @@
 //!
 //! 1. `committer`: `Committer::wait` sleeps until the first deadline of a lease or of a delayed sync
 //!    (`CommitterState::wake`). If the commit of a frontend brings an earlier one, it wakes the committer.
-//! 2. The thread that commits next, the committer or a frontend, first calls `CommitterState::expire`. `Engine::expire`
-//!    takes the due leases out of the engine's [`wheel`].
+//! 2. The thread that commits next, the committer or a frontend, first calls `CommitterState::expire`
+//!    (`tasks/state.rs`). `Engine::expire` takes the due leases out of the engine's [`wheel`].
 //! 3. `TaskQueue::expire` puts each task back at the position that `tasks/order.rs` gives (`LeaseOrder::expired`).
 //!    `Engine::grant` lends ready tasks to the requests that wait. Then the batch is stored and answered, as in steps 5
 //!    to 7 above.
@@ -108,8 +108,8 @@
 //!    version floor, above the key's dead slot, and above the key's versions in older tables of the name
 //!    (`Ops::settle_in_predecessors`).
 //! 3. `Ops::committed` pushes the slot and the version into the worker's ring (`ChangeWriter::push`). If the wheel
-//!    would look at the slot later than its deadline, `Ops::arm` notes the deadline in the slot (`SlotRef::arm`) and
-//!    sends the slot to the thread `expiry`.
+//!    would look at the slot later than its deadline, `Ops::arm` notes the deadline in the slot (`SlotRef::arm`,
+//!    `tables/slot.rs`) and sends the slot to the thread `expiry`.
 //! 4. At the end of the batch `ChangeWriter::tell` wakes the publisher if it sleeps.
 //! 5. `publisher`: `Publisher::run` calls `announce`, and `Changes::drain` takes the changes from all rings.
 //!    `Changes::run` holds a change back until the version before it is announced.
@@ -125,7 +125,8 @@
 //! # The end of an element
 //!
 //! 1. `expiry`: `Expiry::take_due` takes the slot that `Ops::arm` has sent, and files a record in the thread's
-//!    [`wheel`]. `Expiry::sleep` waits for the first record to come up, or for a slot with an earlier deadline.
+//!    [`wheel`] (`set_timer`, `Wheel::arm`). `Expiry::sleep` waits for the first record to come up, or for a slot with
+//!    an earlier deadline.
 //! 2. When the record comes up, `come_up` reads the deadline that the slot has then. If it has passed, `Ops::expire`
 //!    swaps the element out. If it is later, the thread files the record again. If there is none, it drops the record.
 //! 3. The deletion is a change like any other: steps 3 to 9 above. After it is announced, `Changes::retire` makes the
@@ -157,7 +158,7 @@
 //! | `log` | 1 | writes the log lines of all threads to standard error |
 //! | `kv-queue` | 1, `--frontend proxy` | moves messages between the ROUTER and the workers |
 //! | `kv-accept` | 1, `--frontend native` | accepts connections and hands each to a worker |
-//! | `kv-worker-N` | `--workers` | handles requests about tables; pinned |
+//! | `kv-worker-N` | `--workers` | handles requests about tables; pinned (`--pin`) |
 //! | `kv-report` | 1 | renders LIST_TABLES and STATS |
 //! | `publisher` | 1 | drains the changes, orders them per key, sends notifications |
 //! | `expiry` | 1 | owns the wheel of the elements; sleeps until the next deadline |
@@ -167,19 +168,27 @@
 //! | `spiderq`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
 //! | `jobs-io`, `events-io` | 1 each, if on | the connections of jobs and of events |
 //!
-//! The durable queues are those of tasks, of jobs, and of events in the server's own store. libzmq has threads of its
-//! own with `--frontend proxy` (`ZMQbg/IO/N`, `ZMQbg/Reaper`). The store has one that writes its trees
-//! (`fjall:worker`). `spindle worker` has `worker-N`, one for each slot, and `signals` and `log` too. `spindle load`
-//! has `load-N`. The threads of a server are made in `server/mod.rs`, but for `signals` (`server/signals.rs`) and `log`
-//! (`cli/log.rs`).
+//! The durable queues are those of tasks, of jobs, and of events in the server's own store. The threads above are made
+//! in `server/mod.rs`, but for `signals` (`server/signals.rs`) and `log` (`cli/log.rs`).
+//!
+//! Libraries add threads of their own. libzmq has `ZMQbg/IO/N` and `ZMQbg/Reaper` with `--frontend proxy`. The store
+//! has `fjall:worker`, which writes its trees. With `mysql://` and a host name, the resolver runs on `tokio-rt-worker`.
+//!
+//! `spindle worker` has `worker-N`, one for each slot, and `signals` and `log` too. With a server's queue each slot has
+//! libzmq's two threads as well. With a database and a host name it has the resolver's. `spindle load` has `load-N`.
 //!
 //! # Invariants
 //!
-//! - `wire` knows no domain, and the domains know no wire. Only `protocols` opens sockets. Only `store` keeps files.
+//! - `wire` knows no domain, and the domains know no wire.
+//! - Of the server, only `protocols` opens sockets, and only `store` keeps files.
 //! - The verb that changes an element emits its change and its deadline. No caller can forget either.
-//! - A read of an element takes no lock and writes no cache line that another core uses.
-//! - A frontend answers a change of tasks, jobs or events after the batch is stored: store, then memory, then answer.
-//! - Every queue has a capacity, in [`limits`] or in its own file, and a sentence about its full state.
+//! - A read of an element takes no lock and writes no cache line that another core uses, with two exceptions. At a slot
+//!   that is being moved it waits for the bucket's lock. It marks an entry whose deadline it is the first to see pass.
+//! - A frontend answers a change of tasks, jobs or events after it is stored. In the server's own store the engine's
+//!   memory changes first, under the committer's lock, so no other thread sees it. Then the batch is stored, and then
+//!   its requests are answered.
+//! - Every queue is bounded. It has a capacity, in [`limits`] or in its own file, and a sentence about its full state,
+//!   or the outstanding requests of its users bound it. Durable queues are bounded by disk and memory only.
 //! - Only [`threads`] spawns, only [`clock`] reads the clock, and a thread that waits has a waker.
 //! - `unsafe` is allowed in `tables/slot`, `allocator`, `threads`, `main` and `protocols/sockets` alone. Each block
 //!   names the fact that makes it sound and the code that guarantees the fact. The slot protocol is model-checked
@@ -192,6 +201,8 @@
 //! | a command of the tables | `protocols/kv/mod.rs`, which lists the files in order |
 //! | a store under tasks and jobs | the three traits in `store.rs`; `Value` is still the type of `store/disk.rs` |
 //! | | `server/tasks.rs` opens the store; `tests/it/tidy.rs` says which file may name its crate |
+//! | | a choice between stores: `TasksConfig` there and a flag in `cli/serve.rs` |
+//! | | its log names: `TARGETS` in `cli/log.rs`; its errors: each variant of `store::Error` names a folder |
 //! | a store under the tables | no place yet: changes name the key and not the value (`tables/announce.rs`) |
 //! | a store of events | a variant of `EventStore` in `protocols/events/store.rs`: there is no trait |
 //! | | beside it `EventsSource` and `EventsBackend` in `serve.rs`; `bind_events` in `server/mod.rs`; `cli/serve.rs` |
@@ -199,8 +210,12 @@
 //! | a security mechanism of ZMTP | `zmtp/mod.rs`, for the publisher, tasks and `--frontend native` |
 //! | | for the proxy libzmq's options in `protocols/sockets.rs`, for the clients in `protocols/client_socket.rs` |
 //! | | libzmq is built in `.cargo/libzmq` |
+//! | | keys and flags: `cli/serve.rs`, `ServerConfig` in `server/mod.rs`, then under `protocols` |
+//! | | `KvConfig` (`kv/serve.rs`) and `SpiderqConfig` (`spiderq/config.rs`) |
 //! | a bound or a delay | `limits.rs`, or the file itself if no other needs it |
-//! | | bounds that follow the memory: `server/memory.rs` |
+//! | | a bound with a flag: `cli/serve.rs` and `ServerConfig` in `server/mod.rs` too |
+//! | | bounds that follow the memory: `server/memory.rs`; bounds of descriptors: `descriptors.rs` |
+//! | | bytes that libzmq receives and the proxy has not taken: `protocols/sockets/unfinished.rs` |
 //! | a thread | `server/mod.rs`, through `threads::spawn` |
 //!
 //! # Glossary

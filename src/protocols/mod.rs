@@ -1,6 +1,7 @@
 //! The four protocols: each translates between the bytes of its clients and the verbs of a domain.
 //!
-//! Only this module and its children use sockets.
+//! Of the server, only this module and its children open sockets. The load generator has its own
+//! (`load/connection.rs`).
 
 mod client_socket;
 pub mod events;

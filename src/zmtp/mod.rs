@@ -15,13 +15,28 @@
 //! This module has no sockets and no buffers of connections. It does not know the meaning of messages, and has no
 //! mechanism but NULL.
 //!
-//! A further mechanism would stand in `greeting.rs` and `handshake.rs`, and a cipher in `frame.rs`. A [`Handshake`] is
-//! begun in `protocols/native/connection.rs`, `protocols/publish/subscriber.rs` and `load/dialect/kv.rs`. The keys,
-//! from new flags, would come in there. The publisher shares encoded bytes between subscribers
-//! (`protocols/publish/burst.rs`). A cipher for each connection does not allow that.
+//! # A further mechanism
+//!
+//! A further mechanism would stand in `greeting.rs` and `handshake.rs`. A [`Handshake`] is begun in
+//! `protocols/native/connection.rs`, `protocols/publish/subscriber.rs` and `load/dialect/kv.rs`. The keys, from new
+//! flags, would come in there.
+//!
+//! A cipher needs state of the connection, which [`Part::decode`] and [`encode_frame`] do not have. After the
+//! handshake, these files use them. Other paths than those of `zmtp` and `load` begin under `protocols`.
+//!
+//! - **Decoding of frames**: [`MessageCutter::cut`] in `zmtp/message.rs`, `publish/subscriber_command.rs`,
+//!   `publish/queue.rs` (the ends of messages that wait), `load/dialect/kv.rs`.
+//! - **Encoding of frames**: `native/send_buffer.rs`, `spiderq/responder.rs` (envelopes), `kv/reporter.rs`,
+//!   `kv/publish.rs`, `load/dialect/kv.rs`. In `kv/worker.rs` it is for the proxy alone.
+//! - **Encoding of commands**: `zmtp/message.rs`, `publish/subscriber.rs`, `load/dialect/kv.rs`.
+//!
+//! The publisher shares encoded bytes between subscribers (`protocols/publish/burst.rs`). The native workers share the
+//! bytes of a report between connections (`FinishedReport`, `SendBuffer::push_shared`). A cipher for each connection
+//! does not allow that.
 //!
 //! The proxy frontend and the clients do not use this module. Their mechanisms would be those of libzmq, set by its
 //! options in `protocols/sockets.rs` and `protocols/client_socket.rs`. libzmq is built without CURVE (`.cargo/libzmq`).
+//! To refuse a client, libzmq asks a ZAP handler. That is a socket and a thread that this server does not have.
 
 mod command;
 mod frame;

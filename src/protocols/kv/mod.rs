@@ -30,7 +30,8 @@
 //!
 //! - **proxy**, over libzmq. The `proxy` stands between the clients and the workers. Its `flow_control` bounds the
 //!   bytes that each client has outstanding, and `packet` packs small messages into one frame. Each `worker` receives,
-//!   decodes, handles, encodes and sends.
+//!   decodes, handles, encodes and sends. `protocols/sockets/unfinished.rs` bounds the bytes that libzmq has received
+//!   and the proxy has not taken.
 //! - **native**, without libzmq. The workers own their connections, and there is no proxy.
 //!
 //! Both frontends answer through the `responder`, and both have the publisher (`publish`), which sends a notification
@@ -53,9 +54,11 @@
 //! - **Clients**: `client.rs` and `cli/client.rs`, for which the compiler does not ask either.
 //! - **Pages**: the table and the number on this page, `PROTOCOL.md`, the tables' `GUARANTEES.md`, README,
 //!   `CHANGELOG.md`.
-//! - **Tests that name codes or commands**: `wire.rs` (`by_code(14)`), `handle.rs`, `waiting/tests.rs` (the commands
-//!   that change elements), and in `tests/it` `conformance_peer.py` (`range(14)`), `conformance.py` (`range(14, 256)`,
-//!   the numbers of arguments) and `attack/samples.rs`.
+//! - **Tests that name codes or commands**: `wire.rs` (`by_code(14)`), `wire/decode.rs` (`&[14]`), `wire/reply.rs`
+//!   (`0u8..14`), `client/tests.rs` (`0..14`), `handle.rs`, `waiting/tests.rs` (the commands that change elements), and
+//!   in `tests/it` `conformance_peer.py` (`range(14)`), `conformance.py` (`range(14, 256)`, the numbers of arguments)
+//!   and `attack/samples.rs`. `wire.rs` and `wire/decode.rs` fail without a change. `wire/reply.rs` and
+//!   `client/tests.rs` go on passing, and no longer cover all codes.
 //! - **Tests of its effect**: `tables/trials/verbs.rs`, and in `tests/it` `checker.rs` (the model), `history.rs`,
 //!   `history_trial.rs` and `linearizability.rs`.
 //!
