@@ -387,12 +387,12 @@ extern thread_local int spindle_reading;
     spindle_reading = _s;
     int rc",
     },
-    // A frame of a few dozen bytes that came alone kept the whole buffer of 8 KiB into which it was received. Now frames below half of
-    // it are copied.
+    // A frame of a few dozen bytes that came alone kept the whole buffer of 8 KiB into which it was received. Now frames are copied out
+    // of a buffer of which less than a quarter was filled.
     Mend {
         file: "v2_decoder",
         published: "    if (unlikely (!_zero_copy\n",
-        mended: "    if (unlikely (!_zero_copy || msg_size_ < 4096\n",
+        mended: "    if (unlikely (!_zero_copy || allocator.size () < 2048\n",
     },
 ];
 

@@ -12,7 +12,8 @@
 //! The connection that ends is the one with the highest product of bytes and age. A large message that keeps coming is
 //! whole soon. So those that hold much for long end first, whoever was the one to exceed the bound.
 //!
-//! A client may hold a little more than this module counts: up to 8 KiB of a message, and a buffer of 8 KiB.
+//! A client may hold a little more than this module counts: up to 8 KiB of a message, and a buffer of 8 KiB. Small frames
+//! share the buffer into which they were received. It has 8 KiB, of which at least a quarter was filled.
 //!
 //! Whole messages that wait in libzmq's pipes have the same bound. Above it, libzmq stops reading from a client that
 //! has 128 KiB there, and ends no connection.
