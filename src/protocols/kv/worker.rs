@@ -155,7 +155,8 @@ impl WorkerReplies<'_> {
         }
     }
 
-    /// Decodes `count` messages, prefetches their elements together, and answers or defers each of them.
+    /// Decodes `count` messages, prefetches their elements together, and answers or defers each of them. Native workers
+    /// have a loop of their own, which says why: `WorkerState::answer_all`.
     fn answer_some(
         &mut self,
         first: usize,
