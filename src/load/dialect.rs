@@ -64,7 +64,7 @@ pub(super) type ProtocolViolation = String;
 
 /// The protocol of one connection.
 pub(super) enum Dialect {
-    Kv(kv::Kv),
+    Kv(kv::KvDialect),
     Redis,
     Memcached,
 }
@@ -73,7 +73,7 @@ impl Dialect {
     /// Begins a connection. Writes the first bytes that its protocol sends to `out`.
     pub(super) fn new(protocol: Protocol, table: &[u8], out: &mut Vec<u8>) -> Self {
         match protocol {
-            Protocol::Kv => Self::Kv(kv::Kv::new(table, out)),
+            Protocol::Kv => Self::Kv(kv::KvDialect::new(table, out)),
             Protocol::Redis => Self::Redis,
             Protocol::Memcached => Self::Memcached,
         }

@@ -10,12 +10,12 @@ use crate::zmtp::{Handshake, HandshakeStep, Part, SocketType, ZmtpCommand, encod
 
 const OK: &[u8] = &[1];
 
-pub(in crate::load) struct Kv {
+pub(in crate::load) struct KvDialect {
     table: Vec<u8>,
     handshake: Option<Handshake>,
 }
 
-impl Kv {
+impl KvDialect {
     pub(super) fn new(table: &[u8], out: &mut Vec<u8>) -> Self {
         Self { table: table.to_vec(), handshake: Some(Handshake::begin(SocketType::Dealer, out)) }
     }
@@ -149,8 +149,8 @@ mod tests {
     use super::super::tests::{work, written};
     use super::*;
 
-    fn kv() -> Kv {
-        Kv { table: b"t".to_vec(), handshake: None }
+    fn kv() -> KvDialect {
+        KvDialect { table: b"t".to_vec(), handshake: None }
     }
 
     #[test]

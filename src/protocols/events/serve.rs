@@ -111,19 +111,19 @@ impl EventsFrontend {
     pub fn run(self) -> Result<(), store::Error> {
         let Self { tcp, backend } = self;
         let failed = tcp.failed();
-        tcp.run(|| Conversations::start(backend, failed))
+        tcp.run(|| EventsProtocol::start(backend, failed))
     }
 }
 
 /// All conversations, with their shared state.
-struct Conversations {
+struct EventsProtocol {
     router: Router,
     graceful: GracefulShutdown,
     /// The writers of the database, if there is one.
     writers: Option<RunningWriters>,
 }
 
-impl Conversations {
+impl EventsProtocol {
     /// Starts the exchange with the store.
     fn start(backend: EventsBackend, failed: FailureSender) -> Self {
         let (store, writers) = match backend {
@@ -142,7 +142,7 @@ impl Conversations {
     }
 }
 
-impl TcpProtocol for Conversations {
+impl TcpProtocol for EventsProtocol {
     fn converse(&self, stream: TcpStream, permit: ConnectionPermit) {
         let connection = converse(stream, self.router.clone(), self.graceful.watcher());
         // The task is not a local one, since a connection needs nothing that is.

@@ -107,14 +107,14 @@ impl JobsFrontend {
             failed,
             scrap: RefCell::new(vec![0; SCRAP_BYTES]),
         });
-        tcp.run(|| Conversations::start(context, answers))
+        tcp.run(|| JobsProtocol::start(context, answers))
     }
 }
 
 /// All conversations, with their shared state.
-struct Conversations(Rc<JobsContext>);
+struct JobsProtocol(Rc<JobsContext>);
 
-impl Conversations {
+impl JobsProtocol {
     /// Starts the exchange with the committer.
     fn start(context: Rc<JobsContext>, answers: AnswerReceiver) -> Self {
         let shared = Rc::clone(&context);
@@ -129,7 +129,7 @@ impl Conversations {
     }
 }
 
-impl TcpProtocol for Conversations {
+impl TcpProtocol for JobsProtocol {
     fn converse(&self, stream: TcpStream, permit: ConnectionPermit) {
         let conversation = converse(Rc::clone(&self.0), stream);
         spawn_local(async move {

@@ -87,7 +87,7 @@ fn start() -> (Clock, Unfinished, WarningPace) {
 }
 
 /// Notes what a connection holds, and ends connections if all together hold too much.
-fn grow(fd: RawFd, note: impl FnOnce(&mut Connection)) {
+fn grow(fd: RawFd, note: impl FnOnce(&mut UnfinishedRequest)) {
     let mut all = UNFINISHED.lock();
     let (clock, unfinished, pace) = all.get_or_insert_with(start);
     let now = clock.now();
@@ -109,7 +109,7 @@ fn grow(fd: RawFd, note: impl FnOnce(&mut Connection)) {
 }
 
 /// What a connection holds of a message that is not whole.
-struct Connection {
+struct UnfinishedRequest {
     /// Bytes of the frame that is being received.
     frame: u64,
     /// Bytes of the frames before it.
@@ -119,7 +119,7 @@ struct Connection {
     is_ended: bool,
 }
 
-impl Connection {
+impl UnfinishedRequest {
     fn bytes(&self) -> u64 {
         self.frame + self.frames
     }
@@ -127,7 +127,7 @@ impl Connection {
 
 /// The connections with unfinished messages.
 struct Unfinished {
-    connections: HashMap<RawFd, Connection, ahash::RandomState>,
+    connections: HashMap<RawFd, UnfinishedRequest, ahash::RandomState>,
     /// Bytes of all connections that were not ended.
     bytes: u64,
     bytes_max: u64,
@@ -141,8 +141,8 @@ impl Default for Unfinished {
 
 impl Unfinished {
     /// Has a connection's bytes set, and forgets the connection when there are none.
-    fn grow(&mut self, fd: RawFd, now: Now, set: impl FnOnce(&mut Connection)) {
-        let new = Connection { frame: 0, frames: 0, since: now, is_ended: false };
+    fn grow(&mut self, fd: RawFd, now: Now, set: impl FnOnce(&mut UnfinishedRequest)) {
+        let new = UnfinishedRequest { frame: 0, frames: 0, since: now, is_ended: false };
         let connection = self.connections.entry(fd).or_insert(new);
         let before = connection.bytes();
         set(connection);
@@ -170,7 +170,7 @@ impl Unfinished {
             return None;
         }
         let open = self.connections.iter_mut().filter(|(_, connection)| !connection.is_ended);
-        let weight = |connection: &Connection| {
+        let weight = |connection: &UnfinishedRequest| {
             u128::from(connection.bytes()) * (1 + connection.since.time_until(now).as_nanos())
         };
         let (fd, connection) = open.max_by_key(|(fd, connection)| (weight(connection), **fd))?;
