@@ -218,6 +218,12 @@ impl Catalog {
         self.registry.leave(table.number(), guard);
     }
 
+    /// The number of names that have tables, settled or not.
+    #[cfg(test)]
+    pub(super) fn histories(&self) -> usize {
+        self.admission().histories.len()
+    }
+
     // ----------------------------------------------------------------------------------------------- the version floor
 
     /// Every new slot must start above this version.

@@ -231,6 +231,8 @@ mod tests {
         assert_eq!(commit(&mut core, vec![push(), push(), push(), lease(50)]), (false, 0), "it is awake");
         core.sleeps_until = 40;
         assert_eq!(commit(&mut core, vec![lease(45)]), (false, 40), "it wakes up before");
+        core.sleeps_until = 45;
+        assert_eq!(commit(&mut core, vec![push()]), (false, 45), "it wakes up just then");
         core.sleeps_until = 1_000;
         assert_eq!(commit(&mut core, vec![lease(30)]), (true, 30));
     }

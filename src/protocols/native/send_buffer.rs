@@ -232,6 +232,26 @@ mod tests {
     }
 
     #[test]
+    fn a_small_shared_reply_is_copied_and_a_large_one_only_when_half_of_it_is_sent() {
+        let frames = |length: usize| Arc::new(vec![7; length]);
+        let mut small = SendBuffer::default();
+        small.push_shared(&frames(OUTBOX_BYTES_MAX));
+        assert!(small.large.is_none() && small.held() == OUTBOX_BYTES_MAX);
+        let mut large = SendBuffer::default();
+        large.push_encoded(b"12");
+        large.push_shared(&frames(OUTBOX_BYTES_MAX + 1));
+        assert!(large.large.is_some() && large.held() == OUTBOX_BYTES_MAX + 3);
+        large.take(2);
+        large.take(OUTBOX_BYTES_MAX / 2);
+        large.compact();
+        assert!(large.large.is_some(), "one byte more than half is left");
+        large.take(1);
+        large.compact();
+        assert!(large.large.is_none());
+        assert_eq!((large.len(), large.held(), large.next().len()), [OUTBOX_BYTES_MAX / 2; 3].into());
+    }
+
+    #[test]
     fn sent_bytes_are_dropped_once_they_are_more_than_half() {
         let held = |taken| {
             let mut buffer = SendBuffer { bytes: vec![7; 10], taken, ..SendBuffer::default() };

@@ -117,6 +117,47 @@ fn a_table_that_another_thread_shows_is_freed_after_that() {
     assert!(is_freed);
 }
 
+/// A name without tables takes no memory. A younger table of a name outlives the name's older ones.
+#[test]
+fn a_name_is_forgotten_with_its_last_table_and_not_before() {
+    let (tables, mut reaper, mut changes) = reaper_of(settings());
+    let names = || tables.0.catalog.histories();
+    fill(&tables, &mut changes, 1);
+    delete(&tables);
+    tables.session().batch(NOW).create_table(b"t", b"t").unwrap();
+    for _ in 0..10 {
+        reaper.step(NOW);
+        changes.drain(10, &mut |_, _, _| {});
+    }
+    assert_eq!((tables.0.reaper.taken_down(), names()), (1, 1));
+    delete(&tables);
+    for _ in 0..10 {
+        reaper.step(NOW);
+    }
+    assert_eq!((tables.0.reaper.taken_down(), names()), (2, 0));
+}
+
+/// Whoever comes late to a table that is taken down finds none of the slots that are freed.
+#[test]
+fn a_bucket_that_is_emptied_holds_no_slot_any_more() {
+    let (tables, mut reaper, mut changes) = reaper_of(settings());
+    fill(&tables, &mut changes, 5);
+    let guard = epoch::pin();
+    let table = tables.0.catalog.find(b"t", &guard).unwrap();
+    let slots = || {
+        let mut count = 0;
+        table.index().visit(0, &guard, &mut Vec::new(), |_| count += 1);
+        count
+    };
+    assert_eq!(slots(), 5);
+    delete(&tables);
+    for _ in 0..10 {
+        reaper.step(NOW);
+        changes.drain(10, &mut |_, _, _| {});
+    }
+    assert_eq!(slots(), 0);
+}
+
 #[test]
 fn a_table_of_empty_buckets_is_taken_down_in_pieces_as_well() {
     const KEYS: usize = 10_000;

@@ -207,7 +207,7 @@ impl<S: Default> Connections<S> {
         still
     }
 
-    fn all(&self) -> Vec<ConnectionId> {
+    pub(super) fn all(&self) -> Vec<ConnectionId> {
         self.connections.iter().map(|(slot, connection)| ConnectionId::new(slot, connection.generation)).collect()
     }
 }
@@ -389,6 +389,33 @@ mod tests {
         fixture.connections.now = START.after(STALLED_MAX);
         fixture.connections.look();
         assert_eq!((fixture.connections.cut(), is_warned(&fixture), fixture.connections.len()), (1, true, 1));
+    }
+
+    #[test]
+    fn memory_that_is_tight_is_looked_at_again_soon() {
+        let mut fixture = Fixture::new(1);
+        assert_eq!(fixture.connections.memory.look_at(), None);
+        fixture.fill(0, BUFFER_KEPT_BYTES);
+        fixture.ids.clone().into_iter().for_each(|id| fixture.connections.renew_interest(id));
+        fixture.connections.notice();
+        assert_eq!(fixture.connections.memory.look_at(), Some(START.after(LOOK_EVERY)));
+    }
+
+    /// Of two clients that send a large message, one goes on. The other one waits for this server.
+    #[test]
+    fn a_connection_that_waits_for_memory_does_not_stand_still() {
+        let mut fixture = Fixture::new(2);
+        for slot in 0..2 {
+            fixture.begin(slot, BUFFER_KEPT_BYTES + 1);
+            fixture.at(slot).progress = (0, START);
+        }
+        fixture.connections.now = START.after(STALLED_MAX);
+        let still = |fixture: &Fixture| -> Vec<ConnectionId> {
+            fixture.connections.those_that_stand_still().into_iter().map(|(id, _)| id).collect()
+        };
+        assert_eq!(still(&fixture), []);
+        fixture.connections.memory.exempt = Some(fixture.ids[1]);
+        assert_eq!(still(&fixture), [fixture.ids[1]]);
     }
 
     #[test]

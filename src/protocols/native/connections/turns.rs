@@ -185,6 +185,34 @@ mod tests {
 
     use super::*;
     use crate::clock::Now;
+    use crate::protocols::native::BufferBudget;
+    use crate::protocols::sockets::WakeSignal;
+    use crate::zmtp::MessageBounds;
+
+    const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
+
+    #[test]
+    fn each_of_the_backlog_has_one_turn_and_then_those_with_events_have_theirs() {
+        let bell = WakeSignal::new().unwrap();
+        let mut connections: Connections<()> = Connections::new(&bell, BOUNDS, &BufferBudget::new(1 << 20)).unwrap();
+        let pairs: Vec<_> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
+        let mut clients = Vec::new();
+        for (ours, theirs) in pairs {
+            connections.insert(ours.into(), Now::from_millis(1));
+            clients.push(theirs);
+        }
+        let [first, second, third] = connections.all()[..] else { panic!() };
+        connections.queue(first);
+        connections.queue(second);
+        connections.backlog_turns = 2;
+        connections.turns.push_back(third);
+        assert_eq!(connections.next_turn(), Some((first, false)));
+        // It has more input, and waits for the next round.
+        connections.queue(first);
+        let turns: Vec<_> = std::iter::from_fn(|| connections.next_turn()).collect();
+        assert_eq!(turns, [(second, false), (third, true)]);
+        assert_eq!(connections.backlog, [first]);
+    }
 
     #[test]
     fn a_connection_that_waits_for_memory_gets_no_turns() {
