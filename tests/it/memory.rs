@@ -1,7 +1,8 @@
 //! A memory limit holds: the process stays below it while elements come, go and come again in other sizes.
 //!
 //! By itself this tries 128 MiB, with elements of three sizes. With `SPINDLE_MEMORY_ROUNDS`, which `perf/memory` sets,
-//! it takes 80 % of 512 MiB and that many further rounds of other sizes, with every allocator and both frontends.
+//! it takes 80 % of 512 MiB and that many further rounds of other sizes, with every allocator and both frontends, or
+//! beside the two above with the one that `SPINDLE_MEMORY_ONLY` names, as `native,system`.
 //! `SPINDLE_MEMORY_GROUP` names the folder of a control group that is limited to 512 MiB. Servers then run in it with
 //! default flags.
 
@@ -151,10 +152,13 @@ fn a_limit_of_memory_holds_with_jemalloc_over_native_connections() {
 fn a_limit_of_memory_holds_with_any_allocator_over_any_frontend() {
     let trial = Trial::from_environment();
     if trial.limit > BEYOND_BYTES * 2 {
+        let only = std::env::var("SPINDLE_MEMORY_ONLY").unwrap_or_default();
         for (frontend, allocator) in
             [("native", "mimalloc"), ("proxy", "jemalloc"), ("proxy", "system"), ("native", "system")]
         {
-            fills_and_thins(&trial, frontend, allocator);
+            if only.is_empty() || only == format!("{frontend},{allocator}") {
+                fills_and_thins(&trial, frontend, allocator);
+            }
         }
     }
 }
