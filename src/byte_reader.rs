@@ -67,21 +67,6 @@ impl<'b> ByteReader<'b> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// A little-endian integer of 2 bytes.
-    pub(crate) fn u16_le(&mut self) -> Option<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    /// A little-endian integer of 4 bytes.
-    pub(crate) fn u32_le(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    /// A little-endian integer of 8 bytes.
-    pub(crate) fn u64_le(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
     /// As many bytes as the byte before them says.
     #[inline]
     pub(crate) fn run_u8(&mut self) -> Option<&'b [u8]> {
@@ -118,8 +103,7 @@ mod tests {
         );
         assert!(reader.is_empty());
         let mut reader = ByteReader::new(&BYTES);
-        assert_eq!((reader.u16_le(), reader.u32_le(), reader.u64_le()), (Some(1), Some(2), Some(3)));
-        assert_eq!(reader.rest(), [4]);
+        assert_eq!((reader.take(14).map(<[u8]>::len), reader.rest()), (Some(14), &[4][..]));
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl DescriptorBudget {
         Self::of(getrlimit(Resource::Nofile).current.unwrap_or(u64::from(u32::MAX >> 1)))
     }
 
-    /// Files that the store may keep open: half of the reserve, since merging its trees opens others.
+    /// Files that the store may keep open for readers: half of the reserve. It opens a few others to write.
     #[must_use]
     pub fn store_files(self) -> usize {
         usize::try_from(self.reserve / 2).unwrap_or(usize::MAX).clamp(1, STORE_FILES_MAX)

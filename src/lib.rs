@@ -165,14 +165,15 @@
 //! | `reaper` | 1 | retires and removes dead slots, seals deleted tables |
 //! | `compactor` | 1 | keeps the process within `--max-memory`: gives memory back, moves elements together |
 //! | `committer` | 1, if a durable queue is on | commits (applies, stores, answers); expires leases by its own wheel |
+//! | `store` | 1, if a durable queue is on | lays out, summarises and removes segments of the log |
 //! | `spiderq`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
 //! | `jobs-io`, `events-io` | 1 each, if on | the connections of jobs and of events |
 //!
 //! The durable queues are those of tasks, of jobs, and of events in the server's own store. The threads above are made
-//! in `server/mod.rs`, but for `signals` (`server/signals.rs`) and `log` (`cli/log.rs`).
+//! in `server/mod.rs`, but for `signals` (`server/signals.rs`), `log` (`cli/log.rs`) and `store` (`store/chores.rs`).
 //!
-//! Libraries add threads of their own. libzmq has `ZMQbg/IO/N` and `ZMQbg/Reaper` with `--frontend proxy`. The store
-//! has `fjall:worker`, which writes its trees. With `mysql://` and a host name, the resolver runs on `tokio-rt-worker`.
+//! Libraries add threads of their own. libzmq has `ZMQbg/IO/N` and `ZMQbg/Reaper` with `--frontend proxy`. With
+//! `mysql://` and a host name, the resolver runs on `tokio-rt-worker`.
 //!
 //! `spindle worker` has `worker-N`, one for each slot, and `signals` and `log` too. With a server's queue each slot has
 //! libzmq's two threads as well. With a database and a host name it has the resolver's. `spindle load` has `load-N`.
@@ -199,9 +200,9 @@
 //! | to add | begin at |
 //! |---|---|
 //! | a command of the tables | `protocols/kv/mod.rs`, which lists the files in order |
-//! | a store under tasks and jobs | the three traits in `store.rs`; `Value` is still the type of `store/disk.rs` |
+//! | a store under tasks and jobs | the three traits in `store/interface.rs`; `store/keyed.rs` implements them |
 //! | | `server/tasks.rs` opens the store; `tests/it/tidy.rs` says which file may name its crate |
-//! | | a choice between stores: `TasksConfig` there and a flag in `cli/serve.rs` |
+//! | | a choice between stores: `TasksConfig` there; its flags: `cli/store_flags.rs` |
 //! | | its log names: `TARGETS` in `cli/log.rs`; its errors: each variant of `store::Error` names a folder |
 //! | a store under the tables | no place yet: changes name the key and not the value (`tables/announce.rs`) |
 //! | a store of events | a variant of `EventStore` in `protocols/events/store.rs`: there is no trait |

@@ -407,7 +407,7 @@ pub const CLAIM_JITTER: Duration = Duration::from_millis(500);
 /// Most descriptors of the reserve that connections never take: the files of the store, twice, and the connections to a
 /// database. The reserve is a quarter of all descriptors if that is less.
 pub const DESCRIPTORS_RESERVED_MAX: u64 = 1_200;
-/// Files of its trees that the store keeps open, at most: with 64 MiB in each of them, some 30 GB are at hand.
+/// Segments that the store keeps open for readers, at most: with 64 MiB in each of them, some 30 GB are at hand.
 pub const STORE_FILES_MAX: usize = 512;
 const _: () = assert!(2 * STORE_FILES_MAX as u64 <= DESCRIPTORS_RESERVED_MAX);
 

@@ -1,198 +1,99 @@
-//! Durable storage: batches of small records. A batch is written whole or not at all, and synced on request.
+//! Durable storage: a log of records in segments.
 //!
 //! ```text
-//! WriteBatch ─► commit(sync) ─► journal, one fdatasync ─► visible to get, scan and snapshots
+//! owner: records ─► Log::append ─► one write ─► Log::sync ─► acknowledged
+//!        the oldest segment ─► Log::copies ─► in front of the records of the next batch ─► the segment is removed
 //! ```
-//! A batch that was committed with a sync is there after any crash. A batch without a sync is there after the death of
-//! the process, and may be lost when the system dies. Then all later batches are lost too, and no earlier one.
+//! A batch is written whole or not at all. After any failure the log holds the state after one of the batches, and
+//! none before the last one that was acknowledged. Each record is a whole state: the later one of a key counts.
 //!
-//! `disk` keeps the records in a folder, in the embedded LSM-tree *fjall*. It is the only file that names fjall.
-//! `journal` repairs the journal after a crash. `fake_disk` is for tests: it loses unsynced batches and fails on
-//! request.
+//! - `format`, `encoding`, `segment`, `summary`: the bytes
+//! - `folder`: the disk as a trait; `disk`: the real one; `failure`, `errors`: names of errors
+//! - `log`: the writer; `chores` is the work beside it; `segments` counts; `admission` refuses adds
+//! - `cleaner`, `clean`: space comes back only from the head of the log
+//! - `history`, `batches`, `winners`, `open`, `repair`: opening
+//! - `backup`, `check`: copies of a log, and folders that no process uses
+//! - `interface`: what an engine asks of a store; `keyed`: the owner of a log, which knows the place of each record, in
+//!   `places`; `fake_disk`: the store of tests, which loses unsynced batches and fails on request
+//! - `earlier`: folders of the library that was here before
 //!
-//! This module does not interpret records and does not decide when to sync; see `tasks`.
+//! One thread owns a [`Log`]. Values are read by any thread. This module does not interpret records, and does not
+//! decide when to sync; see `tasks`.
 
+mod admission;
+mod backup;
+mod batches;
+mod check;
+mod chores;
+mod clean;
+mod cleaner;
 mod disk;
+mod earlier;
+mod encoding;
+mod errors;
+mod failure;
 #[cfg(test)]
 pub(crate) mod fake_disk;
-mod journal;
+mod fault;
+mod folder;
+mod format;
+mod history;
+mod interface;
+mod keyed;
+mod log;
+mod metrics;
+mod open;
+mod places;
+mod record;
+mod repair;
+mod segment;
+mod segments;
+mod summary;
+mod winners;
 
-use std::path::PathBuf;
-use std::sync::Arc;
+#[cfg(test)]
+mod backups;
+#[cfg(test)]
+mod chance;
+#[cfg(test)]
+mod keyed_trial;
+#[cfg(test)]
+mod killed;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod proof;
+#[cfg(test)]
+mod regressions;
+#[cfg(test)]
+mod repairs;
+#[cfg(test)]
+mod rot;
+#[cfg(test)]
+mod simulated;
+#[cfg(test)]
+mod simulated_pages;
 
-use thiserror::Error;
-
-pub use disk::{Disk, Value};
-
-/// The kinds of records. Each has its own keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Space {
-    /// A few records about the others.
-    Meta,
-    /// Small records that are all read when the store is opened.
-    Tasks,
-    /// Records of any size, read one by one.
-    Values,
-}
-
-impl Space {
-    /// All of them.
-    pub(crate) const ALL: [Self; 3] = [Self::Meta, Self::Tasks, Self::Values];
-}
-
-/// One change of a record: its new value, or `None` to remove it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
-    /// The space of the record.
-    pub space: Space,
-    /// Its key, of at most 65,535 bytes.
-    pub key: Value,
-    /// Its value, of less than 4 GiB.
-    pub value: Option<Value>,
-}
-
-/// Changes that are made together. Each key occurs at most once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WriteBatch {
-    items: Vec<Item>,
-}
-
-impl WriteBatch {
-    /// A batch without a change.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds or replaces a record with a copy of `value`.
-    pub fn put(&mut self, space: Space, key: &[u8], value: &[u8]) {
-        self.put_value(space, key, Value::from(value));
-    }
-
-    /// Adds or replaces a record.
-    pub fn put_value(&mut self, space: Space, key: &[u8], value: Value) {
-        self.items.push(Item { space, key: Value::from(key), value: Some(value) });
-    }
-
-    /// Removes a record, if it is there.
-    pub fn delete(&mut self, space: Space, key: &[u8]) {
-        self.items.push(Item { space, key: Value::from(key), value: None });
-    }
-
-    /// The number of changes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.items.len()
-    }
-
-    /// Whether there is no change.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-}
-
-impl IntoIterator for WriteBatch {
-    type Item = Item;
-    type IntoIter = std::vec::IntoIter<Item>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.items.into_iter()
-    }
-}
-
-/// The reason why the store is unusable.
-#[derive(Debug, Error)]
-pub enum Error {
-    /// Another process has it open.
-    #[error("{} is in use by another process: stop that one, or choose another --data", folder.display())]
-    InUse {
-        /// The folder of the store.
-        folder: PathBuf,
-    },
-    /// The path is a file, or lies below one.
-    #[error("{} is no folder: choose a folder for --data, which is made if it is not there", folder.display())]
-    NoFolder {
-        /// The path of `--data`.
-        folder: PathBuf,
-    },
-    /// The store cannot have written these bytes.
-    #[error("{} is damaged ({what}): nothing was changed; restore it from a copy, or choose another --data", folder.display())]
-    Damaged {
-        /// The folder of the store.
-        folder: PathBuf,
-        /// The damaged part.
-        what: String,
-    },
-    /// The device is full.
-    #[error("no space is left for {}: make room and start again; nothing that was acknowledged is lost", folder.display())]
-    Full {
-        /// The folder of the store.
-        folder: PathBuf,
-    },
-    /// The system reports an error.
-    #[error("{}: {why}", folder.display())]
-    Failed {
-        /// The folder of the store.
-        folder: PathBuf,
-        /// The system's message.
-        why: String,
-    },
-}
-
-/// The store at one moment.
-pub trait StoreSnapshot: Send + Sync {
-    /// The value of a record at that moment.
-    ///
-    /// # Errors
-    /// [`Error`] if it cannot be read.
-    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, Error>;
-
-    /// The error for a record that is missing or wrong.
-    fn damaged(&self, what: &str) -> Error;
-}
-
-/// Checks a store from a thread other than its writer.
-pub trait StoreWatch: Send + Sync {
-    /// Checks whether the present write can still end.
-    ///
-    /// # Errors
-    /// [`Error`] if it cannot: the writer waits for ever.
-    fn check(&self) -> Result<(), Error>;
-}
-
-/// A store that one thread writes.
-pub trait Store: Send {
-    /// Calls `each` with key and value of all records of a space, in the order of their keys.
-    ///
-    /// # Errors
-    /// [`Error`] if a record cannot be read.
-    fn scan(&self, space: Space, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Error>;
-
-    /// Makes all changes. With `sync`, these and all changes before them are on disk before it returns.
-    ///
-    /// # Errors
-    /// [`Error`]: the content of the disk is unknown then, and the store takes no more changes.
-    fn commit(&mut self, batch: WriteBatch, sync: bool) -> Result<(), Error>;
-
-    /// Syncs all changes before it returns.
-    ///
-    /// # Errors
-    /// As [`Store::commit`].
-    fn sync(&mut self) -> Result<(), Error>;
-
-    /// Stores, and syncs, whether there will be commits without a sync. The repair after a crash depends on it.
-    ///
-    /// # Errors
-    /// As [`Store::commit`].
-    fn set_lazy(&mut self, lazy: bool) -> Result<(), Error>;
-
-    /// Returns a watch for another thread.
-    fn watch(&self) -> Arc<dyn StoreWatch>;
-
-    /// Returns a snapshot that other threads can read while the store changes.
-    fn moment(&self) -> Arc<dyn StoreSnapshot>;
-
-    /// The error for a record that is missing or wrong.
-    fn damaged(&self, what: &str) -> Error;
-}
+pub use admission::AddsRefused;
+pub use backup::{Backup, BackupReport};
+pub use check::{CheckReport, check};
+pub use chores::ChoreMode;
+pub use clean::{Copies, Liveness};
+pub use cleaner::UnreadableRange;
+pub use disk::RealFolder;
+pub use earlier::refuse_earlier;
+pub use errors::Error;
+pub use folder::{DiskSpace, Folder, LogFile};
+pub use format::{Marks, Space};
+pub use interface::{
+    IDS_MARK, IdleWork, LostRecord, Store, StoreSnapshot, StoreWatch, TOKENS_MARK, TaskKey, WriteBatch,
+};
+pub use keyed::{KeyedStore, StoreConfig};
+pub use log::{Log, LogConfig};
+pub use metrics::{LogMetrics, OpeningShape};
+pub use open::{OpenOptions, Opened, open};
+pub use record::{Body, CleanedUpTo, Record, RecordBatch, Value};
+pub use segment::{Place, StoredValue};
+pub use winners::{Winner, Winners};

@@ -11,6 +11,7 @@
 //! This folder parses the arguments once. Modules outside it know no flags, and this folder names no socket.
 
 mod amount;
+mod check;
 mod client;
 mod endpoint;
 mod job;
@@ -20,6 +21,7 @@ mod operand;
 mod pin;
 mod serve;
 mod show;
+mod store_flags;
 mod task;
 mod watch;
 mod worker;
@@ -73,6 +75,8 @@ enum Command {
     /// Work with durable jobs
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// Check the directory of a server that does not run; changes nothing
+    Check(check::CheckArguments),
     /// Give pending events their values, until a signal; any number of workers may run
     Worker(worker::WorkerArguments),
     /// Put load on a server, and print its throughput and latencies
@@ -110,6 +114,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Watch(arguments) => watch::run(&arguments, out),
         Command::Task(command) => task::run(command, out),
         Command::Job(command) => job::run(command, out),
+        Command::Check(arguments) => check::run(&arguments, out),
         Command::Worker(arguments) => worker::run(arguments, out),
         Command::Load(flags) => load::run(flags, out),
     };

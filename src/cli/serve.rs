@@ -1,7 +1,5 @@
 //! `spindle serve`: the flags as typed, and the [`ServerConfig`] that they make.
 
-use std::path::PathBuf;
-
 use clap::ArgAction;
 use clap::builder::TypedValueParser;
 
@@ -9,6 +7,7 @@ use super::CommandError;
 use super::amount::{Amount, amount, bytes_within};
 use super::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening};
 use super::pin::pin;
+use super::store_flags::StoreFlags;
 use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT, log};
 use crate::allocator::{self, Choice, UnknownAllocator};
 use crate::limits::{
@@ -24,7 +23,6 @@ use crate::protocols::spiderq::handle::Access;
 use crate::protocols::spiderq::serve::{SpiderqConfig, Version};
 use crate::server::{self, Error, EventsConfig, Pin, ServerConfig, TasksConfig, available_bytes};
 use crate::tables::bytes_for;
-use crate::tasks::Policy;
 
 /// Most threads of libzmq, and most workers: more than any host has use for.
 const THREADS_MAX: i64 = 1_024;
@@ -122,13 +120,8 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint)]
     events_queue: String,
 
-    /// Directory of tasks, jobs and events, created when first needed
-    #[arg(long, value_name = "DIR", default_value = "./spindle-data")]
-    data: PathBuf,
-
-    /// Sync of tasks (not jobs and events): always before the reply, MILLISECONDS later, or never except by the system
-    #[arg(long, value_name = "always|never|MILLISECONDS", default_value = "always", value_parser = policy)]
-    sync: Policy,
+    #[command(flatten)]
+    store: StoreFlags,
 
     /// Allocator of the process: mimalloc, jemalloc or system [default: mimalloc]
     #[arg(long, value_name = "NAME")]
@@ -175,18 +168,6 @@ fn allowed(typed: &str) -> Result<bool, String> {
         "allow" => Ok(true),
         "deny" => Ok(false),
         _ => Err("it is allow or deny".to_owned()),
-    }
-}
-
-fn policy(typed: &str) -> Result<Policy, String> {
-    match typed {
-        "always" => Ok(Policy::Always),
-        "never" => Ok(Policy::Never),
-        millis => match millis.parse() {
-            Ok(0) => Ok(Policy::Always),
-            Ok(millis) => Ok(Policy::Within(millis)),
-            Err(_) => Err("it is always, never, or a number of milliseconds".to_owned()),
-        },
     }
 }
 
@@ -285,7 +266,14 @@ impl ServeFlags {
         let kept_here = self.events.0.is_some() && self.events_store.0.is_none();
         let events = kept_here.then(|| settings(self.events_queue, Access::WorkOff { accepts: is_value }));
         let is_on = spiderq.is_some() || jobs.is_some() || events.is_some();
-        is_on.then_some(TasksConfig { spiderq, jobs, events, data: self.data, sync: self.sync })
+        is_on.then_some(TasksConfig {
+            spiderq,
+            jobs,
+            events,
+            data: self.store.data(),
+            store: self.store.config(),
+            sync: self.store.sync(),
+        })
     }
 
     /// The flag takes precedence over the environment, and the environment over the allocator in use.
@@ -434,7 +422,7 @@ mod tests {
         );
         let both = config(&["--jobs", "81", "--tasks", "--data", "here"]).tasks.unwrap();
         assert!(both.spiderq.is_some() && both.jobs.is_some_and(|jobs| jobs.address.to_string() == "127.0.0.1:81"));
-        assert_eq!(both.data, PathBuf::from("here"));
+        assert_eq!(both.data.to_str(), Some("here"));
         assert!(config(&["--tasks"]).tasks.unwrap().jobs.is_none());
     }
 

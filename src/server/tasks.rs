@@ -9,7 +9,7 @@ use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve::{self as jobs, Jobs};
 use crate::protocols::spiderq::serve::{self, Spiderq, SpiderqConfig};
 use crate::stats::HeldBytes;
-use crate::store::{self, Disk};
+use crate::store::{self, KeyedStore, StoreConfig};
 use crate::tasks::{self, Committer, LeaseOrder, Policy, QueueName, TaskMetrics, Tasks};
 use crate::threads::give_up;
 
@@ -33,6 +33,8 @@ pub struct TasksConfig {
     pub events: Option<SpiderqConfig>,
     /// The folder of the store.
     pub data: PathBuf,
+    /// The settings of the store.
+    pub store: StoreConfig,
     /// When changes of tasks are on disk. Changes of jobs and events are on disk before they are answered.
     pub sync: Policy,
 }
@@ -70,7 +72,10 @@ pub(super) fn open(
     (held_bytes_max, job_room): (u64, usize),
     terminated: Box<dyn Fn() + Send>,
 ) -> Result<OpenedTasks, Error> {
-    let store = Disk::open(&config.data)?;
+    let store = KeyedStore::open(&config.data, config.store)?;
+    for note in store.notes() {
+        tracing::warn!("{}: {note}", config.data.display());
+    }
     let (tasks, committer) = tasks::open(Box::new(store), wall_millis())?;
     let metrics = Arc::clone(tasks.metrics());
     let mut opened = OpenedTasks { committer, spiderq: None, jobs: None, events: None, metrics, held: Vec::new() };
@@ -92,7 +97,6 @@ pub(super) fn open(
         opened.held.push(held);
         opened.spiderq = Some(spiderq);
     }
-    opened.committer.begin()?;
     Ok(opened)
 }
 

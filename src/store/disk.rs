@@ -1,311 +1,242 @@
-//! The store in a folder, kept by fjall: a journal to which batches are appended, and an LSM-tree for each space.
+//! The real disk: a folder of the file system.
 //!
-//! Values of more than a few hundred bytes are in separate files beside the tree, so that merging small records does
-//! not move them.
+//! ```text
+//! lay out: write zeros, fdatasync, rename, fsync of the folder        batch: pwrite, fdatasync
+//! space: statvfs      blocks behind an end: fallocate(PUNCH_HOLE)     write-back: posix_fadvise
+//! ```
+//! Of the store only this file and `failure` name rustix.
 //!
-//! This module starts no thread. fjall merges its trees in a thread of its own.
+//! This module knows no format.
 
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::ops::Deref;
-use std::os::unix::fs::DirBuilderExt;
-use std::panic::catch_unwind;
+use std::num::NonZeroU64;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use fjall::{
-    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, Readable, Slice,
-    Snapshot,
-};
-use rustix::fs::statvfs;
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statvfs};
+use rustix::rand::{GetRandomFlags, getrandom};
 
-use super::journal::{self, RepairError};
-use super::{Error, Space, Store, StoreSnapshot, StoreWatch, WriteBatch};
-use crate::descriptors::DescriptorBudget;
+use super::errors::Error;
+use super::folder::{DiskSpace, Folder, LogFile};
 
-/// The name of fjall's thread that writes the trees.
-const TREE_WRITER: &str = "fjall:worker";
-/// With less free space than this a failed write counts as out of space: a file of a tree has up to 64 MiB.
-const FULL_BYTES: u64 = 64 << 20;
-/// A file that exists while batches may be unsynced when later ones are written.
-const LAZY_FILE: &str = "lazy";
 /// Permissions of the folder: all for its owner, none for others.
 const FOLDER_MODE: u32 = 0o700;
-/// The file that fjall locks as long as it has the store open.
+/// The file that a process locks as long as it has the log open.
 const LOCK_FILE: &str = "lock";
+/// The unit in which the system counts the blocks of a file, in bytes.
+const BLOCK_UNIT: u64 = 512;
 
-/// A run of bytes that is cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Value(Slice);
-
-impl From<&[u8]> for Value {
-    fn from(bytes: &[u8]) -> Self {
-        Self(Slice::from(bytes))
-    }
+/// A folder of the file system, locked by this process.
+#[derive(Debug)]
+pub struct RealFolder {
+    path: PathBuf,
+    /// Open, so that a sync needs no new descriptor.
+    folder: File,
+    /// Open as long as the folder is locked.
+    _lock: File,
 }
 
-impl Deref for Value {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// State shared by all handles: the spaces and their folder.
-struct Spaces {
-    folder: PathBuf,
-    keyspaces: [Keyspace; 3],
-}
-
-/// A store in a folder.
-pub struct Disk {
-    database: Database,
-    spaces: Arc<Spaces>,
-    commit_under_way: Arc<CommitUnderWay>,
-}
-
-impl Disk {
-    /// Opens the store in `folder`, and makes the folder if it does not exist, for its owner alone.
+impl RealFolder {
+    /// Locks the folder, and makes it if it does not exist, for its owner alone.
     ///
     /// # Errors
-    /// [`Error`] if the folder cannot be made, is in use, or is damaged.
-    pub fn open(folder: &Path) -> Result<Self, Error> {
-        make(folder).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => Error::NoFolder { folder: folder.to_owned() },
-            _ => explain_io(folder, &error),
+    /// [`Error`] if the folder cannot be made, or another process has it.
+    pub fn lock(path: &Path) -> Result<Self, Error> {
+        make(path, &mut |around| File::open(around)?.sync_all()).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => Error::NoFolder { folder: path.to_owned() },
+            _ => Error::of(path, &error),
         })?;
-        mend(folder)?;
-        let opened = catch_unwind(|| Self::open_mended(folder));
-        opened.unwrap_or_else(|_| Err(damaged(folder, "it cannot be read")))
+        Self::lock_made(path)
     }
 
-    fn open_mended(folder: &Path) -> Result<Self, Error> {
-        let explain = |error: fjall::Error| explain(folder, &error);
-        let files = DescriptorBudget::now().store_files();
-        let builder = Database::builder(folder).worker_threads(1).max_cached_files(Some(files));
-        let builder = builder.journal_compression(CompressionType::None);
-        let database = builder.open().map_err(explain)?;
-        let space = |space: Space| database.keyspace(name(space), || options(space));
-        let [meta, tasks, values] = Space::ALL.map(space);
-        let keyspaces = [meta.map_err(explain)?, tasks.map_err(explain)?, values.map_err(explain)?];
-        let spaces = Arc::new(Spaces { folder: folder.to_owned(), keyspaces });
-        Ok(Self { database, spaces, commit_under_way: Arc::default() })
+    /// Locks a folder that is there.
+    ///
+    /// # Errors
+    /// [`Error`] if it is not there, or another process has it.
+    pub fn lock_existing(path: &Path) -> Result<Self, Error> {
+        match fs::metadata(path) {
+            Ok(found) if found.is_dir() => Self::lock_made(path),
+            Ok(_) => Err(Error::NoFolder { folder: path.to_owned() }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::Missing { folder: path.to_owned() }),
+            Err(error) => Err(Error::of(path, &error)),
+        }
+    }
+
+    fn lock_made(path: &Path) -> Result<Self, Error> {
+        let name = path.join(LOCK_FILE);
+        let lock = File::options().read(true).write(true).create(true).truncate(false).open(name);
+        let lock = lock.map_err(|error| Error::of(path, &error))?;
+        let folder = File::open(path).map_err(|error| Error::of(path, &error))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), folder, _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(Error::InUse { folder: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(Error::of(path, &error)),
+        }
     }
 }
 
 /// Makes the folder if it does not exist, readable by its owner alone. Parent folders get the user's default
-/// permissions.
-fn make(folder: &Path) -> io::Result<()> {
+/// permissions. Each name that is made is durable: `sync` is called with the folder around it.
+fn make(folder: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    make_with(folder, Some(FOLDER_MODE), sync)
+}
+
+fn make_with(folder: &Path, mode: Option<u32>, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     if folder.is_dir() {
         return Ok(());
     }
-    if let Some(around) = folder.parent() {
-        fs::create_dir_all(around)?;
+    // A relative path of one part has an empty parent.
+    let around = folder.parent().map(|around| if around.as_os_str().is_empty() { Path::new(".") } else { around });
+    if let Some(around) = around {
+        make_with(around, None, sync)?;
     }
-    match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
-        made => made,
+    let mut builder = DirBuilder::new();
+    if let Some(mode) = mode {
+        builder.mode(mode);
     }
+    match builder.create(folder) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && folder.is_dir() => {}
+        made => made?,
+    }
+    around.map_or(Ok(()), sync)
 }
 
-/// Cuts off the remains of a torn last batch, while no process has the store open.
-fn mend(folder: &Path) -> Result<(), Error> {
-    let Ok(lock) = File::options().read(true).write(true).open(folder.join(LOCK_FILE)) else {
-        return Ok(()); // the store is new
-    };
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(Error::InUse { folder: folder.to_owned() }),
-        Err(TryLockError::Error(error)) => return Err(explain_io(folder, &error)),
-    }
-    match journal::mend(folder, folder.join(LAZY_FILE).exists()) {
-        Ok(()) => Ok(()),
-        Err(RepairError::Io(error)) => Err(explain_io(folder, &error)),
-        Err(RepairError::Damaged { file, at }) => Err(damaged(folder, &format!("{} at byte {at}", file.display()))),
-    }
-}
-
-fn name(space: Space) -> &'static str {
-    match space {
-        Space::Meta => "meta",
-        Space::Tasks => "tasks",
-        Space::Values => "values",
-    }
-}
-
-fn options(space: Space) -> KeyspaceCreateOptions {
-    let options = KeyspaceCreateOptions::default();
-    match space {
-        Space::Values => options.with_kv_separation(Some(KvSeparationOptions::default())),
-        Space::Meta | Space::Tasks => options,
-    }
-}
-
-impl Spaces {
-    fn of(&self, space: Space) -> &Keyspace {
-        let [meta, tasks, values] = &self.keyspaces;
-        match space {
-            Space::Meta => meta,
-            Space::Tasks => tasks,
-            Space::Values => values,
-        }
+impl Folder for RealFolder {
+    fn path(&self) -> &Path {
+        &self.path
     }
 
-    fn damaged(&self, what: &str) -> Error {
-        damaged(&self.folder, what)
-    }
-}
-
-impl Store for Disk {
-    fn scan(&self, space: Space, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Error> {
-        for guard in self.spaces.of(space).iter() {
-            let (key, value) = guard.into_inner().map_err(|error| explain(&self.spaces.folder, &error))?;
-            each(&key, &value);
-        }
-        Ok(())
+    fn list(&self) -> io::Result<Vec<String>> {
+        let names = fs::read_dir(&self.path)?.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
+        Ok(names.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().filter(|name| name != LOCK_FILE).collect())
     }
 
-    fn commit(&mut self, batch: WriteBatch, sync: bool) -> Result<(), Error> {
-        let _end = self.commit_under_way.begin();
-        let mode = if sync { PersistMode::SyncData } else { PersistMode::Buffer };
-        let mut write = self.database.batch().durability(Some(mode));
-        for item in batch {
-            let keyspace = self.spaces.of(item.space);
-            match item.value {
-                Some(value) => write.insert(keyspace, item.key.0, value.0),
-                None => write.remove(keyspace, item.key.0),
-            }
-        }
-        write.commit().map_err(|error| explain(&self.spaces.folder, &error))
+    fn create(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(self.path.join(name))?;
+        Ok(Arc::new(RealFile(file)))
     }
 
-    fn sync(&mut self) -> Result<(), Error> {
-        self.database.persist(PersistMode::SyncData).map_err(|error| explain(&self.spaces.folder, &error))
+    fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>> {
+        Ok(Arc::new(RealFile(File::options().read(true).write(true).open(self.path.join(name))?)))
     }
 
-    fn watch(&self) -> Arc<dyn StoreWatch> {
-        Arc::new(HealthCheck {
-            folder: self.spaces.folder.clone(),
-            commit_under_way: Arc::clone(&self.commit_under_way),
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+
+    fn link(&self, name: &str, from: &Path) -> io::Result<()> {
+        fs::hard_link(from.join(name), self.path.join(name))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.folder.sync_all()
+    }
+
+    fn space(&self) -> io::Result<DiskSpace> {
+        let space = statvfs(&self.path)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+        // Some file systems do not know their size.
+        Ok(match space.f_blocks {
+            0 => DiskSpace { free: u64::MAX, total: u64::MAX },
+            blocks => DiskSpace { free: bytes(space.f_bavail), total: bytes(blocks) },
         })
     }
 
-    fn moment(&self) -> Arc<dyn StoreSnapshot> {
-        Arc::new(DiskSnapshot { snapshot: self.database.snapshot(), spaces: Arc::clone(&self.spaces) })
+    fn nonce(&self) -> io::Result<[u8; 16]> {
+        let mut nonce = [0; 16];
+        // The system returns this few bytes whole.
+        match getrandom(&mut nonce, GetRandomFlags::empty())? {
+            16 => Ok(nonce),
+            _ => Err(ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+/// A file of the file system.
+#[derive(Debug)]
+struct RealFile(File);
+
+impl LogFile for RealFile {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
     }
 
-    fn set_lazy(&mut self, lazy: bool) -> Result<(), Error> {
-        let folder = &self.spaces.folder;
-        let path = folder.join(LAZY_FILE);
-        if lazy == path.exists() {
-            return Ok(());
-        }
-        let note = || {
-            if lazy {
-                File::create(&path)?.sync_all()?;
-            } else {
-                fs::remove_file(&path)?;
-            }
-            File::open(folder)?.sync_all()
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+        FileExt::read_at(&self.0, bytes, at)
+    }
+
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        FileExt::write_at(&self.0, bytes, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn set_size(&self, bytes: u64) -> io::Result<()> {
+        self.0.set_len(bytes)
+    }
+
+    fn allocated(&self) -> io::Result<u64> {
+        Ok(MetadataExt::blocks(&self.0.metadata()?) * BLOCK_UNIT)
+    }
+
+    fn punch(&self, from: u64, length: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(&self.0, flags, from, length)?)
+    }
+
+    fn start_write_back(&self, from: u64, length: u64) {
+        // A hint: a failure shows itself in the next sync.
+        let _started = start_write_back(&self.0, from, length);
+    }
+}
+
+/// Starts the writing of dirty pages. rustix has no `sync_file_range`: POSIX_FADV_DONTNEED starts the same write-back
+/// without waiting, and drops the pages of the range that are clean.
+fn start_write_back(file: &File, from: u64, length: u64) -> io::Result<()> {
+    Ok(fadvise(file, from, NonZeroU64::new(length), Advice::DontNeed)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::super::folder::write_all;
+    use super::*;
+
+    #[test]
+    fn the_folders_around_a_made_folder_are_synced_the_outermost_first() {
+        let around = tempfile::tempdir().unwrap();
+        let mut synced = Vec::new();
+        let folder = around.path().join("a/b/data");
+        let mut sync = |path: &Path| {
+            synced.push(path.to_owned());
+            Ok(())
         };
-        self.database.persist(PersistMode::SyncAll).map_err(|error| explain(folder, &error))?;
-        note().map_err(|error| explain_io(folder, &error))
+        make(&folder, &mut sync).unwrap();
+        assert_eq!(synced, [around.path().to_owned(), around.path().join("a"), around.path().join("a/b")]);
+        make(&folder, &mut |_| panic!("the folder is there")).unwrap();
     }
 
-    fn damaged(&self, what: &str) -> Error {
-        self.spaces.damaged(what)
-    }
-}
-
-/// Whether a commit is under way. A commit waits while the trees are far behind the journal.
-#[derive(Debug, Default)]
-struct CommitUnderWay(AtomicBool);
-
-impl CommitUnderWay {
-    fn begin(&self) -> impl Drop + '_ {
-        struct CommitEnd<'c>(&'c CommitUnderWay);
-        impl Drop for CommitEnd<'_> {
-            fn drop(&mut self) {
-                // Relaxed: the flag only says that a check is useful. It publishes no data.
-                self.0.0.store(false, Ordering::Relaxed);
-            }
+    #[test]
+    fn a_hole_gives_blocks_back_and_keeps_the_length() {
+        let around = tempfile::tempdir().unwrap();
+        let folder = RealFolder::lock(around.path()).unwrap();
+        let file = folder.create("f").unwrap();
+        write_all(&*file, &vec![7; 1 << 20], 0).unwrap();
+        file.sync().unwrap();
+        let before = file.allocated().unwrap();
+        // Not every file system has holes.
+        if file.punch(4096, (1 << 20) - 4096).is_ok() {
+            assert!(before >= 1 << 20 && file.allocated().unwrap() <= 64 << 10);
         }
-        self.0.store(true, Ordering::Relaxed);
-        CommitEnd(self)
+        assert_eq!(file.size().unwrap(), 1 << 20);
     }
-}
-
-/// Checks whether the thread that writes the trees has died while a commit waits for it.
-struct HealthCheck {
-    folder: PathBuf,
-    commit_under_way: Arc<CommitUnderWay>,
-}
-
-impl StoreWatch for HealthCheck {
-    fn check(&self) -> Result<(), Error> {
-        if !self.commit_under_way.0.load(Ordering::Relaxed) || has_thread(TREE_WRITER) {
-            return Ok(());
-        }
-        if is_full(&self.folder) {
-            return Err(Error::Full { folder: self.folder.clone() });
-        }
-        Err(failed(&self.folder, "the thread that writes the trees has failed; the next start makes up for it"))
-    }
-}
-
-/// Whether this process has a thread with this name. True if that cannot be determined.
-fn has_thread(name: &str) -> bool {
-    let Ok(threads) = fs::read_dir("/proc/self/task") else { return true };
-    let is_it = |comm: String| comm.trim_end() == name;
-    threads.flatten().any(|thread| fs::read_to_string(thread.path().join("comm")).is_ok_and(is_it))
-}
-
-/// A snapshot of the store.
-struct DiskSnapshot {
-    snapshot: Snapshot,
-    spaces: Arc<Spaces>,
-}
-
-impl StoreSnapshot for DiskSnapshot {
-    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, Error> {
-        let found = self.snapshot.get(self.spaces.of(space), key);
-        found.map(|value| value.map(Value)).map_err(|error| explain(&self.spaces.folder, &error))
-    }
-
-    fn damaged(&self, what: &str) -> Error {
-        self.spaces.damaged(what)
-    }
-}
-
-/// Whether so little space is left that a write may have failed for want of it.
-fn is_full(folder: &Path) -> bool {
-    statvfs(folder).is_ok_and(|space| space.f_bavail * space.f_frsize < FULL_BYTES)
-}
-
-fn damaged(folder: &Path, what: &str) -> Error {
-    Error::Damaged { folder: folder.to_owned(), what: what.to_owned() }
-}
-
-/// Converts an error of fjall.
-fn explain(folder: &Path, error: &fjall::Error) -> Error {
-    match error {
-        fjall::Error::Locked => Error::InUse { folder: folder.to_owned() },
-        fjall::Error::Io(error) => explain_io(folder, error),
-        fjall::Error::Poisoned if is_full(folder) => Error::Full { folder: folder.to_owned() },
-        fjall::Error::Poisoned => failed(folder, "an earlier write has failed"),
-        other => damaged(folder, &other.to_string()),
-    }
-}
-
-fn explain_io(folder: &Path, error: &io::Error) -> Error {
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::Full { folder: folder.to_owned() },
-        _ => failed(folder, &error.to_string()),
-    }
-}
-
-fn failed(folder: &Path, why: &str) -> Error {
-    Error::Failed { folder: folder.to_owned(), why: why.to_owned() }
 }

@@ -1,10 +1,13 @@
 //! A store for tests, in memory. A crash loses its unsynced batches, and it fails on request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Error, Space, Store, StoreSnapshot, StoreWatch, Value, WriteBatch};
+use super::{
+    AddsRefused, Body, Error, IdleWork, LogMetrics, LostRecord, Marks, Space, Store, StoreSnapshot, StoreWatch,
+    TaskKey, Value, WriteBatch,
+};
 use crate::lock::{Mutex, MutexGuard};
 
 type Records = BTreeMap<(Space, Vec<u8>), Value>;
@@ -22,6 +25,13 @@ struct Content {
     until_failure: Option<usize>,
     commits: usize,
     syncs: usize,
+    /// Values that cannot be read.
+    rotten: BTreeSet<TaskKey>,
+    /// Rotten values that a reader has found, until the owner is told.
+    found: Vec<LostRecord>,
+    adds_refused: Option<AddsRefused>,
+    /// How much of the idle work is left, after each batch that many pieces.
+    idle: (usize, usize),
 }
 
 /// A handle of a store. A test keeps a clone when the committer has the other.
@@ -50,6 +60,26 @@ impl FakeDisk {
     /// Lets `count` more commits and syncs succeed, and all later ones fail.
     pub(crate) fn fail_after(&self, count: usize) {
         self.lock().until_failure = Some(count);
+    }
+
+    /// From now on the value of this task cannot be read.
+    pub(crate) fn rot(&self, key: TaskKey) {
+        self.lock().rotten.insert(key);
+    }
+
+    /// From now on adds are refused for this reason, or no longer.
+    pub(crate) fn refuse_adds(&self, why: Option<AddsRefused>) {
+        self.lock().adds_refused = why;
+    }
+
+    /// From now on each batch leaves this many pieces of idle work.
+    pub(crate) fn leave_idle_work(&self, pieces: usize) {
+        self.lock().idle = (pieces, pieces);
+    }
+
+    /// The pieces of idle work that are left.
+    pub(crate) fn idle_work(&self) -> usize {
+        self.lock().idle.0
     }
 
     /// The number of unsynced batches.
@@ -88,26 +118,39 @@ impl Content {
 }
 
 fn make(records: &mut Records, batch: WriteBatch) {
-    for item in batch {
-        let key = (item.space, item.key.to_vec());
-        match item.value {
-            Some(value) => drop(records.insert(key, value)),
-            None => drop(records.remove(&key)),
+    for record in batch {
+        let key = (record.space, record.key.to_vec());
+        match record.body {
+            Body::Bytes(value) => drop(records.insert(key, value)),
+            Body::Removed | Body::SetAside => drop(records.remove(&key)),
         }
     }
 }
 
 impl Store for FakeDisk {
-    fn scan(&self, space: Space, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Error> {
+    fn take(&mut self, space: Space, each: &mut dyn FnMut(&[u8], &[u8])) {
         let now = Arc::clone(&self.lock().now);
         now.iter().filter(|((at, _), _)| *at == space).for_each(|((_, key), value)| each(key, value));
-        Ok(())
+    }
+
+    fn lost(&mut self) -> Result<Vec<LostRecord>, Error> {
+        Ok(std::mem::take(&mut self.lock().found))
+    }
+
+    fn is_repairing(&self) -> bool {
+        false
     }
 
     fn commit(&mut self, batch: WriteBatch, sync: bool) -> Result<(), Error> {
         let mut content = self.lock();
         content.try_once()?;
         content.commits += 1;
+        for record in batch.clone() {
+            if let (Space::Values, Ok(key)) = (record.space, TaskKey::try_from(&*record.key)) {
+                content.rotten.remove(&key);
+            }
+        }
+        content.idle.0 = content.idle.1;
         make(Arc::make_mut(&mut content.now), batch.clone());
         content.unsynced.push(batch);
         if sync {
@@ -123,16 +166,42 @@ impl Store for FakeDisk {
         Ok(())
     }
 
-    fn set_lazy(&mut self, _lazy: bool) -> Result<(), Error> {
-        self.lock().try_once()
+    fn rest(&mut self) -> Result<(), Error> {
+        self.sync()
+    }
+
+    fn work_idle(&mut self) -> Result<IdleWork, Error> {
+        let mut content = self.lock();
+        content.try_once()?;
+        content.idle.0 = content.idle.0.saturating_sub(1);
+        Ok(if content.idle.0 > 0 { IdleWork::More } else { IdleWork::Done })
+    }
+
+    fn has_idle_work(&self) -> bool {
+        self.lock().idle.0 > 0
+    }
+
+    fn adds_refused(&self) -> Option<AddsRefused> {
+        self.lock().adds_refused
+    }
+
+    fn marks(&self) -> Marks {
+        Marks::default()
+    }
+
+    /// A crash loses no part of a batch, so the records say it all.
+    fn raise(&mut self, _mark: usize, _value: u64) {}
+
+    fn metrics(&self) -> LogMetrics {
+        LogMetrics::default()
     }
 
     fn watch(&self) -> Arc<dyn StoreWatch> {
         Arc::new(FakeWatch(self.clone()))
     }
 
-    fn moment(&self) -> Arc<dyn StoreSnapshot> {
-        Arc::new(FakeSnapshot(Arc::clone(&self.lock().now)))
+    fn moment(&self, _keys: &[TaskKey]) -> Arc<dyn StoreSnapshot> {
+        Arc::new(FakeSnapshot(Arc::clone(&self.lock().now), self.clone()))
     }
 
     fn damaged(&self, what: &str) -> Error {
@@ -152,11 +221,16 @@ impl StoreWatch for FakeWatch {
     }
 }
 
-struct FakeSnapshot(Arc<Records>);
+struct FakeSnapshot(Arc<Records>, FakeDisk);
 
 impl StoreSnapshot for FakeSnapshot {
-    fn get(&self, space: Space, key: &[u8]) -> Result<Option<Value>, Error> {
-        Ok(self.0.get(&(space, key.to_vec())).cloned())
+    fn get(&self, key: &TaskKey) -> Result<Option<Value>, Error> {
+        let mut content = self.1.lock();
+        if content.rotten.contains(key) {
+            content.found.push(LostRecord { space: Space::Values, key: *key });
+            return Err(Error::SetAside { folder: PathBuf::from("double") });
+        }
+        Ok(self.0.get(&(Space::Values, key.to_vec())).cloned())
     }
 
     fn damaged(&self, what: &str) -> Error {

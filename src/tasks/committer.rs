@@ -4,8 +4,11 @@
 //! committer   wait ─► expire leases ─► apply the inbox    ─► commit: store, then answer ─► wait
 //! frontend            expire leases ─► apply its requests ─► commit: store, then answer      if the committer is idle
 //! ```
+//! When no batch was stored for a while, the committer does a piece of the store's idle work, and looks at the inbox
+//! again: cleaning, and telling a later opening that all is synced.
+//!
 //! While one batch is being synced the next one gathers in the inbox: the more clients, the larger the batches. The
-//! only timers are the deadlines of leases and of delayed syncs. A commit takes place under one lock, so there is one
+//! only timers are the deadlines of leases and of delayed syncs, and the beginning of idle work. A commit takes place under one lock, so there is one
 //! order. While the committer is idle, a frontend may commit its requests by itself ([`Tasks::try_commit`]). That
 //! spares two thread switches before its answer.
 //!
@@ -26,7 +29,8 @@ use super::submission::InboxMessage;
 use super::{Family, Policy, QueueName, ReplySink};
 use crate::limits::INBOX_MAX;
 use crate::lock::{Mutex, MutexGuard};
-use crate::store::{Error, Space, Store};
+use crate::log::WarningPace;
+use crate::store::{Error, IDS_MARK, Space, Store, TOKENS_MARK, WriteBatch};
 
 /// The longest sleep, in milliseconds, while a deadline is set. After it the committer notices a wall clock that was
 /// set.
@@ -38,45 +42,85 @@ const CHECK: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// [`Error`] if the store cannot be read, or its records are damaged.
-pub fn open(store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error> {
+pub fn open(mut store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error> {
     let (sender, inbox) = bounded(INBOX_MAX);
     let metrics = Arc::default();
-    let engine = restore(&*store, now, &metrics)?;
+    let (engine, lost) = restore(&mut *store, now, &metrics)?;
     let shared = Arc::new(TasksShared::new(Arc::clone(&metrics), store.watch()));
-    let mut core =
-        CommitterState { store, engine, metrics, sinks: Vec::new(), unsynced: None, sleeps_until: 0, failed: false };
+    let mut core = CommitterState {
+        store,
+        engine,
+        metrics,
+        sinks: Vec::new(),
+        unsynced: None,
+        sleeps_until: 0,
+        idle_at: None,
+        refusals_told: WarningPace::default(),
+        failed: false,
+    };
+    if !lost.is_empty() {
+        core.store.commit(lost, true)?;
+    }
+    core.set_aside()?;
     core.reserve()?;
+    core.commit(now, None)?;
+    // The last life may have left more than this one needs.
+    core.idle_at = core.store.has_idle_work().then_some(now);
     let core = Arc::new(Mutex::new(core));
     let tasks = Tasks::new(sender, Arc::clone(&shared), Arc::clone(&core));
     Ok((tasks, Committer { core, inbox, shared }))
 }
 
-/// Reads all records except the values.
-fn restore(store: &dyn Store, now: u64, metrics: &Arc<TaskMetrics>) -> Result<Engine, Error> {
+/// Reads all records except the values. Returns the removal of those that do not fit to the others, which is not empty
+/// only after a repair.
+fn restore(store: &mut dyn Store, now: u64, metrics: &Arc<TaskMetrics>) -> Result<(Engine, WriteBatch), Error> {
     let mut meta = Vec::new();
-    store.scan(Space::Meta, &mut |key, value| meta.push((key.to_vec(), value.to_vec())))?;
+    store.take(Space::Meta, &mut |key, value| meta.push((key.to_vec(), value.to_vec())));
     let find = |key: &[u8]| meta.iter().find(|(other, _)| other == key).map(|(_, value)| &**value);
     let damaged = |damaged: Damaged| store.damaged(&damaged.to_string());
     let tokens = find(TOKENS_KEY).map_or(Ok(1), |end| number_of(end, "end of the tokens")).map_err(damaged)?;
     if find(FORMAT_KEY).is_some_and(|format| format != FORMAT.to_be_bytes()) {
         return Err(store.damaged("it was written in another format"));
     }
-    let mut engine = Engine::new(now, tokens, Arc::clone(metrics));
+    // A store without records of queues has no tasks either: `restore_task` would fail.
+    if find(FORMAT_KEY).is_none() && !meta.is_empty() && !store.is_repairing() {
+        return Err(store.damaged("the version of the format is missing"));
+    }
+    let mut engine = Engine::new(now, tokens.max(store.marks()[TOKENS_MARK]), Arc::clone(metrics));
     for (key, record) in meta.iter().filter(|(key, _)| queue_of_key(key).is_some()) {
         engine.restore_queue(key, record).map_err(damaged)?;
     }
-    let mut restored = Ok(());
-    store.scan(Space::Tasks, &mut |key, record| {
-        if restored.is_ok() {
-            restored = engine.restore_task(key, record);
+    let lost = match store.is_repairing() {
+        true => restore_those_that_fit(store, &mut engine),
+        false => {
+            let mut restored = Ok(());
+            store.take(Space::Tasks, &mut |key, record| {
+                if restored.is_ok() {
+                    restored = engine.restore_task(key, record, false);
+                }
+            });
+            restored.map_err(|damaged| store.damaged(&damaged.to_string()))?;
+            WriteBatch::new()
         }
-    })?;
-    restored.map_err(damaged)?;
-    // A store without records of queues has no tasks either: `restore_task` would have failed.
-    if find(FORMAT_KEY).is_none() && !meta.is_empty() {
-        return Err(store.damaged("the version of the format is missing"));
+    };
+    engine.restore_ids(store.marks()[IDS_MARK]);
+    Ok((engine, lost))
+}
+
+/// Restores the tasks after a repair, the newest first: of two with one key the older one was finished. Returns the
+/// removal of those that do not fit to their queues.
+fn restore_those_that_fit(store: &mut dyn Store, engine: &mut Engine) -> WriteBatch {
+    let (mut found, mut lost) = (Vec::new(), WriteBatch::new());
+    store.take(Space::Tasks, &mut |key, record| found.push((key.to_vec(), record.to_vec())));
+    for (key, record) in found.iter().rev() {
+        if let Err(damaged) = engine.restore_task(key, record, true) {
+            tracing::error!("a task is left out: {damaged}");
+            lost.delete(Space::Tasks, key);
+            lost.delete(Space::Values, key);
+        }
     }
-    Ok(engine)
+    engine.mark_all();
+    lost
 }
 
 /// The committer thread, ready to run.
@@ -114,17 +158,6 @@ impl Committer {
         core.sinks.len() - 1
     }
 
-    /// Stores whether later batches may be written while earlier ones are unsynced. Call it when all queues are open
-    /// and before the first request.
-    ///
-    /// # Errors
-    /// [`Error`] if that cannot be stored.
-    pub fn begin(&mut self) -> Result<(), Error> {
-        let mut core = self.core.lock();
-        let lazy = core.engine.is_lazy();
-        core.store.set_lazy(lazy)
-    }
-
     /// Runs the thread's loop. Returns when the last [`Tasks`] handle is gone, and everything is on disk and answered.
     /// `now` reads the wall clock in milliseconds.
     ///
@@ -140,7 +173,7 @@ impl Committer {
         }
         core.engine.dismiss();
         core.commit(now(), None)?;
-        core.store.sync()
+        core.store.rest()
     }
 
     /// Commits one batch, with this message first.
@@ -151,11 +184,15 @@ impl Committer {
         core.sleeps_until = 0;
         let mut taken = TakenRequests::default();
         let done = core.guarded(|core| {
-            core.expire(now)?;
+            core.begin(now)?;
             taken = core.apply(first, || self.inbox.try_recv().ok());
             // The drain made room in the inbox: frontends fill it while this batch is being synced.
             self.shared.tell(|sink| core.go_on(sink));
-            core.commit(now, None)
+            let committed = core.commit(now, None)?;
+            if taken.messages == 0 {
+                core.work_idle(now)?;
+            }
+            Ok(committed)
         });
         self.shared.done(taken.messages, taken.bytes);
         self.shared.tell(|sink| core.go_on(sink));

@@ -23,7 +23,7 @@ use super::record::{
 use super::submission::Submission;
 use super::{Family, NameKind, Outcome, Payload, Policy, QueueName, Request, Ticket};
 use crate::limits::{EXPIRE_BUDGET, WAITERS_MAX};
-use crate::store::{Space, WriteBatch};
+use crate::store::{LostRecord, Space, WriteBatch};
 use crate::wheel::{Progress, Wheel};
 
 /// Why a queue exists at an index: a queue is removed only when its last batch is stored.
@@ -48,6 +48,10 @@ pub(super) struct Engine {
     sync_asked: bool,
     /// The server stops: no request waits any more.
     closing: bool,
+    /// The store takes nothing that makes it larger.
+    refuses_adds: bool,
+    /// New queues that are of no family begin above this number. 0, unless a repair or a backup has lost numbers.
+    ids_floor: u64,
     answers: Vec<(Ticket, Outcome)>,
 }
 
@@ -68,6 +72,8 @@ pub(super) struct StepResult {
     pub(super) batch: WriteBatch,
     pub(super) sync: SyncWithin,
     pub(super) answers: Vec<(Ticket, Outcome)>,
+    /// The highest number of a task in the queues of no family that have changed.
+    pub(super) ids: u64,
 }
 
 impl Engine {
@@ -83,13 +89,10 @@ impl Engine {
             drained: Vec::new(),
             sync_asked: false,
             closing: false,
+            refuses_adds: false,
+            ids_floor: 0,
             answers: Vec::new(),
         }
-    }
-
-    /// Whether a queue may be synced later than its answers.
-    pub(super) fn is_lazy(&self) -> bool {
-        self.queues.iter().any(|entry| entry.policy != Policy::Always)
     }
 
     // ------------------------------------------------------------------------------------------------------ restoring
@@ -101,11 +104,14 @@ impl Engine {
         restored.then_some(()).ok_or(Damaged { what: "list of the queues" })
     }
 
-    /// Restores a task from its record. Its queue is already restored.
-    pub(super) fn restore_task(&mut self, key: &[u8], record: &[u8]) -> Result<(), Damaged> {
+    /// Restores a task from its record. Its queue is already restored. `fits`: the queue is made to fit to it.
+    pub(super) fn restore_task(&mut self, key: &[u8], record: &[u8], fits: bool) -> Result<(), Damaged> {
         let (queue, number) = task_of_key(key)?;
-        let record = TaskRecord::decode(record)?;
+        let mut record = TaskRecord::decode(record)?;
         let entry = self.queues.get_mut(queue as usize).ok_or(Damaged { what: "list of the queues" })?;
+        if fits {
+            entry.queue.fit(number, &mut record);
+        }
         let restored = entry.queue.restore(number, &record, &mut self.wheel);
         restored.then_some(()).ok_or(Damaged { what: "order of a queue" })
     }
@@ -114,6 +120,8 @@ impl Engine {
     pub(super) fn open(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Option<QueueName> {
         let queue_index = self.queues.open(name, order, policy)?;
         self.mark(queue_index);
+        let floor = self.ids_floor;
+        self.entry_mut(queue_index).queue.raise_last(floor);
         (self.entry(queue_index).queue.order() == order).then_some(QueueName(NameKind::Opened(queue_index)))
     }
 
@@ -123,7 +131,49 @@ impl Engine {
         Some(Family { number, prefix: prefix.into() })
     }
 
+    /// Numbers of tasks up to this mark may have been given in a queue of no family. The mark is above all numbers only
+    /// if some are lost. Then all queues go on above it.
+    pub(super) fn restore_ids(&mut self, mark: u64) {
+        if mark <= self.queues.last() {
+            return;
+        }
+        self.ids_floor = mark;
+        self.mark_all();
+        for queue_index in self.queues.indices() {
+            self.entry_mut(queue_index).queue.raise_last(mark);
+        }
+    }
+
+    /// Has the next [`Engine::drain`] store all records of queues that have changed.
+    pub(super) fn mark_all(&mut self) {
+        self.queues.indices().into_iter().for_each(|queue_index| self.mark(queue_index));
+    }
+
+    /// A record is lost in the store. A task without its value is dropped, and a lost record is stored again. Returns
+    /// what to tell the operator.
+    pub(super) fn lose(&mut self, lost: &LostRecord) -> Option<String> {
+        let (queue, number) = task_of_key(&lost.key).ok()?;
+        let queue_index = queue as usize;
+        let name = Arc::clone(&self.queues.get(queue_index)?.name);
+        self.mark(queue_index);
+        let queue = &mut self.entry_mut(queue_index).queue;
+        let what = match lost.space {
+            Space::Values => queue.lose_value(number).map(|key| ("the value of the task", key.escape_ascii())),
+            _ => queue.store_again(number).map(|key| ("a record in the store of the task", key.escape_ascii())),
+        };
+        let name = name.escape_ascii();
+        Some(match what {
+            Some((what, key)) => format!("{what} {key} of {name} is lost"),
+            None => format!("task {number} of {name} is lost"),
+        })
+    }
+
     // ---------------------------------------------------------------------------------------------------------- steps
+
+    /// From now on adds are refused, or no longer.
+    pub(super) fn refuse_adds(&mut self, refuses: bool) {
+        self.refuses_adds = refuses;
+    }
 
     /// Sets the time and expires the leases whose deadline has passed. Each pass is sorted by deadline, and one call
     /// expires at most [`EXPIRE_BUDGET`] leases. [`Progress::More`]: more leases are due, and the caller must not
@@ -163,6 +213,10 @@ impl Engine {
     /// If a queue of a family does not exist, a request that adds a task creates it, and any other request is answered
     /// as for an empty queue.
     pub(super) fn apply(&mut self, Submission { queue, ticket, request }: Submission) {
+        if self.refuses_adds && request.adds() {
+            self.answers.push((ticket, Outcome::NoRoom { bytes: request.added_bytes() }));
+            return;
+        }
         let queue_index = match queue {
             QueueName(NameKind::Opened(queue_index)) => Some(queue_index),
             QueueName(NameKind::OfFamily { family, name }) if request.adds() => {
@@ -251,7 +305,7 @@ impl Engine {
     pub(super) fn drain(&mut self) -> StepResult {
         let answers = std::mem::take(&mut self.answers);
         let sync = if std::mem::take(&mut self.sync_asked) { SyncWithin::Now } else { SyncWithin::Whenever };
-        let mut step = StepResult { batch: WriteBatch::new(), sync, answers };
+        let mut step = StepResult { batch: WriteBatch::new(), sync, answers, ids: 0 };
         let mut marked = std::mem::take(&mut self.marked);
         self.drained.extend_from_slice(&marked);
         for queue_index in marked.drain(..) {
@@ -260,6 +314,9 @@ impl Engine {
             entry.drain(number_of(queue_index), &mut step.batch);
             if step.batch.len() > before {
                 step.sync = step.sync.min(entry.policy.within());
+            }
+            if entry.is_permanent() {
+                step.ids = step.ids.max(entry.queue.last());
             }
         }
         self.marked = marked;

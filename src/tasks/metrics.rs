@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::queue::TaskCounts;
 use crate::lock::Mutex;
 use crate::stats::{Counter, Gauge, SharedCounter};
+use crate::store::LogMetrics;
 
 /// The value of `oldest` for a queue without a ready task.
 const NONE: u64 = u64::MAX;
@@ -108,6 +109,16 @@ impl FamilyMetrics {
     }
 }
 
+/// Metrics of the store, and whether it refuses adds.
+#[derive(Debug, Default)]
+pub(super) struct StoreMetrics(Mutex<(LogMetrics, bool)>);
+
+impl StoreMetrics {
+    pub(super) fn set(&self, metrics: LogMetrics, refuses_adds: bool) {
+        *self.0.lock() = (metrics, refuses_adds);
+    }
+}
+
 /// Metrics of all queues and of the committer.
 #[derive(Debug, Default)]
 pub struct TaskMetrics {
@@ -117,6 +128,8 @@ pub struct TaskMetrics {
     pub(super) commits: Counter,
     /// Syncs, with and without a batch.
     pub(super) syncs: Counter,
+    /// The metrics of the store.
+    pub(super) store: StoreMetrics,
     /// How often a frontend had to wait for room.
     pub(super) waits: SharedCounter,
     /// How often a frontend was told and not woken, or found room without being told.
@@ -165,6 +178,12 @@ impl TaskMetrics {
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.syncs.get()
+    }
+
+    /// The metrics of the store, as of the last batch, and whether it refuses adds.
+    #[must_use]
+    pub fn store(&self) -> (LogMetrics, bool) {
+        *self.store.0.lock()
     }
 
     /// How often a frontend had to wait until the committer had made room.

@@ -22,7 +22,8 @@
 //! - **Tokens never repeat**, under any policy. They come from a block whose reservation was synced first.
 //! - **An error of the store is final.** The committer answers nothing more and returns the error.
 //!
-//! Keys, order and leases are in memory, about 150 bytes for a task and its key. Values are on disk. A value that is
+//! Keys, order and leases are in memory, about 150 bytes for a task and its key. The store keeps the places of its
+//! records besides. Values are on disk. A value that is
 //! not part of the current batch is read by the frontend, from a snapshot at that point of the order, and not by the
 //! committer.
 //!
@@ -54,7 +55,7 @@ pub use record::Damaged;
 pub use room::RoomWait;
 pub use submission::Submission;
 
-use crate::store::{self, Space, StoreSnapshot, Value};
+use crate::store::{self, StoreSnapshot, TaskKey, Value};
 
 /// When the changes of a queue are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +232,15 @@ impl Request {
         matches!(self, Self::Add { .. } | Self::Push { .. } | Self::Append { .. })
     }
 
+    /// The bytes of key and value that the request adds.
+    fn added_bytes(&self) -> u64 {
+        match self {
+            Self::Add { key, value, .. } => (key.len() + value.len()) as u64,
+            Self::Push { value } | Self::Append { value, .. } => value.len() as u64,
+            _ => 0,
+        }
+    }
+
     /// The memory that the request takes while it waits, approximately.
     fn bytes(&self) -> u64 {
         let (key, value) = match self {
@@ -275,6 +285,11 @@ pub enum Outcome {
     /// Nothing has changed: there is no such task or lease, no task is ready, the key exists, or there are too many
     /// queues.
     Refused,
+    /// Nothing has changed: the store takes nothing that makes it larger. What takes away goes on.
+    NoRoom {
+        /// The bytes of key and value that were to be added.
+        bytes: u64,
+    },
 }
 
 impl Outcome {
@@ -308,7 +323,7 @@ impl Outcome {
         match self {
             Self::Leased { payload, .. } => Some(payload),
             Self::Found(payload) => payload.as_ref(),
-            Self::Done | Self::Added(_) | Self::Counted(_) | Self::Refused => None,
+            Self::Done | Self::Added(_) | Self::Counted(_) | Self::Refused | Self::NoRoom { .. } => None,
         }
     }
 }
@@ -319,14 +334,15 @@ pub enum Payload {
     /// The value is part of the batch.
     Fresh(Value),
     /// The value was in the store before the batch, under this key.
-    Stored([u8; 12]),
+    Stored(TaskKey),
 }
 
 impl Payload {
     /// Returns the value. `before` is the snapshot from the same delivery. May read the disk.
     ///
     /// # Errors
-    /// [`store::Error`] if the value cannot be read or is missing.
+    /// [`store::Error`] if the value cannot be read or is missing. If [`store::Error::loses_one_value`], the next batch
+    /// sets the task aside, and the store goes on.
     ///
     /// # Panics
     /// If the payload refers to the store and `before` is `None`.
@@ -335,7 +351,7 @@ impl Payload {
             Self::Fresh(value) => Ok(value.clone()),
             Self::Stored(key) => {
                 let before = before.expect("stored values bring the store");
-                before.get(Space::Values, key)?.ok_or_else(|| before.damaged("the value of a task is missing"))
+                before.get(key)?.ok_or_else(|| before.damaged("the value of a task is missing"))
             }
         }
     }

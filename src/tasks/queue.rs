@@ -11,16 +11,20 @@
 //! An undone lease puts the task back in its old position. `order.rs` defines its position after the other two ways.
 //! Keys, order and leases are in memory. Values are in the store: [`TaskQueue::drain`] returns the effects to store.
 
+mod loss;
+mod task;
+
 use std::collections::{BTreeMap, HashMap};
 
 use ahash::RandomState;
 use hashbrown::HashTable;
 use slab::Slab;
+use task::{Lease, Task, TaskState};
 
 use super::order::{LeaseOrder, Position, QueueEnd, Settlement};
 use super::record::{LeaseRecord, StateRecord, TaskRecord};
 use crate::store::Value;
-use crate::wheel::{TimerId, Wheel};
+use crate::wheel::Wheel;
 
 /// The index of a task in the memory of its queue, valid as long as the task exists.
 pub(super) type TaskIndex = u32;
@@ -30,36 +34,6 @@ pub(super) type TaskIndex = u32;
 pub(super) struct LeaseTimer {
     pub(super) queue: u32,
     pub(super) task_index: TaskIndex,
-}
-
-/// A lease that is held.
-#[derive(Clone, Copy, Debug)]
-struct Lease {
-    token: u64,
-    /// Milliseconds of the wall clock.
-    deadline: u64,
-    timer: TimerId,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum TaskState {
-    Ready,
-    Leased(Lease),
-    Dropped,
-}
-
-#[derive(Debug)]
-struct Task {
-    /// The number of the task in the store. A queue never uses one twice.
-    number: u64,
-    key: Box<[u8]>,
-    position: Position,
-    boost: u8,
-    /// When the task last entered the queue, in milliseconds of the wall clock.
-    since: u64,
-    state: TaskState,
-    /// Whether the task is in `touched` of its queue.
-    touched: bool,
 }
 
 /// A task that has just been leased.
@@ -171,6 +145,7 @@ impl TaskQueue {
             since: record.since,
             state: TaskState::Dropped,
             touched: false,
+            is_lost: false,
         });
         match record.state {
             StateRecord::Ready => self.make_ready(task_index, record.position),
@@ -213,8 +188,7 @@ impl TaskQueue {
     /// Replaces the value of a task in any state. False: there is no task with this key.
     pub(super) fn update(&mut self, key: &[u8], value: Value) -> bool {
         let Some(task_index) = self.find(key) else { return false };
-        let number = self.task(task_index).number;
-        self.fresh.insert(number, value);
+        self.set_value(task_index, value);
         true
     }
 
@@ -238,6 +212,9 @@ impl TaskQueue {
         wheel: &mut Wheel<LeaseTimer>,
     ) -> bool {
         let Some(task_index) = self.release(key, token, wheel) else { return false };
+        if let Some(value) = value {
+            self.set_value(task_index, value);
+        }
         if how == Settlement::Drop {
             self.counts.dropped += 1;
             self.task_mut(task_index).state = TaskState::Dropped;
@@ -248,10 +225,6 @@ impl TaskQueue {
             let (boost, position) = self.order.settled(how, (task.boost, task.position), serial, front);
             self.task_mut(task_index).boost = boost;
             self.make_ready_now(task_index, position);
-        }
-        if let Some(value) = value {
-            let number = self.task(task_index).number;
-            self.fresh.insert(number, value);
         }
         self.touch(task_index);
         true
@@ -288,10 +261,10 @@ impl TaskQueue {
         true
     }
 
-    /// Removes the task with this key if it is leased, by any holder. False: it is not leased.
+    /// Removes the task with this key if it is leased, by any holder, or its value is lost. False: neither.
     pub(super) fn finish(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
-        let leased = self.find(key).is_some_and(|task_index| self.lease_of(task_index).is_some());
-        leased && self.remove(key, wheel)
+        let may_go = |task_index| self.lease_of(task_index).is_some() || self.task(task_index).is_lost;
+        self.find(key).is_some_and(may_go) && self.remove(key, wheel)
     }
 
     /// Whether the queue has no task in any state.
@@ -394,8 +367,9 @@ impl TaskQueue {
         self.last += 1;
         let (number, serial) = (self.last, self.grow());
         let position = self.order.added(end, serial);
-        let (since, state) = (self.now, TaskState::Dropped);
-        let task_index = self.put(Task { number, key: key.into(), position, boost: 0, since, state, touched: false });
+        let (since, state, key) = (self.now, TaskState::Dropped, key.into());
+        let (touched, is_lost) = (false, false);
+        let task_index = self.put(Task { number, key, position, boost: 0, since, state, touched, is_lost });
         self.fresh.insert(number, value);
         self.touch(task_index);
         Some((number, task_index, position))
@@ -419,11 +393,16 @@ impl TaskQueue {
         debug_assert!(stands, "a serial is given once");
     }
 
-    /// Makes a task ready at `position`. False: another task has this position.
+    /// Makes a task ready at `position`, or drops it if its value is lost. False: another task has this position.
     fn make_ready(&mut self, task_index: TaskIndex, position: Position) -> bool {
         let task = self.task_mut(task_index);
-        task.state = TaskState::Ready;
         task.position = position;
+        if task.is_lost {
+            task.state = TaskState::Dropped;
+            self.counts.dropped += 1;
+            return true;
+        }
+        task.state = TaskState::Ready;
         self.counts.ready += 1;
         let mut alone = self.ready.insert(position, task_index).is_none();
         if self.order == LeaseOrder::Priority {
@@ -477,24 +456,6 @@ impl TaskQueue {
     fn touch(&mut self, task_index: TaskIndex) {
         if !std::mem::replace(&mut self.task_mut(task_index).touched, true) {
             self.touched.push(task_index);
-        }
-    }
-}
-
-impl Task {
-    fn record(&self) -> TaskRecord<'_> {
-        TaskRecord {
-            position: self.position,
-            boost: self.boost,
-            since: self.since,
-            state: match self.state {
-                TaskState::Ready => StateRecord::Ready,
-                TaskState::Leased(Lease { token, deadline, .. }) => {
-                    StateRecord::Leased(LeaseRecord { token, deadline })
-                }
-                TaskState::Dropped => StateRecord::Dropped,
-            },
-            key: &self.key,
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct WaitingLease {
 #[derive(Debug)]
 pub(super) struct QueueEntry {
     pub(super) queue: TaskQueue,
-    name: Arc<[u8]>,
+    pub(super) name: Arc<[u8]>,
     pub(super) policy: Policy,
     /// First come, first served. Empty while a task is ready.
     pub(super) waiters: VecDeque<WaitingLease>,
@@ -79,8 +79,9 @@ impl Queues {
         Self { entries, free, names: HashMap::default(), families, metrics }
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &QueueEntry> {
-        self.entries.iter().flatten().map(|entry| &**entry)
+    /// The highest number of a task in any queue.
+    pub(super) fn last(&self) -> u64 {
+        self.entries.iter().flatten().map(|entry| entry.queue.last()).max().unwrap_or(0)
     }
 
     /// The indices in use.
@@ -241,6 +242,11 @@ impl QueueEntry {
     /// Whether the queue is to be removed: it is of a family, its last task is gone, and no request waits.
     fn is_over(&self) -> bool {
         self.family.is_some() && self.queue.is_empty() && self.waiters.is_empty()
+    }
+
+    /// Whether it stays also without a task: it is of no family.
+    pub(super) fn is_permanent(&self) -> bool {
+        self.family.is_none()
     }
 
     /// Moves all changes to store into the batch.

@@ -2,7 +2,7 @@
 //! while the committer is idle. One lock protects it.
 //!
 //! ```text
-//! expire ─► apply: requests change the engine ─► commit: store, sync ─► answers to the reply sinks
+//! begin: lost values, expired leases ─► apply: requests change the engine ─► commit: store, sync ─► answers
 //! ```
 //! This module does not wait for requests; see `committer.rs`.
 
@@ -12,9 +12,17 @@ use super::engine::{Engine, StepResult, SyncWithin};
 use super::metrics::TaskMetrics;
 use super::submission::{InboxMessage, Submission};
 use super::{Delivery, Outcome, Payload, ReplySink, Ticket};
+use crate::clock::Now;
 use crate::limits::{INBOX_BYTES_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
-use crate::store::{Error, Store, StoreSnapshot};
+use crate::log::WarningPace;
+use crate::store::{Error, IDS_MARK, IdleWork, Store, StoreSnapshot, TOKENS_MARK, TaskKey};
 use crate::wheel::Progress;
+
+/// How long no batch was stored before the store does its idle work, in milliseconds: longer than the pause of a client
+/// that asks, gets its answer and asks again.
+pub(super) const STORE_IDLE: u64 = 100;
+/// The pause before idle work that waits for readers, in milliseconds.
+const IDLE_LATER: u64 = 1_000;
 
 /// The size of the requests in a batch.
 #[derive(Default)]
@@ -34,6 +42,10 @@ pub(super) struct CommitterState {
     pub(super) unsynced: Option<(u64, u64)>,
     /// The end of the committer's sleep if no message comes, in milliseconds of the wall clock. 0 while it is awake.
     pub(super) sleeps_until: u64,
+    /// When the store's idle work is due, in milliseconds of the wall clock.
+    pub(super) idle_at: Option<u64>,
+    /// When the log last told that adds are refused.
+    pub(super) refusals_told: WarningPace,
     /// The store has failed. Nothing more is answered, and the thread that got the error ends the process.
     pub(super) failed: bool,
 }
@@ -48,7 +60,7 @@ impl CommitterState {
         now: u64,
     ) -> Result<(Option<Delivery>, bool), Error> {
         let own = self.guarded(|core| {
-            core.expire(now)?;
+            core.begin(now)?;
             core.apply(Some(InboxMessage::Submitted(requests)), || None);
             core.commit(now, Some(sink))
         })?;
@@ -74,14 +86,52 @@ impl CommitterState {
         work(self).inspect_err(|_| self.failed = true)
     }
 
-    /// The next deadline of a lease or a sync, in milliseconds of the wall clock. `u64::MAX` if there is none.
+    /// The next deadline of a lease, a sync or idle work, in milliseconds of the wall clock. `u64::MAX` if there is none.
     pub(super) fn wake(&self) -> u64 {
         let unsynced = self.unsynced.map(|(_, until)| until);
-        self.engine.next_wake().into_iter().chain(unsynced).min().unwrap_or(u64::MAX)
+        self.engine.next_wake().into_iter().chain(unsynced).chain(self.idle_at).min().unwrap_or(u64::MAX)
     }
 
-    /// Expires the leases whose deadline has passed. A large number is stored in several batches.
-    pub(super) fn expire(&mut self, now: u64) -> Result<(), Error> {
+    /// Begins a batch: sets tasks aside whose values are lost, and looks whether the store takes adds. Then it expires
+    /// the leases whose deadline has passed. A large number is stored in several batches.
+    pub(super) fn begin(&mut self, now: u64) -> Result<(), Error> {
+        self.set_aside()?;
+        let refused = self.store.adds_refused();
+        self.engine.refuse_adds(refused.is_some());
+        if let Some(why) = refused
+            && self.refusals_told.is_time(Now::from_millis(now))
+        {
+            tracing::warn!("tasks, jobs and events are not added at present: {why}");
+        }
+        self.expire(now)
+    }
+
+    /// Sets the tasks aside whose records were found lost.
+    pub(super) fn set_aside(&mut self) -> Result<(), Error> {
+        for lost in self.store.lost()? {
+            if let Some(what) = self.engine.lose(&lost) {
+                tracing::error!("{what}: the device has changed its bytes");
+            }
+        }
+        Ok(())
+    }
+
+    /// Does a piece of the store's idle work if it is due: no batch was stored for [`STORE_IDLE`].
+    pub(super) fn work_idle(&mut self, now: u64) -> Result<(), Error> {
+        // After the clock was set back the elapsed time is unknown, so the work is due.
+        if self.idle_at.is_none_or(|at| now < at && at <= now.saturating_add(IDLE_LATER)) {
+            return Ok(());
+        }
+        self.idle_at = match self.store.work_idle()? {
+            IdleWork::Done => None,
+            IdleWork::More => Some(now),
+            IdleWork::Later => Some(now.saturating_add(IDLE_LATER)),
+        };
+        self.metrics.store.set(self.store.metrics(), self.store.adds_refused().is_some());
+        Ok(())
+    }
+
+    fn expire(&mut self, now: u64) -> Result<(), Error> {
         while self.engine.expire(now) == Progress::More {
             self.commit(now, None)?;
         }
@@ -117,19 +167,25 @@ impl CommitterState {
 
     /// Stores the changes, syncs them if a sync is due, then answers. Returns the answers to the sink `own`.
     pub(super) fn commit(&mut self, now: u64, own: Option<usize>) -> Result<Option<Delivery>, Error> {
-        let StepResult { batch, sync, answers } = self.engine.drain();
-        let is_stored = |(_, outcome): &(Ticket, Outcome)| matches!(outcome.payload(), Some(Payload::Stored(_)));
-        let before = answers.iter().any(is_stored).then(|| self.store.moment());
+        let StepResult { batch, sync, answers, ids } = self.engine.drain();
+        let stored: Vec<TaskKey> = answers.iter().filter_map(|(_, outcome)| stored_in(outcome)).collect();
+        let before = (!stored.is_empty()).then(|| self.store.moment(&stored));
+        self.store.raise(IDS_MARK, ids);
         // After the clock was set back the elapsed time is unknown, so a sync is due.
         let overdue = |(since, until): (u64, u64)| until <= now || now < since;
         let sync_now = sync == SyncWithin::Now || self.unsynced.is_some_and(overdue);
-        self.metrics.commits.add(u64::from(!batch.is_empty()));
+        let is_stirred = !batch.is_empty();
+        self.metrics.commits.add(u64::from(is_stirred));
         match (batch.is_empty(), sync_now) {
             (false, _) => self.store.commit(batch, sync_now)?,
             (true, true) => self.store.sync()?,
             (true, false) => {}
         }
         self.engine.stored();
+        if is_stirred && self.store.has_idle_work() {
+            self.idle_at = Some(now.saturating_add(STORE_IDLE));
+        }
+        self.metrics.store.set(self.store.metrics(), self.store.adds_refused().is_some());
         self.note(sync, sync_now, now);
         let given_back = self.answer(answers, before.as_ref(), own);
         self.reserve_more()?;
@@ -178,8 +234,17 @@ impl CommitterState {
     /// Syncs a reservation of tokens, and only then allows their use.
     pub(super) fn reserve(&mut self) -> Result<(), Error> {
         let (batch, end) = self.engine.reservation(TOKENS_RESERVED);
+        self.store.raise(TOKENS_MARK, end);
         self.store.commit(batch, true)?;
         self.engine.reserved(end);
         Ok(())
+    }
+}
+
+/// The key of the value of this answer, if the value is in the store.
+fn stored_in(outcome: &Outcome) -> Option<TaskKey> {
+    match outcome.payload() {
+        Some(Payload::Stored(key)) => Some(*key),
+        Some(Payload::Fresh(_)) | None => None,
     }
 }

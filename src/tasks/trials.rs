@@ -3,7 +3,7 @@
 //!
 //! `model.rs` compares a queue with a model, `families.rs` compares queues of a family, and `numbered.rs` compares a
 //! queue whose tasks are named by their numbers. `try_commit.rs` holds the commits of frontends, `server.rs` the
-//! committer as a server runs it, `engine.rs` the engine without a store, and this file the other named cases.
+//! committer as a server runs it, `store.rs` what it asks of the store beside commits, `engine.rs` the engine without a store, and this file the other named cases.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
@@ -12,14 +12,15 @@ mod families;
 mod model;
 mod numbered;
 mod server;
+mod store;
 mod try_commit;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{
-    Committer, Delivery, LeaseOrder, Outcome, Policy, QueueEnd, QueueName, ReplySink, Request, RoomWait, Settlement,
-    Submission, Tasks, Ticket, open,
+    Committer, Delivery, LeaseOrder, Outcome, Payload, Policy, QueueEnd, QueueName, ReplySink, Request, RoomWait,
+    Settlement, Submission, Tasks, Ticket, open,
 };
 use crate::limits::INBOX_BYTES_MAX;
 use crate::lock::Mutex;
@@ -32,8 +33,16 @@ const QUEUE: &[u8] = b"queue";
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ReadAnswer {
     Plain(Outcome),
-    Leased { token: u64, key: Vec<u8>, value: Vec<u8> },
+    Leased {
+        token: u64,
+        key: Vec<u8>,
+        value: Vec<u8>,
+    },
     Found(Vec<u8>),
+    /// The value cannot be read.
+    Lost {
+        token: Option<u64>,
+    },
 }
 
 /// A sink that records its answers, and counts its calls to check for room.
@@ -44,7 +53,11 @@ impl ReplySink for RecordingSink {
     fn deliver(&self, delivery: Delivery) {
         let mut heard = self.0.lock();
         for (number, outcome) in &delivery.answers {
+            let is_lost = |payload: &Payload| matches!(delivery.read(payload), Err(error) if error.loses_one_value());
             let answer = match outcome {
+                _ if outcome.payload().is_some_and(is_lost) => {
+                    ReadAnswer::Lost { token: outcome.lease().map(|(token, _)| token) }
+                }
                 Outcome::Leased { token, key, payload } => {
                     let value = delivery.read(payload).unwrap().to_vec();
                     ReadAnswer::Leased { token: *token, key: key.to_vec(), value }

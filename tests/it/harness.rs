@@ -83,8 +83,11 @@ impl Server {
 
     fn run(command: &mut Command, endpoints: &[&str], flags: &[&str]) -> Self {
         let frontend = std::env::var(FRONTEND).ok().filter(|_| !flags.contains(&"--frontend"));
+        // Laying out large segments takes many servers at once longer than their tests.
+        let segments = (!flags.contains(&"--segment-size")).then_some(["--segment-size", "4M"]);
         let mut child = command
             .arg("serve")
+            .args(segments.iter().flatten())
             .args(endpoints)
             .args(frontend.iter().flat_map(|frontend| ["--frontend", frontend]))
             .args(flags)

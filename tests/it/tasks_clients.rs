@@ -12,7 +12,7 @@ use spindle::protocols::spiderq::client::Client;
 use spindle::protocols::spiderq::handle::Access;
 use spindle::protocols::spiderq::serve::{self as spiderq, Spiderq};
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, Reply, Request};
-use spindle::store::Disk;
+use spindle::store::{KeyedStore, StoreConfig};
 use spindle::tasks::{self, Delivery, LeaseOrder, Policy, ReplySink, RoomWait, Submission, Ticket, open};
 use spindle::zmtp::SocketType;
 use zmq::{Context, DEALER, Socket};
@@ -239,7 +239,9 @@ fn settings() -> spiderq::SpiderqConfig {
 #[test]
 fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let folder = tempfile::tempdir().unwrap();
-    let (tasks, mut committer) = open(Box::new(Disk::open(folder.path()).unwrap()), 0).unwrap();
+    let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false };
+    let store = KeyedStore::open(folder.path(), config).unwrap();
+    let (tasks, mut committer) = open(Box::new(store), 0).unwrap();
     let figures = Arc::clone(tasks.metrics());
     let queue = committer.queue(b"queue", LeaseOrder::Priority, Policy::Never).unwrap();
     let family = committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Never).unwrap();

@@ -56,13 +56,12 @@ const ROOMS: &[Room] = &[
 
 /// The only places, as beginnings of paths, that may name a dependency.
 const PLACES: &[(&str, &[&str])] = &[
-    ("ahash", &["src/tables/", "src/tasks/", "src/protocols/"]),
+    ("ahash", &["src/store/", "src/tables/", "src/tasks/", "src/protocols/"]),
     ("axum", &["src/protocols/events/"]),
     ("anyhow", &["src/main.rs", "src/cli/"]),
     ("clap", &["src/cli/"]),
     ("core_affinity", &["src/threads.rs"]),
     ("crossbeam", &["src/tables/", "src/tasks/committer.rs", "src/tasks/inbox.rs", "src/protocols/"]),
-    ("fjall", &["src/store/disk.rs"]),
     ("flurry", &["src/tables/index/"]),
     ("hdrhistogram", &["src/stats.rs", "src/load/record.rs", "src/load/log.rs"]),
     ("hashbrown", &["src/tasks/queue.rs"]),
@@ -85,6 +84,7 @@ const PLACES: &[(&str, &[&str])] = &[
             "src/worker/",
             "src/load/driver.rs",
             "src/store/disk.rs",
+            "src/store/failure.rs",
         ],
     ),
     ("serde", &["src/cli/", "src/protocols/kv/report"]),
@@ -105,9 +105,12 @@ const PLACES: &[(&str, &[&str])] = &[
     ("signal_hook", &["src/threads.rs", "src/server/", "src/cli/watch.rs", "src/cli/worker.rs"]),
     ("thiserror", &["src/"]),
     ("tikv_jemallocator", &["src/allocator.rs"]),
-    ("tracing", &["src/descriptors.rs", "src/threads.rs", "src/protocols/", "src/server/", "src/worker/"]),
+    (
+        "tracing",
+        &["src/descriptors.rs", "src/threads.rs", "src/tasks/", "src/protocols/", "src/server/", "src/worker/"],
+    ),
     ("tracing_subscriber", &["src/cli/"]),
-    ("xxhash_rust", &["src/store/journal.rs"]),
+    ("xxhash_rust", &["src/store/format.rs"]),
     ("zmq", &["src/protocols/"]),
     ("zmq_sys", &["src/protocols/"]),
 ];

@@ -22,7 +22,7 @@ use crate::limits::{EVENTS_WAITING_MAX, STORE_ANSWER_MAX, SUBMIT_MAX};
 use crate::lock::Mutex;
 use crate::protocols::tcp::{Answer, FailureSender, PendingAnswers, RoomSignal};
 use crate::store::{self, Value};
-use crate::tasks::{Delivery, QueueName, Request, Submission, Tasks, Ticket};
+use crate::tasks::{Delivery, Outcome, QueueName, Request, Submission, Tasks, Ticket};
 
 /// The queue of the events, and the sink for its answers.
 pub(super) struct EventQueue {
@@ -57,10 +57,15 @@ impl Embedded {
     pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, EventStoreError> {
         let dropped = value.is_some();
         let value = Value::from(value.unwrap_or_default().as_bytes());
-        let added = self.submit(Request::Append { value, dropped }).await?.outcome.added();
-        added.ok_or_else(|| {
-            EventStoreError("the queue of the events has tasks that are no events: start with another --data".into())
-        })
+        match self.submit(Request::Append { value, dropped }).await?.outcome {
+            Outcome::Added(id) => Ok(id),
+            Outcome::NoRoom { .. } => {
+                Err(EventStoreError("the disk has no room for more events: ask again later".into()))
+            }
+            _ => Err(EventStoreError(
+                "the queue of the events has tasks that are no events: start with another --data".into(),
+            )),
+        }
     }
 
     pub(super) async fn count(&self) -> Result<u64, EventStoreError> {
@@ -74,7 +79,10 @@ impl Embedded {
             return Ok(None);
         }
         let value = outcome.payload().map(|payload| payload.read(before.as_deref())).transpose();
-        let value = value.map_err(|error| self.fail(error))?;
+        let value = value.map_err(|error| match error.loses_one_value() {
+            true => EventStoreError("the value of this event is lost: the device has changed it".to_owned()),
+            false => self.fail(error),
+        })?;
         Ok(Some(value.map(|value| String::from_utf8_lossy(&value).into_owned())))
     }
 

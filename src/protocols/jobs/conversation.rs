@@ -118,6 +118,17 @@ enum ReadOutcome {
     Closing,
 }
 
+/// Whether a reply was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    /// With all that the committer answered.
+    Whole,
+    /// An ERROR, because the data of the job is lost.
+    WithoutData,
+    /// It could not be sent.
+    Not,
+}
+
 /// The bytes of a request that have come.
 #[derive(Default)]
 struct RequestBuffer<'h> {
@@ -237,23 +248,30 @@ impl<'h> Conversation<'h> {
         let Some(answer) = self.shared.responder.submit(queue, request, bytes).await else { return false };
         drop(inbox);
         let sent = self.send_outcome(verb, &answer).await;
-        if let (false, Outcome::Leased { token, key, .. }, Some(queue)) = (sent, answer.outcome, lends) {
+        if let (false, Outcome::Leased { token, key, .. }, Some(queue)) = (sent == Sent::Whole, answer.outcome, lends) {
             self.shared.responder.take_back(queue, token, key);
         }
-        sent
+        sent != Sent::Not
     }
 
-    /// Sends the answer of the committer. False: the reply could not be sent.
-    async fn send_outcome(&self, verb: Verb, Answer { outcome, before }: &Answer) -> bool {
+    /// Sends the answer of the committer.
+    async fn send_outcome(&self, verb: Verb, Answer { outcome, before }: &Answer) -> Sent {
+        let sent = |is_sent: bool, whole: Sent| if is_sent { whole } else { Sent::Not };
         let Some(payload) = outcome.payload() else {
-            return self.send(&self.written(&reply(verb, outcome, &[]))).await;
+            return sent(self.send(&self.written(&reply(verb, outcome, &[]))).await, Sent::Whole);
         };
         match self.read(payload, before.as_deref()).await {
-            Ok(Some((value, _permit))) => self.send(&self.written(&reply(verb, outcome, &value))).await,
-            Ok(None) => false,
+            Ok(Some((value, _permit))) => {
+                sent(self.send(&self.written(&reply(verb, outcome, &value))).await, Sent::Whole)
+            }
+            Ok(None) => Sent::Not,
+            // The job is set aside, and the next GET gets the next one.
+            Err(error) if error.loses_one_value() => {
+                sent(self.send(&self.written(&Reply::Error)).await, Sent::WithoutData)
+            }
             Err(error) => {
                 self.shared.fail(error);
-                false
+                Sent::Not
             }
         }
     }

@@ -24,7 +24,7 @@ pub fn task_request(
 }
 
 /// The reply to a request of this kind, from its outcome. `value` is the value of its job, or empty. An Add is refused
-/// if there would be one queue too many.
+/// if there would be one queue too many, or the store has no room.
 #[must_use]
 pub fn reply<'o>(verb: Verb, outcome: &Outcome, value: &'o [u8]) -> Reply<'o> {
     match verb {
@@ -97,5 +97,6 @@ mod tests {
         assert_eq!(reply(Verb::In, &Outcome::Found(None), b""), Reply::In(true));
         assert_eq!(reply(Verb::In, &Outcome::Refused, b""), Reply::In(false));
         assert_eq!(reply(Verb::Add, &Outcome::Refused, b""), Reply::Error, "there are too many queues");
+        assert_eq!(reply(Verb::Add, &Outcome::NoRoom { bytes: 1 }, b""), Reply::Error, "the disk is full");
     }
 }

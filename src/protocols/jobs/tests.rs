@@ -46,7 +46,6 @@ fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
     let [ending, staying] =
         [(); 2].map(|()| bind(&settings, JOB_ROOM_BYTES_MIN, (&mut committer, tasks.clone(), family.clone())).unwrap());
     drop(tasks);
-    committer.begin().unwrap();
     // Accepted connections inherit the buffer size, so the system takes only a small part of a large reply.
     set_socket_send_buffer_size(ending.front.listener(), 4_096).unwrap();
     std::thread::scope(|scope| {

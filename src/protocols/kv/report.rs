@@ -20,12 +20,14 @@
 //!  "descriptors": {"limit", "reserve", "accept_pauses"},      how often there was none for a connection
 //!  "log": {"dropped_lines"},                                  lines that standard error has not taken
 //!  "tasks": {"commits", "syncs", "waits", "lost_wakeups",     null if there are none; waits: of frontends, for room
+//!            "store": {"segments", "live_bytes", "dead_bytes", …},            of the log under them
 //!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],     queues that come and go, all together
 //!            "queues": [{"name", "ready", "leased", "dropped", "ran_out", "waiting", "oldest_ready_seconds"}]}}
 //! ```
 //! A table's name is text if it is UTF-8, else `0x…`.
 
 mod changes;
+mod store_line;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -35,6 +37,7 @@ use serde::Serialize;
 
 use changes::ChangesLine;
 pub(super) use changes::PublishTally;
+use store_line::StoreLine;
 
 use super::wire::{Command, Reason};
 use crate::allocator;
@@ -328,6 +331,7 @@ struct TasksSection {
     syncs: u64,
     waits: u64,
     lost_wakeups: u64,
+    store: StoreLine,
     families: Vec<TaskFamilyLine>,
     queues: Vec<TaskQueueLine>,
 }
@@ -385,6 +389,7 @@ impl TasksSection {
             syncs: metrics.syncs(),
             waits: metrics.waits(),
             lost_wakeups: metrics.lost_wakeups(),
+            store: StoreLine::of(metrics.store()),
             families: metrics.families().iter().map(TaskFamilyLine::of).collect(),
             queues: metrics.queues().iter().map(line).collect(),
         }

@@ -54,17 +54,24 @@ impl PendingReply {
 
     /// The lease that the reply grants, if any.
     pub(super) fn into_lease(self) -> Option<RepliedLease> {
-        let Outcome::Leased { token, key, .. } = self.outcome else { return None };
-        Some(RepliedLease { token, key })
+        lease_in(self.outcome)
     }
 
-    /// Encodes the reply, and returns the lease that it grants. `stats` reads the counters for a Stats.
+    /// Encodes the reply, and returns the lease that it grants. `stats` reads the counters for a Stats. If the value is
+    /// lost, the reply says that there is no such task, and the lease goes to `undelivered`.
     fn write(
-        self,
+        mut self,
         outbox: &mut SendBuffer,
+        undelivered: &mut Vec<RepliedLease>,
         stats: impl FnOnce() -> Counters,
     ) -> Result<Option<RepliedLease>, store::Error> {
-        let value = self.outcome.payload().map(|payload| payload.read(self.before.as_deref())).transpose()?;
+        let value = match self.outcome.payload().map(|payload| payload.read(self.before.as_deref())) {
+            Some(Err(error)) if error.loses_one_value() => {
+                undelivered.extend(lease_in(std::mem::replace(&mut self.outcome, Outcome::Refused)));
+                None
+            }
+            read => read.transpose()?,
+        };
         let value = value.as_deref().unwrap_or_default();
         let reply = match self.verb {
             Err(fault) => Reply::Error(fault),
@@ -74,6 +81,11 @@ impl PendingReply {
         outbox.push_with(reply.encoded_len(), false, |out| reply.encode(out));
         Ok(self.into_lease())
     }
+}
+
+fn lease_in(outcome: Outcome) -> Option<RepliedLease> {
+    let Outcome::Leased { token, key, .. } = outcome else { return None };
+    Some(RepliedLease { token, key })
 }
 
 /// The state of one client.
@@ -89,6 +101,8 @@ pub(super) struct ClientState {
     pace: Option<ReadPace>,
     /// Leases in written replies, each with the position in the stream where its reply ends.
     leases: VecDeque<(u64, RepliedLease)>,
+    /// Leases whose values are lost: the client was told that there is no task.
+    undelivered: Vec<RepliedLease>,
 }
 
 /// Whether pending replies may wait longer.
@@ -148,11 +162,16 @@ impl ClientState {
             && let Some(pending) = self.replies.pop_front()
         {
             self.replies_bytes -= pending.bytes();
-            if let Some(lease) = pending.write(outbox, &mut stats)? {
+            if let Some(lease) = pending.write(outbox, &mut self.undelivered, &mut stats)? {
                 self.leases.push_back((outbox.end(), lease));
             }
         }
         Ok(())
+    }
+
+    /// The leases that were not delivered because their values are lost. They are to be taken back.
+    pub(super) fn take_undelivered(&mut self) -> Vec<RepliedLease> {
+        std::mem::take(&mut self.undelivered)
     }
 
     /// Memory of the pending replies, in bytes.
@@ -176,6 +195,7 @@ impl ClientState {
     /// bytes of its replies, so the client keeps the leases in these.
     pub(super) fn leave(self, sent: u64, abandoned: &mut Abandoned) {
         abandoned.waits.extend(self.waits);
+        abandoned.leases.extend(self.undelivered);
         abandoned.leases.extend(self.leases.into_iter().filter(|(end, _)| *end > sent).map(|(_, lease)| lease));
         abandoned.leases.extend(self.replies.into_iter().filter_map(PendingReply::into_lease));
     }

@@ -1,7 +1,9 @@
 //! Turns requests of the protocol into requests to the queue, and their outcomes into replies. This module does not
 //! send, wait or read a clock.
 
-use crate::protocols::spiderq::wire::{AddMode, Counters, LendMode, RepayStatus, Reply, Request, Verb, tag};
+use crate::protocols::spiderq::wire::{
+    AddMode, Counters, Fault, Field, LendMode, RepayStatus, Reply, Request, Verb, tag,
+};
 use crate::store::Value;
 use crate::tasks::{self, Outcome, QueueEnd, Settlement};
 
@@ -78,7 +80,10 @@ pub fn reply<'o>(verb: Verb, outcome: &'o Outcome, value: &'o [u8], stats: impl 
     match verb {
         Verb::Ping => Reply::Pong,
         Verb::Count => Reply::Counted(u32::try_from(outcome.counted()).unwrap_or(u32::MAX)),
-        Verb::Add => either(Reply::Added, Reply::Kept),
+        Verb::Add => match outcome {
+            Outcome::NoRoom { bytes } => Reply::Error(no_room(*bytes)),
+            _ => either(Reply::Added, Reply::Kept),
+        },
         Verb::Update => either(Reply::Updated, Reply::NotFound),
         Verb::Lend => outcome.lease().map_or(Reply::QueueEmpty, |(lend_key, key)| Reply::Lent { lend_key, key, value }),
         Verb::Repay => either(Reply::Repaid, Reply::NotFound),
@@ -89,6 +94,11 @@ pub fn reply<'o>(verb: Verb, outcome: &'o Outcome, value: &'o [u8], stats: impl 
         Verb::Flush => Reply::Flushed,
         Verb::Remove => either(Reply::Removed, Reply::NotRemoved),
     }
+}
+
+/// The error for an Add of so many bytes that the store has no room for: it gives 0.
+fn no_room(bytes: u64) -> Fault {
+    Fault::Truncated { field: Field::AddValue, required: u32::try_from(bytes).unwrap_or(u32::MAX), given: 0 }
 }
 
 fn end(mode: AddMode) -> QueueEnd {
@@ -124,6 +134,7 @@ mod tests {
             (Verb::Count, Outcome::Counted(1 << 32), Reply::Counted(u32::MAX)),
             (Verb::Add, Outcome::Added(1), Reply::Added),
             (Verb::Add, Outcome::Refused, Reply::Kept),
+            (Verb::Add, Outcome::NoRoom { bytes: 9 }, Reply::Error(no_room(9))),
             (Verb::Update, Outcome::Done, Reply::Updated),
             (Verb::Update, Outcome::Refused, Reply::NotFound),
             (Verb::Lend, leased, Reply::Lent { lend_key: 7, key: b"k", value: b"v" }),

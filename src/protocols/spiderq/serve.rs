@@ -300,6 +300,7 @@ impl SpiderqFrontend {
                 let before = client.replies_bytes();
                 client.write(outbox, || self.responder.policy.stats())?;
                 self.replies.change(peer, before, client.replies_bytes());
+                client.take_undelivered().into_iter().for_each(|lease| self.responder.take_back(lease));
             }
             self.connections.flush();
         }
@@ -324,6 +325,7 @@ impl SpiderqFrontend {
         waited.into_iter().for_each(|ticket| client.has_heard_of(ticket));
         let before = client.replies_bytes();
         client.send(reply, outbox, || self.responder.policy.stats())?;
+        client.take_undelivered().into_iter().for_each(|lease| self.responder.take_back(lease));
         let after = client.replies_bytes();
         self.replies.change(peer, before, after);
         if after > 0 && before == 0 {

@@ -50,9 +50,7 @@ fn a_reservation_is_as_many_tokens_more() {
 #[test]
 fn queues_are_synced_as_the_strictest_changed_one_asks() {
     let (mut engine, always) = engine(5);
-    assert!(!engine.is_lazy());
     let never = engine.open(b"never", LeaseOrder::Fifo, Policy::Never).unwrap();
-    assert!(engine.is_lazy());
     engine.drain();
     let mut sync = |queue: &QueueName, request| {
         let ticket = Ticket { sink: 0, number: 0 };

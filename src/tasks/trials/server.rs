@@ -67,9 +67,9 @@ fn when_the_server_stops_no_request_waits_any_more() {
 fn a_store_that_fails_is_found_by_all_who_ask() {
     let store = FakeDisk::new();
     let mut real = start(&store);
-    assert!(real.committer.begin().is_ok() && real.tasks.check().is_ok());
+    assert!(real.commit(vec![add("a")], 0).is_ok() && real.tasks.check().is_ok());
     store.fail_after(0);
-    assert!(real.committer.begin().is_err() && real.tasks.check().is_err());
+    assert!(real.commit(vec![add("b")], 0).is_err() && real.tasks.check().is_err());
 }
 
 #[test]

@@ -1,0 +1,94 @@
+//! The flags of `spindle serve` for the store of tasks, jobs and events.
+
+use std::path::PathBuf;
+
+use super::amount::bytes_within;
+use crate::store::StoreConfig;
+use crate::tasks::Policy;
+
+/// The size of a segment, unless a flag says otherwise, in bytes.
+const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
+/// The smallest segment, in bytes: a few batches of small records.
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+/// The largest segment, in bytes: offsets in it have 32 bits, and a single batch may need more.
+const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
+/// The flags of the store, as typed.
+#[derive(Debug, clap::Args)]
+pub(super) struct StoreFlags {
+    /// Directory of tasks, jobs and events, created when first needed
+    #[arg(long, value_name = "DIR", default_value = "./spindle-data")]
+    data: PathBuf,
+
+    /// Sync of tasks (not jobs and events): always before the reply, MILLISECONDS later, or never except by the system
+    #[arg(long, value_name = "always|never|MILLISECONDS", default_value = "always", value_parser = policy)]
+    sync: Policy,
+
+    /// Size of the files in --data, in bytes (K, M, G), 64K to 1G
+    #[arg(long, value_name = "BYTES", default_value_t = SEGMENT_BYTES_DEFAULT, value_parser = bytes_within(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX))]
+    segment_size: u64,
+
+    /// Most bytes (K, M, G) in --data; above three quarters nothing is added [default: 95 % of the file system]
+    #[arg(long, value_name = "BYTES", value_parser = bytes_within(1, u64::MAX))]
+    max_disk: Option<u64>,
+
+    /// Start although --data is damaged: go on without what is lost; finished tasks may return
+    #[arg(long)]
+    repair: bool,
+}
+
+impl StoreFlags {
+    pub(super) fn data(&self) -> PathBuf {
+        self.data.clone()
+    }
+
+    pub(super) fn sync(&self) -> Policy {
+        self.sync
+    }
+
+    pub(super) fn config(&self) -> StoreConfig {
+        StoreConfig { segment_bytes: self.segment_size, max_disk: self.max_disk, repair: self.repair }
+    }
+}
+
+fn policy(typed: &str) -> Result<Policy, String> {
+    match typed {
+        "always" => Ok(Policy::Always),
+        "never" => Ok(Policy::Never),
+        millis => match millis.parse() {
+            Ok(0) => Ok(Policy::Always),
+            Ok(millis) => Ok(Policy::Within(millis)),
+            Err(_) => Err("it is always, never, or a number of milliseconds".to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct StoreArguments {
+        #[command(flatten)]
+        flags: StoreFlags,
+    }
+
+    fn parsed(flags: &[&str]) -> Result<StoreConfig, clap::Error> {
+        StoreArguments::try_parse_from([&["serve"], flags].concat()).map(|typed| typed.flags.config())
+    }
+
+    #[test]
+    fn flags_of_the_store_have_defaults_and_bounds() {
+        let plain = StoreConfig { segment_bytes: 64 << 20, max_disk: None, repair: false };
+        assert_eq!(parsed(&[]).unwrap(), plain);
+        let other = parsed(&["--segment-size", "1M", "--max-disk", "2G", "--repair"]).unwrap();
+        assert_eq!(other, StoreConfig { segment_bytes: 1 << 20, max_disk: Some(2 << 30), repair: true });
+        for bad in [["--segment-size", "1K"], ["--segment-size", "2G"], ["--max-disk", "0"], ["--sync", "often"]] {
+            assert!(parsed(&bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Whether the log takes adds: records that make it larger for longer than their removal does.
+//!
+//! ```text
+//! live bytes and their removals > 3/4 of the bound ─┐
+//! free bytes < the reserve                          ├─► adds refused; removals, cleaning and opening go on
+//! a segment could not be laid out                  ─┘
+//! ```
+//! The bound is `--max-disk`, and at most 95 % of the file system. The reserve is two segments, and the bytes of
+//! the removals of all live records: each add reserves that of its own. Beside it two segments are laid out. So when
+//! adds are refused, cleaning has room for the oldest segment, also after a restart, and one is left for the next
+//! opening. The state ends when there is room again. The log asks the file system
+//! when it begins a segment, when it has removed one, and while it refuses adds with each sync.
+//!
+//! The log does not know which record is an add. Its owner asks, and refuses.
+
+use std::fmt;
+
+use super::cleaner::Pressure;
+use super::fault::{Fault, planted};
+use super::folder::DiskSpace;
+use super::log::Log;
+
+/// The share of the bound that live bytes may have, in quarters. The last one is room for cleaning: at three quarters
+/// each byte that is given back costs at most three bytes of copies.
+const LIVE_QUARTERS: u64 = 3;
+/// The share of the file system that the log may have, in percent. File systems slow down when they are full.
+const FILE_SYSTEM_PERCENT: u64 = 95;
+/// Segments that the folder has beside those in use: two that are laid out, and one that waits for its removal.
+const SEGMENTS_BESIDE: u64 = 3;
+
+/// Segments that the file system has to have room for beside those that are laid out. An add may fill one before the
+/// log asks for the space again. A restart may leave the room of one in two parts, of which neither has a segment.
+const RESERVE_SEGMENTS: u64 = 2;
+
+/// The reason why the log takes no adds at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddsRefused {
+    /// No space is left to lay out a segment.
+    NoSegment,
+    /// The live bytes, with those reserved for their removal, exceed three quarters of what the log may take.
+    LiveBytes {
+        /// The live and reserved bytes.
+        live: u64,
+        /// The most of them.
+        most: u64,
+    },
+    /// The file system has fewer bytes free than two segments and the removals of all live records take.
+    FreeBytes {
+        /// The free bytes.
+        free: u64,
+        /// The reserve.
+        reserve: u64,
+    },
+}
+
+impl fmt::Display for AddsRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSegment => f.write_str("no space is left for another segment: make room on the device of --data"),
+            Self::LiveBytes { live, most } => {
+                write!(f, "live records take {live} of {most} bytes: finish tasks, or raise --max-disk")
+            }
+            Self::FreeBytes { free, reserve } => write!(
+                f,
+                "the device of --data has {free} bytes free of {reserve} that removals need: make room on it, or finish tasks"
+            ),
+        }
+    }
+}
+
+impl Log {
+    /// Why the log takes no adds at present. `None`: it takes them.
+    #[must_use]
+    pub fn adds_refused(&self) -> Option<AddsRefused> {
+        if planted(Fault::AddsUnbounded) {
+            return None;
+        }
+        let most = self.most_bytes() / 4 * LIVE_QUARTERS;
+        let live = self.bytes().1 + self.reserved;
+        let (free, reserve) = (self.space.free, self.reserve());
+        match () {
+            () if self.chores.lacks_space() => Some(AddsRefused::NoSegment),
+            () if live > most => Some(AddsRefused::LiveBytes { live, most }),
+            () if free < reserve => Some(AddsRefused::FreeBytes { free, reserve }),
+            () => None,
+        }
+    }
+
+    /// The bytes that the file system has to have free.
+    fn reserve(&self) -> u64 {
+        self.reserved + RESERVE_SEGMENTS * self.config.segment_bytes
+    }
+
+    /// Whether a segment that is to be laid out may find no room.
+    pub(super) fn is_space_short(&self) -> bool {
+        self.space.free < self.reserve()
+    }
+
+    /// The most bytes that the folder may have.
+    fn most_bytes(&self) -> u64 {
+        let share = self.space.total / 100 * FILE_SYSTEM_PERCENT;
+        self.config.max_disk.map_or(share, |most| most.min(share))
+    }
+
+    /// Whether the log may not find room for another segment.
+    pub(super) fn is_without_space(&self) -> bool {
+        self.chores.lacks_space() || self.space.free < self.reserve()
+    }
+
+    /// The reason to clean.
+    pub(super) fn pressure(&self) -> Pressure {
+        let (used, live) = self.bytes();
+        let segment = self.config.segment_bytes;
+        if self.is_without_space() {
+            return Pressure::without_space(used, live, segment);
+        }
+        let most = self.most_bytes().saturating_sub(SEGMENTS_BESIDE * segment + self.reserved);
+        Pressure::of(used, live, self.slack(), most)
+    }
+
+    /// Asks for the space of the file system. If that fails, the last answer stays.
+    pub(super) fn measure(&mut self) {
+        if let Ok(DiskSpace { free, total }) = self.files.folder.space() {
+            // The files that are being laid out will take theirs.
+            self.space = DiskSpace { free: free.saturating_sub(self.chores.coming_bytes()), total };
+        }
+    }
+
+    /// A sync has ended: looks whether there is room again.
+    pub(super) fn look_for_room(&mut self, has_removed: bool) {
+        let is_refused = self.chores.lacks_space() || self.adds_refused().is_some();
+        if is_refused || has_removed {
+            self.measure();
+        }
+        self.chores.retry(self.space.free);
+    }
+}

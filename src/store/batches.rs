@@ -1,0 +1,214 @@
+//! Reading the batches of one segment, for [`super::history`].
+//!
+//! ```text
+//! head at the expected offset, with the expected number ─► table ─► records, each with its place
+//!   └─ not right: behind the last known sync the end; before it damage, and a repair looks for the next head
+//! ```
+//! Behind the last known sync a body decides whether its batch is whole. Before it a bad body concerns its record
+//! alone.
+//!
+//! This module does not decide which segments count.
+
+use std::io;
+use std::sync::Arc;
+
+use super::errors::Error;
+use super::format::{BATCH_HEAD, BatchHead, Kind, RecordHead, SECTOR, Space, checksum, index, records};
+use super::history::{BLOCK_BYTES, HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord, raise};
+use super::record::Value;
+use super::segment::{Place, Segment, name_of, short};
+use super::summary::{Summary, SummaryRecord};
+
+impl HistoryReader<'_> {
+    /// The head of the batch at this offset. `None` if there is none.
+    pub(super) fn head_at(&self, segment: &Arc<Segment>, offset: u64) -> Result<Option<BatchHead>, Error> {
+        if offset + BATCH_HEAD as u64 > segment.head.size {
+            return Ok(None);
+        }
+        let bytes = self.bytes_at(segment, offset, BATCH_HEAD as u64)?;
+        Ok(bytes.and_then(|bytes| BatchHead::decode(&bytes, &segment.head, offset)))
+    }
+
+    /// Bytes of a segment from memory, after reading the part of it that has them. `None`: they are read alone.
+    fn in_block(&self, segment: &Arc<Segment>, offset: u64, length: usize) -> Option<Vec<u8>> {
+        let mut block = self.block.borrow_mut();
+        let cut = |block: &ReadBlock| {
+            let from = index(offset.checked_sub(block.from).filter(|_| block.segment == segment.head.number)?);
+            block.bytes.get(from..from.checked_add(length)?).map(<[u8]>::to_vec)
+        };
+        if let Some(bytes) = block.as_ref().and_then(cut) {
+            return Some(bytes);
+        }
+        if length as u64 > BLOCK_BYTES {
+            return None;
+        }
+        // A segment of the usual size is read from its start on.
+        let from = if segment.head.size <= BLOCK_BYTES { 0 } else { offset };
+        let bytes = read_block(segment, from, BLOCK_BYTES.min(segment.head.size.checked_sub(from)?)).ok()?;
+        self.bytes.set(self.bytes.get() + bytes.len() as u64);
+        let read = block.insert(ReadBlock { segment: segment.head.number, from, bytes });
+        cut(read)
+    }
+
+    /// Reads bytes of a segment. `None` if the file is shorter. In a repair also if the device does not return them.
+    pub(super) fn bytes_at(&self, segment: &Arc<Segment>, offset: u64, length: u64) -> Result<Option<Vec<u8>>, Error> {
+        let Ok(length) = usize::try_from(length) else { return Ok(None) };
+        if let Some(bytes) = self.in_block(segment, offset, length) {
+            return Ok(Some(bytes));
+        }
+        self.bytes.set(self.bytes.get() + length as u64);
+        match segment.read(offset, length) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) if self.goes_on_without(&error) => {
+                let name = name_of(segment.head.number);
+                self.unreadable.borrow_mut().push(format!("the device does not return byte {offset} of {name}"));
+                Ok(None)
+            }
+            Err(error) => Err(self.explain(&error)),
+        }
+    }
+
+    /// Reads batches one by one, and adds their records up to the last batch known synced. Returns the offset behind
+    /// that batch.
+    pub(super) fn read_batches(
+        &self,
+        segment: &Arc<Segment>,
+        limit: Option<u64>,
+        history: &mut ReadHistory,
+        sums: &mut Summary,
+        records: &mut Vec<ReadRecord>,
+    ) -> Result<u64, Error> {
+        let (mut expected, mut offset, mut end) = (segment.head.first, SECTOR, SECTOR);
+        let synced = history.synced;
+        while limit.is_none_or(|limit| expected <= limit) {
+            let head = self.head_at(segment, offset)?.filter(|head| head.number == expected);
+            let batch = match head {
+                Some(head) => self.batch(segment, &head, expected > synced)?.map(|batch| (head, batch)),
+                None => None,
+            };
+            let Some((head, ReadBatch { records: read, bad })) = batch else {
+                if expected > synced {
+                    break;
+                }
+                let name = name_of(segment.head.number);
+                self.damage(history, format!("batch {expected} at byte {offset} of {name}"))?;
+                match self.head_behind(segment, offset, expected)? {
+                    Some(head) => (expected, offset) = (head.number, head.offset),
+                    None => break,
+                }
+                continue;
+            };
+            for (what, key) in bad {
+                let name = name_of(segment.head.number);
+                self.damage(history, format!("{what} of {} in batch {expected} of {name}", key.escape_ascii()))?;
+            }
+            raise(&mut history.marks, &head.marks);
+            history.shape.batches += 1;
+            if expected > synced {
+                history.shape.behind += 1;
+                history.behind.extend(read);
+            } else {
+                history.known_oldest = history.known_oldest.max(head.oldest);
+                sums.add(&head, read.iter().map(ReadRecord::summarised));
+                records.extend(read);
+                end = offset + head.length();
+            }
+            expected += 1;
+            offset += head.length();
+        }
+        Ok(end)
+    }
+
+    /// The first head behind a batch that is not right, for a repair. The batch has this number and this offset.
+    pub(super) fn head_behind(
+        &self,
+        segment: &Arc<Segment>,
+        mut offset: u64,
+        bad: u64,
+    ) -> Result<Option<BatchHead>, Error> {
+        while offset < segment.head.size {
+            if let Some(head) = self.head_at(segment, offset)?.filter(|head| head.number > bad) {
+                return Ok(Some(head));
+            }
+            offset += SECTOR;
+        }
+        Ok(None)
+    }
+
+    /// The records of a batch. `None`: it is not right. With `whole`, that is any body; otherwise a bad body concerns
+    /// its record alone, and values are not read.
+    pub(super) fn batch(
+        &self,
+        segment: &Arc<Segment>,
+        head: &BatchHead,
+        whole: bool,
+    ) -> Result<Option<ReadBatch>, Error> {
+        let table = self.bytes_at(segment, head.offset + BATCH_HEAD as u64, head.table)?;
+        let Some(table) = table else { return Ok(None) };
+        let Some(entries) = records(&table, head.bodies) else { return Ok(None) };
+        let bodies = head.offset + BATCH_HEAD as u64 + head.table;
+        let mut batch = ReadBatch { records: Vec::with_capacity(entries.len()), bad: Vec::new() };
+        for (record, at) in entries {
+            let offset = bodies + at;
+            let is_value = record.space == Space::Values;
+            let needed = record.kind == Kind::Bytes && (whole || !is_value || self.purpose == Purpose::Check);
+            let body = match needed {
+                true => self.bytes_at(segment, offset, u64::from(record.body))?,
+                false => None,
+            };
+            if needed && body.as_deref().map(checksum) != Some(record.checksum) {
+                if whole {
+                    return Ok(None);
+                }
+                batch.bad.push((if is_value { "the value" } else { "a state" }, record.key.into()));
+                if !is_value {
+                    continue;
+                }
+            }
+            let body = body.filter(|_| whole || !is_value).map(Value::from);
+            let place = place_of(&record, segment.head.number, offset);
+            batch.records.push(ReadRecord { space: record.space, key: record.key.into(), place, body });
+        }
+        Ok(Some(batch))
+    }
+}
+
+/// The place of a record whose body stands at this offset. `None`: it removes its key.
+fn place_of(record: &RecordHead<'_>, segment: u32, offset: u64) -> Option<Place> {
+    match record.kind {
+        Kind::Bytes => Some(Place::new(segment, offset, record.body, short(record.checksum))),
+        Kind::SetAside => Some(Place::of_set_aside(segment, offset)),
+        Kind::Removed => None,
+    }
+}
+
+/// Reads this many bytes, or up to the end of the file.
+fn read_block(segment: &Arc<Segment>, from: u64, length: u64) -> io::Result<Vec<u8>> {
+    let file = segment.file()?;
+    let mut bytes = vec![0; index(length)];
+    let mut read = 0;
+    while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, from + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(read);
+    Ok(bytes)
+}
+
+/// A batch whose table is right.
+pub(super) struct ReadBatch {
+    records: Vec<ReadRecord>,
+    /// The records whose bodies are not right: the part that is lost, and the key.
+    bad: Vec<(&'static str, Box<[u8]>)>,
+}
+
+impl ReadRecord {
+    fn summarised(&self) -> SummaryRecord<'_> {
+        SummaryRecord { space: self.space, key: &self.key, place: self.place, body: self.body.as_deref() }
+    }
+}

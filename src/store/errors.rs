@@ -1,0 +1,175 @@
+//! The reasons why a store is unusable, each with a sentence that says what to do.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::failure::{Failure, failure};
+use super::format::FORMAT;
+
+/// The reason why the store is unusable.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Another process has it open.
+    #[error("{} is in use by another process: stop that one, or choose another --data", folder.display())]
+    InUse {
+        /// The folder of the store.
+        folder: PathBuf,
+    },
+    /// The path is a file, or lies below one.
+    #[error("{} is no folder: choose a folder for --data, which is made if it is not there", folder.display())]
+    NoFolder {
+        /// The path of `--data`.
+        folder: PathBuf,
+    },
+    /// The folder is to be read, and is not there.
+    #[error("{} is not there: name a folder that a server has written", folder.display())]
+    Missing {
+        /// The path of the folder.
+        folder: PathBuf,
+    },
+    /// The store was written by another version.
+    #[error(
+        "{} has format {found}, this server reads format {FORMAT}: use the version that wrote it, or choose another --data",
+        folder.display()
+    )]
+    Version {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// The folder was written by a version without this log.
+    #[error(
+        "{} holds tasks of a version before the log: nothing was changed; work them off with the version that wrote it, or choose another --data",
+        folder.display()
+    )]
+    Earlier {
+        /// The folder of the store.
+        folder: PathBuf,
+    },
+    /// A segment belongs to another store.
+    #[error("{}: {segment} belongs to another store: nothing was changed; take it out of the folder", folder.display())]
+    Foreign {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// The name of the file.
+        segment: String,
+    },
+    /// A backup was interrupted while this folder was written.
+    #[error("{} is a backup that was interrupted: nothing was changed; make it again, or use another one", folder.display())]
+    Unfinished {
+        /// The folder of the backup.
+        folder: PathBuf,
+    },
+    /// A backup is to be written where files are.
+    #[error("{} has files: choose an empty folder for the backup", folder.display())]
+    NotEmpty {
+        /// The folder of the backup.
+        folder: PathBuf,
+    },
+    /// The store cannot have written these bytes.
+    #[error(
+        "{} is damaged ({what}): nothing was changed; restore a backup, or start with --repair to go on without what is lost (finished tasks may return)",
+        folder.display()
+    )]
+    Damaged {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// The damaged part.
+        what: String,
+    },
+    /// One body is not what was written.
+    #[error("{}: the bytes at {offset} of {segment} have changed since they were written: look at the device", folder.display())]
+    Rotten {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// The name of the file.
+        segment: String,
+        /// The offset of the body.
+        offset: u32,
+    },
+    /// The bytes of this record were lost earlier.
+    #[error("{}: the bytes of this record are lost, and it was set aside: write it again or remove it", folder.display())]
+    SetAside {
+        /// The folder of the store.
+        folder: PathBuf,
+    },
+    /// A batch, a key or a body exceeds the bounds of the format. Nothing was written, and the log goes on.
+    #[error("a {what} of {given} bytes is too large: it has at most {most}")]
+    TooLarge {
+        /// The thing that is too large.
+        what: &'static str,
+        /// Its bytes.
+        given: u64,
+        /// The most bytes.
+        most: u64,
+    },
+    /// No segment can be laid out for a batch. Nothing of it was written, and the log goes on.
+    #[error("no space is left for another segment in {}: make room; nothing was lost, and the server goes on", folder.display())]
+    NoRoom {
+        /// The folder of the store.
+        folder: PathBuf,
+    },
+    /// The device is full.
+    #[error("no space is left for {}: make room and start again; nothing that was acknowledged is lost", folder.display())]
+    Full {
+        /// The folder of the store.
+        folder: PathBuf,
+    },
+    /// The process has no descriptor left.
+    #[error("{}: too many open files: raise the limit (ulimit -n), or lower the number of connections", folder.display())]
+    Descriptors {
+        /// The folder of the store.
+        folder: PathBuf,
+    },
+    /// The process may not write to the folder.
+    #[error("{}: permission denied: the user of the server must own the folder and may write to it", folder.display())]
+    Denied {
+        /// The folder of the store.
+        folder: PathBuf,
+    },
+    /// The device reports an error.
+    #[error("{}: the device reports an error ({why}): look at the kernel's log; nothing that was acknowledged is lost", folder.display())]
+    Device {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// The system's message.
+        why: String,
+    },
+    /// The system reports another error.
+    #[error("{}: {why}: look at the system's log and start again", folder.display())]
+    Failed {
+        /// The folder of the store.
+        folder: PathBuf,
+        /// The system's message.
+        why: String,
+    },
+}
+
+impl Error {
+    /// Names an error of the system.
+    pub(super) fn of(folder: &Path, error: &io::Error) -> Self {
+        let folder = folder.to_owned();
+        match failure(error) {
+            Failure::Full => Self::Full { folder },
+            Failure::Denied => Self::Denied { folder },
+            Failure::Descriptors => Self::Descriptors { folder },
+            Failure::Device => Self::Device { folder, why: error.to_string() },
+            Failure::Other => Self::Failed { folder, why: error.to_string() },
+        }
+    }
+
+    /// Whether only the bytes of one record cannot be had. The others can.
+    #[must_use]
+    pub fn loses_one_value(&self) -> bool {
+        matches!(self, Self::Rotten { .. } | Self::SetAside { .. } | Self::Device { .. })
+    }
+
+    /// Whether a log goes on after this error: nothing was written.
+    #[must_use]
+    pub fn leaves_the_log(&self) -> bool {
+        matches!(self, Self::NoRoom { .. } | Self::TooLarge { .. })
+    }
+}

@@ -1,0 +1,45 @@
+//! The kinds of the system's errors that the store tells apart.
+//!
+//! This module decides nothing.
+
+use std::io::{self, ErrorKind};
+
+use rustix::io::Errno;
+
+/// The kinds of errors of the system that the store tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// ENOSPC, EDQUOT: no space is left.
+    Full,
+    /// EACCES, EPERM, EROFS: this process may not.
+    Denied,
+    /// EMFILE, ENFILE: no descriptor is left.
+    Descriptors,
+    /// EIO: the device cannot.
+    Device,
+    /// All others.
+    Other,
+}
+
+/// The kind of an error of the system.
+pub(super) fn failure(error: &io::Error) -> Failure {
+    let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Failure::Full,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Failure::Denied,
+        _ if is(Errno::MFILE) || is(Errno::NFILE) => Failure::Descriptors,
+        _ if is(Errno::IO) => Failure::Device,
+        _ => Failure::Other,
+    }
+}
+
+/// The errors that tests let calls fail with, by their numbers.
+#[cfg(test)]
+pub(super) mod errnos {
+    use rustix::io::Errno;
+
+    pub(in super::super) const EIO: i32 = Errno::IO.raw_os_error();
+    pub(in super::super) const ENOSPC: i32 = Errno::NOSPC.raw_os_error();
+    pub(in super::super) const EMFILE: i32 = Errno::MFILE.raw_os_error();
+    pub(in super::super) const EACCES: i32 = Errno::ACCESS.raw_os_error();
+}

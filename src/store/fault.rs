@@ -1,0 +1,73 @@
+//! Faults that the proof plants, to show that it finds them.
+
+/// A fault of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "only the proof plants faults"))]
+pub(super) enum Fault {
+    /// A sync does nothing.
+    NoSync,
+    /// The folder is not synced when a segment begins.
+    FolderUnsynced,
+    /// A segment is removed before the batch that names a later oldest segment is synced.
+    RemovedEarly,
+    /// A copy is written behind the newer state of its key.
+    CopyBehind,
+    /// A sync begins before the write that it is to cover.
+    SyncBeforeWrite,
+    /// A segment is not synced before the next one begins.
+    RotationUnsynced,
+    /// The log counts batches behind the last known sync as durable and does not write them again.
+    AppendBehindCut,
+    /// The first number of a segment does not end the one before.
+    EndIgnored,
+    /// The marks begin anew.
+    MarksForgotten,
+    /// A segment ends the one before although its first batch is torn.
+    TornFirstCounts,
+    /// The cleaner goes on although the copies were never written.
+    CopiesLost,
+    /// A repair names the new segment as the oldest before all copies are on disk.
+    RepairNamedEarly,
+    /// A segment's number of its first batch is not used: the head of that batch is.
+    FirstIgnored,
+    /// The log removes segments that are still read.
+    ReadersIgnored,
+    /// Adds are taken although the log has no room for them.
+    AddsUnbounded,
+    /// After a repair, and in a backup, the marks go on where they were.
+    MarksNotJumped,
+    /// An opening does not know the records that were set aside.
+    SetAsideForgotten,
+    /// The files of a backup are not synced.
+    BackupUnsynced,
+    /// A backup is called whole before its files are there.
+    BackupNamedEarly,
+    /// A repair leaves no note of the files that it has replaced.
+    RepairUnnoted,
+    /// An opening removes the head that tells that all batches before it are synced, before it writes another one.
+    TellingHeadRemoved,
+    /// The segments are retired although their copies are not written for want of a segment.
+    RetiredWithoutRoom,
+}
+
+/// Whether this fault is planted in this thread.
+#[cfg(not(test))]
+pub(super) const fn planted(_fault: Fault) -> bool {
+    false
+}
+
+#[cfg(test)]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Fault>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+pub(super) fn planted(fault: Fault) -> bool {
+    PLANTED.get() == Some(fault)
+}
+
+/// Plants a fault in this thread, or none.
+#[cfg(test)]
+pub(super) fn plant(fault: Option<Fault>) {
+    PLANTED.set(fault);
+}

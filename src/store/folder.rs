@@ -1,0 +1,166 @@
+//! The files of a log, behind two traits: the real folder is in `disk.rs`, a simulated one in `simulated.rs`.
+//!
+//! A file keeps the size that it was created with. Names are made, replaced and removed in the folder, and each such
+//! step is durable only after [`Folder::sync`].
+//!
+//! This module knows no format.
+
+use std::fmt::Debug;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The space of the file system that holds a folder, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskSpace {
+    /// Free for this process.
+    pub free: u64,
+    /// In use and free.
+    pub total: u64,
+}
+
+/// A folder of files. All names are of files directly in it.
+pub trait Folder: Send + Sync + Debug {
+    /// Where it is, for messages.
+    fn path(&self) -> &Path;
+
+    /// The names of all files.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Creates an empty file, and replaces one with this name.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
+
+    /// Opens a file for reading and writing.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn LogFile>>;
+
+    /// Renames a file.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file. Open ones stay readable.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Gives the file with this name in the folder at `from` the same name here. Both are one file then.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn link(&self, name: &str, from: &Path) -> io::Result<()>;
+
+    /// Makes all names durable that were made, replaced or removed before.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn sync(&self) -> io::Result<()>;
+
+    /// The space of the file system.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn space(&self) -> io::Result<DiskSpace>;
+
+    /// Sixteen bytes that no other call has returned.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn nonce(&self) -> io::Result<[u8; 16]>;
+}
+
+/// An open file.
+pub trait LogFile: Send + Sync + Debug {
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn size(&self) -> io::Result<u64>;
+
+    /// Reads at most `bytes.len()` bytes and returns their number, 0 at the end.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize>;
+
+    /// Writes at most `bytes.len()` bytes and returns their number.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<usize>;
+
+    /// Makes all writes durable that returned before this call, and the length.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Gives the file this length. What is added reads as zeros.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn set_size(&self, bytes: u64) -> io::Result<()>;
+
+    /// The bytes of the blocks that the file has.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn allocated(&self) -> io::Result<u64>;
+
+    /// Gives back the blocks of a range, which then reads as zeros. The length stays.
+    ///
+    /// # Errors
+    /// The system's error.
+    fn punch(&self, from: u64, length: u64) -> io::Result<()>;
+
+    /// Starts to write a range to the device, and does not wait for it.
+    fn start_write_back(&self, from: u64, length: u64);
+}
+
+/// Reads all of `bytes`.
+///
+/// # Errors
+/// The system's error. [`ErrorKind::UnexpectedEof`] if the file is shorter.
+pub(super) fn read_exact(file: &dyn LogFile, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.read_at(bytes, at) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                bytes = bytes.get_mut(read..).unwrap_or_default();
+                at += read as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `bytes`.
+///
+/// # Errors
+/// The system's error.
+pub(super) fn write_all(file: &dyn LogFile, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write_at(bytes, at) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                bytes = bytes.get(written..).unwrap_or_default();
+                at += written as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

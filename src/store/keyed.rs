@@ -1,0 +1,470 @@
+//! The owner of a log: it knows the place of the last record of each key, and so which records are live.
+//!
+//! ```text
+//! batch ─► copies of the oldest segment, in front ─► Log::append ─► new places ─► the old ones are dead
+//! moment(keys) ─► the present places of the values ─► read by a frontend
+//!                                                          └─► the bytes have changed: noted in `reports`
+//! lost: reports, copies that could not be read ─► the record is set aside ─► its owner is told
+//! ```
+//! Records of `Meta` are few and in memory. Of tasks and their values only the places are: 44 bytes for both and the
+//! key. The records of tasks that were found at the opening are kept until they are taken.
+//!
+//! This module knows the length of the keys of tasks, and does not interpret records.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ahash::RandomState;
+
+use super::admission::AddsRefused;
+use super::chores::ChoreMode;
+use super::clean::{Copies, Liveness};
+use super::cleaner::UnreadableRange;
+use super::disk::RealFolder;
+use super::earlier::refuse_earlier;
+use super::errors::Error;
+use super::folder::Folder;
+use super::format::{Marks, Space};
+use super::interface::{IdleWork, LostRecord, Store, StoreSnapshot, StoreWatch, TaskKey, WriteBatch};
+use super::log::{Log, LogConfig};
+use super::metrics::LogMetrics;
+use super::open::{OpenOptions, Opened, open};
+use super::places::TaskPlaces;
+use super::record::{Body, Record, RecordBatch, Value};
+use super::segment::{Place, StoredValue};
+use super::winners::{Winner, Winners};
+use crate::descriptors::DescriptorBudget;
+use crate::lock::Mutex;
+
+/// How often a batch is tried for which no segment can be laid out. Each try follows a sync, which removes the segments
+/// that are no longer needed.
+const TRIES_MAX: u32 = 3;
+/// How often a value is read that the device does not return.
+const READS_MAX: u32 = 3;
+
+/// The settings of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// The size of a segment in bytes.
+    pub segment_bytes: u64,
+    /// The bytes that the folder may take. `None`: 95 % of the file system.
+    pub max_disk: Option<u64>,
+    /// Whether to go on without records that are damaged.
+    pub repair: bool,
+}
+
+/// Values that a reader could not read, with the places at which it tried.
+type Reports = Arc<Mutex<Vec<(TaskKey, Place)>>>;
+
+/// A log, and the place of the last record of each key.
+#[derive(Debug)]
+pub struct KeyedStore {
+    log: Log,
+    folder: PathBuf,
+    meta: BTreeMap<Box<[u8]>, (Place, Value)>,
+    places: HashMap<TaskKey, TaskPlaces, RandomState>,
+    /// Records of tasks that were found at the opening, until they are taken.
+    found: Vec<(TaskKey, Value)>,
+    /// Records that were found lost, until their owner is told.
+    lost: Vec<LostRecord>,
+    reports: Reports,
+    repair: bool,
+    /// What the opening has to tell the operator.
+    notes: Vec<String>,
+    /// Whether records were written since the log last rested.
+    is_stirred: bool,
+    /// Written by this thread, read by watches.
+    failed: Arc<AtomicBool>,
+}
+
+impl KeyedStore {
+    /// Opens the store in `folder`, and makes the folder if it does not exist, for its owner alone.
+    ///
+    /// # Errors
+    /// [`Error`] if the folder cannot be made, is in use, is damaged, or was written by another version.
+    pub fn open(folder: &Path, config: StoreConfig) -> Result<Self, Error> {
+        refuse_earlier(folder)?;
+        let locked: Arc<dyn Folder> = Arc::new(RealFolder::lock(folder)?);
+        let files = DescriptorBudget::now().store_files();
+        let log = LogConfig { segment_bytes: config.segment_bytes, files, max_disk: config.max_disk };
+        let chores = ChoreMode::Thread;
+        Self::of(open(&locked, OpenOptions { config: log, repair: config.repair, chores })?, folder, config.repair)
+    }
+
+    /// The store of an opened log.
+    fn of(opened: Opened, folder: &Path, repair: bool) -> Result<Self, Error> {
+        let Opened { log, mut winners, lost, was_backup } = opened;
+        let mut notes: Vec<String> =
+            lost.iter().map(|what| format!("{what} is lost: finished tasks may have returned")).collect();
+        if was_backup {
+            notes.push("this was a backup: lend keys and ids go on far above those in it".to_owned());
+        }
+        let mut store = Self {
+            log,
+            folder: folder.to_owned(),
+            meta: BTreeMap::new(),
+            places: HashMap::default(),
+            found: Vec::new(),
+            lost: Vec::new(),
+            reports: Arc::default(),
+            repair,
+            notes,
+            is_stirred: true,
+            failed: Arc::default(),
+        };
+        store.take_winners(&mut winners)?;
+        if repair {
+            store.match_values()?;
+        }
+        Ok(store)
+    }
+
+    /// What the opening has to tell the operator: the parts that a repair has lost, and that the folder was a backup.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn take_winners(&mut self, winners: &mut Winners) -> Result<(), Error> {
+        for (key, Winner { place, body }) in winners.take(Space::Meta) {
+            match body {
+                Some(body) => drop(self.meta.insert(key, (place, body))),
+                None if self.repair => {
+                    self.notes.push("a record about a queue is lost: so are its tasks".to_owned());
+                    let length = key.len();
+                    self.write(vec![Record { space: Space::Meta, key, body: Body::Removed }])?;
+                    self.log.replaced(place, length);
+                }
+                None => return Err(damaged(&self.folder, "a record about a queue is lost")),
+            }
+        }
+        for (key, Winner { place, body }) in winners.take(Space::Tasks) {
+            let key = self.task_key(&key)?;
+            self.places.entry(key).or_default().set(Space::Tasks, Some(place));
+            match body {
+                Some(body) => self.found.push((key, body)),
+                None => self.lost.push(LostRecord { space: Space::Tasks, key }),
+            }
+        }
+        for (key, Winner { place, .. }) in winners.take(Space::Values) {
+            let key = self.task_key(&key)?;
+            self.places.entry(key).or_default().set(Space::Values, Some(place));
+            if place.is_set_aside() {
+                self.lost.push(LostRecord { space: Space::Values, key });
+            }
+        }
+        Ok(())
+    }
+
+    fn task_key(&self, key: &[u8]) -> Result<TaskKey, Error> {
+        key.try_into().map_err(|_| damaged(&self.folder, "the key of a task is damaged"))
+    }
+
+    /// After a repair: sets the values aside that are missing, and removes those without a task.
+    fn match_values(&mut self) -> Result<(), Error> {
+        let mut records = Vec::new();
+        for (key, places) in &self.places {
+            let body = match (places.get(Space::Tasks), places.get(Space::Values)) {
+                (Some(_), None) => {
+                    self.lost.push(LostRecord { space: Space::Values, key: *key });
+                    Body::SetAside
+                }
+                (None, Some(_)) => Body::Removed,
+                _ => continue,
+            };
+            records.push(Record { space: Space::Values, key: (*key).into(), body });
+        }
+        if !records.is_empty() {
+            self.write(records)?;
+            self.log.sync()?;
+        }
+        Ok(())
+    }
+
+    // -------------------------------------------------------------------------------------------------------- writing
+
+    /// Writes records, with copies of the oldest segment in front.
+    fn write(&mut self, records: Vec<Record>) -> Result<(), Error> {
+        let mut own = RecordBatch { records, cleaned: None };
+        let mut tries = 1;
+        loop {
+            let copies = self.copies(&own, false)?;
+            match self.write_behind(copies, &mut own) {
+                Err(Error::NoRoom { folder }) if tries == TRIES_MAX => return Err(Error::Full { folder }),
+                Err(Error::NoRoom { .. }) => self.log.sync()?,
+                written => return written,
+            }
+            tries += 1;
+        }
+    }
+
+    /// Writes a batch behind the copies. If there is no room for it, `own` keeps its records.
+    fn write_behind(&mut self, mut copies: Copies, own: &mut RecordBatch) -> Result<(), Error> {
+        if copies.is_apart {
+            self.append(&mut std::mem::take(&mut copies.batch))?;
+        }
+        let batch = &mut copies.batch;
+        let in_front = batch.records.len();
+        batch.records.append(&mut own.records);
+        let written = self.append(batch);
+        if written.is_err() {
+            own.records = batch.records.split_off(in_front);
+        }
+        written
+    }
+
+    /// The copies that the next batch carries. Records among them that are lost are noted.
+    fn copies(&mut self, own: &RecordBatch, is_idle: bool) -> Result<Copies, Error> {
+        let Self { log, meta, places, .. } = self;
+        let is_live = &mut |space, key: &[u8], place| match space {
+            Space::Meta => match meta.get(key) {
+                Some((at, value)) if *at == place => Liveness::Known(value.clone()),
+                _ => Liveness::Dead,
+            },
+            Space::Tasks | Space::Values => match place_in(places, space, key) {
+                Some(at) if at == place => Liveness::Live,
+                _ => Liveness::Dead,
+            },
+        };
+        let mut copies = if is_idle { log.idle_copies(is_live)? } else { log.copies(own, is_live)? };
+        for (space, key, _) in &copies.set_aside {
+            if let Ok(key) = TaskKey::try_from(&**key) {
+                self.lost.push(LostRecord { space: *space, key });
+            }
+        }
+        let again = self.unreadable(&copies.unreadable);
+        copies.batch.records.extend(again);
+        Ok(copies)
+    }
+
+    /// The records in these ranges, to be written again.
+    fn unreadable(&mut self, ranges: &[UnreadableRange]) -> Vec<Record> {
+        if ranges.is_empty() {
+            return Vec::new();
+        }
+        let is_in = |place: Place| ranges.iter().any(|range| range.contains(place));
+        let meta = self.meta.iter().filter(|(_, (place, _))| is_in(*place));
+        let known = meta.map(|(key, (_, value))| Record {
+            space: Space::Meta,
+            key: key.clone(),
+            body: Body::Bytes(value.clone()),
+        });
+        let mut records: Vec<Record> = known.collect();
+        for (key, places) in &self.places {
+            for space in [Space::Tasks, Space::Values] {
+                let Some(place) = places.get(space).filter(|place| is_in(*place)) else { continue };
+                let body = match self.log.value(place).map(|value| value.read()) {
+                    Some(Ok(bytes)) => Body::Bytes(bytes),
+                    Some(Err(_)) | None => Body::SetAside,
+                };
+                if body == Body::SetAside && !place.is_set_aside() {
+                    self.lost.push(LostRecord { space, key: *key });
+                }
+                records.push(Record { space, key: (*key).into(), body });
+            }
+        }
+        records
+    }
+
+    /// Writes a batch, and notes the new places of its records.
+    fn append(&mut self, batch: &mut RecordBatch) -> Result<(), Error> {
+        let new = self.log.append(batch)?;
+        self.is_stirred = true;
+        for (Record { space, key, body }, place) in batch.records.drain(..).zip(new) {
+            let length = key.len();
+            let old = match space {
+                Space::Meta => match (place, body) {
+                    (Some(place), Body::Bytes(value)) => self.meta.insert(key, (place, value)),
+                    _ => self.meta.remove(&key),
+                }
+                .map(|(place, _)| place),
+                Space::Tasks | Space::Values => self.note(space, &key, place),
+            };
+            if let Some(old) = old {
+                self.log.replaced(old, length);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes the new place of a record of a task. Returns the old one.
+    fn note(&mut self, space: Space, key: &[u8], place: Option<Place>) -> Option<Place> {
+        let key = TaskKey::try_from(key).expect("the keys of tasks and values have twelve bytes");
+        let places = self.places.entry(key).or_default();
+        let old = places.set(space, place);
+        if places.is_empty() {
+            self.places.remove(&key);
+            // After a drain the memory goes back.
+            if self.places.len() < self.places.capacity() / 8 {
+                self.places.shrink_to(self.places.len() * 2);
+            }
+        }
+        old
+    }
+
+    /// Notes a failure for the watches.
+    fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        // Relaxed: the flag publishes no data.
+        work(self).inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
+    }
+}
+
+fn place_in(places: &HashMap<TaskKey, TaskPlaces, RandomState>, space: Space, key: &[u8]) -> Option<Place> {
+    places.get(&TaskKey::try_from(key).ok()?)?.get(space)
+}
+
+fn damaged(folder: &Path, what: &str) -> Error {
+    Error::Damaged { folder: folder.to_owned(), what: what.to_owned() }
+}
+
+impl Store for KeyedStore {
+    fn take(&mut self, space: Space, each: &mut dyn FnMut(&[u8], &[u8])) {
+        match space {
+            Space::Meta => self.meta.iter().for_each(|(key, (_, value))| each(key, value)),
+            Space::Tasks => {
+                let mut found = std::mem::take(&mut self.found);
+                found.sort_unstable_by_key(|(key, _)| *key);
+                found.iter().for_each(|(key, value)| each(key, value));
+            }
+            Space::Values => {}
+        }
+    }
+
+    fn lost(&mut self) -> Result<Vec<LostRecord>, Error> {
+        let reports = std::mem::take(&mut *self.reports.lock());
+        let mut records: Vec<Record> = Vec::new();
+        for (key, place) in reports {
+            // Of one that is set aside the owner was told.
+            let is_known = place.is_set_aside() || records.iter().any(|record| *record.key == key);
+            if place_in(&self.places, Space::Values, &key) == Some(place) && !is_known {
+                records.push(Record { space: Space::Values, key: key.into(), body: Body::SetAside });
+                self.lost.push(LostRecord { space: Space::Values, key });
+            }
+        }
+        if !records.is_empty() {
+            self.guarded(|store| store.write(records))?;
+        }
+        Ok(std::mem::take(&mut self.lost))
+    }
+
+    fn is_repairing(&self) -> bool {
+        self.repair
+    }
+
+    fn commit(&mut self, batch: WriteBatch, sync: bool) -> Result<(), Error> {
+        self.guarded(|store| {
+            store.write(batch.into_iter().collect())?;
+            if sync { store.log.sync() } else { Ok(()) }
+        })
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.guarded(|store| store.log.sync())
+    }
+
+    fn rest(&mut self) -> Result<(), Error> {
+        self.guarded(|store| store.log.rest())
+    }
+
+    fn work_idle(&mut self) -> Result<IdleWork, Error> {
+        self.guarded(|store| {
+            if store.log.may_shrink() {
+                let mut copies = store.copies(&RecordBatch::default(), true)?;
+                match store.append(&mut copies.batch) {
+                    Err(Error::NoRoom { .. }) => {}
+                    written => {
+                        written?;
+                        store.log.sync()?;
+                        return Ok(IdleWork::More);
+                    }
+                }
+            }
+            store.log.rest()?;
+            store.is_stirred = false;
+            Ok(if store.log.waits_for_readers() { IdleWork::Later } else { IdleWork::Done })
+        })
+    }
+
+    fn has_idle_work(&self) -> bool {
+        self.is_stirred
+    }
+
+    fn adds_refused(&self) -> Option<AddsRefused> {
+        self.log.adds_refused()
+    }
+
+    fn marks(&self) -> Marks {
+        *self.log.marks()
+    }
+
+    fn raise(&mut self, mark: usize, value: u64) {
+        self.log.raise(mark, value);
+    }
+
+    fn watch(&self) -> Arc<dyn StoreWatch> {
+        Arc::new(KeyedWatch { folder: self.folder.clone(), failed: Arc::clone(&self.failed) })
+    }
+
+    fn moment(&self, keys: &[TaskKey]) -> Arc<dyn StoreSnapshot> {
+        let value = |key: &TaskKey| Some((*key, self.log.value(place_in(&self.places, Space::Values, key)?)?));
+        let values = keys.iter().filter_map(value).collect();
+        Arc::new(KeyedSnapshot { folder: self.folder.clone(), values, reports: Arc::clone(&self.reports) })
+    }
+
+    fn metrics(&self) -> LogMetrics {
+        self.log.metrics()
+    }
+
+    fn damaged(&self, what: &str) -> Error {
+        damaged(&self.folder, what)
+    }
+}
+
+/// Knows whether the store has failed.
+struct KeyedWatch {
+    folder: PathBuf,
+    failed: Arc<AtomicBool>,
+}
+
+impl StoreWatch for KeyedWatch {
+    fn check(&self) -> Result<(), Error> {
+        // Relaxed: as in `guarded`.
+        match self.failed.load(Ordering::Relaxed) {
+            true => Err(Error::Failed { folder: self.folder.clone(), why: "an earlier write has failed".to_owned() }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The places of some values at one moment.
+struct KeyedSnapshot {
+    folder: PathBuf,
+    values: HashMap<TaskKey, StoredValue, RandomState>,
+    reports: Reports,
+}
+
+impl StoreSnapshot for KeyedSnapshot {
+    fn get(&self, key: &TaskKey) -> Result<Option<Value>, Error> {
+        let Some(value) = self.values.get(key) else { return Ok(None) };
+        let mut reads = 1;
+        loop {
+            match value.read() {
+                Ok(value) => return Ok(Some(value)),
+                // Some devices return the bytes when they are asked again.
+                Err(Error::Device { .. }) if reads < READS_MAX => reads += 1,
+                Err(error) => {
+                    if error.loses_one_value() {
+                        self.reports.lock().push((*key, value.place));
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn damaged(&self, what: &str) -> Error {
+        damaged(&self.folder, what)
+    }
+}

@@ -1,0 +1,472 @@
+//! The writer: appends batches to the newest segment, syncs, and begins new segments.
+//!
+//! ```text
+//! append(records) ─► one write ─► sync ─► acknowledged
+//!        └─ no room ─► sync the segment ─► take a spare: write its head, sync, rename, sync the folder
+//! ```
+//! A batch is durable when a sync that began after its write has returned. The log syncs a segment before it writes the
+//! first batch of the next one, so at most one segment has unsynced batches. Batches are numbered without a gap, and
+//! the first number of a segment says where the one before ends.
+//!
+//! After a failed write or sync the content of the device is unknown. The log then refuses everything.
+//!
+//! This module does not interpret records, starts no thread, and does not decide when to sync.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use super::chores::{Chore, Chores, Take};
+use super::cleaner::Cleaner;
+use super::encoding::{check_bounds, encode, lengths};
+use super::errors::Error;
+use super::failure::{Failure, failure};
+use super::fault::{Fault, planted};
+use super::folder::{DiskSpace, LogFile, write_all};
+use super::format::{BATCH_BYTES_MAX, BATCH_HEAD, BatchHead, Marks, SECTOR, SegmentHead, Space, align};
+use super::metrics::{LogMetrics, OpeningShape};
+use super::record::{Body, Record, RecordBatch, removal_bytes};
+use super::segment::{OpenFiles, Place, Segment, SpareFile};
+use super::summary::{Summary, SummaryRecord};
+
+/// Write-back is started after this many bytes that no sync has covered.
+const WRITE_BACK_BYTES: u64 = 8 << 20;
+/// Where no space is left for a segment, one of this fraction may do for removals and cleaning.
+const SMALL_FRACTION: u64 = 8;
+
+/// The configuration of a log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogConfig {
+    /// The size of a segment in bytes.
+    pub segment_bytes: u64,
+    /// The number of files that are kept open.
+    pub files: usize,
+    /// The bytes that the folder may take. `None`: 95 % of the file system.
+    pub max_disk: Option<u64>,
+}
+
+/// A segment in use.
+#[derive(Debug)]
+pub(super) struct UsedSegment {
+    pub(super) segment: Arc<Segment>,
+    /// The offset behind its last batch.
+    pub(super) end: u64,
+    /// The bytes of the records in it that are the last of their keys.
+    pub(super) live: u64,
+    /// The bytes of its blocks.
+    pub(super) disk: u64,
+}
+
+/// A segment that is no longer in use.
+#[derive(Debug)]
+pub(super) struct RetiredSegment {
+    pub(super) segment: Arc<Segment>,
+    /// The bytes of its blocks.
+    pub(super) disk: u64,
+    /// The batch that names a later oldest segment. The file may go when that batch is synced.
+    pub(super) named_by: u64,
+}
+
+/// A log that one thread writes.
+#[derive(Debug)]
+pub struct Log {
+    pub(super) files: Arc<OpenFiles>,
+    pub(super) config: LogConfig,
+    store: [u8; 16],
+    pub(super) chores: Chores,
+    /// The oldest first. The last one is being written.
+    pub(super) segments: VecDeque<UsedSegment>,
+    /// The descriptor that writes the newest segment. Only it reports all errors of its write-back.
+    newest: Option<Arc<dyn LogFile>>,
+    /// The oldest segment that heads name in place of the oldest in use, as long as a repair reads older ones.
+    pub(super) keeps: Option<u32>,
+    pub(super) retired: Vec<RetiredSegment>,
+    /// The number of the next batch.
+    pub(super) next: u64,
+    /// The number of the last batch that is known to be on disk.
+    pub(super) synced: u64,
+    /// Whether a batch with records is on disk, and no head says so yet.
+    untold: bool,
+    /// The bytes since the last sync or start of write-back.
+    behind: u64,
+    marks: Marks,
+    /// The records of the newest segment, for its summary.
+    summary: Summary,
+    failed: bool,
+    /// Whether the file system has given back the blocks of each range that it was asked for.
+    pub(super) has_holes: bool,
+    /// The most bytes of a batch: [`BATCH_BYTES_MAX`], except in tests.
+    pub(super) batch_bytes_max: u64,
+    buffer: Vec<u8>,
+    pub(super) cleaner: Cleaner,
+    /// The bytes of the removals of all live records.
+    pub(super) reserved: u64,
+    /// The records whose bytes are lost.
+    pub(super) set_aside: BTreeSet<(Space, Box<[u8]>)>,
+    /// The space of the file system when the log last asked.
+    pub(super) space: DiskSpace,
+    /// What the log has done. Of its metrics only these are counted here.
+    pub(super) counters: LogMetrics,
+}
+
+/// The state with which a log begins to write.
+pub(super) struct Beginning {
+    pub(super) store: [u8; 16],
+    pub(super) segments: VecDeque<UsedSegment>,
+    /// The number of the last batch that counts.
+    pub(super) last: u64,
+    pub(super) marks: Marks,
+    /// The number of the segment to begin.
+    pub(super) segment: u32,
+    /// The oldest segment that stays until [`Log::let_go`].
+    pub(super) keeps: Option<u32>,
+    /// The length of the first batch.
+    pub(super) first_batch: u64,
+}
+
+impl Log {
+    /// A log that goes on in a new segment.
+    pub(super) fn begin(
+        files: Arc<OpenFiles>,
+        config: LogConfig,
+        chores: Chores,
+        beginning: Beginning,
+    ) -> Result<Self, Error> {
+        let Beginning { store, segments, last, marks, segment, keeps, first_batch } = beginning;
+        let space = files.folder.space().map_err(|error| Error::of(files.folder.path(), &error))?;
+        let mut log = Self {
+            files,
+            config,
+            store,
+            chores,
+            segments,
+            newest: None,
+            keeps,
+            retired: Vec::new(),
+            next: last + 1,
+            synced: last,
+            untold: false,
+            behind: 0,
+            marks,
+            summary: Summary::default(),
+            failed: false,
+            has_holes: true,
+            batch_bytes_max: BATCH_BYTES_MAX,
+            buffer: Vec::new(),
+            cleaner: Cleaner::default(),
+            reserved: 0,
+            set_aside: BTreeSet::new(),
+            space,
+            counters: LogMetrics::default(),
+        };
+        // The first segment comes before the spares: it may be larger than they are.
+        let spare = log.take_spare(first_batch, Take::Last)?;
+        log.chores.refill();
+        log.start_segment(segment, spare)?;
+        Ok(log)
+    }
+
+    /// The values that every head keeps.
+    #[must_use]
+    pub fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// Raises a high-water mark. It is durable with the next synced batch.
+    pub fn raise(&mut self, mark: usize, value: u64) {
+        if let Some(mark) = self.marks.get_mut(mark) {
+            *mark = value.max(*mark);
+        }
+    }
+
+    /// The number of the last batch that was written.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.next - 1
+    }
+
+    /// The state of the log, and what it has done since it was opened.
+    #[must_use]
+    pub fn metrics(&self) -> LogMetrics {
+        let (used, live) = self.bytes();
+        LogMetrics {
+            segments: self.segments.len() as u64,
+            used,
+            live,
+            dead: used.saturating_sub(live),
+            disk: self.disk_bytes(),
+            free: self.space.free,
+            reserved: self.reserved,
+            set_aside: self.set_aside.len() as u64,
+            ..self.counters
+        }
+    }
+
+    /// The records whose bytes are lost, in the order of their keys. Each stays listed until the owner writes or
+    /// removes it, over restarts.
+    pub fn set_aside(&self) -> impl Iterator<Item = (Space, &[u8])> {
+        self.set_aside.iter().map(|(space, key)| (*space, &**key))
+    }
+
+    /// Notes how the log was opened. From here on it takes adds.
+    pub(super) fn opened(&mut self, shape: OpeningShape) {
+        self.measure();
+        self.counters = LogMetrics { opening: shape, ..LogMetrics::default() };
+    }
+
+    /// The bytes of all segments in use, and of the records in them that are the last of their keys.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        self.segments.iter().fold((0, 0), |(used, live), at| (used + at.end, live + at.live))
+    }
+
+    /// The bytes of all files, those laid out and those that wait for their removal included.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
+        let used = self.segments.iter().map(|at| at.disk).chain(self.retired.iter().map(|at| at.disk));
+        used.sum::<u64>() + self.chores.spare_bytes()
+    }
+
+    // -------------------------------------------------------------------------------------------------------- writing
+
+    /// Writes a batch. Returns the places of its bodies, `None` for a record that removes its key. The batch is durable
+    /// after the next [`Log::sync`].
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::NoRoom`]: nothing was written, and the log goes on. Any other [`Error`]: the log
+    /// takes nothing more.
+    pub fn append(&mut self, batch: &RecordBatch) -> Result<Vec<Option<Place>>, Error> {
+        check_bounds(batch, self.batch_bytes_max)?;
+        self.guarded(|log| log.append_once(batch))
+    }
+
+    /// Has all batches on disk that were written before.
+    ///
+    /// # Errors
+    /// [`Error`]: the log takes nothing more, and what was written since the last sync may be lost.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        self.guarded(|log| {
+            log.sync_segment()?;
+            log.tidy_up();
+            Ok(())
+        })
+    }
+
+    /// Tells a later opening that the last batch was synced: writes an empty batch that says so, and syncs. Call it
+    /// when there is nothing else to write.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn rest(&mut self) -> Result<(), Error> {
+        self.guarded(|log| {
+            log.sync_segment()?;
+            if log.untold {
+                match log.append_once(&RecordBatch::default()) {
+                    // The next batch tells it, or the next rest.
+                    Err(Error::NoRoom { .. }) => {}
+                    written => {
+                        written?;
+                        log.sync_segment()?;
+                        log.untold = false;
+                    }
+                }
+            }
+            log.tidy_up();
+            Ok(())
+        })
+    }
+
+    /// Removes what no synced batch needs, and looks for room.
+    fn tidy_up(&mut self) {
+        let removed = self.counters.removed;
+        self.remove_retired();
+        self.look_for_room(self.counters.removed > removed);
+    }
+
+    pub(super) fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        if self.failed {
+            let folder = self.files.folder.path().to_owned();
+            return Err(Error::Failed { folder, why: "an earlier write has failed".to_owned() });
+        }
+        work(self).inspect_err(|error| self.failed |= !error.leaves_the_log())
+    }
+
+    fn append_once(&mut self, batch: &RecordBatch) -> Result<Vec<Option<Place>>, Error> {
+        let (table, bodies) = lengths(batch);
+        let length = align(BATCH_HEAD as u64 + table + bodies);
+        if planted(Fault::RetiredWithoutRoom) {
+            self.retire_cleaned(batch.cleaned);
+        }
+        if self.room() < length {
+            self.roll(length)?;
+        }
+        // From here on the batch is written, or the log ends.
+        self.retire_cleaned(batch.cleaned);
+        let Some((at, file)) = self.segments.back().zip(self.newest.clone()) else { return Err(self.no_segment()) };
+        let (segment, offset) = (at.segment.head, at.end);
+        let oldest = self.segments.front().map_or(segment.number, |at| at.segment.head.number);
+        let head = BatchHead {
+            nonce: segment.nonce,
+            segment: segment.number,
+            offset,
+            number: self.next,
+            table,
+            bodies,
+            synced: self.synced,
+            oldest: self.keeps.unwrap_or(oldest),
+            marks: self.marks,
+        };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let places = encode(&head, batch, &mut buffer);
+        let before = if planted(Fault::SyncBeforeWrite) { file.sync() } else { Ok(()) };
+        let written = before.and_then(|()| write_all(&*file, &buffer, offset));
+        self.behind += length;
+        if self.behind >= WRITE_BACK_BYTES {
+            file.start_write_back(offset + length - self.behind.min(offset + length), self.behind);
+            self.behind = 0;
+        }
+        self.keep(buffer);
+        written.map_err(|error| self.explain(&error))?;
+        self.note(&head, batch, &places);
+        Ok(places)
+    }
+
+    /// Counts a batch that was written.
+    fn note(&mut self, head: &BatchHead, batch: &RecordBatch, places: &[Option<Place>]) {
+        let there = || batch.records.iter().filter(|record| record.body != Body::Removed);
+        let live = there().map(Record::bytes).sum::<u64>();
+        self.reserved += there().map(|record| removal_bytes(record.key.len())).sum::<u64>();
+        for Record { space, key, body } in &batch.records {
+            match body {
+                Body::SetAside => drop(self.set_aside.insert((*space, key.clone()))),
+                Body::Bytes(_) | Body::Removed if self.set_aside.is_empty() => {}
+                Body::Bytes(_) | Body::Removed => drop(self.set_aside.remove(&(*space, key.clone()))),
+            }
+        }
+        if let Some(at) = self.segments.back_mut() {
+            at.end += head.length();
+            at.live += live;
+        }
+        self.summary.add(
+            head,
+            batch.records.iter().zip(places).map(|(record, place)| SummaryRecord {
+                space: record.space,
+                key: &record.key,
+                place: *place,
+                body: Some(record.body.bytes()),
+            }),
+        );
+        self.untold |= !batch.records.is_empty();
+        self.next += 1;
+        self.counters.batches += 1;
+        self.counters.bytes += head.length();
+        self.counters.largest_batch = self.counters.largest_batch.max(head.length());
+    }
+
+    /// Keeps the buffer for the next batch, unless it is large.
+    fn keep(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        if buffer.capacity() as u64 <= self.config.segment_bytes.min(WRITE_BACK_BYTES) {
+            self.buffer = buffer;
+        }
+    }
+
+    /// The number of the segment that is being written.
+    #[cfg(test)]
+    pub(super) fn written_segment(&self) -> u32 {
+        self.segments.back().map_or(0, |at| at.segment.head.number)
+    }
+
+    /// The bytes that are left in the newest segment.
+    pub(super) fn room(&self) -> u64 {
+        self.segments.back().map_or(0, |at| at.segment.head.size - at.end)
+    }
+
+    pub(super) fn sync_segment(&mut self) -> Result<(), Error> {
+        if self.synced == self.written() {
+            return Ok(());
+        }
+        let Some(file) = &self.newest else { return Err(self.no_segment()) };
+        let written = self.written();
+        let synced = match planted(Fault::NoSync) || planted(Fault::SyncBeforeWrite) {
+            true => Ok(()),
+            false => file.sync(),
+        };
+        synced.map_err(|error| self.explain(&error))?;
+        (self.synced, self.behind) = (written, 0);
+        self.counters.syncs += 1;
+        Ok(())
+    }
+
+    /// Syncs the newest segment and begins another one that has room for a batch of this length.
+    fn roll(&mut self, length: u64) -> Result<(), Error> {
+        match planted(Fault::RotationUnsynced) {
+            true => self.synced = self.written(),
+            false => self.sync_segment()?,
+        }
+        let Some(at) = self.segments.back() else { return Err(self.no_segment()) };
+        let (closed, number, is_empty) = (Arc::clone(&at.segment), at.segment.head.number, at.end == SECTOR);
+        // The segments that go may make room for this one.
+        self.tidy_up();
+        let how = if self.is_space_short() { Take::KeepOneLaidOut } else { Take::KeepOne };
+        let spare = self.take_spare(length, how)?;
+        if is_empty {
+            // The first batch does not fit: a larger file takes its place, so each segment has a batch.
+            self.segments.pop_back();
+            return self.start_segment(number, spare);
+        }
+        let summary = std::mem::take(&mut self.summary);
+        self.start_segment(number + 1, spare)?;
+        self.free_ends();
+        self.chores.give(Chore::Summarise { segment: closed, summary });
+        self.measure();
+        Ok(())
+    }
+
+    /// A file with room for a batch of this length. It has the size of a segment, or less where no space is left.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`] if no space is left. Another [`Error`] ends the log.
+    fn take_spare(&mut self, length: u64, how: Take) -> Result<SpareFile, Error> {
+        let least = SECTOR + length;
+        let size = self.config.segment_bytes.max(least);
+        let small = align(self.config.segment_bytes / SMALL_FRACTION).max(least);
+        let is_full = |error: &io::Error| failure(error) == Failure::Full;
+        let taken = match self.chores.take(size, how) {
+            Err(error) if is_full(&error) && small < size => self.chores.take(small, how),
+            taken => taken,
+        };
+        taken.map_err(|error| match is_full(&error) {
+            true => Error::NoRoom { folder: self.files.folder.path().to_owned() },
+            false => self.explain(&error),
+        })
+    }
+
+    /// Begins a segment in this file. It and its name are durable when this returns.
+    fn start_segment(&mut self, number: u32, spare: SpareFile) -> Result<(), Error> {
+        let nonce = self.files.folder.nonce().map_err(|error| self.explain(&error))?;
+        let size = spare.size;
+        let head = SegmentHead { store: self.store, number, nonce, size, first: self.next };
+        let started = Segment::start(&self.files, head, &spare);
+        let (segment, file) = started.map_err(|error| self.explain(&error))?;
+        self.newest = Some(file);
+        self.segments.push_back(UsedSegment { segment, end: SECTOR, live: 0, disk: size });
+        Ok(())
+    }
+
+    pub(super) fn explain(&self, error: &io::Error) -> Error {
+        Error::of(self.files.folder.path(), error)
+    }
+
+    /// Writes the summaries of segments that opening has read.
+    pub(super) fn summarise(&mut self, summaries: Vec<(Arc<Segment>, Summary)>) {
+        for (segment, summary) in summaries {
+            self.chores.give(Chore::Summarise { segment, summary });
+        }
+    }
+
+    fn no_segment(&self) -> Error {
+        let folder = self.files.folder.path().to_owned();
+        Error::Failed { folder, why: "the log has no segment".to_owned() }
+    }
+}

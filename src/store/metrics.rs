@@ -1,0 +1,59 @@
+//! The metrics of a log, for STATS.
+//!
+//! The writer counts them and reads them. This module measures nothing.
+
+/// The state of a log, and what it has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogMetrics {
+    /// Segments in use.
+    pub segments: u64,
+    /// Bytes of batches in them.
+    pub used: u64,
+    /// Bytes of the records in them that are the last of their keys.
+    pub live: u64,
+    /// The other bytes of batches: cleaning gives them back.
+    pub dead: u64,
+    /// Bytes of all files, those laid out and those that wait for their removal included.
+    pub disk: u64,
+    /// Bytes that the file system had free when it was last asked.
+    pub free: u64,
+    /// Bytes that are reserved for the removal of all live records.
+    pub reserved: u64,
+    /// Records whose bytes are lost.
+    pub set_aside: u64,
+    /// Batches written.
+    pub batches: u64,
+    /// Bytes of batches written, with what fills them up. Copies are among them.
+    pub bytes: u64,
+    /// Bytes of the largest batch.
+    pub largest_batch: u64,
+    /// Syncs of a segment.
+    pub syncs: u64,
+    /// Records that were read to be copied out of the oldest segment, those of batches that the owner dropped included.
+    pub copies: u64,
+    /// Bytes of these records.
+    pub copied: u64,
+    /// Segments removed.
+    pub removed: u64,
+    /// How the log was opened.
+    pub opening: OpeningShape,
+}
+
+/// How a log was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpeningShape {
+    /// The time that it took, in nanoseconds.
+    pub nanos: u64,
+    /// Segments that were opened.
+    pub segments: u64,
+    /// Summaries that were read in place of their segments.
+    pub summaries: u64,
+    /// Batches that were read.
+    pub batches: u64,
+    /// Batches behind the last one that was known to be on disk.
+    pub behind: u64,
+    /// Records that were found, the last of each key.
+    pub records: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+}

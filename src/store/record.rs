@@ -1,0 +1,104 @@
+//! Records, and batches of them.
+//!
+//! A record is the whole state of a key: its bytes, that it was removed, or that its bytes are lost.
+//!
+//! This module writes nothing.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::format::{RECORD_HEAD, Space};
+
+/// A run of bytes that is cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Value(Arc<[u8]>);
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The state of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// It has these bytes, of less than 4 GiB.
+    Bytes(Value),
+    /// It is no longer there.
+    Removed,
+    /// It is there, and its bytes are lost: the device has changed them. The key stays listed until the owner writes or
+    /// removes it.
+    SetAside,
+}
+
+impl Body {
+    /// The bytes, none if there are none.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Removed | Self::SetAside => &[],
+        }
+    }
+}
+
+/// The new state of a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The space of the record.
+    pub space: Space,
+    /// Its key, of at most 65,535 bytes.
+    pub key: Box<[u8]>,
+    /// Its state.
+    pub body: Body,
+}
+
+impl Record {
+    /// The bytes that it takes in the log.
+    pub(super) fn bytes(&self) -> u64 {
+        record_bytes(self.key.len(), self.body.bytes().len() as u64)
+    }
+}
+
+/// The end of copies: all live records before it are in batches that were written before, or in this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CleanedUpTo {
+    pub(super) segment: u32,
+    /// The offset of a batch.
+    pub(super) offset: u64,
+    /// The index of a record with a body in that batch.
+    pub(super) record: usize,
+}
+
+/// Records that are written together. The later one of a key counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordBatch {
+    /// In the order in which they are written.
+    pub records: Vec<Record>,
+    /// The end of the copies in front of the records, as [`super::Log::copies`] returned it.
+    pub cleaned: Option<CleanedUpTo>,
+}
+
+/// The bytes that a record takes in a segment.
+pub(super) fn record_bytes(key: usize, body: u64) -> u64 {
+    RECORD_HEAD as u64 + key as u64 + body
+}
+
+/// The bytes that the removal of a record takes in a segment.
+pub(super) fn removal_bytes(key: usize) -> u64 {
+    record_bytes(key, 0)
+}

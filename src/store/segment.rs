@@ -1,0 +1,262 @@
+//! The files of the log: their names, how one is laid out, and reading from them.
+//!
+//! A segment is laid out as `N.new`: zeros, synced. When its turn comes it gets its head, is synced and renamed, and
+//! the folder is synced. Later syncs then change no metadata.
+//! Readers hold a segment by its [`Arc`]. The log removes its file when no reader is left.
+//!
+//! This module does not interpret batches.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Weak};
+
+use crate::lock::Mutex;
+
+use super::errors::Error;
+use super::failure::{Failure, failure};
+use super::fault::{Fault, planted};
+use super::folder::{Folder, LogFile, read_exact, write_all};
+use super::format::{SegmentHead, checksum};
+use super::record::Value;
+
+/// The ending of a segment's name.
+const LOG: &str = ".log";
+/// The ending of the name of a file that is being laid out.
+pub(super) const NEW: &str = ".new";
+/// The ending that a repair adds to the name of a segment that it has replaced.
+pub(super) const BAD: &str = ".bad";
+/// The bytes that laying out writes at a time.
+const ZEROS: usize = 1 << 20;
+
+/// A segment.
+pub(super) struct Segment {
+    pub(super) head: SegmentHead,
+    files: Arc<OpenFiles>,
+    file: Mutex<Option<Arc<dyn LogFile>>>,
+}
+
+/// A segment and the descriptor that writes it. A later descriptor would not learn of an error of its write-back.
+pub(super) type StartedSegment = (Arc<Segment>, Arc<dyn LogFile>);
+
+/// The open files of a log. There are at most `most` of them, and one more for each segment that is being written.
+#[derive(Debug)]
+pub(super) struct OpenFiles {
+    pub(super) folder: Arc<dyn Folder>,
+    most: usize,
+    open: Mutex<VecDeque<Weak<Segment>>>,
+}
+
+impl OpenFiles {
+    pub(super) fn new(folder: Arc<dyn Folder>, most: usize) -> Arc<Self> {
+        Arc::new(Self { folder, most: most.max(1), open: Mutex::default() })
+    }
+
+    /// Notes that a segment has its file open, and closes the file that has been open for longest.
+    fn note(&self, segment: &Arc<Segment>) {
+        let mut open = self.open.lock();
+        open.retain(|other| other.strong_count() > 0);
+        open.push_back(Arc::downgrade(segment));
+        let closed = (open.len() > self.most).then(|| open.pop_front()).flatten();
+        drop(open);
+        if let Some(closed) = closed.and_then(|closed| closed.upgrade()) {
+            *closed.file.lock() = None;
+        }
+    }
+}
+
+impl fmt::Debug for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Segment").field("number", &self.head.number).finish_non_exhaustive()
+    }
+}
+
+/// The name of a segment's file.
+pub(super) fn name_of(number: u32) -> String {
+    format!("{number:010}{LOG}")
+}
+
+/// The number in the name of a segment's file.
+pub(super) fn number_of(name: &str) -> Option<u32> {
+    let digits = name.strip_suffix(LOG)?;
+    (digits.len() == 10).then(|| digits.parse().ok()).flatten()
+}
+
+impl Segment {
+    pub(super) fn new(files: &Arc<OpenFiles>, head: SegmentHead) -> Arc<Self> {
+        Arc::new(Self { head, files: Arc::clone(files), file: Mutex::new(None) })
+    }
+
+    /// Makes a spare file the next segment. The segment and its name are durable when this returns.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) fn start(files: &Arc<OpenFiles>, head: SegmentHead, spare: &SpareFile) -> io::Result<StartedSegment> {
+        let folder = &*files.folder;
+        write_all(&*spare.file, &head.encode(), 0)?;
+        spare.file.sync()?;
+        folder.rename(&spare.name, &name_of(head.number))?;
+        if !planted(Fault::FolderUnsynced) {
+            folder.sync()?;
+        }
+        let segment = Self::new(files, head);
+        *segment.file.lock() = Some(Arc::clone(&spare.file));
+        files.note(&segment);
+        Ok((segment, Arc::clone(&spare.file)))
+    }
+
+    /// Its file, opened if it is closed.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) fn file(self: &Arc<Self>) -> io::Result<Arc<dyn LogFile>> {
+        if let Some(file) = &*self.file.lock() {
+            return Ok(Arc::clone(file));
+        }
+        let file = self.files.folder.open(&name_of(self.head.number))?;
+        *self.file.lock() = Some(Arc::clone(&file));
+        self.files.note(self);
+        Ok(file)
+    }
+
+    /// Reads `length` bytes at `offset`.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) fn read(self: &Arc<Self>, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        read_exact(&*self.file()?, &mut bytes, offset)?;
+        Ok(bytes)
+    }
+
+    /// Reads `length` bytes at `offset`. `None`: the file is shorter, or the device cannot return them.
+    ///
+    /// # Errors
+    /// The system's other errors.
+    pub(super) fn read_if_right(self: &Arc<Self>, offset: u64, length: usize) -> io::Result<Option<Vec<u8>>> {
+        match self.read(offset, length) {
+            Err(error) if is_unreadable(&error) => Ok(None),
+            read => read.map(Some),
+        }
+    }
+}
+
+/// Whether the device cannot return these bytes. They are lost then, as if they had rotted.
+pub(super) fn is_unreadable(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::UnexpectedEof || failure(error) == Failure::Device
+}
+
+/// A file that is laid out for a segment and has no head yet.
+#[derive(Debug)]
+pub(super) struct SpareFile {
+    name: String,
+    file: Arc<dyn LogFile>,
+    /// Its length in bytes.
+    pub(super) size: u64,
+}
+
+/// Lays out a file of `size` zeros. `number` makes its name unique among those of this process.
+///
+/// # Errors
+/// The system's error. The file is removed then.
+pub(super) fn lay_out(folder: &dyn Folder, number: u64, size: u64) -> io::Result<SpareFile> {
+    let name = format!("{number}{NEW}");
+    fill(folder, &name, size).map(|file| SpareFile { name: name.clone(), file, size }).inspect_err(|_| {
+        // Opening removes what stays.
+        let _stays = folder.remove(&name);
+    })
+}
+
+fn fill(folder: &dyn Folder, name: &str, size: u64) -> io::Result<Arc<dyn LogFile>> {
+    let file = folder.create(name)?;
+    let zeros = vec![0; ZEROS.min(usize::try_from(size).unwrap_or(ZEROS))];
+    let mut at = 0;
+    while at < size {
+        let part = zeros.len().min(usize::try_from(size - at).unwrap_or(ZEROS));
+        write_all(&*file, zeros.get(..part).unwrap_or_default(), at)?;
+        at += part as u64;
+    }
+    file.sync()?;
+    Ok(file)
+}
+
+/// The checksum in the place of a record that is set aside. No body without bytes has it.
+const SET_ASIDE: u32 = u32::MAX;
+
+/// Where the body of a record stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The number of its segment.
+    pub segment: u32,
+    /// Its offset in the segment, in bytes.
+    pub offset: u32,
+    /// Its length in bytes.
+    pub length: u32,
+    /// The lower half of its checksum.
+    pub checksum: u32,
+}
+
+impl Place {
+    /// The place of a body. Segments are too small for a larger offset.
+    pub(super) fn new(segment: u32, offset: u64, length: u32, checksum: u32) -> Self {
+        debug_assert!(u32::try_from(offset).is_ok(), "a segment has less than 4 GiB");
+        Self { segment, offset: u32::try_from(offset).unwrap_or(u32::MAX), length, checksum }
+    }
+
+    /// The place of a record that is set aside.
+    pub(super) fn of_set_aside(segment: u32, offset: u64) -> Self {
+        Self::new(segment, offset, 0, SET_ASIDE)
+    }
+
+    /// Whether the record here is set aside: it has no bytes.
+    #[must_use]
+    pub fn is_set_aside(&self) -> bool {
+        (self.length, self.checksum) == (0, SET_ASIDE)
+    }
+
+    /// Whether `bytes` are the body at this place.
+    pub(super) fn is_of(&self, bytes: &[u8]) -> bool {
+        bytes.len() as u64 == u64::from(self.length) && short(checksum(bytes)) == self.checksum
+    }
+}
+
+/// The half of a checksum that a [`Place`] keeps.
+pub(super) fn short(checksum: u64) -> u32 {
+    let [a, b, c, d, ..] = checksum.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// A body that can be read from another thread. The file of its segment stays as long as this does.
+#[derive(Clone, Debug)]
+pub struct StoredValue {
+    pub(super) segment: Arc<Segment>,
+    pub(super) place: Place,
+}
+
+impl StoredValue {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// [`Error::Rotten`] if the bytes are not those that were written. [`Error::SetAside`] if they were lost earlier.
+    /// Another [`Error`] if they cannot be read.
+    pub fn read(&self) -> Result<Value, Error> {
+        let folder = self.segment.files.folder.path();
+        if self.place.is_set_aside() {
+            return Err(Error::SetAside { folder: folder.to_owned() });
+        }
+        let Place { segment, offset, length, .. } = self.place;
+        match self.segment.read(u64::from(offset), length as usize) {
+            Ok(bytes) if self.place.is_of(&bytes) => Ok(Value::from(bytes)),
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(Error::of(folder, &error)),
+            Ok(_) | Err(_) => Err(Error::Rotten { folder: folder.to_owned(), segment: name_of(segment), offset }),
+        }
+    }
+}
+
+impl PartialEq for StoredValue {
+    fn eq(&self, other: &Self) -> bool {
+        self.place == other.place
+    }
+}
+
+impl Eq for StoredValue {}

@@ -1,0 +1,61 @@
+//! The pages of a simulated file: those that reads return, and those on the device.
+
+#![allow(clippy::cast_possible_truncation, reason = "a test that fails should say where")]
+
+use std::sync::Arc;
+
+use super::chance::Chance;
+
+#[derive(Debug, Default)]
+pub(super) struct FileState {
+    /// The bytes that reads return.
+    pub(super) now: Vec<u8>,
+    /// The bytes on the device.
+    pub(super) durable: Vec<u8>,
+    /// The ranges written since the last sync.
+    pub(super) unsynced: Vec<(usize, usize)>,
+    /// The ranges without blocks.
+    pub(super) holes: Vec<(usize, usize)>,
+    pub(super) durable_holes: Vec<(usize, usize)>,
+    /// Cloned by each descriptor.
+    pub(super) handles: Arc<()>,
+    /// How often the file was opened.
+    pub(super) opens: u32,
+}
+
+impl FileState {
+    /// Writes sectors of the unsynced ranges to the device: none, all, or any subset.
+    pub(super) fn write_some(&mut self, chance: &mut Chance, sector: usize) {
+        // The worst cases are as likely as the mixed ones.
+        let mode = chance.below(4);
+        for (from, to) in self.unsynced.drain(..) {
+            let mut at = from - from % sector;
+            while at < to {
+                let keeps = match mode {
+                    0 => false,
+                    1 => true,
+                    _ => chance.one_in(2),
+                };
+                let part = at..(at + sector).min(self.now.len()).min(self.durable.len());
+                let pair = self.durable.get_mut(part.clone()).zip(self.now.get(part));
+                if let Some((durable, now)) = pair.filter(|_| keeps) {
+                    durable.copy_from_slice(now);
+                }
+                at += sector;
+            }
+        }
+    }
+
+    /// The length on the device becomes that of the file, or stays.
+    pub(super) fn resize_perhaps(&mut self, chance: &mut Chance) {
+        let length = if chance.one_in(2) { self.now.len().max(self.durable.len()) } else { self.durable.len() };
+        let fill = if chance.one_in(2) { 0 } else { 0xa5 };
+        self.durable.resize(length, fill);
+    }
+
+    /// The bytes of its blocks.
+    pub(super) fn allocated(&self) -> u64 {
+        let holes: usize = self.holes.iter().map(|(from, to)| to - from).sum();
+        self.now.len().saturating_sub(holes) as u64
+    }
+}

@@ -1,0 +1,218 @@
+//! The summary of a closed segment: its records without the values, so that opening need not read the segment.
+//!
+//! ```text
+//! file N.sum   magic:8 nonce:16 number:u32 oldest:u32 first:u64 last:u64 end:u64 marks:4×u64 length:u64,
+//!              records …, checksum:u64
+//! record       kind:u8 space:u8 key:u16 body:u32 checksum:u64, key, offset:u32, the body unless it is a value
+//! ```
+//! A record is in it once, in its last state in this segment. A summary is a copy of what the segment holds. If it is
+//! missing or damaged, opening reads the segment. The nonce binds it to its segment.
+//!
+//! This module decides nothing about the records.
+
+use std::collections::HashMap;
+use std::io;
+
+use ahash::RandomState;
+
+use super::folder::{Folder, read_exact, write_all};
+use super::format::{BatchHead, Fields, Kind, Marks, RecordHead, SECTOR, SegmentHead, Space, is_sealed, seal};
+use super::segment::{NEW, Place, short};
+
+const MAGIC: [u8; 8] = *b"spinsum\n";
+/// The ending of the name of a summary.
+pub(super) const SUM: &str = ".sum";
+
+/// The name of the summary of a segment.
+pub(super) fn summary_name(number: u32) -> String {
+    format!("{number:010}{SUM}")
+}
+
+/// What a summary says of all batches together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SummaryHead {
+    /// The number of the first batch, 0 if there is none.
+    pub(super) first: u64,
+    /// The number of the last batch.
+    pub(super) last: u64,
+    /// The offset behind the last batch.
+    pub(super) end: u64,
+    pub(super) oldest: u32,
+    pub(super) marks: Marks,
+}
+
+/// The records of a segment while it is being written.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    head: SummaryHead,
+    records: Vec<u8>,
+    /// The offset of each record in `records`.
+    starts: Vec<usize>,
+}
+
+/// A record of a summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SummaryRecord<'b> {
+    pub(super) space: Space,
+    pub(super) key: &'b [u8],
+    /// `None` if the record removes its key.
+    pub(super) place: Option<Place>,
+    /// Its body, unless it is a value.
+    pub(super) body: Option<&'b [u8]>,
+}
+
+impl Summary {
+    /// Whether it has no batch.
+    pub(super) fn is_empty(&self) -> bool {
+        self.head.first == 0
+    }
+
+    /// Whether a summary is of the same batches.
+    pub(super) fn has_range_of(&self, other: &SummaryHead) -> bool {
+        (self.head.first, self.head.last) == (other.first, other.last)
+    }
+
+    /// Adds the records of a batch.
+    pub(super) fn add<'b>(&mut self, head: &BatchHead, records: impl Iterator<Item = SummaryRecord<'b>>) {
+        if self.head.first == 0 {
+            self.head.first = head.number;
+        }
+        self.head.last = head.number;
+        self.head.end = head.offset + head.length();
+        (self.head.oldest, self.head.marks) = (head.oldest, head.marks);
+        for SummaryRecord { space, key, place, body: bytes } in records {
+            self.starts.push(self.records.len());
+            let (offset, body, checksum) = place.map_or((0, 0, 0), |at| (at.offset, at.length, u64::from(at.checksum)));
+            let kind = match place {
+                Some(place) if place.is_set_aside() => Kind::SetAside,
+                Some(_) => Kind::Bytes,
+                None => Kind::Removed,
+            };
+            RecordHead { kind, space, key, body, checksum }.encode(&mut self.records);
+            self.records.extend(offset.to_le_bytes());
+            if let Some(bytes) = bytes.filter(|_| space != Space::Values && kind == Kind::Bytes) {
+                self.records.extend_from_slice(bytes);
+            }
+        }
+    }
+
+    /// Writes the summary beside its segment.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) fn write(&self, folder: &dyn Folder, segment: &SegmentHead) -> io::Result<()> {
+        let name = summary_name(segment.number);
+        let new = format!("{name}{NEW}");
+        let write = || {
+            let file = folder.create(&new)?;
+            write_all(&*file, &self.encode(segment), 0)?;
+            file.sync()?;
+            folder.rename(&new, &name)
+        };
+        write().inspect_err(|_| {
+            // Opening removes what stays.
+            let _stays = folder.remove(&new);
+        })
+    }
+
+    /// The bytes of the summary's file.
+    pub(super) fn encode(&self, segment: &SegmentHead) -> Vec<u8> {
+        let records = self.last_of_each();
+        let SummaryHead { first, last, end, oldest, marks } = self.head;
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(segment.nonce);
+        bytes.extend(segment.number.to_le_bytes());
+        bytes.extend(oldest.to_le_bytes());
+        for number in [first, last, end].into_iter().chain(marks).chain([records.len() as u64]) {
+            bytes.extend(number.to_le_bytes());
+        }
+        bytes.extend(records);
+        seal(&mut bytes, 0);
+        bytes
+    }
+
+    /// The records, each key once.
+    fn last_of_each(&self) -> Vec<u8> {
+        let ends = self.starts.iter().skip(1).copied().chain([self.records.len()]);
+        let parts = || self.starts.iter().zip(ends.clone()).filter_map(|(&start, end)| self.records.get(start..end));
+        let mut last: HashMap<(u8, &[u8]), usize, RandomState> = HashMap::default();
+        for (index, part) in parts().enumerate() {
+            if let Some(record) = record(&mut Fields(part), 0) {
+                last.insert((record.space as u8, record.key), index);
+            }
+        }
+        let mut kept: Vec<usize> = last.into_values().collect();
+        kept.sort_unstable();
+        let all: Vec<&[u8]> = parts().collect();
+        let kept: Vec<&[u8]> = kept.into_iter().filter_map(|index| all.get(index).copied()).collect();
+        kept.concat()
+    }
+}
+
+/// A summary that was read. Its records are decoded from `bytes`.
+#[derive(Debug)]
+pub(super) struct ReadSummary {
+    pub(super) head: SummaryHead,
+    segment: u32,
+    pub(super) bytes: Vec<u8>,
+    records: std::ops::Range<usize>,
+}
+
+impl ReadSummary {
+    /// Reads the summary of a segment. `None` if there is none, or it is not right.
+    pub(super) fn of(folder: &dyn Folder, segment: &SegmentHead) -> Option<Self> {
+        let bytes = read_file(folder, &summary_name(segment.number)).ok()?;
+        if !is_sealed(&bytes, bytes.len()) {
+            return None;
+        }
+        let mut fields = Fields(&bytes);
+        let (magic, nonce): ([u8; 8], [u8; 16]) = (fields.take()?, fields.take()?);
+        let (number, oldest) = (fields.u32()?, fields.u32()?);
+        let (first, last, end) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let marks = [fields.u64()?, fields.u64()?, fields.u64()?, fields.u64()?];
+        let length = usize::try_from(fields.u64()?).ok()?;
+        if (magic, nonce, number) != (MAGIC, segment.nonce, segment.number) {
+            return None;
+        }
+        let start = bytes.len() - fields.0.len();
+        let records = start..start.checked_add(length)?;
+        let head = SummaryHead { first, last, end, oldest, marks };
+        let is_whole = end >= SECTOR && end <= segment.size && bytes.get(records.clone()).is_some();
+        let read = Self { head, segment: number, bytes, records };
+        (is_whole && read.each(&mut |_| {})).then_some(read)
+    }
+
+    /// Calls `each` with all records. False: one cannot be read.
+    pub(super) fn each(&self, each: &mut dyn FnMut(SummaryRecord<'_>)) -> bool {
+        let mut fields = Fields(self.bytes.get(self.records.clone()).unwrap_or_default());
+        while !fields.0.is_empty() {
+            let Some(record) = record(&mut fields, self.segment) else { return false };
+            each(record);
+        }
+        true
+    }
+}
+
+fn record<'b>(fields: &mut Fields<'b>, segment: u32) -> Option<SummaryRecord<'b>> {
+    let RecordHead { kind, space, key, body: length, checksum } = RecordHead::decode(fields)?;
+    let offset = fields.u32()?;
+    let inline = kind == Kind::Bytes && space != Space::Values;
+    let body = if inline { Some(fields.bytes(length as usize)?) } else { None };
+    let place = match kind {
+        Kind::Bytes => Some(Place { segment, offset, length, checksum: short(checksum) }),
+        Kind::SetAside => Some(Place::of_set_aside(segment, u64::from(offset))),
+        Kind::Removed => None,
+    };
+    Some(SummaryRecord { space, key, place, body })
+}
+
+/// All bytes of a file.
+///
+/// # Errors
+/// The system's error.
+pub(super) fn read_file(folder: &dyn Folder, name: &str) -> io::Result<Vec<u8>> {
+    let file = folder.open(name)?;
+    let mut bytes = vec![0; usize::try_from(file.size()?).map_err(io::Error::other)?];
+    read_exact(&*file, &mut bytes, 0)?;
+    Ok(bytes)
+}

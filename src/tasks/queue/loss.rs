@@ -1,0 +1,72 @@
+//! Tasks whose value or record is lost, and records that do not fit to each other after a repair.
+//!
+//! ```text
+//! Ready ─► the value is lost ─► Dropped          Leased ─► the value is lost ─► not leased any more ─► Dropped
+//! ```
+//! A new value (Update, or the holder's) ends the loss. A task that is dropped for it stays dropped, as all others.
+//!
+//! This module reads no store.
+
+use super::super::order::Position;
+use super::super::record::TaskRecord;
+use super::task::TaskState;
+use super::{TaskIndex, TaskQueue};
+use crate::store::Value;
+
+impl TaskQueue {
+    /// Gives a task a new value.
+    pub(super) fn set_value(&mut self, task_index: TaskIndex, value: Value) {
+        let task = self.task_mut(task_index);
+        task.is_lost = false;
+        let number = task.number;
+        self.fresh.insert(number, value);
+    }
+
+    /// The value of a task is lost: drops it, now or when its lease ends. Returns its key. `None`: there is no such
+    /// task, or it has a new value.
+    pub(in super::super) fn lose_value(&mut self, number: u64) -> Option<&[u8]> {
+        let task_index = self.index_of(number)?;
+        if self.fresh.contains_key(&number) {
+            return None;
+        }
+        let task = self.task_mut(task_index);
+        task.is_lost = true;
+        let position = task.position;
+        if matches!(task.state, TaskState::Ready) {
+            task.state = TaskState::Dropped;
+            self.step_out(position);
+            self.counts.dropped += 1;
+            self.touch(task_index);
+        }
+        Some(&self.task(task_index).key)
+    }
+
+    /// The record of a task is lost in the store: the next batch stores it again. Returns its key.
+    pub(in super::super) fn store_again(&mut self, number: u64) -> Option<&[u8]> {
+        let task_index = self.index_of(number)?;
+        self.touch(task_index);
+        Some(&self.task(task_index).key)
+    }
+
+    /// The index of the task with this number. It looks at all tasks: losses are rare.
+    fn index_of(&self, number: u64) -> Option<TaskIndex> {
+        let found = self.tasks.iter().find(|(_, task)| task.number == number);
+        found.map(|(index, _)| TaskIndex::try_from(index).expect("a queue has fewer than 2^32 tasks"))
+    }
+
+    /// Goes on above this number: those up to it may have been given.
+    pub(in super::super) fn raise_last(&mut self, last: u64) {
+        self.last = self.last.max(last);
+    }
+
+    /// After a repair: makes the counts of the queue fit to a task that was found, and gives the task a place of its
+    /// own if another one has it.
+    pub(in super::super) fn fit(&mut self, number: u64, record: &mut TaskRecord<'_>) {
+        let Position { priority, entered } = record.position;
+        self.last = self.last.max(number);
+        self.serial = self.serial.max(entered).max(priority);
+        if self.ready.contains_key(&record.position) || self.entries.contains_key(&entered) {
+            record.position.entered = self.grow();
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A task as its queue keeps it in memory, and the record that the store keeps.
+//!
+//! This module changes no state.
+
+use super::super::order::Position;
+use super::super::record::{LeaseRecord, StateRecord, TaskRecord};
+use crate::wheel::TimerId;
+
+/// A lease that is held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lease {
+    pub(super) token: u64,
+    /// Milliseconds of the wall clock.
+    pub(super) deadline: u64,
+    pub(super) timer: TimerId,
+}
+
+/// The state of a task.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum TaskState {
+    Ready,
+    Leased(Lease),
+    Dropped,
+}
+
+/// A task.
+#[derive(Debug)]
+pub(super) struct Task {
+    /// The number of the task in the store. A queue never uses one twice.
+    pub(super) number: u64,
+    pub(super) key: Box<[u8]>,
+    pub(super) position: Position,
+    pub(super) boost: u8,
+    /// When the task last entered the queue, in milliseconds of the wall clock.
+    pub(super) since: u64,
+    pub(super) state: TaskState,
+    /// Whether the task is in `touched` of its queue.
+    pub(super) touched: bool,
+    /// Whether its value is lost. It is dropped as soon as it is ready.
+    pub(super) is_lost: bool,
+}
+
+impl Task {
+    pub(super) fn record(&self) -> TaskRecord<'_> {
+        TaskRecord {
+            position: self.position,
+            boost: self.boost,
+            since: self.since,
+            state: match self.state {
+                TaskState::Ready => StateRecord::Ready,
+                TaskState::Leased(Lease { token, deadline, .. }) => {
+                    StateRecord::Leased(LeaseRecord { token, deadline })
+                }
+                TaskState::Dropped => StateRecord::Dropped,
+            },
+            key: &self.key,
+        }
+    }
+}
