@@ -33,7 +33,7 @@ const FILES: [&str; 8] = [
     "v2_decoder",
 ];
 
-const MENDS: [Mend; 20] = [
+const MENDS: [Mend; 21] = [
     // A router gives out ids that begin with a zero byte. It let peers bring such ids along, and aborted the process when it came to
     // one that was taken. (A ZAP handler cannot refuse them: the routing id in its request is that of this end.) Now a peer that
     // brings one along is given another, as if it had none.
@@ -47,6 +47,13 @@ const MENDS: [Mend; 20] = [
         file: "zmtp_engine",
         published: "        // Get the remote heartbeat TTL to setup the timer\n",
         mended: "        if (msg_->size () < ping_ttl_len) {\n            errno = EPROTO;\n            return -1;\n        }\n",
+    },
+    // The routing id of a peer of ZMTP 1.0 or 2.0 that came while the server closed its sockets aborted the process, since its pipe
+    // was closed before. Now it waits for the end, like any message then. (Newer peers have this in the published source.)
+    Mend {
+        file: "zmtp_engine",
+        published: "        msg_->set_flags (msg_t::routing_id);\n        const int rc = session ()->push_msg (msg_);\n        errno_assert (rc == 0);\n",
+        mended: "        msg_->set_flags (msg_t::routing_id);\n        const int rc = session ()->push_msg (msg_);\n        if (rc == -1 && errno == EAGAIN)\n            return -1;\n        errno_assert (rc == 0);\n",
     },
     // A router took messages from all of its peers or from none, so that one who asked too fast made all others wait. Now option
     // 20001 holds the peer with a routing id back, and option 20002 lets it go on. A peer that is held back stands among those
