@@ -36,8 +36,6 @@ const OWN_SHARE_MIN: u64 = 2;
 const LOOK_MAX: u64 = 8;
 /// The number of segments that an idle log leaves alone, however small they are.
 const SEGMENTS_LEFT: u64 = 8;
-/// How often a value is read that the device does not return.
-const READS_MAX: u32 = 3;
 
 /// What the owner knows of a record at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,17 +188,8 @@ impl Log {
     }
 
     /// The bytes at this place. It is set aside if they have changed, or the device does not return them.
-    fn read_again(&self, place: Place) -> Result<Body, Error> {
-        for reads in 1..=READS_MAX {
-            match self.value(place).map(|value| value.read()) {
-                Some(Ok(body)) => return Ok(Body::Bytes(body)),
-                // Some devices return the bytes when they are asked again.
-                Some(Err(Error::Device { .. })) if reads < READS_MAX => {}
-                Some(Err(Error::Rotten { .. } | Error::SetAside { .. } | Error::Device { .. })) | None => break,
-                Some(Err(error)) => return Err(error),
-            }
-        }
-        Ok(Body::SetAside)
+    pub(super) fn read_again(&self, place: Place) -> Result<Body, Error> {
+        self.value(place).map_or(Ok(Body::SetAside), |value| value.read_body())
     }
 
     /// Has the batch at this position in `self.cleaner`. Returns the bytes that were read for it, `None` behind the end

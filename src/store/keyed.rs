@@ -41,8 +41,6 @@ use crate::lock::Mutex;
 /// How often a batch is tried for which no segment can be laid out. Each try follows a sync, which removes the segments
 /// that are no longer needed.
 const TRIES_MAX: u32 = 3;
-/// How often a value is read that the device does not return.
-const READS_MAX: u32 = 3;
 
 /// The settings of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,15 +232,15 @@ impl KeyedStore {
                 self.lost.push(LostRecord { space: *space, key });
             }
         }
-        let again = self.unreadable(&copies.unreadable);
+        let again = self.unreadable(&copies.unreadable)?;
         copies.batch.records.extend(again);
         Ok(copies)
     }
 
     /// The records in these ranges, to be written again.
-    fn unreadable(&mut self, ranges: &[UnreadableRange]) -> Vec<Record> {
+    fn unreadable(&mut self, ranges: &[UnreadableRange]) -> Result<Vec<Record>, Error> {
         if ranges.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let is_in = |place: Place| ranges.iter().any(|range| range.contains(place));
         let meta = self.meta.iter().filter(|(_, (place, _))| is_in(*place));
@@ -255,17 +253,14 @@ impl KeyedStore {
         for (key, places) in &self.places {
             for space in [Space::Tasks, Space::Values] {
                 let Some(place) = places.get(space).filter(|place| is_in(*place)) else { continue };
-                let body = match self.log.value(place).map(|value| value.read()) {
-                    Some(Ok(bytes)) => Body::Bytes(bytes),
-                    Some(Err(_)) | None => Body::SetAside,
-                };
+                let body = self.log.read_again(place)?;
                 if body == Body::SetAside && !place.is_set_aside() {
                     self.lost.push(LostRecord { space, key: *key });
                 }
                 records.push(Record { space, key: (*key).into(), body });
             }
         }
-        records
+        Ok(records)
     }
 
     /// Writes a batch, and notes the new places of its records.
@@ -448,20 +443,12 @@ struct KeyedSnapshot {
 impl StoreSnapshot for KeyedSnapshot {
     fn get(&self, key: &TaskKey) -> Result<Option<Value>, Error> {
         let Some(value) = self.values.get(key) else { return Ok(None) };
-        let mut reads = 1;
-        loop {
-            match value.read() {
-                Ok(value) => return Ok(Some(value)),
-                // Some devices return the bytes when they are asked again.
-                Err(Error::Device { .. }) if reads < READS_MAX => reads += 1,
-                Err(error) => {
-                    if error.loses_one_value() {
-                        self.reports.lock().push((*key, value.place));
-                    }
-                    return Err(error);
-                }
+        let read = value.read().map(Some);
+        read.inspect_err(|error| {
+            if error.loses_one_value() {
+                self.reports.lock().push((*key, value.place));
             }
-        }
+        })
     }
 
     fn damaged(&self, what: &str) -> Error {

@@ -81,11 +81,7 @@ fn body_of(winner: Winner, old: &[ReadSegment]) -> Result<Body, Error> {
         return Ok(Body::Bytes(body));
     }
     let Some(at) = old.iter().find(|at| at.segment.head.number == place.segment) else { return Ok(Body::SetAside) };
-    match (StoredValue { segment: Arc::clone(&at.segment), place }).read() {
-        Ok(value) => Ok(Body::Bytes(value)),
-        Err(Error::Rotten { .. } | Error::Device { .. } | Error::SetAside { .. }) => Ok(Body::SetAside),
-        Err(error) => Err(error),
-    }
+    StoredValue { segment: Arc::clone(&at.segment), place }.read_body()
 }
 
 fn write_note(folder: &dyn Folder, first: u32) -> io::Result<()> {

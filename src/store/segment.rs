@@ -18,7 +18,7 @@ use super::failure::{Failure, failure};
 use super::fault::{Fault, planted};
 use super::folder::{Folder, LogFile, read_exact, write_all};
 use super::format::{SegmentHead, checksum};
-use super::record::Value;
+use super::record::{Body, Value};
 
 /// The ending of a segment's name.
 const LOG: &str = ".log";
@@ -180,6 +180,8 @@ fn fill(folder: &dyn Folder, name: &str, size: u64) -> io::Result<Arc<dyn LogFil
     Ok(file)
 }
 
+/// How often a value is read that the device does not return.
+const READS_MAX: u32 = 3;
 /// The checksum in the place of a record that is set aside. No body without bytes has it.
 const SET_ASIDE: u32 = u32::MAX;
 
@@ -234,12 +236,32 @@ pub struct StoredValue {
 }
 
 impl StoredValue {
-    /// Reads the body.
+    /// Reads the body, up to [`READS_MAX`] times if the device does not return it.
     ///
     /// # Errors
     /// [`Error::Rotten`] if the bytes are not those that were written. [`Error::SetAside`] if they were lost earlier.
     /// Another [`Error`] if they cannot be read.
     pub fn read(&self) -> Result<Value, Error> {
+        for _ in 1..READS_MAX {
+            match self.read_once() {
+                // Some devices return the bytes when they are asked again.
+                Err(Error::Device { .. }) => {}
+                read => return read,
+            }
+        }
+        self.read_once()
+    }
+
+    /// The body, or that its bytes are lost. Any other error says nothing about them.
+    pub(super) fn read_body(&self) -> Result<Body, Error> {
+        match self.read() {
+            Ok(value) => Ok(Body::Bytes(value)),
+            Err(error) if error.loses_one_value() => Ok(Body::SetAside),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read_once(&self) -> Result<Value, Error> {
         let folder = self.segment.files.folder.path();
         if self.place.is_set_aside() {
             return Err(Error::SetAside { folder: folder.to_owned() });

@@ -8,9 +8,9 @@
 //! again: cleaning, and telling a later opening that all is synced.
 //!
 //! While one batch is being synced the next one gathers in the inbox: the more clients, the larger the batches. The
-//! only timers are the deadlines of leases and of delayed syncs, and the beginning of idle work. A commit takes place under one lock, so there is one
-//! order. While the committer is idle, a frontend may commit its requests by itself ([`Tasks::try_commit`]). That
-//! spares two thread switches before its answer.
+//! only timers are the deadlines of leases and of delayed syncs, and the beginning of idle work. A commit takes place
+//! under one lock, so there is one order. While the committer is idle, a frontend may commit its requests by itself
+//! ([`Tasks::try_commit`]). That spares two thread switches before its answer.
 //!
 //! This module does not interpret requests (see `engine.rs`) and does not send answers to clients (see `protocols`).
 

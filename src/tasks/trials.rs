@@ -3,7 +3,8 @@
 //!
 //! `model.rs` compares a queue with a model, `families.rs` compares queues of a family, and `numbered.rs` compares a
 //! queue whose tasks are named by their numbers. `try_commit.rs` holds the commits of frontends, `server.rs` the
-//! committer as a server runs it, `store.rs` what it asks of the store beside commits, `engine.rs` the engine without a store, and this file the other named cases.
+//! committer as a server runs it, `store.rs` what it asks of the store beside commits, `engine.rs` the engine without a
+//! store, and this file the other named cases.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
