@@ -40,13 +40,14 @@ pub use cores::{Pin, workers_default};
 pub use memory::available_bytes;
 pub use signals::SignalWatch as Signals;
 pub use tasks::TasksConfig;
+use tasks::TasksListeners;
 
 use crate::allocator;
 use crate::clock::{Clock, wall_millis, wall_nanos};
 use crate::descriptors;
 use crate::limits::{CHANGES_PER_WRITER, CLIENT_BYTES_DEFAULT};
 use crate::protocols::events::mysql::Address;
-use crate::protocols::events::serve as events;
+use crate::protocols::events::serve::{self as events, EventsListener};
 use crate::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
 use crate::protocols::sockets::{ServeError, SocketContext, Stopper};
 use crate::store;
@@ -229,11 +230,14 @@ fn start_with(
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
     let slack = memory::slack(config.max_memory);
     let job_room = memory::job_room_bytes(available_bytes(), config.max_memory);
-    let opened = config.tasks.map(|config| tasks::open(&config, (settings.held_bytes_max, job_room), terminated));
-    let mut tasks = opened.transpose()?;
-    let events = config.events.map(|config| bind_events(&config, tasks.as_mut())).transpose()?.flatten();
-    let metrics = tasks.as_ref().map(|tasks| Arc::clone(&tasks.metrics));
+    // Every endpoint is bound before a store is opened: a start that fails leaves nothing behind.
+    let tasks = config.tasks.map(|config| TasksListeners::bind(config, settings.held_bytes_max)).transpose()?;
+    let events = config.events.as_ref().map(|config| EventsListener::bind(config.address)).transpose()?;
+    let metrics = tasks.as_ref().map(|tasks| Arc::clone(tasks.metrics()));
     let mut kv = serve::bind(&context, &settings, clock, (&tables, changes), metrics)?;
+    let database = config.events.and_then(|config| config.database);
+    let (mut tasks, events) =
+        open_stores((tasks, events), database.as_ref(), |tasks| tasks.open(job_room, terminated))?;
     let mut held = std::mem::take(&mut kv.held);
     held.extend(tasks.iter_mut().flat_map(|tasks| std::mem::take(&mut tasks.held)));
     let mut running = RunningServer {
@@ -299,11 +303,24 @@ fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>>) -> serve
     }
 }
 
-/// Binds the events frontend to the database, or else to the store of the tasks.
-fn bind_events(config: &EventsConfig, tasks: Option<&mut tasks::OpenedTasks>) -> Result<Option<events::Events>, Error> {
-    let kept_here = || tasks.and_then(tasks::OpenedTasks::source);
-    let source = config.database.as_ref().map(events::EventsSource::MySql).or_else(kept_here);
-    Ok(source.map(|source| events::bind(config.address, source)).transpose()?)
+/// Opens the stores of the frontends. The database is first: a start that it refuses leaves nothing in the other store.
+fn open_stores(
+    (tasks, events): (Option<TasksListeners>, Option<EventsListener>),
+    database: Option<&Address>,
+    open: impl FnOnce(TasksListeners) -> Result<tasks::OpenedTasks, Error>,
+) -> Result<(Option<tasks::OpenedTasks>, Option<events::Events>), Error> {
+    match (events, database) {
+        (Some(events), Some(database)) => {
+            let events = events.serve(events::EventsSource::MySql(database))?;
+            Ok((tasks.map(open).transpose()?, Some(events)))
+        }
+        (events, _) => {
+            let mut tasks = tasks.map(open).transpose()?;
+            let source = tasks.as_mut().and_then(tasks::OpenedTasks::source);
+            let events = events.zip(source).map(|(events, source)| events.serve(source)).transpose()?;
+            Ok((tasks, events))
+        }
+    }
 }
 
 impl RunningServer {

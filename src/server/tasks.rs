@@ -1,4 +1,10 @@
 //! Opens the store, the committer and the frontends of durable tasks and jobs, and of events in the same store.
+//!
+//! ```text
+//! TasksListeners::bind ─► every endpoint of the server is bound ─► TasksListeners::open ─► OpenedTasks
+//! ```
+//! The first start on a folder makes its store, and each start reserves tokens there. So the store is opened when
+//! every endpoint is bound, and a start that finds one of them in use leaves nothing behind.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,8 +12,8 @@ use std::sync::Arc;
 use super::Error;
 use crate::clock::wall_millis;
 use crate::protocols::events::serve as events;
-use crate::protocols::jobs::serve::{self as jobs, Jobs};
-use crate::protocols::spiderq::serve::{self, Spiderq, SpiderqConfig};
+use crate::protocols::jobs::serve::{self as jobs, Jobs, JobsListener};
+use crate::protocols::spiderq::serve::{Spiderq, SpiderqConfig, SpiderqListener};
 use crate::stats::HeldBytes;
 use crate::store::{self, KeyedStore, StoreConfig};
 use crate::tasks::{self, Committer, LeaseOrder, Policy, QueueName, TaskMetrics, Tasks};
@@ -45,7 +51,6 @@ pub(super) struct OpenedTasks {
     pub(super) spiderq: Option<Spiderq>,
     pub(super) jobs: Option<Jobs>,
     pub(super) events: Option<OpenedEvents>,
-    pub(super) metrics: Arc<TaskMetrics>,
     /// Readers of the bytes that the frontends hold for their clients.
     pub(super) held: Vec<HeldBytes>,
 }
@@ -65,39 +70,60 @@ impl OpenedTasks {
     }
 }
 
-/// Opens the store and binds the frontends. Each frontend of a queue holds at most `held_bytes_max` for its clients,
-/// and larger requests for jobs take at most `job_room` bytes together.
-pub(super) fn open(
-    config: &TasksConfig,
-    (held_bytes_max, job_room): (u64, usize),
-    terminated: Box<dyn Fn() + Send>,
-) -> Result<OpenedTasks, Error> {
-    let store = KeyedStore::open(&config.data, config.store)?;
-    for note in store.notes() {
-        tracing::warn!("{}: {note}", config.data.display());
+/// The frontends, listening. The store is not open yet.
+pub(super) struct TasksListeners {
+    jobs: Option<JobsListener>,
+    events: Option<SpiderqListener>,
+    spiderq: Option<SpiderqListener>,
+    data: PathBuf,
+    sync: Policy,
+    store: StoreConfig,
+    metrics: Arc<TaskMetrics>,
+}
+
+impl TasksListeners {
+    /// Binds the frontends. Each frontend of a queue holds at most `held_bytes_max` for its clients.
+    pub(super) fn bind(config: TasksConfig, held_bytes_max: u64) -> Result<Self, Error> {
+        let TasksConfig { spiderq, jobs, events, data, sync, store } = config;
+        let queue = |settings: Option<SpiderqConfig>| {
+            settings.map(|settings| SpiderqListener::bind(&settings, held_bytes_max)).transpose()
+        };
+        let jobs = jobs.map(|settings| JobsListener::bind(&settings)).transpose()?;
+        Ok(Self { jobs, events: queue(events)?, spiderq: queue(spiderq)?, data, sync, store, metrics: Arc::default() })
     }
-    let (tasks, committer) = tasks::open(Box::new(store), wall_millis())?;
-    let metrics = Arc::clone(tasks.metrics());
-    let mut opened = OpenedTasks { committer, spiderq: None, jobs: None, events: None, metrics, held: Vec::new() };
-    if let Some(settings) = &config.jobs {
-        let family = opened.committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
-        opened.jobs = Some(jobs::bind(settings, job_room, (&mut opened.committer, tasks.clone(), family))?);
+
+    /// The metrics of the tasks, which count nothing before the store is open.
+    pub(super) fn metrics(&self) -> &Arc<TaskMetrics> {
+        &self.metrics
     }
-    if let Some(settings) = &config.events {
-        let queue = opened.committer.queue(EVENTS, LeaseOrder::Priority, Policy::Always)?;
-        let parts = (&mut opened.committer, tasks.clone(), queue.clone());
-        let (spiderq, held) = serve::bind(settings, held_bytes_max, parts, Box::new(|| {}))?;
-        opened.held.push(held);
-        opened.events = Some(OpenedEvents { tasks: tasks.clone(), queue, spiderq });
+
+    /// Opens the store. Larger requests for jobs take at most `job_room` bytes together.
+    pub(super) fn open(self, job_room: usize, terminated: Box<dyn Fn() + Send>) -> Result<OpenedTasks, Error> {
+        let store = KeyedStore::open(&self.data, self.store)?;
+        for note in store.notes() {
+            tracing::warn!("{}: {note}", self.data.display());
+        }
+        let (tasks, committer) = tasks::open_with(Box::new(store), wall_millis(), self.metrics)?;
+        let mut opened = OpenedTasks { committer, spiderq: None, jobs: None, events: None, held: Vec::new() };
+        if let Some(listener) = self.jobs {
+            let family = opened.committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
+            opened.jobs = Some(listener.serve(job_room, (&mut opened.committer, tasks.clone(), family)));
+        }
+        if let Some(listener) = self.events {
+            let queue = opened.committer.queue(EVENTS, LeaseOrder::Priority, Policy::Always)?;
+            let parts = (&mut opened.committer, tasks.clone(), queue.clone());
+            let (spiderq, held) = listener.serve(parts, Box::new(|| {}));
+            opened.held.push(held);
+            opened.events = Some(OpenedEvents { tasks: tasks.clone(), queue, spiderq });
+        }
+        if let Some(listener) = self.spiderq {
+            let queue = opened.committer.queue(QUEUE, LeaseOrder::Priority, self.sync)?;
+            let (spiderq, held) = listener.serve((&mut opened.committer, tasks, queue), terminated);
+            opened.held.push(held);
+            opened.spiderq = Some(spiderq);
+        }
+        Ok(opened)
     }
-    if let Some(settings) = &config.spiderq {
-        let queue = opened.committer.queue(QUEUE, LeaseOrder::Priority, config.sync)?;
-        let parts = (&mut opened.committer, tasks, queue);
-        let (spiderq, held) = serve::bind(settings, held_bytes_max, parts, terminated)?;
-        opened.held.push(held);
-        opened.spiderq = Some(spiderq);
-    }
-    Ok(opened)
 }
 
 /// Ends the process after an error of the store, because no request may be acknowledged any more.

@@ -42,9 +42,16 @@ const CHECK: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// [`Error`] if the store cannot be read, or its records are damaged.
-pub fn open(mut store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error> {
+pub fn open(store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error> {
+    open_with(store, now, Arc::default())
+}
+
+/// Opens the queues of a store, whose metrics others may read already.
+///
+/// # Errors
+/// [`Error`] if the store cannot be read, or its records are damaged.
+pub fn open_with(mut store: Box<dyn Store>, now: u64, metrics: Arc<TaskMetrics>) -> Result<(Tasks, Committer), Error> {
     let (sender, inbox) = bounded(INBOX_MAX);
-    let metrics = Arc::default();
     let (engine, lost) = restore(&mut *store, now, &metrics)?;
     let shared = Arc::new(TasksShared::new(Arc::clone(&metrics), store.watch()));
     let mut core = CommitterState {

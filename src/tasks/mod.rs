@@ -47,7 +47,7 @@ mod trials;
 
 use std::sync::Arc;
 
-pub use committer::{Committer, open};
+pub use committer::{Committer, open, open_with};
 pub use inbox::{CommitAttempt, SlowDiskBackoff, Tasks};
 pub use metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
 pub use order::{LeaseOrder, QueueEnd, Settlement};

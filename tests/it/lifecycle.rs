@@ -1,5 +1,6 @@
 //! How the server starts, its message when it cannot, and how it ends.
 
+use std::net::TcpListener;
 use std::path::Path;
 
 use rustix::process::Signal;
@@ -168,4 +169,60 @@ fn the_allocator_is_chosen_at_run_time() {
         assert!(report.contains(&format!("\"{allocator}\"")), "{report}");
         server.stop();
     }
+}
+
+/// Each start that found a port in use took a block of lend keys, and left a folder.
+#[test]
+fn a_start_that_fails_leaves_nothing_behind() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let zmtp = format!("tcp://{taken}");
+    let any = "tcp://127.0.0.1:*";
+    let flags = |folder: &Path, changed: &[(&str, &str)]| {
+        let endpoints = [
+            ("--kv", any),
+            ("--publish", any),
+            ("--tasks", any),
+            ("--jobs", "127.0.0.1:0"),
+            ("--events", "127.0.0.1:0"),
+            ("--events-queue", any),
+            ("--data", folder.to_str().unwrap()),
+        ];
+        let value = |name, value| changed.iter().find(|(other, _)| *other == name).map_or(value, |(_, other)| *other);
+        endpoints.map(|(name, given)| format!("{name}={}", value(name, given)))
+    };
+    // The first keys and ids of a server on this folder.
+    let first = |folder: &Path| {
+        let flags = flags(folder, &[]);
+        let server = Server::start_exactly(&flags.each_ref().map(String::as_str));
+        let job = spindle(&["job", "add", "q", "data", "--connect", server.jobs()]).stdout;
+        spindle(&["task", "add", "key", "value", "--connect", server.tasks()]);
+        let lent = spindle(&["task", "lend", "--timeout", "60000", "--connect", server.tasks()]).stdout;
+        let event = spindle::protocols::events::client::Client::new(server.events().parse().unwrap()).create().unwrap();
+        server.stop();
+        (String::from_utf8(job).unwrap(), String::from_utf8(lent).unwrap(), event.id)
+    };
+    let [undisturbed, disturbed, used] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let expected = first(&undisturbed.path().join("data"));
+    assert!(expected.0.contains('1') && expected.1.contains("key"), "{expected:?}");
+    let again = first(&undisturbed.path().join("data"));
+    first(&used.path().join("data"));
+    for failing in [
+        [("--kv", &*zmtp)],
+        [("--publish", &*zmtp)],
+        [("--tasks", &*zmtp)],
+        [("--jobs", &*taken)],
+        [("--events", &*taken)],
+        [("--events-queue", &*zmtp)],
+    ] {
+        for folder in [&disturbed, &used] {
+            let folder = folder.path().join("data");
+            let flags = flags(&folder, &failing);
+            let output = spindle(&[&["serve"][..], &flags.each_ref().map(String::as_str)].concat());
+            assert_eq!(output.status.code(), Some(1), "{failing:?}");
+        }
+        assert!(!disturbed.path().join("data").exists(), "{failing:?} has left a folder");
+    }
+    assert_eq!(first(&disturbed.path().join("data")), expected);
+    assert_eq!(first(&used.path().join("data")), again);
 }

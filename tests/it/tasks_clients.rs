@@ -248,10 +248,12 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let settings = settings();
     let address = "127.0.0.1:0".parse().unwrap();
     let jobs_settings = jobs::JobsConfig { address, lease: LONG, words: AckWording::OkNo };
+    let listener = spiderq::SpiderqListener::bind(&settings, 1 << 30).unwrap();
+    let jobs_listener = jobs::JobsListener::bind(&jobs_settings).unwrap();
     let (Spiderq { front, stopper, endpoint }, _held) =
-        spiderq::bind(&settings, 1 << 30, (&mut committer, tasks.clone(), queue.clone()), Box::new(|| {})).unwrap();
+        listener.serve((&mut committer, tasks.clone(), queue.clone()), Box::new(|| {}));
     let Jobs { front: jobs_front, stopper: jobs_stopper, address } =
-        jobs::bind(&jobs_settings, JOB_ROOM_BYTES, (&mut committer, tasks.clone(), family)).unwrap();
+        jobs_listener.serve(JOB_ROOM_BYTES, (&mut committer, tasks.clone(), family));
     let sink = committer.sink(Box::new(Silent));
     // The committer does not run yet, and its inbox is as full as it may be.
     let mut wait = RoomWait::default();

@@ -68,27 +68,43 @@ pub struct Events {
     pub address: SocketAddr,
 }
 
-/// Listens at `address`, and prepares the store.
-///
-/// # Errors
-/// [`Error`] if the address is not available, the system has no descriptor left, or the database is not suitable.
-pub fn bind(address: SocketAddr, source: EventsSource<'_>) -> Result<Events, Error> {
-    let tcp = TcpFrontend::bind(address, EVENT_BACKLOG, EVENT_CONNECTIONS_MAX)?;
-    let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
-    let backend = match source {
-        EventsSource::Embedded(committer, tasks, queue) => {
-            let answers = TcpFrontend::answers(committer);
-            EventsBackend::Embedded(
-                EventQueue { tasks, queue, sink: answers.sink, room: answers.room.clone() },
-                answers,
-            )
-        }
-        EventsSource::MySql(address) => {
-            let (database, writers) = tcp.prepare(Database::open(address))?;
-            EventsBackend::MySql(database, writers)
-        }
-    };
-    Ok(Events { front: EventsFrontend { tcp, backend }, stopper, address })
+/// A frontend that listens, before there is a store. Clients wait in the backlog of the system.
+pub struct EventsListener {
+    tcp: TcpFrontend,
+}
+
+impl EventsListener {
+    /// Listens at `address`.
+    ///
+    /// # Errors
+    /// [`Error`] if the address is not available, or the system has no descriptor left.
+    pub fn bind(address: SocketAddr) -> Result<Self, Error> {
+        let tcp = TcpFrontend::bind(address, EVENT_BACKLOG, EVENT_CONNECTIONS_MAX)?;
+        Ok(Self { tcp })
+    }
+
+    /// Prepares the store.
+    ///
+    /// # Errors
+    /// [`Error`] if the database is not suitable.
+    pub fn serve(self, source: EventsSource<'_>) -> Result<Events, Error> {
+        let Self { tcp } = self;
+        let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
+        let backend = match source {
+            EventsSource::Embedded(committer, tasks, queue) => {
+                let answers = TcpFrontend::answers(committer);
+                EventsBackend::Embedded(
+                    EventQueue { tasks, queue, sink: answers.sink, room: answers.room.clone() },
+                    answers,
+                )
+            }
+            EventsSource::MySql(address) => {
+                let (database, writers) = tcp.prepare(Database::open(address))?;
+                EventsBackend::MySql(database, writers)
+            }
+        };
+        Ok(Events { front: EventsFrontend { tcp, backend }, stopper, address })
+    }
 }
 
 /// A store, and the parts that it needs to run.

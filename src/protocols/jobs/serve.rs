@@ -51,21 +51,30 @@ pub struct Jobs {
     pub address: SocketAddr,
 }
 
-/// Listens, and registers a sink with the committer for the answers about the queues of `family`. Larger requests take
-/// at most `room_bytes` together, and answers as much again (see [`crate::limits::JOB_ROOM_BYTES`]).
-///
-/// # Errors
-/// [`ServeError`] if the address is not available, or the system has no descriptor left.
-pub fn bind(
-    settings: &JobsConfig,
-    room_bytes: usize,
-    (committer, tasks, family): (&mut Committer, Tasks, Family),
-) -> Result<Jobs, ServeError> {
-    let tcp = TcpFrontend::bind(settings.address, JOB_BACKLOG, JOB_CONNECTIONS_MAX)?;
-    let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
-    let answers = TcpFrontend::answers(committer);
-    let front = JobsFrontend { tcp, answers, tasks, family, settings: settings.clone(), room_bytes };
-    Ok(Jobs { front, stopper, address })
+/// A frontend that listens, before there is a store. Clients wait in the backlog of the system.
+pub struct JobsListener {
+    tcp: TcpFrontend,
+    settings: JobsConfig,
+}
+
+impl JobsListener {
+    /// Listens.
+    ///
+    /// # Errors
+    /// [`ServeError`] if the address is not available, or the system has no descriptor left.
+    pub fn bind(settings: &JobsConfig) -> Result<Self, ServeError> {
+        let tcp = TcpFrontend::bind(settings.address, JOB_BACKLOG, JOB_CONNECTIONS_MAX)?;
+        Ok(Self { tcp, settings: settings.clone() })
+    }
+
+    /// Registers a sink with the committer for the answers about the queues of `family`. Larger requests take at most
+    /// `room_bytes` together, and answers as much again (see [`crate::limits::JOB_ROOM_BYTES`]).
+    pub fn serve(self, room_bytes: usize, (committer, tasks, family): (&mut Committer, Tasks, Family)) -> Jobs {
+        let Self { tcp, settings } = self;
+        let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
+        let answers = TcpFrontend::answers(committer);
+        Jobs { front: JobsFrontend { tcp, answers, tasks, family, settings, room_bytes }, stopper, address }
+    }
 }
 
 /// The frontend, ready to run.

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use super::responder::JobResponder;
-use super::serve::{Jobs, JobsConfig, bind};
+use super::serve::{Jobs, JobsConfig, JobsListener};
 use super::wire::AckWording;
 use crate::clock::wall_millis;
 use crate::limits::JOB_ROOM_BYTES_MIN;
@@ -43,8 +43,10 @@ fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
     const BYTES: usize = 1_000_000;
     let (tasks, mut committer, family) = open();
     let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
-    let [ending, staying] =
-        [(); 2].map(|()| bind(&settings, JOB_ROOM_BYTES_MIN, (&mut committer, tasks.clone(), family.clone())).unwrap());
+    let [ending, staying] = [(); 2].map(|()| {
+        let listener = JobsListener::bind(&settings).unwrap();
+        listener.serve(JOB_ROOM_BYTES_MIN, (&mut committer, tasks.clone(), family.clone()))
+    });
     drop(tasks);
     // Accepted connections inherit the buffer size, so the system takes only a small part of a large reply.
     set_socket_send_buffer_size(ending.front.listener(), 4_096).unwrap();

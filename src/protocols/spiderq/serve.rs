@@ -13,6 +13,7 @@
 //! This module does not know the bytes (`wire`), the meaning of requests (`handle`, `tasks`), or the state of one
 //! client (`client_state`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::Receiver;
@@ -55,46 +56,62 @@ pub struct Spiderq {
     pub endpoint: String,
 }
 
-/// Listens, and registers a [`Mailbox`] with the committer for the answers about `queue`. Connections and pending
-/// replies may each hold half of `held_bytes_max`. The frontend calls `terminated` when a client has ended the server.
-/// Also returns a function that reads the bytes held for clients.
-///
-/// # Errors
-/// [`ServeError`] if the endpoint is not available, or the system has no descriptor left.
-pub fn bind(
-    settings: &SpiderqConfig,
+/// A frontend that listens, before there is a store. Clients wait for their handshakes.
+pub struct SpiderqListener {
+    connections: Connections<ClientState>,
+    bell: WakeSignal,
+    budget: Arc<BufferBudget>,
     held_bytes_max: u64,
-    (committer, tasks, queue): (&mut Committer, Tasks, QueueName),
-    terminated: Box<dyn Fn() + Send>,
-) -> Result<(Spiderq, HeldBytes), ServeError> {
-    let listener = BoundListener::bind(&settings.endpoint)?;
-    let endpoint = listener.endpoint().to_owned();
-    let bell = WakeSignal::new()?;
-    let stopper = Stopper::new(&bell);
-    let budget = BufferBudget::new(held_bytes_max / 2);
-    let mut connections = Connections::new(&bell, BOUNDS, &budget).map_err(std::io::Error::from)?;
-    connections.listen(listener).map_err(std::io::Error::from)?;
-    let (mailbox, deliveries) = Mailbox::new(&bell);
-    let clock = Clock::start();
-    let sink = committer.sink(Box::new(mailbox));
-    let front = SpiderqFrontend {
-        connections,
-        responder: TaskResponder::new(tasks, queue, sink, ReplyPolicy::new(settings)),
-        stopper: stopper.clone(),
-        deliveries,
-        terminated: Some(terminated),
-        late: Vec::new(),
-        replies: PendingReplies::default(),
-        replies_bytes_max: held_bytes_max / 2,
-        clock,
-        sweep_at: clock.now().after(SWEEP),
-        refused_ever: 0,
-        refusals_told: WarningPace::default(),
-        closures_told: WarningPace::default(),
-    };
-    let replies = front.replies.figure();
-    let held = Box::new(move || budget.held() + replies.get());
-    Ok((Spiderq { front, stopper, endpoint }, held))
+    endpoint: String,
+    settings: SpiderqConfig,
+}
+
+impl SpiderqListener {
+    /// Listens. The frontend will hold at most `held_bytes_max` for its clients.
+    ///
+    /// # Errors
+    /// [`ServeError`] if the endpoint is not available, or the system has no descriptor left.
+    pub fn bind(settings: &SpiderqConfig, held_bytes_max: u64) -> Result<Self, ServeError> {
+        let listener = BoundListener::bind(&settings.endpoint)?;
+        let endpoint = listener.endpoint().to_owned();
+        let bell = WakeSignal::new()?;
+        let budget = BufferBudget::new(held_bytes_max / 2);
+        let mut connections = Connections::new(&bell, BOUNDS, &budget).map_err(std::io::Error::from)?;
+        connections.listen(listener).map_err(std::io::Error::from)?;
+        Ok(Self { connections, bell, budget, held_bytes_max, endpoint, settings: settings.clone() })
+    }
+
+    /// Registers a sink with the committer for the answers about `queue`. Calls `terminated` when a client ends the
+    /// server. Also returns a function that reads the bytes held for clients.
+    pub fn serve(
+        self,
+        (committer, tasks, queue): (&mut Committer, Tasks, QueueName),
+        terminated: Box<dyn Fn() + Send>,
+    ) -> (Spiderq, HeldBytes) {
+        let Self { connections, bell, budget, held_bytes_max, endpoint, settings } = self;
+        let stopper = Stopper::new(&bell);
+        let (mailbox, deliveries) = Mailbox::new(&bell);
+        let clock = Clock::start();
+        let sink = committer.sink(Box::new(mailbox));
+        let front = SpiderqFrontend {
+            connections,
+            responder: TaskResponder::new(tasks, queue, sink, ReplyPolicy::new(&settings)),
+            stopper: stopper.clone(),
+            deliveries,
+            terminated: Some(terminated),
+            late: Vec::new(),
+            replies: PendingReplies::default(),
+            replies_bytes_max: held_bytes_max / 2,
+            clock,
+            sweep_at: clock.now().after(SWEEP),
+            refused_ever: 0,
+            refusals_told: WarningPace::default(),
+            closures_told: WarningPace::default(),
+        };
+        let replies = front.replies.figure();
+        let held = Box::new(move || budget.held() + replies.get());
+        (Spiderq { front, stopper, endpoint }, held)
+    }
 }
 
 /// The frontend, ready to run.
