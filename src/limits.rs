@@ -5,6 +5,7 @@
 //! `OPERATION.md` is in `src`. The headings: tables, kv, native, publish, tasks, spiderq, jobs, events, sockets, log,
 //! start and end.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 // ------------------------------------------------------------------------------------------------------------- tables
@@ -322,8 +323,8 @@ pub const JOB_LINE_BYTES_MAX: usize = 1 << 10;
 /// Bytes that a connection for jobs may buffer without a permit: a line, and an ADD of little data.
 pub const JOB_BUFFER_BYTES: usize = 2 << 10;
 /// Bytes that larger requests for jobs may take together, where there is memory for it, else an eighth of the memory
-/// that the tables leave. Answers have as much again. When it is used up, such requests wait until their time is up,
-/// and answers wait. Small requests do not wait.
+/// that the tables leave. Answers have as much again. When it is used up, such requests and answers wait, and slow
+/// clients lose theirs. Small requests do not wait.
 pub const JOB_ROOM_BYTES: usize = 256 << 20;
 /// The least room for larger requests for jobs: the longest one fits.
 pub const JOB_ROOM_BYTES_MIN: usize = 2 << 20;
@@ -344,6 +345,15 @@ pub const JOB_PAUSE: Duration = Duration::from_millis(1);
 pub const JOB_SILENCE: Duration = Duration::from_secs(5);
 /// How long a client may take to send a request for jobs, and to read its answer (`jobs/PROTOCOL.md` for the first).
 pub const JOB_TIME: Duration = Duration::from_secs(60);
+/// The period in which the pace of a client for jobs is measured. While others wait for its room or its connection, a
+/// slow one loses it (`jobs/PROTOCOL.md`).
+pub const JOB_PACE_TIME: Duration = Duration::from_secs(1);
+/// Bytes that a client moves in [`JOB_PACE_TIME`] if it is not slow. At a slower pace the longest request would not come
+/// in its time.
+pub const JOB_PACE_BYTES: usize = 20_000;
+const _: () = assert!((JOB_DATA_BYTES_MAX / JOB_PACE_BYTES) as u64 * JOB_PACE_TIME.as_secs() < JOB_TIME.as_secs());
+/// How often slow clients are looked for while others wait.
+pub const JOB_PACE_CHECK: Duration = Duration::from_millis(100);
 /// Bytes that a client may go on sending after its answer. A reset answers later ones. Longer than the longest request.
 pub const JOB_DRAINED_BYTES_MAX: usize = 64 << 20;
 /// Length of a job's lease, in seconds, unless `--lease` sets another (`jobs/PROTOCOL.md`).
@@ -367,11 +377,17 @@ pub const EVENT_HEAD_TIME: Duration = Duration::from_secs(60);
 pub const EVENT_BODY_TIME: Duration = Duration::from_secs(10);
 /// How long a client may leave the reply to its request unread.
 pub const EVENT_REPLY_TIME: Duration = Duration::from_secs(30);
+/// How long a client may go on sending after its last reply. Then the connection is closed.
+pub const EVENT_DRAIN_TIME: Duration = Duration::from_secs(5);
+/// Bytes that a client may go on sending after its last reply. A reset answers later ones.
+pub const EVENT_DRAINED_BYTES_MAX: usize = 64 << 20;
 
+/// How often a frontend over plain TCP looks for a conversation that loses its connection while all are taken.
+pub const PLACE_RECHECK: Duration = Duration::from_millis(10);
 /// How often the frontends of jobs and of events check whether their store can still answer.
 pub const STORE_SWEEP: Duration = Duration::from_secs(5);
-/// How long a store may take for an answer: a statement of a database, or a turn in the queue of events for a health
-/// check.
+/// How long a store may take for an answer: a statement of a database, unless a flag says otherwise, or a turn in the
+/// queue of events for a health check.
 pub const STORE_ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How long a connection to a database may take. HTTP clients usually wait longer, so they receive the reason.
 pub const DATABASE_CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -391,8 +407,14 @@ pub const EVENT_READERS: usize = 8;
 pub const TRANSACTION_TRIES: u32 = 10;
 /// Longest wait before the next attempt: about as long as some transactions.
 pub const TRANSACTION_JITTER: Duration = Duration::from_millis(5);
+/// How much longer the server waits for a statement than the database runs it, so that the database's word comes first.
+pub const STATEMENT_GRACE: Duration = Duration::from_secs(1);
+/// How long a start may wait to insert the row with the last id, while others do so or have locked its table.
+pub const FIRST_ROW_MAX: Duration = Duration::from_secs(30);
 /// Seconds that a statement waits for a lock before the database gives it up: less than an answer may take.
 pub const LOCK_WAIT_SECONDS: u64 = 2;
+/// Seconds that a flag may grant a statement: more than it may wait for a lock, and at most a day.
+pub const STATEMENT_SECONDS: RangeInclusive<u64> = LOCK_WAIT_SECONDS + 1..=86_400;
 const _: () = assert!(LOCK_WAIT_SECONDS < STORE_ANSWER_MAX.as_secs());
 
 /// Events that a worker claims in one transaction, at most: the statement that stores them has two places for each.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use slab::Slab;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -151,7 +152,8 @@ impl PausableAcceptor {
 
     /// Accepts the next connection. While there is no descriptor for one, clients wait in the system's backlog. It
     /// tries again when a frontend has closed a connection, or after a pause, in which libzmq may have closed one.
-    pub(super) async fn accept(&mut self) -> (TcpStream, Entered) {
+    /// `make_place` is called while a client waits for a descriptor.
+    pub(super) async fn accept(&mut self, make_place: impl Fn()) -> (TcpStream, Entered) {
         loop {
             match self.try_accept().await {
                 Ok(Some(stream)) => return (stream, Entered(())),
@@ -161,10 +163,19 @@ impl PausableAcceptor {
                     if self.pauses_told.is_time(self.clock.now()) {
                         tracing::warn!("no connection to {} is accepted for now: {error}", self.address);
                     }
+                    if self.has_client() {
+                        make_place();
+                    }
                     let _pause = timeout(self.room.1, self.room_comes()).await;
                 }
             }
         }
+    }
+
+    /// Whether a client waits to be accepted.
+    fn has_client(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&now)) == Ok(1)
     }
 
     /// Waits until there is room, as far as frontends say when they close a connection.
@@ -217,10 +228,10 @@ mod tests {
         listener.room = (room, Duration::from_secs(3_600));
         runtime.block_on(async {
             let _first = TcpStream::connect(listener.address).await.unwrap();
-            let first = listener.accept().await;
+            let first = listener.accept(|| {}).await;
             has_room.store(false, Ordering::SeqCst);
             let second = TcpStream::connect(listener.address).await.unwrap();
-            let mut accepting = pin!(listener.accept());
+            let mut accepting = pin!(listener.accept(|| {}));
             let waits = poll_fn(|context| Poll::Ready(accepting.as_mut().poll(context).is_pending()));
             assert!(waits.await);
             has_room.store(true, Ordering::SeqCst);

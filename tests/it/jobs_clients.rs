@@ -9,7 +9,7 @@ use spindle::protocols::jobs::client::Client;
 use spindle::server::raise_descriptor_limit;
 
 use crate::harness::Server;
-use crate::jobs::{ask, connect, folder, rest};
+use crate::jobs::{ask, connect, folder, is_id, rest};
 
 /// Makes the connection end with a reset.
 fn reset(stream: TcpStream) {
@@ -46,6 +46,77 @@ fn a_thousand_slow_clients_hold_up_nobody() {
     }
     let found = std::iter::from_fn(|| client.get(b"slow").unwrap()).filter(|job| job.data == b"abcde").count();
     assert_eq!(found, added);
+    server.stop();
+}
+
+/// Time between two bytes of a client that trickles.
+const TRICKLE: Duration = Duration::from_millis(500);
+/// Bytes that each of them sends until another client must have its answer. All could trickle twice as long.
+const TRICKLES: usize = 60;
+
+/// The answer to a client, while others send a byte now and then. Returns how many of those have an answer too.
+fn answered_among(tricklers: &mut [TcpStream], client: TcpStream) -> (String, usize) {
+    client.set_read_timeout(Some(TRICKLE)).unwrap();
+    let comes = |client: &TcpStream| client.peek(&mut [0]).is_ok();
+    for _ in 0..TRICKLES {
+        if comes(&client) {
+            client.set_read_timeout(None).unwrap();
+            let has_answer = |stream: &TcpStream| {
+                stream.set_nonblocking(true).unwrap();
+                stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
+            };
+            return (rest(client), tricklers.iter().filter(|stream| has_answer(stream)).count());
+        }
+        for stream in tricklers.iter_mut() {
+            // One that has lost its place may be closed.
+            let _closed = stream.write_all(b"x");
+        }
+    }
+    panic!("no answer while others have sent {TRICKLES} bytes each");
+}
+
+/// A job of 2,500 bytes waited a minute for room that 300 clients held, which sent a byte every three seconds.
+#[test]
+fn clients_that_trickle_large_jobs_hold_up_nobody() {
+    const TRICKLERS: usize = 300;
+    raise_descriptor_limit();
+    let folder = folder();
+    let server = Server::start_jobs(folder.path(), &[]);
+    let large = [b"ADD slow 1000000 ".to_vec(), vec![b'x'; 100_000]].concat();
+    let begin = |_| {
+        let mut stream = connect(&server);
+        stream.write_all(&large).unwrap();
+        stream
+    };
+    let mut tricklers: Vec<TcpStream> = (0..TRICKLERS).map(begin).collect();
+    let mut client = connect(&server);
+    client.write_all(&[b"ADD q 2500 ".to_vec(), vec![b'y'; 2_500]].concat()).unwrap();
+    let (id, others) = answered_among(&mut tricklers, client);
+    assert!(is_id(&id), "{id}");
+    // Room for the job is a small part of the room that one of them holds.
+    assert!(others < TRICKLERS / 2, "{others} have lost their places");
+    let found = ask(&server, "GET q\n");
+    assert!(found.starts_with(&format!("{id} 2500 ")), "{found}");
+    server.stop();
+}
+
+/// A client waited a minute to be accepted, because others held all connections that the descriptors allow.
+#[test]
+fn clients_that_trickle_hold_no_connection_that_another_waits_for() {
+    raise_descriptor_limit();
+    let folder = folder();
+    let data = folder.path().to_str().unwrap();
+    let server = Server::start_with_files(512, &["--kv=off", "--publish=off", "--jobs=0", "--data", data]);
+    let begin = |_| {
+        let mut stream = connect(&server);
+        stream.write_all(b"GET ").unwrap();
+        stream
+    };
+    let mut tricklers: Vec<TcpStream> = (0..600).map(begin).collect();
+    let mut client = connect(&server);
+    client.write_all(b"GET q\n").unwrap();
+    let (answer, _) = answered_among(&mut tricklers, client);
+    assert_eq!(answer, "NONE");
     server.stop();
 }
 

@@ -5,7 +5,7 @@
 //! read ─► complete? ─► submit ═► answer ─► write ─► shut down ─► discard input until the client closes ─► close
 //!  ▲          │
 //!  └── more ──┘       silent for 1 ms: GET, ACK and IN are complete · silent for 5 s, or 60 s in all: ERROR
-//!                     half-closed by the client: the request ends with the bytes that have come
+//!                     half-closed by the client, or slow while others wait: the request ends with what has come
 //! ```
 //! If the server closed the connection while the client is sending, the system would reset it, and the client might
 //! never read its reply. As long as a request fits into a small buffer, its client holds one socket and that buffer. A
@@ -28,6 +28,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{sleep, timeout};
 
 use super::handle::{reply, task_request};
+use super::pace::{LOOK, PaceEntry, Paces, RoomKind, Stage};
 use super::responder::JobResponder;
 use super::wire::{AckWording, Decoded, Reply, Verb, decode};
 use crate::clock::{Clock, Now};
@@ -55,6 +56,8 @@ pub(super) struct JobsContext {
     pub(super) coming: Semaphore,
     /// Bytes that large replies may take.
     pub(super) going: Semaphore,
+    /// Says which conversations lose their places while others wait.
+    pub(super) paces: Rc<Paces>,
     /// Whether the server has stopped reading requests.
     pub(super) closing: Cell<bool>,
     /// Notified when `closing` is set.
@@ -116,6 +119,8 @@ enum ReadOutcome {
     Silent,
     /// The server has stopped reading requests.
     Closing,
+    /// The conversation has lost its place.
+    Lost,
 }
 
 /// Whether a reply was sent.
@@ -142,12 +147,14 @@ struct Conversation<'h> {
     shared: &'h JobsContext,
     stream: TcpStream,
     end: Now,
+    pace: PaceEntry,
 }
 
 /// Serves one connection to its end.
 pub(super) async fn converse(shared: Rc<JobsContext>, stream: TcpStream) {
-    let end = shared.clock.now().after(JOB_TIME);
-    let conversation = Conversation { shared: &shared, stream, end };
+    let now = shared.clock.now();
+    let pace = shared.paces.begin(now);
+    let conversation = Conversation { shared: &shared, stream, end: now.after(JOB_TIME), pace };
     // A client that has reset the connection gets no reply.
     let Ok(inbox) = conversation.read_request().await else { return };
     if conversation.answer(inbox).await {
@@ -169,40 +176,62 @@ impl<'h> Conversation<'h> {
                 Decoded::Short { missing } => (missing, JOB_SILENCE),
             };
             match timeout(self.left(), self.shared.unless_over(self.make_room(&mut inbox, missing))).await {
-                Ok(Some(())) => {}
+                Ok(Some(true)) => {}
                 Ok(None) => return Err(ErrorKind::Interrupted.into()),
-                Err(_) => return Ok(inbox),
+                Ok(Some(false)) | Err(_) => return Ok(inbox),
             }
             if self.wait_for_bytes(patience.min(self.left())).await != ReadOutcome::Readable {
                 return Ok(inbox);
             }
             match self.stream.try_read_buf(&mut inbox.bytes) {
                 Ok(0) => return Ok(inbox),
-                Ok(_) => {}
+                Ok(bytes) => self.pace.moved(bytes, self.shared.clock.now()),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Makes room for missing bytes, and waits until `coming` allows it. Below `JOB_STEPS_BYTES` the buffer grows to at
+    /// Makes room for missing bytes, and waits until `coming` allows it. False: the place is lost. Below `JOB_STEPS_BYTES` the buffer grows to at
     /// most four times the bytes that have come. Above, the request takes room for all the rest at once, so that no
     /// request that holds much waits for more.
-    async fn make_room(&self, inbox: &mut RequestBuffer<'h>, missing: usize) {
+    async fn make_room(&self, inbox: &mut RequestBuffer<'h>, missing: usize) -> bool {
         let (length, wanted) = (inbox.bytes.len(), missing + BEHIND);
         let spare = inbox.bytes.capacity() - length;
         if length == 0 && spare == 0 {
             inbox.bytes.reserve_exact(JOB_BUFFER_BYTES);
         } else if spare < wanted && (spare < length || spare >= missing) {
             let more = if length < JOB_STEPS_BYTES { wanted.min(3 * length) } else { wanted };
-            let bytes = u32::try_from(more).unwrap_or(u32::MAX);
-            // The semaphore is never closed.
-            let Ok(permit) = self.shared.coming.acquire_many(bytes).await else { return };
+            let Some(permit) = self.room(&self.shared.coming, RoomKind::Coming, more).await else { return false };
             match &mut inbox.permit {
                 Some(held) => held.merge(permit),
                 none => *none = Some(permit),
             }
+            self.pace.enter(Stage::Reading, self.shared.clock.now());
+            self.pace.hold(inbox.permit.as_ref().map_or(0, SemaphorePermit::num_permits));
             inbox.bytes.reserve_exact(more);
+        }
+        true
+    }
+
+    /// Waits for this much room. While it waits, slow conversations lose theirs. None: the place is lost.
+    async fn room(&self, room: &'h Semaphore, kind: RoomKind, bytes: usize) -> Option<SemaphorePermit<'h>> {
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if let Ok(permit) = room.try_acquire_many(permits) {
+            return Some(permit);
+        }
+        self.pace.enter(Stage::Waiting, self.shared.clock.now());
+        let _wanted = self.shared.paces.want(kind, bytes);
+        let mut acquired = pin!(room.acquire_many(permits));
+        loop {
+            self.shared.paces.make_room(kind, self.shared.clock.now());
+            if self.pace.is_lost() {
+                return None;
+            }
+            if let Ok(permit) = timeout(LOOK, acquired.as_mut()).await {
+                // The semaphore is never closed.
+                return permit.ok();
+            }
         }
     }
 
@@ -210,12 +239,16 @@ impl<'h> Conversation<'h> {
     async fn wait_for_bytes(&self, patience: Duration) -> ReadOutcome {
         let mut silence = pin!(sleep(patience));
         let mut closed = pin!(self.shared.closed.notified());
+        let mut lost = pin!(self.pace.lost());
         poll_fn(|context| {
             if self.stream.poll_read_ready(context).is_ready() {
                 return Poll::Ready(ReadOutcome::Readable);
             }
             if closed.as_mut().poll(context).is_ready() || self.shared.closing.get() {
                 return Poll::Ready(ReadOutcome::Closing);
+            }
+            if lost.as_mut().poll(context).is_ready() {
+                return Poll::Ready(ReadOutcome::Lost);
             }
             silence.as_mut().poll(context).map(|()| ReadOutcome::Silent)
         })
@@ -231,6 +264,7 @@ impl<'h> Conversation<'h> {
 
     /// Answers a request to which no byte will be added. False: the reply could not be sent.
     async fn answer(&self, mut inbox: RequestBuffer<'h>) -> bool {
+        self.pace.enter(Stage::Busy, self.shared.clock.now());
         let Decoded::Whole(request) = decode(&inbox.bytes, true) else {
             return self.send(&self.written(&Reply::Error)).await;
         };
@@ -247,6 +281,7 @@ impl<'h> Conversation<'h> {
         // Without an answer of the committer the outcome is unknown, so no reply is sent.
         let Some(answer) = self.shared.responder.submit(queue, request, bytes).await else { return false };
         drop(inbox);
+        self.pace.hold(0);
         let sent = self.send_outcome(verb, &answer).await;
         if let (false, Outcome::Leased { token, key, .. }, Some(queue)) = (sent == Sent::Whole, answer.outcome, lends) {
             self.shared.responder.take_back(queue, token, key);
@@ -287,16 +322,16 @@ impl<'h> Conversation<'h> {
         if value.len() <= JOB_BUFFER_BYTES {
             return Ok(Some((value, None)));
         }
-        let bytes = u32::try_from(value.len()).unwrap_or(u32::MAX);
-        if let Ok(permit) = self.shared.going.try_acquire_many(bytes) {
+        let bytes = value.len();
+        if let Ok(permit) = self.shared.going.try_acquire_many(u32::try_from(bytes).unwrap_or(u32::MAX)) {
+            self.pace.hold(bytes);
             return Ok(Some((value, Some(permit))));
         }
         drop(value);
-        let Some(permit) = self.shared.unless_over(self.shared.going.acquire_many(bytes)).await else {
-            return Ok(None);
-        };
-        // The semaphore is never closed.
-        Ok(Some((payload.read(before)?, permit.ok())))
+        let room = self.room(&self.shared.going, RoomKind::Going, bytes);
+        let Some(Some(permit)) = self.shared.unless_over(room).await else { return Ok(None) };
+        self.pace.hold(bytes);
+        Ok(Some((payload.read(before)?, Some(permit))))
     }
 
     fn written(&self, reply: &Reply<'_>) -> Vec<u8> {
@@ -309,14 +344,20 @@ impl<'h> Conversation<'h> {
     /// `SendFlags::MORE` holds the last bytes back until our end is shut down, so they leave in one packet with the
     /// end. The client wakes once and not twice.
     async fn send(&self, bytes: &[u8]) -> bool {
-        let (end, mut rest) = (self.shared.clock.now().after(JOB_TIME), bytes);
+        let now = self.shared.clock.now();
+        self.pace.enter(Stage::Sending, now);
+        let (end, mut rest) = (now.after(JOB_TIME), bytes);
         while !rest.is_empty() && self.shared.clock.now() < end {
             let write = || Ok(send(&self.stream, rest, SendFlags::MORE | SendFlags::NOSIGNAL)?);
             match self.stream.try_io(Interest::WRITABLE, write) {
-                Ok(sent) => rest = rest.get(sent..).unwrap_or_default(),
+                Ok(sent) => {
+                    self.pace.moved(sent, self.shared.clock.now());
+                    rest = rest.get(sent..).unwrap_or_default();
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let writable = timeout(JOB_SILENCE, self.stream.writable());
-                    if !matches!(self.shared.unless_over(writable).await, Some(Ok(_))) {
+                    let writable = self.unless_lost(writable);
+                    if !matches!(self.shared.unless_over(writable).await, Some(Some(Ok(_)))) {
                         break;
                     }
                 }
@@ -326,17 +367,30 @@ impl<'h> Conversation<'h> {
         rest.is_empty()
     }
 
+    /// The output of `work`, or `None` if the place is lost before it is ready.
+    async fn unless_lost<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let (mut work, mut lost) = (pin!(work), pin!(self.pace.lost()));
+        poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => lost.as_mut().poll(context).map(|()| None),
+        })
+        .await
+    }
+
     /// Shuts our end down, and discards the bytes that the client still sends until it closes too, within bounds of
     /// time and bytes. While the server ends, it waits only until the client has the reply.
     async fn close(mut self) {
         if self.stream.shutdown().await.is_err() {
             return;
         }
-        let (end, mut thrown) = (self.shared.clock.now().after(JOB_TIME), 0);
+        let now = self.shared.clock.now();
+        self.pace.enter(Stage::Leaving, now);
+        self.pace.hold(0);
+        let (end, mut thrown) = (now.after(JOB_TIME), 0);
         while thrown < JOB_DRAINED_BYTES_MAX && self.shared.clock.now() < end && !self.shared.over.get() {
             match self.wait_for_bytes(JOB_SILENCE).await {
                 ReadOutcome::Readable => {}
-                ReadOutcome::Silent => return,
+                ReadOutcome::Silent | ReadOutcome::Lost => return,
                 ReadOutcome::Closing if is_settled(&self.stream) => return,
                 // The reply is on its way. The system does not notify of its arrival.
                 ReadOutcome::Closing => sleep(SETTLING).await,

@@ -19,6 +19,7 @@
 pub mod client;
 mod conversation;
 pub mod handle;
+mod pace;
 mod responder;
 pub mod serve;
 #[cfg(test)]

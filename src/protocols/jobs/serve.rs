@@ -109,6 +109,7 @@ impl JobsFrontend {
             clock: Clock::start(),
             coming: Semaphore::new(room_bytes),
             going: Semaphore::new(room_bytes),
+            paces: Rc::default(),
             closing: Cell::new(false),
             closed: Notify::new(),
             over: Cell::new(false),
@@ -145,6 +146,10 @@ impl TcpProtocol for JobsProtocol {
             conversation.await;
             drop(permit);
         });
+    }
+
+    fn make_place(&self) {
+        self.0.paces.make_place(self.0.clock.now());
     }
 
     async fn finish(&mut self, connections: &ConnectionLimit) {

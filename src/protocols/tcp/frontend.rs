@@ -26,7 +26,7 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
 use super::{Entered, PausableAcceptor, RoomSignal};
-use crate::limits::{LINGER, STORE_SWEEP};
+use crate::limits::{LINGER, PLACE_RECHECK, STORE_SWEEP};
 use crate::protocols::sockets::{Mailbox, ServeError, Stopper};
 use crate::store;
 use crate::tasks::{Committer, Delivery, Tasks};
@@ -41,6 +41,9 @@ pub(crate) type ConnectionPermit = (OwnedSemaphorePermit, Entered);
 pub(crate) trait TcpProtocol {
     /// Starts a conversation with a client, in a task that holds `permit` to its end.
     fn converse(&self, stream: TcpStream, permit: ConnectionPermit);
+
+    /// All connections are taken, and a client waits for one. The protocol may end a conversation that is slow.
+    fn make_place(&self) {}
 
     /// Lets the conversations end with the requests that they have taken.
     async fn finish(&mut self, connections: &ConnectionLimit);
@@ -59,6 +62,20 @@ impl ConnectionLimit {
     fn new(max: usize) -> Self {
         let max = u32::try_from(max).unwrap_or(u32::MAX);
         Self { free: Arc::new(Semaphore::new(max as usize)), max }
+    }
+
+    /// Waits for room for a client that has been accepted, and has `make_place` called meanwhile.
+    async fn permit(&self, make_place: impl Fn()) -> OwnedSemaphorePermit {
+        loop {
+            if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
+                return permit;
+            }
+            make_place();
+            let permit = Arc::clone(&self.free).acquire_owned();
+            if let Ok(permit) = timeout(PLACE_RECHECK, permit).await {
+                return permit.expect("the semaphore is never closed");
+            }
+        }
     }
 
     /// Waits until no connection is open.
@@ -185,15 +202,15 @@ impl TcpFrontend {
     }
 }
 
-/// Accepts connections as long as there is room for them.
+/// Accepts connections. If there is no room for one, it is the last until there is.
 async fn accept(
     mut acceptor: PausableAcceptor,
     connections: &ConnectionLimit,
     protocol: &impl TcpProtocol,
 ) -> Infallible {
     loop {
-        let permit = Arc::clone(&connections.free).acquire_owned().await.expect("the semaphore is never closed");
-        let (stream, entered) = acceptor.accept().await;
+        let (stream, entered) = acceptor.accept(|| protocol.make_place()).await;
+        let permit = connections.permit(|| protocol.make_place()).await;
         protocol.converse(stream, (permit, entered));
     }
 }
