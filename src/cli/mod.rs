@@ -103,9 +103,10 @@ impl From<io::Error> for CommandError {
 /// Runs the command that the arguments name. The first argument is the name of the program.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let typed: Vec<OsString> = arguments.into_iter().collect();
+    let arguments = match Arguments::try_parse_from(&typed) {
         Ok(arguments) => arguments,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(&error, &typed),
     };
     let out = &mut io::stdout();
     let done = match arguments.command {
@@ -142,14 +143,26 @@ fn complain(what: &str, status: u8) -> ExitCode {
 }
 
 /// Prints help if the user asked for it, and otherwise the mistake in the arguments.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(error: &clap::Error, typed: &[OsString]) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return match error.print() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => report(&CommandError::Output(error)),
         };
     }
-    complain(&usage_line(&error.to_string()), BAD_USAGE)
+    complain(&usage_line(&without_passwords(&error.to_string(), typed)), BAD_USAGE)
+}
+
+/// The text without the arguments that may have a password: those that look like the URL of a database, well-formed or
+/// not.
+fn without_passwords(text: &str, typed: &[OsString]) -> String {
+    typed.iter().fold(text.to_owned(), |text, argument| {
+        let argument = argument.to_string_lossy();
+        let value =
+            argument.split_once('=').filter(|_| argument.starts_with('-')).map_or(&*argument, |(_, value)| value);
+        let is_secret = value.contains('@') || value.to_ascii_lowercase().starts_with("mysql");
+        if is_secret { text.replace(value, "URL") } else { text }
+    })
 }
 
 /// The first paragraph of clap's message, without its tips and its usage.
@@ -174,6 +187,33 @@ mod tests {
     fn complaint(arguments: &[&str]) -> String {
         let error = Arguments::try_parse_from(arguments).unwrap_err();
         one_line(&usage_line(&error.to_string()))
+    }
+
+    #[test]
+    fn no_message_shows_the_url_of_a_database() {
+        let shown = |arguments: &[&str]| {
+            let typed: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+            let error = Arguments::try_parse_from(&typed).unwrap_err();
+            usage_line(&without_passwords(&error.to_string(), &typed))
+        };
+        for url in
+            ["mysql://u:secret@h:x/d", "mysql:/u:secret@h/d", "mysq://u:secret@h/d", "MySQL:secret", "u:secret@h/d"]
+        {
+            for arguments in [
+                &["spindle", "serve", "--events-store", url][..],
+                &["spindle", "serve", &format!("--events-store={url}")],
+                &["spindle", "worker", "--store", url],
+                &["spindle", "worker", url],
+                &["spindle", "serve", "--events", url],
+            ] {
+                let said = shown(arguments);
+                assert!(!said.contains("secret"), "{arguments:?}: {said}");
+            }
+        }
+        assert!(
+            shown(&["spindle", "serve", "--events-store", "sqlite"]).contains("sqlite"),
+            "other mistakes are shown"
+        );
     }
 
     #[test]

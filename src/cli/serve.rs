@@ -11,8 +11,8 @@ use super::store_flags::StoreFlags;
 use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT, log};
 use crate::allocator::{self, Choice, UnknownAllocator};
 use crate::limits::{
-    CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT,
-    VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
+    CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, STATEMENT_SECONDS,
+    STORE_ANSWER_MAX, TABLES_DEFAULT, VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
 };
 use crate::protocols::events::mysql::Address;
 use crate::protocols::events::wire::is_value;
@@ -116,6 +116,10 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "embedded|URL", default_value = "embedded", value_parser = events_store)]
     events_store: EventsStore,
 
+    /// Seconds that a statement of the events' database may take; after that the database ends it
+    #[arg(long, value_name = "SECONDS", default_value_t = STORE_ANSWER_MAX.as_secs(), value_parser = clap::value_parser!(u64).range(STATEMENT_SECONDS))]
+    events_timeout: u64,
+
     /// Endpoint at which workers lease pending events, with --events-store embedded
     #[arg(long, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint)]
     events_queue: String,
@@ -211,6 +215,7 @@ impl ServeFlags {
         self.check(max_memory, &kv)?;
         let publish = Some(self.publish.clone()).filter(|endpoint| endpoint != OFF);
         let database = self.events_store.0.clone();
+        let database = database.map(|address| address.with_statement_seconds(self.events_timeout));
         let events = self.events.0.map(|address| EventsConfig { address, database });
         Ok(ServerConfig {
             kv,

@@ -8,7 +8,7 @@ use clap::builder::TypedValueParser;
 
 use super::endpoint::endpoint;
 use super::{CommandError, EVENTS_ENDPOINT, log};
-use crate::limits::CLAIM_MAX;
+use crate::limits::{CLAIM_MAX, STATEMENT_SECONDS, STORE_ANSWER_MAX};
 use crate::protocols::events::mysql::Address;
 use crate::protocols::spiderq::client::{Disconnected, Error as ClientError};
 use crate::server::{Signals, raise_descriptor_limit};
@@ -47,6 +47,10 @@ pub(super) struct WorkerArguments {
     #[arg(long, value_name = "EVENTS", default_value_t = 1, value_parser = count(CLAIM_MAX as u64), requires = "store")]
     claim: usize,
 
+    /// Seconds that a statement of the database may take; after that the database ends it
+    #[arg(long, value_name = "SECONDS", default_value_t = STORE_ANSWER_MAX.as_secs(), value_parser = clap::value_parser!(u64).range(STATEMENT_SECONDS), requires = "store")]
+    timeout: u64,
+
     /// Length of a lease of a server's event, in seconds: after it, another worker gets the event of a dead one
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = seconds())]
     lease: u64,
@@ -64,7 +68,10 @@ impl From<WorkerArguments> for WorkerConfig {
     fn from(typed: WorkerArguments) -> Self {
         let limit = Duration::from_secs(typed.command_timeout);
         Self {
-            source: typed.store.map_or(WorkerSource::Queue(typed.connect), WorkerSource::Database),
+            source: match typed.store {
+                Some(address) => WorkerSource::Database(address.with_statement_seconds(typed.timeout)),
+                None => WorkerSource::Queue(typed.connect),
+            },
             command: typed.command.map(|text| EventCommand { text, limit }),
             slots: typed.slots,
             claim: typed.claim,

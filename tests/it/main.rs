@@ -26,6 +26,8 @@ mod ending;
 mod events;
 /// Events when clients, workers, servers and databases go away in the middle.
 mod events_crash;
+/// Events in a database that is busy, refuses, is slow, or is full, and passwords that no message shows.
+mod events_database;
 /// Starts the real server, stops it, runs scripts of real peers.
 mod harness;
 /// Records the requests and answers of racing clients, for the checker.

@@ -75,14 +75,18 @@ impl MariaDb {
         }
     }
 
+    /// A client of its own, which may stay open.
+    pub(crate) fn session(&self) -> Command {
+        let mut command = Command::new("mariadb");
+        let socket = self.folder.path().join("socket");
+        command.args(["--no-defaults", "-uroot", "-N", "-B", "-n", "-S", socket.to_str().unwrap(), "events"]);
+        command
+    }
+
     /// The result of these statements, without a head.
     pub(crate) fn ask(&self, statements: &str) -> String {
-        let socket = self.folder.path().join("socket");
-        let Output { status, stdout, stderr } = Command::new("mariadb")
-            .args(["--no-defaults", "-uroot", "-N", "-B", "-S", socket.to_str().unwrap(), "events", "-e", statements])
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
+        let Output { status, stdout, stderr } =
+            self.session().args(["-e", statements]).stdin(Stdio::null()).output().unwrap();
         assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
         String::from_utf8(stdout).unwrap().trim_end().to_owned()
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row};
 use tokio::sync::mpsc::{Sender, channel};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, oneshot};
 use tokio::time::timeout;
 
 pub use lazy_connection::{Address, AddressError};
@@ -29,16 +29,18 @@ pub use setup::UnsuitableDatabase;
 pub(super) use writers::{RunningWriters, Writers};
 
 use super::error::EventStoreError;
-use crate::limits::{EVENT_READERS, EVENTS_WAITING_MAX, STORE_ANSWER_MAX};
+use crate::limits::{EVENT_READERS, EVENTS_WAITING_MAX};
 use crate::lock::Mutex;
 use lazy_connection::LazyConnection;
-use writers::NewEvent;
+use writers::{NewEvent, rehearse};
 
 /// A handle to the store. It is cheap to clone, and clones share the store.
 #[derive(Clone)]
 pub(super) struct Database {
     new_events: Sender<NewEvent>,
     readers: Arc<Readers>,
+    /// The connection of the health checks, which wait for no other request.
+    probe: Arc<AsyncMutex<LazyConnection>>,
 }
 
 /// Connections for statements that only read.
@@ -58,7 +60,8 @@ impl Database {
         let (new_events, receiver) = channel(EVENTS_WAITING_MAX);
         let permits = Semaphore::new(EVENT_READERS);
         let readers = Arc::new(Readers { address: address.clone(), permits, idle: Mutex::default() });
-        Ok((Self { new_events, readers }, Writers::new(address, receiver)))
+        let probe = Arc::new(AsyncMutex::new(LazyConnection::new(address)));
+        Ok((Self { new_events, readers, probe }, Writers::new(address, receiver)))
     }
 
     pub(super) async fn add(&self, value: Option<&'static str>) -> Result<u64, EventStoreError> {
@@ -75,28 +78,34 @@ impl Database {
     }
 
     pub(super) async fn find(&self, id: u64) -> Result<Option<Option<String>>, EventStoreError> {
-        // No column of type INT holds a larger id.
-        let Ok(id) = i32::try_from(id) else { return Ok(None) };
+        // No column holds a larger id.
+        let Ok(id) = i64::try_from(id) else { return Ok(None) };
         let rows = self.read(&format!("SELECT value FROM events WHERE id = {id} LIMIT 1")).await?;
         rows.first().map(|row| row.try_get(0)).transpose().map_err(unreadable)
     }
 
+    /// Checks that an event can be stored: a transaction inserts one, and is rolled back.
     pub(super) async fn check(&self) -> Result<(), EventStoreError> {
-        self.read("SELECT id FROM status LIMIT 1").await.map(drop)
+        let Ok(mut connection) = timeout(self.readers.address.patience(), self.probe.lock()).await else {
+            return Err(unanswered());
+        };
+        rehearse(&mut connection).await
     }
 
     /// The rows of one statement that changes no data.
     async fn read(&self, statement: &str) -> Result<Vec<MySqlRow>, EventStoreError> {
         let Readers { address, permits, idle } = &*self.readers;
-        let Ok(_permit) = timeout(STORE_ANSWER_MAX, permits.acquire()).await else {
-            return Err(EventStoreError("the database does not answer those who have asked before".to_owned()));
-        };
+        let Ok(_permit) = timeout(address.patience(), permits.acquire()).await else { return Err(unanswered()) };
         let kept = idle.lock().pop();
         let mut connection = kept.unwrap_or_else(|| LazyConnection::new(address));
         let rows = connection.rows_afresh(AssertSqlSafe(statement)).await;
         idle.lock().push(connection);
         rows.map_err(|failure| EventStoreError(failure.to_string()))
     }
+}
+
+fn unanswered() -> EventStoreError {
+    EventStoreError("the database does not answer those who have asked before".to_owned())
 }
 
 fn unreadable(error: sqlx::Error) -> EventStoreError {

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::mysql::{MySql, MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlRow};
 use sqlx::query::Query;
@@ -14,12 +15,17 @@ use sqlx::{AssertSqlSafe, ConnectOptions, SqlSafeStr, raw_sql};
 use thiserror::Error;
 use tokio::time::timeout;
 
-use crate::limits::{DATABASE_CONNECT_MAX, LOCK_WAIT_SECONDS, STORE_ANSWER_MAX};
+use crate::limits::{DATABASE_CONNECT_MAX, LOCK_WAIT_SECONDS, STATEMENT_GRACE, STORE_ANSWER_MAX};
 
 /// Error number of a transaction that the database ended because two waited for each other.
 const DEADLOCK: u16 = 1213;
 /// Error number of a statement that has waited for a lock for too long.
 const LOCK_WAIT: u16 = 1205;
+
+/// Error number of a value that its column has no room for.
+const OUT_OF_RANGE: u16 = 1264;
+/// Error numbers of a statement that MariaDB, or MySQL, has ended because it took too long.
+const TOO_LONG: [u16; 2] = [1969, 3024];
 
 /// Error numbers that the database sends before it closes a connection: it has been idle, …
 const IDLE: u16 = 4031;
@@ -30,9 +36,12 @@ const KILLED: u16 = 1927;
 /// … or no bytes have come for too long.
 const INTERRUPTED: u16 = 1159;
 
-/// The address of a database, and the user to connect as.
+/// The address of a database, the user to connect as, and how long a statement may take.
 #[derive(Clone)]
-pub struct Address(Arc<MySqlConnectOptions>);
+pub struct Address {
+    options: Arc<MySqlConnectOptions>,
+    statement_seconds: u64,
+}
 
 /// Why a text is no address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -48,17 +57,36 @@ impl FromStr for Address {
         }
         let options: MySqlConnectOptions =
             text.parse().map_err(|error: sqlx::Error| AddressError(error.to_string()))?;
-        if options.get_database().is_none_or(str::is_empty) {
-            return Err(AddressError("the name of the database is missing".to_owned()));
+        match options.get_database() {
+            None | Some("") => return Err(AddressError("the name of the database is missing".to_owned())),
+            // The password has a separator: the rest of it would count as a name.
+            Some(name) if name.contains(['/', '@']) => {
+                return Err(AddressError("write / ? # @ and % in a password as %2F %3F %23 %40 %25".to_owned()));
+            }
+            Some(_) => {}
         }
-        Ok(Self(Arc::new(options.charset("utf8mb4").disable_statement_logging())))
+        let options = Arc::new(options.charset("utf8mb4").disable_statement_logging());
+        Ok(Self { options, statement_seconds: STORE_ANSWER_MAX.as_secs() })
+    }
+}
+
+impl Address {
+    /// The same database, with another time for each statement.
+    #[must_use]
+    pub fn with_statement_seconds(self, statement_seconds: u64) -> Self {
+        Self { statement_seconds, ..self }
+    }
+
+    /// How long to wait for the outcome of a statement.
+    pub(super) fn patience(&self) -> Duration {
+        Duration::from_secs(self.statement_seconds).saturating_add(STATEMENT_GRACE)
     }
 }
 
 impl fmt::Debug for Address {
     /// Omits the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "mysql://{}/{}", self.0.get_host(), self.0.get_database().unwrap_or_default())
+        write!(f, "mysql://{}/{}", self.options.get_host(), self.options.get_database().unwrap_or_default())
     }
 }
 
@@ -74,17 +102,22 @@ pub(super) enum StatementError {
     /// There is no connection, or it was lost.
     #[error("the database does not answer: {0}")]
     Silent(String),
+    /// A column has no room for the value.
+    #[error("the database refuses: {0}")]
+    OutOfRange(String),
     /// The statement has taken too long, and the connection is closed.
     #[error("the database does not answer: nothing has come for {0} s")]
     Late(u64),
 }
 
 impl StatementError {
-    fn of(error: &sqlx::Error) -> Self {
+    fn of(error: &sqlx::Error, statement_seconds: u64) -> Self {
         let Some(refusal) = error.as_database_error() else { return Self::Silent(error.to_string()) };
         let number = refusal.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number);
         match number {
             Some(DEADLOCK | LOCK_WAIT) => Self::Again(refusal.to_string()),
+            Some(OUT_OF_RANGE) => Self::OutOfRange(refusal.to_string()),
+            Some(number) if TOO_LONG.contains(&number) => Self::Late(statement_seconds),
             Some(IDLE | SHUTDOWN | KILLED | INTERRUPTED) => Self::Silent(refusal.to_string()),
             _ => Self::Refused(refusal.to_string()),
         }
@@ -111,7 +144,7 @@ impl LazyConnection {
     /// The rows of all these statements.
     pub(super) async fn rows(&mut self, statements: impl SqlSafeStr) -> Result<Vec<MySqlRow>, StatementError> {
         let mut connection = self.take().await?;
-        let done = within(raw_sql(statements).fetch_all(&mut connection)).await;
+        let done = self.within(raw_sql(statements).fetch_all(&mut connection)).await;
         self.keep(connection, done)
     }
 
@@ -137,7 +170,7 @@ impl LazyConnection {
     /// Runs one statement with values. Returns the number of changed rows.
     pub(super) async fn execute(&mut self, query: Query<'_, MySql, MySqlArguments>) -> Result<u64, StatementError> {
         let mut connection = self.take().await?;
-        let done = within(query.execute(&mut connection)).await;
+        let done = self.within(query.execute(&mut connection)).await;
         self.keep(connection, done).map(|result| result.rows_affected())
     }
 
@@ -158,14 +191,48 @@ impl LazyConnection {
     }
 
     /// Connects with the isolation level READ COMMITTED: it frees the locks of rows that do not match, which without an
-    /// index are all other rows.
+    /// index are all other rows. In the strict mode an id that its column has no room for is an error, and is not cut.
     async fn connect(&self) -> Result<MySqlConnection, StatementError> {
-        let mut connection = self.address.0.connect().await.map_err(|error| StatementError::of(&error))?;
+        let mut connection = self.address.options.connect().await.map_err(|error| self.judge(&error))?;
         let settings = format!(
-            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}"
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+             SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}; \
+             SET SESSION lock_wait_timeout = {LOCK_WAIT_SECONDS}; \
+             SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')"
         );
         let set = raw_sql(AssertSqlSafe(settings)).execute(&mut connection).await;
-        set.map(|_| connection).map_err(|error| StatementError::of(&error))
+        set.map_err(|error| self.judge(&error))?;
+        self.limit_statements(&mut connection).await?;
+        Ok(connection)
+    }
+
+    /// Has the database end statements that take too long, so that none goes on after its client has given it up.
+    /// MariaDB and MySQL have a variable of their own for it. That of MySQL is for statements that read. Those that
+    /// write take long only while they wait for a lock.
+    async fn limit_statements(&self, connection: &mut MySqlConnection) -> Result<(), StatementError> {
+        let seconds = self.address.statement_seconds;
+        let of_maria_db = format!("SET SESSION max_statement_time = {seconds}");
+        let of_mysql = format!("SET SESSION max_execution_time = {}", seconds.saturating_mul(1_000));
+        for statement in [of_maria_db, of_mysql] {
+            match raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await.map_err(|error| self.judge(&error))
+            {
+                // This database does not know the variable.
+                Err(StatementError::Refused(_)) => {}
+                done => return done.map(drop),
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&self, error: &sqlx::Error) -> StatementError {
+        StatementError::of(error, self.address.statement_seconds)
+    }
+
+    async fn within<T>(&self, work: impl Future<Output = sqlx::Result<T>>) -> Result<T, StatementError> {
+        match timeout(self.address.patience(), work).await {
+            Ok(done) => done.map_err(|error| self.judge(&error)),
+            Err(_) => Err(StatementError::Late(self.address.patience().as_secs())),
+        }
     }
 
     fn keep<T>(&mut self, connection: MySqlConnection, done: Result<T, StatementError>) -> Result<T, StatementError> {
@@ -173,13 +240,6 @@ impl LazyConnection {
             self.connection = Some(connection);
         }
         done
-    }
-}
-
-async fn within<T>(work: impl Future<Output = sqlx::Result<T>>) -> Result<T, StatementError> {
-    match timeout(STORE_ANSWER_MAX, work).await {
-        Ok(done) => done.map_err(|error| StatementError::of(&error)),
-        Err(_) => Err(StatementError::Late(STORE_ANSWER_MAX.as_secs())),
     }
 }
 
@@ -194,5 +254,19 @@ mod tests {
         for other in ["", "events", "postgres://h/d", "mysql://", "mysql://h", "mysql://h/", "mysql://h:x/d"] {
             assert!(other.parse::<Address>().is_err(), "{other}");
         }
+    }
+
+    #[test]
+    fn a_malformed_address_is_refused_without_a_part_of_its_password() {
+        for password in
+            ["sec/ret", "sec#ret", "sec?ret", "12/ret", "12#ret", "12?ret", "sec%zzret", "sec%FFret", "sec ret"]
+        {
+            for tail in ["@h/events", "@h:x/events", "@h", "@/events", ""] {
+                let Err(refused) = format!("mysql://ada:{password}{tail}").parse::<Address>() else { continue };
+                let said = refused.to_string();
+                assert!(!said.contains("sec") && !said.contains("ret"), "{password}{tail}: {said}");
+            }
+        }
+        assert!("mysql://ada:12/ret@h/events".parse::<Address>().is_err(), "the password is no database");
     }
 }

@@ -4,18 +4,18 @@
 
 use sqlx::Row;
 use thiserror::Error;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::lazy_connection::{Address, LazyConnection, StatementError};
-use crate::limits::TRANSACTION_JITTER;
+use crate::limits::{FIRST_ROW_MAX, TRANSACTION_JITTER};
 use crate::protocols::events::jitter::Jitter;
-
-/// How many times a row is requested that other transactions lock for a moment. A random pause of up to
-/// [`TRANSACTION_JITTER`] stands between two tries.
-const TRIES: u32 = 1_000;
 
 const STATUS: &str = "CREATE TABLE IF NOT EXISTS status (id INT)";
 const EVENTS: &str = "CREATE TABLE IF NOT EXISTS events (id INT, value VARCHAR(255) CHARACTER SET utf8mb4 NULL)";
+/// Reads without a lock, so it waits for no other transaction.
+const ROWS: &str = "SELECT id FROM status LIMIT 2";
+const ALL_ROWS: &str = "SELECT id FROM status";
+const COLUMNS: &str = "SELECT id FROM status LIMIT 0; SELECT id, value FROM events LIMIT 0";
 /// When two servers find no row at once, neither can insert one before the other has given up: the database ends one of
 /// the two transactions.
 const BEGIN: &str =
@@ -63,7 +63,7 @@ pub(super) async fn prepare(address: &Address) -> Result<(), UnsuitableDatabase>
     let (mut one, mut other) = (LazyConnection::new(address), LazyConnection::new(address));
     make_tables(&mut one).await?;
     make_row(&mut one, &jitter).await?;
-    let fit = probe(&mut one, &mut other, &jitter).await;
+    let fit = probe(&mut one, &mut other).await;
     one.roll_back().await;
     other.roll_back().await;
     fit
@@ -71,15 +71,19 @@ pub(super) async fn prepare(address: &Address) -> Result<(), UnsuitableDatabase>
 
 /// Creates the tables. A user without the right to create tables may use existing ones.
 async fn make_tables(connection: &mut LazyConnection) -> Result<(), UnsuitableDatabase> {
-    let mut refused = None;
-    for table in [STATUS, EVENTS] {
-        match connection.run(table).await {
-            Err(StatementError::Refused(why)) => refused = Some(why),
-            other => other?,
+    // A definition waits for the transactions that use the table. Existing tables need none.
+    if let Err(missing) = connection.run(COLUMNS).await {
+        let StatementError::Refused(_) = missing else { return Err(missing.into()) };
+        let mut refused = None;
+        for table in [STATUS, EVENTS] {
+            match connection.run(table).await {
+                Err(StatementError::Refused(why)) => refused = Some(why),
+                other => other?,
+            }
         }
+        let there = connection.run(COLUMNS).await;
+        there.map_err(|failure| UnsuitableDatabase::Failed(refused.unwrap_or_else(|| failure.to_string())))?;
     }
-    let there = connection.run("SELECT id FROM status LIMIT 0; SELECT id, value FROM events LIMIT 0").await;
-    there.map_err(|failure| UnsuitableDatabase::Failed(refused.unwrap_or_else(|| failure.to_string())))?;
     // With one engine for both tables, the probe of one table holds for the other.
     let engines = connection.rows(ENGINES).await?;
     let is_one = engines.first().is_none_or(|row| row.try_get::<i64, _>(0).is_ok_and(|engines| engines <= 1));
@@ -88,7 +92,18 @@ async fn make_tables(connection: &mut LazyConnection) -> Result<(), UnsuitableDa
 
 /// Inserts the row with the last id if it is missing. Its id is the largest one of the events, if there are any.
 async fn make_row(connection: &mut LazyConnection, jitter: &Jitter) -> Result<(), UnsuitableDatabase> {
-    for _ in 0..TRIES {
+    match connection.rows(ROWS).await?.len() {
+        0 => {}
+        1 => return Ok(()),
+        _ => return Err(UnsuitableDatabase::Ids(connection.rows(ALL_ROWS).await?.len())),
+    }
+    let made = timeout(FIRST_ROW_MAX, insert_row(connection, jitter)).await;
+    made.unwrap_or(Err(UnsuitableDatabase::Locked))
+}
+
+/// Inserts the row, unless another server has done so meanwhile.
+async fn insert_row(connection: &mut LazyConnection, jitter: &Jitter) -> Result<(), UnsuitableDatabase> {
+    loop {
         let made = match connection.rows(BEGIN).await {
             Ok(rows) if rows.is_empty() => connection.run(FIRST).await,
             Ok(rows) => {
@@ -105,29 +120,20 @@ async fn make_row(connection: &mut LazyConnection, jitter: &Jitter) -> Result<()
             other => other?,
         }
     }
-    Err(UnsuitableDatabase::Locked)
 }
 
 /// Two connections request the same row: the first must get it, and the second must get none. Some engines accept the
-/// words and lock no row.
-async fn probe(
-    one: &mut LazyConnection,
-    other: &mut LazyConnection,
-    jitter: &Jitter,
-) -> Result<(), UnsuitableDatabase> {
+/// words and lock no row. If the first gets none, another transaction has locked the row, and it was skipped.
+async fn probe(one: &mut LazyConnection, other: &mut LazyConnection) -> Result<(), UnsuitableDatabase> {
     let old = |failure| match failure {
         StatementError::Refused(why) => UnsuitableDatabase::Old(why),
         failure => failure.into(),
     };
-    for _ in 0..TRIES {
-        let rows = one.rows(PROBE).await.map_err(old)?;
-        if rows.iter().any(|row| row.try_get::<i64, _>(0).is_ok()) {
-            let second = other.rows(PROBE).await.map_err(old)?;
-            return if second.is_empty() { Ok(()) } else { Err(UnsuitableDatabase::LocksNothing) };
-        }
-        // Another server has locked the row, for the time of a transaction.
-        one.roll_back().await;
-        sleep(jitter.up_to(TRANSACTION_JITTER)).await;
+    let rows = one.rows(PROBE).await.map_err(old)?;
+    if rows.is_empty() {
+        let there = other.rows(ROWS).await?.len();
+        return if there == 1 { Ok(()) } else { Err(UnsuitableDatabase::Ids(there)) };
     }
-    Err(UnsuitableDatabase::Locked)
+    let second = other.rows(PROBE).await.map_err(old)?;
+    if second.is_empty() { Ok(()) } else { Err(UnsuitableDatabase::LocksNothing) }
 }

@@ -26,6 +26,12 @@ use crate::protocols::events::jitter::Jitter;
 
 const LOCK: &str = "START TRANSACTION; SELECT id FROM status FOR UPDATE";
 
+/// What an operator does when the ids of the type INT are used up.
+const FULL: &str = "the column id has no room for more events, make it a BIGINT in both tables: \
+                    ALTER TABLE status MODIFY id BIGINT; ALTER TABLE events MODIFY id BIGINT";
+/// Attempts of a health check, each of which waits for a lock.
+const REHEARSALS: u32 = 3;
+
 /// A request for a new event.
 pub(super) struct NewEvent {
     pub(super) value: Option<&'static str>,
@@ -175,8 +181,38 @@ impl From<TransactionError> for EventStoreError {
     }
 }
 
+/// Checks that an event can be stored: inserts one, and rolls the transaction back.
+pub(super) async fn rehearse(connection: &mut LazyConnection) -> Result<(), EventStoreError> {
+    let event = [NewEvent { value: Some(""), answer: oneshot::channel().0 }];
+    let mut tries = 1;
+    loop {
+        let inserted = insert(connection, &event).await;
+        connection.roll_back().await;
+        match inserted {
+            Err(TransactionError::Before(StatementError::Again(_))) if tries < REHEARSALS => tries += 1,
+            Err(TransactionError::Before(failure) | TransactionError::Unknown(failure)) => {
+                connection.cut();
+                return Err(EventStoreError(format!("nothing can be stored: {failure}")));
+            }
+            Err(TransactionError::Unfit(why)) => return Err(EventStoreError(format!("nothing can be stored: {why}"))),
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
 /// Runs one transaction. Returns the id before the first new one.
 async fn store(connection: &mut LazyConnection, new_events: &[NewEvent]) -> Result<u64, TransactionError> {
+    let last = insert(connection, new_events).await?;
+    match connection.run("COMMIT").await {
+        // A cluster reports this when another of its servers was first: the transaction is rolled back.
+        Err(failure @ StatementError::Again(_)) => Err(TransactionError::Before(failure)),
+        Err(failure) => Err(TransactionError::Unknown(failure)),
+        Ok(()) => Ok(last),
+    }
+}
+
+/// Begins a transaction, and inserts the events. Returns the id before the first new one.
+async fn insert(connection: &mut LazyConnection, new_events: &[NewEvent]) -> Result<u64, TransactionError> {
     let rows = connection.rows_afresh(AssertSqlSafe(LOCK)).await?;
     let last = match &*rows {
         [row] => row.try_get::<i64, _>(0).ok().and_then(|id| u64::try_from(id).ok()),
@@ -184,18 +220,9 @@ async fn store(connection: &mut LazyConnection, new_events: &[NewEvent]) -> Resu
     };
     let last =
         last.ok_or_else(|| TransactionError::Unfit("the table status must have one row, with the last id".to_owned()))?;
-    let next = last + new_events.len() as u64;
-    if i32::try_from(next).is_err() {
-        return Err(TransactionError::Unfit(
-            "the column id has no room for more events: make it a BIGINT in both tables".to_owned(),
-        ));
-    }
-    connection.run(AssertSqlSafe(insertion(last, new_events))).await?;
-    match connection.run("COMMIT").await {
-        // A cluster reports this when another of its servers was first: the transaction is rolled back.
-        Err(failure @ StatementError::Again(_)) => Err(TransactionError::Before(failure)),
-        Err(failure) => Err(TransactionError::Unknown(failure)),
-        Ok(()) => Ok(last),
+    match connection.run(AssertSqlSafe(insertion(last, new_events))).await {
+        Err(StatementError::OutOfRange(_)) => Err(TransactionError::Unfit(FULL.to_owned())),
+        done => Ok(done.map(|()| last)?),
     }
 }
 
