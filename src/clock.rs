@@ -52,6 +52,13 @@ pub fn wall_millis() -> u64 {
     wall_nanos() / NANOS_PER_MILLI
 }
 
+/// A time by the wall clock as HTTP writes it, such as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7).
+/// `millis` are since 1970.
+#[must_use]
+pub fn http_date(millis: u64) -> String {
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(millis))
+}
+
 /// One reading of the clock: nanoseconds since its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {

@@ -116,6 +116,11 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "embedded|URL", default_value = "embedded", value_parser = events_store)]
     events_store: EventsStore,
 
+    /// Name by which requests for events may call the server, beside addresses and names without a dot; may be given
+    /// several times [default: on loopback none, elsewhere any]
+    #[arg(long, value_name = "NAME")]
+    events_host: Vec<String>,
+
     /// Seconds that a statement of the events' database may take; after that the database ends it
     #[arg(long, value_name = "SECONDS", default_value_t = STORE_ANSWER_MAX.as_secs(), value_parser = clap::value_parser!(u64).range(STATEMENT_SECONDS))]
     events_timeout: u64,
@@ -216,7 +221,8 @@ impl ServeFlags {
         let publish = Some(self.publish.clone()).filter(|endpoint| endpoint != OFF);
         let database = self.events_store.0.clone();
         let database = database.map(|address| address.with_statement_seconds(self.events_timeout));
-        let events = self.events.0.map(|address| EventsConfig { address, database });
+        let hosts = self.events_host.clone();
+        let events = self.events.0.map(|address| EventsConfig { address, hosts, database });
         Ok(ServerConfig {
             kv,
             frontend: self.frontend,

@@ -94,6 +94,8 @@ pub struct ServerConfig {
 pub struct EventsConfig {
     /// The address for requests.
     pub address: SocketAddr,
+    /// Names by which requests may call the server, beside addresses and names without a dot.
+    pub hosts: Vec<String>,
     /// The database of the events. Without one they are in the store of the tasks.
     pub database: Option<Address>,
 }
@@ -232,7 +234,8 @@ fn start_with(
     let job_room = memory::job_room_bytes(available_bytes(), config.max_memory);
     // Every endpoint is bound before a store is opened: a start that fails leaves nothing behind.
     let tasks = config.tasks.map(|config| TasksListeners::bind(config, settings.held_bytes_max)).transpose()?;
-    let events = config.events.as_ref().map(|config| EventsListener::bind(config.address)).transpose()?;
+    let events =
+        config.events.as_ref().map(|config| EventsListener::bind(config.address, &config.hosts)).transpose()?;
     let metrics = tasks.as_ref().map(|tasks| Arc::clone(tasks.metrics()));
     let mut kv = serve::bind(&context, &settings, clock, (&tables, changes), metrics)?;
     let database = config.events.and_then(|config| config.database);

@@ -28,6 +28,8 @@ mod events;
 mod events_crash;
 /// Events in a database that is busy, refuses, is slow, or is full, and passwords that no message shows.
 mod events_database;
+/// Events at the edges of HTTP: requests that are cut, malformed, late, or sent by pages of other sites.
+mod events_http;
 /// Starts the real server, stops it, runs scripts of real peers.
 mod harness;
 /// Records the requests and answers of racing clients, for the checker.

@@ -1,19 +1,22 @@
 //! Turns requests into calls of the store, and its answers into replies. This module does not accept connections and
 //! does not send.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, HttpBody, to_bytes};
+use axum::body::{Body, HttpBody};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::header::{CONTENT_TYPE, LOCATION};
 use axum::http::{HeaderValue, StatusCode};
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::time::timeout;
 
+use super::admission::HostRule;
 use super::error::EventStoreError;
 use super::jitter::Jitter;
 use super::store::EventStore;
@@ -29,7 +32,7 @@ pub(super) struct EventsContext {
 }
 
 /// All paths and their methods. HEAD is answered as GET, without the body.
-pub(super) fn routes(context: EventsContext) -> Router {
+pub(super) fn routes(context: EventsContext, hosts: HostRule) -> Router {
     Router::new()
         .route("/events", post(create).get(count))
         .route("/events/async", post(defer))
@@ -38,6 +41,7 @@ pub(super) fn routes(context: EventsContext) -> Router {
         .fallback(|| async { Reply::NoSuchPath })
         .method_not_allowed_fallback(|| async { Reply::NotAllowed })
         .layer(from_fn(take_body))
+        .layer(from_fn_with_state(Arc::new(hosts), admit))
         .with_state(context)
 }
 
@@ -74,6 +78,15 @@ fn unavailable(EventStoreError(why): EventStoreError) -> Reply {
     Reply::Unavailable(why)
 }
 
+/// Refuses a request that is not for this server, or comes from a page of another site.
+async fn admit(State(hosts): State<Arc<HostRule>>, request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    match hosts.check(&head) {
+        Ok(()) => next.run(Request::from_parts(head, body)).await,
+        Err(reply) => reply.into_response(),
+    }
+}
+
 /// Reads a short body and drops it. No request needs a body, but the connection can be used again only after its body
 /// is read.
 async fn take_body(request: Request, next: Next) -> Response {
@@ -82,13 +95,26 @@ async fn take_body(request: Request, next: Next) -> Response {
         if body.size_hint().lower() > EVENT_BODY_BYTES_MAX as u64 {
             return Reply::TooLong.into_response();
         }
-        match timeout(EVENT_BODY_TIME, to_bytes(body, EVENT_BODY_BYTES_MAX)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) => return Reply::TooLong.into_response(),
+        match timeout(EVENT_BODY_TIME, discard(body)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(reply)) => return reply.into_response(),
             Err(_) => return Reply::Late.into_response(),
         }
     }
     next.run(Request::from_parts(parts, Body::empty())).await
+}
+
+/// Reads a body to its end.
+async fn discard(mut body: Body) -> Result<(), Reply> {
+    let mut bytes = 0;
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let frame = frame.map_err(|_| Reply::BadBody)?;
+        bytes += frame.data_ref().map_or(0, |data| data.len());
+        if bytes > EVENT_BODY_BYTES_MAX {
+            return Err(Reply::TooLong);
+        }
+    }
+    Ok(())
 }
 
 impl IntoResponse for Reply {

@@ -1,7 +1,7 @@
 //! Serves events: the requests of the clients on the skeleton of [`TcpFrontend`].
 //!
 //! ```text
-//! listener ─► accept, up to EVENT_CONNECTIONS_MAX at once ─► hyper: head, body ─► routes ─► store
+//! listener ─► accept, up to EVENT_CONNECTIONS_MAX at once ─► connection: hyper ─► routes ─► store
 //! told to stop ─► accept no more ─► answer the requests taken ─► end the last transactions ─► end
 //! ```
 //! This module does not make the replies (`handle`), and does not keep the events (`embedded`, `mysql`).
@@ -12,20 +12,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio::task::spawn_local;
 
+use super::admission::HostRule;
+use super::connection::converse;
 use super::embedded::{Embedded, EventQueue};
 use super::handle::{EventsContext, routes};
 use super::mysql::{Address, Database, RunningWriters, UnsuitableDatabase, Writers};
 use super::store::EventStore;
-use super::write_timeout::WriteTimeout;
-use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_BYTES_MAX, EVENT_HEAD_TIME};
+use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_TIME};
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,
@@ -71,16 +69,17 @@ pub struct Events {
 /// A frontend that listens, before there is a store. Clients wait in the backlog of the system.
 pub struct EventsListener {
     tcp: TcpFrontend,
+    hosts: Vec<String>,
 }
 
 impl EventsListener {
-    /// Listens at `address`.
+    /// Listens at `address`. Requests may name the server by one of `hosts` (see [`HostRule`]).
     ///
     /// # Errors
     /// [`Error`] if the address is not available, or the system has no descriptor left.
-    pub fn bind(address: SocketAddr) -> Result<Self, Error> {
+    pub fn bind(address: SocketAddr, hosts: &[String]) -> Result<Self, Error> {
         let tcp = TcpFrontend::bind(address, EVENT_BACKLOG, EVENT_CONNECTIONS_MAX)?;
-        Ok(Self { tcp })
+        Ok(Self { tcp, hosts: hosts.to_vec() })
     }
 
     /// Prepares the store.
@@ -88,7 +87,7 @@ impl EventsListener {
     /// # Errors
     /// [`Error`] if the database is not suitable.
     pub fn serve(self, source: EventsSource<'_>) -> Result<Events, Error> {
-        let Self { tcp } = self;
+        let Self { tcp, hosts } = self;
         let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
         let backend = match source {
             EventsSource::Embedded(committer, tasks, queue) => {
@@ -103,7 +102,8 @@ impl EventsListener {
                 EventsBackend::MySql(database, writers)
             }
         };
-        Ok(Events { front: EventsFrontend { tcp, backend }, stopper, address })
+        let hosts = HostRule::new(address.ip().is_loopback(), hosts);
+        Ok(Events { front: EventsFrontend { tcp, backend, hosts }, stopper, address })
     }
 }
 
@@ -117,6 +117,7 @@ enum EventsBackend {
 pub struct EventsFrontend {
     tcp: TcpFrontend,
     backend: EventsBackend,
+    hosts: HostRule,
 }
 
 impl EventsFrontend {
@@ -125,23 +126,24 @@ impl EventsFrontend {
     /// # Errors
     /// [`store::Error`] if the server's own store has failed.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { tcp, backend } = self;
+        let Self { tcp, backend, hosts } = self;
         let failed = tcp.failed();
-        tcp.run(|| EventsProtocol::start(backend, failed))
+        tcp.run(|| EventsProtocol::start(backend, hosts, failed))
     }
 }
 
 /// All conversations, with their shared state.
 struct EventsProtocol {
     router: Router,
-    graceful: GracefulShutdown,
+    /// Dropped when the connections are to end with the requests that have come.
+    running: Option<watch::Sender<()>>,
     /// The writers of the database, if there is one.
     writers: Option<RunningWriters>,
 }
 
 impl EventsProtocol {
     /// Starts the exchange with the store.
-    fn start(backend: EventsBackend, failed: FailureSender) -> Self {
+    fn start(backend: EventsBackend, hosts: HostRule, failed: FailureSender) -> Self {
         let (store, writers) = match backend {
             EventsBackend::Embedded(queue, answers) => {
                 spawn_local(watch_store(queue.tasks.clone(), failed.clone()));
@@ -153,14 +155,16 @@ impl EventsProtocol {
             }
             EventsBackend::MySql(database, writers) => (EventStore::MySql(database), Some(writers.start())),
         };
-        let router = routes(EventsContext { store, jitter: Arc::default() });
-        Self { router, graceful: GracefulShutdown::new(), writers }
+        let router = routes(EventsContext { store, jitter: Arc::default() }, hosts);
+        Self { router, running: Some(watch::Sender::new(())), writers }
     }
 }
 
 impl TcpProtocol for EventsProtocol {
     fn converse(&self, stream: TcpStream, permit: ConnectionPermit) {
-        let connection = converse(stream, self.router.clone(), self.graceful.watcher());
+        // Nothing is accepted after the sender is dropped.
+        let Some(running) = &self.running else { return };
+        let connection = converse(stream, self.router.clone(), EVENT_HEAD_TIME, running.subscribe());
         // The task is not a local one, since a connection needs nothing that is.
         tokio::spawn(async move {
             connection.await;
@@ -168,10 +172,11 @@ impl TcpProtocol for EventsProtocol {
         });
     }
 
-    async fn finish(&mut self, _connections: &ConnectionLimit) {
+    async fn finish(&mut self, connections: &ConnectionLimit) {
         // From here on only the requests taken hold the store.
         drop(take(&mut self.router));
-        take(&mut self.graceful).shutdown().await;
+        drop(self.running.take());
+        connections.all_closed().await;
         if let Some(writers) = self.writers.take() {
             writers.end().await;
         }
@@ -179,18 +184,4 @@ impl TcpProtocol for EventsProtocol {
 
     /// Requests that are not answered yet are dropped with their connections.
     async fn cut_short(&mut self, _connections: &ConnectionLimit) {}
-}
-
-/// Answers the requests of one connection.
-async fn converse(stream: TcpStream, router: Router, watcher: Watcher) {
-    // Without this option a reply may wait for the acknowledgement of the one before.
-    let _gone = stream.set_nodelay(true);
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(EVENT_HEAD_TIME)
-        .max_buf_size(EVENT_HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(WriteTimeout::new(stream)), TowerToHyperService::new(router));
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!("a connection for events has ended: {error}");
-    }
 }

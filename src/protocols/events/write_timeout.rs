@@ -24,6 +24,11 @@ impl WriteTimeout {
         Self { stream, until: None }
     }
 
+    /// The connection without the limit.
+    pub(super) fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
     /// Passes the result of a write on, or returns an error if the write has been stuck for `EVENT_REPLY_TIME`.
     fn judge<T>(&mut self, sent: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if sent.is_ready() {

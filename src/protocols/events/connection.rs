@@ -1,0 +1,157 @@
+//! One connection: hyper reads its requests and writes their replies. Then the connection is closed in a way that lets
+//! the client read the last reply.
+//!
+//! ```text
+//! hyper ─► ended ─► a request that hyper has left without a reply: 400 or 408 ─► shut down ─► discard input ─► close
+//! ```
+//! A client that closes its half after a request gets its reply. If the server closed a connection while its client is
+//! sending, the system would reset it, and the client might never read the reply.
+//!
+//! This module does not know the other connections (`serve`), or the replies of the routes (`handle`).
+
+use std::future::{Future, poll_fn};
+use std::io::ErrorKind;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::own_errors::OwnErrors;
+use super::wire::{Reply, encode};
+use super::write_timeout::WriteTimeout;
+use crate::clock::{http_date, wall_millis};
+use crate::limits::{EVENT_DRAIN_TIME, EVENT_DRAINED_BYTES_MAX, EVENT_HEAD_BYTES_MAX};
+
+/// Bytes that are discarded at once.
+const SCRAP_BYTES: usize = 16 << 10;
+
+/// Serves one connection to its end. `head_time` is how long a client may take for a head. The connection ends with the
+/// requests that have come when the sender of `ending` is gone.
+pub(super) async fn converse(stream: TcpStream, router: Router, head_time: Duration, mut ending: watch::Receiver<()>) {
+    // Without this option a reply may wait for the acknowledgement of the one before.
+    let _gone = stream.set_nodelay(true);
+    let mut wire = OwnErrors::new(WriteTimeout::new(stream));
+    let ended = {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .half_close(true)
+            .header_read_timeout(head_time)
+            .max_buf_size(EVENT_HEAD_BYTES_MAX)
+            .serve_connection(TokioIo::new(&mut wire), TowerToHyperService::new(router));
+        let mut connection = pin!(connection);
+        let mut ending = pin!(ended(&mut ending));
+        let mut is_ending = false;
+        poll_fn(|context| {
+            if !is_ending && ending.as_mut().poll(context).is_ready() {
+                is_ending = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            connection.as_mut().poll(context)
+        })
+        .await
+    };
+    if let Err(error) = ended {
+        tracing::debug!("a connection for events has ended: {error}");
+        if !answer_rest(&mut wire, &error).await {
+            return;
+        }
+    }
+    drain(wire.stream().stream(), &mut ending).await;
+}
+
+/// Ready when the sender is gone.
+async fn ended(ending: &mut watch::Receiver<()>) {
+    while ending.changed().await.is_ok() {}
+}
+
+/// Answers a request that hyper has left without a reply. False: there is nobody to answer.
+async fn answer_rest(wire: &mut OwnErrors<WriteTimeout>, error: &hyper::Error) -> bool {
+    let reply = match error {
+        _ if !wire.is_begun() => return error.is_parse(),
+        error if error.is_timeout() => Reply::HeadLate,
+        error if error.is_parse() || error.is_incomplete_message() => Reply::Unparsed(400),
+        _ => return false,
+    };
+    let stream = wire.stream();
+    stream.write_all(&encode(&reply, &http_date(wall_millis()))).await.is_ok() && stream.shutdown().await.is_ok()
+}
+
+/// Discards the bytes that the client still sends until it closes too, within bounds of time and bytes, or until the
+/// server ends.
+async fn drain(stream: &mut TcpStream, ending: &mut watch::Receiver<()>) {
+    let mut ending = pin!(ended(ending));
+    let mut drained = pin!(timeout(EVENT_DRAIN_TIME, discard(stream)));
+    poll_fn(|context| {
+        if ending.as_mut().poll(context).is_ready() {
+            return Poll::Ready(());
+        }
+        Pin::new(&mut drained).poll(context).map(drop)
+    })
+    .await;
+}
+
+async fn discard(stream: &TcpStream) {
+    let (mut scrap, mut thrown) = (vec![0; SCRAP_BYTES], 0);
+    while thrown < EVENT_DRAINED_BYTES_MAX && stream.readable().await.is_ok() {
+        match stream.try_read(&mut scrap) {
+            Ok(0) => return,
+            Ok(bytes) => thrown += bytes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(_) => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::io::{Read, Write};
+    use std::net::TcpStream as Peer;
+
+    use tokio::net::TcpListener;
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    /// The bytes that a client gets that sends these and goes on listening.
+    fn heard(bytes: &'static [u8], head_time: Duration) -> String {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = std::thread::scope(|scope| {
+            let client = scope.spawn(move || {
+                let (mut peer, mut heard) = (Peer::connect(address).unwrap(), String::new());
+                peer.write_all(bytes).unwrap();
+                peer.read_to_string(&mut heard).unwrap();
+                heard
+            });
+            runtime.block_on(async {
+                let (stream, _) = listener.accept().await.unwrap();
+                let (_running, ending) = watch::channel(());
+                converse(stream, Router::new(), head_time, ending).await;
+            });
+            client.join()
+        });
+        client.unwrap()
+    }
+
+    #[test]
+    fn a_head_that_does_not_come_in_time_is_told_so_and_a_connection_without_one_is_closed() {
+        let soon = Duration::from_millis(20);
+        let late = heard(b"GET /events HTTP/1.1\r\nHost:", soon);
+        assert!(late.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{late}");
+        assert!(late.ends_with("\r\n\r\n{\"error\":\"the head of the request did not come in time\"}"), "{late}");
+        assert_eq!(heard(b"", soon), "");
+        let idle = heard(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n", soon);
+        assert!(idle.starts_with("HTTP/1.1 404") && !idle.contains("408"), "{idle}");
+    }
+}
