@@ -7,9 +7,13 @@
 //! lease expired   0, behind those that came back before             its old position
 //! ```
 //! Ready tasks are leased by smallest priority. Tasks of equal priority are leased in the order in which they entered.
-//! `serial` is the queue's count of entries, already increased for the entry that is being made.
+//! `serial` is the queue's counter of entries, already increased for the entry that is being made. It starts at
+//! [`SERIAL_START`], so the first task that is added has priority 2.
 //!
 //! This module holds no queue and no counts; see `queue.rs`.
+
+/// The serial of a queue without entries.
+pub(super) const SERIAL_START: u64 = 1;
 
 /// The rule by which a queue leases its tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

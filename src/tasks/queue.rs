@@ -72,7 +72,7 @@ pub struct TaskCounts {
 pub(super) struct TaskQueue {
     number: u32,
     order: LeaseOrder,
-    /// The number of entries so far. Stored with the queue.
+    /// Starts at `SERIAL_START` and grows with each entry. Stored with the queue.
     serial: u64,
     /// The number of the task that was added last. Stored with the queue.
     last: u64,
@@ -95,7 +95,7 @@ pub(super) struct TaskQueue {
 }
 
 impl TaskQueue {
-    /// A queue without tasks. `serial` and `last` are the stored ones, 0 for a new queue.
+    /// A queue without tasks. `serial` and `last` are the stored ones, `SERIAL_START` and 0 for a new queue.
     pub(super) fn new(number: u32, order: LeaseOrder, serial: u64, last: u64) -> Self {
         Self {
             number,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use ahash::RandomState;
 
 use super::metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
-use super::order::LeaseOrder;
+use super::order::{LeaseOrder, SERIAL_START};
 use super::queue::{Effect, TaskCounts, TaskQueue};
 use super::record::{QueueRecord, queue_key, task_key};
 use super::{Policy, Ticket};
@@ -162,7 +162,7 @@ impl Queues {
             None if self.entries.len() < QUEUES_MAX => self.entries.len(),
             None => return None,
         };
-        self.put(queue_index, TaskQueue::new(number_of(queue_index), order, 0, 0), name, None);
+        self.put(queue_index, TaskQueue::new(number_of(queue_index), order, SERIAL_START, 0), name, None);
         Some(queue_index)
     }
 

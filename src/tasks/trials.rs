@@ -26,7 +26,9 @@ use super::{
 use crate::limits::INBOX_BYTES_MAX;
 use crate::lock::Mutex;
 use crate::store::fake_disk::FakeDisk;
-use crate::store::{Error, Value};
+use super::order::Position;
+use super::record::{StateRecord, TaskRecord};
+use crate::store::{Error, Space, Store, Value};
 
 const QUEUE: &[u8] = b"queue";
 
@@ -142,6 +144,36 @@ fn leases_that_run_out_together_come_back_earliest_first() {
     }
     let order: Vec<_> = (0..4).map(|_| leased(real.commit_one(poll(1_000), 50)).1).collect();
     assert_eq!(order, [b"b", b"c", b"a", b"d"]);
+}
+
+/// A counter from 0 put k1 at 4 too, behind k3, which had entered before.
+#[test]
+fn the_serial_of_a_queue_starts_at_1() {
+    let store = FakeDisk::new();
+    let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Always, 0);
+    real.commit(["k0", "k1", "k2", "k3", "k4", "k5"].map(add).to_vec(), 0).unwrap();
+    let mut settle = |how| {
+        let (token, key) = leased(real.commit_one(poll(1_000), 0));
+        move |real: &mut RealQueues| {
+            let request = Request::Settle { token, key: key.into(), value: None, how };
+            assert_eq!(real.commit_one(request, 0), ReadAnswer::Plain(Outcome::Done));
+        }
+    };
+    let (first, second, _third) = (settle(Settlement::Front), settle(Settlement::Reward), settle(Settlement::Drop));
+    first(&mut real);
+    second(&mut real);
+    let mut ready = Vec::new();
+    let record = &mut |_: &[u8], record: &[u8]| {
+        let task = TaskRecord::decode(record).unwrap();
+        let Position { priority, entered } = task.position;
+        ready.extend((task.state == StateRecord::Ready).then(|| (priority, entered, task.key.to_vec())));
+    };
+    store.scan(Space::Tasks, record).unwrap();
+    ready.sort();
+    let expected = [(0, 8, "k0"), (4, 9, "k1"), (5, 5, "k3"), (6, 6, "k4"), (7, 7, "k5")];
+    assert_eq!(ready, expected.map(|(priority, entered, key)| (priority, entered, key.as_bytes().to_vec())));
+    let order: Vec<_> = (0..5).map(|_| leased(real.commit_one(poll(1_000), 0)).1).collect();
+    assert_eq!(order, [b"k0", b"k1", b"k3", b"k4", b"k5"]);
 }
 
 #[test]

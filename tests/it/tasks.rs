@@ -260,7 +260,6 @@ fn a_task_is_read_from_standard_input() {
 // --------------------------------------------------------------------------------------------------------------- order
 
 /// The order that `PROTOCOL.md` defines.
-#[derive(Default)]
 struct Plain {
     serial: u64,
     /// Priority, time of entry, key, boost; ready ones only.
@@ -298,7 +297,7 @@ impl Plain {
 fn order_and_boosts_are_those_of_the_formulas_also_after_kill_9() {
     let folder = folder();
     let mut chance = Chance::new(11);
-    let mut plain = Plain::default();
+    let mut plain = Plain { serial: 1, ready: Vec::new() };
     for round in 0..6 {
         let server = Server::start_tasks(folder.path(), &[]);
         let mut client = client(&server);

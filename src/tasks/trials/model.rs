@@ -291,7 +291,7 @@ fn without_number(answer: ReadAnswer) -> ReadAnswer {
 fn compare(order: LeaseOrder, operations: &[ModelOperation]) {
     let mut now = 1_000_000;
     let mut real = RealQueues::open(FakeDisk::new(), order, Policy::Always, now);
-    let mut plain = ModelQueue { order, serial: 0, tasks: HashMap::new(), waiters: Vec::new(), now };
+    let mut plain = ModelQueue { order, serial: 1, tasks: HashMap::new(), waiters: Vec::new(), now };
     let mut leases: Vec<(u64, Vec<u8>)> = Vec::new();
     for operation in operations {
         let inputs = match operation {
