@@ -235,7 +235,8 @@ pub const SUBSCRIPTIONS_REMOVED_A_TURN: usize = SUBSCRIBERS_RECEIVE_BYTES / 4;
 
 /// Requests about tasks that may be unanswered at once: those that wait for a task, and as many others.
 pub const TASK_REQUESTS_MAX: usize = 2 * WAITERS_MAX;
-/// Requests of one queue that wait for a task. A further one is answered that there is none (`spiderq/PROTOCOL.md`).
+/// Requests of one queue that wait for a task. A further one is answered that there is none (`spiderq/PROTOCOL.md`). A
+/// connection may have as many of them as there are places left.
 pub const WAITERS_MAX: usize = 100_000;
 
 /// Bursts of requests in the committer's inbox. When it is full, the submitting thread waits.

@@ -19,6 +19,8 @@ mod try_commit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::order::Position;
+use super::record::{StateRecord, TaskRecord};
 use super::{
     Committer, Delivery, LeaseOrder, Outcome, Payload, Policy, QueueEnd, QueueName, ReplySink, Request, RoomWait,
     Settlement, Submission, Tasks, Ticket, open,
@@ -26,8 +28,6 @@ use super::{
 use crate::limits::INBOX_BYTES_MAX;
 use crate::lock::Mutex;
 use crate::store::fake_disk::FakeDisk;
-use super::order::Position;
-use super::record::{StateRecord, TaskRecord};
 use crate::store::{Error, Space, Store, Value};
 
 const QUEUE: &[u8] = b"queue";

@@ -160,6 +160,32 @@ fn a_lease_for_a_connection_that_was_taken_over_goes_back() {
     server.stop();
 }
 
+/// A client with 100,000 blocked Lends took the place of every other client: their Lends were answered QueueEmpty.
+#[test]
+fn one_client_does_not_take_all_places_of_waiting_lends() {
+    const LENDS: usize = 60_000;
+    const SHARE: usize = 50_000;
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let server = Server::start(&["--tasks", "tcp://127.0.0.1:*", "--data", data]);
+    let context = Context::new();
+    let greedy = dealer(&context, &server, None);
+    (0..LENDS).for_each(|_| send(&greedy, &Request::Lend { timeout_ms: LONG, mode: LendMode::Block }));
+    for _ in SHARE..LENDS {
+        assert!(matches!(Reply::decode(&greedy.recv_bytes(0).unwrap()), Ok(Reply::QueueEmpty)));
+    }
+    hears_pong(&greedy);
+    assert_eq!(waiting(&server), SHARE as u64);
+    let modest = dealer(&context, &server, None);
+    send(&modest, &Request::Lend { timeout_ms: LONG, mode: LendMode::Block });
+    hears_pong(&modest);
+    drop(greedy);
+    while waiting(&server) > 1 {}
+    client(&server).add(b"k", b"v", AddMode::Tail).unwrap();
+    assert!(matches!(Reply::decode(&modest.recv_bytes(0).unwrap()), Ok(Reply::Lent { .. })));
+    server.stop();
+}
+
 #[test]
 fn who_waits_and_goes_is_forgotten() {
     let folder = tempfile::tempdir().unwrap();

@@ -131,6 +131,11 @@ impl ClientState {
         self.waits.push_back(ticket);
     }
 
+    /// The number of its Lends that may block and are not answered.
+    pub(super) fn waiting(&self) -> usize {
+        self.waits.len()
+    }
+
     /// Forgets an answered Lend.
     pub(super) fn has_heard_of(&mut self, ticket: u64) {
         // Lends that block are answered in their order, so the ticket is the first one or close to it.

@@ -29,4 +29,5 @@ mod pending_replies;
 mod read_pace;
 mod responder;
 pub mod serve;
+mod waiting_places;
 pub mod wire;

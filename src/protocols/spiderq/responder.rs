@@ -10,6 +10,7 @@ use slab::Slab;
 use super::client_state::{Abandoned, ClientState, RepliedLease};
 use super::config::{SpiderqConfig, Version};
 use super::handle::Access;
+use super::waiting_places::WaitingPlaces;
 use super::wire::{Counters, Fault, Field, Request, Verb, tag};
 use crate::clock::{Clock, wall_millis};
 use crate::limits::{
@@ -89,6 +90,8 @@ pub(super) struct TaskResponder {
     pending: Slab<PendingRequest>,
     /// Memory of the envelopes in `pending`, in bytes (see `taken_by`).
     pending_bytes: u64,
+    /// The places of the Lends in `pending` that may block.
+    places: WaitingPlaces,
     burst: Vec<Submission>,
     backoff: SlowDiskBackoff,
     room: RoomWait,
@@ -106,6 +109,7 @@ impl TaskResponder {
             sink,
             pending: Slab::new(),
             pending_bytes: 0,
+            places: WaitingPlaces::default(),
             burst,
             backoff: SlowDiskBackoff::default(),
             room: RoomWait::default(),
@@ -149,12 +153,13 @@ impl TaskResponder {
         let task_request = |request: &Request<'_>| self.policy.access.task_request(request);
         let mut request = decoded.as_ref().map_or(tasks::Request::Refuse, task_request);
         self.pending_bytes += taken_by(&envelope);
-        let waits = self.may_wait(&mut request);
+        let waits = self.may_wait(client, &mut request);
         self.burst_bytes += frame.len();
         let verb = decoded.map(|request| request.verb());
         let ticket = self.put(PendingRequest::Answer { peer, envelope: envelope.into(), verb, waits }, request);
         if waits {
             client.waits_for(ticket);
+            self.places.take();
         }
         if self.burst.len() >= SUBMIT_MAX || self.burst_bytes >= SUBMIT_BYTES_MAX {
             self.submit();
@@ -162,11 +167,12 @@ impl TaskResponder {
         true
     }
 
-    /// Whether the request is a Lend that may block. While the pending envelopes hold half of `INBOX_BYTES_MAX`, a
-    /// blocking Lend becomes one that does not wait: otherwise waiting Lends could leave no room for other clients.
-    fn may_wait(&self, request: &mut tasks::Request) -> bool {
+    /// Whether the request is a Lend that may block. A blocking Lend becomes one that does not wait when its connection
+    /// has its share of the places, and while the pending envelopes hold half of `INBOX_BYTES_MAX`: otherwise the
+    /// waiting Lends of one client could leave no room for the others.
+    fn may_wait(&self, client: &ClientState, request: &mut tasks::Request) -> bool {
         let tasks::Request::Lease { wait, .. } = request else { return false };
-        *wait &= self.pending_bytes < INBOX_BYTES_MAX / 2;
+        *wait &= self.places.is_open_to(client.waiting()) && self.pending_bytes < INBOX_BYTES_MAX / 2;
         *wait
     }
 
@@ -219,8 +225,11 @@ impl TaskResponder {
     /// Removes the request of an answered ticket from the pending ones, and returns it.
     pub(super) fn answered(&mut self, ticket: u64) -> PendingRequest {
         let pending = self.pending.remove(usize::try_from(ticket).expect("a ticket is an index of the slab"));
-        if let PendingRequest::Answer { envelope, .. } = &pending {
+        if let PendingRequest::Answer { envelope, waits, .. } = &pending {
             self.pending_bytes -= taken_by(envelope);
+            if *waits {
+                self.places.give_back();
+            }
         }
         pending
     }
