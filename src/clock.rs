@@ -1,8 +1,8 @@
 //! The only reader of the clock.
 //!
-//! All other code is told the time. This module reads two clocks. The monotonic clock is for the deadlines of elements.
-//! The wall clock is for the base of the versions, read once, and for the deadlines of leases, which outlive the
-//! process. Nothing here sleeps.
+//! All other code is told the time. The monotonic clock is for the deadlines of elements. The wall clock is for the
+//! base of the versions, read once. The deadlines of leases outlive the process: for them a [`ClockReading`] has the
+//! uptime of the system, and the wall clock for the time in which the system did not run. Nothing here sleeps.
 //!
 //! ```text
 //! nanoseconds since the server started:   0 ............ now ............ deadline
@@ -13,7 +13,10 @@
 //! So an element never expires early, and `now.millis() >= deadline` means that the deadline has passed. The remaining
 //! time is never more than the TTL, for any reading that is not before the one that the deadline was made from.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// Milliseconds in a second.
 const MILLIS_PER_SECOND: u64 = 1_000;
@@ -38,6 +41,45 @@ impl Clock {
     pub fn now(&self) -> Now {
         Now { nanos: u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX) }
     }
+
+    /// Reads the clocks that go on when the process ends.
+    #[must_use]
+    pub fn reading(&self) -> ClockReading {
+        let up = clock_gettime(ClockId::Boottime);
+        let nanos = i128::from(up.tv_sec) * i128::from(NANOS_PER_MILLI * MILLIS_PER_SECOND) + i128::from(up.tv_nsec);
+        ClockReading { wall: wall_nanos() / NANOS_PER_MILLI, up: u64::try_from(nanos).unwrap_or(0), boot: boot() }
+    }
+}
+
+/// The clocks that go on when the process ends, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockReading {
+    /// Milliseconds since 1970 by the wall clock, which can be set at any time.
+    pub wall: u64,
+    /// Nanoseconds since the system started, those in which it was suspended included. Nobody can set them.
+    pub up: u64,
+    /// The start of the system that `up` counts from.
+    pub boot: u128,
+}
+
+impl ClockReading {
+    /// The system does not tell its start.
+    pub const UNKNOWN_BOOT: u128 = 0;
+
+    /// An invented reading for a test or a simulation: the wall clock and the uptime show the same milliseconds.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self { wall: millis, up: millis * NANOS_PER_MILLI, boot: 1 }
+    }
+}
+
+/// The random id of this start of the system, from `/proc/sys/kernel/random/boot_id` (random(4)).
+fn boot() -> u128 {
+    static BOOT: OnceLock<u128> = OnceLock::new();
+    *BOOT.get_or_init(|| {
+        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        u128::from_str_radix(&id.trim().replace('-', ""), 16).unwrap_or(ClockReading::UNKNOWN_BOOT)
+    })
 }
 
 /// Nanoseconds since 1970 by the wall clock, 0 if the clock shows an earlier time.
@@ -199,6 +241,14 @@ mod tests {
             assert_eq!(limit.is_over(now), left == 0);
         }
         assert!(!TimeLimit::begin(Now::from_millis(1), Duration::MAX).is_over(Now::from_millis(u64::MAX >> 20)));
+    }
+
+    #[test]
+    fn a_reading_knows_the_start_of_the_system_and_grows() {
+        let clock = Clock::start();
+        let (first, second) = (clock.reading(), Clock::start().reading());
+        assert!(first.boot != ClockReading::UNKNOWN_BOOT && first.boot == second.boot);
+        assert!(0 < first.up && first.up <= second.up && first.wall > 0);
     }
 
     #[test]

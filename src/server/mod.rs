@@ -43,7 +43,7 @@ pub use tasks::TasksConfig;
 use tasks::TasksListeners;
 
 use crate::allocator;
-use crate::clock::{Clock, wall_millis, wall_nanos};
+use crate::clock::{Clock, wall_nanos};
 use crate::descriptors;
 use crate::limits::{CHANGES_PER_WRITER, CLIENT_BYTES_DEFAULT};
 use crate::protocols::events::mysql::Address;
@@ -400,7 +400,8 @@ impl RunningServer {
 
     fn start_tasks(&mut self, tasks: tasks::OpenedTasks) -> Result<(), Error> {
         let tasks::OpenedTasks { committer, spiderq, jobs, events, .. } = tasks;
-        self.start_background("committer", || tasks::or_give_up(committer.run(wall_millis)))?;
+        let clock = Clock::start();
+        self.start_background("committer", move || tasks::or_give_up(committer.run(|| clock.reading())))?;
         if let Some(spiderq) = spiderq {
             self.tasks = Some(spiderq.endpoint);
             self.stoppers.push(spiderq.stopper);

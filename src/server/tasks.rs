@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Error;
-use crate::clock::wall_millis;
+use crate::clock::Clock;
 use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve::{self as jobs, Jobs, JobsListener};
 use crate::protocols::spiderq::serve::{Spiderq, SpiderqConfig, SpiderqListener};
@@ -103,7 +103,7 @@ impl TasksListeners {
         for note in store.notes() {
             tracing::warn!("{}: {note}", self.data.display());
         }
-        let (tasks, committer) = tasks::open_with(Box::new(store), wall_millis(), self.metrics)?;
+        let (tasks, committer) = tasks::open_with(Box::new(store), Clock::start().reading(), self.metrics)?;
         let mut opened = OpenedTasks { committer, spiderq: None, jobs: None, events: None, held: Vec::new() };
         if let Some(listener) = self.jobs {
             let family = opened.committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;

@@ -21,28 +21,28 @@ use crossbeam::channel::{Receiver, RecvTimeoutError, bounded};
 
 use super::engine::Engine;
 use super::inbox::{Tasks, TasksShared};
+use super::lease_clock::{ClockMark, LeaseClock};
 use super::metrics::TaskMetrics;
 use super::order::LeaseOrder;
-use super::record::{Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key};
+use super::record::{CLOCK_KEY, Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key};
 use super::state::{CommitterState, TakenRequests};
 use super::submission::InboxMessage;
 use super::{Family, Policy, QueueName, ReplySink};
+use crate::clock::ClockReading;
 use crate::limits::INBOX_MAX;
 use crate::lock::{Mutex, MutexGuard};
 use crate::log::WarningPace;
 use crate::store::{Error, IDS_MARK, Space, Store, TOKENS_MARK, WriteBatch};
 
-/// The longest sleep, in milliseconds, while a deadline is set. After it the committer notices a wall clock that was
-/// set.
-const SLEEP_MAX: u64 = 1_000;
-/// The longest wait for the lock before the committer checks the store. Also the longest sleep without a deadline.
+/// The longest wait for the lock before the committer checks the store. Also its longest sleep: after it the committer
+/// marks a wall clock that was set, and notices that the system was suspended.
 const CHECK: Duration = Duration::from_secs(5);
 
-/// Opens the queues of a store. `now` is in milliseconds of the wall clock.
+/// Opens the queues of a store.
 ///
 /// # Errors
 /// [`Error`] if the store cannot be read, or its records are damaged.
-pub fn open(store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error> {
+pub fn open(store: Box<dyn Store>, now: ClockReading) -> Result<(Tasks, Committer), Error> {
     open_with(store, now, Arc::default())
 }
 
@@ -50,13 +50,18 @@ pub fn open(store: Box<dyn Store>, now: u64) -> Result<(Tasks, Committer), Error
 ///
 /// # Errors
 /// [`Error`] if the store cannot be read, or its records are damaged.
-pub fn open_with(mut store: Box<dyn Store>, now: u64, metrics: Arc<TaskMetrics>) -> Result<(Tasks, Committer), Error> {
+pub fn open_with(
+    mut store: Box<dyn Store>,
+    now: ClockReading,
+    metrics: Arc<TaskMetrics>,
+) -> Result<(Tasks, Committer), Error> {
     let (sender, inbox) = bounded(INBOX_MAX);
-    let (engine, lost) = restore(&mut *store, now, &metrics)?;
+    let (clock, engine, lost) = restore(&mut *store, now, &metrics)?;
     let shared = Arc::new(TasksShared::new(Arc::clone(&metrics), store.watch()));
     let mut core = CommitterState {
         store,
         engine,
+        clock,
         metrics,
         sinks: Vec::new(),
         unsynced: None,
@@ -65,6 +70,7 @@ pub fn open_with(mut store: Box<dyn Store>, now: u64, metrics: Arc<TaskMetrics>)
         refusals_told: WarningPace::default(),
         failed: false,
     };
+    let now = core.clock.now();
     if !lost.is_empty() {
         core.store.commit(lost, true)?;
     }
@@ -78,9 +84,13 @@ pub fn open_with(mut store: Box<dyn Store>, now: u64, metrics: Arc<TaskMetrics>)
     Ok((tasks, Committer { core, inbox, shared }))
 }
 
-/// Reads all records except the values. Returns the removal of those that do not fit to the others, which is not empty
-/// only after a repair.
-fn restore(store: &mut dyn Store, now: u64, metrics: &Arc<TaskMetrics>) -> Result<(Engine, WriteBatch), Error> {
+/// Reads all records except the values. Returns also the removal of those that do not fit to the others, which is not
+/// empty only after a repair.
+fn restore(
+    store: &mut dyn Store,
+    now: ClockReading,
+    metrics: &Arc<TaskMetrics>,
+) -> Result<(LeaseClock, Engine, WriteBatch), Error> {
     let mut meta = Vec::new();
     store.take(Space::Meta, &mut |key, value| meta.push((key.to_vec(), value.to_vec())));
     let find = |key: &[u8]| meta.iter().find(|(other, _)| other == key).map(|(_, value)| &**value);
@@ -93,7 +103,10 @@ fn restore(store: &mut dyn Store, now: u64, metrics: &Arc<TaskMetrics>) -> Resul
     if find(FORMAT_KEY).is_none() && !meta.is_empty() && !store.is_repairing() {
         return Err(store.damaged("the version of the format is missing"));
     }
-    let mut engine = Engine::new(now, tokens.max(store.marks()[TOKENS_MARK]), Arc::clone(metrics));
+    let mark = find(CLOCK_KEY).map(ClockMark::decode).transpose().map_err(damaged)?;
+    let clock = LeaseClock::resume(mark, now);
+    metrics.clock_ahead_of_uptime.set(clock.ahead_of_uptime());
+    let mut engine = Engine::new(clock.now(), tokens.max(store.marks()[TOKENS_MARK]), Arc::clone(metrics));
     for (key, record) in meta.iter().filter(|(key, _)| queue_of_key(key).is_some()) {
         engine.restore_queue(key, record).map_err(damaged)?;
     }
@@ -111,7 +124,7 @@ fn restore(store: &mut dyn Store, now: u64, metrics: &Arc<TaskMetrics>) -> Resul
         }
     };
     engine.restore_ids(store.marks()[IDS_MARK]);
-    Ok((engine, lost))
+    Ok((clock, engine, lost))
 }
 
 /// Restores the tasks after a repair, the newest first: of two with one key the older one was finished. Returns the
@@ -166,11 +179,11 @@ impl Committer {
     }
 
     /// Runs the thread's loop. Returns when the last [`Tasks`] handle is gone, and everything is on disk and answered.
-    /// `now` reads the wall clock in milliseconds.
+    /// `now` reads the clocks.
     ///
     /// # Errors
     /// [`Error`] if a batch cannot be stored. Requests without an answer may or may not be stored then.
-    pub fn run(self, mut now: impl FnMut() -> u64) -> Result<(), Error> {
+    pub fn run(self, mut now: impl FnMut() -> ClockReading) -> Result<(), Error> {
         while let WakeReason::Over(first) = self.wait(&mut now)? {
             self.step(first, &mut now)?;
         }
@@ -179,15 +192,16 @@ impl Committer {
             return Ok(());
         }
         core.engine.dismiss();
-        core.commit(now(), None)?;
+        let now = core.clock.tell(now());
+        core.commit(now, None)?;
         core.store.rest()
     }
 
     /// Commits one batch, with this message first.
-    fn step(&self, first: Option<InboxMessage>, now: &mut dyn FnMut() -> u64) -> Result<(), Error> {
+    fn step(&self, first: Option<InboxMessage>, now: &mut dyn FnMut() -> ClockReading) -> Result<(), Error> {
         let mut core = self.lock()?;
         // The clock is read under the lock, because a lease begins when it is granted.
-        let now = now();
+        let now = core.clock.tell(now());
         core.sleeps_until = 0;
         let mut taken = TakenRequests::default();
         let done = core.guarded(|core| {
@@ -208,19 +222,18 @@ impl Committer {
 
     /// Commits one batch of the requests in the inbox.
     #[cfg(test)]
-    pub(super) fn batch(&mut self, now: u64) -> Result<(), Error> {
+    pub(super) fn batch(&mut self, now: ClockReading) -> Result<(), Error> {
         self.step(None, &mut || now)
     }
 
     /// Waits for a message, a deadline or the end. Checks the store after each wait without a message.
-    fn wait(&self, now: &mut dyn FnMut() -> u64) -> Result<WakeReason, Error> {
+    fn wait(&self, now: &mut dyn FnMut() -> ClockReading) -> Result<WakeReason, Error> {
         let (wake, now) = {
             let mut core = self.lock()?;
             core.sleeps_until = core.wake();
-            (core.sleeps_until, now())
+            (core.sleeps_until, core.clock.tell(now()))
         };
-        let due = wake != u64::MAX;
-        let sleep = if due { Duration::from_millis(wake.saturating_sub(now).min(SLEEP_MAX)) } else { CHECK };
+        let sleep = Duration::from_millis(wake.saturating_sub(now)).min(CHECK);
         match self.inbox.recv_timeout(sleep) {
             Ok(message) => Ok(WakeReason::Over(Some(message))),
             Err(RecvTimeoutError::Disconnected) => Ok(WakeReason::Ended),
@@ -261,13 +274,15 @@ mod tests {
 
     #[test]
     fn a_frontend_wakes_the_committer_only_for_a_deadline_before_the_end_of_its_sleep() {
-        let (_tasks, mut committer) = open(Box::new(FakeDisk::new()), 0).unwrap();
+        let (_tasks, mut committer) = open(Box::new(FakeDisk::new()), ClockReading::from_millis(0)).unwrap();
         let queue = committer.queue(b"queue", LeaseOrder::Priority, Policy::Always).unwrap();
         let mut core = committer.core.lock();
         let commit = |core: &mut CommitterState, requests: Vec<Request>| {
             let ticket = Ticket { sink: 0, number: 0 };
             let submission = |request| Submission { queue: queue.clone(), ticket, request };
-            let (_, early) = core.commit_for(0, requests.into_iter().map(submission).collect(), 0).unwrap();
+            let (_, early) = core
+                .commit_for(0, requests.into_iter().map(submission).collect(), ClockReading::from_millis(0))
+                .unwrap();
             (early, core.sleeps_until)
         };
         let push = || Request::Push { value: (&b"v"[..]).into() };
@@ -283,7 +298,7 @@ mod tests {
 
     #[test]
     fn tokens_are_reserved_again_when_fewer_than_half_a_reservation_is_left() {
-        let (_tasks, committer) = open(Box::new(FakeDisk::new()), 0).unwrap();
+        let (_tasks, committer) = open(Box::new(FakeDisk::new()), ClockReading::from_millis(0)).unwrap();
         let mut core = committer.core.lock();
         let mut left_after = |left| {
             let end = core.engine.reservation(0).1 - core.engine.tokens_left() + left;

@@ -77,7 +77,7 @@ pub(super) struct StepResult {
 }
 
 impl Engine {
-    /// An engine without queues. `now` is in milliseconds of the wall clock. Tokens begin at `tokens`.
+    /// An engine without queues. `now` is the time of the leases' clock. Tokens begin at `tokens`.
     pub(super) fn new(now: u64, tokens: u64, metrics: Arc<TaskMetrics>) -> Self {
         Self {
             queues: Queues::new(metrics),
@@ -204,7 +204,7 @@ impl Engine {
         count
     }
 
-    /// When the next lease may expire, in milliseconds of the wall clock.
+    /// When the next lease may expire, in milliseconds of the leases' clock.
     pub(super) fn next_wake(&self) -> Option<u64> {
         self.wheel.next_wake()
     }

@@ -26,7 +26,7 @@ use super::metrics::TaskMetrics;
 use super::room::{RoomWait, RoomWaiters};
 use super::state::CommitterState;
 use super::submission::{InboxMessage, Submission};
-use crate::clock::Now;
+use crate::clock::{ClockReading, Now};
 use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX, SLOW_COMMIT, SLOW_DISK_PAUSE};
 use crate::lock::Mutex;
 use crate::store::{Error, StoreWatch};
@@ -128,12 +128,17 @@ impl Tasks {
     }
 
     /// Commits requests of one sink in this thread, if the committer is idle, and returns the answers for the sink.
-    /// Answers that were delivered to the sink before are older. `now` is in milliseconds of the wall clock.
+    /// Answers that were delivered to the sink before are older.
     ///
     /// # Errors
     /// [`Error`] if a batch cannot be stored. Requests without an answer may or may not be stored then, and no further
     /// request is answered.
-    pub fn try_commit(&self, sink: usize, requests: Vec<Submission>, now: u64) -> Result<CommitAttempt, Error> {
+    pub fn try_commit(
+        &self,
+        sink: usize,
+        requests: Vec<Submission>,
+        now: ClockReading,
+    ) -> Result<CommitAttempt, Error> {
         // Acquire: pairs with the Release in `done`. This thread always sees its own additions.
         if self.shared.submitted.load(Ordering::Acquire) != 0 {
             return Ok(CommitAttempt::Busy(requests));

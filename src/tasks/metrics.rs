@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::queue::TaskCounts;
+use crate::clock::ClockReading;
 use crate::lock::Mutex;
 use crate::stats::{Counter, Gauge, SharedCounter};
 use crate::store::LogMetrics;
@@ -58,7 +59,7 @@ impl QueueMetrics {
         self.waiting.get()
     }
 
-    /// When the oldest ready task became ready, in milliseconds of the wall clock.
+    /// When the oldest ready task became ready, by [`TaskMetrics::time`].
     #[must_use]
     pub fn oldest(&self) -> Option<u64> {
         Some(self.oldest.get()).filter(|since| *since != NONE)
@@ -124,6 +125,8 @@ impl StoreMetrics {
 pub struct TaskMetrics {
     queues: Mutex<Vec<Arc<QueueMetrics>>>,
     families: Mutex<Vec<Arc<FamilyMetrics>>>,
+    /// See `LeaseClock::ahead_of_uptime`. Written when the store is opened.
+    pub(super) clock_ahead_of_uptime: Gauge,
     /// Batches that were stored.
     pub(super) commits: Counter,
     /// Syncs, with and without a batch.
@@ -154,6 +157,12 @@ impl TaskMetrics {
         let family = Arc::new(FamilyMetrics::new(name));
         self.families.lock().push(Arc::clone(&family));
         family
+    }
+
+    /// The leases' clock at a reading of this system start, in milliseconds.
+    #[must_use]
+    pub fn time(&self, now: ClockReading) -> u64 {
+        self.clock_ahead_of_uptime.get().wrapping_add(now.up / 1_000_000)
     }
 
     /// Metrics of each queue outside a family, and of a bounded number of queues of each family.

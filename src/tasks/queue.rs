@@ -83,7 +83,7 @@ pub(super) struct TaskQueue {
     ready: BTreeMap<Position, TaskIndex>,
     /// The ready tasks by entry. Used in priority order only: a fifo queue's `ready` has this order.
     entries: BTreeMap<u64, TaskIndex>,
-    /// Milliseconds of the wall clock. Written by [`TaskQueue::tell`].
+    /// Milliseconds of the leases' clock. Written by [`TaskQueue::tell`].
     now: u64,
     counts: TaskCounts,
     /// Tasks whose records must be stored.
@@ -160,7 +160,7 @@ impl TaskQueue {
         }
     }
 
-    /// Sets the time, in milliseconds of the wall clock.
+    /// Sets the time, in milliseconds of the leases' clock.
     pub(super) fn tell(&mut self, now: u64) {
         self.now = now;
     }
@@ -283,7 +283,7 @@ impl TaskQueue {
         self.fresh.get(&number)
     }
 
-    /// The time at which the longest-ready task entered the queue, in milliseconds of the wall clock.
+    /// The time at which the longest-ready task entered the queue, in milliseconds of the leases' clock.
     pub(super) fn oldest(&self) -> Option<u64> {
         let first = match self.order {
             LeaseOrder::Priority => self.entries.first_key_value().map(|(_, task_index)| task_index),

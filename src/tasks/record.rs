@@ -4,12 +4,13 @@
 //! space   key                     value
 //! Meta    "format"                version:u32
 //! Meta    "tokens"                end:u64            tokens below it may have been granted
+//! Meta    "clock"                 time:u64 wall:u64 up:u64 boot:u128     see `lease_clock.rs`
 //! Meta    "queue" queue:u32       order:u8 serial:u64 last:u64 name:…
 //! Tasks   queue:u32 number:u64    state:u8 boost:u8 priority:u64 entered:u64 since:u64 [token:u64 deadline:u64] key:…
 //! Values  queue:u32 number:u64    the value
 //! ```
 //! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped. `order` is 0 priority, 1 fifo. `since`
-//! (when the task last entered the queue) and deadlines are milliseconds since 1970. The records hold effects and not
+//! (when the task last entered the queue) and deadlines are milliseconds of the leases' clock. The records hold effects and not
 //! requests: the state is read without replaying requests. Numbers of queues may have gaps, because a queue of a family
 //! is removed with its last task. Tokens are also the keys of tasks that were pushed.
 //!
@@ -26,6 +27,8 @@ pub(super) const FORMAT: u32 = 1;
 pub(super) const FORMAT_KEY: &[u8] = b"format";
 /// The key of the end of the reserved tokens.
 pub(super) const TOKENS_KEY: &[u8] = b"tokens";
+/// The key of the latest mark of the leases' clock.
+pub(super) const CLOCK_KEY: &[u8] = b"clock";
 /// The beginning of the keys of queues.
 const QUEUE_KEY: &[u8] = b"queue";
 

@@ -9,13 +9,15 @@
 use std::sync::Arc;
 
 use super::engine::{Engine, StepResult, SyncWithin};
+use super::lease_clock::LeaseClock;
 use super::metrics::TaskMetrics;
+use super::record::CLOCK_KEY;
 use super::submission::{InboxMessage, Submission};
 use super::{Delivery, Outcome, Payload, ReplySink, Ticket};
-use crate::clock::Now;
+use crate::clock::{ClockReading, Now};
 use crate::limits::{INBOX_BYTES_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
 use crate::log::WarningPace;
-use crate::store::{Error, IDS_MARK, IdleWork, Store, StoreSnapshot, TOKENS_MARK, TaskKey};
+use crate::store::{Error, IDS_MARK, IdleWork, Space, Store, StoreSnapshot, TOKENS_MARK, TaskKey, WriteBatch};
 use crate::wheel::Progress;
 
 /// How long no batch was stored before the store does its idle work, in milliseconds: longer than the pause of a client
@@ -35,14 +37,15 @@ pub(super) struct TakenRequests {
 pub(super) struct CommitterState {
     pub(super) store: Box<dyn Store>,
     pub(super) engine: Engine,
+    pub(super) clock: LeaseClock,
     pub(super) metrics: Arc<TaskMetrics>,
     /// Indexed by [`Ticket::sink`].
     pub(super) sinks: Vec<Box<dyn ReplySink>>,
-    /// The time of the oldest unsynced change and the deadline of its sync, in milliseconds of the wall clock.
-    pub(super) unsynced: Option<(u64, u64)>,
-    /// The end of the committer's sleep if no message comes, in milliseconds of the wall clock. 0 while it is awake.
+    /// The deadline of the sync of the oldest unsynced change, in milliseconds of the leases' clock.
+    pub(super) unsynced: Option<u64>,
+    /// The end of the committer's sleep if no message comes, in milliseconds of the leases' clock. 0 while it is awake.
     pub(super) sleeps_until: u64,
-    /// When the store's idle work is due, in milliseconds of the wall clock.
+    /// When the store's idle work is due, in milliseconds of the leases' clock.
     pub(super) idle_at: Option<u64>,
     /// When the log last told that adds are refused.
     pub(super) refusals_told: WarningPace,
@@ -57,8 +60,9 @@ impl CommitterState {
         &mut self,
         sink: usize,
         requests: Vec<Submission>,
-        now: u64,
+        now: ClockReading,
     ) -> Result<(Option<Delivery>, bool), Error> {
+        let now = self.clock.tell(now);
         let own = self.guarded(|core| {
             core.begin(now)?;
             core.apply(Some(InboxMessage::Submitted(requests)), || None);
@@ -86,10 +90,10 @@ impl CommitterState {
         work(self).inspect_err(|_| self.failed = true)
     }
 
-    /// The next deadline of a lease, a sync or idle work, in milliseconds of the wall clock. `u64::MAX` if there is none.
+    /// The next deadline of a lease, a sync or idle work, in milliseconds of the leases' clock. `u64::MAX` if there is
+    /// none.
     pub(super) fn wake(&self) -> u64 {
-        let unsynced = self.unsynced.map(|(_, until)| until);
-        self.engine.next_wake().into_iter().chain(unsynced).chain(self.idle_at).min().unwrap_or(u64::MAX)
+        self.engine.next_wake().into_iter().chain(self.unsynced).chain(self.idle_at).min().unwrap_or(u64::MAX)
     }
 
     /// Begins a batch: sets tasks aside whose values are lost, and looks whether the store takes adds. Then it expires
@@ -118,8 +122,7 @@ impl CommitterState {
 
     /// Does a piece of the store's idle work if it is due: no batch was stored for [`STORE_IDLE`].
     pub(super) fn work_idle(&mut self, now: u64) -> Result<(), Error> {
-        // After the clock was set back the elapsed time is unknown, so the work is due.
-        if self.idle_at.is_none_or(|at| now < at && at <= now.saturating_add(IDLE_LATER)) {
+        if self.idle_at.is_none_or(|at| now < at) {
             return Ok(());
         }
         self.idle_at = match self.store.work_idle()? {
@@ -165,15 +168,18 @@ impl CommitterState {
         taken
     }
 
-    /// Stores the changes, syncs them if a sync is due, then answers. Returns the answers to the sink `own`.
+    /// Stores the changes, syncs them if a sync is due, then answers. Returns the answers to the sink `own`. A step of
+    /// the wall clock is stored and synced also without a change: it must be known after a crash.
     pub(super) fn commit(&mut self, now: u64, own: Option<usize>) -> Result<Option<Delivery>, Error> {
-        let StepResult { batch, sync, answers, ids } = self.engine.drain();
+        let StepResult { mut batch, sync, answers, ids } = self.engine.drain();
         let stored: Vec<TaskKey> = answers.iter().filter_map(|(_, outcome)| stored_in(outcome)).collect();
         let before = (!stored.is_empty()).then(|| self.store.moment(&stored));
         self.store.raise(IDS_MARK, ids);
-        // After the clock was set back the elapsed time is unknown, so a sync is due.
-        let overdue = |(since, until): (u64, u64)| until <= now || now < since;
-        let sync_now = sync == SyncWithin::Now || self.unsynced.is_some_and(overdue);
+        let is_stepped = self.clock.is_stepped();
+        let sync_now = is_stepped || sync == SyncWithin::Now || self.unsynced.is_some_and(|until| until <= now);
+        if is_stepped || !batch.is_empty() {
+            self.mark_clock(&mut batch);
+        }
         let is_stirred = !batch.is_empty();
         self.metrics.commits.add(u64::from(is_stirred));
         match (batch.is_empty(), sync_now) {
@@ -198,8 +204,7 @@ impl CommitterState {
             self.unsynced = None;
         } else if let SyncWithin::Millis(millis) = sync {
             let until = now.saturating_add(millis);
-            let (since, earlier) = self.unsynced.unwrap_or((now, until));
-            self.unsynced = Some((since, earlier.min(until)));
+            self.unsynced = Some(self.unsynced.map_or(until, |earlier| earlier.min(until)));
         }
     }
 
@@ -233,11 +238,17 @@ impl CommitterState {
 
     /// Syncs a reservation of tokens, and only then allows their use.
     pub(super) fn reserve(&mut self) -> Result<(), Error> {
-        let (batch, end) = self.engine.reservation(TOKENS_RESERVED);
+        let (mut batch, end) = self.engine.reservation(TOKENS_RESERVED);
         self.store.raise(TOKENS_MARK, end);
+        self.mark_clock(&mut batch);
         self.store.commit(batch, true)?;
         self.engine.reserved(end);
         Ok(())
+    }
+
+    /// Adds the latest mark of the clock to a batch.
+    fn mark_clock(&mut self, batch: &mut WriteBatch) {
+        batch.put(Space::Meta, CLOCK_KEY, &self.clock.take_mark().encode());
     }
 }
 

@@ -3,11 +3,12 @@
 //!
 //! `model.rs` compares a queue with a model, `families.rs` compares queues of a family, and `numbered.rs` compares a
 //! queue whose tasks are named by their numbers. `try_commit.rs` holds the commits of frontends, `server.rs` the
-//! committer as a server runs it, `store.rs` what it asks of the store beside commits, `engine.rs` the engine without a
-//! store, and this file the other named cases.
+//! committer as a server runs it, `store.rs` what it asks of the store beside commits, `clock.rs` clocks that are set,
+//! `engine.rs` the engine without a store, and this file the other named cases.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
+mod clock;
 mod engine;
 mod families;
 mod model;
@@ -25,12 +26,18 @@ use super::{
     Committer, Delivery, LeaseOrder, Outcome, Payload, Policy, QueueEnd, QueueName, ReplySink, Request, RoomWait,
     Settlement, Submission, Tasks, Ticket, open,
 };
+use crate::clock::ClockReading;
 use crate::limits::INBOX_BYTES_MAX;
 use crate::lock::Mutex;
 use crate::store::fake_disk::FakeDisk;
 use crate::store::{Error, Space, Store, Value};
 
 const QUEUE: &[u8] = b"queue";
+
+/// A reading of clocks that nobody sets.
+fn at(now: u64) -> ClockReading {
+    ClockReading::from_millis(now)
+}
 
 /// An answer that a test receives, with its value read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +96,10 @@ struct RealQueues {
 
 impl RealQueues {
     fn open(store: FakeDisk, order: LeaseOrder, policy: Policy, now: u64) -> Self {
+        Self::open_at(store, order, policy, at(now))
+    }
+
+    fn open_at(store: FakeDisk, order: LeaseOrder, policy: Policy, now: ClockReading) -> Self {
         let (tasks, mut committer) = open(Box::new(store.clone()), now).unwrap();
         let sink = RecordingSink::default();
         committer.sink(Box::new(sink.clone()));
@@ -97,6 +108,10 @@ impl RealQueues {
     }
 
     fn commit(&mut self, requests: Vec<Request>, now: u64) -> Result<Vec<(u64, ReadAnswer)>, Error> {
+        self.commit_at(requests, at(now))
+    }
+
+    fn commit_at(&mut self, requests: Vec<Request>, now: ClockReading) -> Result<Vec<(u64, ReadAnswer)>, Error> {
         let mut submissions = Vec::new();
         for request in requests {
             let ticket = Ticket { sink: 0, number: self.submitted };
@@ -149,7 +164,7 @@ fn leases_that_run_out_together_come_back_earliest_first() {
 /// A counter from 0 put k1 at 4 too, behind k3, which had entered before.
 #[test]
 fn the_serial_of_a_queue_starts_at_1() {
-    let store = FakeDisk::new();
+    let mut store = FakeDisk::new();
     let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Always, 0);
     real.commit(["k0", "k1", "k2", "k3", "k4", "k5"].map(add).to_vec(), 0).unwrap();
     let mut settle = |how| {
@@ -168,7 +183,7 @@ fn the_serial_of_a_queue_starts_at_1() {
         let Position { priority, entered } = task.position;
         ready.extend((task.state == StateRecord::Ready).then(|| (priority, entered, task.key.to_vec())));
     };
-    store.scan(Space::Tasks, record).unwrap();
+    store.take(Space::Tasks, record);
     ready.sort();
     let expected = [(0, 8, "k0"), (4, 9, "k1"), (5, 5, "k3"), (6, 6, "k4"), (7, 7, "k5")];
     assert_eq!(ready, expected.map(|(priority, entered, key)| (priority, entered, key.as_bytes().to_vec())));
@@ -271,10 +286,10 @@ fn a_frontend_that_found_no_room_is_told_after_the_next_batch() {
     assert_eq!(number, INBOX_BYTES_MAX >> 20, "as much as may wait");
     let told = || real.sink.1.load(Ordering::Relaxed);
     assert_eq!(told(), 0);
-    real.committer.batch(0).unwrap();
+    real.committer.batch(at(0)).unwrap();
     assert_eq!(told(), 1);
     assert!(tasks.has_room(0, &mut wait));
-    real.committer.batch(0).unwrap();
+    real.committer.batch(at(0)).unwrap();
     assert_eq!(told(), 1, "it does not wait any more");
     let metrics = tasks.metrics();
     assert_eq!((metrics.waits(), metrics.lost_wakeups()), (1, 0));

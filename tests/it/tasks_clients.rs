@@ -4,6 +4,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
 
+use spindle::clock::ClockReading;
 use spindle::limits::JOB_ROOM_BYTES;
 use spindle::protocols::jobs::client::Client as JobsClient;
 use spindle::protocols::jobs::serve::{self as jobs, Jobs};
@@ -267,7 +268,7 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false };
     let store = KeyedStore::open(folder.path(), config).unwrap();
-    let (tasks, mut committer) = open(Box::new(store), 0).unwrap();
+    let (tasks, mut committer) = open(Box::new(store), ClockReading::from_millis(0)).unwrap();
     let figures = Arc::clone(tasks.metrics());
     let queue = committer.queue(b"queue", LeaseOrder::Priority, Policy::Never).unwrap();
     let family = committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Never).unwrap();
@@ -301,7 +302,7 @@ fn faces_that_find_the_committer_full_are_told_when_it_is_not() {
         }
         let waited = !adding.is_finished() && !id.is_finished();
         drop(tasks);
-        scope.spawn(move || committer.run(|| 0).unwrap());
+        scope.spawn(move || committer.run(|| ClockReading::from_millis(0)).unwrap());
         let answers = (waited, adding.join().unwrap(), id.join().unwrap());
         stopper.stop();
         jobs_stopper.stop();

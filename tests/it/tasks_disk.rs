@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use spindle::clock::ClockReading;
 use spindle::protocols::jobs::client::Client as JobsClient;
 use spindle::protocols::spiderq::client::Client;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
@@ -262,7 +263,7 @@ fn values(folder: &Path) -> Result<BTreeMap<TaskKey, Vec<u8>>, store::Error> {
 fn records(folder: &Path) -> Result<BTreeMap<TaskKey, Vec<u8>>, store::Error> {
     let config = StoreConfig { segment_bytes: 1 << 20, max_disk: None, repair: false };
     let read = values(folder)?;
-    drop(tasks::open(Box::new(KeyedStore::open(folder, config)?), 0)?);
+    drop(tasks::open(Box::new(KeyedStore::open(folder, config)?), ClockReading::from_millis(0))?);
     Ok(read)
 }
 

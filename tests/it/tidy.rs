@@ -79,6 +79,7 @@ const PLACES: &[(&str, &[&str])] = &[
     (
         "rustix",
         &[
+            "src/clock.rs",
             "src/descriptors.rs",
             "src/server/",
             "src/protocols/",

@@ -50,6 +50,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use super::*;
+    use crate::clock::ClockReading;
     use crate::store::fake_disk::FakeDisk;
     use crate::tasks::{LeaseOrder, Payload, Policy};
 
@@ -57,7 +58,7 @@ mod tests {
     const QUEUE: &[u8] = b"q";
 
     fn family() -> Family {
-        let (_tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), 0).unwrap();
+        let (_tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), ClockReading::from_millis(0)).unwrap();
         committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Always).unwrap()
     }
 

@@ -16,7 +16,7 @@ use std::convert::Infallible;
 
 use tokio::sync::Notify;
 
-use crate::clock::{Clock, wall_millis};
+use crate::clock::Clock;
 use crate::limits::{JOBS_TRY_COMMIT_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX};
 use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal};
 use crate::store;
@@ -108,7 +108,7 @@ impl JobResponder {
             if burst.is_empty() {
                 continue;
             }
-            match self.tasks.try_commit(self.sink, burst, wall_millis())? {
+            match self.tasks.try_commit(self.sink, burst, self.clock.reading())? {
                 CommitAttempt::Committed(answers) => {
                     answers.into_iter().for_each(|delivery| self.waiting.borrow_mut().hear(delivery));
                 }

@@ -13,7 +13,7 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use super::responder::JobResponder;
 use super::serve::{Jobs, JobsConfig, JobsListener};
 use super::wire::AckWording;
-use crate::clock::wall_millis;
+use crate::clock::Clock;
 use crate::limits::JOB_ROOM_BYTES_MIN;
 use crate::protocols::tcp::RoomSignal;
 use crate::store::Value;
@@ -21,7 +21,7 @@ use crate::store::fake_disk::FakeDisk;
 use crate::tasks::{self, Committer, Family, LeaseOrder, Policy, Request, Tasks};
 
 fn open() -> (Tasks, Committer, Family) {
-    let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), wall_millis()).unwrap();
+    let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), Clock::start().reading()).unwrap();
     let family = committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Always).unwrap();
     (tasks, committer, family)
 }
@@ -51,7 +51,7 @@ fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
     // Accepted connections inherit the buffer size, so the system takes only a small part of a large reply.
     set_socket_send_buffer_size(ending.front.listener(), 4_096).unwrap();
     std::thread::scope(|scope| {
-        let committer = scope.spawn(|| committer.run(wall_millis));
+        let committer = scope.spawn(|| committer.run(|| Clock::start().reading()));
         let run = |Jobs { front, stopper, address }: Jobs| (scope.spawn(|| front.run()), stopper, address);
         let ((ending, stop, first), (staying, stop_staying, second)) = (run(ending), run(staying));
         let add = [format!("ADD q {BYTES} ").as_bytes(), &[b'x'; BYTES]].concat();

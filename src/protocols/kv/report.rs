@@ -41,7 +41,7 @@ use store_line::StoreLine;
 
 use super::wire::{Command, Reason};
 use crate::allocator;
-use crate::clock::{Clock, Now, wall_millis};
+use crate::clock::{Clock, ClockReading, Now};
 use crate::descriptors::{DescriptorBudget, pauses};
 use crate::log;
 use crate::stats::{BusyMeter, Counter, Gauge, Latencies, Percentiles};
@@ -172,7 +172,7 @@ impl ReportSources {
             memory: MemoryLine::of(&tables_metrics),
             descriptors: DescriptorsLine::now(),
             log: LogLine { dropped_lines: log::dropped() },
-            tasks: self.tasks.as_deref().map(|metrics| TasksSection::of(metrics, wall_millis())),
+            tasks: self.tasks.as_deref().map(|metrics| TasksSection::of(metrics, self.clock.reading())),
         };
         serde_json::to_string(&sheet).expect("numbers and text can be written as JSON")
     }
@@ -370,8 +370,8 @@ struct TaskQueueLine {
 }
 
 impl TasksSection {
-    /// The metrics at `now`, in milliseconds of the wall clock.
-    fn of(metrics: &TaskMetrics, now: u64) -> Self {
+    fn of(metrics: &TaskMetrics, now: ClockReading) -> Self {
+        let now = metrics.time(now);
         let line = |queue: &Arc<QueueMetrics>| {
             let counts = queue.counts();
             TaskQueueLine {

@@ -12,7 +12,7 @@ use super::config::{SpiderqConfig, Version};
 use super::handle::Access;
 use super::waiting_places::WaitingPlaces;
 use super::wire::{Counters, Fault, Field, Request, Verb, tag};
-use crate::clock::{Clock, wall_millis};
+use crate::clock::Clock;
 use crate::limits::{
     ENVELOPE_BYTES_MAX, FRAME_OVERHEAD_BYTES, INBOX_BYTES_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASK_REQUESTS_MAX,
     TRY_COMMIT_MAX,
@@ -199,7 +199,7 @@ impl TaskResponder {
             return Ok(None);
         }
         let burst = self.take_burst();
-        let answers = match self.tasks.try_commit(self.sink, burst, wall_millis())? {
+        let answers = match self.tasks.try_commit(self.sink, burst, clock.reading())? {
             CommitAttempt::Committed(answers) => answers,
             CommitAttempt::Busy(burst) => {
                 self.tasks.submit(burst);

@@ -10,7 +10,7 @@ use crate::wheel::TimerId;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lease {
     pub(super) token: u64,
-    /// Milliseconds of the wall clock.
+    /// Milliseconds of the leases' clock.
     pub(super) deadline: u64,
     pub(super) timer: TimerId,
 }
@@ -31,7 +31,7 @@ pub(super) struct Task {
     pub(super) key: Box<[u8]>,
     pub(super) position: Position,
     pub(super) boost: u8,
-    /// When the task last entered the queue, in milliseconds of the wall clock.
+    /// When the task last entered the queue, in milliseconds of the leases' clock.
     pub(super) since: u64,
     pub(super) state: TaskState,
     /// Whether the task is in `touched` of its queue.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 use proptest::{collection::vec, sample::select};
 
-use super::{ReadAnswer, RecordingSink};
+use super::{ReadAnswer, RecordingSink, at};
 use crate::store::fake_disk::FakeDisk;
 use crate::store::{Space, Store, Value};
 use crate::tasks::{
@@ -25,7 +25,7 @@ struct RealFamily {
 
 impl RealFamily {
     fn open(store: FakeDisk, now: u64) -> Self {
-        let (tasks, mut committer) = open(Box::new(store.clone()), now).unwrap();
+        let (tasks, mut committer) = open(Box::new(store.clone()), at(now)).unwrap();
         let sink = RecordingSink::default();
         committer.sink(Box::new(sink.clone()));
         let family = committer.family(PREFIX, LeaseOrder::Fifo, Policy::Always).unwrap();
@@ -36,7 +36,7 @@ impl RealFamily {
         let ticket = Ticket { sink: 0, number: 0 };
         let submissions = requests.into_iter().map(|(queue, request)| Submission { queue, ticket, request });
         self.tasks.submit(submissions.collect());
-        self.committer.batch(now).unwrap();
+        self.committer.batch(at(now)).unwrap();
         assert_eq!(self.store.unsynced(), 0, "answered before it was on disk");
         std::mem::take(&mut *self.sink.0.lock()).into_iter().map(|(_, answer)| answer).collect()
     }
@@ -247,7 +247,7 @@ fn a_family_of_another_order_is_refused() {
     let store = FakeDisk::new();
     let mut real = RealFamily::open(store.clone(), 0);
     real.commit(vec![(real.family.queue(b"a"), Request::Push { value: Value::from(&b"v"[..]) })], 0);
-    let (_tasks, mut committer) = open(Box::new(store), 0).unwrap();
+    let (_tasks, mut committer) = open(Box::new(store), at(0)).unwrap();
     assert!(committer.family(PREFIX, LeaseOrder::Priority, Policy::Always).is_err());
     assert!(committer.queue(b"jobs/a", LeaseOrder::Priority, Policy::Always).is_err());
 }

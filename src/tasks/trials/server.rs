@@ -1,6 +1,6 @@
 //! The committer as a server runs it: its thread, its room, its metrics, and its end.
 
-use super::{ReadAnswer, RealQueues, RecordingSink, add, leased, poll};
+use super::{ReadAnswer, RealQueues, RecordingSink, add, at, leased, poll};
 use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX, QUEUES_LISTED};
 use crate::store::fake_disk::FakeDisk;
 use crate::store::{Space, Store, Value, WriteBatch};
@@ -37,7 +37,7 @@ fn a_running_committer_ends_with_the_last_handle_when_all_is_answered_and_on_dis
     real.tasks.submit(vec![submission(&real, add("a"))]);
     let RealQueues { tasks, committer, sink, .. } = real;
     drop(tasks);
-    committer.run(|| 0).unwrap();
+    committer.run(|| at(0)).unwrap();
     let answers: Vec<ReadAnswer> = sink.0.lock().drain(..).map(|(_, answer)| answer).collect();
     assert!(
         matches!(
@@ -56,7 +56,7 @@ fn when_the_server_stops_no_request_waits_any_more() {
     let wait = || Request::Lease { timeout: 10, wait: true };
     let waiting = Submission { queue: other, ..submission(&real, wait()) };
     real.tasks.submit(vec![submission(&real, wait()), waiting]);
-    real.committer.batch(0).unwrap();
+    real.committer.batch(at(0)).unwrap();
     real.tasks.dismiss();
     let refused = (0, ReadAnswer::Plain(Outcome::Refused));
     assert_eq!(real.commit(vec![], 0).unwrap(), [refused.clone(), refused]);
@@ -78,7 +78,7 @@ fn a_store_of_no_format_is_not_opened() {
     let mut batch = WriteBatch::new();
     batch.put(Space::Meta, TOKENS_KEY, &7_u64.to_be_bytes());
     store.commit(batch, true).unwrap();
-    assert!(open(Box::new(store), 0).is_err());
+    assert!(open(Box::new(store), at(0)).is_err());
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn there_is_room_for_so_many_messages_and_so_many_bytes() {
     assert!(real.tasks.has_room(0, &mut wait));
     real.tasks.submit(vec![]);
     assert!(!real.tasks.has_room(0, &mut wait));
-    real.committer.batch(0).unwrap();
+    real.committer.batch(at(0)).unwrap();
     assert!(real.tasks.has_room(0, &mut wait));
     real.tasks.submit(pushes(&real, INBOX_BYTES_MAX));
     assert!(real.tasks.has_room(0, &mut wait));
@@ -97,7 +97,7 @@ fn there_is_room_for_so_many_messages_and_so_many_bytes() {
     assert!(!real.tasks.has_room(0, &mut wait));
     real.tasks.count_if_overslept(0, &wait);
     assert_eq!(real.tasks.metrics().lost_wakeups(), 0);
-    real.committer.batch(0).unwrap();
+    real.committer.batch(at(0)).unwrap();
     real.tasks.count_if_overslept(0, &wait);
     assert_eq!(real.tasks.metrics().lost_wakeups(), 1, "it was told");
 }
@@ -108,20 +108,6 @@ fn a_batch_takes_a_bounded_number_of_bytes_from_the_inbox() {
     real.tasks.submit(pushes(&real, INBOX_BYTES_MAX / 4));
     (0..3).for_each(|_| real.tasks.submit(vec![submission(&real, Request::Nothing)]));
     assert_eq!([0, 0].map(|now| real.commit(vec![], now).unwrap().len()), [5, 2], "four that are large");
-}
-
-#[test]
-fn a_sync_that_may_wait_does_not_once_the_clock_was_set_back() {
-    let store = FakeDisk::new();
-    let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Within(50), 0);
-    let before = (store.counts(), real.tasks.metrics().commits(), real.tasks.metrics().syncs());
-    real.commit(vec![add("a")], 100).unwrap();
-    real.commit(vec![Request::Count], 100).unwrap();
-    assert_eq!((store.counts().1, store.unsynced()), (before.0.1, 1));
-    real.commit(vec![], 99).unwrap();
-    assert_eq!((store.counts().1, store.unsynced()), (before.0.1 + 1, 0));
-    let metrics = real.tasks.metrics();
-    assert_eq!((metrics.commits() - before.1, metrics.syncs() - before.2), (1, 1));
 }
 
 #[test]
@@ -161,13 +147,13 @@ fn a_queue_reports_its_tasks_its_waiting_requests_and_its_oldest_task() {
 
 #[test]
 fn a_bounded_number_of_queues_of_a_family_is_listed() {
-    let (tasks, mut committer) = open(Box::new(FakeDisk::new()), 0).unwrap();
+    let (tasks, mut committer) = open(Box::new(FakeDisk::new()), at(0)).unwrap();
     committer.sink(Box::new(RecordingSink::default()));
     let family = committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Always).unwrap();
     let mut commit = |name: usize, request| {
         let queue = family.queue(name.to_string().as_bytes());
         tasks.submit(vec![Submission { queue, ticket: Ticket { sink: 0, number: 0 }, request }]);
-        committer.batch(0).unwrap();
+        committer.batch(at(0)).unwrap();
         let mut names: Vec<Vec<u8>> = tasks.metrics().queues().iter().map(|queue| queue.name().to_vec()).collect();
         names.sort_unstable();
         names

@@ -1,6 +1,6 @@
 //! What the committer asks of its store beside commits: room for adds, lost values, and idle work.
 
-use super::{ReadAnswer, RealQueues, add, leased, poll};
+use super::{ReadAnswer, RealQueues, add, at, leased, poll};
 use crate::store::fake_disk::FakeDisk;
 use crate::store::{AddsRefused, Value};
 use crate::tasks::record::task_key;
@@ -92,7 +92,7 @@ fn idle_work_is_done_piece_by_piece_when_no_batch_was_stored_for_a_while() {
     let mut left_after = |requests: Vec<Request>, now| {
         // A message without a request is a message too.
         match requests.is_empty() {
-            true => real.committer.batch(now).unwrap(),
+            true => real.committer.batch(at(now)).unwrap(),
             false => drop(real.commit(requests, now).unwrap()),
         }
         store.idle_work()

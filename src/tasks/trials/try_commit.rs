@@ -1,7 +1,7 @@
 //! Commits of a frontend by itself: only while the committer is idle, in one order with the committer's, and with the
 //! answers of other frontends delivered to their sinks.
 
-use super::{ReadAnswer, RealQueues, RecordingSink, add};
+use super::{ReadAnswer, RealQueues, RecordingSink, add, at};
 use crate::clock::Now;
 use crate::limits::{SLOW_COMMIT, SLOW_DISK_PAUSE, SUBMIT_MAX, TASKS_PER_BATCH, WAITERS_MAX};
 use crate::store::fake_disk::FakeDisk;
@@ -19,7 +19,7 @@ fn submission(real: &RealQueues, sink: usize, number: u64, request: Request) -> 
 
 /// The answers of a commit of the frontend with sink 0.
 fn committed(real: &RealQueues, requests: Vec<Submission>) -> Vec<(u64, Outcome)> {
-    match real.tasks.try_commit(0, requests, 0).unwrap() {
+    match real.tasks.try_commit(0, requests, at(0)).unwrap() {
         CommitAttempt::Committed(delivery) => delivery.map_or_else(Vec::new, |delivery| delivery.answers),
         CommitAttempt::Busy(requests) => panic!("the committer is idle: {requests:?}"),
     }
@@ -33,7 +33,7 @@ fn a_frontend_commits_by_itself_and_gets_its_own_answers_back() {
     assert_eq!(real.committer.sink(Box::new(other.clone())), 1);
     let wait = submission(&real, 1, 5, Request::Lease { timeout: 10, wait: true });
     real.tasks.submit(vec![wait]);
-    real.committer.batch(0).unwrap();
+    real.committer.batch(at(0)).unwrap();
     let answers = committed(&real, vec![submission(&real, 0, 7, add("a")), submission(&real, 0, 8, Request::Count)]);
     assert_eq!(answers, [(7, Outcome::Added(1)), (8, Outcome::Counted(0))]);
     assert_eq!(store.unsynced(), 0, "answered before it was on disk");
@@ -47,11 +47,11 @@ fn a_frontend_gets_its_requests_back_until_all_submitted_ones_are_answered() {
     let mut real = open(&FakeDisk::new());
     real.tasks.submit(vec![submission(&real, 0, 0, add("first"))]);
     let later = vec![submission(&real, 0, 1, add("second"))];
-    let CommitAttempt::Busy(back) = real.tasks.try_commit(0, later.clone(), 0).unwrap() else {
+    let CommitAttempt::Busy(back) = real.tasks.try_commit(0, later.clone(), at(0)).unwrap() else {
         panic!("committed before the request that was submitted first")
     };
     assert_eq!(back, later);
-    real.committer.batch(0).unwrap();
+    real.committer.batch(at(0)).unwrap();
     assert_eq!(committed(&real, back), [(1, Outcome::Added(2))]);
     assert_eq!(real.sink.0.lock()[..], [(0, ReadAnswer::Plain(Outcome::Added(1)))]);
 }
@@ -61,7 +61,7 @@ struct Meddling(crate::tasks::Tasks, Submission);
 
 impl ReplySink for Meddling {
     fn deliver(&self, _: Delivery) {
-        let attempt = self.0.try_commit(0, vec![self.1.clone()], 0).unwrap();
+        let attempt = self.0.try_commit(0, vec![self.1.clone()], at(0)).unwrap();
         assert!(matches!(attempt, CommitAttempt::Busy(_)), "two commits at once");
     }
 
@@ -82,7 +82,7 @@ fn after_a_failed_commit_a_frontend_gets_no_answer() {
     let store = FakeDisk::new();
     let real = open(&store);
     store.fail_after(0);
-    assert!(real.tasks.try_commit(0, vec![submission(&real, 0, 0, add("a"))], 0).is_err());
+    assert!(real.tasks.try_commit(0, vec![submission(&real, 0, 0, add("a"))], at(0)).is_err());
     assert_eq!(committed(&real, vec![submission(&real, 0, 1, Request::Count)]), []);
 }
 
@@ -93,7 +93,7 @@ fn a_batch_takes_a_bounded_number_of_requests_from_the_inbox() {
     let bursts = TASKS_PER_BATCH / 2 / SUBMIT_MAX;
     (0..=bursts).for_each(|_| real.tasks.submit(burst.clone()));
     let mut answered = || {
-        real.committer.batch(0).unwrap();
+        real.committer.batch(at(0)).unwrap();
         std::mem::take(&mut *real.sink.0.lock()).len()
     };
     assert_eq!((answered(), answered()), (bursts * SUBMIT_MAX, SUBMIT_MAX));
