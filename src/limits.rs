@@ -239,8 +239,9 @@ pub const TASK_REQUESTS_MAX: usize = 2 * WAITERS_MAX;
 /// connection may have as many of them as there are places left.
 pub const WAITERS_MAX: usize = 100_000;
 
-/// Bursts of requests in the committer's inbox. When it is full, the submitting thread waits.
-pub const INBOX_MAX: usize = 1 << 10;
+/// Bursts of requests in the committer's inbox above which a frontend takes no more requests. It never waits with those
+/// that it has: the inbox itself has no end, and each frontend bounds the bytes of its unanswered requests.
+pub const INBOX_MAX: usize = 1 << 9;
 /// Requests that a frontend submits to the committer at once.
 pub const SUBMIT_MAX: usize = 256;
 /// Bytes of requests after which a frontend submits its burst.
@@ -261,11 +262,14 @@ pub const JOBS_TRY_COMMIT_MAX: usize = 4;
 /// told. It counts a missed call (`lost_wakeups` of the tasks in STATS). There should be none.
 pub const ROOM_RECHECK: Duration = Duration::from_secs(5);
 
-/// A longer commit means a slow disk. For [`SLOW_DISK_PAUSE`], frontends leave commits to the committer's thread, so
-/// that they can answer requests that need no commit, such as a PING.
+/// A longer commit means a slow disk. Frontends then leave commits to the committer's thread, so that they go on
+/// accepting, receiving and sending during a sync.
 pub const SLOW_COMMIT: Duration = Duration::from_millis(20);
-/// See [`SLOW_COMMIT`].
-pub const SLOW_DISK_PAUSE: Duration = Duration::from_secs(1);
+/// They do so for this many times the time of the slow commit, and until the committer had a fast one: a disk that
+/// stalls now and then costs a frontend at most a fiftieth of its time.
+pub const SLOW_DISK_PAUSE_FACTOR: u64 = 50;
+/// The longest such pause. After it, the committer finds out whether the disk is fast again.
+pub const SLOW_DISK_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Requests of one batch. All requests that gather during a sync go with the next batch, and the first answer does not
 /// wait for a burst.

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, RecvTimeoutError, bounded};
+use crossbeam::channel::{Receiver, RecvTimeoutError, unbounded};
 
 use super::engine::Engine;
 use super::inbox::{Tasks, TasksShared};
@@ -25,11 +25,11 @@ use super::lease_clock::{ClockMark, LeaseClock};
 use super::metrics::TaskMetrics;
 use super::order::LeaseOrder;
 use super::record::{CLOCK_KEY, Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key};
+use super::slow_disk::SlowDiskBackoff;
 use super::state::{CommitterState, TakenRequests};
 use super::submission::InboxMessage;
 use super::{Family, Policy, QueueName, ReplySink};
 use crate::clock::ClockReading;
-use crate::limits::INBOX_MAX;
 use crate::lock::{Mutex, MutexGuard};
 use crate::log::WarningPace;
 use crate::store::{Error, IDS_MARK, Space, Store, TOKENS_MARK, WriteBatch};
@@ -55,7 +55,7 @@ pub fn open_with(
     now: ClockReading,
     metrics: Arc<TaskMetrics>,
 ) -> Result<(Tasks, Committer), Error> {
-    let (sender, inbox) = bounded(INBOX_MAX);
+    let (sender, inbox) = unbounded();
     let (clock, engine, lost) = restore(&mut *store, now, &metrics)?;
     let shared = Arc::new(TasksShared::new(Arc::clone(&metrics), store.watch()));
     let mut core = CommitterState {
@@ -68,6 +68,7 @@ pub fn open_with(
         sleeps_until: 0,
         idle_at: None,
         refusals_told: WarningPace::default(),
+        backoff: SlowDiskBackoff::default(),
         failed: false,
     };
     let now = core.clock.now();
@@ -201,20 +202,22 @@ impl Committer {
     fn step(&self, first: Option<InboxMessage>, now: &mut dyn FnMut() -> ClockReading) -> Result<(), Error> {
         let mut core = self.lock()?;
         // The clock is read under the lock, because a lease begins when it is granted.
-        let now = core.clock.tell(now());
+        let (start, written) = (now(), core.written());
+        let time = core.clock.tell(start);
         core.sleeps_until = 0;
         let mut taken = TakenRequests::default();
         let done = core.guarded(|core| {
-            core.begin(now)?;
+            core.begin(time)?;
             taken = core.apply(first, || self.inbox.try_recv().ok());
             // The drain made room in the inbox: frontends fill it while this batch is being synced.
             self.shared.tell(|sink| core.go_on(sink));
-            let committed = core.commit(now, None)?;
+            let committed = core.commit(time, None)?;
             if taken.messages == 0 {
-                core.work_idle(now)?;
+                core.work_idle(time)?;
             }
             Ok(committed)
         });
+        self.shared.set_disk_slow(core.note_commit(written, start, now()));
         self.shared.done(taken.messages, taken.bytes);
         self.shared.tell(|sink| core.go_on(sink));
         done.map(drop)

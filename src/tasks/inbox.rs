@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! submit      ═► inbox ═► the committer's thread commits, and delivers the answers to the sinks
-//! try_commit  ─► the committer is idle: the frontend's thread commits, and gets the answers back
+//! try_commit  ─► the committer is idle and the disk fast: the frontend's thread commits, and gets the answers back
 //!            └─► otherwise the frontend gets its requests back, and submits them
 //! ```
 //! The committer is idle while every submitted request is answered and no commit is under way. A frontend may then
@@ -17,7 +17,7 @@
 //! This module does not commit a batch; see `state.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam::channel::Sender;
 
@@ -26,8 +26,8 @@ use super::metrics::TaskMetrics;
 use super::room::{RoomWait, RoomWaiters};
 use super::state::CommitterState;
 use super::submission::{InboxMessage, Submission};
-use crate::clock::{ClockReading, Now};
-use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX, SLOW_COMMIT, SLOW_DISK_PAUSE};
+use crate::clock::ClockReading;
+use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX};
 use crate::lock::Mutex;
 use crate::store::{Error, StoreWatch};
 
@@ -38,6 +38,9 @@ pub(super) struct TasksShared {
     submitted_bytes: AtomicU64,
     /// Messages that were submitted and are not yet answered. Increased by frontends, decreased by the committer.
     submitted: AtomicU64,
+    /// Whether frontends leave their commits to the committer, because the disk is slow. Written by the committing
+    /// thread, read by frontends.
+    is_disk_slow: AtomicBool,
     room: RoomWaiters,
     metrics: Arc<TaskMetrics>,
     watch: Arc<dyn StoreWatch>,
@@ -46,7 +49,8 @@ pub(super) struct TasksShared {
 impl TasksShared {
     pub(super) fn new(metrics: Arc<TaskMetrics>, watch: Arc<dyn StoreWatch>) -> Self {
         let room = RoomWaiters::new(Arc::clone(&metrics));
-        Self { submitted_bytes: AtomicU64::new(0), submitted: AtomicU64::new(0), room, metrics, watch }
+        let (submitted_bytes, submitted, is_disk_slow) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Self { submitted_bytes, submitted, is_disk_slow, room, metrics, watch }
     }
 
     /// Checks whether the store still works, from a thread other than the committing one.
@@ -62,37 +66,16 @@ impl TasksShared {
         self.submitted.fetch_sub(messages, Ordering::Release);
     }
 
+    /// Tells the frontends whether they leave their commits to the committer. Called by the committing thread, under
+    /// its lock.
+    pub(super) fn set_disk_slow(&self, is_slow: bool) {
+        // Relaxed: advice that publishes no data.
+        self.is_disk_slow.store(is_slow, Ordering::Relaxed);
+    }
+
     /// Calls `tell` for each sink that waits for room.
     pub(super) fn tell(&self, tell: impl FnMut(usize)) {
         self.room.tell(tell);
-    }
-}
-
-/// Keeps a frontend from committing for [`SLOW_DISK_PAUSE`] after a slow commit, so that it goes on answering on a slow
-/// disk.
-#[derive(Clone, Copy, Debug)]
-pub struct SlowDiskBackoff {
-    not_before: Now,
-}
-
-impl Default for SlowDiskBackoff {
-    fn default() -> Self {
-        Self { not_before: Now::from_nanos(0) }
-    }
-}
-
-impl SlowDiskBackoff {
-    /// Whether the frontend leaves its commits to the committer at `now`.
-    #[must_use]
-    pub fn is_on(self, now: Now) -> bool {
-        now < self.not_before
-    }
-
-    /// Records a commit of the frontend from `start` to `end`.
-    pub fn note(&mut self, start: Now, end: Now) {
-        if start.after(SLOW_COMMIT) < end {
-            self.not_before = end.after(SLOW_DISK_PAUSE);
-        }
     }
 }
 
@@ -122,13 +105,13 @@ impl Tasks {
     }
 
     /// Submits requests to the committer. The sinks of the tickets receive the answers, unless the store has failed.
-    /// Blocks while the inbox is full.
+    /// Never blocks: the frontend asks [`Tasks::has_room`] before it takes more requests.
     pub fn submit(&self, requests: Vec<Submission>) {
         self.send(InboxMessage::Submitted(requests));
     }
 
-    /// Commits requests of one sink in this thread, if the committer is idle, and returns the answers for the sink.
-    /// Answers that were delivered to the sink before are older.
+    /// Commits requests of one sink in this thread, if the committer is idle and the disk is not slow, and returns the
+    /// answers for the sink. Answers that were delivered to the sink before are older. `now` reads the clocks.
     ///
     /// # Errors
     /// [`Error`] if a batch cannot be stored. Requests without an answer may or may not be stored then, and no further
@@ -137,17 +120,20 @@ impl Tasks {
         &self,
         sink: usize,
         requests: Vec<Submission>,
-        now: ClockReading,
+        mut now: impl FnMut() -> ClockReading,
     ) -> Result<CommitAttempt, Error> {
         // Acquire: pairs with the Release in `done`. This thread always sees its own additions.
-        if self.shared.submitted.load(Ordering::Acquire) != 0 {
+        // Relaxed: as in `set_disk_slow`.
+        if self.shared.submitted.load(Ordering::Acquire) != 0 || self.shared.is_disk_slow.load(Ordering::Relaxed) {
             return Ok(CommitAttempt::Busy(requests));
         }
         let Some(mut core) = self.core.try_lock() else { return Ok(CommitAttempt::Busy(requests)) };
-        let (own, early) = core.commit_for(sink, requests, now)?;
+        let (start, written) = (now(), core.written());
+        let (own, early) = core.commit_for(sink, requests, start)?;
+        self.shared.set_disk_slow(core.note_commit(written, start, now()));
         if early {
-            // A full inbox keeps the committer awake.
-            let _awake = self.sender.try_send(InboxMessage::Wake);
+            // A committer that has failed needs no waking.
+            let _failed = self.sender.send(InboxMessage::Wake);
         }
         Ok(CommitAttempt::Committed(own))
     }
@@ -179,7 +165,7 @@ impl Tasks {
     /// Whether so much is waiting that a frontend should wait for answers before it submits more.
     fn is_full(&self) -> bool {
         // Relaxed: as in `send`.
-        self.shared.submitted_bytes.load(Ordering::Relaxed) > INBOX_BYTES_MAX || self.sender.len() > INBOX_MAX / 2
+        self.shared.submitted_bytes.load(Ordering::Relaxed) > INBOX_BYTES_MAX || self.sender.len() > INBOX_MAX
     }
 
     /// Checks whether answers can still come. Called by a frontend that has been waiting for some.

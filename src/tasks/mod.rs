@@ -41,6 +41,7 @@ mod queue;
 mod queues;
 mod record;
 mod room;
+mod slow_disk;
 mod state;
 mod submission;
 #[cfg(test)]
@@ -49,7 +50,7 @@ mod trials;
 use std::sync::Arc;
 
 pub use committer::{Committer, open, open_with};
-pub use inbox::{CommitAttempt, SlowDiskBackoff, Tasks};
+pub use inbox::{CommitAttempt, Tasks};
 pub use metrics::{FamilyMetrics, QueueMetrics, TaskMetrics};
 pub use order::{LeaseOrder, QueueEnd, Settlement};
 pub use record::Damaged;

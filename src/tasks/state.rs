@@ -12,6 +12,7 @@ use super::engine::{Engine, StepResult, SyncWithin};
 use super::lease_clock::LeaseClock;
 use super::metrics::TaskMetrics;
 use super::record::CLOCK_KEY;
+use super::slow_disk::SlowDiskBackoff;
 use super::submission::{InboxMessage, Submission};
 use super::{Delivery, Outcome, Payload, ReplySink, Ticket};
 use crate::clock::{ClockReading, Now};
@@ -49,6 +50,8 @@ pub(super) struct CommitterState {
     pub(super) idle_at: Option<u64>,
     /// When the log last told that adds are refused.
     pub(super) refusals_told: WarningPace,
+    /// The brake of the frontends.
+    pub(super) backoff: SlowDiskBackoff,
     /// The store has failed. Nothing more is answered, and the thread that got the error ends the process.
     pub(super) failed: bool,
 }
@@ -72,6 +75,20 @@ impl CommitterState {
         let early = wake < self.sleeps_until;
         self.sleeps_until = self.sleeps_until.min(wake);
         Ok((own, early))
+    }
+
+    /// How often something was written or synced.
+    pub(super) fn written(&self) -> u64 {
+        self.metrics.commits.get() + self.metrics.syncs.get()
+    }
+
+    /// Takes note of the time of a commit that began with this [`CommitterState::written`]. Returns whether the disk is
+    /// slow.
+    pub(super) fn note_commit(&mut self, written: u64, start: ClockReading, end: ClockReading) -> bool {
+        if self.written() != written {
+            self.backoff.note(start, end);
+        }
+        self.backoff.is_on()
     }
 
     /// Tells a frontend to check for room again.

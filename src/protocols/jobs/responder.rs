@@ -6,8 +6,7 @@
 //!                                       └─ a small burst, the committer idle: try_commit ─┘
 //! ```
 //! All requests that conversations submit in one round of the runtime are one burst. While the committer has no room,
-//! the burst grows up to [`SUBMIT_BYTES_MAX`]. A larger burst is submitted all the same, and the thread waits with it
-//! for the committer.
+//! the burst grows up to [`SUBMIT_BYTES_MAX`]. A larger burst is submitted all the same.
 //!
 //! This module does not know the meaning of requests and answers.
 
@@ -20,7 +19,7 @@ use crate::clock::Clock;
 use crate::limits::{JOBS_TRY_COMMIT_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX};
 use crate::protocols::tcp::{Answer, PendingAnswers, RoomSignal};
 use crate::store;
-use crate::tasks::{CommitAttempt, Delivery, QueueName, Request, SlowDiskBackoff, Submission, Tasks, Ticket};
+use crate::tasks::{CommitAttempt, Delivery, QueueName, Request, Submission, Tasks, Ticket};
 
 /// The requests that wait for an answer, and the burst to submit next.
 pub(super) struct JobResponder {
@@ -32,7 +31,6 @@ pub(super) struct JobResponder {
     burst: RefCell<Vec<Submission>>,
     burst_bytes: Cell<usize>,
     clock: Clock,
-    backoff: Cell<SlowDiskBackoff>,
     /// Notified when a burst begins.
     bell: Notify,
 }
@@ -40,8 +38,7 @@ pub(super) struct JobResponder {
 impl JobResponder {
     pub(super) fn new(tasks: Tasks, sink: usize, room: RoomSignal) -> Self {
         let (waiting, burst, burst_bytes) = (RefCell::default(), RefCell::default(), Cell::default());
-        let (clock, backoff) = (Clock::start(), Cell::default());
-        Self { tasks, sink, room, waiting, burst, burst_bytes, clock, backoff, bell: Notify::new() }
+        Self { tasks, sink, room, waiting, burst, burst_bytes, clock: Clock::start(), bell: Notify::new() }
     }
 
     /// The handle to the tasks.
@@ -98,8 +95,7 @@ impl JobResponder {
         loop {
             self.bell.notified().await;
             self.room.wait(&self.tasks, self.sink).await;
-            let start = self.clock.now();
-            if self.burst.borrow().len() > JOBS_TRY_COMMIT_MAX || self.backoff.get().is_on(start) {
+            if self.burst.borrow().len() > JOBS_TRY_COMMIT_MAX {
                 self.submit_burst();
                 continue;
             }
@@ -108,15 +104,12 @@ impl JobResponder {
             if burst.is_empty() {
                 continue;
             }
-            match self.tasks.try_commit(self.sink, burst, self.clock.reading())? {
+            match self.tasks.try_commit(self.sink, burst, || self.clock.reading())? {
                 CommitAttempt::Committed(answers) => {
                     answers.into_iter().for_each(|delivery| self.waiting.borrow_mut().hear(delivery));
                 }
                 CommitAttempt::Busy(burst) => self.tasks.submit(burst),
             }
-            let mut backoff = self.backoff.get();
-            backoff.note(start, self.clock.now());
-            self.backoff.set(backoff);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::limits::{
 };
 use crate::protocols::native::ConnectionId;
 use crate::store;
-use crate::tasks::{self, CommitAttempt, Delivery, QueueName, RoomWait, SlowDiskBackoff, Submission, Tasks, Ticket};
+use crate::tasks::{self, CommitAttempt, Delivery, QueueName, RoomWait, Submission, Tasks, Ticket};
 use crate::zmtp::{Message, encode_frame};
 
 /// Length of the counters by tag: the largest tag is 0x0C.
@@ -93,7 +93,6 @@ pub(super) struct TaskResponder {
     /// The places of the Lends in `pending` that may block.
     places: WaitingPlaces,
     burst: Vec<Submission>,
-    backoff: SlowDiskBackoff,
     room: RoomWait,
     /// Bytes of the requests in `burst`.
     burst_bytes: usize,
@@ -111,7 +110,6 @@ impl TaskResponder {
             pending_bytes: 0,
             places: WaitingPlaces::default(),
             burst,
-            backoff: SlowDiskBackoff::default(),
             room: RoomWait::default(),
             burst_bytes: 0,
             policy,
@@ -193,21 +191,18 @@ impl TaskResponder {
         if self.burst.is_empty() {
             return Ok(None);
         }
-        let start = clock.now();
-        if self.burst.len() > TRY_COMMIT_MAX || self.backoff.is_on(start) {
+        if self.burst.len() > TRY_COMMIT_MAX {
             self.submit();
             return Ok(None);
         }
         let burst = self.take_burst();
-        let answers = match self.tasks.try_commit(self.sink, burst, clock.reading())? {
+        Ok(match self.tasks.try_commit(self.sink, burst, || clock.reading())? {
             CommitAttempt::Committed(answers) => answers,
             CommitAttempt::Busy(burst) => {
                 self.tasks.submit(burst);
                 None
             }
-        };
-        self.backoff.note(start, clock.now());
-        Ok(answers)
+        })
     }
 
     fn take_burst(&mut self) -> Vec<Submission> {

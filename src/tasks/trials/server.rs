@@ -85,7 +85,7 @@ fn a_store_of_no_format_is_not_opened() {
 fn there_is_room_for_so_many_messages_and_so_many_bytes() {
     let mut real = start(&FakeDisk::new());
     let mut wait = RoomWait::default();
-    (0..INBOX_MAX / 2).for_each(|_| real.tasks.submit(vec![]));
+    (0..INBOX_MAX).for_each(|_| real.tasks.submit(vec![]));
     assert!(real.tasks.has_room(0, &mut wait));
     real.tasks.submit(vec![]);
     assert!(!real.tasks.has_room(0, &mut wait));

@@ -2,11 +2,11 @@
 //! answers of other frontends delivered to their sinks.
 
 use super::{ReadAnswer, RealQueues, RecordingSink, add, at};
-use crate::clock::Now;
-use crate::limits::{SLOW_COMMIT, SLOW_DISK_PAUSE, SUBMIT_MAX, TASKS_PER_BATCH, WAITERS_MAX};
+use crate::clock::ClockReading;
+use crate::limits::{INBOX_MAX, SUBMIT_MAX, TASKS_PER_BATCH, WAITERS_MAX};
 use crate::store::fake_disk::FakeDisk;
 use crate::tasks::{
-    CommitAttempt, Delivery, LeaseOrder, Outcome, Policy, ReplySink, Request, SlowDiskBackoff, Submission, Ticket,
+    CommitAttempt, Delivery, LeaseOrder, Outcome, Policy, ReplySink, Request, RoomWait, Submission, Ticket,
 };
 
 fn open(store: &FakeDisk) -> RealQueues {
@@ -19,7 +19,7 @@ fn submission(real: &RealQueues, sink: usize, number: u64, request: Request) -> 
 
 /// The answers of a commit of the frontend with sink 0.
 fn committed(real: &RealQueues, requests: Vec<Submission>) -> Vec<(u64, Outcome)> {
-    match real.tasks.try_commit(0, requests, at(0)).unwrap() {
+    match real.tasks.try_commit(0, requests, || at(0)).unwrap() {
         CommitAttempt::Committed(delivery) => delivery.map_or_else(Vec::new, |delivery| delivery.answers),
         CommitAttempt::Busy(requests) => panic!("the committer is idle: {requests:?}"),
     }
@@ -47,7 +47,7 @@ fn a_frontend_gets_its_requests_back_until_all_submitted_ones_are_answered() {
     let mut real = open(&FakeDisk::new());
     real.tasks.submit(vec![submission(&real, 0, 0, add("first"))]);
     let later = vec![submission(&real, 0, 1, add("second"))];
-    let CommitAttempt::Busy(back) = real.tasks.try_commit(0, later.clone(), at(0)).unwrap() else {
+    let CommitAttempt::Busy(back) = real.tasks.try_commit(0, later.clone(), || at(0)).unwrap() else {
         panic!("committed before the request that was submitted first")
     };
     assert_eq!(back, later);
@@ -61,7 +61,7 @@ struct Meddling(crate::tasks::Tasks, Submission);
 
 impl ReplySink for Meddling {
     fn deliver(&self, _: Delivery) {
-        let attempt = self.0.try_commit(0, vec![self.1.clone()], at(0)).unwrap();
+        let attempt = self.0.try_commit(0, vec![self.1.clone()], || at(0)).unwrap();
         assert!(matches!(attempt, CommitAttempt::Busy(_)), "two commits at once");
     }
 
@@ -82,7 +82,7 @@ fn after_a_failed_commit_a_frontend_gets_no_answer() {
     let store = FakeDisk::new();
     let real = open(&store);
     store.fail_after(0);
-    assert!(real.tasks.try_commit(0, vec![submission(&real, 0, 0, add("a"))], at(0)).is_err());
+    assert!(real.tasks.try_commit(0, vec![submission(&real, 0, 0, add("a"))], || at(0)).is_err());
     assert_eq!(committed(&real, vec![submission(&real, 0, 1, Request::Count)]), []);
 }
 
@@ -107,14 +107,36 @@ fn a_lease_beyond_the_bound_of_waiting_ones_is_refused() {
     assert_eq!(real.commit_one(wait(), 0), ReadAnswer::Plain(Outcome::Refused));
 }
 
+/// A clock whose readings are these, in milliseconds, in turn.
+fn readings(millis: &'static [u64]) -> impl FnMut() -> ClockReading {
+    let mut millis = millis.iter();
+    move || at(*millis.next().unwrap())
+}
+
 #[test]
-fn after_a_slow_commit_a_frontend_leaves_commits_to_the_committer_for_a_while() {
-    let start = Now::from_nanos(5);
-    let mut backoff = SlowDiskBackoff::default();
-    backoff.note(start, start.after(SLOW_COMMIT));
-    assert!(!backoff.is_on(start.after(SLOW_COMMIT)), "this one was fast enough");
-    let end = Now::from_nanos(start.after(SLOW_COMMIT).nanos() + 1);
-    backoff.note(start, end);
-    let over = end.after(SLOW_DISK_PAUSE);
-    assert!(backoff.is_on(end) && backoff.is_on(Now::from_nanos(over.nanos() - 1)) && !backoff.is_on(over));
+fn after_a_slow_commit_frontends_commit_only_when_the_committer_found_the_disk_fast() {
+    let mut real = open(&FakeDisk::new());
+    let requests = |real: &RealQueues, key| vec![submission(real, 0, 0, add(key))];
+    let attempt = |real: &RealQueues, key, millis| {
+        let attempt = real.tasks.try_commit(0, requests(real, key), readings(millis)).unwrap();
+        matches!(attempt, CommitAttempt::Committed(_))
+    };
+    assert!(attempt(&real, "a", &[0, 20]), "this one was fast enough");
+    assert!(attempt(&real, "b", &[20, 220]), "this one was slow");
+    assert!(!attempt(&real, "c", &[]), "and no other frontend tries");
+    real.tasks.submit(requests(&real, "c"));
+    real.committer.batch(at(300)).unwrap();
+    assert!(!attempt(&real, "d", &[]), "a fast commit within the pause tells nothing");
+    real.committer.batch(at(10_220)).unwrap();
+    assert!(!attempt(&real, "d", &[]), "the committer wrote nothing");
+    real.tasks.submit(requests(&real, "d"));
+    real.committer.batch(at(10_220)).unwrap();
+    assert!(attempt(&real, "e", &[10_221, 10_222]));
+}
+
+#[test]
+fn a_frontend_does_not_wait_for_a_committer_that_takes_nothing() {
+    let real = open(&FakeDisk::new());
+    (0..=4 * INBOX_MAX).for_each(|_| real.tasks.submit(vec![]));
+    assert!(!real.tasks.has_room(0, &mut RoomWait::default()), "it takes no more requests");
 }
