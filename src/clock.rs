@@ -27,24 +27,52 @@ const NANOS_PER_MILLI: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
+    /// The milliseconds that a fake clock shows.
+    #[cfg(test)]
+    fake: Option<&'static std::sync::atomic::AtomicU64>,
 }
 
 impl Clock {
     /// Starts a clock at zero.
     #[must_use]
     pub fn start() -> Self {
-        Self { start: Instant::now() }
+        Self {
+            start: Instant::now(),
+            #[cfg(test)]
+            fake: None,
+        }
+    }
+
+    /// A clock that stands still, and shows the milliseconds that a test sets.
+    #[cfg(test)]
+    pub(crate) fn fake(millis: &'static std::sync::atomic::AtomicU64) -> Self {
+        Self { start: Instant::now(), fake: Some(millis) }
+    }
+
+    /// The milliseconds of a fake clock.
+    #[cfg(test)]
+    fn faked(&self) -> Option<u64> {
+        // Relaxed: a test sets it between the steps of one thread.
+        self.fake.map(|millis| millis.load(std::sync::atomic::Ordering::Relaxed))
     }
 
     /// Reads the monotonic clock.
     #[must_use]
     pub fn now(&self) -> Now {
+        #[cfg(test)]
+        if let Some(millis) = self.faked() {
+            return Now::from_millis(millis);
+        }
         Now { nanos: u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX) }
     }
 
     /// Reads the clocks that go on when the process ends.
     #[must_use]
     pub fn reading(&self) -> ClockReading {
+        #[cfg(test)]
+        if let Some(millis) = self.faked() {
+            return ClockReading::from_millis(millis);
+        }
         let up = clock_gettime(ClockId::Boottime);
         let nanos = i128::from(up.tv_sec) * i128::from(NANOS_PER_MILLI * MILLIS_PER_SECOND) + i128::from(up.tv_nsec);
         ClockReading { wall: wall_nanos() / NANOS_PER_MILLI, up: u64::try_from(nanos).unwrap_or(0), boot: boot() }

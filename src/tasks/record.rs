@@ -10,9 +10,9 @@
 //! Values  queue:u32 number:u64    the value
 //! ```
 //! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped. `order` is 0 priority, 1 fifo. `since`
-//! (when the task last entered the queue) and deadlines are milliseconds of the leases' clock. The records hold effects and not
-//! requests: the state is read without replaying requests. Numbers of queues may have gaps, because a queue of a family
-//! is removed with its last task. Tokens are also the keys of tasks that were pushed.
+//! (when the task last entered the queue) and deadlines are milliseconds of the leases' clock. The records hold effects
+//! and not requests: the state is read without replaying requests. Numbers of queues may have gaps, because a queue of
+//! a family is removed with its last task. Tokens are also the keys of tasks that were pushed.
 //!
 //! This module does not read or write the store; see `committer.rs` and `queues.rs`.
 

@@ -31,12 +31,12 @@ use super::handle::{reply, task_request};
 use super::pace::{LOOK, PaceEntry, Paces, RoomKind, Stage};
 use super::responder::JobResponder;
 use super::wire::{AckWording, Decoded, Reply, Verb, decode};
-use crate::clock::{Clock, Now};
+use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
 use crate::protocols::sockets::is_settled;
 use crate::protocols::tcp::{Answer, FailureSender};
 use crate::store::{self, StoreSnapshot, Value};
-use crate::tasks::{self, Family, Outcome, Payload};
+use crate::tasks::{self, Family, Outcome, Payload, QueueName};
 
 /// Period of the check, while the server ends, whether the reply has arrived at the client. TCP tells of no arrival, so
 /// the server asks: a few times within a round trip of a far client.
@@ -132,6 +132,8 @@ enum Sent {
     WithoutData,
     /// It could not be sent.
     Not,
+    /// The lease may have ended meanwhile.
+    Late,
 }
 
 /// The bytes of a request that have come.
@@ -276,28 +278,47 @@ impl<'h> Conversation<'h> {
         if self.shared.over.get() {
             return false;
         }
-        let lends = matches!(request, tasks::Request::Lease { .. }).then(|| queue.clone());
         let bytes = std::mem::take(&mut inbox.bytes).len();
+        if matches!(request, tasks::Request::Lease { .. }) {
+            drop(inbox);
+            return self.lease(&queue, request, bytes).await;
+        }
         // Without an answer of the committer the outcome is unknown, so no reply is sent.
         let Some(answer) = self.shared.responder.submit(queue, request, bytes).await else { return false };
         drop(inbox);
         self.pace.hold(0);
-        let sent = self.send_outcome(verb, &answer).await;
-        if let (false, Outcome::Leased { token, key, .. }, Some(queue)) = (sent == Sent::Whole, answer.outcome, lends) {
-            self.shared.responder.take_back(queue, token, key);
-        }
-        sent != Sent::Not
+        self.send(&self.written(&reply(verb, &answer.outcome, &[]))).await
     }
 
-    /// Sends the answer of the committer.
-    async fn send_outcome(&self, verb: Verb, Answer { outcome, before }: &Answer) -> Sent {
+    /// Answers a Get. A job whose lease may have ended before the reply is sent goes back, and the queue is asked again.
+    /// False: the reply could not be sent.
+    async fn lease(&self, queue: &QueueName, request: tasks::Request, bytes: usize) -> bool {
+        loop {
+            // The lease begins later, when it is granted.
+            let lease = TimeLimit::begin(self.shared.clock.now(), Duration::from_millis(self.shared.lease));
+            let submitted = self.shared.responder.submit(queue.clone(), request.clone(), bytes);
+            let Some(answer) = submitted.await else { return false };
+            self.pace.hold(0);
+            let Outcome::Leased { token, key, payload } = &answer.outcome else {
+                return self.send(&self.written(&reply(Verb::Get, &answer.outcome, &[]))).await;
+            };
+            let sent = self.send_job(&answer, payload, lease).await;
+            if sent != Sent::Whole {
+                self.shared.responder.take_back(queue.clone(), *token, key.clone());
+            }
+            if sent != Sent::Late || self.left().is_zero() || self.shared.over.get() {
+                return matches!(sent, Sent::Whole | Sent::WithoutData);
+            }
+        }
+    }
+
+    /// Sends a job that was leased, unless its lease may be over.
+    async fn send_job(&self, Answer { outcome, before }: &Answer, payload: &Payload, lease: TimeLimit) -> Sent {
         let sent = |is_sent: bool, whole: Sent| if is_sent { whole } else { Sent::Not };
-        let Some(payload) = outcome.payload() else {
-            return sent(self.send(&self.written(&reply(verb, outcome, &[]))).await, Sent::Whole);
-        };
         match self.read(payload, before.as_deref()).await {
+            Ok(Some(_)) if lease.is_over(self.shared.clock.now()) => Sent::Late,
             Ok(Some((value, _permit))) => {
-                sent(self.send(&self.written(&reply(verb, outcome, &value))).await, Sent::Whole)
+                sent(self.send(&self.written(&reply(Verb::Get, outcome, &value))).await, Sent::Whole)
             }
             Ok(None) => Sent::Not,
             // The job is set aside, and the next GET gets the next one.

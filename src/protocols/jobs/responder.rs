@@ -36,9 +36,9 @@ pub(super) struct JobResponder {
 }
 
 impl JobResponder {
-    pub(super) fn new(tasks: Tasks, sink: usize, room: RoomSignal) -> Self {
+    pub(super) fn new(tasks: Tasks, sink: usize, room: RoomSignal, clock: Clock) -> Self {
         let (waiting, burst, burst_bytes) = (RefCell::default(), RefCell::default(), Cell::default());
-        Self { tasks, sink, room, waiting, burst, burst_bytes, clock: Clock::start(), bell: Notify::new() }
+        Self { tasks, sink, room, waiting, burst, burst_bytes, clock, bell: Notify::new() }
     }
 
     /// The handle to the tasks.

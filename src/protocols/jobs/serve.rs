@@ -100,13 +100,13 @@ impl JobsFrontend {
     /// [`store::Error`] if a value cannot be read, or no answer can come.
     pub fn run(self) -> Result<(), store::Error> {
         let Self { tcp, answers, tasks, family, settings, room_bytes } = self;
-        let failed = tcp.failed();
+        let (failed, clock) = (tcp.failed(), Clock::start());
         let context = Rc::new(JobsContext {
-            responder: JobResponder::new(tasks, answers.sink, answers.room.clone()),
+            responder: JobResponder::new(tasks, answers.sink, answers.room.clone(), clock),
             family,
             lease: settings.lease,
             words: settings.words,
-            clock: Clock::start(),
+            clock,
             coming: Semaphore::new(room_bytes),
             going: Semaphore::new(room_bytes),
             paces: Rc::default(),

@@ -1,24 +1,32 @@
-//! The end of the frontend: no job stays leased to a connection that it cuts off.
+//! The end of the frontend: no job stays leased to a connection that it cuts off. And replies that wait: no job is sent
+//! after its lease.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::spawn_local;
 
+use super::conversation::{JobsContext, converse};
 use super::responder::JobResponder;
 use super::serve::{Jobs, JobsConfig, JobsListener};
 use super::wire::AckWording;
 use crate::clock::Clock;
-use crate::limits::JOB_ROOM_BYTES_MIN;
+use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN};
 use crate::protocols::tcp::RoomSignal;
 use crate::store::Value;
 use crate::store::fake_disk::FakeDisk;
-use crate::tasks::{self, Committer, Family, LeaseOrder, Policy, Request, Tasks};
+use crate::tasks::{self, Committer, Delivery, Family, LeaseOrder, Policy, ReplySink, Request, Tasks};
 
 fn open() -> (Tasks, Committer, Family) {
     let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), Clock::start().reading()).unwrap();
@@ -74,7 +82,7 @@ fn a_job_of_which_a_client_has_not_heard_at_the_end_is_free_for_the_next() {
 #[test]
 fn a_lease_that_was_not_asked_for_yet_is_withdrawn_and_nothing_else_is() {
     let (tasks, _committer, family) = open();
-    let responder = JobResponder::new(tasks, 0, RoomSignal::default());
+    let responder = JobResponder::new(tasks, 0, RoomSignal::default(), Clock::start());
     let mut context = Context::from_waker(Waker::noop());
     let queue = || family.queue(b"q");
     let mut add = pin!(responder.submit(queue(), Request::Push { value: Value::from(&b"d"[..]) }, 10));
@@ -85,4 +93,76 @@ fn a_lease_that_was_not_asked_for_yet_is_withdrawn_and_nothing_else_is() {
     assert!(matches!(get.poll(&mut context), Poll::Ready(None)), "it hears nothing");
     assert!(add.poll(&mut context).is_pending());
     assert_eq!(responder.burst_len(), 2, "the job, and the one that goes back");
+}
+
+/// Takes no answers: the thread of the test commits by itself.
+struct NoSink;
+
+impl ReplySink for NoSink {
+    fn deliver(&self, _: Delivery) {
+        panic!("the committer is idle")
+    }
+
+    fn go_on(&self) {}
+}
+
+/// A client whose request has been sent, and the task that serves it.
+async fn serve(context: &Rc<JobsContext>, request: &[u8]) -> tokio::net::TcpStream {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    client.write_all(request).await.unwrap();
+    spawn_local(converse(Rc::clone(context), listener.accept().await.unwrap().0));
+    client
+}
+
+/// Two clients got the same job: the first one's lease had ended while its reply waited for memory.
+#[test]
+fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
+    const LEASE: u64 = 5_000;
+    static MILLIS: AtomicU64 = AtomicU64::new(1_000);
+    let clock = Clock::fake(&MILLIS);
+    let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), clock.reading()).unwrap();
+    let family = committer.family(b"jobs/", LeaseOrder::Fifo, Policy::Always).unwrap();
+    let sink = committer.sink(Box::new(NoSink));
+    let context = Rc::new(JobsContext {
+        responder: JobResponder::new(tasks.clone(), sink, RoomSignal::default(), clock),
+        family: family.clone(),
+        lease: LEASE,
+        words: AckWording::OkNo,
+        clock,
+        coming: Semaphore::new(0),
+        going: Semaphore::new(0),
+        paces: Rc::default(),
+        closing: Cell::new(false),
+        closed: Notify::new(),
+        over: Cell::new(false),
+        cut: Notify::new(),
+        failed: tokio::sync::mpsc::unbounded_channel().0,
+        scrap: RefCell::new(vec![0; 64]),
+    });
+    let data = vec![b'x'; 2 * JOB_BUFFER_BYTES];
+    let queue = || tasks.metrics().families().pop().unwrap().counts();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let shared = Rc::clone(&context);
+        spawn_local(async move { shared.responder.submit_bursts().await.map(|_| ()) });
+        let push = Request::Push { value: Value::from(&data[..]) };
+        context.responder.submit(family.queue(b"q"), push, 0).await.unwrap();
+        let mut late = serve(&context, b"GET q\n").await;
+        while queue().leased == 0 {
+            tokio::task::yield_now().await;
+        }
+        MILLIS.fetch_add(LEASE, Ordering::Relaxed);
+        let mut next = serve(&context, b"GET q\n").await;
+        while queue().ran_out == 0 {
+            tokio::task::yield_now().await;
+        }
+        context.going.add_permits(data.len());
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        late.read_to_end(&mut first).await.unwrap();
+        next.read_to_end(&mut second).await.unwrap();
+        assert_eq!(first, b"NONE", "the job is the next client's");
+        assert!(second.ends_with(&data), "its lease is held");
+        assert_eq!(queue().leased, 1);
+    });
 }
