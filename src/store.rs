@@ -77,7 +77,7 @@ mod simulated;
 mod simulated_pages;
 
 pub use admission::AddsRefused;
-pub use backup::{Backup, BackupReport};
+pub use backup::Backup;
 pub use check::{CheckReport, check};
 pub use chores::ChoreMode;
 pub use clean::{Copies, Liveness};
@@ -88,7 +88,8 @@ pub use errors::Error;
 pub use folder::{DiskSpace, Folder, LogFile};
 pub use format::{Marks, Space};
 pub use interface::{
-    IDS_MARK, IdleWork, LostRecord, Store, StoreSnapshot, StoreWatch, TOKENS_MARK, TaskKey, WriteBatch,
+    BackupReport, BackupTurn, IDS_MARK, IdleWork, LostRecord, Store, StoreBackup, StoreSnapshot, StoreWatch,
+    TOKENS_MARK, TaskKey, WriteBatch,
 };
 pub use keyed::{KeyedStore, StoreConfig};
 pub use log::{Log, LogConfig};

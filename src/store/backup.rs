@@ -5,6 +5,7 @@
 //! any thread:   Backup::copy_to: the note `backup.unfinished` ─► sync ─► closed segments and summaries linked, or
 //!               copied; the newest copied up to the sync ─► files and folder synced ─► the note becomes `backup`
 //!               ─► sync
+//!               before each piece of a copy, and each segment: BackupTurn ─► go on, or end
 //! ```
 //! A closed segment is never written to, so a link is as good as a copy. (Blocks behind its end may be given back. They
 //! hold nothing.) The writer goes on meanwhile: segments that are held stay.
@@ -13,15 +14,22 @@
 //! backup whose files are not all there is damaged. When a log is opened in a backup, its marks jump: newer ones were
 //! given out after the backup. The note goes when that is synced.
 //!
+//! [`Backup::write_to`] removes a backup that fails or is cancelled: its links would keep the space of segments that
+//! the log has long removed. Only the end of the process leaves an unfinished one, since it waits for nothing. The next
+//! backup to the same folder replaces it.
+//!
 //! This module reads no records.
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::disk::{RealFolder, TargetFolder};
 use super::errors::Error;
 use super::fault::{Fault, planted};
 use super::folder::{Folder, LogFile, read_exact, write_all};
 use super::format::{Fields, index, is_sealed, seal};
+use super::interface::{BackupReport, BackupTurn, StoreBackup};
 use super::log::Log;
 use super::repair::remove_if_there;
 use super::segment::{NEW, Segment, name_of, number_of};
@@ -44,19 +52,6 @@ pub struct Backup {
     last: u64,
 }
 
-/// What a backup has written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BackupReport {
-    /// Its segments.
-    pub segments: u64,
-    /// Files that are links: they took no space.
-    pub linked: u64,
-    /// Files that were copied.
-    pub copied: u64,
-    /// Bytes that were copied.
-    pub bytes: u64,
-}
-
 impl Log {
     /// Syncs, and holds all segments for a backup. The writer goes on; [`Backup::copy_to`] runs in any thread.
     ///
@@ -71,11 +66,12 @@ impl Log {
 
 impl Backup {
     /// Writes the backup to an empty folder, or to one with a backup that was interrupted. It is durable and whole when
-    /// this returns.
+    /// this returns. `turn` is asked before each piece of the work.
     ///
     /// # Errors
-    /// [`Error`] of either folder. [`Error::NotEmpty`] if the folder has files of a log.
-    pub fn copy_to(&self, to: &dyn Folder) -> Result<BackupReport, Error> {
+    /// [`Error`] of either folder. [`Error::NotEmpty`] if the folder has other files. [`Error::Cancelled`] or
+    /// [`Error::Left`] if `turn` says so. The folder has the note `backup.unfinished` then, unless nothing was written.
+    pub fn copy_to(&self, to: &dyn Folder, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error> {
         let explain = |error: io::Error| Error::of(to.path(), &error);
         empty(to)?;
         write_note(to, UNFINISHED, self.last).map_err(explain)?;
@@ -86,10 +82,11 @@ impl Backup {
         let Some(((newest, end), closed)) = self.segments.split_last() else {
             return Err(Error::Failed { folder: to.path().to_owned(), why: "the log has no segment".to_owned() });
         };
+        let mut copy = Copy { backup: self, to, turn, report: &mut report };
         for (segment, end) in closed {
-            self.take_closed(segment, *end, to, &mut report)?;
+            copy.take_closed(segment, *end)?;
         }
-        self.copy_segment(newest, *end, to, &mut report)?;
+        copy.copy_segment(newest, *end)?;
         if !planted(Fault::BackupUnsynced) {
             to.sync().map_err(explain)?;
         }
@@ -99,51 +96,18 @@ impl Backup {
         Ok(report)
     }
 
-    /// Links a closed segment and its summary, or copies the segment.
-    fn take_closed(
+    /// As [`Backup::copy_to`], and removes a backup that fails or is cancelled.
+    pub(super) fn copy_or_discard(
         &self,
-        segment: &Arc<Segment>,
-        end: u64,
         to: &dyn Folder,
-        report: &mut BackupReport,
-    ) -> Result<(), Error> {
-        let number = segment.head.number;
-        // Another file system, or one without links. The copy reports all other errors.
-        if to.link(&name_of(number), self.folder.path()).is_err() {
-            return self.copy_segment(segment, end, to, report);
+        turn: &mut dyn FnMut() -> BackupTurn,
+    ) -> Result<BackupReport, Error> {
+        let written = self.copy_to(to, turn);
+        if written.as_ref().is_err_and(|error| !matches!(error, Error::Left { .. } | Error::NotEmpty { .. })) {
+            // What cannot be removed stays, with its note.
+            let _stays = discard(to);
         }
-        report.linked += 1;
-        // Without a summary, opening reads the segment.
-        if to.link(&summary_name(number), self.folder.path()).is_ok() {
-            report.linked += 1;
-        }
-        Ok(())
-    }
-
-    /// Copies a segment up to its end. The rest of the file is zeros.
-    fn copy_segment(
-        &self,
-        segment: &Arc<Segment>,
-        end: u64,
-        to: &dyn Folder,
-        report: &mut BackupReport,
-    ) -> Result<(), Error> {
-        let explain = |error: io::Error| Error::of(to.path(), &error);
-        let from = segment.file().map_err(|error| Error::of(self.folder.path(), &error))?;
-        let copy = to.create(&name_of(segment.head.number)).map_err(explain)?;
-        let mut at = 0;
-        while at < end {
-            let bytes = self.read(&*from, at, COPY_BYTES.min(end - at))?;
-            write_all(&*copy, &bytes, at).map_err(explain)?;
-            at += bytes.len() as u64;
-        }
-        copy.set_size(segment.head.size).map_err(explain)?;
-        if !planted(Fault::BackupUnsynced) {
-            copy.sync().map_err(explain)?;
-        }
-        report.copied += 1;
-        report.bytes += end;
-        Ok(())
+        written
     }
 
     fn read(&self, from: &dyn LogFile, at: u64, length: u64) -> Result<Vec<u8>, Error> {
@@ -153,20 +117,118 @@ impl Backup {
     }
 }
 
-/// Refuses a folder with files of a log. Those of an interrupted backup are removed.
+impl StoreBackup for Backup {
+    fn write_to(&self, to: &Path, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error> {
+        let TargetFolder { folder, is_made } = RealFolder::lock_for_backup(to, self.folder.path(), is_of_a_backup)?;
+        let written = self.copy_or_discard(&folder, turn);
+        if written.is_err() && folder.list().is_ok_and(|names| names.is_empty()) {
+            // What cannot be removed is an empty folder.
+            let _stays = folder.unlock(is_made);
+        }
+        written.map_err(|error| match error {
+            Error::Full { folder } => Error::BackupFull { folder },
+            error => error,
+        })
+    }
+}
+
+/// A backup that is being written.
+struct Copy<'a> {
+    backup: &'a Backup,
+    to: &'a dyn Folder,
+    turn: &'a mut dyn FnMut() -> BackupTurn,
+    report: &'a mut BackupReport,
+}
+
+impl Copy<'_> {
+    /// Whether the backup goes on.
+    fn check(&mut self) -> Result<(), Error> {
+        match (self.turn)() {
+            BackupTurn::GoOn => Ok(()),
+            BackupTurn::Cancel => Err(Error::Cancelled { folder: self.to.path().to_owned() }),
+            BackupTurn::Leave => Err(Error::Left { folder: self.to.path().to_owned() }),
+        }
+    }
+
+    /// Links a closed segment and its summary, or copies the segment.
+    fn take_closed(&mut self, segment: &Arc<Segment>, end: u64) -> Result<(), Error> {
+        self.check()?;
+        let (from, number) = (self.backup.folder.path(), segment.head.number);
+        // Another file system, or one without links. The copy reports all other errors.
+        if self.to.link(&name_of(number), from).is_err() {
+            return self.copy_segment(segment, end);
+        }
+        self.report.linked += 1;
+        // Without a summary, opening reads the segment.
+        if self.to.link(&summary_name(number), from).is_ok() {
+            self.report.linked += 1;
+        }
+        Ok(())
+    }
+
+    /// Copies a segment up to its end. The rest of the file is zeros.
+    fn copy_segment(&mut self, segment: &Arc<Segment>, end: u64) -> Result<(), Error> {
+        let folder = self.to.path();
+        let explain = |error: io::Error| Error::of(folder, &error);
+        let from = segment.file().map_err(|error| Error::of(self.backup.folder.path(), &error))?;
+        let copy = self.to.create(&name_of(segment.head.number)).map_err(explain)?;
+        let mut at = 0;
+        while at < end {
+            self.check()?;
+            let bytes = self.backup.read(&*from, at, COPY_BYTES.min(end - at))?;
+            write_all(&*copy, &bytes, at).map_err(explain)?;
+            // The sync at the end finds little left to write, so the next turn comes soon.
+            copy.start_write_back(at, bytes.len() as u64);
+            at += bytes.len() as u64;
+        }
+        copy.set_size(segment.head.size).map_err(explain)?;
+        if !planted(Fault::BackupUnsynced) {
+            copy.sync().map_err(explain)?;
+        }
+        self.report.copied += 1;
+        self.report.bytes += end;
+        Ok(())
+    }
+}
+
+/// Whether a file of this name can be part of a backup.
+fn is_of_a_log(name: &str) -> bool {
+    number_of(name).is_some() || name.ends_with(SUM) || name.ends_with(NEW)
+}
+
+/// Whether a folder with these names is empty, or holds nothing but a backup that was interrupted.
+fn is_of_a_backup(names: &[String]) -> bool {
+    names.is_empty()
+        || names.iter().any(|name| name == UNFINISHED)
+            && names.iter().all(|name| name == UNFINISHED || is_of_a_log(name))
+}
+
+/// Refuses a folder with files. Those of an interrupted backup are removed.
 fn empty(to: &dyn Folder) -> Result<(), Error> {
     let explain = |error: io::Error| Error::of(to.path(), &error);
     let names = to.list().map_err(explain)?;
-    let is_ours = |name: &&String| number_of(name).is_some() || name.ends_with(SUM) || name.ends_with(NEW);
-    let has_files = names.iter().any(|name| is_ours(&name) || name == WHOLE);
-    if !names.iter().any(|name| name == UNFINISHED) {
-        return if has_files { Err(Error::NotEmpty { folder: to.path().to_owned() }) } else { Ok(()) };
-    }
-    for name in names.iter().filter(is_ours) {
-        to.remove(name).map_err(explain)?;
+    if !is_of_a_backup(&names) {
+        return Err(Error::NotEmpty { folder: to.path().to_owned() });
     }
     // No file of the interrupted backup may come back beside those of this one.
-    to.sync().map_err(explain)
+    remove_files(to, &names).map_err(explain)
+}
+
+fn remove_files(to: &dyn Folder, names: &[String]) -> io::Result<()> {
+    names.iter().filter(|name| is_of_a_log(name)).try_for_each(|name| to.remove(name))?;
+    if names.is_empty() { Ok(()) } else { to.sync() }
+}
+
+/// Removes a backup that has failed, its note last.
+fn discard(to: &dyn Folder) -> io::Result<()> {
+    // The last step may have failed after the note got its name.
+    if to.list()?.iter().any(|name| name == WHOLE) {
+        to.rename(WHOLE, UNFINISHED)?;
+        to.sync()?;
+    }
+    remove_files(to, &to.list()?)?;
+    remove_if_there(to, UNFINISHED)?;
+    to.sync()
 }
 
 /// Writes a note. It and its name are durable when this returns.

@@ -74,16 +74,28 @@ fn run(seed: u64) -> u32 {
     if history.chance.one_in(2) {
         history.fail_a_call(80);
     }
-    let copied = backup.copy_to(&to);
+    // The server removes a backup that fails. A server that ends leaves it, as does one that is killed.
+    let mut turns = if history.chance.one_in(6) { history.chance.below(12) } else { u64::MAX };
+    let end = if history.chance.one_in(2) { BackupTurn::Cancel } else { BackupTurn::Leave };
+    let turn = &mut || match turns {
+        0 => end,
+        _ => {
+            turns -= 1;
+            BackupTurn::GoOn
+        }
+    };
+    let copied = if history.chance.one_in(2) { backup.copy_or_discard(&to, turn) } else { backup.copy_to(&to, turn) };
     let failures = history.folder.process_ends();
     let is_whole = copied.is_ok();
-    history.judge(copied.err(), failures, false);
+    let is_ended = |error: &Error| matches!(error, Error::Cancelled { .. } | Error::Left { .. });
+    history.judge(copied.err().filter(|error| !is_ended(error)), failures, false);
     drop((backup, owner));
     if failures.is_some_and(|failures| failures.power) || history.chance.one_in(2) {
         history.folder.power_failure();
     }
     let names = to.file_names();
     match history.open_folder(&to.copy(), false) {
+        // It was removed, or never begun.
         Ok(_) if names.is_empty() => assert!(!is_whole, "seed {seed}: the backup is gone"),
         Ok(_) => restore(&history, &to, &moment),
         Err(Error::Unfinished { .. }) => assert!(!is_whole, "seed {seed}: the backup is not whole"),
@@ -94,7 +106,7 @@ fn run(seed: u64) -> u32 {
     let again = if is_whole || to.file_names().iter().any(|name| name.ends_with(".log")) { 2 } else { 1 };
     let to = history.folder.beside(again);
     let (backup, moment) = begin(&mut history, &mut owner);
-    match backup.copy_to(&to) {
+    match backup.copy_to(&to, &mut || BackupTurn::GoOn) {
         Ok(_) => restore(&history, &to, &moment),
         Err(error) => panic!("seed {seed}: a backup cannot be repeated: {error:?}"),
     }
@@ -125,7 +137,7 @@ fn a_backup_without_its_last_file_is_damaged() {
     let mut owner = history.open().unwrap();
     (0..60).for_each(|_| history.step(&mut owner).unwrap());
     let to = history.folder.beside(1);
-    owner.log.backup().unwrap().copy_to(&to).unwrap();
+    owner.log.backup().unwrap().copy_to(&to, &mut || BackupTurn::GoOn).unwrap();
     let last = to.file_names().into_iter().filter(|name| name.ends_with(".log")).max().unwrap();
     to.remove(&last).unwrap();
     assert!(matches!(history.open_folder(&to, false), Err(Error::Damaged { .. })));
@@ -138,5 +150,5 @@ fn a_folder_with_files_of_a_log_takes_no_backup() {
     let mut history = History::new(4);
     let mut owner = history.open().unwrap();
     let backup = owner.log.backup().unwrap();
-    assert!(matches!(backup.copy_to(&history.folder), Err(Error::NotEmpty { .. })));
+    assert!(matches!(backup.copy_to(&history.folder, &mut || BackupTurn::GoOn), Err(Error::NotEmpty { .. })));
 }

@@ -12,7 +12,7 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statvfs};
@@ -64,6 +64,51 @@ impl RealFolder {
         }
     }
 
+    /// Locks a folder for a backup of the log in `data`, and makes it if it does not exist. A folder that is refused is
+    /// left as it is. `is_free` says of the names in it whether it may be used.
+    ///
+    /// # Errors
+    /// [`Error::NotEmpty`], [`Error::NoTarget`], or another [`Error`] if it cannot be made.
+    pub(super) fn lock_for_backup(
+        path: &Path,
+        data: &Path,
+        is_free: impl Fn(&[String]) -> bool,
+    ) -> Result<TargetFolder, Error> {
+        let refused = |why: &str| Error::NoTarget { folder: path.to_owned(), why: why.to_owned() };
+        let explain = |error: io::Error| Error::of(path, &error);
+        if !path.is_absolute() {
+            return Err(refused("not an absolute path"));
+        }
+        let existing = path.ancestors().find(|part| part.exists()).unwrap_or(path);
+        if path.strip_prefix(existing).is_ok_and(|rest| rest.components().any(|part| part == Component::ParentDir)) {
+            return Err(refused("a path with \"..\" behind a folder that is not there"));
+        }
+        if is_inside(existing, data).map_err(explain)? {
+            return Err(refused("inside of the folder of the server"));
+        }
+        let is_made = match names(path) {
+            Ok(names) if is_free(&names) => false,
+            Ok(_) => return Err(Error::NotEmpty { folder: path.to_owned() }),
+            Err(error) if error.kind() == ErrorKind::NotFound => true,
+            Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(refused("no folder")),
+            Err(error) => return Err(explain(error)),
+        };
+        match Self::lock(path) {
+            Ok(folder) => Ok(TargetFolder { folder, is_made }),
+            Err(Error::InUse { .. }) => Err(refused("in use by another process")),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the lock, and the folder too if `is_made`.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(super) fn unlock(self, is_made: bool) -> io::Result<()> {
+        fs::remove_file(self.path.join(LOCK_FILE))?;
+        if is_made { fs::remove_dir(&self.path) } else { Ok(()) }
+    }
+
     fn lock_made(path: &Path) -> Result<Self, Error> {
         let name = path.join(LOCK_FILE);
         let lock = File::options().read(true).write(true).create(true).truncate(false).open(name);
@@ -75,6 +120,26 @@ impl RealFolder {
             Err(TryLockError::Error(error)) => Err(Error::of(path, &error)),
         }
     }
+}
+
+/// A folder that is locked for a backup.
+pub(super) struct TargetFolder {
+    pub(super) folder: RealFolder,
+    /// Whether it was made for the backup.
+    pub(super) is_made: bool,
+}
+
+/// Whether the path is the folder, or leads into it, by whatever name.
+fn is_inside(path: &Path, folder: &Path) -> io::Result<bool> {
+    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    let (path, own) = (path.canonicalize()?, identity(folder)?);
+    Ok(path.ancestors().any(|part| identity(part).is_ok_and(|other| other == own)))
+}
+
+/// The names in a folder, without that of the lock.
+fn names(path: &Path) -> io::Result<Vec<String>> {
+    let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    Ok(names.collect::<io::Result<Vec<_>>>()?.into_iter().filter(|name| name != LOCK_FILE).collect())
 }
 
 /// Makes the folder if it does not exist, readable by its owner alone. Parent folders get the user's default

@@ -69,6 +69,32 @@ pub enum Error {
         /// The folder of the backup.
         folder: PathBuf,
     },
+    /// A backup cannot be written to this folder.
+    #[error("{}: {why}: choose an empty folder for the backup, or one that is not there", folder.display())]
+    NoTarget {
+        /// The folder of the backup.
+        folder: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The device of a backup is full.
+    #[error("no space is left for the backup in {}: make room there, or choose another folder; the server goes on", folder.display())]
+    BackupFull {
+        /// The folder of the backup.
+        folder: PathBuf,
+    },
+    /// No client waits for a backup any more.
+    #[error("the backup to {} was cancelled: its files are removed", folder.display())]
+    Cancelled {
+        /// The folder of the backup.
+        folder: PathBuf,
+    },
+    /// The server ends while a backup is written.
+    #[error("{}: the server ends and leaves the backup unfinished: make it again, to the same folder or another", folder.display())]
+    Left {
+        /// The folder of the backup.
+        folder: PathBuf,
+    },
     /// The store cannot have written these bytes.
     #[error(
         "{} is damaged ({what}): nothing was changed; restore a backup, or start with --repair to go on without what is lost (finished tasks may return)",

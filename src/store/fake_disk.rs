@@ -1,12 +1,12 @@
 //! A store for tests, in memory. A crash loses its unsynced batches, and it fails on request.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{
-    AddsRefused, Body, Error, IdleWork, LogMetrics, LostRecord, Marks, Space, Store, StoreSnapshot, StoreWatch,
-    TaskKey, Value, WriteBatch,
+    AddsRefused, BackupReport, BackupTurn, Body, Error, IdleWork, LogMetrics, LostRecord, Marks, Space, Store,
+    StoreBackup, StoreSnapshot, StoreWatch, TaskKey, Value, WriteBatch,
 };
 use crate::lock::{Mutex, MutexGuard};
 
@@ -30,6 +30,8 @@ struct Content {
     /// Rotten values that a reader has found, until the owner is told.
     found: Vec<LostRecord>,
     adds_refused: Option<AddsRefused>,
+    /// Whether backups go on until they are ended.
+    holds_backups: bool,
     /// How much of the idle work is left, after each batch that many pieces.
     idle: (usize, usize),
 }
@@ -70,6 +72,11 @@ impl FakeDisk {
     /// From now on adds are refused for this reason, or no longer.
     pub(crate) fn refuse_adds(&self, why: Option<AddsRefused>) {
         self.lock().adds_refused = why;
+    }
+
+    /// From now on a backup goes on until its turn ends it, or until this is taken back.
+    pub(crate) fn hold_backups(&self, is_held: bool) {
+        self.lock().holds_backups = is_held;
     }
 
     /// From now on each batch leaves this many pieces of idle work.
@@ -204,8 +211,33 @@ impl Store for FakeDisk {
         Arc::new(FakeSnapshot(Arc::clone(&self.lock().now), self.clone()))
     }
 
+    fn backup(&mut self) -> Result<Box<dyn StoreBackup>, Error> {
+        self.sync()?;
+        let synced = Arc::clone(&self.lock().synced);
+        Ok(Box::new(FakeBackup(synced, self.clone())))
+    }
+
     fn damaged(&self, what: &str) -> Error {
         damaged(what)
+    }
+}
+
+/// A backup that only counts the bytes of the values in it.
+struct FakeBackup(Arc<Records>, FakeDisk);
+
+impl StoreBackup for FakeBackup {
+    fn write_to(&self, to: &Path, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error> {
+        loop {
+            match turn() {
+                BackupTurn::GoOn if self.1.lock().holds_backups => std::thread::yield_now(),
+                BackupTurn::GoOn => break,
+                BackupTurn::Cancel => return Err(Error::Cancelled { folder: to.to_owned() }),
+                BackupTurn::Leave => return Err(Error::Left { folder: to.to_owned() }),
+            }
+        }
+        let values = self.0.iter().filter(|((space, _), _)| *space == Space::Values);
+        let bytes = values.map(|(_, value)| value.len() as u64).sum();
+        Ok(BackupReport { segments: 1, linked: 0, copied: 1, bytes })
     }
 }
 

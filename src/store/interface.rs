@@ -3,9 +3,11 @@
 //! ```text
 //! opening: take, lost ─► engine        WriteBatch ─► commit(sync) ─► acknowledged        nothing waits: work_idle
 //!                                      moment(keys) ─► StoreSnapshot ─► values, in any thread
+//!                                      backup ─► StoreBackup ─► a folder, in any thread
 //! ```
 //! This module stores nothing; see `keyed.rs`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::admission::AddsRefused;
@@ -103,6 +105,40 @@ pub trait StoreWatch: Send + Sync {
     fn check(&self) -> Result<(), Error>;
 }
 
+/// What a backup has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackupReport {
+    /// Its segments.
+    pub segments: u64,
+    /// Files that are links: they took no space.
+    pub linked: u64,
+    /// Files that were copied.
+    pub copied: u64,
+    /// Bytes that were copied.
+    pub bytes: u64,
+}
+
+/// Whether a backup that is being written goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackupTurn {
+    /// It goes on.
+    GoOn,
+    /// It ends with [`Error::Cancelled`], and is removed.
+    Cancel,
+    /// It ends with [`Error::Left`] at once. It stays, marked as unfinished.
+    Leave,
+}
+
+/// All that a store held at one sync. The store keeps it as long as this exists.
+pub trait StoreBackup: Send {
+    /// Writes the backup to an empty folder, which is made if it is not there. It is durable and whole when this
+    /// returns. A backup that fails or is cancelled is removed. `turn` is asked again and again.
+    ///
+    /// # Errors
+    /// [`Error`] of either folder, or what `turn` says.
+    fn write_to(&self, to: &Path, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error>;
+}
+
 /// The work that a store has for a time in which nothing waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleWork {
@@ -171,6 +207,12 @@ pub trait Store: Send {
 
     /// Returns a snapshot of the values with these keys. Other threads can read it while the store changes.
     fn moment(&self, keys: &[TaskKey]) -> Arc<dyn StoreSnapshot>;
+
+    /// Syncs all changes, and returns a backup of them. The store goes on.
+    ///
+    /// # Errors
+    /// As [`Store::commit`].
+    fn backup(&mut self) -> Result<Box<dyn StoreBackup>, Error>;
 
     /// The metrics of the store, for STATS.
     fn metrics(&self) -> LogMetrics;

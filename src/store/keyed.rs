@@ -27,7 +27,7 @@ use super::earlier::refuse_earlier;
 use super::errors::Error;
 use super::folder::Folder;
 use super::format::{Marks, Space};
-use super::interface::{IdleWork, LostRecord, Store, StoreSnapshot, StoreWatch, TaskKey, WriteBatch};
+use super::interface::{IdleWork, LostRecord, Store, StoreBackup, StoreSnapshot, StoreWatch, TaskKey, WriteBatch};
 use super::log::{Log, LogConfig};
 use super::metrics::LogMetrics;
 use super::open::{OpenOptions, Opened, open};
@@ -92,7 +92,7 @@ impl KeyedStore {
     }
 
     /// The store of an opened log.
-    fn of(opened: Opened, folder: &Path, repair: bool) -> Result<Self, Error> {
+    pub(super) fn of(opened: Opened, folder: &Path, repair: bool) -> Result<Self, Error> {
         let Opened { log, mut winners, lost, was_backup } = opened;
         let mut notes: Vec<String> =
             lost.iter().map(|what| format!("{what} is lost: finished tasks may have returned")).collect();
@@ -238,7 +238,7 @@ impl KeyedStore {
     }
 
     /// The records in these ranges, to be written again.
-    fn unreadable(&mut self, ranges: &[UnreadableRange]) -> Result<Vec<Record>, Error> {
+    pub(super) fn unreadable(&mut self, ranges: &[UnreadableRange]) -> Result<Vec<Record>, Error> {
         if ranges.is_empty() {
             return Ok(Vec::new());
         }
@@ -406,6 +406,10 @@ impl Store for KeyedStore {
         let value = |key: &TaskKey| Some((*key, self.log.value(place_in(&self.places, Space::Values, key)?)?));
         let values = keys.iter().filter_map(value).collect();
         Arc::new(KeyedSnapshot { folder: self.folder.clone(), values, reports: Arc::clone(&self.reports) })
+    }
+
+    fn backup(&mut self) -> Result<Box<dyn StoreBackup>, Error> {
+        self.guarded(|store| Ok(Box::new(store.log.backup()?) as Box<dyn StoreBackup>))
     }
 
     fn metrics(&self) -> LogMetrics {
