@@ -14,10 +14,13 @@
 //! The requests of one frontend are committed in the order in which it submits them or commits them itself: it commits
 //! only when all requests that it submitted are committed and their answers are delivered.
 //!
+//! A backup takes the same lock, for one sync.
+//!
 //! This module does not commit a batch; see `state.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crossbeam::channel::Sender;
 
@@ -29,7 +32,10 @@ use super::submission::{InboxMessage, Submission};
 use crate::clock::ClockReading;
 use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX};
 use crate::lock::Mutex;
-use crate::store::{Error, StoreWatch};
+use crate::store::{Error, StoreBackup, StoreWatch};
+
+/// The longest wait of a backup for the lock before it checks the store.
+const BACKUP_CHECK: Duration = Duration::from_secs(5);
 
 /// State shared by all handles and the committer.
 pub(super) struct TasksShared {
@@ -136,6 +142,20 @@ impl Tasks {
             let _failed = self.sender.send(InboxMessage::Wake);
         }
         Ok(CommitAttempt::Committed(own))
+    }
+
+    /// Returns a backup of all that was answered before the call. The committer waits for its sync, and then goes on.
+    /// `None`: the store has failed, and the thread that got the error ends the process.
+    ///
+    /// # Errors
+    /// [`Error`] if the sync fails, or the store does not answer. No further request is answered.
+    pub fn backup(&self) -> Result<Option<Box<dyn StoreBackup>>, Error> {
+        loop {
+            match self.core.try_lock_for(BACKUP_CHECK) {
+                Some(mut core) => return core.backup(),
+                None => self.check()?,
+            }
+        }
     }
 
     fn send(&self, message: InboxMessage) {

@@ -18,7 +18,9 @@ use super::{Delivery, Outcome, Payload, ReplySink, Ticket};
 use crate::clock::{ClockReading, Now};
 use crate::limits::{INBOX_BYTES_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
 use crate::log::WarningPace;
-use crate::store::{Error, IDS_MARK, IdleWork, Space, Store, StoreSnapshot, TOKENS_MARK, TaskKey, WriteBatch};
+use crate::store::{
+    Error, IDS_MARK, IdleWork, Space, Store, StoreBackup, StoreSnapshot, TOKENS_MARK, TaskKey, WriteBatch,
+};
 use crate::wheel::Progress;
 
 /// How long no batch was stored before the store does its idle work, in milliseconds: longer than the pause of a client
@@ -89,6 +91,16 @@ impl CommitterState {
             self.backoff.note(start, end);
         }
         self.backoff.is_on()
+    }
+
+    /// Syncs, and returns a backup of the store. `None`: the store has failed.
+    pub(super) fn backup(&mut self) -> Result<Option<Box<dyn StoreBackup>>, Error> {
+        if self.failed {
+            return Ok(None);
+        }
+        let backup = self.store.backup().inspect_err(|_| self.failed = true)?;
+        self.unsynced = None;
+        Ok(Some(backup))
     }
 
     /// Tells a frontend to check for room again.

@@ -1,8 +1,10 @@
 //! What the committer asks of its store beside commits: room for adds, lost values, and idle work.
 
+use std::path::Path;
+
 use super::{ReadAnswer, RealQueues, add, at, leased, poll};
 use crate::store::fake_disk::FakeDisk;
-use crate::store::{AddsRefused, Value};
+use crate::store::{AddsRefused, BackupTurn, Value};
 use crate::tasks::record::task_key;
 use crate::tasks::{LeaseOrder, Outcome, Policy, Request, Settlement};
 
@@ -103,4 +105,34 @@ fn idle_work_is_done_piece_by_piece_when_no_batch_was_stored_for_a_while() {
     assert_eq!(left_after(vec![add("b")], 150), 2);
     assert_eq!(left_after(vec![], 249), 2);
     assert_eq!([250, 250, 250].map(|now| left_after(vec![], now)), [1, 0, 0]);
+}
+
+#[test]
+fn a_backup_holds_all_that_was_answered_and_its_sync_is_the_one_that_was_due() {
+    let store = FakeDisk::new();
+    let mut real = RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Within(1_000), 0);
+    real.commit(vec![add("a"), add("b")], 0).unwrap();
+    assert!(store.unsynced() > 0);
+    let backup = real.tasks.backup().unwrap().unwrap();
+    assert_eq!(store.unsynced(), 0);
+    let (_, syncs) = store.counts();
+    real.commit(vec![Request::Count], 2_000).unwrap();
+    assert_eq!(store.counts().1, syncs, "nothing is left to sync");
+    let mut asked = 0;
+    let report = backup.write_to(Path::new("/backup"), &mut || {
+        asked += 1;
+        BackupTurn::GoOn
+    });
+    assert_eq!((report.unwrap().bytes, asked), (2, 1), "a byte for each task");
+}
+
+#[test]
+fn a_backup_whose_sync_fails_ends_the_store_and_a_second_one_is_none() {
+    let store = FakeDisk::new();
+    let mut real = start(&store);
+    store.fail_after(0);
+    assert!(real.tasks.backup().is_err());
+    store.fail_after(100);
+    assert!(real.tasks.backup().unwrap().is_none());
+    assert!(real.commit(vec![add("a")], 0).unwrap().is_empty(), "nothing is answered any more");
 }
