@@ -5,9 +5,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::chance::Chance;
-use super::{Error, IdleWork, KeyedStore, Space, Store, StoreConfig, TaskKey, Value, WriteBatch};
+use super::failure::errnos::{EACCES, EIO, EMFILE};
+use super::folder::Folder;
+use super::segment::name_of;
+use super::simulated::{Failures, SimulatedFolder};
+use super::{
+    Body, ChoreMode, Error, IdleWork, KeyedStore, LogConfig, OpenOptions, Space, Store, StoreConfig, TaskKey,
+    UnreadableRange, Value, WriteBatch,
+};
 
 const CONFIG: StoreConfig = StoreConfig { segment_bytes: 64 << 10, max_disk: None, repair: false };
 
@@ -166,4 +174,111 @@ fn a_folder_of_an_earlier_version_is_told_and_left_alone() {
         assert!(matches!(refused, Err(Error::Earlier { .. })), "{name}: {refused:?}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "{name}");
     }
+}
+
+/// A store on a simulated device, whose first segment is closed. Tasks and values are in it, and 20 of them are live.
+fn simulated() -> (SimulatedFolder, KeyedStore) {
+    let folder = SimulatedFolder::new(21);
+    let mut store = open_simulated(&folder);
+    for number in 0..20_u64 {
+        let mut batch = WriteBatch::new();
+        batch.put(Space::Meta, b"meta", &number.to_le_bytes());
+        batch.put(Space::Tasks, &key(number), b"task");
+        batch.put(Space::Values, &key(number), &[number.to_le_bytes()[0]; 300]);
+        store.commit(batch, true).unwrap();
+    }
+    store.rest().unwrap();
+    (folder, store)
+}
+
+fn open_simulated(folder: &SimulatedFolder) -> KeyedStore {
+    let shared: Arc<dyn Folder> = Arc::new(folder.clone());
+    let config = LogConfig { segment_bytes: 16 << 10, files: 1, max_disk: None };
+    let opened = super::open(&shared, OpenOptions { config, repair: false, chores: ChoreMode::Writer }).unwrap();
+    KeyedStore::of(opened, folder.path(), false).unwrap()
+}
+
+/// The parts of the first segment, as if none of its tables could be read.
+const ALL: UnreadableRange = UnreadableRange { segment: 1, from: 0, to: u64::MAX };
+
+#[test]
+fn records_behind_a_table_that_cannot_be_read_are_lost_only_if_their_bytes_are() {
+    let (folder, mut store) = simulated();
+    let kinds = |records: &[super::Record]| {
+        let of = |is: fn(&Body) -> bool| records.iter().filter(|record| is(&record.body)).count();
+        (of(|body| matches!(body, Body::Bytes(_))), of(|body| *body == Body::SetAside))
+    };
+    assert_eq!(kinds(&store.unreadable(&[ALL]).unwrap()), (41, 0), "meta is in memory, the others are read");
+    assert!(store.unreadable(&[]).unwrap().is_empty());
+    let segment = folder.contents(&name_of(1));
+    let at = segment.windows(300).position(|run| run == [7; 300]).unwrap();
+    assert!(folder.rot(&name_of(1), at));
+    assert_eq!(kinds(&store.unreadable(&[ALL]).unwrap()), (40, 1));
+    let lost: Vec<_> = store.lost().unwrap().iter().map(|lost| (lost.space, lost.key)).collect();
+    assert_eq!(lost, [(Space::Values, key(7))]);
+}
+
+#[test]
+fn an_error_that_says_nothing_of_the_bytes_sets_no_record_aside() {
+    let mut told = 0;
+    for errno in [EMFILE, EACCES, EIO] {
+        for at in 1..45 {
+            let (folder, mut store) = simulated();
+            folder.fail(Failures { at: Some(at), errno, lasting: false, power: false });
+            let read = store.unreadable(&[ALL]);
+            let failures = folder.process_ends();
+            match read {
+                // A device that fails once is asked again.
+                Ok(records) => assert!(
+                    (errno == EIO || failures.is_none()) && records.iter().all(|record| record.body != Body::SetAside),
+                    "{errno} at {at}"
+                ),
+                Err(Error::Descriptors { .. }) if errno == EMFILE => told += 1,
+                Err(Error::Denied { .. }) if errno == EACCES => told += 1,
+                Err(error) => panic!("{errno} at {at}: {error:?}"),
+            }
+            assert_eq!(store.lost().unwrap(), [], "{errno} at {at}");
+        }
+    }
+    assert!(told >= 2 * 40, "{told}: each record takes a call");
+}
+
+#[test]
+fn a_store_that_cannot_read_its_oldest_segment_fails_and_loses_nothing() {
+    let (mut told, mut cleaned) = (0, 0);
+    for at in 1..300 {
+        let (folder, mut store) = simulated();
+        // The table of one batch rots, and the store cleans the segment: it needs the bodies by themselves.
+        let segment = folder.contents(&name_of(1));
+        let body = segment.windows(300).position(|run| run == [7; 300]).unwrap();
+        assert!(folder.rot(&name_of(1), body - 40));
+        folder.fail(Failures { at: Some(at), errno: EMFILE, lasting: true, power: false });
+        let mut commit = |number: u64| {
+            let mut batch = WriteBatch::new();
+            batch.put(Space::Values, &key(100 + number % 2), &[200; 900]);
+            store.commit(batch, true)
+        };
+        let done = (0..40).try_for_each(&mut commit);
+        folder.process_ends();
+        let is_refused = store.watch().check().is_err();
+        match done {
+            Ok(()) => assert!(!is_refused, "{at}"),
+            Err(Error::Descriptors { .. }) => assert!(is_refused, "{at}"),
+            Err(error) => panic!("{at}: {error:?}"),
+        }
+        told += u32::from(is_refused);
+        assert_eq!(store.lost().unwrap_or_default(), [], "{at}");
+        drop(store);
+        // The table is right again, unless its segment is gone.
+        cleaned += u32::from(!folder.rot(&name_of(1), body - 40));
+        let mut store = open_simulated(&folder);
+        assert_eq!(store.lost().unwrap(), [], "{at}");
+        let keys: Vec<TaskKey> = (0..20).map(key).collect();
+        let values = store.moment(&keys);
+        for (number, key) in keys.iter().enumerate() {
+            let value = values.get(key).unwrap().unwrap();
+            assert!(value.len() == 300 && value.iter().all(|byte| usize::from(*byte) == number), "{at}: {number}");
+        }
+    }
+    assert!(told > 100 && cleaned > 10, "{told} failures, {cleaned} cleaned segments");
 }
