@@ -166,6 +166,7 @@
 //! | `compactor` | 1 | keeps the process within `--max-memory`: gives memory back, moves elements together |
 //! | `committer` | 1, if a durable queue is on | commits (applies, stores, answers); expires leases by its own wheel |
 //! | `store` | 1, if a durable queue is on | lays out, summarises and removes segments of the log |
+//! | `control` | 1, if a durable queue is on | the requests of the operator: writes backups |
 //! | `spiderq`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
 //! | `jobs-io`, `events-io` | 1 each, if on | the connections of jobs and of events |
 //!

@@ -2,8 +2,8 @@
 //! bound that a single file needs may stand there instead, with its reason.
 //!
 //! A page in parentheses promises the number to clients. `kv/PROTOCOL.md` and its like are in `src/protocols`,
-//! `OPERATION.md` is in `src`. The headings: tables, kv, native, publish, tasks, spiderq, jobs, events, sockets, log,
-//! start and end.
+//! `OPERATION.md` is in `src`. The headings: tables, kv, native, publish, tasks, spiderq, jobs, events, control,
+//! sockets, log, start and end.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -428,6 +428,18 @@ pub const CLAIM_MAX: usize = 1_000;
 pub const CLAIM_PAUSE: Duration = Duration::from_secs(1);
 /// Longest random addition to [`CLAIM_PAUSE`] (`events/PROTOCOL.md`).
 pub const CLAIM_JITTER: Duration = Duration::from_millis(500);
+
+// ------------------------------------------------------------------------------------------------------------ control
+
+/// Bytes of the longest path in a request of the operator: the longest that the system takes (PATH_MAX).
+pub const CONTROL_PATH_BYTES_MAX: usize = 4096;
+/// Bytes that a client of the operator reads of a reply: a sentence with some of the longest paths.
+pub const CONTROL_REPLY_BYTES_MAX: u64 = 64 << 10;
+const _: () = assert!(CONTROL_REPLY_BYTES_MAX > 4 * CONTROL_PATH_BYTES_MAX as u64);
+/// How long a client of the operator may take to send its request. Another one waits meanwhile.
+pub const CONTROL_REQUEST_TIME: Duration = Duration::from_secs(5);
+/// Clients of the operator that may wait to be accepted.
+pub const CONTROL_BACKLOG: i32 = 16;
 
 // ------------------------------------------------------------------------------------------------------------ sockets
 

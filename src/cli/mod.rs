@@ -11,6 +11,7 @@
 //! This folder parses the arguments once. Modules outside it know no flags, and this folder names no socket.
 
 mod amount;
+mod backup;
 mod check;
 mod client;
 mod endpoint;
@@ -53,6 +54,9 @@ const EVENTS_ADDRESS: &str = "127.0.0.1:8081";
 /// The endpoint at which workers lease pending events, unless a flag names another (`OPERATION.md`).
 const EVENTS_ENDPOINT: &str = "tcp://127.0.0.1:5558";
 
+/// The directory of tasks, jobs and events, unless a flag names another (`OPERATION.md`).
+const DATA_FOLDER: &str = "./spindle-data";
+
 /// Tables with time to live and durable tasks, served over ZeroMQ, and the commands that talk to them.
 #[derive(Debug, Parser)]
 #[command(name = "spindle", version, arg_required_else_help = false)]
@@ -75,6 +79,8 @@ enum Command {
     /// Work with durable jobs
     #[command(subcommand)]
     Job(job::JobCommand),
+    /// Have a running server write a backup of its tasks, jobs and events; it goes on serving
+    Backup(backup::BackupArguments),
     /// Check the directory of a server that does not run; changes nothing
     Check(check::CheckArguments),
     /// Give pending events their values, until a signal; any number of workers may run
@@ -115,6 +121,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Watch(arguments) => watch::run(&arguments, out),
         Command::Task(command) => task::run(command, out),
         Command::Job(command) => job::run(command, out),
+        Command::Backup(arguments) => backup::run(&arguments, out),
         Command::Check(arguments) => check::run(&arguments, out),
         Command::Worker(arguments) => worker::run(arguments, out),
         Command::Load(flags) => load::run(flags, out),

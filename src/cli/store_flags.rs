@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::DATA_FOLDER;
 use super::amount::bytes_within;
 use crate::store::StoreConfig;
 use crate::tasks::Policy;
@@ -17,7 +18,7 @@ const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 #[derive(Debug, clap::Args)]
 pub(super) struct StoreFlags {
     /// Directory of tasks, jobs and events, created when first needed
-    #[arg(long, value_name = "DIR", default_value = "./spindle-data")]
+    #[arg(long, value_name = "DIR", default_value = DATA_FOLDER)]
     data: PathBuf,
 
     /// Sync of tasks (not jobs and events): always before the reply, MILLISECONDS later, or never except by the system

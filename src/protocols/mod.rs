@@ -1,9 +1,11 @@
-//! The four protocols: each translates between the bytes of its clients and the verbs of a domain.
+//! The four protocols: each translates between the bytes of its clients and the verbs of a domain. Beside them,
+//! [`control`] takes the requests of the operator.
 //!
 //! Of the server, only this module and its children open sockets. The load generator has its own
 //! (`load/connection.rs`).
 
 mod client_socket;
+pub mod control;
 pub mod events;
 pub mod jobs;
 pub mod kv;

@@ -6,8 +6,8 @@
 //!                              │ threads: expiry, reaper, compactor, publisher, kv-report,       │
 //!                              │ kv-worker-i, and kv-queue (proxy) or kv-accept (native)         │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
-//!                              └ spiderq, jobs-io, events-io and events-queue                    │
-//!     spiderq, jobs-io, events-io, events-queue answer; then the committer has all on disk ◄─────────────┤
+//!                              └ control, spiderq, jobs-io, events-io and events-queue           │
+//!     spiderq, jobs-io, events answer, control ends; then the committer has all on disk ◄────────┤
 //!     kv-queue answers its requests and ends the workers, or these answer theirs and end ◄───────┤
 //!     tables close: expiry, reaper, compactor end; the publisher announces the rest and ends ◄───┤
 //!     the last lines of the log are written ◄────────────────────────────────────────────────────┘
@@ -399,9 +399,13 @@ impl RunningServer {
     }
 
     fn start_tasks(&mut self, tasks: tasks::OpenedTasks) -> Result<(), Error> {
-        let tasks::OpenedTasks { committer, spiderq, jobs, events, .. } = tasks;
+        let tasks::OpenedTasks { committer, spiderq, jobs, events, control, .. } = tasks;
         let clock = Clock::start();
         self.start_background("committer", move || tasks::or_give_up(committer.run(|| clock.reading())))?;
+        if let Some(control) = control {
+            self.stoppers.push(control.stopper);
+            self.start_one("control", None, || tasks::or_give_up(control.front.run()))?;
+        }
         if let Some(spiderq) = spiderq {
             self.tasks = Some(spiderq.endpoint);
             self.stoppers.push(spiderq.stopper);

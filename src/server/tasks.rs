@@ -6,11 +6,12 @@
 //! The first start on a folder makes its store, and each start reserves tokens there. So the store is opened when
 //! every endpoint is bound, and a start that finds one of them in use leaves nothing behind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Error;
 use crate::clock::Clock;
+use crate::protocols::control::serve::{Control, ControlListener};
 use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve::{self as jobs, Jobs, JobsListener};
 use crate::protocols::spiderq::serve::{Spiderq, SpiderqConfig, SpiderqListener};
@@ -51,6 +52,8 @@ pub(super) struct OpenedTasks {
     pub(super) spiderq: Option<Spiderq>,
     pub(super) jobs: Option<Jobs>,
     pub(super) events: Option<OpenedEvents>,
+    /// Requests of the operator, unless the folder takes no socket.
+    pub(super) control: Option<Control>,
     /// Readers of the bytes that the frontends hold for their clients.
     pub(super) held: Vec<HeldBytes>,
 }
@@ -104,7 +107,8 @@ impl TasksListeners {
             tracing::warn!("{}: {note}", self.data.display());
         }
         let (tasks, committer) = tasks::open_with(Box::new(store), Clock::start().reading(), self.metrics)?;
-        let mut opened = OpenedTasks { committer, spiderq: None, jobs: None, events: None, held: Vec::new() };
+        let control = control(&self.data, &tasks);
+        let mut opened = OpenedTasks { committer, spiderq: None, jobs: None, events: None, control, held: Vec::new() };
         if let Some(listener) = self.jobs {
             let family = opened.committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
             opened.jobs = Some(listener.serve(job_room, (&mut opened.committer, tasks.clone(), family)));
@@ -124,6 +128,12 @@ impl TasksListeners {
         }
         Ok(opened)
     }
+}
+
+/// The socket for requests of the operator. A server without it serves all the same.
+fn control(data: &Path, tasks: &Tasks) -> Option<Control> {
+    let control = ControlListener::bind(data).and_then(|listener| listener.serve(tasks.clone()));
+    control.inspect_err(|error| tracing::warn!("{}: no backup can be asked for: {error}", data.display())).ok()
 }
 
 /// Ends the process after an error of the store, because no request may be acknowledged any more.

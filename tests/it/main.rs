@@ -4,6 +4,8 @@
 
 /// Hostile peers at every frontend, while a client of each protocol counts wrong answers.
 mod attack;
+/// Backups that a running server writes, under load too, and servers on them.
+mod backup;
 /// Random choices from a seed, so that a failure can be repeated.
 mod chance;
 /// Decides whether a history of one element is possible as one operation after the other.

@@ -111,10 +111,10 @@ fn every_change_is_synced_between_its_arrival_and_its_answer() {
 // ---------------------------------------------------------------------------------------------------------------- full
 
 /// A file system for one test, unmounted at the end.
-struct Small(tempfile::TempDir);
+pub(crate) struct Small(tempfile::TempDir);
 
 impl Small {
-    fn mount(size: &str) -> Option<Self> {
+    pub(crate) fn mount(size: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let options = format!("size={size}");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(folder.path()).output();
@@ -123,6 +123,10 @@ impl Small {
             return None;
         }
         Some(Self(folder))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 
@@ -136,7 +140,7 @@ impl Drop for Small {
 /// and looks for all acknowledged changes.
 fn fill(size: &str, sync: &str) {
     let Some(small) = Small::mount(size) else { return };
-    let data = small.0.path().join("data");
+    let data = small.path().join("data");
     let server = Server::start_tasks(&data, &["--sync", sync, "--segment-size", "1M"]);
     let mut client = client(&server);
     client.set_timeout(Duration::from_secs(60));

@@ -47,6 +47,7 @@ const ROOMS: &[Room] = &[
     room("protocols::spiderq", 5, 3),
     room("protocols::jobs", 5, 3),
     room("protocols::events", 5, 3),
+    room("protocols::control", 5, 3),
     room("server", 6, 0),
     room("worker", 6, 0),
     room("load", 6, 0),

@@ -1,0 +1,49 @@
+//! `spindle backup DIR`: has a running server write a backup of its store.
+
+use std::io::Write;
+use std::path::{Path, PathBuf, absolute};
+
+use serde_json::json;
+
+use super::show::Format;
+use super::{CommandError, DATA_FOLDER};
+use crate::protocols::control::client::backup;
+use crate::store::BackupReport;
+
+/// The operand and the flags of the command.
+#[derive(Debug, clap::Args)]
+pub(super) struct BackupArguments {
+    /// Directory of the backup, on the host of the server: empty, or not there; then the server creates it
+    #[arg(value_name = "DIR")]
+    to: PathBuf,
+    /// Directory of the running server, which it was given as --data
+    #[arg(long, value_name = "FOLDER", default_value = DATA_FOLDER)]
+    data: PathBuf,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Asks for the backup, waits until it is on disk, and prints what it took.
+///
+/// # Errors
+/// [`CommandError::Failed`] if there is no whole backup.
+pub(super) fn run(arguments: &BackupArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    let failed = |why: String| CommandError::Failed(why);
+    // The server has another working directory.
+    let to = absolute(&arguments.to).map_err(|error| failed(format!("{}: {error}", arguments.to.display())))?;
+    let report = backup(&arguments.data, &to).map_err(|error| failed(error.to_string()))?;
+    let BackupReport { segments, linked, copied, bytes } = report;
+    let json = json!({
+        "directory": to.to_string_lossy(),
+        "segments": segments,
+        "linked_files": linked,
+        "copied_files": copied,
+        "copied_bytes": bytes,
+    });
+    arguments.format.print(out, &text(&to, &report), &json)
+}
+
+fn text(to: &Path, report: &BackupReport) -> String {
+    let BackupReport { segments, linked, copied, bytes } = report;
+    format!("{}: {segments} segments; {linked} files linked, {copied} copied ({bytes} bytes)\n", to.display())
+}

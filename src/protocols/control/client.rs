@@ -1,0 +1,103 @@
+//! A blocking client: one method for each request, one connection for each call.
+//!
+//! The client waits for its reply as long as the server works. If the client ends, the server cancels its work.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::address::SocketAddress;
+use super::wire::{Reply, Request};
+use crate::limits::CONTROL_REPLY_BYTES_MAX;
+use crate::store::BackupReport;
+
+/// Why a request has no good reply, sorted by the action that the caller can take.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// There is no such folder: name another one.
+    #[error("{} is not there: name the --data of the running server", folder.display())]
+    Missing {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// No server with a store runs on the folder.
+    #[error(
+        "no server keeps tasks, jobs or events in {}: name the --data of the running server; the folder of a server that does not run can be copied as it is",
+        folder.display()
+    )]
+    NoServer {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// This user may not ask the server.
+    #[error("{}: permission denied: ask as the user of the server", folder.display())]
+    Denied {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The server cannot be asked for another reason.
+    #[error("the server of {} cannot be asked ({source})", folder.display())]
+    Unreachable {
+        /// The folder.
+        folder: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The server has not done it, and says why.
+    #[error("{why}")]
+    Refused {
+        /// Its reason.
+        why: String,
+    },
+    /// The server ended before it replied.
+    #[error("the server of {} ended before it replied: there is no whole backup", folder.display())]
+    NoReply {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The reply is none of this protocol.
+    #[error("the server of {} does not speak this protocol: is it of another version?", folder.display())]
+    Malformed {
+        /// The folder.
+        folder: PathBuf,
+    },
+}
+
+/// Asks the server whose store is in `data` to write a backup to `to`, an absolute path. Returns when it is durable.
+///
+/// # Errors
+/// [`Error`]: there is no whole backup.
+pub fn backup(data: &Path, to: &Path) -> Result<BackupReport, Error> {
+    let mut connection = connect(data)?;
+    // A server that is busy replies at once, and may close the connection before the request.
+    let _refused = connection.write_all(&Request::Backup(to.to_owned()).encode());
+    let mut bytes = Vec::new();
+    // The end of a connection whose request was not read is an error, behind the reply.
+    let _reset = connection.take(CONTROL_REPLY_BYTES_MAX).read_to_end(&mut bytes);
+    let folder = || data.to_owned();
+    if bytes.is_empty() {
+        return Err(Error::NoReply { folder: folder() });
+    }
+    match Reply::decode(&bytes) {
+        Some(Reply::Done(report)) => Ok(report),
+        Some(Reply::Refused(why)) => Err(Error::Refused { why }),
+        None => Err(Error::Malformed { folder: folder() }),
+    }
+}
+
+fn connect(data: &Path) -> Result<UnixStream, Error> {
+    let folder = || data.to_owned();
+    let explain = |source: io::Error| match source.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => Error::NoServer { folder: folder() },
+        ErrorKind::PermissionDenied => Error::Denied { folder: folder() },
+        _ => Error::Unreachable { folder: folder(), source },
+    };
+    match std::fs::metadata(data) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(Error::Missing { folder: folder() }),
+        _ => {}
+    }
+    let address = SocketAddress::of(data).map_err(explain)?;
+    UnixStream::connect(&address.short).map_err(explain)
+}
