@@ -84,6 +84,8 @@ mod signals;
 mod source;
 /// The places of events in a test, and their workers: one suite for both stores.
 mod stage;
+/// A folder whose bytes have changed: its check, its repair, and the answers about values that are lost.
+mod store;
 /// Subscribers that flood, never read, or lie, and the end of a server that has them.
 mod subscribers;
 /// The memory budget of the tables agrees with the bytes counted at the allocator.
