@@ -226,6 +226,9 @@ fn discard(to: &dyn Folder) -> io::Result<()> {
         to.rename(WHOLE, UNFINISHED)?;
         to.sync()?;
     }
+    if planted(Fault::BackupNoteRemovedEarly) {
+        remove_if_there(to, UNFINISHED)?;
+    }
     remove_files(to, &to.list()?)?;
     remove_if_there(to, UNFINISHED)?;
     to.sync()

@@ -75,7 +75,7 @@ fn run(seed: u64) -> u32 {
         history.fail_a_call(80);
     }
     // The server removes a backup that fails. A server that ends leaves it, as does one that is killed.
-    let mut turns = if history.chance.one_in(6) { history.chance.below(12) } else { u64::MAX };
+    let mut turns = if history.chance.one_in(3) { history.chance.below(8) } else { u64::MAX };
     let end = if history.chance.one_in(2) { BackupTurn::Cancel } else { BackupTurn::Leave };
     let turn = &mut || match turns {
         0 => end,
@@ -125,8 +125,14 @@ fn a_backup_holds_the_state_of_its_moment_or_is_known_as_interrupted() {
 
 #[test]
 fn every_planted_fault_of_backups_is_found() {
-    let faults = [Fault::BackupUnsynced, Fault::BackupNamedEarly, Fault::MarksNotJumped, Fault::ReadersIgnored];
-    find_planted(&faults, 2_000, |seed| {
+    let faults = [
+        Fault::BackupUnsynced,
+        Fault::BackupNamedEarly,
+        Fault::BackupNoteRemovedEarly,
+        Fault::MarksNotJumped,
+        Fault::ReadersIgnored,
+    ];
+    find_planted(&faults, 3_000, |seed| {
         run(seed);
     });
 }

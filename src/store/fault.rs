@@ -42,6 +42,8 @@ pub(super) enum Fault {
     BackupUnsynced,
     /// A backup is called whole before its files are there.
     BackupNamedEarly,
+    /// The note of a backup that is removed goes before its files.
+    BackupNoteRemovedEarly,
     /// A repair leaves no note of the files that it has replaced.
     RepairUnnoted,
     /// An opening removes the head that tells that all batches before it are synced, before it writes another one.
