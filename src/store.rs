@@ -9,7 +9,7 @@
 //!
 //! - `format`, `encoding`, `segment`, `summary`: the bytes
 //! - `folder`: the disk as a trait; `disk`: the real one; `failure`, `errors`: names of errors
-//! - `log`: the writer; `chores` is the work beside it; `segments` counts; `admission` refuses adds
+//! - `log`: the writer; `chores` is the work beside it; `segments`, `in_use` count; `admission` refuses adds
 //! - `cleaner`, `clean`: space comes back only from the head of the log
 //! - `history`, `batches`, `winners`, `open`, `repair`: opening
 //! - `backup`, `check`: copies of a log, and folders that no process uses
@@ -38,6 +38,7 @@ mod fault;
 mod folder;
 mod format;
 mod history;
+mod in_use;
 mod interface;
 mod keyed;
 mod log;

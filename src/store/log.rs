@@ -12,7 +12,7 @@
 //!
 //! This module does not interpret records, starts no thread, and does not decide when to sync.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -24,6 +24,7 @@ use super::failure::{Failure, failure};
 use super::fault::{Fault, planted};
 use super::folder::{DiskSpace, LogFile, write_all};
 use super::format::{BATCH_BYTES_MAX, BATCH_HEAD, BatchHead, Marks, SECTOR, SegmentHead, Space, align};
+use super::in_use::{UsedSegment, UsedSegments};
 use super::metrics::{LogMetrics, OpeningShape};
 use super::record::{Body, Record, RecordBatch, removal_bytes};
 use super::segment::{OpenFiles, Place, Segment, SpareFile};
@@ -45,18 +46,6 @@ pub struct LogConfig {
     pub max_disk: Option<u64>,
 }
 
-/// A segment in use.
-#[derive(Debug)]
-pub(super) struct UsedSegment {
-    pub(super) segment: Arc<Segment>,
-    /// The offset behind its last batch.
-    pub(super) end: u64,
-    /// The bytes of the records in it that are the last of their keys.
-    pub(super) live: u64,
-    /// The bytes of its blocks.
-    pub(super) disk: u64,
-}
-
 /// A segment that is no longer in use.
 #[derive(Debug)]
 pub(super) struct RetiredSegment {
@@ -74,8 +63,9 @@ pub struct Log {
     pub(super) config: LogConfig,
     store: [u8; 16],
     pub(super) chores: Chores,
-    /// The oldest first. The last one is being written.
-    pub(super) segments: VecDeque<UsedSegment>,
+    pub(super) segments: UsedSegments,
+    /// The bytes of the blocks of `retired`.
+    pub(super) retired_disk: u64,
     /// The descriptor that writes the newest segment. Only it reports all errors of its write-back.
     newest: Option<Arc<dyn LogFile>>,
     /// The oldest segment that heads name in place of the oldest in use, as long as a repair reads older ones.
@@ -112,7 +102,7 @@ pub struct Log {
 /// The state with which a log begins to write.
 pub(super) struct Beginning {
     pub(super) store: [u8; 16],
-    pub(super) segments: VecDeque<UsedSegment>,
+    pub(super) segments: UsedSegments,
     /// The number of the last batch that counts.
     pub(super) last: u64,
     pub(super) marks: Marks,
@@ -140,6 +130,7 @@ impl Log {
             store,
             chores,
             segments,
+            retired_disk: 0,
             newest: None,
             keeps,
             retired: Vec::new(),
@@ -217,14 +208,13 @@ impl Log {
     /// The bytes of all segments in use, and of the records in them that are the last of their keys.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
-        self.segments.iter().fold((0, 0), |(used, live), at| (used + at.end, live + at.live))
+        self.segments.bytes()
     }
 
     /// The bytes of all files, those laid out and those that wait for their removal included.
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
-        let used = self.segments.iter().map(|at| at.disk).chain(self.retired.iter().map(|at| at.disk));
-        used.sum::<u64>() + self.chores.spare_bytes()
+        self.segments.disk() + self.retired_disk + self.chores.spare_bytes()
     }
 
     // -------------------------------------------------------------------------------------------------------- writing
@@ -343,10 +333,7 @@ impl Log {
                 Body::Bytes(_) | Body::Removed => drop(self.set_aside.remove(&(*space, key.clone()))),
             }
         }
-        if let Some(at) = self.segments.back_mut() {
-            at.end += head.length();
-            at.live += live;
-        }
+        self.segments.wrote(head.length(), live);
         self.summary.add(
             head,
             batch.records.iter().zip(places).map(|(record, place)| SummaryRecord {
@@ -412,7 +399,7 @@ impl Log {
         let spare = self.take_spare(length, how)?;
         if is_empty {
             // The first batch does not fit: a larger file takes its place, so each segment has a batch.
-            self.segments.pop_back();
+            self.segments.pop_newest();
             return self.start_segment(number, spare);
         }
         let summary = std::mem::take(&mut self.summary);
@@ -450,7 +437,7 @@ impl Log {
         let started = Segment::start(&self.files, head, &spare);
         let (segment, file) = started.map_err(|error| self.explain(&error))?;
         self.newest = Some(file);
-        self.segments.push_back(UsedSegment { segment, end: SECTOR, live: 0, disk: size });
+        self.segments.push(UsedSegment { segment, end: SECTOR, live: 0, disk: size });
         Ok(())
     }
 

@@ -97,6 +97,8 @@ impl Owner {
                 self.log.replaced(old, key.len());
             }
         }
+        let retired: u64 = self.log.retired.iter().map(|retired| retired.disk).sum();
+        assert!(self.log.segments.are_summed() && retired == self.log.retired_disk);
         let listed: Vec<_> = self.log.set_aside().map(|(space, key)| (space, key.to_vec())).collect();
         let placed = self.places.iter().filter(|(_, place)| place.is_set_aside()).map(|(key, _)| key.clone());
         assert_eq!(listed, placed.collect::<Vec<_>>(), "what is set aside is listed");

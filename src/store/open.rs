@@ -13,7 +13,6 @@
 //! After a repair with a loss, and in a backup, newer marks may have been lost. All marks then jump far beyond the
 //! known ones, before the log writes anything.
 
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,7 +25,8 @@ use super::fault::{Fault, planted};
 use super::folder::Folder;
 use super::format::{MARKS, Marks, SECTOR, SEGMENT_BYTES_MAX, Space, align};
 use super::history::{Purpose, ReadHistory, ReadRecord, ReadSegment, read};
-use super::log::{Beginning, Log, LogConfig, UsedSegment};
+use super::in_use::{UsedSegment, UsedSegments};
+use super::log::{Beginning, Log, LogConfig};
 use super::record::{Body, Record, RecordBatch};
 use super::repair::{clear, copy_winners, forget_note, keep_aside, noted, replaced, write};
 use super::segment::{OpenFiles, name_of, number_of};
@@ -199,7 +199,7 @@ fn beginning(
         let segment = Arc::clone(segment);
         UsedSegment { segment, end: *end, live: 0, disk: *disk }
     };
-    let segments = if rewrite { VecDeque::new() } else { history.segments.iter().map(used).collect() };
+    let segments = if rewrite { UsedSegments::default() } else { history.segments.iter().map(used).collect() };
     let keeps = (rewrite && !planted(Fault::RepairNamedEarly)).then_some(history.oldest);
     Ok(Beginning { store, segments, last: history.synced, marks: history.marks, segment, keeps, first_batch })
 }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use super::chores::Chore;
 use super::fault::{Fault, planted};
-use super::log::{Log, RetiredSegment, UsedSegment};
+use super::in_use::UsedSegment;
+use super::log::{Log, RetiredSegment};
 use super::record::{CleanedUpTo, record_bytes, removal_bytes};
 use super::segment::{Place, StoredValue};
 
@@ -26,31 +27,20 @@ impl Log {
 
     /// The segment with this number. Segments in use are numbered without a gap.
     pub(super) fn used(&self, number: u32) -> Option<&UsedSegment> {
-        let first = self.segments.front()?.segment.head.number;
-        self.segments.get(number.checked_sub(first)? as usize)
-    }
-
-    fn used_mut(&mut self, number: u32) -> Option<&mut UsedSegment> {
-        let first = self.segments.front()?.segment.head.number;
-        self.segments.get_mut(number.checked_sub(first)? as usize)
+        self.segments.with_number(number)
     }
 
     /// A record with a key of this length is no longer the last of its key.
     pub fn replaced(&mut self, place: Place, key: usize) {
         let bytes = record_bytes(key, u64::from(place.length));
         self.reserved = self.reserved.saturating_sub(removal_bytes(key));
-        if let Some(at) = self.used_mut(place.segment) {
-            debug_assert!(at.live >= bytes, "each record is replaced once");
-            at.live = at.live.saturating_sub(bytes);
-        }
+        self.segments.replace(place.segment, bytes);
     }
 
     /// A record is the last of its key. Opening says so of each record once.
     pub(super) fn revived(&mut self, place: Place, key: usize) {
         self.reserved += removal_bytes(key);
-        if let Some(at) = self.used_mut(place.segment) {
-            at.live += record_bytes(key, u64::from(place.length));
-        }
+        self.segments.revive(place.segment, record_bytes(key, u64::from(place.length)));
     }
 
     /// The number of the oldest segment in use.
@@ -60,7 +50,7 @@ impl Log {
 
     /// Counts nothing as live. Opening does so before it counts all records.
     pub(super) fn forget_live(&mut self) {
-        self.segments.iter_mut().for_each(|at| at.live = 0);
+        self.segments.forget_live();
         self.reserved = 0;
     }
 
@@ -74,8 +64,9 @@ impl Log {
         let Some(cleaned) = cleaned else { return };
         self.cleaner.reach(cleaned);
         while self.segments.len() > 1
-            && let Some(at) = self.segments.pop_front_if(|at| at.segment.head.number < cleaned.segment)
+            && let Some(at) = self.segments.pop_oldest_below(cleaned.segment)
         {
+            self.retired_disk += at.disk;
             self.retired.push(RetiredSegment { segment: at.segment, disk: at.disk, named_by: self.next });
             if planted(Fault::RemovedEarly) {
                 self.remove_retired();
@@ -93,7 +84,7 @@ impl Log {
     pub(super) fn remove_retired(&mut self) {
         let synced = self.synced;
         let chores = &mut self.chores;
-        let counters = &mut self.counters;
+        let (counters, retired_disk) = (&mut self.counters, &mut self.retired_disk);
         self.retired.retain(|retired| {
             // A reader has a clone. No reader can get one any more: the segment is not in use.
             let is_named = retired.named_by <= synced || planted(Fault::RemovedEarly);
@@ -101,6 +92,7 @@ impl Log {
             if goes {
                 chores.give(Chore::Remove { number: retired.segment.head.number });
                 counters.removed += 1;
+                *retired_disk -= retired.disk;
             }
             !goes
         });
@@ -111,18 +103,21 @@ impl Log {
         if !self.has_holes {
             return;
         }
-        let closed = self.segments.len().saturating_sub(1);
-        for at in self.segments.iter_mut().take(closed) {
+        let has_holes = &mut self.has_holes;
+        self.segments.free_closed(|at| {
             let size = at.segment.head.size;
             let is_freed = at.disk <= at.end + size / 16;
             if is_freed {
-                continue;
+                return at.disk;
             }
             match at.segment.file().and_then(|file| file.punch(at.end, size - at.end)) {
-                Ok(()) => at.disk = at.end,
+                Ok(()) => at.end,
                 // The blocks stay, and count. Not every file system has holes.
-                Err(_) => self.has_holes = false,
+                Err(_) => {
+                    *has_holes = false;
+                    at.disk
+                }
             }
-        }
+        });
     }
 }
