@@ -89,8 +89,8 @@ pub use errors::Error;
 pub use folder::{DiskSpace, Folder, LogFile};
 pub use format::{Marks, Space};
 pub use interface::{
-    BackupReport, BackupTurn, IDS_MARK, IdleWork, LostRecord, Store, StoreBackup, StoreSnapshot, StoreWatch,
-    TOKENS_MARK, TaskKey, WriteBatch,
+    BackupReport, BackupTurn, IDS_MARK, IdleWork, LostRecord, NUMBERS_MARK, Store, StoreBackup, StoreSnapshot,
+    StoreWatch, TOKENS_MARK, TaskKey, WriteBatch,
 };
 pub use keyed::{KeyedStore, StoreConfig};
 pub use log::{Log, LogConfig};

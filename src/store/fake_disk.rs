@@ -19,8 +19,11 @@ struct Content {
     now: Arc<Records>,
     /// The records that every crash leaves.
     synced: Arc<Records>,
-    /// Batches after `synced`, the oldest first. A crash leaves a prefix of them.
-    unsynced: Vec<WriteBatch>,
+    /// Batches after `synced` with their marks, the oldest first. A crash leaves a prefix of them.
+    unsynced: Vec<(WriteBatch, Marks)>,
+    /// The marks, and those that every crash leaves.
+    marks: Marks,
+    synced_marks: Marks,
     /// The number of commits and syncs that succeed before one fails. `None`: all succeed.
     until_failure: Option<usize>,
     commits: usize,
@@ -53,7 +56,12 @@ impl FakeDisk {
         let mut content = self.lock();
         let left = left.min(content.unsynced.len());
         let mut records = Records::clone(&content.synced);
-        content.unsynced.drain(..).take(left).for_each(|batch| make(&mut records, batch));
+        let mut marks = content.synced_marks;
+        for (batch, its) in content.unsynced.drain(..).take(left) {
+            make(&mut records, batch);
+            marks = its;
+        }
+        (content.marks, content.synced_marks) = (marks, marks);
         content.now = Arc::new(records);
         content.synced = Arc::clone(&content.now);
         content.until_failure = None;
@@ -119,7 +127,10 @@ impl Content {
 
     fn sync(&mut self) {
         self.syncs += 1;
-        self.unsynced.clear();
+        // A mark that was raised after the last batch is in no head yet.
+        if let Some((_, marks)) = self.unsynced.drain(..).next_back() {
+            self.synced_marks = marks;
+        }
         self.synced = Arc::clone(&self.now);
     }
 }
@@ -159,7 +170,8 @@ impl Store for FakeDisk {
         }
         content.idle.0 = content.idle.1;
         make(Arc::make_mut(&mut content.now), batch.clone());
-        content.unsynced.push(batch);
+        let marks = content.marks;
+        content.unsynced.push((batch, marks));
         if sync {
             content.sync();
         }
@@ -193,11 +205,12 @@ impl Store for FakeDisk {
     }
 
     fn marks(&self) -> Marks {
-        Marks::default()
+        self.lock().marks
     }
 
-    /// A crash loses no part of a batch, so the records say it all.
-    fn raise(&mut self, _mark: usize, _value: u64) {}
+    fn raise(&mut self, mark: usize, value: u64) {
+        self.lock().marks.get_mut(mark).into_iter().for_each(|mark| *mark = value.max(*mark));
+    }
 
     fn metrics(&self) -> LogMetrics {
         LogMetrics::default()

@@ -20,6 +20,8 @@ use super::record::{Body, Record, Value};
 pub const TOKENS_MARK: usize = 0;
 /// The index of the mark of the highest number of a task in a queue that is never removed.
 pub const IDS_MARK: usize = 1;
+/// The index of the mark of the highest number of a task in a queue that was removed.
+pub const NUMBERS_MARK: usize = 2;
 
 /// The key of a task's record and of its value.
 pub type TaskKey = [u8; 12];

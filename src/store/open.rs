@@ -33,14 +33,12 @@ use super::segment::{OpenFiles, name_of, number_of};
 use super::winners::Winners;
 use crate::clock::Clock;
 
-/// How far the marks jump when newer ones may have been lost: the tokens, the ids, the incarnations of queues, and the
-/// version.
+/// How far the marks jump when newer ones may have been lost: the tokens, the ids, the numbers in removed queues, and
+/// the version.
 ///
 /// A server that hands out a million tokens in a second takes nine years for 2^48. Versions are nanoseconds since 1970
-/// at first: 2^48 of them are 78 hours, and more versions than the server can have given out in years. Incarnations
-/// have 32 bits: nobody makes 2^24 queues after a backup, and 200 jumps fit.
-pub(super) const MARK_JUMPS: Marks = [1 << 48, 1 << 48, 1 << 24, 1 << 48];
-const _: () = assert!(MARK_JUMPS.len() == MARKS);
+/// at first: 2^48 of them are 78 hours, and more versions than the server can have given out in years.
+pub(super) const MARK_JUMPS: Marks = [1 << 48; MARKS];
 
 /// How to open a log.
 #[derive(Clone, Copy, Debug)]

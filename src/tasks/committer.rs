@@ -32,7 +32,7 @@ use super::{Family, Policy, QueueName, ReplySink};
 use crate::clock::ClockReading;
 use crate::lock::{Mutex, MutexGuard};
 use crate::log::WarningPace;
-use crate::store::{Error, IDS_MARK, Space, Store, TOKENS_MARK, WriteBatch};
+use crate::store::{Error, IDS_MARK, NUMBERS_MARK, Space, Store, TOKENS_MARK, WriteBatch};
 
 /// The longest wait for the lock before the committer checks the store. Also its longest sleep: after it the committer
 /// marks a wall clock that was set, and notices that the system was suspended.
@@ -124,7 +124,7 @@ fn restore(
             WriteBatch::new()
         }
     };
-    engine.restore_ids(store.marks()[IDS_MARK]);
+    engine.restore_ids(store.marks()[IDS_MARK], store.marks()[NUMBERS_MARK]);
     Ok((clock, engine, lost))
 }
 

@@ -74,6 +74,8 @@ pub(super) struct StepResult {
     pub(super) answers: Vec<(Ticket, Outcome)>,
     /// The highest number of a task in the queues of no family that have changed.
     pub(super) ids: u64,
+    /// Numbers up to this one may have been given to tasks of queues that were removed.
+    pub(super) floor: u64,
 }
 
 impl Engine {
@@ -109,7 +111,7 @@ impl Engine {
         let (queue, number) = task_of_key(key)?;
         let mut record = TaskRecord::decode(record)?;
         let entry = self.queues.get_mut(queue as usize).ok_or(Damaged { what: "list of the queues" })?;
-        if fits {
+        if fits && number > entry.queue.first() {
             entry.queue.fit(number, &mut record);
         }
         let restored = entry.queue.restore(number, &record, &mut self.wheel);
@@ -131,9 +133,10 @@ impl Engine {
         Some(Family { number, prefix: prefix.into() })
     }
 
-    /// Numbers of tasks up to this mark may have been given in a queue of no family. The mark is above all numbers only
+    /// Numbers of tasks up to `floor` may have been given in queues that were removed. Numbers up to `mark` may have been given in a queue of no family. The mark is above all numbers only
     /// if some are lost. Then all queues go on above it.
-    pub(super) fn restore_ids(&mut self, mark: u64) {
+    pub(super) fn restore_ids(&mut self, mark: u64, floor: u64) {
+        self.queues.raise_floor(floor);
         if mark <= self.queues.last() {
             return;
         }
@@ -305,7 +308,7 @@ impl Engine {
     pub(super) fn drain(&mut self) -> StepResult {
         let answers = std::mem::take(&mut self.answers);
         let sync = if std::mem::take(&mut self.sync_asked) { SyncWithin::Now } else { SyncWithin::Whenever };
-        let mut step = StepResult { batch: WriteBatch::new(), sync, answers, ids: 0 };
+        let mut step = StepResult { batch: WriteBatch::new(), sync, answers, ids: 0, floor: 0 };
         let mut marked = std::mem::take(&mut self.marked);
         self.drained.extend_from_slice(&marked);
         for queue_index in marked.drain(..) {
@@ -315,10 +318,14 @@ impl Engine {
             if step.batch.len() > before {
                 step.sync = step.sync.min(entry.policy.within());
             }
+            let last = entry.queue.last();
             if entry.is_permanent() {
-                step.ids = step.ids.max(entry.queue.last());
+                step.ids = step.ids.max(last);
+            } else if entry.is_over() {
+                self.queues.raise_floor(last);
             }
         }
+        step.floor = self.queues.floor();
         self.marked = marked;
         step
     }

@@ -74,6 +74,8 @@ pub(super) struct TaskQueue {
     order: LeaseOrder,
     /// Starts at `SERIAL_START` and grows with each entry. Stored with the queue.
     serial: u64,
+    /// The numbers of its tasks are above this one. Stored with the queue.
+    first: u64,
     /// The number of the task that was added last. Stored with the queue.
     last: u64,
     tasks: Slab<Task>,
@@ -95,12 +97,13 @@ pub(super) struct TaskQueue {
 }
 
 impl TaskQueue {
-    /// A queue without tasks. `serial` and `last` are the stored ones, `SERIAL_START` and 0 for a new queue.
-    pub(super) fn new(number: u32, order: LeaseOrder, serial: u64, last: u64) -> Self {
+    /// A queue without tasks. `serial` and `last` are the stored ones, `SERIAL_START` and `first` for a new queue.
+    pub(super) fn new(number: u32, order: LeaseOrder, serial: u64, (first, last): (u64, u64)) -> Self {
         Self {
             number,
             order,
             serial,
+            first,
             last,
             tasks: Slab::new(),
             keys: HashTable::new(),
@@ -123,6 +126,11 @@ impl TaskQueue {
         self.serial
     }
 
+    /// The numbers of its tasks are above this one. 0 for a queue of no family.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
     pub(super) fn last(&self) -> u64 {
         self.last
     }
@@ -134,7 +142,8 @@ impl TaskQueue {
     /// Restores a task from its record. False: the record is invalid, or another task has its key or its position.
     pub(super) fn restore(&mut self, number: u64, record: &TaskRecord<'_>, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Position { priority, entered } = record.position;
-        if self.find(record.key).is_some() || number > self.last || entered > self.serial || priority > self.serial {
+        let is_of_another = number <= self.first || number > self.last;
+        if self.find(record.key).is_some() || is_of_another || entered > self.serial || priority > self.serial {
             return false;
         }
         let task_index = self.put(Task {

@@ -4,8 +4,10 @@
 //! index   0         1         2       3            names: name ─► index
 //!         spiderq   jobs/a    free    jobs/b       free:  2, used before a new index
 //! ```
-//! The index of a queue is also its number in the store. A removed queue takes its record with it. Its index
-//! is given to a new queue in a later batch, so a batch never names a record twice.
+//! The index of a queue is also its number in the store. A removed queue takes its record with it. Its index is given to
+//! a new queue in a later batch, so a batch never names a record twice. The numbers of the new queue's tasks are above
+//! those of all queues that were removed (`floor`). So a record of an old task, which a repair may find, never becomes a
+//! task of another queue.
 //!
 //! This module does not change tasks and grants no leases; see `queue.rs` and `engine.rs`.
 
@@ -70,18 +72,31 @@ pub(super) struct Queues {
     names: HashMap<Arc<[u8]>, usize, RandomState>,
     families: Vec<FamilyEntry>,
     metrics: Arc<TaskMetrics>,
+    /// The numbers of tasks in later queues of a family are above this one. At least 1: 0 is for queues of no family.
+    floor: u64,
 }
 
 impl Queues {
     /// Without a queue.
     pub(super) fn new(metrics: Arc<TaskMetrics>) -> Self {
         let (entries, free, families) = (Vec::new(), Vec::new(), Vec::new());
-        Self { entries, free, names: HashMap::default(), families, metrics }
+        Self { entries, free, names: HashMap::default(), families, metrics, floor: 1 }
     }
 
-    /// The highest number of a task in any queue.
+    /// The highest number of a task in any queue of no family.
     pub(super) fn last(&self) -> u64 {
-        self.entries.iter().flatten().map(|entry| entry.queue.last()).max().unwrap_or(0)
+        let permanent = self.entries.iter().flatten().filter(|entry| entry.queue.first() == 0);
+        permanent.map(|entry| entry.queue.last()).max().unwrap_or(0)
+    }
+
+    /// The number above which the tasks of later queues of a family have theirs.
+    pub(super) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Numbers up to this one may have been given to tasks of queues that were removed.
+    pub(super) fn raise_floor(&mut self, last: u64) {
+        self.floor = self.floor.max(last);
     }
 
     /// The indices in use.
@@ -112,15 +127,15 @@ impl Queues {
         }
         self.free.extend(self.entries.len()..queue_index);
         self.entries.resize_with(queue_index, || None);
-        let &QueueRecord { order, serial, last, name } = record;
-        self.put(queue_index, TaskQueue::new(number, order, serial, last), name, Some((serial, last)));
+        let &QueueRecord { order, serial, first, last, name } = record;
+        self.put(queue_index, TaskQueue::new(number, order, serial, (first, last)), name, Some((serial, last)));
         true
     }
 
     /// Returns the index of the queue with this name, creates it if there is none, and lists it. `None`: there are too
     /// many.
     pub(super) fn open(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Option<usize> {
-        let queue_index = self.find(name).or_else(|| self.create(name, order))?;
+        let queue_index = self.find(name).or_else(|| self.create(name, order, 0))?;
         let metrics = &self.metrics;
         let entry = self.entries.get_mut(queue_index)?.as_deref_mut()?;
         entry.policy = policy;
@@ -151,18 +166,19 @@ impl Queues {
             return Some(queue_index);
         }
         let order = self.families.get(family)?.order;
-        let queue_index = self.create(name, order)?;
+        let queue_index = self.create(name, order, self.floor)?;
         self.join(queue_index, family);
         Some(queue_index)
     }
 
-    fn create(&mut self, name: &[u8], order: LeaseOrder) -> Option<usize> {
+    /// Creates a queue whose tasks have numbers above `first`.
+    fn create(&mut self, name: &[u8], order: LeaseOrder, first: u64) -> Option<usize> {
         let queue_index = match self.free.pop() {
             Some(queue_index) => queue_index,
             None if self.entries.len() < QUEUES_MAX => self.entries.len(),
             None => return None,
         };
-        self.put(queue_index, TaskQueue::new(number_of(queue_index), order, SERIAL_START, 0), name, None);
+        self.put(queue_index, TaskQueue::new(number_of(queue_index), order, SERIAL_START, (first, first)), name, None);
         Some(queue_index)
     }
 
@@ -240,7 +256,7 @@ pub(super) fn number_of(queue_index: usize) -> u32 {
 
 impl QueueEntry {
     /// Whether the queue is to be removed: it is of a family, its last task is gone, and no request waits.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.family.is_some() && self.queue.is_empty() && self.waiters.is_empty()
     }
 
@@ -256,7 +272,8 @@ impl QueueEntry {
         if self.stored != state {
             match state {
                 Some((serial, last)) => {
-                    let record = QueueRecord { order: self.queue.order(), serial, last, name: &self.name };
+                    let (order, first) = (self.queue.order(), self.queue.first());
+                    let record = QueueRecord { order, serial, first, last, name: &self.name };
                     batch.put(Space::Meta, &queue_key(number), &record.encode());
                 }
                 None => batch.delete(Space::Meta, &queue_key(number)),

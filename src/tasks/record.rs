@@ -5,14 +5,15 @@
 //! Meta    "format"                version:u32
 //! Meta    "tokens"                end:u64            tokens below it may have been granted
 //! Meta    "clock"                 time:u64 wall:u64 up:u64 boot:u128     see `lease_clock.rs`
-//! Meta    "queue" queue:u32       order:u8 serial:u64 last:u64 name:…
+//! Meta    "queue" queue:u32       order:u8 serial:u64 first:u64 last:u64 name:…
 //! Tasks   queue:u32 number:u64    state:u8 boost:u8 priority:u64 entered:u64 since:u64 [token:u64 deadline:u64] key:…
 //! Values  queue:u32 number:u64    the value
 //! ```
 //! `state` is 0 ready, 1 leased (then token and deadline follow), 2 dropped. `order` is 0 priority, 1 fifo. `since`
 //! (when the task last entered the queue) and deadlines are milliseconds of the leases' clock. The records hold effects
 //! and not requests: the state is read without replaying requests. Numbers of queues may have gaps, because a queue of
-//! a family is removed with its last task. Tokens are also the keys of tasks that were pushed.
+//! a family is removed with its last task. A later queue may have its number, but no number of its tasks: they are
+//! above `first`, and up to `last`. Tokens are also the keys of tasks that were pushed.
 //!
 //! This module does not read or write the store; see `committer.rs` and `queues.rs`.
 
@@ -22,7 +23,7 @@ use super::order::{LeaseOrder, Position};
 use crate::byte_reader::ByteReader;
 
 /// The version of the formats on this page.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 /// The key of the format's version.
 pub(super) const FORMAT_KEY: &[u8] = b"format";
 /// The key of the end of the reserved tokens.
@@ -74,6 +75,8 @@ pub(super) struct TaskRecord<'b> {
 pub(super) struct QueueRecord<'b> {
     pub(super) order: LeaseOrder,
     pub(super) serial: u64,
+    /// The numbers of its tasks are above this one. 0 for a queue of no family.
+    pub(super) first: u64,
     pub(super) last: u64,
     pub(super) name: &'b [u8],
 }
@@ -124,6 +127,7 @@ impl<'b> QueueRecord<'b> {
         };
         let mut bytes = vec![order];
         bytes.extend(self.serial.to_be_bytes());
+        bytes.extend(self.first.to_be_bytes());
         bytes.extend(self.last.to_be_bytes());
         bytes.extend(self.name);
         bytes
@@ -139,7 +143,13 @@ impl<'b> QueueRecord<'b> {
             [1] => LeaseOrder::Fifo,
             _ => return None,
         };
-        Some(Self { order, serial: fields.u64_be()?, last: fields.u64_be()?, name: fields.rest() })
+        Some(Self {
+            order,
+            serial: fields.u64_be()?,
+            first: fields.u64_be()?,
+            last: fields.u64_be()?,
+            name: fields.rest(),
+        })
     }
 }
 
@@ -201,9 +211,9 @@ mod tests {
 
     #[test]
     fn a_queue_is_stored_byte_by_byte_as_described() {
-        let record = QueueRecord { order: LeaseOrder::Fifo, serial: 6, last: 7, name: b"jobs" };
+        let record = QueueRecord { order: LeaseOrder::Fifo, serial: 6, first: 5, last: 7, name: b"jobs" };
         let bytes = record.encode();
-        assert_eq!(bytes, [&[1], &[6_u64, 7].map(u64::to_be_bytes).concat()[..], b"jobs"].concat());
+        assert_eq!(bytes, [&[1], &[6_u64, 5, 7].map(u64::to_be_bytes).concat()[..], b"jobs"].concat());
         assert_eq!(QueueRecord::decode(&bytes), Ok(record));
         assert_eq!(queue_of_key(&queue_key(9)), Some(9));
         assert_eq!(queue_of_key(TOKENS_KEY), None);
@@ -222,7 +232,7 @@ mod tests {
             bytes[offset] = byte;
             assert!(TaskRecord::decode(&bytes).is_err(), "{offset}");
         }
-        let bytes = QueueRecord { order: LeaseOrder::Priority, serial: 6, last: 7, name: b"" }.encode();
+        let bytes = QueueRecord { order: LeaseOrder::Priority, serial: 6, first: 5, last: 7, name: b"" }.encode();
         for length in 0..bytes.len() {
             assert!(QueueRecord::decode(&bytes[..length]).is_err(), "{length}");
         }

@@ -19,7 +19,7 @@ use crate::clock::{ClockReading, Now};
 use crate::limits::{INBOX_BYTES_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
 use crate::log::WarningPace;
 use crate::store::{
-    Error, IDS_MARK, IdleWork, Space, Store, StoreBackup, StoreSnapshot, TOKENS_MARK, TaskKey, WriteBatch,
+    Error, IDS_MARK, IdleWork, NUMBERS_MARK, Space, Store, StoreBackup, StoreSnapshot, TOKENS_MARK, TaskKey, WriteBatch,
 };
 use crate::wheel::Progress;
 
@@ -200,10 +200,11 @@ impl CommitterState {
     /// Stores the changes, syncs them if a sync is due, then answers. Returns the answers to the sink `own`. A step of
     /// the wall clock is stored and synced also without a change: it must be known after a crash.
     pub(super) fn commit(&mut self, now: u64, own: Option<usize>) -> Result<Option<Delivery>, Error> {
-        let StepResult { mut batch, sync, answers, ids } = self.engine.drain();
+        let StepResult { mut batch, sync, answers, ids, floor } = self.engine.drain();
         let stored: Vec<TaskKey> = answers.iter().filter_map(|(_, outcome)| stored_in(outcome)).collect();
         let before = (!stored.is_empty()).then(|| self.store.moment(&stored));
         self.store.raise(IDS_MARK, ids);
+        self.store.raise(NUMBERS_MARK, floor);
         let is_stepped = self.clock.is_stepped();
         let sync_now = is_stepped || sync == SyncWithin::Now || self.unsynced.is_some_and(|until| until <= now);
         if is_stepped || !batch.is_empty() {

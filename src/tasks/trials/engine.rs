@@ -7,7 +7,7 @@ use crate::tasks::engine::{Engine, SyncWithin};
 use crate::tasks::order::Position;
 use crate::tasks::queue::TaskQueue;
 use crate::tasks::queues::Queues;
-use crate::tasks::record::{QueueRecord, StateRecord, TaskRecord};
+use crate::tasks::record::{QueueRecord, StateRecord, TaskRecord, queue_key, task_key};
 use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, QueueName, Request, Submission, Ticket};
 use crate::wheel::{Progress, Wheel};
 
@@ -66,7 +66,7 @@ fn queues_are_synced_as_the_strictest_changed_one_asks() {
 
 #[test]
 fn a_record_of_a_task_that_cannot_be_is_refused() {
-    let (mut queue, mut wheel) = (TaskQueue::new(0, LeaseOrder::Priority, 10, 10), Wheel::new(0));
+    let (mut queue, mut wheel) = (TaskQueue::new(0, LeaseOrder::Priority, 10, (0, 10)), Wheel::new(0));
     let mut restore = |number, key: &[u8], priority, entered| {
         let position = Position { priority, entered };
         let record = TaskRecord { position, boost: 0, since: 0, state: StateRecord::Ready, key };
@@ -77,16 +77,29 @@ fn a_record_of_a_task_that_cannot_be_is_refused() {
     assert!(!restore(1, b"entered", 1, 11));
     assert!(!restore(1, b"priority", 11, 1));
     assert!(!restore(1, b"last", 1, 1), "the key exists");
+    assert!(!restore(0, b"other", 2, 5), "it is of an earlier queue");
     assert!(restore(2, b"other", 2, 5));
     assert!(!restore(3, b"same entry", 3, 5), "two came at once");
     assert!(!restore(4, b"same position", 2, 5));
 }
 
 #[test]
+fn a_repair_takes_no_task_of_an_earlier_queue() {
+    let mut engine = Engine::new(0, 1, std::sync::Arc::default());
+    let queue = QueueRecord { order: LeaseOrder::Fifo, serial: 1, first: 5, last: 5, name: b"jobs/a" };
+    engine.restore_queue(&queue_key(0), &queue.encode()).unwrap();
+    let position = Position { priority: 1, entered: 9 };
+    let record = TaskRecord { position, boost: 0, since: 0, state: StateRecord::Ready, key: b"k" }.encode();
+    assert!(engine.restore_task(&task_key(0, 5), &record, true).is_err());
+    assert!(engine.restore_task(&task_key(0, 6), &record, false).is_err(), "the record of the queue is older");
+    assert!(engine.restore_task(&task_key(0, 6), &record, true).is_ok());
+}
+
+#[test]
 fn a_record_of_a_queue_that_cannot_be_is_refused() {
     let mut queues = Queues::new(std::sync::Arc::default());
     let mut restore = |number, name: &[u8]| {
-        queues.restore(number, &QueueRecord { order: LeaseOrder::Fifo, serial: 0, last: 0, name })
+        queues.restore(number, &QueueRecord { order: LeaseOrder::Fifo, serial: 0, first: 0, last: 0, name })
     };
     assert!(restore(1, b"a"));
     assert!(!restore(0, b"before"), "they come in their order");

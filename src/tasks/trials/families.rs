@@ -8,6 +8,7 @@ use proptest::{collection::vec, sample::select};
 use super::{ReadAnswer, RecordingSink, at};
 use crate::store::fake_disk::FakeDisk;
 use crate::store::{Space, Store, Value};
+use crate::tasks::record::task_of_key;
 use crate::tasks::{
     Committer, Family, LeaseOrder, Outcome, Policy, QueueName, Request, Settlement, Submission, Tasks, Ticket, open,
 };
@@ -240,6 +241,37 @@ fn a_few_of_many_queues_are_listed_and_an_index_is_used_again() {
     real.store.clone().take(Space::Tasks, &mut |key, _| keys.push(key.to_vec()));
     assert!(keys.len() == 1 && keys[0][..4] < 1_000_u32.to_be_bytes()[..], "{keys:?}");
     assert_eq!(real.metrics(), [1, 1, 0]);
+}
+
+/// A repair may find a record of a finished task. It must not become a task of the queue that has the number now.
+#[test]
+fn the_numbers_of_a_removed_queues_tasks_are_not_given_again() {
+    let store = FakeDisk::new();
+    let mut real = RealFamily::open(store.clone(), 0);
+    let push = || Request::Push { value: Value::from(&b"v"[..]) };
+    let numbers = |real: &RealFamily| {
+        let mut numbers = Vec::new();
+        real.store.clone().take(Space::Tasks, &mut |key, _| numbers.push(task_of_key(key).unwrap()));
+        numbers
+    };
+    let finish = |real: &mut RealFamily, name: &[u8]| {
+        let lease = (real.family.queue(name), Request::Lease { timeout: 10, wait: false });
+        let leased = real.commit(vec![lease], 0);
+        let ReadAnswer::Leased { key, .. } = &leased[0] else { panic!("{leased:?}") };
+        real.commit(vec![(real.family.queue(name), Request::Finish { key: key[..].into() })], 0);
+    };
+    real.commit(vec![(real.family.queue(b"a"), push()), (real.family.queue(b"a"), push())], 0);
+    let (queue, first) = numbers(&real)[0];
+    finish(&mut real, b"a");
+    finish(&mut real, b"a");
+    real.commit(vec![(real.family.queue(b"b"), push())], 0);
+    assert_eq!(numbers(&real), [(queue, first + 2)]);
+    finish(&mut real, b"b");
+    assert_eq!(real.metrics(), [0, 0, 0]);
+    store.crash(usize::MAX);
+    let mut real = RealFamily::open(store, 0);
+    real.commit(vec![(real.family.queue(b"c"), push())], 0);
+    assert_eq!(numbers(&real), [(queue, first + 3)], "also after a restart without a queue");
 }
 
 #[test]
