@@ -34,8 +34,17 @@ pub struct RealFolder {
     path: PathBuf,
     /// Open, so that a sync needs no new descriptor.
     folder: File,
-    /// Open as long as the folder is locked.
-    _lock: File,
+    /// Locked as long as this exists.
+    lock: File,
+}
+
+impl Drop for RealFolder {
+    /// A process that is being started has a copy of each descriptor, until it executes its program. So closing does
+    /// not always unlock.
+    fn drop(&mut self) {
+        // Nobody can be told. The lock ends with the last copy at the latest.
+        let _failed = self.lock.unlock();
+    }
 }
 
 impl RealFolder {
@@ -115,7 +124,7 @@ impl RealFolder {
         let lock = lock.map_err(|error| Error::of(path, &error))?;
         let folder = File::open(path).map_err(|error| Error::of(path, &error))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), folder, _lock: lock }),
+            Ok(()) => Ok(Self { path: path.to_owned(), folder, lock }),
             Err(TryLockError::WouldBlock) => Err(Error::InUse { folder: path.to_owned() }),
             Err(TryLockError::Error(error)) => Err(Error::of(path, &error)),
         }
