@@ -19,6 +19,10 @@ use super::record::Value;
 use super::segment::{Place, Segment, name_of, short};
 use super::summary::{Summary, SummaryRecord};
 
+/// The bytes that are read at a time from a segment whose device does not return all. A larger piece would be read for
+/// nothing again and again.
+const PIECE_BYTES: u64 = 64 << 10;
+
 impl HistoryReader<'_> {
     /// The head of the batch at this offset. `None` if there is none.
     pub(super) fn head_at(&self, segment: &Arc<Segment>, offset: u64) -> Result<Option<BatchHead>, Error> {
@@ -43,8 +47,13 @@ impl HistoryReader<'_> {
             return None;
         }
         // A segment of the usual size is read from its start on.
-        let from = if segment.head.size <= BLOCK_BYTES { 0 } else { offset };
-        let bytes = read_block(segment, from, BLOCK_BYTES.min(segment.head.size.checked_sub(from)?)).ok()?;
+        let is_rough = self.rough.get() == Some(segment.head.number);
+        let from = if segment.head.size <= BLOCK_BYTES && !is_rough { 0 } else { offset };
+        let most = if is_rough { PIECE_BYTES.max(length as u64) } else { BLOCK_BYTES };
+        let (bytes, is_whole) = read_block(segment, from, most.min(segment.head.size.checked_sub(from)?));
+        if !is_whole {
+            self.rough.set(Some(segment.head.number));
+        }
         self.bytes.set(self.bytes.get() + bytes.len() as u64);
         let read = block.insert(ReadBlock { segment: segment.head.number, from, bytes });
         cut(read)
@@ -183,9 +192,10 @@ fn place_of(record: &RecordHead<'_>, segment: u32, offset: u64) -> Option<Place>
     }
 }
 
-/// Reads this many bytes, or up to the end of the file.
-fn read_block(segment: &Arc<Segment>, from: u64, length: u64) -> io::Result<Vec<u8>> {
-    let file = segment.file()?;
+/// Reads this many bytes, or up to the end of the file, or up to bytes that the device does not return. Then the second
+/// result is false.
+fn read_block(segment: &Arc<Segment>, from: u64, length: u64) -> (Vec<u8>, bool) {
+    let Ok(file) = segment.file() else { return (Vec::new(), false) };
     let mut bytes = vec![0; index(length)];
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
@@ -193,11 +203,14 @@ fn read_block(segment: &Arc<Segment>, from: u64, length: u64) -> io::Result<Vec<
             Ok(0) => break,
             Ok(more) => read += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(_) => {
+                bytes.truncate(read);
+                return (bytes, false);
+            }
         }
     }
     bytes.truncate(read);
-    Ok(bytes)
+    (bytes, true)
 }
 
 /// A batch whose table is right.

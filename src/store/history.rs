@@ -118,6 +118,7 @@ pub(super) fn read(
         synced,
         unreadable: RefCell::default(),
         block: RefCell::default(),
+        rough: Cell::new(None),
         bytes: Cell::new(0),
     };
     let mut history = ReadHistory::default();
@@ -170,6 +171,8 @@ pub(super) struct HistoryReader<'h> {
     pub(super) unreadable: RefCell<Vec<String>>,
     /// The part of a segment that was last read.
     pub(super) block: RefCell<Option<ReadBlock>>,
+    /// The segment that was last found to have bytes that the device does not return.
+    pub(super) rough: Cell<Option<u32>>,
     /// The number of bytes that were read.
     pub(super) bytes: Cell<u64>,
 }
