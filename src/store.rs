@@ -57,6 +57,8 @@ mod backups;
 #[cfg(test)]
 mod chance;
 #[cfg(test)]
+mod full_trial;
+#[cfg(test)]
 mod keyed_trial;
 #[cfg(test)]
 mod killed;

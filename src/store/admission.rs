@@ -8,8 +8,10 @@
 //! The bound is `--max-disk`, and at most 95 % of the file system. The reserve is two segments, and the bytes of
 //! the removals of all live records: each add reserves that of its own. Beside it two segments are laid out. So when
 //! adds are refused, cleaning has room for the oldest segment, also after a restart, and one is left for the next
-//! opening. The state ends when there is room again. The log asks the file system
-//! when it begins a segment, when it has removed one, and while it refuses adds with each sync.
+//! opening. The state ends when there is room again. The log asks the file system when it begins a segment, when it has
+//! removed one, and while it refuses adds with each sync and each second.
+//!
+//! Records that are larger than a segment have no part in that reserve: there must be room for them beside it.
 //!
 //! The log does not know which record is an add. Its owner asks, and refuses.
 
@@ -84,6 +86,19 @@ impl Log {
             () if free < reserve => Some(AddsRefused::FreeBytes { free, reserve }),
             () => None,
         }
+    }
+
+    /// The bytes that the records of the next batch may add. A segment of the usual size is always part of the reserve.
+    /// A larger batch gets a segment of its own, for which there must be room beside the reserve.
+    #[must_use]
+    pub fn adds_room(&self) -> u64 {
+        if self.adds_refused().is_some() {
+            return 0;
+        }
+        let live = self.bytes().1 + self.reserved;
+        let by_live = (self.most_bytes() / 4 * LIVE_QUARTERS).saturating_sub(live);
+        let by_free = self.space.free.saturating_sub(self.reserve());
+        by_live.min(by_free).max(self.config.segment_bytes)
     }
 
     /// The bytes that the file system has to have free.

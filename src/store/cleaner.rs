@@ -81,7 +81,7 @@ impl Cleaner {
 pub(super) struct Pressure {
     /// The bytes of batches above those that the log may have.
     pub(super) excess: u64,
-    /// The excess from which on the share of copies is the largest.
+    /// The excess from which on the share of copies is the largest. 0: each batch carries as many as it may.
     pub(super) range: u64,
 }
 
@@ -101,18 +101,19 @@ impl Pressure {
 
     /// The pressure of a log that has no space for another segment.
     pub(super) fn without_space(used: u64, live: u64, segment: u64) -> Self {
-        let least = live.saturating_add(live / 16).saturating_add(segment);
-        Self { excess: used.saturating_sub(least), range: 1 }
+        // A share of the live bytes may be more than the reserve, which has to last until all of them are removed.
+        Self { excess: used.saturating_sub(live.saturating_add(segment)), range: 0 }
     }
 
     /// The bytes of copies that a batch of `own` bytes carries.
     pub(super) fn copy_budget(self, own: u64) -> u64 {
-        if self.excess == 0 {
-            return 0;
+        match self {
+            Self { excess: 0, .. } => return 0,
+            Self { range: 0, .. } => return COPY_BYTES_MAX,
+            Self { .. } => {}
         }
         // One for one at the bound, SHARE_MAX for one at the end of the range.
-        let range = self.range.max(1);
-        let share = 1 + (SHARE_MAX - 1) * self.excess.min(range) / range;
+        let share = 1 + (SHARE_MAX - 1) * self.excess.min(self.range) / self.range;
         own.saturating_mul(share).min(COPY_BYTES_MAX)
     }
 }

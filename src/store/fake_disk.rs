@@ -35,6 +35,8 @@ struct Content {
     adds_refused: Option<AddsRefused>,
     /// Whether backups go on until they are ended.
     holds_backups: bool,
+    /// The bytes that the adds of a batch may have. `None`: any.
+    adds_room: Option<u64>,
     /// How much of the idle work is left, after each batch that many pieces.
     idle: (usize, usize),
 }
@@ -85,6 +87,11 @@ impl FakeDisk {
     /// From now on a backup goes on until its turn ends it, or until this is taken back.
     pub(crate) fn hold_backups(&self, is_held: bool) {
         self.lock().holds_backups = is_held;
+    }
+
+    /// From now on the adds of a batch may have this many bytes.
+    pub(crate) fn bound_adds(&self, bytes: u64) {
+        self.lock().adds_room = Some(bytes);
     }
 
     /// From now on each batch leaves this many pieces of idle work.
@@ -202,6 +209,11 @@ impl Store for FakeDisk {
 
     fn adds_refused(&self) -> Option<AddsRefused> {
         self.lock().adds_refused
+    }
+
+    fn adds_room(&self) -> u64 {
+        let content = self.lock();
+        if content.adds_refused.is_some() { 0 } else { content.adds_room.unwrap_or(u64::MAX) }
     }
 
     fn marks(&self) -> Marks {

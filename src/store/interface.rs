@@ -198,6 +198,9 @@ pub trait Store: Send {
     /// Why the store takes no records that make it larger at present.
     fn adds_refused(&self) -> Option<AddsRefused>;
 
+    /// The bytes of keys and values that the adds of the next batch may have together. 0 while adds are refused.
+    fn adds_room(&self) -> u64;
+
     /// The high-water marks: numbers that only grow, also when a repair or a backup has lost records.
     fn marks(&self) -> Marks;
 

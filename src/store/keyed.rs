@@ -126,15 +126,11 @@ impl KeyedStore {
     }
 
     fn take_winners(&mut self, winners: &mut Winners) -> Result<(), Error> {
+        let mut lost = Vec::new();
         for (key, Winner { place, body }) in winners.take(Space::Meta) {
             match body {
                 Some(body) => drop(self.meta.insert(key, (place, body))),
-                None if self.repair => {
-                    self.notes.push("a record about a queue is lost: so are its tasks".to_owned());
-                    let length = key.len();
-                    self.write(vec![Record { space: Space::Meta, key, body: Body::Removed }])?;
-                    self.log.replaced(place, length);
-                }
+                None if self.repair => lost.push((key, place)),
                 None => return Err(damaged(&self.folder, "a record about a queue is lost")),
             }
         }
@@ -152,6 +148,13 @@ impl KeyedStore {
             if place.is_set_aside() {
                 self.lost.push(LostRecord { space: Space::Values, key });
             }
+        }
+        // All places are known by now: the batch may carry copies.
+        for (key, place) in lost {
+            self.notes.push("a record about a queue is lost: so are its tasks".to_owned());
+            let length = key.len();
+            self.write(vec![Record { space: Space::Meta, key, body: Body::Removed }])?;
+            self.log.replaced(place, length);
         }
         Ok(())
     }
@@ -188,7 +191,8 @@ impl KeyedStore {
         let mut own = RecordBatch { records, cleaned: None };
         let mut tries = 1;
         loop {
-            let copies = self.copies(&own, false)?;
+            // The last try is without copies: a large one may be what finds no room.
+            let copies = if tries == TRIES_MAX { Copies::default() } else { self.copies(&own, false)? };
             match self.write_behind(copies, &mut own) {
                 Err(Error::NoRoom { folder }) if tries == TRIES_MAX => return Err(Error::Full { folder }),
                 Err(Error::NoRoom { .. }) => self.log.sync()?,
@@ -211,6 +215,22 @@ impl KeyedStore {
             own.records = batch.records.split_off(in_front);
         }
         written
+    }
+
+    /// Writes copies of the oldest segment, and syncs them. Returns false if that gives no space back at present.
+    fn shrink(&mut self) -> Result<bool, Error> {
+        let mut copies = self.copies(&RecordBatch::default(), true)?;
+        if copies.batch.records.is_empty() && !self.log.goes_on(copies.batch.cleaned) {
+            return Ok(false);
+        }
+        match self.append(&mut copies.batch) {
+            Err(Error::NoRoom { .. }) => Ok(false),
+            written => {
+                written?;
+                self.log.sync()?;
+                Ok(true)
+            }
+        }
     }
 
     /// The copies that the next batch carries. Records among them that are lost are noted.
@@ -341,7 +361,13 @@ impl Store for KeyedStore {
         if !records.is_empty() {
             self.guarded(|store| store.write(records))?;
         }
-        Ok(std::mem::take(&mut self.lost))
+        let lost = std::mem::take(&mut self.lost);
+        // A value that was found lost may have been replaced in the same batch, or the batch was not written.
+        let is_lost = |lost: &LostRecord| {
+            lost.space != Space::Values
+                || place_in(&self.places, lost.space, &lost.key).is_some_and(|place| place.is_set_aside())
+        };
+        Ok(lost.into_iter().filter(is_lost).collect())
     }
 
     fn is_repairing(&self) -> bool {
@@ -365,20 +391,14 @@ impl Store for KeyedStore {
 
     fn work_idle(&mut self) -> Result<IdleWork, Error> {
         self.guarded(|store| {
-            if store.log.may_shrink() {
-                let mut copies = store.copies(&RecordBatch::default(), true)?;
-                match store.append(&mut copies.batch) {
-                    Err(Error::NoRoom { .. }) => {}
-                    written => {
-                        written?;
-                        store.log.sync()?;
-                        return Ok(IdleWork::More);
-                    }
-                }
+            if store.log.may_shrink() && store.shrink()? {
+                return Ok(IdleWork::More);
             }
             store.log.rest()?;
             store.is_stirred = false;
-            Ok(if store.log.waits_for_readers() { IdleWork::Later } else { IdleWork::Done })
+            // While adds are refused, only a sync asks for the space again.
+            let waits = store.log.waits_for_readers() || store.log.adds_refused().is_some();
+            Ok(if waits { IdleWork::Later } else { IdleWork::Done })
         })
     }
 
@@ -388,6 +408,10 @@ impl Store for KeyedStore {
 
     fn adds_refused(&self) -> Option<AddsRefused> {
         self.log.adds_refused()
+    }
+
+    fn adds_room(&self) -> u64 {
+        self.log.adds_room()
     }
 
     fn marks(&self) -> Marks {

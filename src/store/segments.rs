@@ -10,6 +10,8 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use super::chores::Chore;
 use super::fault::{Fault, planted};
 use super::in_use::UsedSegment;
@@ -74,6 +76,11 @@ impl Log {
         }
     }
 
+    /// Whether the cleaner gets further than it is, or a segment can be retired.
+    pub(super) fn goes_on(&self, cleaned: Option<CleanedUpTo>) -> bool {
+        cleaned.is_some_and(|cleaned| cleaned > self.cleaner.reached || cleaned.segment > self.first_segment())
+    }
+
     /// Whether a retired segment waits for its readers. [`Log::rest`] removes it when they are gone.
     #[must_use]
     pub fn waits_for_readers(&self) -> bool {
@@ -113,8 +120,8 @@ impl Log {
             match at.segment.file().and_then(|file| file.punch(at.end, size - at.end)) {
                 Ok(()) => at.end,
                 // The blocks stay, and count. Not every file system has holes.
-                Err(_) => {
-                    *has_holes = false;
+                Err(error) => {
+                    *has_holes &= Errno::from_io_error(&error) != Some(Errno::OPNOTSUPP);
                     at.disk
                 }
             }

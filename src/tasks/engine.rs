@@ -48,8 +48,8 @@ pub(super) struct Engine {
     sync_asked: bool,
     /// The server stops: no request waits any more.
     closing: bool,
-    /// The store takes nothing that makes it larger.
-    refuses_adds: bool,
+    /// The bytes that the adds of this batch may still have.
+    adds_room: u64,
     /// New queues that are of no family begin above this number. 0, unless a repair or a backup has lost numbers.
     ids_floor: u64,
     answers: Vec<(Ticket, Outcome)>,
@@ -91,7 +91,7 @@ impl Engine {
             drained: Vec::new(),
             sync_asked: false,
             closing: false,
-            refuses_adds: false,
+            adds_room: u64::MAX,
             ids_floor: 0,
             answers: Vec::new(),
         }
@@ -130,6 +130,12 @@ impl Engine {
     /// Makes a family of all queues whose names begin with `prefix`. `None`: one of them has another order.
     pub(super) fn family(&mut self, prefix: &[u8], order: LeaseOrder, policy: Policy) -> Option<Family> {
         let number = self.queues.family(prefix, order, policy)?;
+        // A queue may have been stored without a task, for a request that waited.
+        for queue_index in self.queues.indices() {
+            if self.entry(queue_index).is_over() {
+                self.mark(queue_index);
+            }
+        }
         Some(Family { number, prefix: prefix.into() })
     }
 
@@ -173,9 +179,9 @@ impl Engine {
 
     // ---------------------------------------------------------------------------------------------------------- steps
 
-    /// From now on adds are refused, or no longer.
-    pub(super) fn refuse_adds(&mut self, refuses: bool) {
-        self.refuses_adds = refuses;
+    /// The keys and values that are added until the next call may have this many bytes together.
+    pub(super) fn bound_adds(&mut self, bytes: u64) {
+        self.adds_room = bytes;
     }
 
     /// Sets the time and expires the leases whose deadline has passed. Each pass is sorted by deadline, and one call
@@ -216,9 +222,13 @@ impl Engine {
     /// If a queue of a family does not exist, a request that adds a task creates it, and any other request is answered
     /// as for an empty queue.
     pub(super) fn apply(&mut self, Submission { queue, ticket, request }: Submission) {
-        if self.refuses_adds && request.adds() {
-            self.answers.push((ticket, Outcome::NoRoom { bytes: request.added_bytes() }));
-            return;
+        if request.adds() {
+            let bytes = request.added_bytes();
+            // An add without bytes needs room too.
+            match self.adds_room.checked_sub(bytes).filter(|_| self.adds_room > 0) {
+                Some(left) => self.adds_room = left,
+                None => return self.answers.push((ticket, Outcome::NoRoom { bytes })),
+            }
         }
         let queue_index = match queue {
             QueueName(NameKind::Opened(queue_index)) => Some(queue_index),

@@ -130,7 +130,7 @@ impl CommitterState {
     pub(super) fn begin(&mut self, now: u64) -> Result<(), Error> {
         self.set_aside()?;
         let refused = self.store.adds_refused();
-        self.engine.refuse_adds(refused.is_some());
+        self.engine.bound_adds(self.store.adds_room());
         if let Some(why) = refused
             && self.refusals_told.is_time(Now::from_millis(now))
         {

@@ -39,6 +39,20 @@ fn without_room_adds_are_refused_and_what_takes_away_goes_on() {
 }
 
 #[test]
+fn an_add_that_needs_more_room_than_a_batch_has_is_refused_and_a_smaller_one_is_not() {
+    let store = FakeDisk::new();
+    let mut real = start(&store);
+    store.bound_adds(10);
+    let push = |bytes: usize| Request::Push { value: Value::from(vec![7; bytes]) };
+    let mut heard = |requests: Vec<Request>| -> Vec<bool> {
+        let heard = real.commit(requests, 0).unwrap();
+        heard.iter().map(|(_, answer)| matches!(answer, ReadAnswer::Plain(Outcome::Added(_)))).collect()
+    };
+    assert_eq!(heard(vec![push(11), push(6), push(5), push(4)]), [false, true, false, true]);
+    assert_eq!(heard(vec![push(0)]), [true], "each batch has its own room");
+}
+
+#[test]
 fn a_task_whose_value_is_lost_is_dropped_until_it_gets_another_value() {
     let store = FakeDisk::new();
     let mut real = start(&store);

@@ -1,0 +1,171 @@
+//! The owner of a log on a device that others fill, and on one that does not return all bytes.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::folder::write_all;
+use super::segment::name_of;
+use super::simulated::SimulatedFolder;
+use super::*;
+
+const SEGMENT_BYTES: u64 = 64 << 10;
+
+fn open_in(folder: &SimulatedFolder, repair: bool) -> Result<KeyedStore, Error> {
+    let folder: Arc<dyn Folder> = Arc::new(folder.clone());
+    let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 100, max_disk: None };
+    let opened = open(&folder, OpenOptions { config, repair, chores: ChoreMode::Writer })?;
+    KeyedStore::of(opened, Path::new("/simulated"), repair)
+}
+
+/// Another program takes all but `left` bytes of the device.
+fn fill(folder: &SimulatedFolder, left: u64) {
+    let file = folder.beside(9).create("foreign").unwrap();
+    let most = usize::try_from(folder.space().unwrap().free - left).unwrap();
+    write_all(&*file, &vec![0; most], 0).unwrap();
+    file.sync().unwrap();
+}
+
+fn key(number: u64) -> TaskKey {
+    let mut key = [0; 12];
+    key[4..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+fn add(store: &mut KeyedStore, numbers: std::ops::Range<u64>, bytes: usize) {
+    let mut batch = WriteBatch::new();
+    for number in numbers {
+        batch.put(Space::Tasks, &key(number), &[1; 40]);
+        batch.put(Space::Values, &key(number), &vec![2; bytes]);
+    }
+    store.commit(batch, true).unwrap();
+}
+
+/// A client leases a task and finishes it.
+fn finish(store: &mut KeyedStore, number: u64) -> Result<(), Error> {
+    let mut lease = WriteBatch::new();
+    lease.put(Space::Tasks, &key(number), &[3; 56]);
+    store.commit(lease, true)?;
+    let mut done = WriteBatch::new();
+    done.delete(Space::Tasks, &key(number));
+    done.delete(Space::Values, &key(number));
+    store.commit(done, true)
+}
+
+/// The oldest tasks are of a queue that nobody asks, so all that is given back costs copies of them.
+#[test]
+fn on_a_full_device_all_younger_tasks_can_be_finished() {
+    // Tasks in a batch, their bytes, those that stay, and those that are finished.
+    for (together, bytes, old, young) in [(50, 1_000, 5_000, 3_000), (1, 3_000, 500, 200), (1, 100_000, 20, 20)] {
+        let folder = SimulatedFolder::new(7);
+        folder.limit(1 << 30);
+        let mut store = open_in(&folder, false).unwrap();
+        let mut next = 0;
+        while next < old + young {
+            add(&mut store, next..next + together, bytes);
+            next += together;
+        }
+        fill(&folder, store.metrics().reserved + 3 * SEGMENT_BYTES);
+        while store.adds_room() >= together * bytes as u64 {
+            add(&mut store, next..next + together, bytes);
+            next += together;
+        }
+        for number in old..next {
+            let done = finish(&mut store, number);
+            done.unwrap_or_else(|error| panic!("{bytes}, {number} of {old}..{next}: {error}: {:?}", store.metrics()));
+        }
+        drop(store);
+        assert_eq!(open_in(&folder, false).unwrap().metrics().set_aside, 0, "it can be opened");
+    }
+}
+
+#[test]
+fn an_add_that_is_larger_than_the_reserve_needs_room_of_its_own() {
+    let folder = SimulatedFolder::new(7);
+    folder.limit(64 << 20);
+    let mut store = open_in(&folder, false).unwrap();
+    add(&mut store, 0..1, 1_000_000);
+    assert!(store.adds_room() > 1_000_000);
+    fill(&folder, 1_700_000);
+    let mut added = 0;
+    while store.adds_room() >= 1_000_000 {
+        add(&mut store, 1 + added..2 + added, 1_000_000);
+        added += 1;
+    }
+    assert!(store.adds_refused().is_none() && store.adds_room() >= SEGMENT_BYTES, "smaller ones are taken");
+    assert!(added > 0);
+}
+
+#[test]
+fn adds_are_taken_again_when_others_have_made_room() {
+    let folder = SimulatedFolder::new(7);
+    folder.limit(64 << 20);
+    let mut store = open_in(&folder, false).unwrap();
+    add(&mut store, 0..100, 1_000);
+    fill(&folder, 32 << 10);
+    let mut next = 100;
+    while store.adds_refused().is_none() {
+        add(&mut store, next..next + 1, 1_000);
+        next += 1;
+    }
+    let idle = |store: &mut KeyedStore| {
+        loop {
+            match store.work_idle().unwrap() {
+                IdleWork::More => {}
+                rest => return rest,
+            }
+        }
+    };
+    assert_eq!((idle(&mut store), idle(&mut store)), (IdleWork::Later, IdleWork::Later));
+    folder.beside(9).remove("foreign").unwrap();
+    assert_eq!((idle(&mut store), store.adds_refused()), (IdleWork::Done, None));
+}
+
+/// The numbers of the batches with which a value was found lost, when it got a new one with the batch `renewed`.
+fn losses(renewed: Option<u64>) -> Vec<u64> {
+    let folder = SimulatedFolder::new(7);
+    folder.limit(1 << 30);
+    let mut store = open_in(&folder, false).unwrap();
+    add(&mut store, 1..2, 5_000);
+    let at = folder.contents(&name_of(1)).windows(100).position(|run| run == [2; 100]).unwrap();
+    assert!(folder.rot(&name_of(1), at + 50));
+    let mut found = Vec::new();
+    for round in 0..100 {
+        let mut batch = WriteBatch::new();
+        batch.put(Space::Values, &key(2), &[5; 20_000]);
+        if renewed == Some(round) {
+            batch.put(Space::Values, &key(1), b"new");
+        }
+        store.commit(batch, true).unwrap();
+        if !store.lost().unwrap().is_empty() {
+            found.push(round);
+        }
+    }
+    found
+}
+
+#[test]
+fn a_value_that_is_replaced_in_the_batch_that_finds_it_lost_is_not_lost() {
+    let found = losses(None);
+    assert_eq!(found.len(), 1, "the cleaner comes to it once");
+    assert!(losses(Some(found[0])).is_empty());
+    assert_eq!(losses(Some(found[0] + 1)), found);
+}
+
+/// A process that is being started has copies of all descriptors for a moment.
+#[test]
+fn a_folder_can_be_opened_as_soon_as_it_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = StoreConfig { segment_bytes: SEGMENT_BYTES, max_disk: None, repair: false };
+    std::thread::scope(|scope| {
+        let starter = scope.spawn(|| {
+            for _ in 0..200 {
+                assert!(std::process::Command::new("true").status().unwrap().success());
+            }
+        });
+        while !starter.is_finished() {
+            drop(KeyedStore::open(folder.path(), config).unwrap());
+        }
+    });
+}
