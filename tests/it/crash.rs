@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use crate::chance::Chance;
 use crate::harness::Server;
 
+/// A size of segments with which new ones are begun, and old ones cleaned, in each round.
+pub(crate) const SMALL_SEGMENT: &str = "64K";
 /// Clients at once.
 pub(crate) const CLIENTS: usize = 8;
 /// Rounds, unless the environment says otherwise.

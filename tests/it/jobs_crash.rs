@@ -13,7 +13,7 @@ use spindle::protocols::jobs::client::{Client, Error};
 use spindle::protocols::jobs::wire::JobId;
 
 use crate::chance::Chance;
-use crate::crash::{CLIENTS, Faults, kill_under_load, rounds};
+use crate::crash::{CLIENTS, Faults, SMALL_SEGMENT, kill_under_load, rounds};
 use crate::harness::Server;
 use crate::lock::Mutex;
 
@@ -52,7 +52,7 @@ struct Book {
 }
 
 fn start(folder: &tempfile::TempDir) -> (Server, Client) {
-    let server = Server::start_jobs(folder.path(), &["--lease", LEASE]);
+    let server = Server::start_jobs(folder.path(), &["--lease", LEASE, "--segment-size", SMALL_SEGMENT]);
     let client = Client::new(server.jobs());
     (server, client)
 }

@@ -13,7 +13,7 @@ use spindle::protocols::spiderq::client::{Client, Error};
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
 
 use crate::chance::Chance;
-use crate::crash::{CLIENTS, Faults, kill_under_load, rounds};
+use crate::crash::{CLIENTS, Faults, SMALL_SEGMENT, kill_under_load, rounds};
 use crate::harness::Server;
 use crate::lock::Mutex;
 
@@ -58,14 +58,14 @@ fn nothing_is_lost_duplicated_resurrected_or_wrongly_leased_by_kill_9() {
     let book = Shared::default();
     let mut chance = Chance::new(std::process::id().into());
     for round in 0..rounds {
-        let server = Server::start_tasks(folder.path(), &[]);
+        let server = Server::start_tasks(folder.path(), &["--segment-size", SMALL_SEGMENT]);
         check(&server, &book);
         let endpoint = server.tasks().to_owned();
         kill_under_load(server, &mut chance, |client, chance| {
             work(&endpoint, &book, round * CLIENTS + client, chance);
         });
     }
-    let server = Server::start_tasks(folder.path(), &[]);
+    let server = Server::start_tasks(folder.path(), &["--segment-size", SMALL_SEGMENT]);
     check(&server, &book);
     drain(&server, &book);
     server.stop();
