@@ -10,9 +10,8 @@
 
 use std::sync::Arc;
 
-use rustix::io::Errno;
-
 use super::chores::Chore;
+use super::failure::{Failure, failure};
 use super::fault::{Fault, planted};
 use super::in_use::UsedSegment;
 use super::log::{Log, RetiredSegment};
@@ -121,7 +120,7 @@ impl Log {
                 Ok(()) => at.end,
                 // The blocks stay, and count. Not every file system has holes.
                 Err(error) => {
-                    *has_holes &= Errno::from_io_error(&error) != Some(Errno::OPNOTSUPP);
+                    *has_holes = failure(&error) == Failure::Descriptors;
                     at.disk
                 }
             }
