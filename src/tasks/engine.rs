@@ -55,6 +55,9 @@ pub(super) struct Engine {
     answers: Vec<(Ticket, Outcome)>,
 }
 
+/// Bytes of the wheel that are kept while there is no lease: an empty wheel, and some.
+const WHEEL_KEPT: usize = 1 << 20;
+
 /// When a batch has to be on disk. A stricter deadline compares as less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SyncWithin {
@@ -344,6 +347,10 @@ impl Engine {
     pub(super) fn stored(&mut self) {
         for queue_index in std::mem::take(&mut self.drained) {
             self.queues.stored(queue_index);
+        }
+        // After many leases at once the memory of their timers goes back. No lease is left that names a timer.
+        if self.wheel.is_empty() && self.wheel.bytes() > WHEEL_KEPT {
+            self.wheel = Wheel::new(self.now);
         }
     }
 

@@ -12,13 +12,14 @@
 //! Keys, order and leases are in memory. Values are in the store: [`TaskQueue::drain`] returns the effects to store.
 
 mod loss;
+mod table;
 mod task;
 
 use std::collections::{BTreeMap, HashMap};
 
 use ahash::RandomState;
 use hashbrown::HashTable;
-use slab::Slab;
+use table::TaskTable;
 use task::{Lease, Task, TaskState};
 
 use super::order::{LeaseOrder, Position, QueueEnd, Settlement};
@@ -28,6 +29,9 @@ use crate::wheel::Wheel;
 
 /// The index of a task in the memory of its queue, valid as long as the task exists.
 pub(super) type TaskIndex = u32;
+
+/// Places for keys that a queue keeps when it is empty.
+const KEPT: usize = 1 << 10;
 
 /// The payload of a lease's timer: the task whose lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +82,7 @@ pub(super) struct TaskQueue {
     first: u64,
     /// The number of the task that was added last. Stored with the queue.
     last: u64,
-    tasks: Slab<Task>,
+    tasks: TaskTable,
     /// The indices of the tasks, by key.
     keys: HashTable<TaskIndex>,
     hasher: RandomState,
@@ -105,7 +109,7 @@ impl TaskQueue {
             serial,
             first,
             last,
-            tasks: Slab::new(),
+            tasks: TaskTable::default(),
             keys: HashTable::new(),
             hasher: RandomState::new(),
             ready: BTreeMap::new(),
@@ -264,7 +268,8 @@ impl TaskQueue {
         if let Ok(entry) = self.keys.find_entry(hash, |other| *other == task_index) {
             entry.remove();
         }
-        let task = self.tasks.remove(task_index as usize);
+        let task = self.tasks.remove(task_index).expect("an index is kept no longer than its task");
+        self.give_back_keys();
         self.fresh.remove(&task.number);
         self.gone.push(task.number);
         true
@@ -339,7 +344,7 @@ impl TaskQueue {
         }
         for task_index in self.touched.drain(..) {
             // The index of a removed task may be empty, or reused for a task that was already handed over.
-            if let Some(task) = self.tasks.get_mut(task_index as usize).filter(|task| task.touched) {
+            if let Some(task) = self.tasks.get_mut(task_index).filter(|task| task.touched) {
                 task.touched = false;
                 each(Effect::Task(task.number, task.record()));
             }
@@ -357,11 +362,11 @@ impl TaskQueue {
     }
 
     fn task(&self, task_index: TaskIndex) -> &Task {
-        self.tasks.get(task_index as usize).expect("an index is kept no longer than its task")
+        self.tasks.get(task_index).expect("an index is kept no longer than its task")
     }
 
     fn task_mut(&mut self, task_index: TaskIndex) -> &mut Task {
-        self.tasks.get_mut(task_index as usize).expect("an index is kept no longer than its task")
+        self.tasks.get_mut(task_index).expect("an index is kept no longer than its task")
     }
 
     fn find(&self, key: &[u8]) -> Option<TaskIndex> {
@@ -387,12 +392,18 @@ impl TaskQueue {
     /// Keeps a task whose key is new.
     fn put(&mut self, task: Task) -> TaskIndex {
         let hash = self.hasher.hash_one(&*task.key);
-        let task_index = TaskIndex::try_from(self.tasks.insert(task)).expect("a queue has fewer than 2^32 tasks");
+        let task_index = self.tasks.insert(task);
         let (tasks, hasher) = (&self.tasks, &self.hasher);
-        self.keys.insert_unique(hash, task_index, |&other| {
-            tasks.get(other as usize).map_or(0, |task| hasher.hash_one(&*task.key))
-        });
+        self.keys.insert_unique(hash, task_index, |&other| hash_of(tasks, hasher, other));
         task_index
+    }
+
+    /// After a drain the memory of the keys goes back.
+    fn give_back_keys(&mut self) {
+        if self.keys.capacity() > KEPT && self.keys.len() < self.keys.capacity() / 8 {
+            let (tasks, hasher) = (&self.tasks, &self.hasher);
+            self.keys.shrink_to(self.keys.len() * 2, |&other| hash_of(tasks, hasher, other));
+        }
     }
 
     /// Makes a task ready at `position`, and records the time of its entry.
@@ -467,4 +478,9 @@ impl TaskQueue {
             self.touched.push(task_index);
         }
     }
+}
+
+/// The hash of the key of a task.
+fn hash_of(tasks: &TaskTable, hasher: &RandomState, task_index: TaskIndex) -> u64 {
+    tasks.get(task_index).map_or(0, |task| hasher.hash_one(&*task.key))
 }

@@ -11,7 +11,7 @@
 //!
 //! This module does not change tasks and grants no leases; see `queue.rs` and `engine.rs`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use ahash::RandomState;
@@ -23,6 +23,9 @@ use super::record::{QueueRecord, queue_key, task_key};
 use super::{Policy, Ticket};
 use crate::limits::{QUEUES_LISTED, QUEUES_MAX};
 use crate::store::{Space, WriteBatch};
+
+/// Places for queues that are kept when there are none.
+const KEPT: usize = 1 << 10;
 
 /// A request that waits for a task.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +71,8 @@ struct FamilyEntry {
 #[derive(Debug)]
 pub(super) struct Queues {
     entries: Vec<Option<Box<QueueEntry>>>,
-    free: Vec<usize>,
+    /// The lowest is used first, so that the memory of the higher ones can go back.
+    free: BTreeSet<usize>,
     names: HashMap<Arc<[u8]>, usize, RandomState>,
     families: Vec<FamilyEntry>,
     metrics: Arc<TaskMetrics>,
@@ -79,7 +83,7 @@ pub(super) struct Queues {
 impl Queues {
     /// Without a queue.
     pub(super) fn new(metrics: Arc<TaskMetrics>) -> Self {
-        let (entries, free, families) = (Vec::new(), Vec::new(), Vec::new());
+        let (entries, free, families) = (Vec::new(), BTreeSet::new(), Vec::new());
         Self { entries, free, names: HashMap::default(), families, metrics, floor: 1 }
     }
 
@@ -173,7 +177,7 @@ impl Queues {
 
     /// Creates a queue whose tasks have numbers above `first`.
     fn create(&mut self, name: &[u8], order: LeaseOrder, first: u64) -> Option<usize> {
-        let queue_index = match self.free.pop() {
+        let queue_index = match self.free.pop_first() {
             Some(queue_index) => queue_index,
             None if self.entries.len() < QUEUES_MAX => self.entries.len(),
             None => return None,
@@ -236,10 +240,25 @@ impl Queues {
         }
     }
 
+    /// After many queues were removed their memory goes back.
+    fn give_back(&mut self) {
+        while self.entries.last().is_some_and(Option::is_none) {
+            self.entries.pop();
+            self.free.remove(&self.entries.len());
+        }
+        if self.entries.capacity() > KEPT && self.entries.len() < self.entries.capacity() / 4 {
+            self.entries.shrink_to(self.entries.len() * 2);
+        }
+        if self.names.capacity() > KEPT && self.names.len() < self.names.capacity() / 8 {
+            self.names.shrink_to(self.names.len() * 2);
+        }
+    }
+
     fn forget(&mut self, queue_index: usize) {
         let Some(entry) = self.entries.get_mut(queue_index).and_then(Option::take) else { return };
         self.names.remove(&entry.name);
-        self.free.push(queue_index);
+        self.free.insert(queue_index);
+        self.give_back();
         let Some(family_entry) = entry.family.and_then(|family| self.families.get_mut(family)) else { return };
         family_entry.metrics.queues.set(family_entry.metrics.queues.get() - 1);
         if let Some(metrics) = entry.metrics {

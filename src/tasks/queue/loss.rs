@@ -50,8 +50,7 @@ impl TaskQueue {
 
     /// The index of the task with this number. It looks at all tasks: losses are rare.
     fn index_of(&self, number: u64) -> Option<TaskIndex> {
-        let found = self.tasks.iter().find(|(_, task)| task.number == number);
-        found.map(|(index, _)| TaskIndex::try_from(index).expect("a queue has fewer than 2^32 tasks"))
+        self.tasks.iter().find(|(_, task)| task.number == number).map(|(index, _)| index)
     }
 
     /// Goes on above this number: those up to it may have been given.
