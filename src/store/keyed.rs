@@ -187,7 +187,7 @@ impl KeyedStore {
     // -------------------------------------------------------------------------------------------------------- writing
 
     /// Writes records, with copies of the oldest segment in front.
-    fn write(&mut self, records: Vec<Record>) -> Result<(), Error> {
+    pub(super) fn write(&mut self, records: Vec<Record>) -> Result<(), Error> {
         let mut own = RecordBatch { records, cleaned: None };
         let mut tries = 1;
         loop {

@@ -95,7 +95,7 @@ const PLACES: &[(&str, &[&str])] = &[
     (
         "slab",
         &[
-            "src/tasks/queue.rs",
+            "src/tasks/queue/table.rs",
             "src/protocols/spiderq/responder.rs",
             "src/protocols/native/connections.rs",
             "src/protocols/publish/subscribers.rs",
