@@ -16,11 +16,23 @@ pub(crate) struct Plan {
     pub(crate) only: Option<Vec<String>>,
     /// Tasks of the long queue; 0 for none.
     pub(crate) many: u64,
+    /// The bytes of the value of a task of the long queue.
+    pub(crate) value: usize,
+    /// Bytes of the jobs that are added and taken; 0 for none.
+    pub(crate) drain: u64,
 }
 
 impl Plan {
     pub(crate) fn from(arguments: &[String]) -> Option<Self> {
-        let mut plan = Self { clients: vec![1, 8, 64], rounds: 5, seconds: 1.0, only: None, many: 2_000_000 };
+        let mut plan = Self {
+            clients: vec![1, 8, 64],
+            rounds: 5,
+            seconds: 1.0,
+            only: None,
+            many: 2_000_000,
+            value: 200,
+            drain: 0,
+        };
         let mut arguments = arguments.iter().filter(|argument| *argument != "--bench");
         while let Some(name) = arguments.next() {
             let value = arguments.next()?;
@@ -29,6 +41,8 @@ impl Plan {
                 "--rounds" => plan.rounds = value.parse().ok()?,
                 "--seconds" => plan.seconds = value.parse().ok()?,
                 "--many" => plan.many = value.parse().ok()?,
+                "--value" => plan.value = value.parse().ok()?,
+                "--drain" => plan.drain = value.parse().ok()?,
                 "--only" => plan.only = Some(value.split(',').map(str::to_owned).collect()),
                 _ => return None,
             }
@@ -39,12 +53,17 @@ impl Plan {
 
 /// Starts a server, and reads the text after `name` in the lines that it prints until it is ready.
 pub(crate) fn start(command: &mut Command, name: &str) -> (Child, String) {
+    let (child, [address]) = start_and_find(command, [name]);
+    (child, address)
+}
+
+/// Starts a server, and reads the text after each of the names in the lines that it prints until it is ready.
+pub(crate) fn start_and_find<const N: usize>(command: &mut Command, names: [&str; N]) -> (Child, [String; N]) {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let mut lines = lines.take_while(|line| line != "ready");
-    let address = lines.find_map(|line| line.strip_prefix(name).map(str::to_owned)).unwrap();
-    lines.for_each(drop);
-    (child, address)
+    let lines: Vec<String> = lines.take_while(|line| line != "ready").collect();
+    let find = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name).map(str::to_owned)).unwrap();
+    (child, names.map(find))
 }
 
 /// Runs this many clients for a time, each until it is told that this is over. Returns the rate, and latencies in
@@ -58,8 +77,7 @@ pub(crate) fn crowd<C: Send>(
     let start = Instant::now();
     std::thread::scope(|scope| {
         let threads: Vec<_> = clients.into_iter().map(|client| scope.spawn(|| work(client, &over))).collect();
-        let end = start + Duration::from_secs_f64(seconds);
-        while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < end {
+        while threads.iter().any(|thread| !thread.is_finished()) && start.elapsed().as_secs_f64() < seconds {
             std::thread::sleep(Duration::from_millis(1));
         }
         over.store(true, Ordering::Relaxed);

@@ -2,13 +2,17 @@
 //!
 //! ```text
 //! cargo bench --bench tasks
-//! cargo bench --bench tasks -- --clients 1,8,64 --rounds 5 --seconds 1 --only spindle --many 2000000
+//! cargo bench --bench tasks -- --clients 1,8,64 --rounds 5 --seconds 1 --only spindle --many 2000000 --value 200
+//! cargo bench --bench tasks -- --only none --many 0 --drain 10000000000
 //! ```
 //! beanstalkd with `-f0`, Redis with `appendfsync always`, Spindle with `--sync always`; all on the same disk, in
 //! folders of their own. The clients are threads of this process that wait for each answer on a plain socket, the same
 //! for all sides. Sides take turns in each round, and a number is the median of the rounds. Payloads have 200 bytes.
 //! *Add*: `put`, `RPUSH`, Add. *Lend and Repay*: `reserve` and `delete`, `LMOVE` to a list of held tasks and `LREM`
 //! from it, Lend and Repay with Drop. The two count as one.
+//!
+//! `SPINDLE_BEFORE` names another build of the server, which takes its turn as a side of its own, `before`.
+//! `--drain` measures what the store costs, and when its space comes back; see `space.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,9 +24,11 @@
     reason = "a bench that fails should say where"
 )]
 
+#[path = "../durable/mod.rs"]
 mod durable;
-#[path = "compare/meet.rs"]
+#[path = "../compare/meet.rs"]
 mod meet;
+mod space;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -47,11 +53,13 @@ const LEASE: u64 = 600_000;
 fn main() {
     let Some(plan) = Plan::from(&std::env::args().skip(1).collect::<Vec<_>>()) else {
         eprintln!(
-            "usage: [--clients 1,8,64] [--rounds 5] [--seconds 1] [--only spindle,beanstalkd,redis] [--many 2000000]"
+            "usage: [--clients 1,8,64] [--rounds 5] [--seconds 1] [--only spindle,before,beanstalkd,redis] \
+             [--many 2000000] [--value 200] [--drain BYTES]"
         );
         std::process::exit(2);
     };
-    let sides: Vec<Side> = [Side::spindle(), Side::beanstalkd(), Side::redis()].into_iter().flatten().collect();
+    let sides: Vec<Side> =
+        [Side::spindle(), Side::before(), Side::beanstalkd(), Side::redis()].into_iter().flatten().collect();
     let sides: Vec<Side> = sides.into_iter().filter(|side| is_wanted(&plan, side.name)).collect();
     println!("| | clients | {} |", sides.iter().map(|side| side.name).collect::<Vec<_>>().join(" | "));
     println!("|---|---:|{}", "---:|".repeat(sides.len()));
@@ -71,7 +79,12 @@ fn main() {
     println!("\nThousands a second / p50 / p99 in µs, {} rounds of {} s\n", plan.rounds, plan.seconds);
     drop(sides);
     if plan.many > 0 {
-        many(plan.many);
+        many(plan.many, plan.value);
+    }
+    if plan.drain > 0 {
+        space::written(10.0);
+        space::cleaning(5.0, 5);
+        space::drained(plan.drain);
     }
 }
 
@@ -80,7 +93,8 @@ fn is_wanted(plan: &Plan, side: &str) -> bool {
 }
 
 /// A long queue: the cost of holding, opening and working on it.
-fn many(count: u64) {
+fn many(count: u64, bytes: usize) {
+    let value = vec![b'p'; bytes];
     let folder = tempfile::tempdir().unwrap();
     let side = Side::spindle_in(tempfile::tempdir().unwrap(), folder.path());
     let empty = side.resident_bytes();
@@ -90,7 +104,7 @@ fn many(count: u64) {
     for done in 0..count {
         while sent < count && sent - done < 1_024 {
             let key = format!("{sent:016}");
-            let request = Request::Add { key: key.as_bytes(), value: &PAYLOAD, mode: AddMode::Tail };
+            let request = Request::Add { key: key.as_bytes(), value: &value, mode: AddMode::Tail };
             client.send(&request).unwrap();
             sent += 1;
         }
@@ -104,13 +118,16 @@ fn many(count: u64) {
     let opened = start.elapsed().as_secs_f64();
     let reopened = side.resident_bytes();
     println!(
-        "{count} tasks with keys of 16 and values of 200 bytes: added at {rate:.0}/s by one pipelining client; resident {:.0} MiB \
+        "{count} tasks with keys of 16 and values of {bytes} bytes: added at {rate:.0}/s by one pipelining client; resident {:.0} MiB \
          ({:.0} bytes a task), opened after kill -9 in {opened:.2} s, then resident {:.0} MiB ({:.0} bytes a task)",
         held / MIB,
         (held - empty) / count as f64,
         reopened / MIB,
         (reopened - empty) / count as f64,
     );
+    if bytes != PAYLOAD.len() {
+        return;
+    }
     let (rate, latencies) = side.run(1, 3.0, Work::LendAndRepay);
     let micros = |quantile| latencies.value_at_quantile(quantile) / 1_000;
     println!("Lend and Repay, one client: {rate:.0}/s, p50 {} µs, p99 {} µs", micros(0.5), micros(0.99));
@@ -147,12 +164,24 @@ impl Side {
         Some(Self::spindle_in(folder, &data))
     }
 
+    /// Another build of the server.
+    fn before() -> Option<Self> {
+        let program = std::env::var("SPINDLE_BEFORE").ok()?;
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        Some(Self::build_in("before", &program, folder, &data))
+    }
+
     /// `folder` is kept as long as the side is.
     fn spindle_in(folder: tempfile::TempDir, data: &Path) -> Self {
-        let mut command = Command::new(SPINDLE);
+        Self::build_in("spindle", SPINDLE, folder, data)
+    }
+
+    fn build_in(name: &'static str, program: &str, folder: tempfile::TempDir, data: &Path) -> Self {
+        let mut command = Command::new(program);
         command.args(["serve", "--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*", "--data"]);
         let (child, address) = start(command.arg(data), "tasks tcp://");
-        Self::of("spindle", Protocol::Spiderq, address, child, folder)
+        Self::of(name, Protocol::Spiderq, address, child, folder)
     }
 
     fn beanstalkd() -> Option<Self> {
