@@ -14,7 +14,8 @@
 //! - `history`, `batches`, `winners`, `open`, `repair`: opening
 //! - `backup`, `check`: copies of a log, and folders that no process uses
 //! - `interface`: what an engine asks of a store; `keyed`: the owner of a log, which knows the place of each record, in
-//!   `places`; `fake_disk`: the store of tests, which loses unsynced batches and fails on request
+//!   `places`; `keyed_views`: the part of it that its readers have
+//! - `fake_disk`: the store of tests, which loses unsynced batches and fails on request
 //! - `earlier`: folders of the library that was here before
 //!
 //! One thread owns a [`Log`]. Values are read by any thread. This module does not interpret records, and does not
@@ -41,6 +42,7 @@ mod history;
 mod in_use;
 mod interface;
 mod keyed;
+mod keyed_views;
 mod log;
 mod metrics;
 mod open;

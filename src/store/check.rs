@@ -54,7 +54,7 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
     let last = mark.map_or(0, |mark| mark.last);
     let history = read(&files, Purpose::Check, last, &mut |ReadRecord { space, key, place, .. }| {
         records += 1;
-        winners.earlier(space, key, place, None);
+        winners.earlier(space, &key, place, None);
     })?;
     winners.forget_removed();
     let mut damages = history.lost;

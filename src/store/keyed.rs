@@ -11,12 +11,10 @@
 //!
 //! This module knows the length of the keys of tasks, and does not interpret records.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-use ahash::RandomState;
 
 use super::admission::AddsRefused;
 use super::chores::ChoreMode;
@@ -28,15 +26,15 @@ use super::errors::Error;
 use super::folder::Folder;
 use super::format::{Marks, Space};
 use super::interface::{IdleWork, LostRecord, Store, StoreBackup, StoreSnapshot, StoreWatch, TaskKey, WriteBatch};
+use super::keyed_views::{KeyedSnapshot, KeyedWatch, Reports};
 use super::log::{Log, LogConfig};
 use super::metrics::LogMetrics;
 use super::open::{OpenOptions, Opened, open};
 use super::places::TaskPlaces;
 use super::record::{Body, Record, RecordBatch, Value};
-use super::segment::{Place, StoredValue};
+use super::segment::Place;
 use super::winners::{Winner, Winners};
 use crate::descriptors::DescriptorBudget;
-use crate::lock::Mutex;
 
 /// How often a batch is tried for which no segment can be laid out. Each try follows a sync, which removes the segments
 /// that are no longer needed.
@@ -53,17 +51,15 @@ pub struct StoreConfig {
     pub repair: bool,
 }
 
-/// Values that a reader could not read, with the places at which it tried.
-type Reports = Arc<Mutex<Vec<(TaskKey, Place)>>>;
-
 /// A log, and the place of the last record of each key.
 #[derive(Debug)]
 pub struct KeyedStore {
     log: Log,
     folder: PathBuf,
     meta: BTreeMap<Box<[u8]>, (Place, Value)>,
-    places: HashMap<TaskKey, TaskPlaces, RandomState>,
-    /// Records of tasks that were found at the opening, until they are taken.
+    /// In the order of the keys: numbers of tasks grow, so the present ones are neighbours.
+    places: BTreeMap<TaskKey, TaskPlaces>,
+    /// Records of tasks that were found at the opening, until they are taken, in the order of their keys.
     found: Vec<(TaskKey, Value)>,
     /// Records that were found lost, until their owner is told.
     lost: Vec<LostRecord>,
@@ -103,7 +99,7 @@ impl KeyedStore {
             log,
             folder: folder.to_owned(),
             meta: BTreeMap::new(),
-            places: HashMap::default(),
+            places: BTreeMap::new(),
             found: Vec::new(),
             lost: Vec::new(),
             reports: Arc::default(),
@@ -126,29 +122,39 @@ impl KeyedStore {
     }
 
     fn take_winners(&mut self, winners: &mut Winners) -> Result<(), Error> {
-        let mut lost = Vec::new();
+        let mut lost: Vec<(Box<[u8]>, Place)> = Vec::new();
         for (key, Winner { place, body }) in winners.take(Space::Meta) {
             match body {
-                Some(body) => drop(self.meta.insert(key, (place, body))),
-                None if self.repair => lost.push((key, place)),
+                Some(body) => drop(self.meta.insert((*key).into(), (place, body))),
+                None if self.repair => lost.push((Box::from(&*key), place)),
                 None => return Err(damaged(&self.folder, "a record about a queue is lost")),
             }
         }
+        // Both are in the order of the keys, so the table of places is built in one go.
+        let mut places = Vec::with_capacity(winners.len());
+        let mut values = winners.take(Space::Values).peekable();
         for (key, Winner { place, body }) in winners.take(Space::Tasks) {
+            while let Some((other, value)) = values.next_if(|(other, _)| *other < key) {
+                places.push(self.value_alone(&other, value.place)?);
+            }
+            let value = values.next_if(|(other, _)| *other == key).map(|(_, value)| value.place);
             let key = self.task_key(&key)?;
-            self.places.entry(key).or_default().set(Space::Tasks, Some(place));
+            let mut both = TaskPlaces::default();
+            both.set(Space::Tasks, Some(place));
+            both.set(Space::Values, value);
+            places.push((key, both));
             match body {
                 Some(body) => self.found.push((key, body)),
                 None => self.lost.push(LostRecord { space: Space::Tasks, key }),
             }
-        }
-        for (key, Winner { place, .. }) in winners.take(Space::Values) {
-            let key = self.task_key(&key)?;
-            self.places.entry(key).or_default().set(Space::Values, Some(place));
-            if place.is_set_aside() {
+            if value.is_some_and(|value| value.is_set_aside()) {
                 self.lost.push(LostRecord { space: Space::Values, key });
             }
         }
+        for (other, value) in values {
+            places.push(self.value_alone(&other, value.place)?);
+        }
+        self.places = places.into_iter().collect();
         // All places are known by now: the batch may carry copies.
         for (key, place) in lost {
             self.notes.push("a record about a queue is lost: so are its tasks".to_owned());
@@ -157,6 +163,17 @@ impl KeyedStore {
             self.log.replaced(place, length);
         }
         Ok(())
+    }
+
+    /// The places of a value without a task.
+    fn value_alone(&mut self, key: &[u8], place: Place) -> Result<(TaskKey, TaskPlaces), Error> {
+        let key = self.task_key(key)?;
+        if place.is_set_aside() {
+            self.lost.push(LostRecord { space: Space::Values, key });
+        }
+        let mut places = TaskPlaces::default();
+        places.set(Space::Values, Some(place));
+        Ok((key, places))
     }
 
     fn task_key(&self, key: &[u8]) -> Result<TaskKey, Error> {
@@ -311,10 +328,6 @@ impl KeyedStore {
         let old = places.set(space, place);
         if places.is_empty() {
             self.places.remove(&key);
-            // After a drain the memory goes back.
-            if self.places.len() < self.places.capacity() / 8 {
-                self.places.shrink_to(self.places.len() * 2);
-            }
         }
         old
     }
@@ -326,7 +339,7 @@ impl KeyedStore {
     }
 }
 
-fn place_in(places: &HashMap<TaskKey, TaskPlaces, RandomState>, space: Space, key: &[u8]) -> Option<Place> {
+fn place_in(places: &BTreeMap<TaskKey, TaskPlaces>, space: Space, key: &[u8]) -> Option<Place> {
     places.get(&TaskKey::try_from(key).ok()?)?.get(space)
 }
 
@@ -339,9 +352,7 @@ impl Store for KeyedStore {
         match space {
             Space::Meta => self.meta.iter().for_each(|(key, (_, value))| each(key, value)),
             Space::Tasks => {
-                let mut found = std::mem::take(&mut self.found);
-                found.sort_unstable_by_key(|(key, _)| *key);
-                found.iter().for_each(|(key, value)| each(key, value));
+                std::mem::take(&mut self.found).iter().for_each(|(key, value)| each(key, value));
             }
             Space::Values => {}
         }
@@ -438,45 +449,6 @@ impl Store for KeyedStore {
 
     fn metrics(&self) -> LogMetrics {
         self.log.metrics()
-    }
-
-    fn damaged(&self, what: &str) -> Error {
-        damaged(&self.folder, what)
-    }
-}
-
-/// Knows whether the store has failed.
-struct KeyedWatch {
-    folder: PathBuf,
-    failed: Arc<AtomicBool>,
-}
-
-impl StoreWatch for KeyedWatch {
-    fn check(&self) -> Result<(), Error> {
-        // Relaxed: as in `guarded`.
-        match self.failed.load(Ordering::Relaxed) {
-            true => Err(Error::Failed { folder: self.folder.clone(), why: "an earlier write has failed".to_owned() }),
-            false => Ok(()),
-        }
-    }
-}
-
-/// The places of some values at one moment.
-struct KeyedSnapshot {
-    folder: PathBuf,
-    values: HashMap<TaskKey, StoredValue, RandomState>,
-    reports: Reports,
-}
-
-impl StoreSnapshot for KeyedSnapshot {
-    fn get(&self, key: &TaskKey) -> Result<Option<Value>, Error> {
-        let Some(value) = self.values.get(key) else { return Ok(None) };
-        let read = value.read().map(Some);
-        read.inspect_err(|error| {
-            if error.loses_one_value() {
-                self.reports.lock().push((*key, value.place));
-            }
-        })
     }
 
     fn damaged(&self, what: &str) -> Error {

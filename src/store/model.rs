@@ -146,7 +146,12 @@ pub(super) type Found = BTreeMap<RecordKey, Option<Vec<u8>>>;
 pub(super) fn read_all(opened: &mut Opened) -> Result<(Found, BTreeMap<RecordKey, Place>), Error> {
     let (mut found, mut places) = (Found::new(), BTreeMap::new());
     for space in Space::ALL {
-        for (key, winner) in opened.winners.take(space).collect::<BTreeMap<_, _>>() {
+        for (key, winner) in opened
+            .winners
+            .take(space)
+            .map(|(key, winner)| (Box::<[u8]>::from(&*key), winner))
+            .collect::<BTreeMap<_, _>>()
+        {
             let body = match winner.body {
                 Some(body) => Some(body),
                 None => match opened.log.value(winner.place).expect("a winner is in use").read() {

@@ -89,7 +89,7 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     let purpose = if repair { Purpose::Repair } else { Purpose::Open };
     let synced = backup.map_or(0, |backup: BackupMark| backup.last);
     let mut history = read(&files, purpose, synced, &mut |ReadRecord { space, key, place, body }| {
-        winners.earlier(space, key, place, body);
+        winners.earlier(space, &key, place, body);
     })?;
     winners.forget_removed();
     plant_faults(&mut history, &mut winners);
@@ -158,7 +158,7 @@ fn plant_faults(history: &mut ReadHistory, winners: &mut Winners) {
     if planted(Fault::AppendBehindCut) {
         history.synced += history.shape.behind;
         for ReadRecord { space, key, place, body } in std::mem::take(&mut history.behind) {
-            winners.later(space, key, place, body.filter(|_| space != Space::Values));
+            winners.later(space, &key, place, body.filter(|_| space != Space::Values));
         }
     }
     if planted(Fault::MarksForgotten) {

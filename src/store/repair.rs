@@ -37,7 +37,7 @@ pub(super) fn write(log: &mut Log, batch: RecordBatch, winners: &mut Winners) ->
             Body::Bytes(body) if record.space != Space::Values => Some(body),
             Body::Bytes(_) | Body::Removed | Body::SetAside => None,
         };
-        winners.later(record.space, record.key, place, body);
+        winners.later(record.space, &record.key, place, body);
     }
     Ok(())
 }
