@@ -131,7 +131,7 @@ impl KeyedStore {
             }
         }
         // Both are in the order of the keys, so the table of places is built in one go.
-        let mut places = Vec::with_capacity(winners.len());
+        let mut places = Vec::with_capacity(winners.count(Space::Tasks));
         let mut values = winners.take(Space::Values).peekable();
         for (key, Winner { place, body }) in winners.take(Space::Tasks) {
             while let Some((other, value)) = values.next_if(|(other, _)| *other < key) {

@@ -124,6 +124,16 @@ impl Winners {
         std::mem::take(self.of_mut(space)).into_iter()
     }
 
+    /// The number of records in a space.
+    pub(super) fn count(&self, space: Space) -> usize {
+        let [meta, tasks, values] = &self.spaces;
+        match space {
+            Space::Meta => meta.len(),
+            Space::Tasks => tasks.len(),
+            Space::Values => values.len(),
+        }
+    }
+
     /// The number of records in all spaces.
     pub(super) fn len(&self) -> usize {
         self.spaces.iter().map(BTreeMap::len).sum()
