@@ -256,8 +256,7 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `OutOfMemory`, `Busy`.
     pub fn update(&mut self, table: &[u8], key: &[u8], value: &[u8], ttl: Option<u32>) -> Result<(), Refusal> {
-        let write = Write { key, value, ttl, expected: None };
-        self.on(table, |ops, table| ops.put(table, write).map(drop))
+        self.on(table, |ops, table| ops.put(table, Write::update(key, value, ttl)).map(drop))
     }
 
     /// Deletes. Returns the deleted value.
@@ -306,7 +305,7 @@ impl Batch<'_> {
         value: &[u8],
         ttl: Option<u32>,
     ) -> Result<u64, Refusal> {
-        let write = Write { key, value, ttl, expected: Some(expected) };
+        let write = Write { expected: Some(expected), ..Write::update(key, value, ttl) };
         self.on(table, |ops, table| ops.put(table, write))
     }
 
@@ -318,13 +317,14 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.remove(table, key, Some(expected)))
     }
 
-    /// Sets the time to live, in seconds (0: none). Value and version stay, and the change is not announced.
+    /// Sets the time to live, in seconds (0: none). The value stays, and the element gets a new version. Subscribers do
+    /// not hear of it.
     ///
     /// # Errors
-    /// `TableNotFound`, `KeyNotFound`. `OutOfMemory` or `Busy` if an element without a deadline gets one, and the wheel
+    /// `TableNotFound`, `KeyNotFound`, `Busy`. `OutOfMemory` if an element without a deadline gets one, and the wheel
     /// record does not fit into memory.
     pub fn touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<(), Refusal> {
-        self.on(table, |ops, table| ops.touch(table, key, ttl))
+        self.on(table, |ops, table| ops.touch(table, key, ttl).map(drop))
     }
 
     /// Appends the value of each key, in order, or `None` for a key without an element.
@@ -391,7 +391,7 @@ impl Batch<'_> {
         let mut ahead = Prefetch::of(pairs.clone().map(|(key, _)| key));
         for (key, value) in pairs {
             ahead.step(&table, &self.guard);
-            while let Err(refusal) = self.apply_pair(&table, Write { key, value, ttl, expected: None }) {
+            while let Err(refusal) = self.apply_pair(&table, Write::update(key, value, ttl)) {
                 if refusal != Refusal::Busy {
                     return Err(refusal);
                 }

@@ -60,6 +60,8 @@ pub(super) struct Change {
 pub(super) enum Committed {
     /// A value was stored.
     Updated,
+    /// A deadline was set, and the value kept. Subscribers are not told.
+    Touched,
     /// A value was deleted, by a client or at its deadline.
     Deleted,
     /// A value was deleted with its table. It is the last change of the slot.
@@ -78,7 +80,7 @@ impl Committed {
         match self {
             Self::Updated => Some(ChangeKind::Updated),
             Self::Deleted | Self::SealedLive => Some(ChangeKind::Deleted),
-            Self::SealedAbsent => None,
+            Self::Touched | Self::SealedAbsent => None,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The operations on elements: read, store, delete, touch and expire, and the sealing of a deleted table's slots.
+//! The operations on elements: store, delete and expire here; in the files below, touch and the sealing of a deleted
+//! table's slots.
 //!
 //! Each operation that changes an element emits its change, its due message and its costs in the same place, so no
 //! caller can forget them. No operation waits: without credits a write returns `Busy` and changes no element.
@@ -34,13 +35,16 @@
 //! the element was absent in an open table, and the reply is `KeyNotFound`. If it is closed, the reaper may have sealed
 //! the slot, and the reply is `TableNotFound`.
 
+mod seal;
+mod touch;
+
 use crossbeam::epoch::Guard;
 
 use super::change::{Change, ChangeWriter, Committed};
 use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::Inserted;
-use super::lookup::{Found, absence, look, mark};
+use super::lookup::{Found, absence, look};
 use super::memory_budget::{LocalBudget, TIMER_BYTES, entry_bytes, slot_bytes};
 use super::pending_sends::PendingSends;
 use super::slot::{
@@ -65,6 +69,15 @@ pub(super) struct Write<'w> {
     pub(super) ttl: Option<u32>,
     /// The version that the element must have. 0: the key must have no element. `None`: either will do.
     pub(super) expected: Option<u64>,
+    /// The kind of the change.
+    pub(super) kind: Committed,
+}
+
+impl<'w> Write<'w> {
+    /// A write of an UPDATE.
+    pub(super) fn update(key: &'w [u8], value: &'w [u8], ttl: Option<u32>) -> Self {
+        Self { key, value, ttl, expected: None, kind: Committed::Updated }
+    }
 }
 
 /// The reason why one attempt stored nothing.
@@ -173,7 +186,7 @@ impl<'h> Ops<'h> {
         if old.is_none() {
             table.count_element(1);
         }
-        self.committed(slot, version, Committed::Updated, deadline);
+        self.committed(slot, version, write.kind, deadline);
         Ok(version)
     }
 
@@ -219,7 +232,7 @@ impl<'h> Ops<'h> {
             (Inserted::Created, Some((handle, version)), _) => {
                 self.charge(table, cost);
                 table.count_element(1);
-                self.committed(handle.slot(), version, Committed::Updated, deadline);
+                self.committed(handle.slot(), version, write.kind, deadline);
                 Ok(version)
             }
             (Inserted::Occupied, _, Some(entry)) => Err(NotStored::Overtaken(entry)),
@@ -252,31 +265,6 @@ impl<'h> Ops<'h> {
         Err(absence(table))
     }
 
-    /// Sets the time to live, by an entry with the same version and value. It is no change: it takes no credit.
-    ///
-    /// A touch and a store race by their CAS like two stores. A touch that fails looks again, and touches the new
-    /// entry. A compare-and-swap that fails because of a touch looks again, and finds the version that it expects.
-    pub(super) fn touch(&mut self, table: &Table, key: &[u8], ttl: u32) -> Result<(), Refusal> {
-        let hash = table.hash(key);
-        let deadline = self.deadline(Some(ttl), None);
-        loop {
-            match look(table, hash, key, self.guard, self.now) {
-                Found::Live { slot, seen, entry: old } => {
-                    self.admit(timer_bytes(deadline, Some(old)))?;
-                    let mut entry = EntryBox::new(old.value());
-                    entry.stamp(old.version(), deadline);
-                    if slot.replace(seen, entry, self.guard).is_ok() {
-                        self.count_replaced(Some(old));
-                        self.arm(slot, deadline);
-                        return Ok(());
-                    }
-                }
-                Found::Overdue { slot, seen, .. } if !mark(slot, seen) => {}
-                Found::Overdue { .. } | Found::Absent { .. } | Found::NoSlot => return Err(absence(table)),
-            }
-        }
-    }
-
     /// Makes one attempt to commit the expiry of an entry whose deadline has passed. The expiry thread and any number
     /// of writers may do so at once: one CAS succeeds, and only its thread emits the change and counts the lag. The
     /// others look again and find the slot absent, or a new element that they leave alone.
@@ -300,68 +288,6 @@ impl<'h> Ops<'h> {
             self.committed(slot, version, Committed::Deleted, NEVER);
         }
         won
-    }
-
-    // ------------------------------------------------------------------------------------------------------ sealing
-
-    /// Seals the key in every older table of the name that is still being taken down. Returns the key's highest version
-    /// there.
-    ///
-    /// An older table may be forgotten meanwhile. The reaper raises the version floor above its slots before that
-    /// (`Reaper::empty_some`). So a thread that no longer finds the older table reads the raised floor in `create`.
-    fn settle_in_predecessors(&mut self, table: &Table, key: &[u8], hash: u64) -> Result<u64, Refusal> {
-        let mut version = 0;
-        for predecessor in table.predecessors() {
-            if let Some(slot) = predecessor.index().find_settled(hash, key, self.guard) {
-                version = version.max(self.seal(&predecessor, slot)?);
-            }
-        }
-        Ok(version)
-    }
-
-    /// Seals a slot of a closed table. Returns its last version.
-    ///
-    /// The reaper seals all slots one by one. A writer of a younger table of the name seals the slot of its key ahead
-    /// of it, and the publisher may retire the slot at the same time. One of their CASes makes the slot Dead. The
-    /// others find it Dead, and its version is final.
-    pub(super) fn seal(&mut self, table: &Table, slot: SlotRef<'h>) -> Result<u64, Refusal> {
-        loop {
-            let seen = slot.load(self.guard);
-            let old = match seen.state() {
-                SlotState::Dead(version) => return Ok(version),
-                SlotState::Live(old) | SlotState::Expired(old) => Some(old),
-                SlotState::Absent(_) => None,
-                SlotState::Moved(_) => {
-                    unreachable!("slots of a closed table are found behind the lock under which they would move")
-                }
-            };
-            self.credits(1)?;
-            reach(Failpoint::BeforeSeal);
-            // Before the CAS, and released by the publisher when it has announced the change. If the hold came after
-            // the CAS, the publisher could announce the change and release first: the table would be settled with this
-            // slot's change still counted as to come.
-            if !table.hold_unsettled() {
-                continue; // settled meanwhile: the next look finds the slot dead
-            }
-            let version = seen.version() + 1;
-            if slot.kill(seen, version, self.guard) {
-                self.sealed(table, slot, version, old);
-                return Ok(version);
-            }
-            if table.release_unsettled() {
-                self.pending_sends.settled(self.shared, table.number());
-            }
-        }
-    }
-
-    fn sealed(&mut self, table: &Table, slot: SlotRef<'h>, version: u64, old: Option<EntryRef<'h>>) {
-        let kind = if old.is_some() { Committed::SealedLive } else { Committed::SealedAbsent };
-        if let Some(old) = old {
-            self.count_replaced(Some(old));
-            self.charge(table, -entry_bytes(old.value().len()));
-            table.count_element(-1);
-        }
-        self.committed(slot, version, kind, NEVER);
     }
 
     // ------------------------------------------------------------------------------------------------------ effects
@@ -460,7 +386,7 @@ impl<'h> Ops<'h> {
         let mut count = 0;
         for (key, value) in pairs {
             count += 1;
-            cost += self.cost(table, &Write { key, value, ttl, expected: None });
+            cost += self.cost(table, &Write::update(key, value, ttl));
         }
         (cost, count)
     }

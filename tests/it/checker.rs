@@ -231,7 +231,7 @@ fn apply_to_present(model: &Model, operation: &Operation) -> Option<Model> {
         ) if current != expected => model.learning(current),
         (Request::Touch(seconds), Answer::Ok) => {
             let deadline = new_deadline(element.deadline, Some(seconds), span);
-            Some(Model { element: Some(Element { deadline, ..element }), ..*model })
+            Some(model.written(element.value, None, deadline))
         }
         _ => None,
     }

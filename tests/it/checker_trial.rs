@@ -49,9 +49,9 @@ fn what_happens_one_after_the_other_is_accepted() {
         (40, 41, CompareAndSwap(7, 2, Some(1)), Swapped(8)),
         (50, 51, GetEntry, Entry(2, 8, Some(990))),
         (60, 61, Touch(0), Done),
-        (70, 71, GetEntry, Entry(2, 8, None)),
-        (80, 81, CompareAndDelete(8), Value(2)),
-        (90, 91, CompareAndSwap(8, 3, None), VersionMismatch(0)),
+        (70, 71, GetEntry, Entry(2, 9, None)),
+        (80, 81, CompareAndDelete(9), Value(2)),
+        (90, 91, CompareAndSwap(9, 3, None), VersionMismatch(0)),
         (100, 101, CompareAndSwap(0, 4, None), Swapped(11)),
         (110, 111, CreateTable, TableExists),
         (120, 121, DeleteTable, Done),
@@ -243,6 +243,14 @@ fn an_answer_of_another_request_is_rejected() {
     rejects(&[(10, 11, Update(1, None), Done), (20, 21, Get, Done)]);
     rejects(&[(10, 11, Update(1, None), KeyNotFound)]);
     rejects(&[(10, 11, Touch(1), Done)]);
+}
+
+#[test]
+fn a_touch_that_keeps_the_version_is_rejected() {
+    let swapped = (10, 11, CompareAndSwap(0, 1, None), Swapped(7));
+    let touched = (20, 21, Touch(0), Done);
+    rejects(&[swapped, touched, (30, 31, GetEntry, Entry(1, 7, None))]);
+    accepts(&[swapped, touched, (30, 31, GetEntry, Entry(1, 8, None))]);
 }
 
 #[test]

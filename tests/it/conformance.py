@@ -164,10 +164,13 @@ def chapter_ttls(kv):
     remaining(UPDATE_MANY, b"t", b"", b"k", b"w", at_most=500_000)
     version = be(c.entry(b"t", b"k")[1])
     remaining(COMPARE_AND_SWAP, b"t", b"k", version, b"w", at_most=500_000)
-    # TOUCH keeps value and version; a TTL of 0 ends the deadline.
+    # TOUCH keeps the value and gives a new version; a TTL of 0 ends the deadline.
     before = c.entry(b"t", b"k")
     c.expect([OK], TOUCH, b"t", b"k", be(0))
-    check(c.entry(b"t", b"k"), (before[0], before[1], FOREVER))
+    after = c.entry(b"t", b"k")
+    check((after[0], after[2]), (before[0], FOREVER))
+    assert after[1] > before[1], (before, after)
+    c.expect(error("VERSION MISMATCH", be(after[1])), COMPARE_AND_DELETE, b"t", b"k", be(before[1]))
     for write in [[UPDATE, b"t", b"k", b"v", be(0)], [UPDATE_MANY, b"t", be(0), b"k", b"v"]]:
         c.ok(TOUCH, b"t", b"k", be(500))
         c.ok(*write)

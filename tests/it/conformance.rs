@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use spindle::protocols::kv::client::{Client, Error, FetchedEntry, Subscriber};
+use spindle::protocols::kv::client::{Client, Error, Subscriber};
 use spindle::protocols::kv::wire::{NotificationKind, Reason, Reply, Request, TableName};
 
 use crate::harness::Server;
@@ -90,9 +90,11 @@ fn a_swap_needs_the_version_that_is_there() {
     // Deadlines are rounded up to a millisecond.
     assert!(entry.remaining_millis.is_some_and(|left| left <= 60_000));
     client.touch(b"t", b"k", 0).unwrap();
-    let untouched = FetchedEntry { value: b"2".to_vec(), version: second, remaining_millis: None };
-    assert_eq!(client.get_entry(b"t", b"k"), Ok(untouched));
-    assert_eq!(client.compare_and_delete(b"t", b"k", second), Ok(b"2".to_vec()));
+    let touched = client.get_entry(b"t", b"k").unwrap();
+    assert_eq!((touched.value.as_slice(), touched.remaining_millis), (&b"2"[..], None));
+    assert!(touched.version > second, "a touch is a change");
+    assert_eq!(client.compare_and_delete(b"t", b"k", second), mismatch(touched.version).map(|_: u64| vec![]));
+    assert_eq!(client.compare_and_delete(b"t", b"k", touched.version), Ok(b"2".to_vec()));
     server.stop();
 }
 

@@ -140,9 +140,9 @@ def chapter_notifications(kv, publish):
     c.ok(UPDATE, b"other", b"k", b"v")
     c.ok(UPDATE, b"n", b"k", b"1")
     c.ok(UPDATE, b"n\0", b"k", b"2", be(100))
-    version = be(c.entry(b"n", b"k")[1])
-    # A request that changes no element is not announced.
+    # A request that changes no value is not announced.
     c.ok(TOUCH, b"n", b"k", be(200))
+    version = be(c.entry(b"n", b"k")[1])
     c.ok(GET, b"n", b"k")
     c.ask(COMPARE_AND_SWAP, b"n", b"k", be(1), b"no")
     c.ask(DELETE, b"n", b"none")

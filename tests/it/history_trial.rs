@@ -148,6 +148,13 @@ impl Store {
             Request::Delete | Request::CompareAndDelete(_) => {
                 state.remove(at).map_or(Answer::KeyNotFound, |element| Answer::Value(element.value))
             }
+            Request::Touch(ttl) => match state.elements.get(&at).copied() {
+                Some(element) => {
+                    state.write(at, element.value, Some(ttl), now, self.flaw);
+                    Answer::Ok
+                }
+                None => Answer::KeyNotFound,
+            },
             _ => {
                 let flaw = self.flaw;
                 let element = state.elements.get_mut(&at);
@@ -187,10 +194,6 @@ impl Element {
     /// Requests that do not change the value.
     fn answer(&mut self, request: Request, now: u64, flaw: Flaw, mistake: bool) -> Answer {
         match request {
-            Request::Touch(ttl) => {
-                self.deadline = deadline(Some(ttl), now, None);
-                Answer::Ok
-            }
             Request::GetEntry => {
                 let left = self.deadline.map(|deadline| deadline.saturating_sub(now) / MILLI);
                 Answer::Entry(self.value, self.version, left)

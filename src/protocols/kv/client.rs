@@ -247,10 +247,10 @@ impl Client {
         self.value(&Request::CompareAndDelete { table, key, expected })
     }
 
-    /// TOUCH: sets the time to live, in seconds. 0 removes it.
+    /// TOUCH: sets the time to live, in seconds. 0 removes it. The element gets a new version.
     ///
     /// # Errors
-    /// TABLE NOT FOUND, KEY NOT FOUND
+    /// TABLE NOT FOUND, KEY NOT FOUND, OUT OF MEMORY
     pub fn touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<(), Error> {
         let table = TableName::spelt(table);
         self.done(&Request::Touch { table, key, ttl })

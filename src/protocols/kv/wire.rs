@@ -117,7 +117,22 @@ impl Command {
     /// Whether the command may change elements, and so needs the tables to have room for changes.
     #[must_use]
     pub const fn may_change_elements(self) -> bool {
-        matches!(self, Self::Update | Self::Delete | Self::CompareAndSwap | Self::CompareAndDelete | Self::UpdateMany)
+        match self {
+            Self::Update
+            | Self::Delete
+            | Self::CompareAndSwap
+            | Self::CompareAndDelete
+            | Self::Touch
+            | Self::UpdateMany => true,
+            Self::CreateTable
+            | Self::DeleteTable
+            | Self::Get
+            | Self::Ping
+            | Self::GetEntry
+            | Self::GetMany
+            | Self::ListTables
+            | Self::Stats => false,
+        }
     }
 
     /// The name that `PROTOCOL.md` uses.

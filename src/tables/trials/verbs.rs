@@ -106,14 +106,15 @@ fn an_update_keeps_the_deadline_unless_it_says_otherwise() {
 }
 
 #[test]
-fn a_touch_changes_the_deadline_alone_and_is_not_heard() {
+fn a_touch_changes_deadline_and_version_and_is_not_heard() {
     let rig = TablesRig::new();
     rig.set("a", "1", None).unwrap();
     let version = rig.version("a");
     rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", 1).unwrap();
-    assert_eq!(rig.version("a"), version);
+    assert_eq!(rig.version("a"), version + 1);
+    assert_eq!(rig.swap("a", version, "2"), Err(Refusal::VersionMismatch { current: version + 1 }));
     rig.publish();
-    assert_eq!(rig.heard(), ["a+"]);
+    assert_eq!((rig.heard(), rig.tables_metrics().changes_waiting), (vec!["a+".to_owned()], 0));
     rig.at(1_001).settle();
     assert_eq!(rig.heard(), ["a-"]);
     let mut session = rig.another();
@@ -138,6 +139,30 @@ fn a_change_that_comes_before_its_predecessor_is_held_back() {
     assert!(!hooks::is_waiting());
     rig.publish();
     assert_eq!(rig.heard(), ["a+", "a+"]);
+}
+
+#[test]
+fn a_touch_takes_its_turn_among_the_changes_of_its_key() {
+    let rig = TablesRig::new();
+    let mut toucher = rig.another();
+    let mut late = rig.another();
+    rig.publish();
+    let now = rig.now();
+    set(&mut late, now, "a", "1", None).unwrap();
+    let inner = rig.clone();
+    hooks::at(Failpoint::Committed, move || {
+        toucher.batch(now).touch(b"t", b"a", 100).unwrap();
+        inner.publish();
+        assert_eq!(inner.heard(), ["a+"]);
+        assert_eq!(inner.tables_metrics().changes_waiting, 1, "the touch waits for version 2, which is not pushed");
+    });
+    set(&mut late, now, "a", "2", None).unwrap();
+    assert!(!hooks::is_waiting());
+    rig.publish();
+    assert_eq!((rig.heard(), rig.tables_metrics().changes_waiting), (vec!["a+".to_owned()], 0));
+    assert_eq!(rig.delete("a").unwrap(), "2");
+    rig.settle();
+    assert_eq!(rig.tables_metrics().reaped, 1, "the slot retires when the touch is announced, too");
 }
 
 #[test]
@@ -188,6 +213,8 @@ fn a_writer_without_credits_is_refused_and_changes_nothing() {
     assert_eq!(rig.set("a", "x", None), Err(Refusal::Busy));
     assert_eq!(rig.set("b", "x", None), Err(Refusal::Busy));
     assert_eq!(rig.delete("a"), Err(Refusal::Busy));
+    let touched = rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", 1);
+    assert_eq!(touched, Err(Refusal::Busy));
     assert_eq!((rig.get("a").as_deref(), rig.get("b")), (Some("14"), None));
     rig.publish();
     rig.set("b", "x", None).unwrap();

@@ -102,8 +102,14 @@ fn what_may_change_elements_does_not_overtake_what_waits() {
     rig.line.join(1, CREATE, false);
     assert_eq!(overtakes(&rig).len(), Command::COUNT, "a table that has to be taken down is in the way of no change");
     rig.line.join(2, UPDATE, false);
-    let changes =
-        [Command::Update, Command::Delete, Command::CompareAndSwap, Command::CompareAndDelete, Command::UpdateMany];
+    let changes = [
+        Command::Update,
+        Command::Delete,
+        Command::CompareAndSwap,
+        Command::CompareAndDelete,
+        Command::Touch,
+        Command::UpdateMany,
+    ];
     let others: Vec<Command> = Command::ALL.into_iter().filter(|command| !changes.contains(command)).collect();
     assert_eq!(overtakes(&rig), others);
 }

@@ -1,0 +1,34 @@
+//! The change of a deadline alone.
+
+use super::{NotStored, Ops, Write};
+use crate::tables::Refusal;
+use crate::tables::change::Committed;
+use crate::tables::lookup::{Found, absence, look, mark};
+use crate::tables::slot::EntryBox;
+use crate::tables::table::Table;
+
+impl<'h> Ops<'h> {
+    /// Sets the time to live and keeps the value, which it returns. It is a change with a version of its own, and
+    /// subscribers do not hear of it.
+    ///
+    /// A touch and a store race by their CAS like two stores ([`Ops::overwrite`]). A touch that fails looks again, and
+    /// touches the new entry. A compare-and-swap that fails because of a touch looks again, and finds another version.
+    pub(in crate::tables) fn touch(&mut self, table: &Table, key: &[u8], ttl: u32) -> Result<&'h [u8], Refusal> {
+        let hash = table.hash(key);
+        loop {
+            match look(table, hash, key, self.guard, self.now) {
+                Found::Live { slot, seen, entry: old } => {
+                    let value = old.value();
+                    let write = Write { key, value, ttl: Some(ttl), expected: None, kind: Committed::Touched };
+                    match self.overwrite(table, &write, EntryBox::new(value), slot, seen, Some(old)) {
+                        Ok(_) => return Ok(value),
+                        Err(NotStored::Refused(refusal)) => return Err(refusal),
+                        Err(NotStored::Overtaken(_)) => {}
+                    }
+                }
+                Found::Overdue { slot, seen, .. } if !mark(slot, seen) => {}
+                Found::Overdue { .. } | Found::Absent { .. } | Found::NoSlot => return Err(absence(table)),
+            }
+        }
+    }
+}
