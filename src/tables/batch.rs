@@ -1,6 +1,9 @@
 //! Sessions and batches: a thread's access to the tables, and operations under one guard and one reading of the clock.
 //!
-//! This is the public interface of the tables. The operations on elements are in `ops.rs`.
+//! This is the public interface of the tables. The operations on elements are in `ops.rs`. The requests for many
+//! elements are in `batch/many.rs`.
+
+mod many;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +15,9 @@ use super::change::{ChangeWriter, WAIT_RECHECK};
 use super::garbage::Garbage;
 use super::lookup::find_live;
 use super::memory_budget::{LocalBudget, MemoryRoom};
-use super::ops::{CREDITS_PER_WRITE, MEMORY, Ops, Write};
+use super::ops::{MEMORY, Ops, Write};
 use super::pending_sends::PendingSends;
-use super::prefetch::{KeyRun, Prefetch};
+use super::prefetch::KeyRun;
 use super::slot::NEVER;
 use super::table::Table;
 use super::{EntryView, Refusal, TableSummary, TablesShared};
@@ -327,28 +330,21 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.touch(table, key, ttl).map(drop))
     }
 
-    /// Appends the value of each key, in order, or `None` for a key without an element.
+    /// Adds `delta` to the decimal number that the value is, and stores the sum. An absent element counts as 0 and gets
+    /// `ttl`, as in [`Batch::update`]. An element that exists keeps its deadline. Returns the sum and its version.
     ///
     /// # Errors
-    /// `TableNotFound`. `values` may then have some of the values.
-    pub fn get_many<'b, 'k>(
-        &'b mut self,
-        table: &[u8],
-        keys: impl Iterator<Item = &'k [u8]> + Clone,
-        values: &mut Vec<Option<&'b [u8]>>,
-    ) -> Result<(), Refusal> {
-        self.on(table, |ops, table| {
-            let mut ahead = Prefetch::of(keys.clone());
-            for key in keys {
-                ahead.step(table, ops.guard);
-                match find_live(table, key, ops.guard, ops.now) {
-                    Ok(entry) => values.push(Some(entry.value())),
-                    Err(Refusal::KeyNotFound) => values.push(None),
-                    Err(refusal) => return Err(refusal),
-                }
-            }
-            Ok(())
-        })
+    /// `TableNotFound`, `NotANumber`, `OutOfRange`, `OutOfMemory`, `Busy`.
+    pub fn increment(&mut self, table: &[u8], key: &[u8], delta: i64, ttl: Option<u32>) -> Result<(i64, u64), Refusal> {
+        self.on(table, |ops, table| ops.increment(table, key, delta, ttl))
+    }
+
+    /// Sets the time to live as [`Batch::touch`] does, and returns the value.
+    ///
+    /// # Errors
+    /// Those of [`Batch::touch`].
+    pub fn get_and_touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<&[u8], Refusal> {
+        self.on(table, |ops, table| ops.touch(table, key, ttl))
     }
 
     /// Asks the processor to fetch the memory that requests for these elements, each a table and a key, read. A hint
@@ -366,56 +362,6 @@ impl Batch<'_> {
                 run.fetch(table, &self.guard);
             }
         }
-    }
-
-    /// Adds or replaces each pair, one by one and in order. `ttl` as in [`Batch::update`].
-    ///
-    /// It may wait for the publisher between two pairs. It then holds no guard, and reads the clock, `now`, afterwards.
-    ///
-    /// # Errors
-    /// `TableNotFound`: the pairs that were applied before the table was deleted remain committed.
-    /// `OutOfMemory`, `Busy`: the call has changed no element. The exception is a key that agrees with 15 others in 32
-    /// bits of the hash: it is refused as `OutOfMemory`, and the pairs before it remain committed.
-    pub fn update_many<'p>(
-        &mut self,
-        table: &[u8],
-        ttl: Option<u32>,
-        pairs: impl Iterator<Item = (&'p [u8], &'p [u8])> + Clone,
-        now: impl Fn() -> Now,
-    ) -> Result<(), Refusal> {
-        let table = self.share(table)?;
-        let (needed, count) = self.ops().cost_of_pairs(&table, pairs.clone(), ttl);
-        self.ops().admit(needed)?;
-        let capacity = self.session.writer.capacity();
-        self.ops().credits((CREDITS_PER_WRITE * count).min(capacity))?;
-        let mut ahead = Prefetch::of(pairs.clone().map(|(key, _)| key));
-        for (key, value) in pairs {
-            ahead.step(&table, &self.guard);
-            while let Err(refusal) = self.apply_pair(&table, Write::update(key, value, ttl)) {
-                if refusal != Refusal::Busy {
-                    return Err(refusal);
-                }
-                self.session.writer.tell();
-                let session = &mut *self.session;
-                self.guard.repin_after(|| {
-                    session.pending_sends.run(&session.shared);
-                    session.wait();
-                });
-                self.now = now();
-            }
-            if self.session.garbage.take_flushed() {
-                // The entries that earlier pairs replaced can be freed while the later ones are applied.
-                self.guard.repin();
-            }
-        }
-        Ok(())
-    }
-
-    /// Applies one pair of many, whose memory has been admitted with the others.
-    fn apply_pair(&mut self, table: &Table, write: Write<'_>) -> Result<(), Refusal> {
-        let mut ops = self.ops();
-        ops.admitted = true;
-        ops.put(table, write).map(drop)
     }
 
     /// All tables, in the order of their names.

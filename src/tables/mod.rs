@@ -100,6 +100,10 @@ pub enum Refusal {
         /// The version of the element. 0: the key has no element.
         current: u64,
     },
+    /// The value is no number in decimal, or one beyond 64 bits.
+    NotANumber,
+    /// The sum is beyond 64 bits.
+    OutOfRange,
     /// The limit of `memory_max` is reached. Reading and deleting go on.
     OutOfMemory,
     /// The limit of `tables_max` is reached.

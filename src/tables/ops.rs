@@ -1,5 +1,5 @@
-//! The operations on elements: store, delete and expire here; in the files below, touch and the sealing of a deleted
-//! table's slots.
+//! The operations on elements: store, delete and expire here; in the files below, increment, touch, and the
+//! sealing of a deleted table's slots.
 //!
 //! Each operation that changes an element emits its change, its due message and its costs in the same place, so no
 //! caller can forget them. No operation waits: without credits a write returns `Busy` and changes no element.
@@ -35,6 +35,7 @@
 //! the element was absent in an open table, and the reply is `KeyNotFound`. If it is closed, the reaper may have sealed
 //! the slot, and the reply is `TableNotFound`.
 
+mod increment;
 mod seal;
 mod touch;
 

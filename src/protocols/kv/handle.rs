@@ -107,6 +107,8 @@ fn refused(refusal: Refusal) -> Result<Reason, Busy> {
         Refusal::TableNotFound => Ok(Reason::TableNotFound),
         Refusal::KeyNotFound => Ok(Reason::KeyNotFound),
         Refusal::VersionMismatch { current } => Ok(Reason::VersionMismatch { current }),
+        Refusal::NotANumber => Ok(Reason::NotANumber),
+        Refusal::OutOfRange => Ok(Reason::OutOfRange),
         Refusal::OutOfMemory => Ok(Reason::OutOfMemory),
         Refusal::TooManyTables => Ok(Reason::TooManyTables),
         Refusal::Busy => Err(Busy),

@@ -187,13 +187,17 @@ pub enum Reason {
     OutOfMemory,
     /// The reply would be longer than the protocol allows.
     ReplyTooLong,
+    /// The value is no decimal number of 64 bits.
+    NotANumber,
+    /// The sum is beyond 64 bits.
+    OutOfRange,
     /// The server has as many tables as its limit allows.
     TooManyTables,
 }
 
 impl Reason {
     /// The number of reasons.
-    pub const COUNT: usize = 13;
+    pub const COUNT: usize = 15;
 
     /// All reasons, in the order of `PROTOCOL.md`.
     pub const ALL: [Self; Self::COUNT] = [
@@ -209,6 +213,8 @@ impl Reason {
         Self::VersionMismatch { current: 0 },
         Self::OutOfMemory,
         Self::ReplyTooLong,
+        Self::NotANumber,
+        Self::OutOfRange,
         Self::TooManyTables,
     ];
 
@@ -228,6 +234,8 @@ impl Reason {
             Self::VersionMismatch { .. } => "VERSION MISMATCH",
             Self::OutOfMemory => "OUT OF MEMORY",
             Self::ReplyTooLong => "REPLY TOO LONG",
+            Self::NotANumber => "NOT A NUMBER",
+            Self::OutOfRange => "OUT OF RANGE",
             Self::TooManyTables => "TOO MANY TABLES",
         }
     }

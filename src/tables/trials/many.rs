@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::super::failpoint::{Failpoint, hooks};
 use super::super::{BackgroundThreads, Refusal, Tables, TablesConfig};
 use super::{TablesRig, settings};
 use crate::clock::Now;
@@ -24,6 +25,45 @@ fn many_are_read_by_the_clock_of_their_batch() {
         batch.get_many(b"t", [&b"a"[..], b"b"].into_iter(), &mut values).unwrap();
         assert_eq!(values, due, "{millis}");
     }
+}
+
+#[test]
+fn many_are_deleted_each_by_itself_and_heard_once() {
+    let rig = TablesRig::new();
+    for key in ["a", "b", "c"] {
+        rig.set(key, "1", Some(u32::from(key == "c"))).unwrap();
+    }
+    let mut deleted = Vec::new();
+    let mut session = rig.another();
+    let mut batch = session.batch(rig.at(1_001).now());
+    let keys = [&b"a"[..], b"none", b"c", b"a", b"b"];
+    batch.delete_many(b"t", keys.into_iter(), &mut deleted, || rig.now()).unwrap();
+    assert_eq!(deleted, [true, false, false, false, true]);
+    assert_eq!(batch.delete_many(b"no", keys.into_iter(), &mut deleted, || rig.now()), Err(Refusal::TableNotFound));
+    drop(batch);
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "b+", "c+", "a-", "c-", "b-"]);
+    assert_eq!(rig.tables_metrics().reaped, 3);
+}
+
+#[test]
+fn a_table_that_is_deleted_between_two_of_many_is_not_found() {
+    let rig = TablesRig::new();
+    for key in ["a", "b"] {
+        rig.set(key, "1", None).unwrap();
+    }
+    let (inner, mut session) = (rig.clone(), rig.another());
+    hooks::at(Failpoint::Committed, move || {
+        inner.drop_table("t").unwrap();
+        inner.settle();
+    });
+    let mut deleted = Vec::new();
+    let keys = [&b"a"[..], b"b"].into_iter();
+    let outcome = session.batch(rig.now()).delete_many(b"t", keys, &mut deleted, || rig.now());
+    assert_eq!((outcome, hooks::is_waiting()), (Err(Refusal::TableNotFound), false));
+    drop(session);
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "b+", "b-", "a-"]);
 }
 
 #[test]

@@ -166,6 +166,80 @@ fn a_touch_takes_its_turn_among_the_changes_of_its_key() {
 }
 
 #[test]
+fn a_value_is_read_and_touched_at_once() {
+    let rig = TablesRig::new();
+    rig.set("a", "1", None).unwrap();
+    let version = rig.version("a");
+    let touch = |key: &str, ttl| {
+        let mut session = rig.0.session.borrow_mut();
+        let mut batch = session.batch(rig.now());
+        batch.get_and_touch(b"t", key.as_bytes(), ttl).map(<[u8]>::to_vec)
+    };
+    assert_eq!((touch("a", 1), touch("b", 1)), (Ok(b"1".to_vec()), Err(Refusal::KeyNotFound)));
+    assert_eq!(rig.version("a"), version + 1);
+    rig.at(1_001);
+    assert_eq!(touch("a", 1), Err(Refusal::KeyNotFound));
+    rig.settle();
+    assert_eq!(rig.heard(), ["a+", "a-"]);
+}
+
+#[test]
+fn an_absent_element_counts_from_0_and_gets_the_time_to_live() {
+    let rig = TablesRig::new();
+    let add = |key: &str, delta, ttl| {
+        let mut session = rig.0.session.borrow_mut();
+        session.batch(rig.now()).increment(b"t", key.as_bytes(), delta, ttl)
+    };
+    let (sum, first) = add("a", 5, Some(1)).unwrap();
+    let (next, second) = add("a", -7, Some(100)).unwrap();
+    assert_eq!((sum, next, second, rig.get("a").as_deref()), (5, -2, first + 1, Some("-2")));
+    assert_eq!(add("b", i64::MIN, None).map(|(sum, _)| sum), Ok(i64::MIN));
+    rig.at(1_001);
+    assert_eq!(add("a", 1, Some(1)).map(|(sum, _)| sum), Ok(1), "the deadline of the first one stayed");
+    rig.delete("a").unwrap();
+    assert_eq!(add("a", 2, Some(1)).map(|(sum, _)| sum), Ok(2), "in the slot that is still there");
+    rig.at(2_002).settle();
+    assert_eq!((rig.get("a"), rig.get("b")), (None, Some(i64::MIN.to_string())));
+    assert_eq!(rig.heard(), ["a+", "a+", "b+", "a-", "a+", "a-", "a+", "a-"]);
+}
+
+#[test]
+fn what_cannot_be_counted_stays_as_it_is() {
+    let rig = TablesRig::new();
+    let max = i64::MAX.to_string();
+    rig.set("text", "7 ", None).unwrap();
+    rig.set("most", &max, None).unwrap();
+    let version = rig.version("most");
+    let mut session = rig.another();
+    let mut batch = session.batch(rig.now());
+    assert_eq!(batch.increment(b"t", b"text", 1, None), Err(Refusal::NotANumber));
+    assert_eq!(batch.increment(b"t", b"most", 1, None), Err(Refusal::OutOfRange));
+    assert_eq!(batch.increment(b"none", b"most", 1, None), Err(Refusal::TableNotFound));
+    assert_eq!(batch.increment(b"t", b"most", 0, None), Ok((i64::MAX, version + 1)), "adding 0 is a change");
+    drop(batch);
+    assert_eq!((rig.get("text").as_deref(), rig.get("most")), (Some("7 "), Some(max)));
+}
+
+#[test]
+fn a_sum_that_was_overtaken_is_computed_anew() {
+    let rig = TablesRig::new();
+    rig.set("a", "9", None).unwrap();
+    let (inner, mut adder) = (rig.clone(), rig.another());
+    hooks::at(Failpoint::BeforeCas, move || inner.set("a", "99", None).unwrap());
+    assert_eq!(adder.batch(rig.now()).increment(b"t", b"a", 1, None).map(|(sum, _)| sum), Ok(100));
+    let inner = rig.clone();
+    hooks::at(Failpoint::BeforeEnter, move || inner.set("b", "9", None).unwrap());
+    assert_eq!(adder.batch(rig.now()).increment(b"t", b"b", 1, Some(1)).map(|(sum, _)| sum), Ok(10));
+    let inner = rig.clone();
+    hooks::at(Failpoint::BeforeCas, move || drop(inner.delete("b").unwrap()));
+    assert_eq!(adder.batch(rig.now()).increment(b"t", b"b", 1, None).map(|(sum, _)| sum), Ok(1));
+    assert!(!hooks::is_waiting());
+    rig.settle();
+    let (of_a, of_b): (Vec<_>, Vec<_>) = rig.heard().into_iter().partition(|heard| heard.starts_with('a'));
+    assert_eq!((of_a, of_b.concat()), (vec!["a+".to_owned(); 3], "b+b+b-b+".to_owned()));
+}
+
+#[test]
 fn looking_ahead_changes_nothing() {
     let rig = TablesRig::new();
     let keys: Vec<String> = (0..12_000).map(|key| key.to_string()).collect();
