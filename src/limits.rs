@@ -66,6 +66,17 @@ pub const REST_AFTER: Duration = Duration::from_millis(100);
 /// Longest sleep of an idle thread before it checks whether it has memory to give back.
 pub const REST_MAX: Duration = Duration::from_millis(120);
 
+/// Elements that a page of a scan may look at (`kv/PROTOCOL.md`). Each costs a few cache misses, so a page takes the
+/// worker a few milliseconds at most.
+pub const SCAN_COUNT_MAX: u32 = 10_000;
+/// Bytes of a cursor (`kv/PROTOCOL.md`).
+pub const CURSOR_BYTES_MAX: usize = 32;
+/// Bytes of the rows of a page, about (`kv/PROTOCOL.md`). A single row may be longer.
+pub const SCAN_BYTES_MAX: usize = 1 << 20;
+/// Buckets that a page of a scan may read, or as many as it may look at elements if that is more. After most of a
+/// table's elements are deleted, most buckets are empty.
+pub const SCAN_BUCKETS_MIN: usize = 1_000;
+
 /// Requests whose elements are prefetched together, before the worker handles the first of them. Their cache misses
 /// overlap, and they are few enough to be still in the nearest cache when their turn comes.
 pub const LOOK_AHEAD: usize = 16;

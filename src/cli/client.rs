@@ -224,6 +224,7 @@ fn advice(reason: Reason) -> &'static str {
         Reason::VersionMismatch { .. } => "read the element again and decide anew",
         Reason::OutOfMemory => "delete something, or start the server with a larger --max-memory",
         Reason::ReplyTooLong => "ask for fewer keys at once",
+        Reason::BadCursor => "scan again from the beginning: the table was made anew, or the server has started again",
         Reason::NotANumber => "count in another element, or set this one to a whole number in decimal",
         Reason::OutOfRange => "keep the number within 64 bits and a sign",
         Reason::TooManyTables => "delete one, or start the server with a larger --max-tables",

@@ -1,9 +1,10 @@
 //! Sessions and batches: a thread's access to the tables, and operations under one guard and one reading of the clock.
 //!
 //! This is the public interface of the tables. The operations on elements are in `ops.rs`. The requests for many
-//! elements are in `batch/many.rs`.
+//! elements are in `batch/many.rs` and `batch/scan.rs`.
 
 mod many;
+mod scan;
 
 use std::sync::Arc;
 use std::time::Duration;

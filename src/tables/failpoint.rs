@@ -22,6 +22,8 @@ pub(super) enum Failpoint {
     Renamed,
     /// A split has taken a slot out of the old bucket.
     HandedOver,
+    /// A scan has read the depth of a bucket, and is about to read its cells.
+    DepthRead,
     /// A slot has left its index.
     SlotLeft,
     /// A slot has become Moved. Its bucket, whose lock is held, does not show the other slot yet.

@@ -42,6 +42,7 @@ mod bucket;
 mod bucket_number;
 mod names;
 mod segments;
+mod walk;
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 

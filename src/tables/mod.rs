@@ -23,6 +23,7 @@ mod batch;
 mod catalog;
 mod change;
 mod compactor;
+mod cursor;
 mod expiry;
 mod failpoint;
 mod garbage;
@@ -36,6 +37,7 @@ mod pending_sends;
 mod prefetch;
 mod reaper;
 mod registry;
+mod scan;
 mod sleep_state;
 mod sleeper;
 mod slot;
@@ -50,14 +52,17 @@ use std::sync::Arc;
 pub use announce::Changes;
 pub use batch::{Batch, Session};
 pub use compactor::Compactor;
+pub use cursor::ScanCursor;
 pub use expiry::Expiry;
 pub use reaper::Reaper;
+pub use scan::{ScanContent, ScanPage, ScanProgress, ScannedElement};
 pub use version::version_base;
 
 use crossbeam::epoch::{self, Guard};
 
 use catalog::Catalog;
 use change::ChangeQueue;
+use cursor::CursorSeal;
 use memory_budget::{LocalBudget, MemoryBudget, MemoryRoom};
 use table::Table;
 
@@ -104,6 +109,8 @@ pub enum Refusal {
     NotANumber,
     /// The sum is beyond 64 bits.
     OutOfRange,
+    /// The cursor is not one of this life of the table and this start of the server.
+    BadCursor,
     /// The limit of `memory_max` is reached. Reading and deleting go on.
     OutOfMemory,
     /// The limit of `tables_max` is reached.
@@ -202,6 +209,7 @@ struct TablesShared {
     expiry: expiry::ExpirySender,
     reaper: reaper::ReaperSender,
     compactor: compactor::CompactorShared,
+    cursors: CursorSeal,
 }
 
 impl TablesShared {
@@ -242,6 +250,7 @@ impl Tables {
             expiry: expiry_sender,
             reaper: reaper_sender,
             compactor: compactor::CompactorShared::default(),
+            cursors: CursorSeal::new(settings.version_base),
         });
         let registry = Arc::clone(shared.catalog.registry());
         let background = BackgroundThreads {

@@ -153,6 +153,11 @@ impl Table {
         self.number
     }
 
+    /// The life of the table: no other table has it in one start of the server.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
     /// The name exactly as CREATE_TABLE gave it.
     pub(super) fn announced_name(&self) -> &[u8] {
         &self.announced_name

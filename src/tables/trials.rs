@@ -20,6 +20,7 @@ mod orders;
 mod publishing;
 mod races;
 mod reclaim;
+mod scanning;
 mod verbs;
 mod versions;
 pub(super) mod waiting;

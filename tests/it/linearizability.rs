@@ -213,7 +213,9 @@ fn answer_of(refusal: Refusal) -> Answer {
         Refusal::TableNotFound => Answer::TableNotFound,
         Refusal::KeyNotFound => Answer::KeyNotFound,
         Refusal::VersionMismatch { current } => Answer::VersionMismatch(current),
-        Refusal::NotANumber | Refusal::OutOfRange => panic!("{refusal:?}: nothing here deserves that"),
+        Refusal::NotANumber | Refusal::OutOfRange | Refusal::BadCursor => {
+            panic!("{refusal:?}: nothing here deserves that")
+        }
         Refusal::OutOfMemory | Refusal::TooManyTables | Refusal::Busy => {
             panic!("{refusal:?}: there is room enough")
         }

@@ -109,6 +109,7 @@ fn refused(refusal: Refusal) -> Result<Reason, Busy> {
         Refusal::VersionMismatch { current } => Ok(Reason::VersionMismatch { current }),
         Refusal::NotANumber => Ok(Reason::NotANumber),
         Refusal::OutOfRange => Ok(Reason::OutOfRange),
+        Refusal::BadCursor => Ok(Reason::BadCursor),
         Refusal::OutOfMemory => Ok(Reason::OutOfMemory),
         Refusal::TooManyTables => Ok(Reason::TooManyTables),
         Refusal::Busy => Err(Busy),

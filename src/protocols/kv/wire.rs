@@ -187,6 +187,8 @@ pub enum Reason {
     OutOfMemory,
     /// The reply would be longer than the protocol allows.
     ReplyTooLong,
+    /// The cursor is not one of this life of the table and this start of the server.
+    BadCursor,
     /// The value is no decimal number of 64 bits.
     NotANumber,
     /// The sum is beyond 64 bits.
@@ -197,7 +199,7 @@ pub enum Reason {
 
 impl Reason {
     /// The number of reasons.
-    pub const COUNT: usize = 15;
+    pub const COUNT: usize = 16;
 
     /// All reasons, in the order of `PROTOCOL.md`.
     pub const ALL: [Self; Self::COUNT] = [
@@ -213,6 +215,7 @@ impl Reason {
         Self::VersionMismatch { current: 0 },
         Self::OutOfMemory,
         Self::ReplyTooLong,
+        Self::BadCursor,
         Self::NotANumber,
         Self::OutOfRange,
         Self::TooManyTables,
@@ -234,6 +237,7 @@ impl Reason {
             Self::VersionMismatch { .. } => "VERSION MISMATCH",
             Self::OutOfMemory => "OUT OF MEMORY",
             Self::ReplyTooLong => "REPLY TOO LONG",
+            Self::BadCursor => "BAD CURSOR",
             Self::NotANumber => "NOT A NUMBER",
             Self::OutOfRange => "OUT OF RANGE",
             Self::TooManyTables => "TOO MANY TABLES",

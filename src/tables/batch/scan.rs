@@ -1,0 +1,34 @@
+//! A page of a scan: from the client's cursor to the next one.
+
+use super::Batch;
+use crate::tables::Refusal;
+use crate::tables::cursor::ScanCursor;
+use crate::tables::scan::{ScanPage, ScannedElement};
+
+impl Batch<'_> {
+    /// Hands the rows of a page to `row`. Returns the cursor of the next page. `None`: this was the last one.
+    ///
+    /// # Errors
+    /// `TableNotFound`, also if the table is deleted meanwhile. `BadCursor` if another life of the table, another start
+    /// of the server or no server made the cursor. `row` may then have had some rows.
+    pub fn scan<'b>(
+        &'b mut self,
+        table: &[u8],
+        page: &ScanPage<'_>,
+        mut row: impl FnMut(ScannedElement<'b>),
+    ) -> Result<Option<ScanCursor>, Refusal> {
+        // A batch may have many pages. Memory that is retired while one is read can be freed before the next.
+        self.guard.repin();
+        self.on(table, |ops, table| {
+            let cursors = &ops.shared.cursors;
+            let generation = table.generation();
+            let start = if page.cursor.is_empty() { Some(0) } else { cursors.open(generation, page.cursor) };
+            let next = ops.scan(table, page, start.ok_or(Refusal::BadCursor)?, &mut row);
+            // After the last look at an element.
+            if table.is_closed() {
+                return Err(Refusal::TableNotFound);
+            }
+            Ok(next.map(|position| cursors.seal(generation, position)))
+        })
+    }
+}
