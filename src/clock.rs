@@ -1,8 +1,9 @@
 //! The only reader of the clock.
 //!
 //! All other code is told the time. The monotonic clock is for the deadlines of elements. The wall clock is for the
-//! base of the versions, read once. The deadlines of leases outlive the process: for them a [`ClockReading`] has the
-//! uptime of the system, and the wall clock for the time in which the system did not run. Nothing here sleeps.
+//! base of the versions, and for the start from which mirrors are told deadlines: both are read once. The deadlines of
+//! leases outlive the process: for them a [`ClockReading`] has the uptime of the system, and the wall clock for the time
+//! in which the system did not run. Nothing here sleeps.
 //!
 //! ```text
 //! nanoseconds since the server started:   0 ............ now ............ deadline
@@ -27,6 +28,7 @@ const NANOS_PER_MILLI: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
+    start_wall_millis: u64,
     /// The milliseconds that a fake clock shows.
     #[cfg(test)]
     fake: Option<&'static std::sync::atomic::AtomicU64>,
@@ -38,15 +40,23 @@ impl Clock {
     pub fn start() -> Self {
         Self {
             start: Instant::now(),
+            start_wall_millis: wall_millis(),
             #[cfg(test)]
             fake: None,
         }
     }
 
+    /// Milliseconds since 1970 by the wall clock when this clock started. A later step of the wall clock does not
+    /// change it, so one deadline is told as one time everywhere.
+    #[must_use]
+    pub fn start_wall_millis(&self) -> u64 {
+        self.start_wall_millis
+    }
+
     /// A clock that stands still, and shows the milliseconds that a test sets.
     #[cfg(test)]
     pub(crate) fn fake(millis: &'static std::sync::atomic::AtomicU64) -> Self {
-        Self { start: Instant::now(), fake: Some(millis) }
+        Self { fake: Some(millis), ..Self::start() }
     }
 
     /// The milliseconds of a fake clock.

@@ -2,8 +2,8 @@
 
     conformance.py CHAPTER KV [PUBLISH]
 
-Each chapter is a function `chapter_…`, here or in conformance_delivery.py; it talks to a server that the caller has started
-for it. A failed check ends the script with a traceback.
+Each chapter is a function `chapter_…`, here, in conformance_delivery.py or in conformance_scans.py; it talks to a server
+that the caller has started for it. A failed check ends the script with a traceback.
 """
 
 import os
@@ -11,6 +11,7 @@ import sys
 import time
 
 import conformance_delivery
+import conformance_scans
 from conformance_peer import *
 
 
@@ -40,7 +41,7 @@ def chapter_tables(kv):
         c.expect(error("BAD TABLE NAME"), CREATE_TABLE, name)
         c.expect(error("BAD TABLE NAME"), DELETE_TABLE, name)
         c.expect(error("BAD TABLE NAME"), GET, name, b"k")
-    for request in each_command(b"nowhere", b"k"):
+    for request in [*each_command(b"nowhere", b"k"), [SCAN, b"nowhere", b"", be(1), b"\0"]]:
         c.expect(error("TABLE NOT FOUND"), *request)
 
 
@@ -57,6 +58,10 @@ def each_command(table, key):
         [TOUCH, table, key, be(5)],
         [GET_MANY, table, key],
         [UPDATE_MANY, table, b"", key, b"v"],
+        [INCREMENT, table, key, signed(-1)],
+        [INCREMENT, table, key, signed(1), be(5)],
+        [GET_AND_TOUCH, table, key, be(5)],
+        [DELETE_MANY, table, key],
     ]
 
 
@@ -235,11 +240,12 @@ def chapter_faults(kv):
     for command in [b"", b"\5\5", b"PING", b"\0\0\0\0"]:
         c.expect(error("BAD REQUEST"), command)
         c.expect(error("BAD REQUEST"), command, b"", b"t")
-    for code in range(14, 256):
+    for code in range(18, 256):
         c.expect(error("UNKNOWN COMMAND"), bytes([code]))
         c.expect(error("UNKNOWN COMMAND"), bytes([code]), b"", long_key, long_value)
-    # Codes 0 to 9, 12 and 13 have these numbers of arguments, independent of the frames' contents.
-    arguments = {0: [1], 1: [1], 2: [3, 4], 3: [2], 4: [2], 5: [0], 6: [2], 7: [4, 5], 8: [3], 9: [3], 12: [0], 13: [0]}
+    # Codes 0 to 9 and 12 to 16 have these numbers of arguments, independent of the frames' contents.
+    arguments = {0: [1], 1: [1], 2: [3, 4], 3: [2], 4: [2], 5: [0], 6: [2], 7: [4, 5], 8: [3], 9: [3], 12: [0], 13: [0],
+                 14: [4, 5], 15: [3, 4], 16: [3]}
     for code, right in arguments.items():
         for count in range(8):
             if count not in right:
@@ -275,6 +281,25 @@ def chapter_faults(kv):
         ([UPDATE_MANY, b"no", bad_ttl, long_key, long_value], "BAD TTL"),
         ([UPDATE_MANY, b"no", b"", b"k", long_value, long_key, b"v"], "VALUE TOO LONG"),
         ([UPDATE_MANY, b"no", b"", long_key, long_value], "KEY TOO LONG"),
+        ([SCAN, b"", b"c" * 33, be(0), b"\4", long_key], "BAD TABLE NAME"),
+        ([SCAN, b"no", b"c" * 33, be(0), b"\4", long_key], "BAD CURSOR"),
+        ([SCAN, b"no", b"c" * 32, be(0), b"\4", long_key], "BAD REQUEST"),
+        ([SCAN, b"no", b"c" * 32, be(1), b"\4", long_key], "BAD REQUEST"),
+        ([SCAN, b"no", b"c" * 32, be(10_000), b"\3", long_key], "KEY TOO LONG"),
+        ([SCAN, b"no", b"c" * 32, be(10_000), b"\3"], "TABLE NOT FOUND"),
+        ([SCAN, b"t", b"c" * 32, be(10_000), b"\3"], "BAD CURSOR"),
+        ([SCAN, b"t", b"c", be(1), b"\0", b""], "BAD CURSOR"),
+        ([INCREMENT, b"", long_key, bad_version, bad_ttl], "BAD TABLE NAME"),
+        ([INCREMENT, b"no", long_key, bad_version, bad_ttl], "KEY TOO LONG"),
+        ([INCREMENT, b"no", b"k", bad_version, bad_ttl], "BAD REQUEST"),
+        ([INCREMENT, b"no", b"k", be(1), bad_ttl], "BAD TTL"),
+        ([INCREMENT, b"t", b"k", be(1), be(1)], "NOT A NUMBER"),
+        ([GET_AND_TOUCH, b"no", long_key, bad_ttl], "KEY TOO LONG"),
+        ([GET_AND_TOUCH, b"no", b"k", bad_ttl], "BAD TTL"),
+        ([GET_AND_TOUCH, b"t", b"no", be(1)], "KEY NOT FOUND"),
+        ([DELETE_MANY, b"t"], "BAD REQUEST"),
+        ([DELETE_MANY, b"t", *[b"k"] * 1025], "BAD REQUEST"),
+        ([DELETE_MANY, b"t", b"k", long_key], "KEY TOO LONG"),
     ]:
         c.expect(error(reason), *frames)
     c.expect([OK, b"v"], GET, b"t", b"k")
@@ -338,7 +363,7 @@ def chapter_max_memory(kv):
 
 
 def chapters():
-    found = {**vars(conformance_delivery), **globals()}
+    found = {**vars(conformance_delivery), **vars(conformance_scans), **globals()}
     return {name.removeprefix("chapter_"): chapter for name, chapter in found.items() if name.startswith("chapter_")}
 
 

@@ -142,7 +142,10 @@ def chapter_notifications(kv, publish):
     c.ok(UPDATE, b"n\0", b"k", b"2", be(100))
     # A request that changes no value is not announced.
     c.ok(TOUCH, b"n", b"k", be(200))
+    c.ok(GET_AND_TOUCH, b"n", b"k", be(300))
     version = be(c.entry(b"n", b"k")[1])
+    c.ok(SCAN, b"n", b"", be(100), b"\0")
+    c.ask(INCREMENT, b"n", b"none", signed(1), b"bad ttl")
     c.ok(GET, b"n", b"k")
     c.ask(COMPARE_AND_SWAP, b"n", b"k", be(1), b"no")
     c.ask(DELETE, b"n", b"none")
@@ -155,6 +158,10 @@ def chapter_notifications(kv, publish):
     heard = [sub.recv_multipart() for _ in range(4)]
     check([n for n in heard if n[2] == b"a"], [[b"n", UPDATED, b"a"], [b"n", UPDATED, b"a"], [b"n", DELETED, b"a"]])
     check([n for n in heard if n[2] == b"b"], [[b"n", UPDATED, b"b"]])
+    c.ok(INCREMENT, b"n", b"count", signed(1))
+    c.ok(INCREMENT, b"n", b"count", signed(-1))
+    c.ok(DELETE_MANY, b"n", b"none", b"count", b"count")
+    hear(sub, (b"n", UPDATED, b"count"), (b"n", UPDATED, b"count"), (b"n", DELETED, b"count"))
     # A deleted table: each live element once, and for each key before any change of the new table.
     c.ok(UPDATE, b"n", b"", b"empty key")
     hear(sub, (b"n", UPDATED, b""))

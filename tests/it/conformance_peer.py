@@ -3,7 +3,8 @@
 import zmq
 
 (CREATE_TABLE, DELETE_TABLE, UPDATE, DELETE, GET, PING, GET_ENTRY, COMPARE_AND_SWAP, COMPARE_AND_DELETE, TOUCH,
- GET_MANY, UPDATE_MANY, LIST_TABLES, STATS) = (bytes([code]) for code in range(14))
+ GET_MANY, UPDATE_MANY, LIST_TABLES, STATS, SCAN, INCREMENT, GET_AND_TOUCH,
+ DELETE_MANY) = (bytes([code]) for code in range(18))
 
 OK, ERROR = b"\x01", b"\x00"
 UPDATED, DELETED = b"\x00", b"\x01"
@@ -24,6 +25,10 @@ def be(number):
 
 def le(number):
     return number.to_bytes(8, "little")
+
+
+def signed(number):
+    return number.to_bytes(8, "big", signed=True)
 
 
 def number(frame):
@@ -68,6 +73,16 @@ class Client:
         reply = self.ask(*frames)
         check(reply[:1], [OK], f"{show(list(frames))}: {show(reply)}")
         return reply[1:]
+
+    def pages(self, table, count, fields, *prefix):
+        """The frames of all rows of a scan, page by page."""
+        cursor = b""
+        while True:
+            cursor, *rows = self.ok(SCAN, table, cursor, be(count), bytes([fields]), *prefix)
+            assert len(cursor) <= 32, cursor
+            yield rows
+            if not cursor:
+                return
 
     def entry(self, table, key):
         value, version, remaining = self.ok(GET_ENTRY, table, key)

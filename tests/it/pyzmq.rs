@@ -35,6 +35,26 @@ fn many_at_once_from_one_to_1024() {
 }
 
 #[test]
+fn numbers_are_counted_in_their_one_spelling() {
+    run_chapter("counters", &[]);
+}
+
+#[test]
+fn values_are_read_and_touched_and_many_are_deleted() {
+    run_chapter("touched", &[]);
+}
+
+#[test]
+fn a_table_is_scanned_page_by_page_with_good_cursors_only() {
+    run_chapter("scans", &["--workers", "2"]);
+}
+
+#[test]
+fn pages_of_long_values_are_short_and_never_empty() {
+    run_chapter("large_pages", &["--max-value", "2000000"]);
+}
+
+#[test]
 fn the_first_fault_is_the_one_reported() {
     run_chapter("faults", &[]);
 }

@@ -25,7 +25,7 @@ pub use crate::protocols::client_socket::Disconnected;
 pub use error::Error;
 pub use subscriber::Subscriber;
 
-use super::wire::{Command, Malformed, Reply, Request, TableLine, TableName};
+use super::wire::{Malformed, Reply, ReplyShape, Request, ScanFields, ScanRows, TableLine, TableName};
 use crate::protocols::client_socket::Pipeline;
 
 /// How long a client waits for a connection, and for each reply, by default.
@@ -34,7 +34,7 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 /// A request that awaits its reply.
 #[derive(Clone, Copy)]
 struct AwaitedReply {
-    command: Command,
+    shape: ReplyShape,
     /// The request had a delimiter for its envelope, so its reply has one too.
     delimited: bool,
 }
@@ -48,6 +48,15 @@ pub struct FetchedEntry {
     pub version: u64,
     /// The remaining time to live, in milliseconds; `None` is without a deadline.
     pub remaining_millis: Option<u64>,
+}
+
+/// A page of a SCAN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScannedPage<'c> {
+    /// The cursor of the next page. Empty: this is the last one.
+    pub next: Vec<u8>,
+    /// The rows.
+    pub rows: ScanRows<'c>,
 }
 
 /// One connection to a server.
@@ -129,7 +138,7 @@ impl Client {
     /// All but [`Error::Refused`] and [`Error::Malformed`]. After an error no request is in flight.
     pub fn send(&mut self, request: &Request<'_>) -> Result<(), Error> {
         let delimited = request.needs_delimiter();
-        let asked = AwaitedReply { command: request.command(), delimited };
+        let asked = AwaitedReply { shape: request.reply_shape(), delimited };
         let sent = self.pipeline.send(asked, |sink| {
             if delimited {
                 sink(b"", true);
@@ -302,14 +311,96 @@ impl Client {
         }
     }
 
+    /// SCAN: reads a page of a table. `cursor` is that of the page before, and empty for the first page. `count` is the
+    /// number of elements to look at, 1–10,000. Only keys that begin with `prefix` are in the page.
+    ///
+    /// Every element that is in the table from the first page to the last is in one of them at least.
+    ///
+    /// ```no_run
+    /// # use spindle::protocols::kv::client::{Client, Error};
+    /// use spindle::protocols::kv::wire::{ScanFields, ScanRows};
+    ///
+    /// # fn main() -> Result<(), Error> {
+    /// # let mut client = Client::connect("tcp://127.0.0.1:5555")?;
+    /// let mut cursor = Vec::new();
+    /// loop {
+    ///     let page = client.scan(b"users", &cursor, 1_000, ScanFields::Key, b"")?;
+    ///     if let ScanRows::Key(keys) = &page.rows {
+    ///         println!("{keys:?}");
+    ///     }
+    ///     cursor = page.next;
+    ///     if cursor.is_empty() {
+    ///         break Ok(());
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, BAD CURSOR (of another life of the table, or of another start of the server), KEY TOO LONG
+    pub fn scan(
+        &mut self,
+        table: &[u8],
+        cursor: &[u8],
+        count: u32,
+        fields: ScanFields,
+        prefix: &[u8],
+    ) -> Result<ScannedPage<'_>, Error> {
+        let table = TableName::spelt(table);
+        self.begin(&Request::Scan { table, cursor, count, fields, prefix })?;
+        match self.receive()? {
+            Reply::Page { next, rows } => Ok(ScannedPage { next, rows }),
+            Reply::Refused(reason) => Err(Error::Refused(reason)),
+            _ => unreachable!("a granted SCAN is decoded as a page"),
+        }
+    }
+
+    /// INCREMENT: adds `delta` to the decimal number that the value is. An absent element counts as 0, and gets `ttl`,
+    /// in seconds. An element that exists keeps its deadline. Returns the sum and its version.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, NOT A NUMBER, OUT OF RANGE, KEY TOO LONG, OUT OF MEMORY
+    pub fn increment(&mut self, table: &[u8], key: &[u8], delta: i64, ttl: Option<u32>) -> Result<(i64, u64), Error> {
+        let table = TableName::spelt(table);
+        match self.call(&Request::Increment { table, key, delta, ttl })? {
+            Reply::Sum { sum, version } => Ok((sum, version)),
+            _ => Err(self.wrong_shape()),
+        }
+    }
+
+    /// GET_AND_TOUCH: reads a value, and sets the time to live as TOUCH does.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, KEY NOT FOUND, OUT OF MEMORY
+    pub fn get_and_touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<Vec<u8>, Error> {
+        let table = TableName::spelt(table);
+        self.value(&Request::GetAndTouch { table, key, ttl })
+    }
+
+    /// DELETE_MANY: deletes 1–1024 elements, each of them separately. Returns which of them there were.
+    ///
+    /// # Errors
+    /// TABLE NOT FOUND, BAD REQUEST (no keys, or too many)
+    pub fn delete_many(&mut self, table: &[u8], keys: &[&[u8]]) -> Result<Vec<bool>, Error> {
+        let table = TableName::spelt(table);
+        match self.call(&Request::DeleteMany { table, keys })? {
+            Reply::Statuses(statuses) if statuses.len() == keys.len() => Ok(statuses),
+            _ => Err(self.wrong_shape()),
+        }
+    }
+
     /// Sends one request and waits for its reply.
     fn call(&mut self, request: &Request<'_>) -> Result<Reply<'_>, Error> {
-        assert!(self.in_flight() == 0, "receive what is in flight first");
-        self.send(request)?;
+        self.begin(request)?;
         match self.receive()? {
             Reply::Refused(reason) => Err(Error::Refused(reason)),
             reply => Ok(reply),
         }
+    }
+
+    fn begin(&mut self, request: &Request<'_>) -> Result<(), Error> {
+        assert!(self.in_flight() == 0, "receive what is in flight first");
+        self.send(request)
     }
 
     fn done(&mut self, request: &Request<'_>) -> Result<(), Error> {
@@ -339,6 +430,6 @@ impl AwaitedReply {
             Some((delimiter, body)) if self.delimited && delimiter.is_empty() => body,
             _ => message,
         };
-        Reply::decode(self.command, body)
+        Reply::decode(self.shape, body)
     }
 }

@@ -6,11 +6,15 @@
 //!
 //! This module does not receive or send, and knows neither sockets nor frames.
 
+mod scan;
+
 use std::ops::Deref;
 
 use super::wire::{Reason, Reply, Request, TableLine};
 use crate::clock::Now;
+use crate::limits::SCAN_BYTES_MAX;
 use crate::tables::{Batch, Refusal, TableSummary};
+use scan::{Page, scan};
 
 /// The functions that handling needs besides the tables.
 pub struct HandlerContext<'c> {
@@ -18,8 +22,10 @@ pub struct HandlerContext<'c> {
     pub stats: &'c dyn Fn() -> String,
     /// Reads the clock, for a request that had to wait halfway.
     pub now: &'c dyn Fn() -> Now,
-    /// Bytes of the values or names in one reply. A longer one is refused.
+    /// Bytes of the values or names in one reply. A longer one is refused. A page of SCAN ends earlier.
     pub reply_bytes_max: usize,
+    /// The wall clock at the start of the clock, in milliseconds since 1970, for the deadlines that mirrors are told.
+    pub start_wall_millis: u64,
 }
 
 /// The request was not carried out: this thread's bound of unannounced changes is reached, memory is being given
@@ -83,6 +89,19 @@ fn answer<'b, F: Deref<Target = [u8]>>(
         }
         Request::ListTables => Ok(tables(batch.list_tables(), context.reply_bytes_max)),
         Request::Stats => Ok(Reply::Stats(batch.aside(context.stats))),
+        Request::Scan { table, cursor, count, fields, prefix } => {
+            let bytes_max = SCAN_BYTES_MAX.min(context.reply_bytes_max);
+            scan(batch, table.name(), Page { cursor, count, fields, prefix, bytes_max }, context)
+        }
+        Request::Increment { table, key, delta, ttl } => {
+            batch.increment(table.name(), key, delta, ttl).map(|(sum, version)| Reply::Sum { sum, version })
+        }
+        Request::GetAndTouch { table, key, ttl } => batch.get_and_touch(table.name(), key, ttl).map(Reply::Value),
+        Request::DeleteMany { table, keys } => {
+            let mut deleted = Vec::with_capacity(keys.len());
+            batch.delete_many(table.name(), keys.iter().map(|key| &**key), &mut deleted, context.now)?;
+            Ok(Reply::Statuses(deleted))
+        }
     }
 }
 
@@ -122,7 +141,7 @@ mod tests {
 
     use super::*;
     use crate::limits::REPLY_BYTES_MAX;
-    use crate::protocols::kv::wire::TableName;
+    use crate::protocols::kv::wire::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows, TableName};
     use crate::tables::{Session, Tables, TablesConfig};
 
     const NOW: Now = Now::from_millis(1_000);
@@ -146,7 +165,8 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = || "{}".to_owned();
-        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX };
+        let context =
+            HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX, start_wall_millis: 0 };
         requests.iter().map(|request| format!("{:?}", handle(request, &mut batch, &context).unwrap())).collect()
     }
 
@@ -158,7 +178,8 @@ mod tests {
     fn every_command_has_its_reply() {
         let update = || Request::Update { table: T, key: K, value: V, ttl: Some(1) };
         let line = TableLine { name: Box::from(&b"t\0"[..]), elements: 1 };
-        let script: [(Request<'_>, Reply<'_>); 15] = [
+        let page = |fields| Request::Scan { table: T, cursor: b"", count: 1, fields, prefix: b"" };
+        let script: [(Request<'_>, Reply<'_>); 22] = [
             (Request::CreateTable { table: T }, Reply::Done),
             (update(), Reply::Done),
             (Request::Get { table: T, key: K }, Reply::Value(V)),
@@ -170,6 +191,16 @@ mod tests {
             (Request::Get { table: T, key: K }, Reply::Value(V)),
             (Request::Ping, Reply::Done),
             (Request::Stats, Reply::Stats("{}".to_owned())),
+            (page(ScanFields::Value), Reply::Page { next: Vec::new(), rows: ScanRows::Value(vec![[K, V]]) }),
+            (Request::DeleteMany { table: T, keys: &[b"j", K] }, Reply::Statuses(vec![false, true])),
+            (page(ScanFields::Key), Reply::Page { next: Vec::new(), rows: ScanRows::Key(Vec::new()) }),
+            (Request::Increment { table: T, key: K, delta: 1, ttl: None }, Reply::Sum { sum: 1, version: 6 }),
+            (Request::GetAndTouch { table: T, key: K, ttl: 0 }, Reply::Value(b"1")),
+            (Request::GetAndTouch { table: T, key: b"j", ttl: 0 }, Reply::Refused(Reason::KeyNotFound)),
+            (
+                Request::Scan { table: T, cursor: b"forged", count: 1, fields: ScanFields::Key, prefix: b"" },
+                Reply::Refused(Reason::BadCursor),
+            ),
             (Request::DeleteTable { table: T }, Reply::Done),
             (update(), Reply::Refused(Reason::TableNotFound)),
             (Request::DeleteTable { table: T }, Reply::Refused(Reason::TableNotFound)),
@@ -184,7 +215,8 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = String::new;
-        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX };
+        let context =
+            HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX, start_wall_millis: 0 };
         let mut answer = |request: Request<'_>| match handle(&request, &mut batch, &context).unwrap() {
             Reply::Version(version) | Reply::Entry { version, .. } => version,
             Reply::Refused(Reason::VersionMismatch { current }) => current,
@@ -207,12 +239,39 @@ mod tests {
     }
 
     #[test]
+    fn a_page_has_the_fields_that_were_asked_for() {
+        let mut session = session(64);
+        let stats = String::new;
+        let later = Now::from_millis(1_500);
+        let context =
+            HandlerContext { stats: &stats, now: &|| later, reply_bytes_max: 1 << 20, start_wall_millis: 7_000 };
+        let mut batch = session.batch(NOW);
+        let update: Request<'_> = Request::Update { table: T, key: K, value: V, ttl: Some(2) };
+        for request in [Request::CreateTable { table: T }, update] {
+            assert_eq!(text(&handle(&request, &mut batch, &context).unwrap()), text(&Reply::Done));
+        }
+        let entry = EntryRow { key: K, value: V, version: 1, remaining_millis: Some(1_500) };
+        let mirror = MirrorRow { key: K, value: V, version: 1, deadline_millis: Some(10_000), mark: RowMark::Ahead };
+        for (fields, rows) in [
+            (ScanFields::Key, ScanRows::Key(vec![K])),
+            (ScanFields::Value, ScanRows::Value(vec![[K, V]])),
+            (ScanFields::Entry, ScanRows::Entry(vec![entry])),
+            (ScanFields::Mirror, ScanRows::Mirror(vec![mirror])),
+        ] {
+            let request: Request<'_> = Request::Scan { table: T, cursor: b"", count: 10, fields, prefix: b"k" };
+            let expected = text(&Reply::Page { next: Vec::new(), rows });
+            assert_eq!(text(&handle(&request, &mut batch, &context).unwrap()), expected);
+        }
+    }
+
+    #[test]
     fn a_reply_that_is_too_long_is_refused_before_it_is_built() {
         const VALUE: &[u8] = &[7; 16 << 20];
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = String::new;
-        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX };
+        let context =
+            HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX, start_wall_millis: 0 };
         let update: Request<'_> = Request::Update { table: T, key: K, value: VALUE, ttl: None };
         for request in [Request::CreateTable { table: T }, update] {
             assert_eq!(text(&handle(&request, &mut batch, &context).unwrap()), text(&Reply::Done));
@@ -232,7 +291,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = String::new;
-        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: 30 };
+        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: 30, start_wall_millis: 0 };
         let mut answer = |request: Request<'_>| text(&handle(&request, &mut batch, &context).unwrap());
         let too_long = text(&Reply::Refused(Reason::ReplyTooLong));
         answer(Request::CreateTable { table: T });
@@ -266,7 +325,8 @@ mod tests {
     fn a_deadline_that_has_passed_is_absent() {
         let mut session = session(64);
         let stats = String::new;
-        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX };
+        let context =
+            HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX, start_wall_millis: 0 };
         let mut at = |millis, request: Request<'_>| {
             let mut batch = session.batch(Now::from_millis(millis));
             text(&handle(&request, &mut batch, &context).unwrap())
@@ -282,7 +342,8 @@ mod tests {
     fn a_busy_request_has_not_been_looked_at() {
         let mut session = session(16);
         let stats = String::new;
-        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX };
+        let context =
+            HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX, start_wall_millis: 0 };
         let mut batch = session.batch(NOW);
         let create: Request<'_> = Request::CreateTable { table: T };
         handle(&create, &mut batch, &context).unwrap();

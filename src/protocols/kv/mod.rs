@@ -1,4 +1,4 @@
-//! Tables over ZeroMQ: fourteen commands, and a notification for every change.
+//! Tables over ZeroMQ: eighteen commands, and a notification for every change.
 //!
 //! A request is a message of a few frames, and so is its reply. Both carry the same envelope. The verbs, in the order
 //! in which every file of this folder lists them:
@@ -19,6 +19,10 @@
 //! 11    UPDATE_MANY         table ttl-or-empty (key value)… (1–1024)   –
 //! 12    LIST_TABLES         –                                          per table: name, elements
 //! 13    STATS               –                                          JSON
+//! 14    SCAN                table cursor count fields [prefix]         next cursor, rows
+//! 15    INCREMENT           table key delta [ttl]                      the sum, its version
+//! 16    GET_AND_TOUCH       table key ttl                              value
+//! 17    DELETE_MANY         table key… (1–1024)                        per key: status
 //! ```
 //!
 //! One request, file by file: a frontend receives frames. [`wire`] splits the envelope from the body and decodes the
@@ -46,17 +50,17 @@
 //! The compiler does not ask for the last three. The other places, in order:
 //!
 //! - **The request and its reply**: `wire/request.rs` (the request, its `element`, its encoding), `wire/decode.rs`,
-//!   `wire/reply.rs`, `wire/fuzz.rs`.
-//! - **Its effect**: `handle.rs`, `Batch` in `tables/batch.rs`, `Ops` in `tables/ops.rs`.
+//!   `wire/reply.rs` (`wire/page.rs` for rows), `wire/fuzz.rs`.
+//! - **Its effect**: `handle.rs`, `Batch` in `tables/batch.rs`, `Ops` in `tables/ops.rs`, and the files below these.
 //! - **A new reason**: `Reason` in `wire.rs`, with `Reason::ALL` and `Reason::COUNT`, for which the compiler does not
 //!   ask, and its advice in `cli/client.rs`. If the tables give it, also `Refusal` in `tables/mod.rs` and `refused` in
 //!   `handle.rs`.
 //! - **Clients**: `client.rs` and `cli/client.rs`, for which the compiler does not ask either.
 //! - **Pages**: the table and the number on this page, `PROTOCOL.md`, the tables' `GUARANTEES.md`, README,
 //!   `CHANGELOG.md`.
-//! - **Tests that name codes or commands**: `wire.rs` (`by_code(14)`), `wire/decode.rs` (`&[14]`), `wire/reply.rs`
-//!   (`0u8..14`), `client/tests.rs` (`0..14`), `handle.rs`, `waiting/tests.rs` (the commands that change elements), and
-//!   in `tests/it` `conformance_peer.py` (`range(14)`), `conformance.py` (`range(14, 256)`, the numbers of arguments)
+//! - **Tests that name codes or commands**: `wire.rs` (`by_code(18)`), `wire/decode.rs` (`&[18]`), `wire/reply.rs`
+//!   (`0u8..18`), `client/tests.rs` (`0..18`), `handle.rs`, `waiting/tests.rs` (the commands that change elements), and
+//!   in `tests/it` `conformance_peer.py` (`range(18)`), `conformance.py` (`range(18, 256)`, the numbers of arguments)
 //!   and `attack/samples.rs`. `wire.rs` and `wire/decode.rs` fail without a change. `wire/reply.rs` and
 //!   `client/tests.rs` go on passing, and no longer cover all codes.
 //! - **Tests of its effect**: `tables/trials/verbs.rs`, and in `tests/it` `checker.rs` (the model), `history.rs`,

@@ -73,7 +73,8 @@ impl NativeWorker {
         let report = Arc::clone(&self.state.report);
         let clock = self.state.clock;
         let reply_bytes_max = report.reply_bytes_max;
-        let context = HandlerContext { stats: &|| report.render(), now: &|| clock.now(), reply_bytes_max };
+        let (stats, start_wall_millis) = (&|| report.render(), clock.start_wall_millis());
+        let context = HandlerContext { stats, now: &|| clock.now(), reply_bytes_max, start_wall_millis };
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         while !self.stopper.is_told() {
             self.wait(clock);

@@ -16,6 +16,9 @@
 //! ttl       8            seconds below 2^32:    00 00 00 00 s3 s2 s1 s0    big-endian, as it is sent
 //!                                               s0 s1 s2 s3 00 00 00 00    little-endian, understood too
 //! version   8            big-endian; 0 is absent
+//! delta     8            big-endian, two's complement
+//! cursor    0–32         opaque; empty at the first page
+//! count     8            big-endian, 1–10,000
 //! ```
 //!
 //! A sink is a `FnMut(&[u8], bool)`: the bytes of one frame, and whether more frames of the message follow.
@@ -25,6 +28,7 @@
 mod decode;
 mod envelope;
 mod notification;
+mod page;
 mod reply;
 mod request;
 
@@ -38,7 +42,8 @@ use thiserror::Error;
 
 pub use envelope::{SplitMessage, split};
 pub use notification::{Notification, NotificationKind};
-pub use reply::{Reply, TableLine};
+pub use page::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows};
+pub use reply::{Reply, ReplyShape, TableLine};
 pub use request::{Request, TableName};
 
 /// Status byte of a reply that grants the request.
@@ -78,11 +83,19 @@ pub enum Command {
     ListTables = 12,
     /// Describes the server as JSON.
     Stats = 13,
+    /// Reads a table page by page.
+    Scan = 14,
+    /// Adds to a number.
+    Increment = 15,
+    /// Reads a value and sets the time to live of its element.
+    GetAndTouch = 16,
+    /// Deletes up to 1024 elements.
+    DeleteMany = 17,
 }
 
 impl Command {
     /// The number of commands.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 18;
 
     /// All commands by their code.
     pub const ALL: [Self; Self::COUNT] = [
@@ -100,6 +113,10 @@ impl Command {
         Self::UpdateMany,
         Self::ListTables,
         Self::Stats,
+        Self::Scan,
+        Self::Increment,
+        Self::GetAndTouch,
+        Self::DeleteMany,
     ];
 
     /// The code on the wire, which is also the index in [`Command::ALL`].
@@ -123,7 +140,10 @@ impl Command {
             | Self::CompareAndSwap
             | Self::CompareAndDelete
             | Self::Touch
-            | Self::UpdateMany => true,
+            | Self::UpdateMany
+            | Self::Increment
+            | Self::GetAndTouch
+            | Self::DeleteMany => true,
             Self::CreateTable
             | Self::DeleteTable
             | Self::Get
@@ -131,7 +151,8 @@ impl Command {
             | Self::GetEntry
             | Self::GetMany
             | Self::ListTables
-            | Self::Stats => false,
+            | Self::Stats
+            | Self::Scan => false,
         }
     }
 
@@ -153,6 +174,10 @@ impl Command {
             Self::UpdateMany => "UPDATE_MANY",
             Self::ListTables => "LIST_TABLES",
             Self::Stats => "STATS",
+            Self::Scan => "SCAN",
+            Self::Increment => "INCREMENT",
+            Self::GetAndTouch => "GET_AND_TOUCH",
+            Self::DeleteMany => "DELETE_MANY",
         }
     }
 }
@@ -288,7 +313,7 @@ mod tests {
             assert_eq!(usize::from(command.code()), place);
             assert_eq!(Command::by_code(command.code()), Some(command));
         }
-        assert_eq!(Command::by_code(14), None);
+        assert_eq!(Command::by_code(18), None);
         assert_eq!(Command::by_code(255), None);
     }
 

@@ -88,7 +88,8 @@ impl Worker {
         let report = Arc::clone(&self.report);
         let clock = self.clock;
         let reply_bytes_max = report.reply_bytes_max;
-        let context = HandlerContext { stats: &|| report.render(), now: &|| clock.now(), reply_bytes_max };
+        let (stats, start_wall_millis) = (&|| report.render(), clock.start_wall_millis());
+        let context = HandlerContext { stats, now: &|| clock.now(), reply_bytes_max, start_wall_millis };
         let mut inbox = BatchInbox::new();
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         loop {

@@ -106,7 +106,7 @@ pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
     let value = vec![b'v'; chance.pick(&[0, 1, 33, 1_024])];
     let ttl = chance.pick(&[0_u64, 1, 1, 100]).to_be_bytes().to_vec();
     let version = chance.next().to_be_bytes().to_vec();
-    match chance.below(16) {
+    match chance.below(20) {
         0 => vec![vec![0], format!("{}{}", "attacked", chance.below(30)).into_bytes()],
         1 => vec![vec![1], format!("{}{}", "attacked", chance.below(30)).into_bytes()],
         2 | 3 => vec![vec![2], table(), key, value],
@@ -121,6 +121,14 @@ pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
         12 => [vec![vec![11], table(), ttl], vec![[key, value]; 1 + chance.below(40)].concat()].concat(),
         13 => vec![vec![chance.pick(&[12, 13])]],
         14 => vec![vec![chance.next().to_be_bytes()[0]], table(), key, value],
+        15 => {
+            let cursor = vec![7; chance.pick(&[0, 0, 0, 1, 32, 33])];
+            let count = chance.pick(&[0_u64, 1, 100, 10_000, 10_001]).to_be_bytes().to_vec();
+            vec![vec![14], table(), cursor, count, vec![u8::try_from(chance.below(5)).unwrap()], key]
+        }
+        16 => vec![vec![15], table(), key, version, ttl],
+        17 => vec![vec![16], table(), key, ttl],
+        18 => [vec![vec![17], table()], vec![key; 1 + chance.below(40)]].concat(),
         _ => vec![vec![5]],
     }
 }

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use zmq::{Context, SNDMORE, Socket};
 
-use super::{Client, Error, Subscriber};
+use super::{Client, Error, ScannedPage, Subscriber};
 use crate::protocols::client_socket::Disconnected;
-use crate::protocols::kv::wire::{NotificationKind, Reason, Reply, Request, TableName};
+use crate::protocols::kv::wire::{NotificationKind, Reason, Reply, Request, ScanFields, ScanRows, TableName};
 
 /// Long enough for any expected event.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -96,7 +96,17 @@ fn every_method_sends_its_command_and_reads_its_answer() {
     answers(&[b"\x01", b"{}"]);
     assert_eq!(client.stats(), Ok("{}".to_owned()));
 
-    for code in 0..14 {
+    answers(&[b"\x01", b"next", b"k"]);
+    let page = ScannedPage { next: b"next".to_vec(), rows: ScanRows::Key(vec![b"k"]) };
+    assert_eq!(client.scan(b"t", b"cursor", 10, ScanFields::Key, b"k"), Ok(page));
+    answers(&[b"\x01", b"-3", &seven]);
+    assert_eq!(client.increment(b"t", b"k", -4, Some(60)), Ok((-3, 7)));
+    answers(&[b"\x01", b"v"]);
+    assert_eq!(client.get_and_touch(b"t", b"k", 60), Ok(b"v".to_vec()));
+    answers(&[b"\x01", b"\x01", b"\x00"]);
+    assert_eq!(client.delete_many(b"t", &[b"k", b"j"]), Ok(vec![true, false]));
+
+    for code in 0..18 {
         let (_, request) = next_request(&server);
         assert_eq!(request[0], [code]);
     }
@@ -114,6 +124,24 @@ fn a_refusal_is_an_answer_in_a_pipeline_and_an_error_of_a_method() {
     let table = TableName::spelt(b"t");
     client.send(&Request::Get { table, key: b"k" }).unwrap();
     assert_eq!(client.receive(), Ok(Reply::Refused(Reason::KeyNotFound)));
+}
+
+#[test]
+fn a_page_is_decoded_by_the_fields_that_were_asked_for() {
+    let context = Context::new();
+    let (mut client, server, id) = acquainted(&context);
+    let two = 2_u64.to_be_bytes();
+    let mut scan = |fields, frames: &[&[u8]]| {
+        answer(&server, &id, frames);
+        client.scan(b"t", b"", 1, fields, b"").map(|page| page.rows.len())
+    };
+    assert_eq!(scan(ScanFields::Key, &[b"\x01", b"", b"a", b"b", b"c", b"d"]), Ok(4));
+    assert_eq!(scan(ScanFields::Value, &[b"\x01", b"", b"a", b"b", b"c", b"d"]), Ok(2));
+    assert_eq!(scan(ScanFields::Entry, &[b"\x01", b"", b"a", b"b", &two, &two]), Ok(1));
+    assert_eq!(scan(ScanFields::Mirror, &[b"\x01", b"", b"a", b"b", &two, &two, b"\x01"]), Ok(1));
+    assert_eq!(scan(ScanFields::Mirror, &[b"\x00", b"BAD CURSOR"]), Err(Error::Refused(Reason::BadCursor)));
+    let odd = scan(ScanFields::Value, &[b"\x01", b"", b"a", b"b", b"c"]);
+    assert!(matches!(odd, Err(Error::Malformed { .. })), "{odd:?}");
 }
 
 #[test]

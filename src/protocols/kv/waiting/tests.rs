@@ -109,6 +109,9 @@ fn what_may_change_elements_does_not_overtake_what_waits() {
         Command::CompareAndDelete,
         Command::Touch,
         Command::UpdateMany,
+        Command::Increment,
+        Command::GetAndTouch,
+        Command::DeleteMany,
     ];
     let others: Vec<Command> = Command::ALL.into_iter().filter(|command| !changes.contains(command)).collect();
     assert_eq!(overtakes(&rig), others);

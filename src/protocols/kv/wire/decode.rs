@@ -5,14 +5,14 @@
 //! then  a known command                  UNKNOWN COMMAND
 //! then  the number of frames             BAD REQUEST
 //! then  the fields from left to right    BAD TABLE NAME, KEY TOO LONG, VALUE TOO LONG, BAD TTL, or
-//!                                        BAD REQUEST for a version
+//!                                        BAD CURSOR, or BAD REQUEST for a number or a byte
 //! ```
 //! The tables check the rest after this: whether the table and the key exist, the version, and the memory.
 
 use std::ops::Deref;
 
-use super::{Command, Fault, Reason, Request, TableName, number};
-use crate::limits::{KEY_BYTES_MAX, MANY_MAX, TABLE_NAME_BYTES_MAX};
+use super::{Command, Fault, Reason, Request, ScanFields, TableName, number};
+use crate::limits::{CURSOR_BYTES_MAX, KEY_BYTES_MAX, MANY_MAX, SCAN_COUNT_MAX, TABLE_NAME_BYTES_MAX};
 
 impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
     /// Decodes a body (see [`super::split`]). Values may have up to `value_max` bytes.
@@ -94,10 +94,17 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
                 let [table, key, ttl] = exactly(fields)?;
                 Ok(Self::Touch { table: decode_table(table)?, key: decode_key(key)?, ttl: decode_ttl(ttl)? })
             }
-            Command::GetMany => decode_get_many(fields),
+            Command::GetMany => decode_table_and_keys(fields).map(|(table, keys)| Self::GetMany { table, keys }),
             Command::UpdateMany => decode_update_many(fields, value_max),
             Command::ListTables => exactly::<F, 0>(fields).map(|_| Self::ListTables),
             Command::Stats => exactly::<F, 0>(fields).map(|_| Self::Stats),
+            Command::Scan => decode_scan(fields),
+            Command::Increment => decode_increment(fields),
+            Command::GetAndTouch => {
+                let [table, key, ttl] = exactly(fields)?;
+                Ok(Self::GetAndTouch { table: decode_table(table)?, key: decode_key(key)?, ttl: decode_ttl(ttl)? })
+            }
+            Command::DeleteMany => decode_table_and_keys(fields).map(|(table, keys)| Self::DeleteMany { table, keys }),
         }
     }
 }
@@ -131,7 +138,8 @@ fn decode_element<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<(TableName<'_
     Ok((decode_table(table)?, decode_key(key)?))
 }
 
-fn decode_get_many<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Request<'_, F>, Reason> {
+/// A table, and 1–1024 keys.
+fn decode_table_and_keys<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<(TableName<'_>, &[F]), Reason> {
     let [table, keys @ ..] = fields else {
         return Err(Reason::BadRequest);
     };
@@ -140,7 +148,7 @@ fn decode_get_many<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Request<'_, 
     for key in keys {
         decode_key(key)?;
     }
-    Ok(Request::GetMany { table, keys })
+    Ok((table, keys))
 }
 
 fn decode_update_many<F: Deref<Target = [u8]>>(fields: &[F], value_max: usize) -> Result<Request<'_, F>, Reason> {
@@ -158,6 +166,27 @@ fn decode_update_many<F: Deref<Target = [u8]>>(fields: &[F], value_max: usize) -
         decode_value(value, value_max)?;
     }
     Ok(Request::UpdateMany { table, ttl, pairs })
+}
+
+fn decode_increment<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Request<'_, F>, Reason> {
+    let ([table, key, delta], ttl) = and_perhaps_one(fields)?;
+    Ok(Request::Increment {
+        table: decode_table(table)?,
+        key: decode_key(key)?,
+        delta: decode_delta(delta)?,
+        ttl: ttl.map(|ttl| decode_ttl(ttl)).transpose()?,
+    })
+}
+
+fn decode_scan<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Request<'_, F>, Reason> {
+    let ([table, cursor, count, fields], prefix) = and_perhaps_one(fields)?;
+    Ok(Request::Scan {
+        table: decode_table(table)?,
+        cursor: decode_cursor(cursor)?,
+        count: decode_count(count)?,
+        fields: decode_fields(fields)?,
+        prefix: prefix.map_or(Ok(&[][..]), |prefix| decode_key(prefix))?,
+    })
 }
 
 fn check_count(members: usize) -> Result<(), Reason> {
@@ -189,6 +218,30 @@ fn decode_value(frame: &[u8], value_max: usize) -> Result<&[u8], Reason> {
 
 fn decode_version(frame: &[u8]) -> Result<u64, Reason> {
     number(frame).ok_or(Reason::BadRequest)
+}
+
+fn decode_delta(frame: &[u8]) -> Result<i64, Reason> {
+    frame.try_into().map(i64::from_be_bytes).map_err(|_| Reason::BadRequest)
+}
+
+/// The tables check the content: only they know which cursors they made.
+fn decode_cursor(frame: &[u8]) -> Result<&[u8], Reason> {
+    if frame.len() > CURSOR_BYTES_MAX {
+        return Err(Reason::BadCursor);
+    }
+    Ok(frame)
+}
+
+fn decode_count(frame: &[u8]) -> Result<u32, Reason> {
+    let count = number(frame).and_then(|count| u32::try_from(count).ok());
+    count.filter(|count| (1..=SCAN_COUNT_MAX).contains(count)).ok_or(Reason::BadRequest)
+}
+
+fn decode_fields(frame: &[u8]) -> Result<ScanFields, Reason> {
+    match *frame {
+        [code] => ScanFields::by_code(code).ok_or(Reason::BadRequest),
+        _ => Err(Reason::BadRequest),
+    }
 }
 
 /// Below 2^32 one half is zero, and that half tells the byte order. Both halves zero is 0 in either order.
@@ -225,7 +278,7 @@ mod tests {
         assert_eq!(reason(&[]), Some(Reason::BadRequest));
         assert_eq!(reason(&[b""]), Some(Reason::BadRequest));
         assert_eq!(reason(&[b"\x05\x05"]), Some(Reason::BadRequest));
-        assert_eq!(reason(&[b"\x0e"]), Some(Reason::UnknownCommand));
+        assert_eq!(reason(&[b"\x12"]), Some(Reason::UnknownCommand));
         assert_eq!(reason(&[b"\xff", b"", b""]), Some(Reason::UnknownCommand));
         assert_eq!(reason(&[b"\x05"]), None);
     }
@@ -328,6 +381,48 @@ mod tests {
     }
 
     #[test]
+    fn delete_many_takes_1_to_1024_keys() {
+        for (keys, expected) in
+            [(0, Some(Reason::BadRequest)), (1, None), (1024, None), (1025, Some(Reason::BadRequest))]
+        {
+            assert_eq!(reason(&[&[&[17][..], b"tab"], &vec![&b"key"[..]; keys][..]].concat()), expected, "{keys}");
+        }
+        assert_eq!(reason(&[&[17], b"tab", b"key", &[0; 65]]), Some(Reason::KeyTooLong));
+    }
+
+    #[test]
+    fn a_delta_is_8_bytes_with_a_sign() {
+        let table = TableName::spelt(b"tab");
+        for (delta, frame) in [(258, [0, 0, 0, 0, 0, 0, 1, 2]), (-1, [255; 8]), (i64::MIN, [128, 0, 0, 0, 0, 0, 0, 0])]
+        {
+            let body: [&[u8]; 4] = [&[15], b"tab", b"key", &frame];
+            let request = Request::Increment { table, key: b"key", delta, ttl: None };
+            assert_eq!(Request::decode(&body, VALUE_MAX), Ok(request));
+        }
+        assert_eq!(reason(&[&[15], b"tab", b"key", &[0; 7]]), Some(Reason::BadRequest));
+        assert_eq!(reason(&[&[15], b"tab", b"key", &[0; 8], b""]), Some(Reason::BadTtl));
+    }
+
+    #[test]
+    fn a_scan_has_a_cursor_a_count_and_fields_within_their_limits() {
+        let [one, most, more] = [1, 10_000, 10_001].map(u64::to_be_bytes);
+        let scan = |cursor: &[u8], count: &[u8], fields: &[u8]| reason(&[&[14], b"tab", cursor, count, fields]);
+        for count in [&one, &most] {
+            assert_eq!((scan(b"", count, &[0]), scan(&[7; 32], count, &[3])), (None, None));
+        }
+        assert_eq!(scan(&[7; 33], &one, &[0]), Some(Reason::BadCursor));
+        for count in [&[0; 8][..], &more, &[255; 8], &[1, 0, 0, 0, 0, 0, 0, 1], &one[1..], b""] {
+            assert_eq!(scan(b"", count, &[0]), Some(Reason::BadRequest), "{count:?}");
+        }
+        for fields in [&[4][..], &[255], b"", &[0, 0]] {
+            assert_eq!(scan(b"", &one, fields), Some(Reason::BadRequest), "{fields:?}");
+        }
+        assert_eq!(reason(&[&[14], b"tab", b"", &one, &[0], &[0; 64]]), None);
+        assert_eq!(reason(&[&[14], b"tab", b"", &one, &[0], &[0; 65]]), Some(Reason::KeyTooLong));
+        assert_eq!(reason(&[&[14], b"tab", b"", &one]), Some(Reason::BadRequest));
+    }
+
+    #[test]
     fn update_many_takes_1_to_1024_whole_pairs() {
         let many = |frames: usize| {
             let mut body = vec![&[11][..], b"tab", b""];
@@ -359,7 +454,7 @@ mod tests {
     fn a_fault_names_the_command_once_that_is_known() {
         let fault = Request::decode(&[&[4][..], b"tab"], VALUE_MAX).unwrap_err();
         assert_eq!(fault.command, Some(Command::Get));
-        let fault = Request::decode(&[&[14][..]], VALUE_MAX).unwrap_err();
+        let fault = Request::decode(&[&[18][..]], VALUE_MAX).unwrap_err();
         assert_eq!(fault.command, None);
     }
 }

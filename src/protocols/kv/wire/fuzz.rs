@@ -42,9 +42,13 @@ enum FuzzField {
     Ttl,
     TtlOrEmpty,
     Version,
+    Delta,
+    Cursor,
+    Count,
+    Fields,
 }
 
-use FuzzField::{Key, Table, Ttl, TtlOrEmpty, Value, Version};
+use FuzzField::{Count, Cursor, Delta, Fields, Key, Table, Ttl, TtlOrEmpty, Value, Version};
 
 /// The rows of `PROTOCOL.md`: fields that come once, an optional field, and fields that come 1–1024 times.
 fn row(command: Command) -> (&'static [FuzzField], Option<FuzzField>, &'static [FuzzField]) {
@@ -55,8 +59,10 @@ fn row(command: Command) -> (&'static [FuzzField], Option<FuzzField>, &'static [
         Command::Ping | Command::ListTables | Command::Stats => (&[], None, &[]),
         Command::CompareAndSwap => (&[Table, Key, Version, Value], Some(Ttl), &[]),
         Command::CompareAndDelete => (&[Table, Key, Version], None, &[]),
-        Command::Touch => (&[Table, Key, Ttl], None, &[]),
-        Command::GetMany => (&[Table], None, &[Key]),
+        Command::Touch | Command::GetAndTouch => (&[Table, Key, Ttl], None, &[]),
+        Command::GetMany | Command::DeleteMany => (&[Table], None, &[Key]),
+        Command::Scan => (&[Table, Cursor, Count, Fields], Some(Key), &[]),
+        Command::Increment => (&[Table, Key, Delta], Some(Ttl), &[]),
         Command::UpdateMany => (&[Table, TtlOrEmpty], None, &[Key, Value]),
     }
 }
@@ -96,7 +102,17 @@ fn fault_of(field: FuzzField, frame: &[u8]) -> Option<Reason> {
             let good = bytes == 8 && big.min(little) < 1 << 32;
             (!good).then_some(Reason::BadTtl)
         }
-        Version => (bytes != 8).then_some(Reason::BadRequest),
+        Version | Delta => (bytes != 8).then_some(Reason::BadRequest),
+        Cursor => (bytes > 32).then_some(Reason::BadCursor),
+        Count => {
+            let count = frame.iter().fold(0, |sum, byte| sum << 8 | u128::from(*byte));
+            let good = bytes == 8 && (1..=10_000).contains(&count);
+            (!good).then_some(Reason::BadRequest)
+        }
+        Fields => {
+            let good = bytes == 1 && frame[0] < 4;
+            (!good).then_some(Reason::BadRequest)
+        }
     }
 }
 
@@ -138,9 +154,12 @@ fn frame(choice: u8) -> Vec<u8> {
         168..=175 => vec![0; 8],
         176..=183 => vec![0, 0, 0, 1, 0, 0, 0, 0],
         184..=187 => vec![1, 0, 0, 1, 0, 0, 0, 1],
-        188..=191 => vec![0; 7],
+        188..=189 => vec![0, 0, 0, 0, 0, 0, 0x27, 0x10],
+        190..=191 => vec![0; 7],
         192..=195 => vec![0; 9],
-        196..=207 => vec![b'k'; 64],
+        196..=199 => vec![b'c'; 32],
+        200..=203 => vec![b'c'; 33],
+        204..=207 => vec![b'k'; 64],
         208..=215 => vec![b'k'; 65],
         216..=223 => vec![b'v'; VALUE_MAX],
         224..=231 => vec![b'v'; VALUE_MAX + 1],
@@ -192,8 +211,9 @@ fn a_request_with_one_frame_replaced_is_answered_as_the_specification_says() {
         Table => b"tab".to_vec(),
         Key => b"key".to_vec(),
         Value => b"val".to_vec(),
-        TtlOrEmpty => Vec::new(),
-        Ttl | Version => vec![0, 0, 0, 0, 0, 0, 0, 1],
+        TtlOrEmpty | Cursor => Vec::new(),
+        Ttl | Version | Delta | Count => vec![0, 0, 0, 0, 0, 0, 0, 1],
+        Fields => vec![0],
     };
     for command in Command::ALL {
         for length in 0..8 {

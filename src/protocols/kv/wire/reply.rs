@@ -2,22 +2,29 @@
 //!
 //! ```text
 //! CREATE_TABLE, DELETE_TABLE, UPDATE, PING, TOUCH, UPDATE_MANY    1
-//! DELETE, GET, COMPARE_AND_DELETE                                 1 │ value
+//! DELETE, GET, COMPARE_AND_DELETE, GET_AND_TOUCH                  1 │ value
 //! GET_ENTRY                                                       1 │ value │ version (8) │ milliseconds (8), ff…ff:
 //! none
 //! COMPARE_AND_SWAP                                                1 │ version (8)
 //! GET_MANY                                                        1 │ per key: status (1) │ value, empty if absent
 //! LIST_TABLES                                                     1 │ per table: name │ elements (8)
 //! STATS                                                           1 │ JSON
+//! SCAN                                                            1 │ next cursor, empty at the end │ row… (page.rs)
+//! INCREMENT                                                       1 │ the sum in decimal │ version (8)
+//! DELETE_MANY                                                     1 │ per key: status (1)
 //! refused                                                         0 │ reason │ VERSION MISMATCH: current version (8)
 //! ```
 
+use std::io::Write as _;
 use std::ops::Deref;
 
-use super::{Command, ERROR, Malformed, OK, Reason, number};
+use super::{Command, ERROR, Malformed, OK, Reason, ScanFields, ScanRows, number};
 
 /// The number of milliseconds that means "no TTL".
-const FOR_EVER: u64 = u64::MAX;
+pub(super) const FOR_EVER: u64 = u64::MAX;
+
+/// The most bytes of a sum: a sign and 19 digits.
+const DIGITS_MAX: usize = 20;
 
 /// A server's reply. Values are borrowed: from the tables in the server, from the frames in the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +50,40 @@ pub enum Reply<'b> {
     Tables(Vec<TableLine>),
     /// STATS, as JSON.
     Stats(String),
+    /// SCAN
+    Page {
+        /// The cursor of the next page. Empty: this is the last one.
+        next: Vec<u8>,
+        /// The rows.
+        rows: ScanRows<'b>,
+    },
+    /// INCREMENT
+    Sum {
+        /// The sum.
+        sum: i64,
+        /// Its version.
+        version: u64,
+    },
+    /// DELETE_MANY: for each key whether it had an element, in order.
+    Statuses(Vec<bool>),
     /// The request was refused, and nothing was changed.
     Refused(Reason),
+}
+
+/// What a reply looks like: the command of its request, and for SCAN the fields of each row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyShape {
+    /// The command.
+    pub command: Command,
+    /// The fields of a row. Other commands have none.
+    pub fields: ScanFields,
+}
+
+impl From<Command> for ReplyShape {
+    /// SCAN with keys alone.
+    fn from(command: Command) -> Self {
+        Self { command, fields: ScanFields::Key }
+    }
 }
 
 /// A table as LIST_TABLES shows it.
@@ -57,7 +96,7 @@ pub struct TableLine {
 }
 
 impl<'b> Reply<'b> {
-    /// The bytes of the long frames: values, names, text.
+    /// The bytes of the frames that may be long or many: values, names, text, rows.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -65,7 +104,9 @@ impl<'b> Reply<'b> {
             Self::Values(values) => values.iter().flatten().map(|value| value.len()).sum(),
             Self::Tables(tables) => tables.iter().map(|table| table.name.len() + size_of::<u64>()).sum(),
             Self::Stats(json) => json.len(),
-            Self::Done | Self::Version(_) | Self::Refused(_) => 0,
+            Self::Page { rows, .. } => rows.bytes(),
+            Self::Statuses(statuses) => statuses.len(),
+            Self::Done | Self::Version(_) | Self::Sum { .. } | Self::Refused(_) => 0,
         }
     }
 
@@ -102,15 +143,19 @@ impl<'b> Reply<'b> {
                 sink(&[OK], true);
                 sink(json.as_bytes(), false);
             }
+            Self::Page { next, rows } => rows.encode(next, &mut sink),
+            Self::Sum { sum, version } => encode_sum(&mut sink, *sum, *version),
+            Self::Statuses(statuses) => encode_statuses(&mut sink, statuses),
             Self::Refused(reason) => encode_refusal(&mut sink, *reason),
         }
     }
 
-    /// Reads the reply to a request of this command, without its envelope.
+    /// Reads the reply to a request of this command or shape, without its envelope.
     ///
     /// # Errors
     /// [`Malformed`] if a server of this protocol would not send these frames.
-    pub fn decode<F: Deref<Target = [u8]>>(command: Command, frames: &'b [F]) -> Result<Self, Malformed> {
+    pub fn decode<F: Deref<Target = [u8]>>(shape: impl Into<ReplyShape>, frames: &'b [F]) -> Result<Self, Malformed> {
+        let ReplyShape { command, fields: row_fields } = shape.into();
         let (status, fields) = frames.split_first().ok_or(malformed("a reply has a status", 0))?;
         if !decode_status(status)? {
             return decode_reason(fields).map(Self::Refused);
@@ -122,7 +167,7 @@ impl<'b> Reply<'b> {
             | Command::Ping
             | Command::Touch
             | Command::UpdateMany => exactly::<F, 0>(fields).map(|_| Self::Done),
-            Command::Delete | Command::Get | Command::CompareAndDelete => {
+            Command::Delete | Command::Get | Command::CompareAndDelete | Command::GetAndTouch => {
                 let [value] = exactly(fields)?;
                 Ok(Self::Value(value))
             }
@@ -145,6 +190,19 @@ impl<'b> Reply<'b> {
                 let [json] = exactly(fields)?;
                 decode_json(json).map(Self::Stats)
             }
+            Command::Scan => {
+                let [next, rows @ ..] = fields else {
+                    return Err(malformed("a page has a cursor and 1 frame at least", 0));
+                };
+                Ok(Self::Page { next: next.to_vec(), rows: ScanRows::decode(row_fields, rows)? })
+            }
+            Command::Increment => {
+                let [sum, version] = exactly(fields)?;
+                Ok(Self::Sum { sum: decode_sum(sum)?, version: decode_number(version)? })
+            }
+            Command::DeleteMany => {
+                fields.iter().map(|status| decode_status(status)).collect::<Result<_, _>>().map(Self::Statuses)
+            }
         }
     }
 }
@@ -156,6 +214,25 @@ fn encode_values(sink: &mut impl FnMut(&[u8], bool), values: &[Option<&[u8]>]) {
         left -= 1;
         sink(&[if value.is_some() { OK } else { ERROR }], true);
         sink(value.unwrap_or_default(), left > 0);
+    }
+}
+
+fn encode_sum(sink: &mut impl FnMut(&[u8], bool), sum: i64, version: u64) {
+    let mut digits = [0; DIGITS_MAX];
+    let mut rest = &mut digits[..];
+    write!(rest, "{sum}").expect("a number of 64 bits has at most 19 digits and a sign");
+    let length = DIGITS_MAX - rest.len();
+    sink(&[OK], true);
+    sink(digits.get(..length).unwrap_or(&digits), true);
+    sink(&version.to_be_bytes(), false);
+}
+
+fn encode_statuses(sink: &mut impl FnMut(&[u8], bool), statuses: &[bool]) {
+    sink(&[OK], !statuses.is_empty());
+    let mut left = statuses.len();
+    for status in statuses {
+        left -= 1;
+        sink(&[if *status { OK } else { ERROR }], left > 0);
     }
 }
 
@@ -181,7 +258,7 @@ fn encode_refusal(sink: &mut impl FnMut(&[u8], bool), reason: Reason) {
     }
 }
 
-const fn malformed(rule: &'static str, given: usize) -> Malformed {
+pub(super) const fn malformed(rule: &'static str, given: usize) -> Malformed {
     Malformed { rule, given }
 }
 
@@ -190,6 +267,7 @@ fn exactly<F, const N: usize>(fields: &[F]) -> Result<&[F; N], Malformed> {
         let rule = match N {
             0 => "this reply has only a status and 0 frames",
             1 => "this reply has a status and 1 frame",
+            2 => "this reply has a status and 2 frames",
             _ => "this reply has a status and 3 frames",
         };
         malformed(rule, fields.len())
@@ -206,7 +284,7 @@ fn decode_status(frame: &[u8]) -> Result<bool, Malformed> {
     }
 }
 
-fn decode_number(frame: &[u8]) -> Result<u64, Malformed> {
+pub(super) fn decode_number(frame: &[u8]) -> Result<u64, Malformed> {
     number(frame).ok_or(malformed("a number has 8 bytes", frame.len()))
 }
 
@@ -246,13 +324,18 @@ fn decode_tables<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Vec<TableLine>
         .collect()
 }
 
+fn decode_sum(frame: &[u8]) -> Result<i64, Malformed> {
+    let sum = std::str::from_utf8(frame).ok().and_then(|digits| digits.parse().ok());
+    sum.ok_or(malformed("a sum is a number in decimal", frame.len()))
+}
+
 fn decode_json(frame: &[u8]) -> Result<String, Malformed> {
     String::from_utf8(frame.to_vec()).map_err(|_| malformed("JSON is UTF-8", frame.len()))
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
     use proptest::collection::vec;
     use proptest::option;
@@ -260,6 +343,7 @@ mod tests {
 
     use super::*;
     use crate::protocols::kv::wire::fuzz::EncodedFrames;
+    use crate::protocols::kv::wire::{EntryRow, MirrorRow, RowMark};
 
     fn encoded(reply: &Reply<'_>) -> EncodedFrames {
         let mut frames = EncodedFrames::default();
@@ -267,9 +351,9 @@ mod tests {
         frames
     }
 
-    fn comes_back(command: Command, reply: &Reply<'_>) {
+    fn comes_back(shape: impl Into<ReplyShape>, reply: &Reply<'_>) {
         let frames = encoded(reply);
-        assert_eq!(Reply::decode(command, &frames.slices()).as_ref(), Ok(reply));
+        assert_eq!(Reply::decode(shape, &frames.slices()).as_ref(), Ok(reply));
     }
 
     #[test]
@@ -299,7 +383,7 @@ mod tests {
 
     #[test]
     fn what_no_server_would_say_is_malformed() {
-        let nonsense: [(Command, &[&[u8]]); 14] = [
+        let nonsense: [(Command, &[&[u8]]); 18] = [
             (Command::Ping, &[]),
             (Command::Ping, &[b""]),
             (Command::Ping, &[b"\x02"]),
@@ -312,6 +396,10 @@ mod tests {
             (Command::GetMany, &[b"\x01", b"?", b"v"]),
             (Command::ListTables, &[b"\x01", b"tab", b"1"]),
             (Command::Stats, &[b"\x01", b"\xff"]),
+            (Command::Scan, &[b"\x01"]),
+            (Command::Increment, &[b"\x01", b"1"]),
+            (Command::Increment, &[b"\x01", b"one", &[0; 8]]),
+            (Command::DeleteMany, &[b"\x01", b"\x02"]),
             (Command::Get, &[b"\x00", b"NO REASON"]),
             (Command::Get, &[b"\x00", b"VERSION MISMATCH", b"old"]),
         ];
@@ -330,6 +418,7 @@ mod tests {
             version: u64,
             millis in option::of(0..u64::MAX),
             json: String,
+            sum: i64,
         ) {
             let slices: Vec<Option<&[u8]>> = values.iter().map(Option::as_deref).collect();
             let value = slices.iter().find_map(|value| *value).unwrap_or_default();
@@ -342,14 +431,28 @@ mod tests {
             comes_back(Command::GetMany, &Reply::Values(slices.clone()));
             comes_back(Command::ListTables, &Reply::Tables(tables));
             comes_back(Command::Stats, &Reply::Stats(json));
+            comes_back(Command::Increment, &Reply::Sum { sum, version });
+            comes_back(Command::DeleteMany, &Reply::Statuses(slices.iter().map(Option::is_some).collect()));
+            let keys: Vec<&[u8]> = slices.iter().flatten().copied().collect();
+            let pairs = keys.iter().map(|key| [*key, value]).collect();
+            let entries = keys.iter().map(|key| EntryRow { key, value, version, remaining_millis: millis }).collect();
+            let deadline_millis = millis.filter(|millis| *millis > 0);
+            let mark = [RowMark::Told, RowMark::Ahead, RowMark::Deleted][keys.len() % 3];
+            let mirror = keys.iter().map(|key| MirrorRow { key, value, version, deadline_millis, mark }).collect();
+            let all = [ScanRows::Key(keys.clone()), ScanRows::Value(pairs), ScanRows::Entry(entries), ScanRows::Mirror(mirror)];
+            for (fields, rows) in ScanFields::ALL.into_iter().zip(all) {
+                let next = version.to_be_bytes()[..keys.len() % 9].to_vec();
+                comes_back(ReplyShape { command: Command::Scan, fields }, &Reply::Page { next, rows });
+            }
         }
 
         #[test]
-        fn nothing_that_a_server_says_panics(code in 0u8..14, frames: Vec<Vec<u8>>) {
+        fn nothing_that_a_server_says_panics(code in 0u8..18, fields in 0..4_u8, frames: Vec<Vec<u8>>) {
             let command = Command::by_code(code).unwrap();
             let _any = Reply::decode(command, &frames);
             let granted: Vec<Vec<u8>> = [vec![OK]].into_iter().chain(frames).collect();
-            let _any = Reply::decode(command, &granted);
+            let fields = ScanFields::by_code(fields).unwrap();
+            let _any = Reply::decode(ReplyShape { command, fields }, &granted);
         }
     }
 }

@@ -8,11 +8,16 @@
 //!  4 │ table │ key                       11 │ table │ ttl or empty │ key │ value …    1–1024 pairs
 //!  5 │                                   12 │
 //!  6 │ table │ key                       13 │
+//!
+//! 14 │ table │ cursor │ count │ fields │ [prefix]
+//! 15 │ table │ key │ delta │ [ttl]
+//! 16 │ table │ key │ ttl
+//! 17 │ table │ key …               1–1024 keys
 //! ```
 
 use std::ops::Deref;
 
-use super::Command;
+use super::{Command, ReplyShape, ScanFields};
 
 /// The name of a table as it was spelt: `tab` and `tab\0` are one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +145,46 @@ pub enum Request<'m, F = &'m [u8]> {
     ListTables,
     /// STATS
     Stats,
+    /// SCAN
+    Scan {
+        /// The table.
+        table: TableName<'m>,
+        /// The cursor of the page before. Empty: the first page.
+        cursor: &'m [u8],
+        /// The number of elements to look at.
+        count: u32,
+        /// The fields of each row.
+        fields: ScanFields,
+        /// The beginning of the keys that are wanted. Empty: all keys.
+        prefix: &'m [u8],
+    },
+    /// INCREMENT
+    Increment {
+        /// The table.
+        table: TableName<'m>,
+        /// The element.
+        key: &'m [u8],
+        /// The number to add.
+        delta: i64,
+        /// In seconds, for an element that this request makes. `None` or 0 is without a deadline.
+        ttl: Option<u32>,
+    },
+    /// GET_AND_TOUCH
+    GetAndTouch {
+        /// The table.
+        table: TableName<'m>,
+        /// The element.
+        key: &'m [u8],
+        /// In seconds. 0 removes the deadline.
+        ttl: u32,
+    },
+    /// DELETE_MANY
+    DeleteMany {
+        /// The table.
+        table: TableName<'m>,
+        /// The elements.
+        keys: &'m [F],
+    },
 }
 
 impl<'m, F> Request<'m, F> {
@@ -153,14 +198,18 @@ impl<'m, F> Request<'m, F> {
             | Self::GetEntry { table, key }
             | Self::CompareAndSwap { table, key, .. }
             | Self::CompareAndDelete { table, key, .. }
-            | Self::Touch { table, key, .. } => Some((table.name(), key)),
+            | Self::Touch { table, key, .. }
+            | Self::Increment { table, key, .. }
+            | Self::GetAndTouch { table, key, .. } => Some((table.name(), key)),
             Self::CreateTable { .. }
             | Self::DeleteTable { .. }
             | Self::Ping
             | Self::GetMany { .. }
             | Self::UpdateMany { .. }
             | Self::ListTables
-            | Self::Stats => None,
+            | Self::Stats
+            | Self::Scan { .. }
+            | Self::DeleteMany { .. } => None,
         }
     }
 }
@@ -184,6 +233,20 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
             Self::UpdateMany { .. } => Command::UpdateMany,
             Self::ListTables => Command::ListTables,
             Self::Stats => Command::Stats,
+            Self::Scan { .. } => Command::Scan,
+            Self::Increment { .. } => Command::Increment,
+            Self::GetAndTouch { .. } => Command::GetAndTouch,
+            Self::DeleteMany { .. } => Command::DeleteMany,
+        }
+    }
+
+    /// What a reply to the request looks like.
+    #[must_use]
+    pub const fn reply_shape(&self) -> ReplyShape {
+        let command = self.command();
+        match self {
+            Self::Scan { fields, .. } => ReplyShape { command, fields: *fields },
+            _ => ReplyShape { command, fields: ScanFields::Key },
         }
     }
 
@@ -202,7 +265,11 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
             | Self::CompareAndDelete { table, .. }
             | Self::Touch { table, .. }
             | Self::GetMany { table, .. }
-            | Self::UpdateMany { table, .. } => table.spelling.is_empty(),
+            | Self::UpdateMany { table, .. }
+            | Self::Scan { table, .. }
+            | Self::Increment { table, .. }
+            | Self::GetAndTouch { table, .. }
+            | Self::DeleteMany { table, .. } => table.spelling.is_empty(),
             Self::Ping | Self::ListTables | Self::Stats => false,
         }
     }
@@ -228,10 +295,10 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
             Self::CompareAndDelete { table, key, expected } => {
                 send(&mut sink, &[&command, table.spelling, key, &expected.to_be_bytes()]);
             }
-            Self::Touch { table, key, ttl } => {
+            Self::Touch { table, key, ttl } | Self::GetAndTouch { table, key, ttl } => {
                 send(&mut sink, &[&command, table.spelling, key, &ttl_frame(ttl)]);
             }
-            Self::GetMany { table, keys } => {
+            Self::GetMany { table, keys } | Self::DeleteMany { table, keys } => {
                 sink(&command, true);
                 sink(table.spelling, !keys.is_empty());
                 send_all(&mut sink, keys);
@@ -242,6 +309,14 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
                 sink(table.spelling, true);
                 sink(ttl.as_ref().map_or(&[], |frame| frame), !pairs.is_empty());
                 send_all(&mut sink, pairs.as_flattened());
+            }
+            Self::Scan { table, cursor, count, fields, prefix } => {
+                let (count, fields) = (u64::from(count).to_be_bytes(), [fields.code()]);
+                let fields = [&command, table.spelling, cursor, &count, &fields, prefix];
+                send(&mut sink, fields.get(..if prefix.is_empty() { 5 } else { 6 }).unwrap_or(&fields));
+            }
+            Self::Increment { table, key, delta, ttl } => {
+                send_with_ttl(&mut sink, &[&command, table.spelling, key, &delta.to_be_bytes()], ttl);
             }
             Self::Ping | Self::ListTables | Self::Stats => sink(&command, false),
         }
@@ -301,6 +376,15 @@ mod tests {
         let expected: [&[u8]; 6] = [&[7], b"tab\0", b"key", &version, b"value", &ttl];
         assert_eq!(frames.slices(), expected);
         assert_eq!(encoded(&Request::Ping).slices(), [&[5]]);
+        let frames = encoded(&Request::Increment { table, key: b"key", delta: -2, ttl: None });
+        let delta = [255, 255, 255, 255, 255, 255, 255, 254];
+        let expected: [&[u8]; 4] = [&[15], b"tab\0", b"key", &delta];
+        assert_eq!(frames.slices(), expected);
+        let scan =
+            |prefix| encoded(&Request::Scan { table, cursor: b"c", count: 258, fields: ScanFields::Entry, prefix });
+        let expected: [&[u8]; 6] = [&[14], b"tab\0", b"c", &[0, 0, 0, 0, 0, 0, 1, 2], &[2], b"k"];
+        assert_eq!(scan(b"k").slices(), expected);
+        assert_eq!(scan(b"").slices(), expected[..5]);
     }
 
     #[test]
@@ -327,6 +411,10 @@ mod tests {
             ttl in option::of(any::<u32>()),
             expected: u64,
             seconds: u32,
+            delta: i64,
+            cursor in vec(any::<u8>(), 0..=32),
+            count in 1_u32..=10_000,
+            fields in 0..4_u8,
         ) {
             let table = TableName::spelt(&table);
             let (key, value) = (&*keys[0], &*value);
@@ -346,6 +434,11 @@ mod tests {
             comes_back(&Request::UpdateMany { table, ttl, pairs: &pairs });
             comes_back(&Request::ListTables);
             comes_back(&Request::Stats);
+            let (cursor, fields) = (&*cursor, ScanFields::by_code(fields).unwrap_or_default());
+            comes_back(&Request::Scan { table, cursor, count, fields, prefix: key });
+            comes_back(&Request::Increment { table, key, delta, ttl });
+            comes_back(&Request::GetAndTouch { table, key, ttl: seconds });
+            comes_back(&Request::DeleteMany { table, keys: &slices });
         }
     }
 }
