@@ -61,6 +61,19 @@
 //! 5. `Reply::encode` hands each frame to `SendBuffer::push`.
 //! 6. `Connections::flush` writes the send buffer, with all replies of the turn together, to the connection.
 //!
+//! # A page of a SCAN
+//!
+//! 1. `kv-queue`: `ProxyMessage::executor` recognises the request. Flow control forwards it when no other request of
+//!    the client is on its way, since five frames may ask for a megabyte.
+//! 2. `kv-worker-N`: `handle` calls `handle/scan.rs`, and that calls `Batch::scan`. `CursorSeal::open` checks the cursor
+//!    and returns the position in the table at which the page begins.
+//! 3. `Ops::scan` reads bucket after bucket with `IndexWalk::read`, and sorts the slots of each by their position.
+//!    `Ops::scanned` makes a row of a slot that has an element, and marks an entry whose deadline has passed. The page
+//!    ends after so many slots, buckets or bytes.
+//! 4. The table must still be open. `CursorSeal::seal` makes the next cursor.
+//! 5. `ScanRows::encode` hands over the frames, and the worker sends all of them as one (`Frame::encoded`). libzmq sends
+//!    its bytes as they are. A native worker appends the frames to the send buffer.
+//!
 //! # An Add of a task
 //!
 //! 1. `spiderq`: `SpiderqFrontend::run` calls `rest`, which waits in `Connections::wait`, and `take`, which gives each
@@ -235,6 +248,8 @@
 //! | version | the number of a change of a key: it grows by one within a slot, and by one or more into a new slot |
 //! | version floor | the highest version of all removed slots, in all tables; at first the base of the start |
 //! | | the base: `tables/version.rs`; the catalog keeps the floor, the reaper raises it, new slots start above it |
+//! | position (of a key) | its hash with the bits reversed: the order of a scan, which no split changes |
+//! | page, cursor | the rows of one SCAN; the sealed position at which the next one begins |
 //! | guard, epoch | while a thread holds a guard it is pinned to an epoch, and memory retired since is not freed |
 //! | batch | requests that share a guard and a clock reading (tables), or a write and a sync (tasks) |
 //! | prefetch | to load the slots of a batch's next requests into the cache before handling the first |

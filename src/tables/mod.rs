@@ -11,6 +11,11 @@
 //! charges the cost (`memory_budget`). The publisher's [`Changes::drain`] announces the change. After a delete, the
 //! publisher retires the slot and the `reaper` removes it from the index.
 //!
+//! # One scan
+//!
+//! [`Batch::scan`] opens the client's cursor (`cursor`), walks over the index in an order that no split changes
+//! (`index/walk.rs`), and makes a row of each slot that has an element (`scan`).
+//!
 //! # Scope
 //!
 //! The wheel does not read the clock. The slot does not know the name of its table. The change queue does not know the

@@ -30,7 +30,8 @@
 //!   its replies.
 //! - **Reports.** The *reporter* carries out slow requests in place of the client's worker, and counts as one more
 //!   worker. A client's report starts when no other request of it is on its way, and no other request of it goes out
-//!   until the report is answered. The number of reports in progress is bounded, and further clients wait in turn.
+//!   until the report is answered. The number of reports in progress is bounded, and further clients wait in turn. A
+//!   page of SCAN is alone on its way too, but to the client's worker: five frames may ask for a megabyte.
 //! - **Epochs.** A reply is for the connection from which its request came. When that connection is gone or replaced,
 //!   or the client is cut off, the client's epoch changes. Replies to tickets of an older epoch are dropped when they
 //!   come.
@@ -125,6 +126,7 @@ struct InFlightRequest {
     index: ClientIndex,
     epoch: u32,
     size: MessageSize,
+    by: By,
 }
 
 /// Flow control of all clients. `F` is a frame, `L` a connection.
@@ -297,7 +299,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         if !ready || !self.has_turn(index, by) {
             return RequestVerdict::Hold;
         }
-        RequestVerdict::Forward(self.ask(by, InFlightRequest { index, epoch, size }))
+        RequestVerdict::Forward(self.ask(InFlightRequest { index, epoch, size, by }))
     }
 
     /// Keeps a request for which [`FlowControl::take`] returned [`RequestVerdict::Hold`].
@@ -321,17 +323,17 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         if !client.may_ask(size.frames, by) || !self.has_turn(index, by) {
             return None;
         }
-        let worker = self.ask(by, InFlightRequest { index, epoch, size });
+        let worker = self.ask(InFlightRequest { index, epoch, size, by });
         let frames = self.client_mut(index).pending.pop()?;
         Some((worker, frames))
     }
 
     /// Notes that a request is on its way, and returns its worker.
-    fn ask(&mut self, by: By, ticket: InFlightRequest) -> usize {
-        let reporter = self.reporter();
+    fn ask(&mut self, ticket: InFlightRequest) -> usize {
+        let (reporter, by) = (self.reporter(), ticket.by);
         let client = self.client_mut(ticket.index);
         client.frames_asked += ticket.size.frames;
-        client.is_reported_to = by == By::Reporter;
+        client.is_asked_alone = by != By::Worker;
         let worker = if by == By::Reporter { reporter } else { client.worker };
         self.reports += usize::from(by == By::Reporter);
         self.tickets_of(worker).push_back(ticket);
@@ -349,12 +351,11 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// named another one.
     pub(super) fn answered(&mut self, worker: usize) -> AnsweredRequest {
         let ticket = self.late_ticket(worker).or_else(|| self.tickets_of(worker).pop_front());
-        let InFlightRequest { index, epoch, size } = ticket.expect("a worker answers each request once");
-        let by = if worker == self.reporter() { By::Reporter } else { By::Worker };
+        let InFlightRequest { index, epoch, size, by } = ticket.expect("a worker answers each request once");
         self.reports -= usize::from(by == By::Reporter);
         let client = self.client_mut(index);
         client.frames_asked -= size.frames;
-        client.is_reported_to = false;
+        client.is_asked_alone = false;
         let fate = match client.standing {
             ClientStanding::Good if epoch != client.epoch => ReplyVerdict::Drop,
             ClientStanding::Good if client.backlog.is_empty() => ReplyVerdict::Send,
@@ -368,7 +369,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// Learns from the size of a reply how many requests of this client may be on their way at once.
     pub(super) fn replied(&mut self, answered: AnsweredRequest, bytes: u64) {
         let most = self.bounds.client_bytes;
-        // A client has at most one report on its way, so the size of a report says nothing about other replies.
+        // A report or a page is alone on its way, so its size says nothing about other replies.
         if answered.by == By::Worker {
             self.client_mut(answered.index).learn(answered.asked, bytes, most);
         }

@@ -17,7 +17,7 @@
 //! requests of another connection. One gap remains: while a connection is taken over alive, the new one may receive a
 //! reply of the old one, until the old one's end is noticed or the new one sends.
 //!
-//! This module decodes of a request only its envelope and whether it asks for a report.
+//! This module decodes of a request only its envelope, and whether it asks for a report or a page.
 
 mod message;
 #[cfg(test)]
@@ -28,12 +28,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::flow_control::{
-    AnsweredRequest, Bounds, By, ClientIndex, FlowControl, MessageSize, ReplyVerdict, RequestVerdict, RoutingId,
+    AnsweredRequest, Bounds, ClientIndex, FlowControl, MessageSize, ReplyVerdict, RequestVerdict, RoutingId,
     TrackedConnection,
 };
 use super::packet::{DeferralNotice, MessageWriter};
 use super::report::ProxyMetrics;
-use super::wire::is_report;
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST, QUEUE_BURST_FRAMES};
 use crate::log::WarningPace;
@@ -174,7 +173,7 @@ impl Proxy {
         let message_size = self.read_message();
         let index = self.index();
         self.parts.metrics.requests.add(1);
-        let by = if is_report(self.message.frames()) { By::Reporter } else { By::Worker };
+        let by = self.message.executor();
         match self.account.take(index, message_size, by) {
             RequestVerdict::Forward(worker) => {
                 self.packer.send(backend(&self.parts.backends, worker), index.tag(), self.message.frames());

@@ -13,8 +13,9 @@
 //! its turn and answers it late. By this rule the proxy knows which client each reply belongs to. The worker defers a
 //! request that the tables refuse as busy, and all later requests of the same client.
 //!
-//! The reporter is a worker too. It encodes all frames of a reply, and sends them as one. LIST_TABLES has two frames
-//! for each table. Each of them would take its time in the proxy, while no other client is answered.
+//! The reporter is a worker too. It encodes all frames of a reply, and sends them as one. So does a worker with the
+//! rows of a SCAN. LIST_TABLES has two frames for each table, and a page has thousands. Each of them would take its time
+//! in the proxy, while no other client is answered.
 //!
 //! This module knows of a request's client only its tag, and does not choose the requests that come next.
 
@@ -177,7 +178,7 @@ impl WorkerReplies<'_> {
         for (parsed, number) in decoded().zip(first..) {
             let waits = self.deferred.holds_up(parsed);
             let mut answer = || {
-                if self.encodes {
+                if self.encodes || parsed.command() == Some(Command::Scan) {
                     let mut encoded = Vec::new();
                     parsed.answer(&self.responder, batch, sampler, |bytes, more| {
                         encode_frame(&mut encoded, bytes, more);

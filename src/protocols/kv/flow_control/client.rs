@@ -107,8 +107,8 @@ pub(super) struct TrackedClient<F, L> {
     pub(super) bytes: u64,
     /// Frames of requests that are on their way to the worker or that the worker holds.
     pub(super) frames_asked: u32,
-    /// `frames_asked` counts a request to the reporter.
-    pub(super) is_reported_to: bool,
+    /// `frames_asked` counts a request that is alone on its way: to the reporter, or of a page.
+    pub(super) is_asked_alone: bool,
     /// It is in the list of clients whose next request waits for the reporter.
     pub(super) is_due: bool,
     /// The bound of `frames_asked`.
@@ -139,7 +139,7 @@ impl<F, L> TrackedClient<F, L> {
             epoch: 0,
             bytes: 0,
             frames_asked: 0,
-            is_reported_to: false,
+            is_asked_alone: false,
             is_due: false,
             window: window(reply_bytes_per_frame, bounds.client_bytes),
             reply_bytes_per_frame,
@@ -177,11 +177,11 @@ impl<F, L> TrackedClient<F, L> {
         self.in_flight.bytes() + if self.stalled { self.bytes } else { 0 }
     }
 
-    /// Whether a request of `frames` frames may go to its worker or to the reporter now. A single request always may.
+    /// Whether a request of `frames` frames may go to its executor now. A single request always may.
     #[inline]
     pub(super) fn may_ask(&self, frames: u32, by: By) -> bool {
         let fits = self.frames_asked == 0
-            || by == By::Worker && !self.is_reported_to && self.frames_asked.saturating_add(frames) <= self.window;
+            || by == By::Worker && !self.is_asked_alone && self.frames_asked.saturating_add(frames) <= self.window;
         fits && self.backlog.is_empty()
     }
 

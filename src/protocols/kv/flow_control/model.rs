@@ -17,6 +17,7 @@ use crate::clock::Now;
 use crate::limits::REPORTS_MAX;
 
 mod cases;
+use cases::executor;
 
 /// Messages that the pipe to a client takes.
 const PIPE: usize = 3;
@@ -157,7 +158,7 @@ impl Model {
             None => self.account.admit(RoutingId::of(&id(client)), wire()),
         };
         let message = vec![said; frames as usize];
-        let by = if frames == REPORT { By::Reporter } else { By::Worker };
+        let by = executor(frames);
         match self.account.take(index, size(frames), by) {
             RequestVerdict::Forward(worker) => self.workers[worker].push_back(message),
             RequestVerdict::Hold => self.account.hold_request(index, size(frames), by, message.into_iter()),
@@ -213,9 +214,10 @@ impl Model {
 
     fn answer(&mut self, worker: usize, request: &[ModelMessage]) {
         let said = request[0];
-        assert_eq!(worker == WORKERS, request.len() == REPORT as usize);
+        let by = executor(u32::try_from(request.len()).unwrap());
+        assert_eq!(worker == WORKERS, by == By::Reporter);
         let others = self.workers.iter().flatten().filter(|other| other[0].client == said.client);
-        assert!(worker < WORKERS || others.count() == 0, "nothing of a client is on its way beside a report");
+        assert!(by == By::Worker || others.count() == 0, "nothing of a client is on its way beside a report or a page");
         self.executed.push(said);
         let answered = self.account.answered(worker);
         assert_eq!(self.account.id(answered.index), id(said.client), "tickets name the right client");

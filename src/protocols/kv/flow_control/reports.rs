@@ -1,4 +1,4 @@
-//! Reports take long, so the reporter makes them, beside the workers.
+//! The executors of requests. Reports take long, so the reporter makes them, beside the workers.
 //!
 //! Each client has at most one request with the reporter, and no other request on its way meanwhile, so its answers
 //! stay in order. All clients together have at most [`REPORTS_MAX`]. This bounds the replies between the reporter and
@@ -12,6 +12,9 @@ use crate::limits::REPORTS_MAX;
 pub(in crate::protocols::kv) enum By {
     /// The client's worker.
     Worker,
+    /// The client's worker, while no other request of the client is on its way: the size of the reply does not follow
+    /// from that of the request.
+    WorkerAlone,
     /// The reporter.
     Reporter,
 }
@@ -25,7 +28,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// Whether the reporter or worker has room for a request of this client. If not, [`FlowControl::next_due`] returns
     /// the client later.
     pub(super) fn has_turn(&mut self, index: ClientIndex, by: By) -> bool {
-        if by == By::Worker || self.reports < REPORTS_MAX {
+        if by != By::Reporter || self.reports < REPORTS_MAX {
             return true;
         }
         if !std::mem::replace(&mut self.client_mut(index).is_due, true) {

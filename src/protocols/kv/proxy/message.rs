@@ -4,7 +4,7 @@ use crate::limits::{
     BODY_FRAMES_MAX, ENVELOPE_BYTES_MAX, ENVELOPE_FRAMES_MAX, FRAME_OVERHEAD_BYTES, KEY_BYTES_MAX, MANY_MAX,
     MESSAGE_FRAMES_MAX, TABLE_NAME_BYTES_MAX,
 };
-use crate::protocols::kv::flow_control::MessageSize;
+use crate::protocols::kv::flow_control::{By, MessageSize};
 use crate::protocols::kv::wire;
 use crate::protocols::sockets::Frame;
 
@@ -34,6 +34,18 @@ impl ProxyMessage {
         }
         self.used += 1;
         self.frames.get_mut(self.used - 1).expect("there are as many frames as are used")
+    }
+
+    /// The executor of the request.
+    pub(super) fn executor(&mut self) -> By {
+        let frames = self.frames();
+        if wire::is_report(frames) {
+            By::Reporter
+        } else if wire::is_scan(frames) {
+            By::WorkerAlone
+        } else {
+            By::Worker
+        }
     }
 
     /// The frames of the message.

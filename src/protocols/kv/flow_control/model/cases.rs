@@ -2,6 +2,18 @@
 
 use super::*;
 
+/// Frames of a request for a page.
+const PAGE: u32 = 5;
+
+/// The executor of a request of so many frames.
+pub(super) fn executor(frames: u32) -> By {
+    match frames {
+        REPORT => By::Reporter,
+        PAGE => By::WorkerAlone,
+        _ => By::Worker,
+    }
+}
+
 /// Regression: flow control forgot a client that had nothing outstanding but still had replies in its pipe. When the
 /// client came again, the count of its pipe began at zero, and the pipe took more than its share.
 #[test]
@@ -97,4 +109,21 @@ fn who_is_cut_off_and_gone_is_forgotten_at_the_second_look() {
     model.account.forget_gone();
     assert_eq!(model.account.find(&id(0)), None);
     assert_eq!(model.account.totals(), (0, 0));
+}
+
+#[test]
+fn a_page_waits_for_the_requests_before_it_and_those_behind_it_wait_for_the_page() {
+    let mut model = Model::new(1_000_000, 64);
+    let on_the_way = |model: &Model| model.workers.iter().map(VecDeque::len).sum::<usize>();
+    for frames in [3, 3, PAGE, PAGE, 3, 3] {
+        model.ask(0, frames);
+    }
+    let mut steps = Vec::new();
+    while on_the_way(&model) > 0 {
+        steps.push(on_the_way(&model));
+        (0..WORKERS).for_each(|worker| model.work(worker));
+        model.read(0);
+    }
+    assert_eq!(steps, [2, 1, 1, 1, 2, 1], "two requests, each page alone, two requests");
+    model.finish();
 }
