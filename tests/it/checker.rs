@@ -24,6 +24,9 @@ const MILLI: u64 = 1_000_000;
 /// A value, by a number that each write of a history has to itself.
 pub(crate) type Value = u64;
 
+/// Set in the value of a counter. The other bits are its number.
+pub(crate) const COUNTER: Value = 1 << 63;
+
 /// The request. TTLs are seconds: `None` keeps the deadline, `Some(0)` removes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -39,6 +42,9 @@ pub(crate) enum Request {
     CompareAndSwap(u64, Value, Option<u32>),
     CompareAndDelete(u64),
     Touch(u32),
+    GetAndTouch(u32),
+    /// Adds 1. The TTL is for an element that this request makes.
+    Increment(Option<u32>),
 }
 
 /// The answer.
@@ -50,6 +56,9 @@ pub(crate) enum Answer {
     Entry(Value, u64, Option<u64>),
     /// The new version.
     Swapped(u64),
+    /// The sum, and the new version.
+    Counted(Value, u64),
+    NotANumber,
     TableExists,
     TableNotFound,
     KeyNotFound,
@@ -233,6 +242,15 @@ fn apply_to_present(model: &Model, operation: &Operation) -> Option<Model> {
             let deadline = new_deadline(element.deadline, Some(seconds), span);
             Some(model.written(element.value, None, deadline))
         }
+        (Request::GetAndTouch(seconds), Answer::Value(value)) => {
+            let deadline = new_deadline(element.deadline, Some(seconds), span);
+            Some(holds(value)?.written(value, None, deadline))
+        }
+        (Request::Increment(_), Answer::Counted(sum, version)) if element.value & COUNTER != 0 => {
+            let counted = model.written(sum, Some(version), element.deadline);
+            (sum == element.value + 1 && model.can_give(version)).then_some(counted)
+        }
+        (Request::Increment(_), Answer::NotANumber) => (element.value & COUNTER == 0).then_some(*model),
         _ => None,
     }
 }
@@ -245,13 +263,22 @@ fn apply_to_absent(model: &Model, operation: &Operation) -> Option<Model> {
             let created = model.written(value, Some(version), new_deadline(None, ttl, span));
             model.can_give(version).then_some(created)
         }
+        (Request::Increment(ttl), Answer::Counted(sum, version)) => {
+            let created = model.written(sum, Some(version), new_deadline(None, ttl, span));
+            (sum == (COUNTER | 1) && model.can_give(version)).then_some(created)
+        }
         (Request::CompareAndSwap(expected, ..) | Request::CompareAndDelete(expected), Answer::VersionMismatch(0))
             if expected != 0 =>
         {
             Some(*model)
         }
         (
-            Request::Delete | Request::Get | Request::GetEntry | Request::CompareAndDelete(0) | Request::Touch(_),
+            Request::Delete
+            | Request::Get
+            | Request::GetEntry
+            | Request::CompareAndDelete(0)
+            | Request::Touch(_)
+            | Request::GetAndTouch(_),
             Answer::KeyNotFound,
         ) => Some(*model),
         _ => None,

@@ -2,10 +2,15 @@
 //!
 //! Times are milliseconds. Every history starts with a table created from 0 to 1, unless it says otherwise.
 
-use crate::checker::{Answer, Operation, Request, Span, is_linearizable};
+use crate::checker::{Answer, COUNTER, Operation, Request, Span, is_linearizable};
 
-use Answer::{Entry, KeyNotFound, Ok as Done, Swapped, TableExists, TableNotFound, Value, VersionMismatch};
-use Request::{CompareAndDelete, CompareAndSwap, CreateTable, Delete, DeleteTable, Get, GetEntry, Pair, Touch, Update};
+use Answer::{
+    Counted, Entry, KeyNotFound, NotANumber, Ok as Done, Swapped, TableExists, TableNotFound, Value, VersionMismatch,
+};
+use Request::{
+    CompareAndDelete, CompareAndSwap, CreateTable, Delete, DeleteTable, Get, GetAndTouch, GetEntry, Increment, Pair,
+    Touch, Update,
+};
 
 /// Invoked, returned, request, answer.
 type Line = (u64, u64, Request, Answer);
@@ -251,6 +256,39 @@ fn a_touch_that_keeps_the_version_is_rejected() {
     let touched = (20, 21, Touch(0), Done);
     rejects(&[swapped, touched, (30, 31, GetEntry, Entry(1, 7, None))]);
     accepts(&[swapped, touched, (30, 31, GetEntry, Entry(1, 8, None))]);
+}
+
+#[test]
+fn a_sum_that_was_counted_twice_is_rejected() {
+    let one = (10, 11, Increment(None), Counted(COUNTER | 1, 7));
+    accepts(&[
+        one,
+        (20, 31, Increment(None), Counted(COUNTER | 2, 8)),
+        (20, 31, Increment(None), Counted(COUNTER | 3, 9)),
+    ]);
+    rejects(&[
+        one,
+        (20, 31, Increment(None), Counted(COUNTER | 2, 8)),
+        (20, 31, Increment(None), Counted(COUNTER | 2, 9)),
+    ]);
+    rejects(&[one, (20, 31, Increment(None), Counted(COUNTER | 2, 7))]);
+    rejects(&[one, (20, 31, Increment(None), NotANumber)]);
+    accepts(&[(10, 11, Update(1, None), Done), (20, 21, Increment(None), NotANumber), (30, 31, Get, Value(1))]);
+    rejects(&[(10, 11, Update(1, None), Done), (20, 21, Increment(None), Counted(2, 8))]);
+    rejects(&[(10, 11, Increment(None), Counted(COUNTER | 2, 7))]);
+    // The deadline of the first one stays.
+    let short = (10, 11, Increment(Some(1)), Counted(COUNTER | 1, 7));
+    let next = (500, 501, Increment(Some(5)), Counted(COUNTER | 2, 8));
+    rejects(&[short, next, (1_100, 1_101, Get, Value(COUNTER | 2))]);
+    accepts(&[short, next, (1_100, 1_101, Increment(None), Counted(COUNTER | 1, 10))]);
+}
+
+#[test]
+fn a_value_that_is_touched_and_another_is_rejected() {
+    let written = (10, 11, Update(1, Some(1)), Done);
+    accepts(&[written, (500, 501, GetAndTouch(5), Value(1)), (1_100, 1_101, Get, Value(1))]);
+    rejects(&[written, (500, 501, GetAndTouch(5), Value(2))]);
+    rejects(&[written, (500, 501, GetAndTouch(5), Value(1)), (1_100, 1_101, Get, KeyNotFound)]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use crate::chance::Chance;
-use crate::checker::{Answer, Operation, Request, Span, Value, is_linearizable};
+use crate::checker::{Answer, COUNTER, Operation, Request, Span, Value, is_linearizable};
 
 /// A request with the places of its table and key in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +94,8 @@ impl Tally {
             Answer::Value(_) => "value",
             Answer::Entry(..) => "entry",
             Answer::Swapped(_) => "swapped",
+            Answer::Counted(..) => "counted",
+            Answer::NotANumber => "not a number",
             Answer::TableExists => "table exists",
             Answer::TableNotFound => "table not found",
             Answer::KeyNotFound => "key not found",
@@ -106,7 +108,7 @@ impl Tally {
     /// Whether every kind of answer has come.
     pub(crate) fn assert_all_kinds(&self) {
         println!("{:?}", self.0);
-        assert_eq!(self.0.len(), 9, "some kind of answer never came: {self:?}");
+        assert_eq!(self.0.len(), 11, "some kind of answer never came: {self:?}");
     }
 }
 
@@ -241,8 +243,10 @@ impl<'p> Client<'p> {
         // Mostly the version seen last, at times one that is long gone or was never given.
         let expected = self.chance.pick(&[seen, seen, seen, 0, seen.saturating_sub(1)]);
         match self.chance.below(100) {
-            0..25 => Request::Update(self.new_value(), ttl),
-            25..40 => Request::Get,
+            0..16 => Request::Update(self.new_value(), ttl),
+            16..25 => Request::Increment(ttl),
+            25..29 => Request::GetAndTouch(ttl.unwrap_or(0)),
+            29..40 => Request::Get,
             40..60 => Request::GetEntry,
             60..70 => Request::Delete,
             70..87 => Request::CompareAndSwap(expected, self.new_value(), ttl),
@@ -258,15 +262,21 @@ impl<'p> Client<'p> {
 
     fn learn(&mut self, ask: &Ask, answer: Answer) {
         let version = match answer {
-            Answer::Entry(_, version, _) | Answer::Swapped(version) | Answer::VersionMismatch(version) => version,
+            Answer::Entry(_, version, _)
+            | Answer::Swapped(version)
+            | Answer::Counted(_, version)
+            | Answer::VersionMismatch(version) => version,
             _ => return,
         };
         self.versions.insert((ask.table, ask.key), version);
     }
 }
 
-/// The bytes of a value: its number, and filling whose length depends on it.
+/// The bytes of a value: its number, and filling whose length depends on it. A counter is a number in decimal.
 pub(crate) fn bytes_of(value: Value) -> Vec<u8> {
+    if value & COUNTER != 0 {
+        return (value & !COUNTER).to_string().into_bytes();
+    }
     let mut bytes = value.to_be_bytes().to_vec();
     bytes.resize(8 + usize::try_from(value % 50).expect("it is small"), 0xee);
     bytes
@@ -274,6 +284,11 @@ pub(crate) fn bytes_of(value: Value) -> Vec<u8> {
 
 /// The number of a value made by [`bytes_of`].
 pub(crate) fn value_of(bytes: &[u8]) -> Value {
+    // Other values begin with a number of 8 bytes, which is small.
+    if bytes.first().is_some_and(u8::is_ascii_digit) {
+        let digits = std::str::from_utf8(bytes).expect("a counter has digits only");
+        return COUNTER | digits.parse::<Value>().expect("a counter is a number");
+    }
     let number = bytes.first_chunk().expect("a value begins with its number");
     let value = Value::from_be_bytes(*number);
     assert_eq!(bytes, bytes_of(value), "a value is torn");

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::checker::{Answer, Request, Span, Value};
+use crate::checker::{Answer, COUNTER, Request, Span, Value};
 use crate::history::{Ask, Peer, Plan, find_violation, record_round};
 use crate::lock::{Mutex, MutexGuard};
 
@@ -30,6 +30,8 @@ enum Flaw {
     None,
     /// Looks at the version, lets go of the lock, and writes.
     SwapsInTwoSteps,
+    /// Looks at a counter, lets go of the lock, and writes the sum.
+    CountsInTwoSteps,
     /// Answers one read in ten with the value before.
     ReadsStale,
     /// Forgets that a deadline has passed when a write without a TTL comes.
@@ -148,6 +150,26 @@ impl Store {
             Request::Delete | Request::CompareAndDelete(_) => {
                 state.remove(at).map_or(Answer::KeyNotFound, |element| Answer::Value(element.value))
             }
+            Request::Increment(ttl) => {
+                let before = state.elements.get(&at).map(|element| element.value);
+                if before.is_some_and(|value| value & COUNTER == 0) {
+                    return Answer::NotANumber;
+                }
+                if self.flaw == Flaw::CountsInTwoSteps {
+                    drop(state);
+                    std::thread::yield_now();
+                    state = self.lock();
+                }
+                let sum = before.unwrap_or(COUNTER) + 1;
+                Answer::Counted(sum, state.write(at, sum, ttl.filter(|_| before.is_none()), now, self.flaw))
+            }
+            Request::GetAndTouch(ttl) => match state.elements.get(&at).copied() {
+                Some(element) => {
+                    state.write(at, element.value, Some(ttl), now, self.flaw);
+                    Answer::Value(element.value)
+                }
+                None => Answer::KeyNotFound,
+            },
             Request::Touch(ttl) => match state.elements.get(&at).copied() {
                 Some(element) => {
                     state.write(at, element.value, Some(ttl), now, self.flaw);
@@ -272,6 +294,7 @@ fn a_store_without_a_flaw_is_believed() {
 fn every_flaw_is_found_out() {
     for flaw in [
         Flaw::SwapsInTwoSteps,
+        Flaw::CountsInTwoSteps,
         Flaw::ReadsStale,
         Flaw::WakesTheExpired,
         Flaw::NeverExpires,

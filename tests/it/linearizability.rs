@@ -12,7 +12,7 @@ use spindle::protocols::kv::client::{Client, Error};
 use spindle::protocols::kv::wire::Reason;
 use spindle::tables::{BackgroundThreads, Batch, Refusal, Session, Tables, TablesConfig};
 
-use crate::checker::{Answer, Request, Span};
+use crate::checker::{Answer, COUNTER, Request, Span};
 use crate::harness::Server;
 use crate::history::{Ask, Peer, Plan, Tally, bytes_of, check_round, value_of};
 
@@ -37,13 +37,13 @@ const FIGHT: Plan = Plan {
 const MOVED_MIN: u64 = 100;
 
 /// A clock that runs faster than real time, and stamps that order the actions of the threads.
-struct World {
+pub(crate) struct World {
     clock: Clock,
     /// How many of its seconds pass in a real second.
     haste: u64,
     stamps: AtomicU64,
     /// The compactor is told again and again that memory has run out, and that it is back.
-    is_tight: bool,
+    pub(crate) is_tight: bool,
 }
 
 impl World {
@@ -51,11 +51,11 @@ impl World {
         Self { clock: Clock::start(), haste, stamps: AtomicU64::new(0), is_tight: false }
     }
 
-    fn tight(haste: u64) -> Self {
+    pub(crate) fn tight(haste: u64) -> Self {
         Self { is_tight: true, ..Self::new(haste) }
     }
 
-    fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         Now::from_nanos(self.clock.now().nanos() * self.haste)
     }
 
@@ -203,8 +203,15 @@ fn answer_about_one(batch: &mut Batch<'_>, round: u64, ask: &Ask, now: impl Fn()
         }
         Request::CompareAndDelete(expected) => batch.compare_and_delete(&table, &key, expected).map(value),
         Request::Touch(ttl) => batch.touch(&table, &key, ttl).map(done),
+        Request::GetAndTouch(ttl) => batch.get_and_touch(&table, &key, ttl).map(value),
+        Request::Increment(ttl) => batch.increment(&table, &key, 1, ttl).map(counted),
         Request::Pair(..) => unreachable!("it is recorded, and never asked"),
     }
+}
+
+/// The outcome of INCREMENT: the sum and its version.
+fn counted((sum, version): (i64, u64)) -> Answer {
+    Answer::Counted(COUNTER | u64::try_from(sum).expect("it counts up from 0"), version)
 }
 
 fn answer_of(refusal: Refusal) -> Answer {
@@ -213,9 +220,8 @@ fn answer_of(refusal: Refusal) -> Answer {
         Refusal::TableNotFound => Answer::TableNotFound,
         Refusal::KeyNotFound => Answer::KeyNotFound,
         Refusal::VersionMismatch { current } => Answer::VersionMismatch(current),
-        Refusal::NotANumber | Refusal::OutOfRange | Refusal::BadCursor => {
-            panic!("{refusal:?}: nothing here deserves that")
-        }
+        Refusal::NotANumber => Answer::NotANumber,
+        Refusal::OutOfRange | Refusal::BadCursor => panic!("{refusal:?}: nothing here deserves that"),
         Refusal::OutOfMemory | Refusal::TooManyTables | Refusal::Busy => {
             panic!("{refusal:?}: there is room enough")
         }
@@ -232,7 +238,7 @@ impl Drop for Closing<'_> {
 }
 
 /// Runs `work` on tables with all of their threads, and returns how many elements have expired.
-fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tables, &Thread)) -> u64 {
+pub(crate) fn with_tables(world: &World, changes_per_writer: usize, work: impl FnOnce(&Tables, &Thread)) -> u64 {
     let settings = TablesConfig {
         expected_keys: 16,
         memory_max: MEMORY,
@@ -379,6 +385,8 @@ fn ask_about_one(client: &mut Client, round: u64, ask: &Ask) -> Result<Answer, E
         }
         Request::CompareAndDelete(expected) => client.compare_and_delete(&table, &key, expected).map(value),
         Request::Touch(ttl) => client.touch(&table, &key, ttl).map(done),
+        Request::GetAndTouch(ttl) => client.get_and_touch(&table, &key, ttl).map(value),
+        Request::Increment(ttl) => client.increment(&table, &key, 1, ttl).map(counted),
         Request::Pair(..) => unreachable!("it is recorded, and never asked"),
     }
 }
@@ -389,6 +397,7 @@ fn answer_of_reason(reason: Reason) -> Answer {
         Reason::TableNotFound => Answer::TableNotFound,
         Reason::KeyNotFound => Answer::KeyNotFound,
         Reason::VersionMismatch { current } => Answer::VersionMismatch(current),
+        Reason::NotANumber => Answer::NotANumber,
         other => panic!("{}: nothing here deserves that", other.text()),
     }
 }

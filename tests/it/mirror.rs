@@ -131,7 +131,8 @@ fn one_operation(client: &mut Client, chance: &mut Chance) -> Vec<Place> {
         9..=11 => client.update(table, &key, b"short-lived", Some(1)).map(|()| true),
         12..=14 => client.delete(table, &key).map(|_| false),
         15 | 16 => swap(client, table, &key).map(|()| true),
-        17 => client.touch(table, &key, 1).map(|()| false),
+        17 if chance.below(2) == 0 => client.touch(table, &key, 1).map(|()| false),
+        17 => client.get_and_touch(table, &key, 1).map(|_| false),
         _ => return many(client, chance),
     };
     match done {
