@@ -76,6 +76,8 @@ mod peer;
 mod pyzmq;
 /// The README: its terminal script and its Python as they are printed, its length, and the links of all pages.
 mod readme;
+/// Scans beside writers: an element that stays is in one of the pages.
+mod scanning;
 /// Order under pipelining, and clients that disturb no other: by not reading, vanishing, or being two thousand.
 mod serving;
 /// Signals at any moment of a server's life: each has its effect, and none disturbs the server.

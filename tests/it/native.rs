@@ -21,6 +21,8 @@ const CHAPTERS: &[&str] = &[
     "linearizability::racing_clients",
     "mirror::",
     "pyzmq::",
+    "scanning::scans_over",
+    "scanning::a_scan",
     "serving::",
     "taking_down::",
 ];
