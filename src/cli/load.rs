@@ -57,7 +57,7 @@ pub(super) struct LoadFlags {
     /// due; several rates, separated by commas, are measured one after the other
     #[arg(long, value_name = "RATE,…", value_delimiter = ',', value_parser = rate)]
     rate: Vec<f64>,
-    /// Verbs and their shares: get, set, delete, cas, many
+    /// Verbs and their shares: get, set, delete, cas, many, incr, scan
     #[arg(long, value_name = "VERB=SHARE,…", default_value = "get=90,set=10")]
     mix: Mix,
     /// Number of keys
@@ -78,7 +78,7 @@ pub(super) struct LoadFlags {
     /// Share of the writes that have a time to live, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     ttl_share: u32,
-    /// Keys in one `many`
+    /// Keys in one `many`, and elements that a page of `scan` looks at
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = counts(1, MANY_MAX))]
     many: usize,
     /// Store every key before the first measurement

@@ -11,6 +11,7 @@ pub(super) use kv::create_table;
 
 use super::source::{LoadRequest, RequestKind};
 use super::{Error, Workload};
+use crate::limits::KEY_BYTES_MAX;
 
 /// A protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,8 @@ impl Protocol {
     /// # Errors
     /// [`Error::NoSuchVerb`].
     pub(super) fn knows(self, mut verbs: impl Iterator<Item = RequestKind>) -> Result<(), Error> {
-        match verbs.find(|verb| *verb == RequestKind::Cas && self != Self::Kv) {
+        let is_own = |verb: &RequestKind| matches!(verb, RequestKind::Cas | RequestKind::Incr | RequestKind::Scan);
+        match verbs.find(|verb| self != Self::Kv && is_own(verb)) {
             Some(verb) => Err(Error::NoSuchVerb { protocol: self.name(), verb: verb.name() }),
             None => Ok(()),
         }
@@ -136,6 +138,8 @@ impl Dialect {
 /// The bytes of keys and values, without an allocation for each request.
 pub(super) struct Payloads {
     key: Vec<u8>,
+    /// The key of a counter: a letter before the key of the same number.
+    counter: Vec<u8>,
     value: Vec<u8>,
 }
 
@@ -144,7 +148,7 @@ impl Payloads {
         // The letters change, so that compression or comparison on the way gains little.
         let letters = (0..*work.value_bytes.end()).map(|at| b'a' + u8::try_from(at % 26).unwrap_or(0));
         let digits = work.keys.saturating_sub(1).to_string().len();
-        Self { key: vec![b'0'; work.key_bytes.max(digits)], value: letters.collect() }
+        Self { key: vec![b'0'; work.key_bytes.max(digits)], counter: Vec::new(), value: letters.collect() }
     }
 
     /// The key of this number: decimal, padded with zeros in front.
@@ -156,6 +160,16 @@ impl Payloads {
             rest /= 10;
         }
         &self.key
+    }
+
+    /// The key of the counter of this number.
+    pub(super) fn counter(&mut self, number: u32) -> &[u8] {
+        self.key(number);
+        self.counter.clear();
+        self.counter.push(b'c');
+        // A key has 64 bytes at most.
+        self.counter.extend(self.key.iter().skip((self.key.len() + 1).saturating_sub(KEY_BYTES_MAX)));
+        &self.counter
     }
 
     pub(super) fn value(&self, bytes: usize) -> &[u8] {
@@ -228,8 +242,20 @@ mod tests {
     }
 
     #[test]
+    fn counters_have_keys_of_their_own_within_the_limit() {
+        for bytes in [2, 63, 64] {
+            let mut words = Payloads::new(&work(bytes));
+            let counters = [3, 99].map(|number| words.counter(number).to_vec());
+            assert!(counters[0] != counters[1] && counters[0] != words.key(3));
+            assert!(counters.iter().all(|key| key.starts_with(b"c") && key.len() == (bytes + 1).min(64)));
+        }
+    }
+
+    #[test]
     fn only_spindle_has_a_cas() {
         assert!(Protocol::Kv.knows(RequestKind::ALL.into_iter()).is_ok());
-        assert!(Protocol::Redis.knows([RequestKind::Get, RequestKind::Cas].into_iter()).is_err());
+        for verb in [RequestKind::Cas, RequestKind::Incr, RequestKind::Scan] {
+            assert!(Protocol::Redis.knows([RequestKind::Get, verb].into_iter()).is_err());
+        }
     }
 }

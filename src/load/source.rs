@@ -23,13 +23,18 @@ pub enum RequestKind {
     Cas,
     /// Reads several values.
     Many,
+    /// Adds 1 to a counter. Counters have keys of their own.
+    Incr,
+    /// Reads the next page of the table.
+    Scan,
 }
 
 impl RequestKind {
     /// The number of verbs.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 7;
     /// All verbs, in the order of their numbers.
-    pub const ALL: [Self; Self::COUNT] = [Self::Get, Self::Set, Self::Delete, Self::Cas, Self::Many];
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::Get, Self::Set, Self::Delete, Self::Cas, Self::Many, Self::Incr, Self::Scan];
 
     /// The name of the verb in a mix and in reports.
     #[must_use]
@@ -40,6 +45,8 @@ impl RequestKind {
             Self::Delete => "delete",
             Self::Cas => "cas",
             Self::Many => "many",
+            Self::Incr => "incr",
+            Self::Scan => "scan",
         }
     }
 
@@ -86,8 +93,7 @@ impl FromStr for Mix {
     type Err = String;
 
     fn from_str(typed: &str) -> Result<Self, String> {
-        const WANTED: &str =
-            "a mix is verbs with their shares, such as get=90,set=10; verbs are get, set, delete, cas and many";
+        const WANTED: &str = "a mix is verbs with their shares, such as get=90,set=10; verbs are get, set, delete, cas, many, incr and scan";
         let mut weights = [0; RequestKind::COUNT];
         for part in typed.split(',') {
             let (name, weight) = part.split_once('=').unwrap_or((part, "1"));
@@ -197,7 +203,9 @@ impl RequestSource {
             }
         };
         let writes = matches!(verb, RequestKind::Set | RequestKind::Cas);
-        let lives = writes && self.work.ttl_share > 0.0 && self.rng.random_bool(self.work.ttl_share.min(1.0));
+        let lives = (writes || verb == RequestKind::Incr)
+            && self.work.ttl_share > 0.0
+            && self.rng.random_bool(self.work.ttl_share.min(1.0));
         let (least, most) = (*self.work.value_bytes.start(), *self.work.value_bytes.end());
         let value_bytes = if writes && least < most { self.rng.random_range(least..=most) } else { least };
         Some(LoadRequest { verb, key, value_bytes, ttl: lives.then_some(self.work.ttl) })

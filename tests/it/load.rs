@@ -66,11 +66,11 @@ fn an_open_loop_asks_what_is_due_and_a_ramp_has_a_phase_for_each_rate() {
 #[test]
 fn every_verb_is_understood_by_the_server() {
     let server = Server::start(&[]);
-    let mix = "get=1,set=1,delete=1,cas=1,many=1";
+    let mix = "get=1,set=1,delete=1,cas=1,many=1,incr=1,scan=1";
     let flags = ["--mix", mix, "--distribution", "zipf", "--value-size", "0-100", "--ttl-share", "50", "--depth", "4"];
     let told = load(server.kv(), &flags);
     let phase = &told["phases"][0];
-    for verb in ["get", "set", "delete", "cas", "many"] {
+    for verb in ["get", "set", "delete", "cas", "many", "incr", "scan"] {
         assert!(answers(phase, verb) > 0, "{verb}: {told}");
     }
     let refused = phase["refused"].as_object().unwrap();

@@ -5,7 +5,7 @@ use super::super::source::{LoadRequest, RequestKind};
 use super::{Payloads, ProtocolViolation, ReplyKind};
 use crate::byte_reader::ByteReader;
 use crate::limits::FRAME_BYTES_MAX;
-use crate::protocols::kv::wire::{Command as Code, Request, TableName};
+use crate::protocols::kv::wire::{Command as Code, Request, ScanFields, TableName};
 use crate::zmtp::{Handshake, HandshakeStep, Part, SocketType, ZmtpCommand, encode_frame, encode_pong};
 
 const OK: &[u8] = &[1];
@@ -13,11 +13,13 @@ const OK: &[u8] = &[1];
 pub(in crate::load) struct KvDialect {
     table: Vec<u8>,
     handshake: Option<Handshake>,
+    /// The cursor of the next page. Empty: the first one.
+    cursor: Vec<u8>,
 }
 
 impl KvDialect {
     pub(super) fn new(table: &[u8], out: &mut Vec<u8>) -> Self {
-        Self { table: table.to_vec(), handshake: Some(Handshake::begin(SocketType::Dealer, out)) }
+        Self { table: table.to_vec(), handshake: Some(Handshake::begin(SocketType::Dealer, out)), cursor: Vec::new() }
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -48,9 +50,16 @@ impl KvDialect {
             RequestKind::Delete => Code::Delete,
             RequestKind::Cas => Code::CompareAndSwap,
             RequestKind::Many => Code::GetMany,
+            RequestKind::Incr => Code::Increment,
+            RequestKind::Scan => Code::Scan,
         };
         encode_frame(out, &[code.code()], true);
         encode_frame(out, &self.table, true);
+        let last_ttl = |out: &mut Vec<u8>| {
+            if let Some(ttl) = ttl {
+                encode_frame(out, &u64::from(ttl).to_be_bytes(), false);
+            }
+        };
         match verb {
             RequestKind::Get | RequestKind::Delete => encode_frame(out, words.key(key), false),
             RequestKind::Set | RequestKind::Cas => {
@@ -59,9 +68,17 @@ impl KvDialect {
                     encode_frame(out, &expected.to_be_bytes(), true);
                 }
                 encode_frame(out, words.value(value_bytes), ttl.is_some());
-                if let Some(ttl) = ttl {
-                    encode_frame(out, &u64::from(ttl).to_be_bytes(), false);
-                }
+                last_ttl(out);
+            }
+            RequestKind::Incr => {
+                encode_frame(out, words.counter(key), true);
+                encode_frame(out, &1_i64.to_be_bytes(), ttl.is_some());
+                last_ttl(out);
+            }
+            RequestKind::Scan => {
+                encode_frame(out, &self.cursor, true);
+                encode_frame(out, &(work.many as u64).to_be_bytes(), true);
+                encode_frame(out, &[ScanFields::Key.code()], false);
             }
             RequestKind::Many => {
                 let mut left = work.many;
@@ -90,6 +107,7 @@ impl KvDialect {
                 Part::Frame { body, more } => {
                     reply.push(body);
                     if !more {
+                        self.turn_page(verb, &reply);
                         return reply.outcome(verb).map(|outcome| Some((taken, outcome)));
                     }
                 }
@@ -102,6 +120,17 @@ impl KvDialect {
                 }
                 Part::Command(_) => {}
             }
+        }
+    }
+}
+
+impl KvDialect {
+    /// Keeps the cursor of a page. After a refusal the next page is the first one.
+    fn turn_page(&mut self, verb: RequestKind, reply: &ReplyFrames<'_>) {
+        if verb == RequestKind::Scan {
+            let [status, cursor, _] = reply.frames;
+            self.cursor.clear();
+            self.cursor.extend_from_slice(if status == OK { cursor } else { b"" });
         }
     }
 }
@@ -150,7 +179,7 @@ mod tests {
     use super::*;
 
     fn kv() -> KvDialect {
-        KvDialect { table: b"t".to_vec(), handshake: None }
+        KvDialect { table: b"t".to_vec(), handshake: None, cursor: Vec::new() }
     }
 
     #[test]
@@ -164,6 +193,10 @@ mod tests {
         let cas = r"\x01\x01\x07\x01\x01t\x01\x03099\x01\x08\x00\x00\x00\x00\x00\x00\x00\x07\x00\x04abcd";
         assert_eq!(wrote(RequestKind::Cas, None), cas);
         assert_eq!(wrote(RequestKind::Many, None), r"\x01\x01\n\x01\x01t\x01\x03099\x00\x03000");
+        let incr = r"\x01\x01\x0f\x01\x01t\x01\x04c099\x00\x08\x00\x00\x00\x00\x00\x00\x00\x01";
+        assert_eq!(wrote(RequestKind::Incr, None), incr);
+        let scan = r"\x01\x01\x0e\x01\x01t\x01\x00\x01\x08\x00\x00\x00\x00\x00\x00\x00\x02\x00\x01\x00";
+        assert_eq!(wrote(RequestKind::Scan, None), scan);
     }
 
     #[test]
@@ -195,6 +228,20 @@ mod tests {
         let mismatch = b"\x01\x01\0\x01\x10VERSION MISMATCH\x00\x08\0\0\0\0\0\0\0\x06";
         assert_eq!(read(RequestKind::Cas, mismatch), Ok(Some((31, ReplyKind::Refused(b"VERSION MISMATCH", Some(6))))));
         assert!(read(RequestKind::Get, b"\x00\x01\x07").is_err());
+    }
+
+    #[test]
+    fn a_scan_goes_on_with_the_cursor_of_the_last_page() {
+        let mut dialect = kv();
+        for (reply, cursor) in [
+            (&b"\x01\x01\x01\x01\x04next\x00\x01k"[..], &b"next"[..]),
+            (b"\x01\x01\x01\x00\x00", b""),
+            (b"\x01\x01\x01\x00\x01n", b"n"),
+            (b"\x01\x01\0\x00\x0aBAD CURSOR", b""),
+        ] {
+            assert!(dialect.decode(RequestKind::Scan, reply, &mut Vec::new()).unwrap().is_some());
+            assert_eq!(dialect.cursor, cursor);
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(super) fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, ou
             out.extend_from_slice(b"delete ");
             out.extend_from_slice(words.key(key));
         }
-        RequestKind::Set | RequestKind::Cas => {
+        RequestKind::Set | RequestKind::Cas | RequestKind::Incr | RequestKind::Scan => {
             out.extend_from_slice(b"set ");
             out.extend_from_slice(words.key(key));
             out.extend_from_slice(b" 0 ");

@@ -24,7 +24,7 @@ pub(super) fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, ou
             begin(out, 2, b"DEL");
             bulk(out, words.key(key));
         }
-        RequestKind::Set | RequestKind::Cas => {
+        RequestKind::Set | RequestKind::Cas | RequestKind::Incr | RequestKind::Scan => {
             begin(out, if ttl.is_some() { 5 } else { 3 }, b"SET");
             bulk(out, words.key(key));
             bulk(out, words.value(value_bytes));
