@@ -4,15 +4,18 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::CommandError;
 use super::endpoint::Connect;
-use super::operand::{Operand, TableOperand, name, operand, shown_in_json, table};
+use super::operand::{Operand, TableOperand, name, operand, shown, shown_in_json, table};
 use super::show::{self, Format};
 use crate::clock::Clock;
 use crate::protocols::kv::client::{Client, Disconnected, Error};
-use crate::protocols::kv::wire::{Reason, TableLine};
+use crate::protocols::kv::wire::{EntryRow, Reason, ScanFields, ScanRows, TableLine};
+
+/// Elements that a scan asks for at once: a page takes the server much less than a millisecond.
+const ELEMENTS_PER_PAGE: u32 = 1_000;
 
 /// A command about tables.
 #[derive(Debug, Subcommand)]
@@ -28,7 +31,13 @@ pub(super) enum TableCommand {
     /// Print a value; with --json also its version and remaining time to live
     Get(ElementArguments),
     /// Delete an element and print the value that it had
-    Delete(ElementArguments),
+    Delete(DeleteArguments),
+    /// Add to a number and print the sum; an absent element counts as 0
+    Incr(IncrArguments),
+    /// Set an element if it still has this version, and print the new version
+    Cas(CasArguments),
+    /// Print the keys of a table, in no order; with --values or --json also what is stored
+    Scan(ScanArguments),
     /// Set the time to live of an element
     Touch(TouchArguments),
     /// Print the statistics of the server
@@ -63,6 +72,56 @@ pub(super) struct ElementArguments {
     /// Key of the element: text, 0x… for bytes, or - for standard input
     #[arg(value_parser = operand())]
     key: Operand,
+    #[command(flatten)]
+    of: KvServer,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct DeleteArguments {
+    #[command(flatten)]
+    element: ElementArguments,
+    /// Delete it only if it has this version
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct IncrArguments {
+    #[command(flatten)]
+    element: ElementArguments,
+    /// Number to add
+    #[arg(default_value_t = 1, allow_negative_numbers = true)]
+    delta: i64,
+    /// Time to live of an element that this command makes, in seconds [default: none]
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CasArguments {
+    #[command(flatten)]
+    element: ElementArguments,
+    /// Version that the element must have; 0 if it must be absent
+    version: u64,
+    /// New value of the element: text, 0x… for bytes, or - for standard input
+    #[arg(value_parser = operand())]
+    value: Operand,
+    /// Time to live, in seconds; 0 for none [default: unchanged; none for a new element]
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ScanArguments {
+    /// Name of the table: text, or 0x… for bytes
+    #[arg(value_parser = table())]
+    table: TableOperand,
+    /// Only keys that begin with this: text, 0x… for bytes, or - for standard input
+    #[arg(long, value_parser = operand())]
+    prefix: Option<Operand>,
+    /// Print the values too, behind the keys
+    #[arg(long)]
+    values: bool,
     #[command(flatten)]
     of: KvServer,
 }
@@ -123,12 +182,10 @@ pub(super) fn run(command: TableCommand, out: &mut impl Write) -> Result<(), Com
             set.of.format.done(out)
         }
         TableCommand::Get(get) => self::get(get, out),
-        TableCommand::Delete(ElementArguments { table, key, of }) => {
-            let key = key.read(io::stdin())?;
-            let value = of.connect()?.delete(&table.0, &key).map_err(failure)?;
-            let json = json!({ "value": shown_in_json(&value) });
-            of.format.print(out, &show::value(&value), &json)
-        }
+        TableCommand::Delete(delete) => self::delete(delete, out),
+        TableCommand::Incr(incr) => self::incr(incr, out),
+        TableCommand::Cas(cas) => self::cas(cas, out),
+        TableCommand::Scan(scan) => self::scan(scan, out),
         TableCommand::Touch(TouchArguments { table, key, ttl, of }) => {
             let key = key.read(io::stdin())?;
             of.connect()?.touch(&table.0, &key, ttl).map_err(failure)?;
@@ -176,6 +233,67 @@ fn get(get: ElementArguments, out: &mut impl Write) -> Result<(), CommandError> 
         "remaining_millis": entry.remaining_millis,
     });
     get.of.format.print(out, &show::value(&entry.value), &json)
+}
+
+fn delete(delete: DeleteArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    let DeleteArguments { element: ElementArguments { table, key, of }, if_version } = delete;
+    let key = key.read(io::stdin())?;
+    let mut client = of.connect()?;
+    let deleted = match if_version {
+        Some(version) => client.compare_and_delete(&table.0, &key, version),
+        None => client.delete(&table.0, &key),
+    };
+    let value = deleted.map_err(failure)?;
+    let json = json!({ "value": shown_in_json(&value) });
+    of.format.print(out, &show::value(&value), &json)
+}
+
+fn incr(incr: IncrArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    let IncrArguments { element: ElementArguments { table, key, of }, delta, ttl } = incr;
+    let key = key.read(io::stdin())?;
+    let (sum, version) = of.connect()?.increment(&table.0, &key, delta, ttl).map_err(failure)?;
+    of.format.print(out, &format!("{sum}\n"), &json!({ "value": sum, "version": version }))
+}
+
+fn cas(cas: CasArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    let CasArguments { element: ElementArguments { table, key, of }, version, value, ttl } = cas;
+    let (key, value) = read_both(key, value)?;
+    let swapped = of.connect()?.compare_and_swap(&table.0, &key, version, &value, ttl);
+    let version = swapped.map_err(failure)?;
+    of.format.print(out, &format!("{version}\n"), &json!({ "version": version }))
+}
+
+fn scan(scan: ScanArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    let prefix = scan.prefix.map_or(Ok(Vec::new()), |prefix| prefix.read(io::stdin()))?;
+    let format = scan.of.format;
+    let fields = if scan.values || format.is_json() { ScanFields::Entry } else { ScanFields::Key };
+    let (mut client, mut cursor) = (scan.of.connect()?, Vec::new());
+    loop {
+        let page = client.scan(&scan.table.0, &cursor, ELEMENTS_PER_PAGE, fields, &prefix).map_err(failure)?;
+        match &page.rows {
+            ScanRows::Entry(rows) => format.print_all(out, rows.iter().map(entry_line))?,
+            ScanRows::Key(rows) => {
+                format.print_all(out, rows.iter().map(|key| (format!("{}\n", shown(key)), Value::Null)))?;
+            }
+            ScanRows::Value(_) | ScanRows::Mirror(_) => unreachable!("a page has the fields that were asked for"),
+        }
+        cursor = page.next;
+        if cursor.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+/// An element of a scan, as text and as JSON.
+fn entry_line(row: &EntryRow<'_>) -> (String, Value) {
+    let text = format!("{} {}\n", shown(row.key), shown(row.value));
+    let json = json!({
+        "key": shown_in_json(row.key),
+        "value": shown_in_json(row.value),
+        "version": row.version,
+        "remaining_millis": row.remaining_millis,
+    });
+    (text, json)
 }
 
 fn stats(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {

@@ -19,15 +19,34 @@ pub(super) struct Format {
 }
 
 impl Format {
+    /// Whether answers are JSON.
+    pub(super) fn is_json(self) -> bool {
+        self.json
+    }
+
     /// Prints `text` or `json`, and flushes.
     ///
     /// # Errors
     /// [`CommandError::Output`]
     pub(super) fn print(self, out: &mut impl Write, text: &str, json: &Value) -> Result<(), CommandError> {
-        if self.json {
-            writeln!(out, "{json}")?;
-        } else {
-            out.write_all(text.as_bytes())?;
+        self.print_all(out, std::iter::once((text.to_owned(), json.clone())))
+    }
+
+    /// Prints many answers, each as text or as JSON, and flushes once.
+    ///
+    /// # Errors
+    /// [`CommandError::Output`]
+    pub(super) fn print_all(
+        self,
+        out: &mut impl Write,
+        answers: impl Iterator<Item = (String, Value)>,
+    ) -> Result<(), CommandError> {
+        for (text, json) in answers {
+            if self.json {
+                writeln!(out, "{json}")?;
+            } else {
+                out.write_all(text.as_bytes())?;
+            }
         }
         Ok(out.flush()?)
     }

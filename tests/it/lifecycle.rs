@@ -44,7 +44,7 @@ fn bad_usage_is_one_line_and_status_2() {
 fn help_is_there_for_everything() {
     let commands =
         ["serve", "create-table", "delete-table", "tables", "set", "get", "delete", "touch", "watch", "stats"];
-    for command in commands.into_iter().chain(["ping", "worker"]) {
+    for command in commands.into_iter().chain(["incr", "cas", "scan", "ping", "worker"]) {
         let output = spindle(&[command, "--help"]);
         assert!(output.status.success() && !output.stdout.is_empty(), "{command} --help");
     }
@@ -71,6 +71,53 @@ fn both_signals_end_the_server_well() {
         let (status, _) = server.wait();
         assert!(status.success(), "{signal:?}: {status}");
     }
+}
+
+#[test]
+fn tables_are_scanned_counted_and_compared_from_the_command_line() {
+    let server = Server::start(&[]);
+    let run = |arguments: &[&str]| {
+        let output = spindle(&[arguments, &["--connect", server.kv()]].concat());
+        let (told, said) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr).into_owned());
+        (output.status.code(), if told.is_empty() { said } else { told })
+    };
+    let good = |arguments: &[&str]| {
+        let (status, told) = run(arguments);
+        assert_eq!(status, Some(0), "{arguments:?}: {told}");
+        told
+    };
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&good(&[arguments, &["--json"]].concat())).unwrap()
+    };
+    good(&["create-table", "t"]);
+    assert_eq!(good(&["scan", "t"]), "");
+    assert_eq!(good(&["incr", "t", "hits"]), "1\n");
+    assert_eq!(good(&["incr", "t", "hits", "-3", "--ttl", "60"]), "-2\n");
+    let counted = json(&["incr", "t", "hits", "44"]);
+    assert_eq!(counted["value"], 42);
+    let created = good(&["cas", "t", "owner", "0", "ada"]);
+    let version = created.trim().parse::<u64>().unwrap();
+    let swapped = json(&["cas", "t", "owner", created.trim(), "0x00", "--ttl", "60"]);
+    assert!(swapped["version"].as_u64().unwrap() > version);
+    let (status, said) = run(&["cas", "t", "owner", created.trim(), "eve"]);
+    assert!(status == Some(1) && said.contains("version mismatch"), "{said}");
+    let mut client = Client::connect(server.kv()).unwrap();
+    for key in 0..2_500 {
+        client.update(b"t", format!("key {key}").as_bytes(), b"text", None).unwrap();
+    }
+    let keys = good(&["scan", "t"]);
+    assert_eq!(keys.lines().collect::<std::collections::BTreeSet<_>>().len(), 2_502);
+    assert_eq!(good(&["scan", "t", "--prefix", "ow", "--values"]), "owner 0x00\n");
+    let row = json(&["scan", "t", "--prefix", "hits"]);
+    assert_eq!((&row["key"], &row["value"], &row["version"]), (&"hits".into(), &"42".into(), &counted["version"]));
+    assert!(row["remaining_millis"].is_null());
+    let (status, _) = run(&["delete", "t", "owner", "--if-version", created.trim()]);
+    assert_eq!(status, Some(1));
+    assert_eq!(good(&["delete", "t", "owner", "--if-version", &swapped["version"].to_string()]), "0x00\n");
+    let (status, said) = run(&["incr", "t", "key 7"]);
+    assert!(status == Some(1) && said.contains("not a number"), "{said}");
+    server.stop();
 }
 
 #[test]
