@@ -22,12 +22,10 @@
 
 mod durable;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::process::{Child, Command};
 use std::sync::Mutex;
 
-use durable::{Figures, Plan, crowd, repeat, start};
+use durable::{Figures, Plan, ask_job, crowd, repeat, start};
 use hdrhistogram::Histogram;
 use spindle::protocols::jobs::wire::{Reply, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -118,15 +116,8 @@ impl Side {
         Self { address, child, _folder: tempfile::tempdir().unwrap() }
     }
 
-    /// Sends a request over a connection of its own, and returns the answer.
     fn ask(&self, request: &Request<'_>, read: impl FnOnce(Reply<'_>) -> bool) -> bool {
-        let (mut bytes, mut answer) = (Vec::with_capacity(256), Vec::with_capacity(256));
-        request.encode(&mut bytes);
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.write_all(&bytes).unwrap();
-        stream.read_to_end(&mut answer).unwrap();
-        drop(stream);
-        read(Reply::decode(request.verb(), &answer).unwrap())
+        ask_job(&self.address, request, read)
     }
 }
 

@@ -1,12 +1,14 @@
 //! The shared part of the benches of durable queues: their plan, servers that print where they listen, crowds of
 //! clients, and results.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use spindle::protocols::jobs::wire::{Reply, Request};
 
 /// The plan of the measurement.
 pub(crate) struct Plan {
@@ -64,6 +66,17 @@ pub(crate) fn start_and_find<const N: usize>(command: &mut Command, names: [&str
     let lines: Vec<String> = lines.take_while(|line| line != "ready").collect();
     let find = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name).map(str::to_owned)).unwrap();
     (child, names.map(find))
+}
+
+/// Sends a request for jobs over a connection of its own, and reads the answer.
+pub(crate) fn ask_job(address: &str, request: &Request<'_>, read: impl FnOnce(Reply<'_>) -> bool) -> bool {
+    let (mut bytes, mut answer) = (Vec::with_capacity(256), Vec::with_capacity(256));
+    request.encode(&mut bytes);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&bytes).unwrap();
+    stream.read_to_end(&mut answer).unwrap();
+    drop(stream);
+    read(Reply::decode(request.verb(), &answer).unwrap())
 }
 
 /// Runs this many clients for a time, each until it is told that this is over. Returns the rate, and latencies in

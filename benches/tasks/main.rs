@@ -133,6 +133,13 @@ fn many(count: u64, bytes: usize) {
     println!("Lend and Repay, one client: {rate:.0}/s, p50 {} µs, p99 {} µs", micros(0.5), micros(0.99));
 }
 
+/// The memory that a process has.
+fn resident_bytes(child: &Child) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Add,
@@ -224,9 +231,7 @@ impl Side {
     }
 
     fn resident_bytes(&self) -> f64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0
+        resident_bytes(&self.child)
     }
 
     /// Rate, and latencies in nanoseconds.

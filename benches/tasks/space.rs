@@ -7,8 +7,6 @@
 //! drained      jobs of 100 KB until `--drain` bytes are added, all taken: the folder and the memory in the 30 s after it
 //! ```
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -20,8 +18,8 @@ use serde_json::Value;
 use spindle::protocols::jobs::wire::{Reply, Request};
 use spindle::protocols::kv::client::Client;
 
-use crate::durable::{crowd, repeat, start_and_find};
-use crate::{MIB, SPINDLE};
+use crate::durable::{ask_job, crowd, repeat, start_and_find};
+use crate::{MIB, SPINDLE, resident_bytes};
 
 const CLIENTS: usize = 64;
 const KIB: usize = 1 << 10;
@@ -51,13 +49,7 @@ impl Jobs {
     }
 
     fn ask(&self, request: &Request<'_>, read: impl FnOnce(Reply<'_>) -> bool) -> bool {
-        let (mut bytes, mut answer) = (Vec::with_capacity(256), Vec::with_capacity(256));
-        request.encode(&mut bytes);
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.write_all(&bytes).unwrap();
-        stream.read_to_end(&mut answer).unwrap();
-        drop(stream);
-        read(Reply::decode(request.verb(), &answer).unwrap())
+        ask_job(&self.address, request, read)
     }
 
     fn add(&self, queue: &[u8], data: &[u8]) -> bool {
@@ -112,9 +104,7 @@ impl Jobs {
     }
 
     fn resident_bytes(&self) -> f64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() * 1024.0
+        resident_bytes(&self.child)
     }
 
     fn folder_bytes(&self) -> u64 {
