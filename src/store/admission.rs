@@ -74,31 +74,26 @@ impl Log {
     /// Why the log takes no adds at present. `None`: it takes them.
     #[must_use]
     pub fn adds_refused(&self) -> Option<AddsRefused> {
-        if planted(Fault::AddsUnbounded) {
-            return None;
-        }
-        let most = self.most_bytes() / 4 * LIVE_QUARTERS;
-        let live = self.bytes().1 + self.reserved;
-        let (free, reserve) = (self.space.free, self.reserve());
-        match () {
-            () if self.chores.lacks_space() => Some(AddsRefused::NoSegment),
-            () if live > most => Some(AddsRefused::LiveBytes { live, most }),
-            () if free < reserve => Some(AddsRefused::FreeBytes { free, reserve }),
-            () => None,
-        }
+        self.adds_room().err()
     }
 
     /// The bytes that the records of the next batch may add. A segment of the usual size is always part of the reserve.
     /// A larger batch gets a segment of its own, for which there must be room beside the reserve.
-    #[must_use]
-    pub fn adds_room(&self) -> u64 {
-        if self.adds_refused().is_some() {
-            return 0;
-        }
+    ///
+    /// # Errors
+    /// Why the log takes no adds at present.
+    pub fn adds_room(&self) -> Result<u64, AddsRefused> {
+        let most = self.most_bytes() / 4 * LIVE_QUARTERS;
         let live = self.bytes().1 + self.reserved;
-        let by_live = (self.most_bytes() / 4 * LIVE_QUARTERS).saturating_sub(live);
-        let by_free = self.space.free.saturating_sub(self.reserve());
-        by_live.min(by_free).max(self.config.segment_bytes)
+        let (free, reserve) = (self.space.free, self.reserve());
+        match () {
+            () if planted(Fault::AddsUnbounded) => {}
+            () if self.chores.lacks_space() => return Err(AddsRefused::NoSegment),
+            () if live > most => return Err(AddsRefused::LiveBytes { live, most }),
+            () if free < reserve => return Err(AddsRefused::FreeBytes { free, reserve }),
+            () => {}
+        }
+        Ok(most.saturating_sub(live).min(free.saturating_sub(reserve)).max(self.config.segment_bytes))
     }
 
     /// The bytes that the file system has to have free.

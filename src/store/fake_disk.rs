@@ -207,13 +207,9 @@ impl Store for FakeDisk {
         self.lock().idle.0 > 0
     }
 
-    fn adds_refused(&self) -> Option<AddsRefused> {
-        self.lock().adds_refused
-    }
-
-    fn adds_room(&self) -> u64 {
+    fn adds_room(&self) -> Result<u64, AddsRefused> {
         let content = self.lock();
-        if content.adds_refused.is_some() { 0 } else { content.adds_room.unwrap_or(u64::MAX) }
+        content.adds_refused.map_or(Ok(content.adds_room.unwrap_or(u64::MAX)), Err)
     }
 
     fn marks(&self) -> Marks {

@@ -67,7 +67,7 @@ fn on_a_full_device_all_younger_tasks_can_be_finished() {
             next += together;
         }
         fill(&folder, store.metrics().reserved + 3 * SEGMENT_BYTES);
-        while store.adds_room() >= together * bytes as u64 {
+        while store.adds_room().is_ok_and(|room| room >= together * bytes as u64) {
             add(&mut store, next..next + together, bytes);
             next += together;
         }
@@ -86,14 +86,14 @@ fn an_add_that_is_larger_than_the_reserve_needs_room_of_its_own() {
     folder.limit(64 << 20);
     let mut store = open_in(&folder, false).unwrap();
     add(&mut store, 0..1, 1_000_000);
-    assert!(store.adds_room() > 1_000_000);
+    assert!(store.adds_room().unwrap() > 1_000_000);
     fill(&folder, 1_700_000);
     let mut added = 0;
-    while store.adds_room() >= 1_000_000 {
+    while store.adds_room().is_ok_and(|room| room >= 1_000_000) {
         add(&mut store, 1 + added..2 + added, 1_000_000);
         added += 1;
     }
-    assert!(store.adds_refused().is_none() && store.adds_room() >= SEGMENT_BYTES, "smaller ones are taken");
+    assert!(store.adds_room().unwrap() >= SEGMENT_BYTES, "smaller ones are taken");
     assert!(added > 0);
 }
 
@@ -105,7 +105,7 @@ fn adds_are_taken_again_when_others_have_made_room() {
     add(&mut store, 0..100, 1_000);
     fill(&folder, 32 << 10);
     let mut next = 100;
-    while store.adds_refused().is_none() {
+    while store.adds_room().is_ok() {
         add(&mut store, next..next + 1, 1_000);
         next += 1;
     }
@@ -119,7 +119,7 @@ fn adds_are_taken_again_when_others_have_made_room() {
     };
     assert_eq!((idle(&mut store), idle(&mut store)), (IdleWork::Later, IdleWork::Later));
     folder.beside(9).remove("foreign").unwrap();
-    assert_eq!((idle(&mut store), store.adds_refused()), (IdleWork::Done, None));
+    assert_eq!((idle(&mut store), store.adds_room().err()), (IdleWork::Done, None));
 }
 
 /// The numbers of the batches with which a value was found lost, when it got a new one with the batch `renewed`.

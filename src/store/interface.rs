@@ -195,11 +195,11 @@ pub trait Store: Send {
     /// Whether the store has work for a time in which nothing waits, after a batch.
     fn has_idle_work(&self) -> bool;
 
-    /// Why the store takes no records that make it larger at present.
-    fn adds_refused(&self) -> Option<AddsRefused>;
-
-    /// The bytes of keys and values that the adds of the next batch may have together. 0 while adds are refused.
-    fn adds_room(&self) -> u64;
+    /// The bytes of keys and values that the adds of the next batch may have together.
+    ///
+    /// # Errors
+    /// Why the store takes no adds at present.
+    fn adds_room(&self) -> Result<u64, AddsRefused>;
 
     /// The high-water marks: numbers that only grow, also when a repair or a backup has lost records.
     fn marks(&self) -> Marks;

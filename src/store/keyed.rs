@@ -131,9 +131,10 @@ impl KeyedStore {
             }
         }
         // Both are in the order of the keys, so the table of places is built in one go.
-        let mut places = Vec::with_capacity(winners.count(Space::Tasks));
+        let tasks = winners.take(Space::Tasks);
+        let mut places = Vec::with_capacity(tasks.len());
         let mut values = winners.take(Space::Values).peekable();
-        for (key, Winner { place, body }) in winners.take(Space::Tasks) {
+        for (key, Winner { place, body }) in tasks {
             while let Some((other, value)) = values.next_if(|(other, _)| *other < key) {
                 places.push(self.value_alone(&other, value.place)?);
             }
@@ -417,11 +418,7 @@ impl Store for KeyedStore {
         self.is_stirred
     }
 
-    fn adds_refused(&self) -> Option<AddsRefused> {
-        self.log.adds_refused()
-    }
-
-    fn adds_room(&self) -> u64 {
+    fn adds_room(&self) -> Result<u64, AddsRefused> {
         self.log.adds_room()
     }
 

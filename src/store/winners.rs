@@ -120,18 +120,8 @@ impl RemovedKeys {
 
 impl Winners {
     /// The records of a space, in the order of their keys.
-    pub fn take(&mut self, space: Space) -> impl Iterator<Item = (WinnerKey, Winner)> + use<> {
+    pub fn take(&mut self, space: Space) -> impl ExactSizeIterator<Item = (WinnerKey, Winner)> + use<> {
         std::mem::take(self.of_mut(space)).into_iter()
-    }
-
-    /// The number of records in a space.
-    pub(super) fn count(&self, space: Space) -> usize {
-        let [meta, tasks, values] = &self.spaces;
-        match space {
-            Space::Meta => meta.len(),
-            Space::Tasks => tasks.len(),
-            Space::Values => values.len(),
-        }
     }
 
     /// The number of records in all spaces.

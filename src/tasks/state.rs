@@ -95,12 +95,11 @@ impl CommitterState {
 
     /// Syncs, and returns a backup of the store. `None`: the store has failed.
     pub(super) fn backup(&mut self) -> Result<Option<Box<dyn StoreBackup>>, Error> {
-        if self.failed {
-            return Ok(None);
-        }
-        let backup = self.store.backup().inspect_err(|_| self.failed = true)?;
-        self.unsynced = None;
-        Ok(Some(backup))
+        self.guarded(|core| {
+            let backup = core.store.backup()?;
+            core.unsynced = None;
+            Ok(Some(backup))
+        })
     }
 
     /// Tells a frontend to check for room again.
@@ -109,10 +108,10 @@ impl CommitterState {
     }
 
     /// Runs `work` unless the store has failed. An error makes the state failed.
-    pub(super) fn guarded(
+    pub(super) fn guarded<T>(
         &mut self,
-        work: impl FnOnce(&mut Self) -> Result<Option<Delivery>, Error>,
-    ) -> Result<Option<Delivery>, Error> {
+        work: impl FnOnce(&mut Self) -> Result<Option<T>, Error>,
+    ) -> Result<Option<T>, Error> {
         if self.failed {
             return Ok(None);
         }
@@ -129,9 +128,9 @@ impl CommitterState {
     /// the leases whose deadline has passed. A large number is stored in several batches.
     pub(super) fn begin(&mut self, now: u64) -> Result<(), Error> {
         self.set_aside()?;
-        let refused = self.store.adds_refused();
-        self.engine.bound_adds(self.store.adds_room());
-        if let Some(why) = refused
+        let room = self.store.adds_room();
+        self.engine.bound_adds(room.unwrap_or(0));
+        if let Err(why) = room
             && self.refusals_told.is_time(Now::from_millis(now))
         {
             tracing::warn!("tasks, jobs and events are not added at present: {why}");
@@ -159,7 +158,7 @@ impl CommitterState {
             IdleWork::More => Some(now),
             IdleWork::Later => Some(now.saturating_add(IDLE_LATER)),
         };
-        self.metrics.store.set(self.store.metrics(), self.store.adds_refused().is_some());
+        self.note_store();
         Ok(())
     }
 
@@ -221,11 +220,15 @@ impl CommitterState {
         if is_stirred && self.store.has_idle_work() {
             self.idle_at = Some(now.saturating_add(STORE_IDLE));
         }
-        self.metrics.store.set(self.store.metrics(), self.store.adds_refused().is_some());
+        self.note_store();
         self.note(sync, sync_now, now);
         let given_back = self.answer(answers, before.as_ref(), own);
         self.reserve_more()?;
         Ok(given_back)
+    }
+
+    fn note_store(&self) {
+        self.metrics.store.set(self.store.metrics(), self.store.adds_room().is_err());
     }
 
     fn note(&mut self, sync: SyncWithin, synced: bool, now: u64) {
