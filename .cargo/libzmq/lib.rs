@@ -1,9 +1,9 @@
-//! Builds libzmq 4.3.5 from its published sources, eight files of which are mended. In five of them a peer without any rights could do
+//! Builds libzmq 4.3.5 from its published sources, ten files of which are mended. In seven of them a peer without any rights could do
 //! harm that no option prevents, in this release as in the ones before it. The three encoders learn to send a message of many frames
 //! that was encoded before.
 //!
 //! ```text
-//! published ─► OUT_DIR/lib/libzmq.a, OUT_DIR/source ─► MENDS in eight files ─► compiled ─► their members of libzmq.a replaced
+//! published ─► OUT_DIR/lib/libzmq.a, OUT_DIR/source ─► MENDS in ten files ─► compiled ─► their members of libzmq.a replaced
 //! ```
 //! `[patch.crates-io]` in the manifest of the server puts this crate in the place of the one that zmq-sys names. It never changes
 //! what it does not find word for word: with other sources the build fails, and says where.
@@ -22,7 +22,7 @@ struct Mend {
 }
 
 /// The files that are mended.
-const FILES: [&str; 8] = [
+const FILES: [&str; 10] = [
     "router",
     "zmtp_engine",
     "v1_encoder",
@@ -31,16 +31,95 @@ const FILES: [&str; 8] = [
     "pipe",
     "stream_engine_base",
     "v2_decoder",
+    "session_base",
+    "mechanism",
 ];
 
-const MENDS: [Mend; 21] = [
+const MENDS: [Mend; 29] = [
     // A router gives out ids that begin with a zero byte. It let peers bring such ids along, and aborted the process when it came to
     // one that was taken. (A ZAP handler cannot refuse them: the routing id in its request is that of this end.) Now a peer that
-    // brings one along is given another, as if it had none.
+    // brings one along is given another, as if it had none. So is one with an id of more than 255 bytes: the protocol allows no
+    // more, and the router copies the id for each message.
     Mend {
         file: "router",
         published: "        if (msg.size () == 0) {\n",
-        mended: "        if (msg.size () == 0 || *static_cast<unsigned char *> (msg.data ()) == 0) {\n",
+        mended: "        if (msg.size () == 0 || msg.size () > 255 || *static_cast<unsigned char *> (msg.data ()) == 0) {\n",
+    },
+    // A peer's properties were kept as long as its connection, twice, and without a bound. Now a router keeps none: the server reads
+    // none. A command of the handshake is bounded too, and a command that nothing handles is freed at once.
+    Mend {
+        file: "mechanism",
+        published: "        (zap_flag_ ? _zap_properties : _zmtp_properties)\n",
+        mended: "        if (options.type != ZMQ_ROUTER)\n        (zap_flag_ ? _zap_properties : _zmtp_properties)\n",
+    },
+    Mend {
+        file: "stream_engine_base",
+        published: "    const int rc = _mechanism->process_handshake_command (msg_);\n",
+        mended: "    if (msg_->size () > spindle_handshake_max) {
+        errno = EPROTO;
+        return -1;
+    }
+    const int rc = _mechanism->process_handshake_command (msg_);\n",
+    },
+    Mend {
+        file: "session_base",
+        published: "        && !msg_->is_cancel ())
+        return 0;\n",
+        mended: "        && !msg_->is_cancel ()) {
+        int rc = msg_->close ();
+        errno_assert (rc == 0);
+        rc = msg_->init ();
+        errno_assert (rc == 0);
+        return 0;
+    }\n",
+    },
+    // When a peer's id was taken over, its connection was never closed. Its next message found no pipe that took it, so the engine
+    // read no further, and did not see the end. Now the engine and its session end with the pipe. (A session without an engine has
+    // asked for its end before, and must not do so twice: another one may have its address by then.) Until then messages for the
+    // closed pipe are dropped, and the end is seen.
+    Mend {
+        file: "session_base",
+        published: "    if (!is_terminating () && options.raw_socket) {\n",
+        mended: "    if (!is_terminating ()
+        && (options.raw_socket || (options.type == ZMQ_ROUTER && !_active && _engine))) {\n",
+    },
+    Mend {
+        file: "pipe",
+        published: "    if (unlikely (!check_write ()))
+        return false;
+\n",
+        mended: "    if (unlikely (!check_write ())) {
+        if (_hwm < weighed || _state == active)
+            return false;
+        const int rc = const_cast<msg_t *> (msg_)->close ();
+        errno_assert (rc == 0);
+        return true;
+    }
+\n",
+    },
+    // An engine that had stopped to read because the pipe was full.
+    Mend {
+        file: "pipe",
+        published: "        if (_delay)
+            _state = waiting_for_delimiter;
+        else {
+            _state = term_ack_sent;
+            _out_pipe = NULL;
+            send_pipe_term_ack (_peer);
+        }
+    }
+",
+        mended: "        if (_delay) {
+            _state = waiting_for_delimiter;
+            if (_hwm >= weighed && !_out_active)
+                _sink->write_activated (this);
+            return;
+        }
+        _state = term_ack_sent;
+        _out_pipe = NULL;
+        send_pipe_term_ack (_peer);
+    }
+",
     },
     // Of a PING without its time to live, the PONG brought sixteen bytes from behind the command. Now it is passed over.
     Mend {
@@ -108,6 +187,11 @@ const MENDS: [Mend; 21] = [
     const int rc =
       static_cast<zmq::msg_t *> (frame_)->set_routing_id (20003);
     errno_assert (rc == 0);
+}
+
+extern \"C\" bool spindle_is_encoded (void *frame_)
+{
+    return static_cast<zmq::msg_t *> (frame_)->get_routing_id () == 20003;
 }
 
 void zmq::v2_encoder_t::message_ready ()
@@ -334,7 +418,8 @@ extern \"C\" uint64_t spindle_piped ()
 ",
     },
     // What a router has received of a frame that is larger than the buffer of its connection is told to spindle_frame_grows, which
-    // may end the connection, and 0 once the frame is whole.
+    // may end the connection, and 0 once the frame is whole. Its last bytes may come in a buffer of the usual size. A frame of the
+    // handshake is never that large.
     Mend {
         file: "stream_engine_base",
         published: "#include \"wire.hpp\"\n",
@@ -343,6 +428,11 @@ extern \"C\" uint64_t spindle_piped ()
 extern \"C\" void spindle_frame_grows (int fd_, uint64_t bytes_);
 extern \"C\" void spindle_connection_ends (int fd_);
 extern thread_local int spindle_reading;
+
+namespace
+{
+const size_t spindle_handshake_max = 8192;
+}
 ",
     },
     Mend {
@@ -368,16 +458,58 @@ extern thread_local int spindle_reading;
     int rc = 0;
 ",
         mended: "        _decoder->resize_buffer (_insize);
-        if (_options.type == ZMQ_ROUTER
-            && bufsize > static_cast<size_t> (_options.in_batch_size))
-            spindle_frame_grows (
-              _s, _insize == bufsize
-                    ? 0
-                    : _decoder->msg ()->size () - bufsize + _insize);
+        if (_options.type == ZMQ_ROUTER) {
+            const size_t usual = static_cast<size_t> (_options.in_batch_size);
+            if (likely (bufsize <= usual))
+                ends_large = _decoder->msg ()->size () > usual;
+            else if (_process_msg
+                     == &stream_engine_base_t::process_handshake_command) {
+                errno = EPROTO;
+                error (protocol_error);
+                return false;
+            } else
+                spindle_frame_grows (
+                  _s, _insize == bufsize
+                        ? 0
+                        : _decoder->msg ()->size () - bufsize + _insize);
+        }
     }
 
     spindle_reading = _s;
     int rc = 0;
+",
+    },
+    Mend {
+        file: "stream_engine_base",
+        published: "    //  If there's no data to process in the buffer...
+    if (!_insize) {
+",
+        mended: "    bool ends_large = false;
+    //  If there's no data to process in the buffer...
+    if (!_insize) {
+",
+    },
+    Mend {
+        file: "stream_engine_base",
+        published: "    while (_insize > 0) {
+        rc = _decoder->decode (_inpos, _insize, processed);
+        zmq_assert (processed <= _insize);
+        _inpos += processed;
+        _insize -= processed;
+        if (rc == 0 || rc == -1)
+            break;
+",
+        mended: "    while (_insize > 0) {
+        rc = _decoder->decode (_inpos, _insize, processed);
+        zmq_assert (processed <= _insize);
+        _inpos += processed;
+        _insize -= processed;
+        if (rc == 0 || rc == -1)
+            break;
+        if (unlikely (ends_large)) {
+            spindle_frame_grows (_s, 0);
+            ends_large = false;
+        }
 ",
     },
     Mend {

@@ -76,6 +76,23 @@ fn a_message_without_an_end(server: &Server) -> Vec<TcpStream> {
     vec![client]
 }
 
+/// Each of these clients sends a command that is whole and means nothing, and waits. Regression: libzmq kept it.
+fn commands_that_mean_nothing(server: &Server) -> Vec<TcpStream> {
+    let body = vec![7; 16 * MEBIBYTE - 1];
+    let client = |_| {
+        let mut client = connect(server);
+        client.write_all(&[&[6][..], &(body.len() as u64 + 1).to_be_bytes(), b"\0"].concat()).unwrap();
+        client.write_all(&body).unwrap();
+        client
+    };
+    (0..48).map(client).collect()
+}
+
+#[test]
+fn commands_that_mean_nothing_are_not_kept_by_the_proxy() {
+    others_are_answered("proxy", commands_that_mean_nothing);
+}
+
 #[test]
 fn frames_without_an_end_are_bounded_by_the_proxy() {
     others_are_answered("proxy", frames_without_an_end);

@@ -2,6 +2,7 @@
 //! clients got OUT OF MEMORY.
 
 use crate::harness::Server;
+use crate::memory::status;
 use crate::peer::Peer;
 
 const OK: &[u8] = &[1];
@@ -49,4 +50,39 @@ fn silent_clients_of_the_proxy_leave_the_tables_their_memory() {
 #[test]
 fn silent_clients_of_workers_with_connections_leave_the_tables_their_memory() {
     silent_clients_leave_the_tables_their_memory("native");
+}
+
+/// Regression: a batch of TOUCH kept the entries that it replaced until its end. Small requests made the server take
+/// ten times its limit.
+fn touches_of_large_values_stay_within_memory(frontend: &str) {
+    const LARGE: usize = 16 << 20;
+    const LIMIT: u64 = 256 << 20;
+    /// Bytes of the process beside tables: a few replaced values for each thread, and what was there before.
+    const BESIDE: u64 = 192 << 20;
+    let flags = ["--frontend", frontend, "--workers", "2", "--max-memory", "256M", "--max-value", "16M"];
+    let server = Server::start(&flags);
+    let context = zmq::Context::new();
+    let toucher = Peer::connect(&context, server.kv());
+    assert_eq!(toucher.call(&[&[0], b"t"]), [OK]);
+    let value = vec![7; LARGE];
+    for key in 0..4 {
+        assert_eq!(toucher.call(&[&[2], b"t", &[key], &value]), [OK]);
+    }
+    for _ in 0..3 {
+        (0..64_u8).for_each(|number| toucher.ask(&[&[9], b"t", &[number % 4], &[0; 8]]));
+        (0..64).for_each(|_| assert_eq!(toucher.answer(), [OK]));
+    }
+    let peak = status(server.pid(), "VmHWM");
+    assert!(peak < LIMIT + BESIDE, "the server has had {peak} bytes");
+    server.stop();
+}
+
+#[test]
+fn touches_of_large_values_stay_within_memory_behind_the_proxy() {
+    touches_of_large_values_stay_within_memory("proxy");
+}
+
+#[test]
+fn touches_of_large_values_stay_within_memory_in_workers_with_connections() {
+    touches_of_large_values_stay_within_memory("native");
 }

@@ -15,6 +15,8 @@ use zmq_sys::{
 unsafe extern "C" {
     /// Marks a frame that holds the frames of a whole message (`.cargo/libzmq`).
     fn spindle_mark_encoded(message: *mut zmq_msg_t);
+    /// Whether a frame is marked so. The call only reads.
+    fn spindle_is_encoded(message: *const zmq_msg_t) -> bool;
 }
 
 /// Bytes that lie in a frame itself (`max_vsm_size` of libzmq).
@@ -47,6 +49,15 @@ impl Frame {
         // SAFETY: the frame is initialised, and the call writes one integer of it.
         unsafe { spindle_mark_encoded(frame.as_raw()) };
         frame
+    }
+
+    /// Whether it was made by [`Frame::encoded`]: the heads of its frames are among its bytes.
+    #[must_use]
+    #[inline]
+    #[expect(unsafe_code, reason = "see the head of the file")]
+    pub fn is_encoded(&self) -> bool {
+        // SAFETY: as in `more`.
+        unsafe { spindle_is_encoded(&raw const self.0) }
     }
 
     /// Whether another frame of the same message follows. For a received frame.
@@ -153,6 +164,7 @@ mod tests {
         for bytes in [vec![], vec![1], vec![7; 33], vec![9; 34], vec![3; 1 << 20]] {
             let frame = Frame::from(&bytes[..]);
             assert_eq!((&*frame, frame.len(), frame.is_empty()), (&bytes[..], bytes.len(), bytes.is_empty()));
+            assert!(!frame.is_encoded() && Frame::encoded(&bytes).is_encoded());
             let moved = Box::new(frame);
             assert_eq!(**moved, bytes[..]);
         }

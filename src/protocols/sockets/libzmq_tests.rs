@@ -10,8 +10,11 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-use super::{Addressed, Frame, Socket, SocketContext};
+use super::unfinished::unfinished_bytes;
+use super::{Addressed, Frame, FrameOrigin, Socket, SocketContext, received_bytes};
 use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+
+mod hostile;
 
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(30));
 
@@ -31,6 +34,17 @@ fn dealer(address: &str, id: &[u8]) -> TcpStream {
 
 /// The same, of ZMTP 3.0 or 3.1.
 fn dealer_of(address: &str, id: &[u8], minor: u8) -> TcpStream {
+    let mut stream = greeted(address, minor);
+    stream.write_all(&ready(id)).unwrap();
+    let mut theirs = [0; 64 + 2];
+    stream.read_exact(&mut theirs).unwrap();
+    let mut ready = vec![0; usize::from(theirs[65])];
+    stream.read_exact(&mut ready).unwrap();
+    stream
+}
+
+/// A connection of ZMTP 3.0 or 3.1 that has sent its greeting.
+fn greeted(address: &str, minor: u8) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(PATIENCE).unwrap();
     let mut greeting = [0; 64];
@@ -39,16 +53,20 @@ fn dealer_of(address: &str, id: &[u8], minor: u8) -> TcpStream {
     (greeting[10], greeting[11]) = (3, minor);
     greeting[12..16].copy_from_slice(b"NULL");
     stream.write_all(&greeting).unwrap();
-    let mut ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0".to_vec();
-    ready.push(u8::try_from(id.len()).unwrap());
-    ready.extend_from_slice(id);
-    stream.write_all(&[4, u8::try_from(ready.len()).unwrap()]).unwrap();
-    stream.write_all(&ready).unwrap();
-    let mut theirs = [0; 64 + 2];
-    stream.read_exact(&mut theirs).unwrap();
-    let mut ready = vec![0; usize::from(theirs[65])];
-    stream.read_exact(&mut ready).unwrap();
     stream
+}
+
+/// The READY of a DEALER with this routing id.
+fn ready(id: &[u8]) -> Vec<u8> {
+    let mut ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity".to_vec();
+    ready.extend_from_slice(&u32::try_from(id.len()).unwrap().to_be_bytes());
+    ready.extend_from_slice(id);
+    command(&ready)
+}
+
+/// A command of ZMTP 3.
+fn command(body: &[u8]) -> Vec<u8> {
+    [&[6][..], &(body.len() as u64).to_be_bytes(), body].concat()
 }
 
 /// The routing id under which the router knows a client that has sent one frame.
@@ -118,9 +136,14 @@ fn a_ping_without_its_time_to_live_is_answered_with_nothing_of_others() {
 
 /// A DEALER of ZMTP 1.0 has no greeting: it begins with the frame of its routing id.
 fn old_dealer(address: &str) -> TcpStream {
+    old_dealer_with(address, b"")
+}
+
+/// The same with a routing id.
+fn old_dealer_with(address: &str, id: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(PATIENCE).unwrap();
-    stream.write_all(b"\x01\0").unwrap();
+    stream.write_all(&encoded_as_of_old(&[id.to_vec()])).unwrap();
     let mut theirs = [0; 10 + 2];
     stream.read_exact(&mut theirs[..10]).unwrap();
     stream

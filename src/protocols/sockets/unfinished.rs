@@ -50,6 +50,12 @@ pub fn received_bytes() -> (u64, u64) {
     (piped, with(|unfinished| unfinished.bytes))
 }
 
+/// The bytes that one connection holds of an unfinished message.
+#[cfg(test)]
+pub(super) fn unfinished_bytes(fd: RawFd) -> u64 {
+    with(|unfinished| unfinished.connections.get(&fd).map_or(0, UnfinishedRequest::bytes))
+}
+
 #[expect(unsafe_code, reason = "libzmq counts and compares")]
 unsafe extern "C" {
     fn spindle_bound_piped(bytes: u64);
