@@ -11,7 +11,7 @@
 //! - `folder`: the disk as a trait; `disk`: the real one; `failure`, `errors`: names of errors
 //! - `log`: the writer; `chores` is the work beside it; `segments`, `in_use` count; `admission` refuses adds
 //! - `cleaner`, `clean`: space comes back only from the head of the log
-//! - `history`, `batches`, `winners`, `open`, `repair`: opening
+//! - `history`, `missing`, `batches`, `winners`, `bodies`, `open`, `repair`: opening
 //! - `backup`, `check`: copies of a log, and folders that no process uses
 //! - `interface`: what an engine asks of a store; `keyed`: the owner of a log, which knows the place of each record, in
 //!   `places`; `keyed_views`: the part of it that its readers have
@@ -24,6 +24,7 @@
 mod admission;
 mod backup;
 mod batches;
+mod bodies;
 mod check;
 mod chores;
 mod clean;
@@ -45,6 +46,7 @@ mod keyed;
 mod keyed_views;
 mod log;
 mod metrics;
+mod missing;
 mod open;
 mod places;
 mod record;
@@ -60,6 +62,8 @@ mod backups;
 mod chance;
 #[cfg(test)]
 mod full_trial;
+#[cfg(test)]
+mod gone;
 #[cfg(test)]
 mod keyed_trial;
 #[cfg(test)]
@@ -81,7 +85,7 @@ mod simulated;
 #[cfg(test)]
 mod simulated_pages;
 
-pub use admission::AddsRefused;
+pub use admission::{AddsRefused, SEGMENTS_MIN};
 pub use backup::Backup;
 pub use check::{CheckReport, check};
 pub use chores::ChoreMode;

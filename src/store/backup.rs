@@ -119,16 +119,24 @@ impl Backup {
 
 impl StoreBackup for Backup {
     fn write_to(&self, to: &Path, turn: &mut dyn FnMut() -> BackupTurn) -> Result<BackupReport, Error> {
-        let TargetFolder { folder, is_made } = RealFolder::lock_for_backup(to, self.folder.path(), is_of_a_backup)?;
+        let locked = RealFolder::lock_for_backup(to, self.folder.path(), is_of_a_backup);
+        let TargetFolder { folder, is_made } = locked.map_err(|error| of_target(error, to))?;
         let written = self.copy_or_discard(&folder, turn);
         if written.is_err() && folder.list().is_ok_and(|names| names.is_empty()) {
             // What cannot be removed is an empty folder.
             let _stays = folder.unlock(is_made);
         }
-        written.map_err(|error| match error {
-            Error::Full { folder } => Error::BackupFull { folder },
-            error => error,
-        })
+        written.map_err(|error| of_target(error, to))
+    }
+}
+
+/// Has an error of the backup's folder speak of the backup. The server and its own folder are well.
+fn of_target(error: Error, to: &Path) -> Error {
+    match error {
+        Error::Full { folder } if folder == to => Error::BackupFull { folder },
+        Error::Failed { folder, why } if folder == to => Error::NoTarget { folder, why },
+        Error::NoFolder { folder } if folder == to => Error::NoTarget { folder, why: "no folder".to_owned() },
+        error => error,
     }
 }
 

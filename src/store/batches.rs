@@ -10,6 +10,8 @@
 //! This module does not decide which segments count.
 
 use std::io;
+use std::ops::{Deref, Range};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::errors::Error;
@@ -17,7 +19,7 @@ use super::format::{BATCH_HEAD, BatchHead, Kind, RecordHead, SECTOR, Space, chec
 use super::history::{BLOCK_BYTES, HistoryReader, Purpose, ReadBlock, ReadHistory, ReadRecord, raise};
 use super::record::Value;
 use super::segment::{Place, Segment, name_of, short};
-use super::summary::{Summary, SummaryRecord};
+use super::summary::{Summary, SummaryRecord, resized};
 
 /// The bytes that are read at a time from a segment whose device does not return all. A larger piece would be read for
 /// nothing again and again.
@@ -34,11 +36,12 @@ impl HistoryReader<'_> {
     }
 
     /// Bytes of a segment from memory, after reading the part of it that has them. `None`: they are read alone.
-    fn in_block(&self, segment: &Arc<Segment>, offset: u64, length: usize) -> Option<Vec<u8>> {
+    fn in_block(&self, segment: &Arc<Segment>, offset: u64, length: usize) -> Option<ReadBytes> {
         let mut block = self.block.borrow_mut();
         let cut = |block: &ReadBlock| {
             let from = index(offset.checked_sub(block.from).filter(|_| block.segment == segment.head.number)?);
-            block.bytes.get(from..from.checked_add(length)?).map(<[u8]>::to_vec)
+            let range = from..from.checked_add(length)?;
+            (range.end <= block.bytes.len()).then(|| ReadBytes { block: Rc::clone(&block.bytes), range })
         };
         if let Some(bytes) = block.as_ref().and_then(cut) {
             return Some(bytes);
@@ -50,24 +53,26 @@ impl HistoryReader<'_> {
         let is_rough = self.rough.get() == Some(segment.head.number);
         let from = if segment.head.size <= BLOCK_BYTES && !is_rough { 0 } else { offset };
         let most = if is_rough { PIECE_BYTES.max(length as u64) } else { BLOCK_BYTES };
-        let (bytes, is_whole) = read_block(segment, from, most.min(segment.head.size.checked_sub(from)?));
+        let length = most.min(segment.head.size.checked_sub(from)?);
+        let memory = block.take().and_then(|block| Rc::try_unwrap(block.bytes).ok()).unwrap_or_default();
+        let (bytes, is_whole) = read_block(segment, from, length, memory);
         if !is_whole {
             self.rough.set(Some(segment.head.number));
         }
         self.bytes.set(self.bytes.get() + bytes.len() as u64);
-        let read = block.insert(ReadBlock { segment: segment.head.number, from, bytes });
+        let read = block.insert(ReadBlock { segment: segment.head.number, from, bytes: Rc::new(bytes) });
         cut(read)
     }
 
     /// Reads bytes of a segment. `None` if the file is shorter. In a repair also if the device does not return them.
-    pub(super) fn bytes_at(&self, segment: &Arc<Segment>, offset: u64, length: u64) -> Result<Option<Vec<u8>>, Error> {
+    fn bytes_at(&self, segment: &Arc<Segment>, offset: u64, length: u64) -> Result<Option<ReadBytes>, Error> {
         let Ok(length) = usize::try_from(length) else { return Ok(None) };
         if let Some(bytes) = self.in_block(segment, offset, length) {
             return Ok(Some(bytes));
         }
         self.bytes.set(self.bytes.get() + length as u64);
         match segment.read(offset, length) {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(bytes) => Ok(Some(ReadBytes { range: 0..bytes.len(), block: Rc::new(bytes) })),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(error) if self.goes_on_without(&error) => {
                 let name = name_of(segment.head.number);
@@ -86,17 +91,21 @@ impl HistoryReader<'_> {
         limit: Option<u64>,
         history: &mut ReadHistory,
         sums: &mut Summary,
-        records: &mut Vec<ReadRecord>,
     ) -> Result<u64, Error> {
         let (mut expected, mut offset, mut end) = (segment.head.first, SECTOR, SECTOR);
         let synced = history.synced;
         while limit.is_none_or(|limit| expected <= limit) {
             let head = self.head_at(segment, offset)?.filter(|head| head.number == expected);
+            let (is_behind, mut behind) = (expected > synced, Vec::new());
+            let mut add = |record: SummaryRecord<'_>| match is_behind {
+                true => behind.push(ReadRecord::of(&record)),
+                false => sums.add_record(record),
+            };
             let batch = match head {
-                Some(head) => self.batch(segment, &head, expected > synced)?.map(|batch| (head, batch)),
+                Some(head) => self.batch(segment, &head, is_behind, &mut add)?.map(|bad| (head, bad)),
                 None => None,
             };
-            let Some((head, ReadBatch { records: read, bad })) = batch else {
+            let Some((head, bad)) = batch else {
                 if expected > synced {
                     break;
                 }
@@ -108,19 +117,21 @@ impl HistoryReader<'_> {
                 }
                 continue;
             };
-            for (what, key) in bad {
-                let name = name_of(segment.head.number);
-                self.damage(history, format!("{what} of {} in batch {expected} of {name}", key.escape_ascii()))?;
+            for BadRecord { key, value } in bad {
+                let name = format!("of {} in batch {expected} of {}", key.escape_ascii(), name_of(segment.head.number));
+                match value {
+                    Some(place) => history.rotten.push((place, format!("the value {name}"))),
+                    None => self.damage(history, format!("a state {name}"))?,
+                }
             }
             raise(&mut history.marks, &head.marks);
             history.shape.batches += 1;
-            if expected > synced {
+            if is_behind {
                 history.shape.behind += 1;
-                history.behind.extend(read);
+                history.behind.extend(behind);
             } else {
                 history.known_oldest = history.known_oldest.max(head.oldest);
-                sums.add(&head, read.iter().map(ReadRecord::summarised));
-                records.extend(read);
+                sums.add_head(&head);
                 end = offset + head.length();
             }
             expected += 1;
@@ -145,19 +156,21 @@ impl HistoryReader<'_> {
         Ok(None)
     }
 
-    /// The records of a batch. `None`: it is not right. With `whole`, that is any body; otherwise a bad body concerns
-    /// its record alone, and values are not read.
+    /// Calls `each` with the records of a batch. `None`: it is not right. With `whole`, that is any body, and `each` may
+    /// have been called for some records; otherwise a bad body concerns its record alone, and values are not read.
+    /// Returns the records whose bodies are not right.
     pub(super) fn batch(
         &self,
         segment: &Arc<Segment>,
         head: &BatchHead,
         whole: bool,
-    ) -> Result<Option<ReadBatch>, Error> {
+        each: &mut dyn FnMut(SummaryRecord<'_>),
+    ) -> Result<Option<Vec<BadRecord>>, Error> {
         let table = self.bytes_at(segment, head.offset + BATCH_HEAD as u64, head.table)?;
         let Some(table) = table else { return Ok(None) };
         let Some(entries) = records(&table, head.bodies) else { return Ok(None) };
         let bodies = head.offset + BATCH_HEAD as u64 + head.table;
-        let mut batch = ReadBatch { records: Vec::with_capacity(entries.len()), bad: Vec::new() };
+        let mut bad = Vec::new();
         for (record, at) in entries {
             let offset = bodies + at;
             let is_value = record.space == Space::Values;
@@ -170,16 +183,17 @@ impl HistoryReader<'_> {
                 if whole {
                     return Ok(None);
                 }
-                batch.bad.push((if is_value { "the value" } else { "a state" }, record.key.into()));
+                let value = place_of(&record, segment.head.number, offset).filter(|_| is_value);
+                bad.push(BadRecord { key: record.key.into(), value });
                 if !is_value {
                     continue;
                 }
             }
-            let body = body.filter(|_| whole || !is_value).map(Value::from);
             let place = place_of(&record, segment.head.number, offset);
-            batch.records.push(ReadRecord { space: record.space, key: record.key.into(), place, body });
+            let body = body.as_deref().filter(|_| whole || !is_value);
+            each(SummaryRecord { space: record.space, key: record.key, place, body });
         }
-        Ok(Some(batch))
+        Ok(Some(bad))
     }
 }
 
@@ -194,9 +208,9 @@ fn place_of(record: &RecordHead<'_>, segment: u32, offset: u64) -> Option<Place>
 
 /// Reads this many bytes, or up to the end of the file, or up to bytes that the device does not return. Then the second
 /// result is false.
-fn read_block(segment: &Arc<Segment>, from: u64, length: u64) -> (Vec<u8>, bool) {
+fn read_block(segment: &Arc<Segment>, from: u64, length: u64, memory: Vec<u8>) -> (Vec<u8>, bool) {
     let Ok(file) = segment.file() else { return (Vec::new(), false) };
-    let mut bytes = vec![0; index(length)];
+    let mut bytes = resized(memory, index(length));
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
         match file.read_at(rest, from + read as u64) {
@@ -213,15 +227,30 @@ fn read_block(segment: &Arc<Segment>, from: u64, length: u64) -> (Vec<u8>, bool)
     (bytes, true)
 }
 
-/// A batch whose table is right.
-pub(super) struct ReadBatch {
-    records: Vec<ReadRecord>,
-    /// The records whose bodies are not right: the part that is lost, and the key.
-    bad: Vec<(&'static str, Box<[u8]>)>,
+/// A record whose body is not right.
+pub(super) struct BadRecord {
+    key: Box<[u8]>,
+    /// The place of its body if it is a value. A state without its body is lost, and a value without it has a place.
+    value: Option<Place>,
+}
+
+/// Bytes that were read. They share the memory of the part of the segment.
+struct ReadBytes {
+    block: Rc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl Deref for ReadBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.block.get(self.range.clone()).unwrap_or_default()
+    }
 }
 
 impl ReadRecord {
-    fn summarised(&self) -> SummaryRecord<'_> {
-        SummaryRecord { space: self.space, key: &self.key, place: self.place, body: self.body.as_deref() }
+    fn of(record: &SummaryRecord<'_>) -> Self {
+        let SummaryRecord { space, key, place, body } = *record;
+        Self { space, key: key.into(), place, body: body.map(Value::from) }
     }
 }

@@ -3,16 +3,21 @@
 //! ```text
 //! lock (by the caller) ─► all heads, tables and bodies ─► summaries against their segments ─► report
 //! ```
+//! A value whose bytes have changed is no damage: the log opens without a repair, and sets the one record aside when it
+//! reads it. If the record is dead, no reader ever does.
+//!
 //! This module repairs nothing.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::backup::mark_of;
 use super::errors::Error;
 use super::folder::Folder;
-use super::history::{Purpose, ReadRecord, read};
+use super::history::{Purpose, read};
 use super::record::record_bytes;
-use super::segment::OpenFiles;
+use super::segment::{OpenFiles, Place};
+use super::summary::SummaryRecord;
 use super::winners::Winners;
 
 /// What a check has found.
@@ -40,6 +45,10 @@ pub struct CheckReport {
     pub is_backup: bool,
     /// All damage, by name. Without any the folder can be opened.
     pub damages: Vec<String>,
+    /// The values of live records whose bytes have changed, by name.
+    pub lost_values: Vec<String>,
+    /// The values of dead records whose bytes have changed.
+    pub dead_values: u64,
 }
 
 /// Reads all of the log in a folder. The caller has locked it ([`super::RealFolder::lock_existing`]).
@@ -52,17 +61,25 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
     let mut winners = Winners::default();
     let mut records = 0;
     let last = mark.map_or(0, |mark| mark.last);
-    let history = read(&files, Purpose::Check, last, &mut |ReadRecord { space, key, place, .. }| {
+    let history = read(&files, Purpose::Check, last, &mut |SummaryRecord { space, key, place, .. }| {
         records += 1;
-        winners.earlier(space, &key, place, None);
+        winners.earlier(space, key, place, None);
     })?;
-    winners.forget_removed();
+    winners.finish();
     let mut damages = history.lost;
     if mark.is_some_and(|mark| mark.last == 0) {
         damages.insert(0, "the note of the backup".to_owned());
     }
-    let live = winners.len() as u64;
-    let bytes_of = |key: &[u8], length| record_bytes(key.len(), u64::from(length));
+    let rotten: HashSet<Place> = history.rotten.iter().map(|(place, _)| *place).collect();
+    let mut lost: HashSet<Place> = HashSet::new();
+    let (mut live, mut set_aside, mut live_bytes) = (0, 0, 0);
+    winners.each(|_, key, place| {
+        live += 1;
+        set_aside += u64::from(place.is_set_aside());
+        live_bytes += record_bytes(key.len(), u64::from(place.length));
+        lost.extend(rotten.get(&place));
+    });
+    let (lost, dead): (Vec<_>, Vec<_>) = history.rotten.into_iter().partition(|(place, _)| lost.contains(place));
     Ok(CheckReport {
         segments: history.shape.segments,
         batches: history.shape.batches,
@@ -70,10 +87,12 @@ pub fn check(folder: &Arc<dyn Folder>) -> Result<CheckReport, Error> {
         records,
         live,
         dead: records - live,
-        set_aside: winners.iter().filter(|(_, _, winner)| winner.place.is_set_aside()).count() as u64,
+        set_aside,
         bytes: history.segments.iter().map(|at| at.end).sum(),
-        live_bytes: winners.iter().map(|(_, key, winner)| bytes_of(key, winner.place.length)).sum(),
+        live_bytes,
         is_backup: mark.is_some(),
         damages,
+        lost_values: lost.into_iter().map(|(_, name)| name).collect(),
+        dead_values: dead.len() as u64,
     })
 }

@@ -62,6 +62,8 @@ pub(super) struct Chores {
     spares: VecDeque<SpareFile>,
     /// A file of another size, for the batch that waits for it.
     odd: Option<SpareFile>,
+    /// A file of another size that is kept for the next batch, see [`Chores::prepare`].
+    prepared: Option<SpareFile>,
     /// Files that were asked for and have not come.
     coming: usize,
     /// The failure of the last lay-out that has failed.
@@ -154,6 +156,7 @@ impl Chores {
             segment_bytes,
             spares: VecDeque::new(),
             odd: None,
+            prepared: None,
             coming: 0,
             failed: None,
             next: 0,
@@ -193,10 +196,7 @@ impl Chores {
     pub(super) fn take(&mut self, size: u64, how: Take) -> io::Result<SpareFile> {
         self.failed = None;
         if size != self.segment_bytes {
-            // The thread does it when it has done all that may make room for it.
-            self.give(Chore::LayOut { size });
-            self.wait(usize::MAX);
-            return self.odd.take().ok_or_else(|| self.failure());
+            return self.take_odd(size);
         }
         let (least, waits_for) = match how {
             Take::Last => (1, 1),
@@ -216,6 +216,45 @@ impl Chores {
         let spare = self.spares.pop_front().ok_or_else(|| self.failure())?;
         self.refill();
         Ok(spare)
+    }
+
+    /// Takes a file of another size: the one that is prepared, or a new one.
+    fn take_odd(&mut self, size: u64) -> io::Result<SpareFile> {
+        if let Some(spare) = self.prepared.take_if(|spare| spare.size >= size) {
+            return Ok(spare);
+        }
+        // The thread does it when it has done all that may make room for it.
+        self.give(Chore::LayOut { size });
+        self.wait(usize::MAX);
+        self.odd.take().ok_or_else(|| self.failure())
+    }
+
+    /// Makes sure that [`Chores::take`] has a file of this size for the next batch. False: none can be laid out. A file
+    /// that was prepared before stays then.
+    pub(super) fn prepare(&mut self, size: u64) -> bool {
+        if size == self.segment_bytes {
+            self.gather(false);
+            self.wait(SPARES);
+            if self.spares.len() < SPARES {
+                self.give(Chore::LayOut { size });
+                self.wait(SPARES);
+            }
+            return self.spares.len() >= SPARES;
+        }
+        if self.prepared.as_ref().is_none_or(|spare| spare.size < size) {
+            let Ok(larger) = self.take_odd(size) else { return false };
+            self.discard_prepared();
+            self.prepared = Some(larger);
+        }
+        true
+    }
+
+    /// Removes the file that is kept for the next batch: the batch did not need it.
+    pub(super) fn discard_prepared(&mut self) {
+        if let Some(spare) = self.prepared.take() {
+            // Opening removes what stays.
+            let _stays = self.folder.remove(&spare.name);
+        }
     }
 
     /// Waits until so many spares are there, or no more are on their way.
@@ -268,7 +307,8 @@ impl Chores {
 
     /// The bytes of the files that are laid out.
     pub(super) fn spare_bytes(&self) -> u64 {
-        (self.spares.len() + self.coming) as u64 * self.segment_bytes
+        let prepared = self.prepared.as_ref().map_or(0, |spare| spare.size);
+        (self.spares.len() + self.coming) as u64 * self.segment_bytes + prepared
     }
 
     /// The bytes of the files that are being laid out.

@@ -11,8 +11,10 @@
 //! The end of the copies travels in their batch. If that batch is never written, the next call returns the same
 //! records.
 //!
-//! A small record is written from the owner's memory. A value is read and verified. If its bytes are lost, the record
-//! is set aside: a record that says so takes the place of the copy, and cleaning goes on.
+//! A record of `Meta` is written from the owner's memory. All others are read and verified. If its bytes are lost, the
+//! record is set aside: a record that says so takes the place of the copy, and cleaning goes on. The state of a task is
+//! read too, although the engine has it: the owner of the log does not, and does no harm by reading. A state that is lost
+//! is told to the engine, which stores it again from its memory.
 //!
 //! This module writes nothing; see `log.rs`.
 
@@ -201,7 +203,7 @@ impl Log {
             return Ok(Some(0));
         }
         let segment = Arc::clone(&used.segment);
-        let explain = |error| Error::of(self.files.folder.path(), &error);
+        let explain = |error| self.explain(&error);
         let batch = match read_batch(&segment, at.offset).map_err(explain)? {
             Some(batch) => batch,
             None => {

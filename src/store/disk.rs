@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! lay out: write zeros, fdatasync, rename, fsync of the folder        batch: pwrite, fdatasync
-//! space: statvfs      blocks behind an end: fallocate(PUNCH_HOLE)     write-back: posix_fadvise
+//! space: statvfs      probe: stat, futimens      blocks behind an end: fallocate(PUNCH_HOLE)     write-back: posix_fadvise
 //! ```
 //! Of the store only this file and `failure` name rustix.
 //!
@@ -15,7 +15,8 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, statvfs};
+use rustix::fs::{Advice, FallocateFlags, Timespec, Timestamps, UTIME_NOW, fadvise, fallocate, futimens, statvfs};
+use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::errors::Error;
@@ -212,6 +213,20 @@ impl Folder for RealFolder {
         self.folder.sync_all()
     }
 
+    fn probe(&self, name: &str) -> io::Result<()> {
+        let (own, there) = (self.lock.metadata()?, fs::metadata(self.path.join(LOCK_FILE))?);
+        if (own.dev(), own.ino()) != (there.dev(), there.ino()) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        fs::metadata(self.path.join(name))?;
+        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+        match futimens(&self.lock, &Timestamps { last_access: now, last_modification: now }) {
+            Err(error) if matches!(error, Errno::ROFS | Errno::IO) => Err(error.into()),
+            // Another failure to note the time is no failure to write.
+            _ => Ok(()),
+        }
+    }
+
     fn space(&self) -> io::Result<DiskSpace> {
         let space = statvfs(&self.path)?;
         let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
@@ -297,6 +312,27 @@ mod tests {
         make(&folder, &mut sync).unwrap();
         assert_eq!(synced, [around.path().to_owned(), around.path().join("a"), around.path().join("a/b")]);
         make(&folder, &mut |_| panic!("the folder is there")).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_is_moved_replaced_or_misses_a_file_is_found_by_a_probe() {
+        let around = tempfile::tempdir().unwrap();
+        let (data, other) = (around.path().join("data"), around.path().join("other"));
+        let folder = RealFolder::lock(&data).unwrap();
+        folder.create("f").unwrap();
+        folder.probe("f").unwrap();
+        let missing = |name| folder.probe(name).unwrap_err().kind();
+        assert_eq!(missing("g"), ErrorKind::NotFound);
+        fs::rename(&data, &other).unwrap();
+        assert_eq!(missing("f"), ErrorKind::NotFound);
+        let _another = RealFolder::lock(&data).unwrap().create("f").unwrap();
+        assert_eq!(missing("f"), ErrorKind::NotFound, "another folder took its place");
+        fs::remove_dir_all(&data).unwrap();
+        fs::rename(&other, &data).unwrap();
+        folder.probe("f").unwrap();
+        fs::remove_dir_all(&data).unwrap();
+        fs::write(&data, "").unwrap();
+        assert_eq!(missing("f"), ErrorKind::NotADirectory);
     }
 
     #[test]

@@ -156,6 +156,21 @@ pub enum Error {
         /// The folder of the store.
         folder: PathBuf,
     },
+    /// The file system takes no changes.
+    #[error("{}: the file system is read-only: look at the kernel's log, make it writable and start again; nothing that was acknowledged is lost", folder.display())]
+    ReadOnly {
+        /// The folder of the store.
+        folder: PathBuf,
+    },
+    /// The folder, or a file of it, is gone since the store was opened.
+    #[error(
+        "{}: the folder, or a file in it, was moved or removed while the server ran: put it back as it was and start again, or restore a backup; with files that were removed, what was acknowledged in them is lost",
+        folder.display()
+    )]
+    Gone {
+        /// The folder of the store.
+        folder: PathBuf,
+    },
     /// The device reports an error.
     #[error("{}: the device reports an error ({why}): look at the kernel's log; nothing that was acknowledged is lost", folder.display())]
     Device {
@@ -181,9 +196,18 @@ impl Error {
         match failure(error) {
             Failure::Full => Self::Full { folder },
             Failure::Denied => Self::Denied { folder },
+            Failure::ReadOnly => Self::ReadOnly { folder },
             Failure::Descriptors => Self::Descriptors { folder },
             Failure::Device => Self::Device { folder, why: error.to_string() },
             Failure::Other => Self::Failed { folder, why: error.to_string() },
+        }
+    }
+
+    /// Names an error of the system that has come after the store was opened: all its files were there.
+    pub(super) fn of_open_store(folder: &Path, error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Gone { folder: folder.to_owned() },
+            _ => Self::of(folder, error),
         }
     }
 

@@ -11,8 +11,10 @@ use rustix::io::Errno;
 pub(super) enum Failure {
     /// ENOSPC, EDQUOT: no space is left.
     Full,
-    /// EACCES, EPERM, EROFS: this process may not.
+    /// EACCES, EPERM: this process may not.
     Denied,
+    /// EROFS: the file system takes no changes.
+    ReadOnly,
     /// EMFILE, ENFILE: no descriptor is left.
     Descriptors,
     /// EIO: the device cannot.
@@ -26,7 +28,8 @@ pub(super) fn failure(error: &io::Error) -> Failure {
     let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Failure::Full,
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Failure::Denied,
+        ErrorKind::PermissionDenied => Failure::Denied,
+        ErrorKind::ReadOnlyFilesystem => Failure::ReadOnly,
         _ if is(Errno::MFILE) || is(Errno::NFILE) => Failure::Descriptors,
         _ if is(Errno::IO) => Failure::Device,
         _ => Failure::Other,

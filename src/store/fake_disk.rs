@@ -37,6 +37,8 @@ struct Content {
     holds_backups: bool,
     /// The bytes that the adds of a batch may have. `None`: any.
     adds_room: Option<u64>,
+    /// The bytes for which a batch can be prepared. `None`: any.
+    prepared_max: Option<u64>,
     /// How much of the idle work is left, after each batch that many pieces.
     idle: (usize, usize),
 }
@@ -79,6 +81,12 @@ impl FakeDisk {
         self.lock().rotten.insert(key);
     }
 
+    /// The values of these tasks are found lost.
+    pub(crate) fn lose(&self, keys: &[TaskKey]) {
+        let lost = keys.iter().map(|key| LostRecord { space: Space::Values, key: *key });
+        self.lock().found.extend(lost);
+    }
+
     /// From now on adds are refused for this reason, or no longer.
     pub(crate) fn refuse_adds(&self, why: Option<AddsRefused>) {
         self.lock().adds_refused = why;
@@ -92,6 +100,11 @@ impl FakeDisk {
     /// From now on the adds of a batch may have this many bytes.
     pub(crate) fn bound_adds(&self, bytes: u64) {
         self.lock().adds_room = Some(bytes);
+    }
+
+    /// From now on no batch with more bytes than this can be prepared.
+    pub(crate) fn bound_prepared(&self, bytes: u64) {
+        self.lock().prepared_max = Some(bytes);
     }
 
     /// From now on each batch leaves this many pieces of idle work.
@@ -153,6 +166,12 @@ fn make(records: &mut Records, batch: WriteBatch) {
 }
 
 impl Store for FakeDisk {
+    fn found(&self, each: &mut dyn FnMut(&TaskKey)) {
+        let now = Arc::clone(&self.lock().now);
+        let keys = now.keys().filter(|(space, _)| *space == Space::Tasks);
+        keys.filter_map(|(_, key)| TaskKey::try_from(&**key).ok()).for_each(|key| each(&key));
+    }
+
     fn take(&mut self, space: Space, each: &mut dyn FnMut(&[u8], &[u8])) {
         let now = Arc::clone(&self.lock().now);
         now.iter().filter(|((at, _), _)| *at == space).for_each(|((_, key), value)| each(key, value));
@@ -207,9 +226,17 @@ impl Store for FakeDisk {
         self.lock().idle.0 > 0
     }
 
+    fn value_bytes(&self, key: &TaskKey) -> u64 {
+        self.lock().now.get(&(Space::Values, key.to_vec())).map_or(0, |value| value.len() as u64)
+    }
+
     fn adds_room(&self) -> Result<u64, AddsRefused> {
         let content = self.lock();
         content.adds_refused.map_or(Ok(content.adds_room.unwrap_or(u64::MAX)), Err)
+    }
+
+    fn prepare(&mut self, bytes: u64) -> bool {
+        self.lock().prepared_max.is_none_or(|most| bytes <= most)
     }
 
     fn marks(&self) -> Marks {

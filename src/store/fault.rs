@@ -48,6 +48,8 @@ pub(super) enum Fault {
     RepairUnnoted,
     /// An opening removes the head that tells that all batches before it are synced, before it writes another one.
     TellingHeadRemoved,
+    /// A first start notes that the log has a segment before it has one.
+    BegunNotedEarly,
     /// The segments are retired although their copies are not written for want of a segment.
     RetiredWithoutRoom,
 }

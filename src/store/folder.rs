@@ -66,6 +66,12 @@ pub trait Folder: Send + Sync + Debug {
     /// The system's error.
     fn sync(&self) -> io::Result<()>;
 
+    /// Checks that this is still the folder at its path, that it has a file with this name, and that it takes changes.
+    ///
+    /// # Errors
+    /// The system's error, [`ErrorKind::NotFound`] if another folder is at the path.
+    fn probe(&self, name: &str) -> io::Result<()>;
+
     /// The space of the file system.
     ///
     /// # Errors

@@ -97,6 +97,43 @@ fn an_add_that_is_larger_than_the_reserve_needs_room_of_its_own() {
     assert!(added > 0);
 }
 
+/// Batches that replace values on a device that others have filled: each one that is prepared is written.
+#[test]
+fn on_a_full_device_a_batch_that_is_prepared_finds_its_segment() {
+    for (bytes, left) in [(100_000, 40_000), (100_000, 300_000), (100_000, 0), (1_000, 0), (30_000, 0)] {
+        let folder = SimulatedFolder::new(7);
+        folder.limit(64 << 20);
+        let mut store = open_in(&folder, false).unwrap();
+        (0..40).for_each(|number| add(&mut store, number..number + 1, bytes));
+        fill(&folder, left);
+        let (mut written, mut refused) = (0, 0);
+        for round in 0..400 {
+            let mut batch = WriteBatch::new();
+            batch.put(Space::Values, &key(round % 40), &vec![5; bytes]);
+            if !store.prepare(bytes as u64 + 512) {
+                refused += 1;
+                continue;
+            }
+            let done = store.commit(batch, true);
+            done.unwrap_or_else(|error| panic!("{bytes}, {left}, {round}: {error}: {:?}", store.metrics()));
+            written += 1;
+        }
+        assert!(refused > 0 || bytes < 100_000, "{bytes}, {left}: {written} written");
+        assert!(written > 0 || left < bytes as u64, "{bytes}, {left}: {refused} refused");
+        folder.beside(9).remove("foreign").unwrap();
+        assert!(store.prepare(bytes as u64 + 512), "there is room again");
+        let is_odd = || !folder.bytes_of(".new").is_multiple_of(SEGMENT_BYTES);
+        assert_eq!(is_odd(), bytes > 64 << 10);
+        // A place that no batch has needed goes with the next one.
+        let mut batch = WriteBatch::new();
+        batch.put(Space::Tasks, &key(1), &[3; 40]);
+        store.commit(batch, true).unwrap();
+        assert!(!is_odd());
+        drop(store);
+        assert_eq!(open_in(&folder, false).unwrap().metrics().set_aside, 0, "it can be opened");
+    }
+}
+
 #[test]
 fn adds_are_taken_again_when_others_have_made_room() {
     let folder = SimulatedFolder::new(7);
@@ -168,4 +205,72 @@ fn a_folder_can_be_opened_as_soon_as_it_is_closed() {
             drop(KeyedStore::open(folder.path(), config).unwrap());
         }
     });
+}
+
+// ------------------------------------------------------------------------------------------------------ the log alone
+
+fn put(key: &str, body: &[u8]) -> Record {
+    Record { space: Space::Tasks, key: key.as_bytes().into(), body: Body::Bytes(Value::from(body)) }
+}
+
+fn batch(records: impl IntoIterator<Item = Record>) -> RecordBatch {
+    RecordBatch { records: records.into_iter().collect(), cleaned: None }
+}
+
+/// The part of the segment before the sector was read again for each batch behind it.
+#[test]
+fn a_sector_that_the_device_does_not_return_costs_its_record_and_few_reads() {
+    const BYTES: u64 = 2 << 20;
+    let folder = SimulatedFolder::new(21);
+    let open_large = |repair| {
+        let folder: Arc<dyn Folder> = Arc::new(folder.clone());
+        let config = LogConfig { segment_bytes: BYTES, files: 2, max_disk: None };
+        open(&folder, OpenOptions { config, repair, chores: ChoreMode::Writer })
+    };
+    let mut log = open_large(false).unwrap().log;
+    let mut places = Vec::new();
+    for index in 0..400 {
+        let state = batch([put(&format!("{index:03}"), &[1; 4_000])]);
+        places.extend(log.append(&state).unwrap().into_iter().flatten());
+    }
+    log.rest().unwrap();
+    drop(log);
+    let lost = places[100];
+    folder.lose(&name_of(lost.segment), lost.offset as usize + 2_000);
+    assert!(matches!(open_large(false), Err(Error::Device { .. })));
+    let opened = open_large(true).unwrap();
+    let read = opened.log.metrics().opening.bytes;
+    assert!(read <= 10 * BYTES, "{read} bytes of {BYTES}");
+    assert!(opened.lost.iter().any(|what| what.starts_with("a state of 100")), "{:?}", opened.lost);
+    let found: Vec<String> =
+        opened.winners.all(Space::Tasks).keys().map(|key| key.escape_ascii().to_string()).collect();
+    assert!(found.len() == 399 && !found.contains(&"100".to_owned()), "{}", found.len());
+}
+
+/// The summaries of small records took as much as their segments, and counted nowhere.
+#[test]
+fn a_bound_of_the_folder_counts_the_summaries() {
+    const BOUND: u64 = 40 * SEGMENT_BYTES;
+    let folder = SimulatedFolder::new(22);
+    let open_bounded = || {
+        let folder: Arc<dyn Folder> = Arc::new(folder.clone());
+        let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 2, max_disk: Some(BOUND) };
+        open(&folder, OpenOptions { config, repair: false, chores: ChoreMode::Writer })
+    };
+    let mut log = open_bounded().unwrap().log;
+    let mut next = 0;
+    while log.adds_refused().is_none() {
+        let records = (0..40).map(|index| put(&format!("{:08}", next + index), &[1; 20]));
+        log.append(&batch(records)).unwrap();
+        log.sync().unwrap();
+        next += 40;
+    }
+    let summaries = folder.bytes_of(".sum");
+    assert!(next > 1_000 && summaries > BOUND / 8, "{next} records, {summaries} bytes of summaries");
+    assert!(folder.bytes() <= BOUND, "{} of {BOUND} bytes", folder.bytes());
+    assert!(log.disk_bytes() >= folder.bytes(), "{} of {}", log.disk_bytes(), folder.bytes());
+    drop(log);
+    let log = open_bounded().unwrap().log;
+    assert!(log.adds_refused().is_some(), "{:?}", log.metrics());
+    assert!(log.disk_bytes() >= folder.bytes(), "{} of {}", log.disk_bytes(), folder.bytes());
 }

@@ -20,6 +20,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::errors::Error;
@@ -27,6 +28,7 @@ use super::fault::{Fault, planted};
 use super::folder::read_exact;
 use super::format::{HeadFault, Marks, SECTOR, SegmentHead, Space, index};
 use super::metrics::OpeningShape;
+use super::missing::{BEGUN, newest_missing};
 use super::record::Value;
 use super::segment::{NEW, OpenFiles, Place, Segment, is_unreadable, name_of, number_of};
 use super::summary::{ReadSummary, SUM, Summary, SummaryRecord, read_file, summary_name};
@@ -45,14 +47,14 @@ pub(super) enum Purpose {
     Check,
 }
 
-/// A record that was read.
+/// A record behind the last batch known synced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReadRecord {
     pub(super) space: Space,
     pub(super) key: Box<[u8]>,
     /// `None` if the record removes its key.
     pub(super) place: Option<Place>,
-    /// Its body, unless it is a value.
+    /// Its body, unless it is set aside.
     pub(super) body: Option<Value>,
 }
 
@@ -70,6 +72,8 @@ pub(super) struct ReadHistory {
     pub(super) known_oldest: u32,
     /// The names of all segments in the folder.
     pub(super) names: Vec<String>,
+    /// Whether the folder has the note that the log has had a segment.
+    pub(super) is_begun: bool,
     /// The summaries of segments that have none, up to the last batch known synced.
     pub(super) summaries: Vec<(Arc<Segment>, Summary)>,
     /// The number of the last batch known synced.
@@ -81,6 +85,8 @@ pub(super) struct ReadHistory {
     pub(super) leftovers: Vec<String>,
     /// Damage that a repair leaves out.
     pub(super) lost: Vec<String>,
+    /// Values whose bytes have changed, for a check: the place, and the text that names it.
+    pub(super) rotten: Vec<(Place, String)>,
     pub(super) shape: OpeningShape,
 }
 
@@ -92,6 +98,8 @@ pub(super) struct ReadSegment {
     pub(super) end: u64,
     /// The bytes of its blocks.
     pub(super) disk: u64,
+    /// The bytes of its summary, 0 if it has none.
+    pub(super) sum: u64,
 }
 
 /// A file with the name of a segment.
@@ -110,7 +118,7 @@ pub(super) fn read(
     files: &Arc<OpenFiles>,
     purpose: Purpose,
     synced: u64,
-    each: &mut dyn FnMut(ReadRecord),
+    each: &mut dyn FnMut(SummaryRecord<'_>),
 ) -> Result<ReadHistory, Error> {
     let reader = HistoryReader {
         files,
@@ -118,6 +126,7 @@ pub(super) fn read(
         synced,
         unreadable: RefCell::default(),
         block: RefCell::default(),
+        sums: RefCell::default(),
         rough: Cell::new(None),
         bytes: Cell::new(0),
     };
@@ -171,6 +180,8 @@ pub(super) struct HistoryReader<'h> {
     pub(super) unreadable: RefCell<Vec<String>>,
     /// The part of a segment that was last read.
     pub(super) block: RefCell<Option<ReadBlock>>,
+    /// The memory of the summary that was last read, for the next one.
+    sums: RefCell<Vec<u8>>,
     /// The segment that was last found to have bytes that the device does not return.
     pub(super) rough: Cell<Option<u32>>,
     /// The number of bytes that were read.
@@ -182,7 +193,7 @@ pub(super) struct HistoryReader<'h> {
 pub(super) struct ReadBlock {
     pub(super) segment: u32,
     pub(super) from: u64,
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Rc<Vec<u8>>,
 }
 
 impl HistoryReader<'_> {
@@ -225,7 +236,11 @@ impl HistoryReader<'_> {
         {
             return Err(Error::Foreign { folder: self.files.folder.path().to_owned(), segment });
         }
+        history.is_begun = names.iter().any(|name| name == BEGUN);
         history.names = names.iter().filter(|name| number_of(name).is_some()).cloned().collect();
+        if let Some(what) = newest_missing(&names) {
+            self.damage(history, what)?;
+        }
         let is_leftover = |name: &String| {
             let summed = name.strip_suffix(SUM).and_then(|digits| digits.parse::<u32>().ok());
             name.ends_with(NEW) || summed.is_some_and(|number| !found.contains_key(&number))
@@ -272,7 +287,7 @@ impl HistoryReader<'_> {
                 return Ok((index + 1, told));
             }
             let Some(head) = self.head_at(segment, SECTOR)? else { continue };
-            let is_whole = planted(Fault::TornFirstCounts) || self.batch(segment, &head, true)?.is_some();
+            let is_whole = planted(Fault::TornFirstCounts) || self.batch(segment, &head, true, &mut |_| {})?.is_some();
             if head.number == segment.head.first && is_whole {
                 return Ok((index + 1, told));
             }
@@ -310,7 +325,7 @@ impl HistoryReader<'_> {
         while limit.is_none_or(|limit| expected <= limit) {
             let head = self.head_at(segment, offset)?.filter(|head| head.number == expected);
             let whole = match head {
-                Some(head) if expected > synced => self.batch(segment, &head, true)?.map(|_| head),
+                Some(head) if expected > synced => self.batch(segment, &head, true, &mut |_| {})?.map(|_| head),
                 head => head,
             };
             match whole {
@@ -362,21 +377,28 @@ impl HistoryReader<'_> {
         segment: &Arc<Segment>,
         limit: Option<u64>,
         history: &mut ReadHistory,
-        each: &mut dyn FnMut(ReadRecord),
+        each: &mut dyn FnMut(SummaryRecord<'_>),
     ) -> Result<(), Error> {
         let file = segment.file().map_err(|error| self.explain(&error))?;
         let disk = file.allocated().map_err(|error| self.explain(&error))?;
         let range = limit.map(|limit| (segment.head.first, limit));
-        let summary = ReadSummary::of(&*self.files.folder, &segment.head)
+        let summary = ReadSummary::of(&*self.files.folder, &segment.head, self.sums.take())
             .filter(|summary| Some((summary.head.first, summary.head.last)) == range);
-        let read = |end| ReadSegment { segment: Arc::clone(segment), end, disk };
-        if let Some(summary) = summary.as_ref().filter(|_| self.purpose == Purpose::Open) {
-            history.segments.push(read(summary.head.end));
-            self.take_summary(summary, history, each);
-            return Ok(());
-        }
-        let (mut records, mut sums, losses) = (Vec::new(), Summary::default(), history.lost.len());
-        let end = self.read_batches(segment, limit, history, &mut sums, &mut records)?;
+        let sum = summary.as_ref().map_or(0, |summary| summary.bytes.len() as u64);
+        let read = |end| ReadSegment { segment: Arc::clone(segment), end, disk, sum };
+        let summary = match summary {
+            Some(summary) if self.purpose == Purpose::Open => {
+                // The segments before it have one, too.
+                drop(self.block.take());
+                history.segments.push(read(summary.head.end));
+                self.take_summary(&summary, history, each);
+                self.sums.replace(summary.bytes);
+                return Ok(());
+            }
+            summary => summary,
+        };
+        let (mut sums, losses) = (Summary::default(), history.lost.len());
+        let end = self.read_batches(segment, limit, history, &mut sums)?;
         let is_right = history.lost.len() == losses;
         match summary {
             // A repair finds the damage that a summary hides, and takes from the summary what the damage has lost.
@@ -385,26 +407,28 @@ impl HistoryReader<'_> {
                 self.take_summary(&summary, history, each);
                 return Ok(());
             }
-            None if is_right && !sums.is_empty() && self.purpose != Purpose::Check => {
-                history.summaries.push((Arc::clone(segment), sums));
+            summary => {
+                sums.each_back(segment.head.number, each);
+                match summary {
+                    None if is_right && !sums.is_empty() && self.purpose != Purpose::Check => {
+                        history.summaries.push((Arc::clone(segment), sums));
+                    }
+                    _ if is_right && self.purpose == Purpose::Check => self.check_summary(segment, &sums, history),
+                    _ => {}
+                }
             }
-            _ if is_right && self.purpose == Purpose::Check => self.check_summary(segment, &sums, history),
-            _ => {}
         }
         history.segments.push(read(end));
-        records.into_iter().rev().for_each(each);
         Ok(())
     }
 
     /// Takes the records of a summary in place of those of its segment.
-    fn take_summary(&self, summary: &ReadSummary, history: &mut ReadHistory, each: &mut dyn FnMut(ReadRecord)) {
+    fn take_summary(&self, summary: &ReadSummary, history: &mut ReadHistory, each: &mut dyn FnMut(SummaryRecord<'_>)) {
         history.shape.summaries += 1;
         self.bytes.set(self.bytes.get() + summary.bytes.len() as u64);
         raise(&mut history.marks, &summary.head.marks);
         history.known_oldest = history.known_oldest.max(summary.head.oldest);
-        summary.each(&mut |SummaryRecord { space, key, place, body }| {
-            each(ReadRecord { space, key: key.into(), place, body: body.map(Value::from) });
-        });
+        summary.each(each);
     }
 
     /// Compares the summary in the folder with the records of the segment. A segment may have none, or one that opening
@@ -416,7 +440,7 @@ impl HistoryReader<'_> {
             Err(error) => return history.lost.push(format!("{name} cannot be read: {error}")),
             Ok(bytes) => bytes,
         };
-        match ReadSummary::of(&*self.files.folder, &segment.head) {
+        match ReadSummary::of(&*self.files.folder, &segment.head, Vec::new()) {
             None => history.lost.push(format!("{name} is no summary of its segment")),
             Some(summary) if !sums.has_range_of(&summary.head) => {}
             Some(_) if bytes == sums.encode(&segment.head) => {}

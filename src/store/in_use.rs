@@ -23,6 +23,8 @@ pub(super) struct UsedSegment {
     pub(super) live: u64,
     /// The bytes of its blocks.
     pub(super) disk: u64,
+    /// The bytes of its summary, 0 if it has none.
+    pub(super) sum: u64,
 }
 
 /// The segments in use, the oldest first. The last one is being written.
@@ -33,6 +35,7 @@ pub(super) struct UsedSegments {
     end: u64,
     live: u64,
     disk: u64,
+    sum: u64,
 }
 
 impl UsedSegments {
@@ -46,7 +49,20 @@ impl UsedSegments {
         self.disk
     }
 
+    /// The bytes of the summaries of all segments.
+    pub(super) fn sums(&self) -> u64 {
+        self.sum
+    }
+
+    /// The segment with this number gets a summary of this many bytes.
+    pub(super) fn summed(&mut self, number: u32, bytes: u64) {
+        let Some(at) = self.index_of(number).and_then(|index| self.all.get_mut(index)) else { return };
+        self.sum = self.sum - at.sum + bytes;
+        at.sum = bytes;
+    }
+
     pub(super) fn push(&mut self, at: UsedSegment) {
+        self.sum += at.sum;
         self.end += at.end;
         self.live += at.live;
         self.disk += at.disk;
@@ -66,6 +82,7 @@ impl UsedSegments {
 
     fn without(&mut self, at: Option<UsedSegment>) -> Option<UsedSegment> {
         let at = at?;
+        self.sum -= at.sum;
         self.end -= at.end;
         self.live -= at.live;
         self.disk -= at.disk;
@@ -119,7 +136,8 @@ impl UsedSegments {
     #[cfg(test)]
     pub(super) fn are_summed(&self) -> bool {
         let sum = |of: fn(&UsedSegment) -> u64| self.all.iter().map(of).sum::<u64>();
-        (sum(|at| at.end), sum(|at| at.live), sum(|at| at.disk)) == (self.end, self.live, self.disk)
+        let of_bytes = (sum(|at| at.end), sum(|at| at.live)) == (self.end, self.live);
+        of_bytes && (sum(|at| at.disk), sum(|at| at.sum)) == (self.disk, self.sum)
     }
 
     /// Calls `free` for each closed segment. It returns the bytes of its blocks.

@@ -154,6 +154,9 @@ pub enum IdleWork {
 
 /// A store that one thread writes.
 pub trait Store: Send {
+    /// Calls `each` with the keys of all records of tasks that [`Store::take`] would tell, in their order.
+    fn found(&self, each: &mut dyn FnMut(&TaskKey));
+
     /// Calls `each` with key and bytes of all records of a space that were found when the store was opened, in the
     /// order of their keys. It tells them once. Of the values it tells none.
     fn take(&mut self, space: Space, each: &mut dyn FnMut(&[u8], &[u8]));
@@ -195,11 +198,18 @@ pub trait Store: Send {
     /// Whether the store has work for a time in which nothing waits, after a batch.
     fn has_idle_work(&self) -> bool;
 
-    /// The bytes of keys and values that the adds of the next batch may have together.
+    /// The length of the value of a task, without reading it. 0: it has none.
+    fn value_bytes(&self, key: &TaskKey) -> u64;
+
+    /// The bytes that new and larger values of the next batch may have together, with the keys of those that are added.
     ///
     /// # Errors
     /// Why the store takes no adds at present.
     fn adds_room(&self) -> Result<u64, AddsRefused>;
+
+    /// Makes sure that the next batch can be written if its keys and values have these bytes, although adds are refused.
+    /// False: there is no room for it.
+    fn prepare(&mut self, bytes: u64) -> bool;
 
     /// The high-water marks: numbers that only grow, also when a repair or a backup has lost records.
     fn marks(&self) -> Marks;

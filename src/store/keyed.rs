@@ -11,12 +11,13 @@
 //!
 //! This module knows the length of the keys of tasks, and does not interpret records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::admission::AddsRefused;
+use super::bodies::FoundBodies;
 use super::chores::ChoreMode;
 use super::clean::{Copies, Liveness};
 use super::cleaner::UnreadableRange;
@@ -30,10 +31,11 @@ use super::keyed_views::{KeyedSnapshot, KeyedWatch, Reports};
 use super::log::{Log, LogConfig};
 use super::metrics::LogMetrics;
 use super::open::{OpenOptions, Opened, open};
-use super::places::TaskPlaces;
+use super::places::{TaskId, TaskPlaces};
 use super::record::{Body, Record, RecordBatch, Value};
 use super::segment::Place;
 use super::winners::{Winner, Winners};
+use crate::chunked_map::ChunkedMap;
 use crate::descriptors::DescriptorBudget;
 
 /// How often a batch is tried for which no segment can be laid out. Each try follows a sync, which removes the segments
@@ -58,9 +60,9 @@ pub struct KeyedStore {
     folder: PathBuf,
     meta: BTreeMap<Box<[u8]>, (Place, Value)>,
     /// In the order of the keys: numbers of tasks grow, so the present ones are neighbours.
-    places: BTreeMap<TaskKey, TaskPlaces>,
-    /// Records of tasks that were found at the opening, until they are taken, in the order of their keys.
-    found: Vec<(TaskKey, Value)>,
+    places: ChunkedMap<TaskId, TaskPlaces>,
+    /// Records of tasks that were found at the opening, until they are taken.
+    found: FoundBodies,
     /// Records that were found lost, until their owner is told.
     lost: Vec<LostRecord>,
     reports: Reports,
@@ -71,6 +73,8 @@ pub struct KeyedStore {
     is_stirred: bool,
     /// Written by this thread, read by watches.
     failed: Arc<AtomicBool>,
+    /// The number of the segment that is being written. Written by this thread, read by watches.
+    newest: Arc<AtomicU32>,
 }
 
 impl KeyedStore {
@@ -95,18 +99,20 @@ impl KeyedStore {
         if was_backup {
             notes.push("this was a backup: lend keys and ids go on far above those in it".to_owned());
         }
+        let newest = Arc::new(AtomicU32::new(log.written_segment()));
         let mut store = Self {
             log,
             folder: folder.to_owned(),
             meta: BTreeMap::new(),
-            places: BTreeMap::new(),
-            found: Vec::new(),
+            places: ChunkedMap::default(),
+            found: FoundBodies::default(),
             lost: Vec::new(),
             reports: Arc::default(),
             repair,
             notes,
             is_stirred: true,
             failed: Arc::default(),
+            newest,
         };
         store.take_winners(&mut winners)?;
         if repair {
@@ -123,39 +129,19 @@ impl KeyedStore {
 
     fn take_winners(&mut self, winners: &mut Winners) -> Result<(), Error> {
         let mut lost: Vec<(Box<[u8]>, Place)> = Vec::new();
-        for (key, Winner { place, body }) in winners.take(Space::Meta) {
+        for (key, Winner { place, body }) in winners.take_others(Space::Meta) {
             match body {
-                Some(body) => drop(self.meta.insert((*key).into(), (place, body))),
-                None if self.repair => lost.push((Box::from(&*key), place)),
+                Some(body) => drop(self.meta.insert(key, (place, body))),
+                None if self.repair => lost.push((key, place)),
                 None => return Err(damaged(&self.folder, "a record about a queue is lost")),
             }
         }
-        // Both are in the order of the keys, so the table of places is built in one go.
-        let tasks = winners.take(Space::Tasks);
-        let mut places = Vec::with_capacity(tasks.len());
-        let mut values = winners.take(Space::Values).peekable();
-        for (key, Winner { place, body }) in tasks {
-            while let Some((other, value)) = values.next_if(|(other, _)| *other < key) {
-                places.push(self.value_alone(&other, value.place)?);
-            }
-            let value = values.next_if(|(other, _)| *other == key).map(|(_, value)| value.place);
-            let key = self.task_key(&key)?;
-            let mut both = TaskPlaces::default();
-            both.set(Space::Tasks, Some(place));
-            both.set(Space::Values, value);
-            places.push((key, both));
-            match body {
-                Some(body) => self.found.push((key, body)),
-                None => self.lost.push(LostRecord { space: Space::Tasks, key }),
-            }
-            if value.is_some_and(|value| value.is_set_aside()) {
-                self.lost.push(LostRecord { space: Space::Values, key });
-            }
+        if [Space::Tasks, Space::Values].into_iter().any(|space| !winners.take_others(space).is_empty()) {
+            return Err(damaged(&self.folder, "the key of a task is damaged"));
         }
-        for (other, value) in values {
-            places.push(self.value_alone(&other, value.place)?);
-        }
-        self.places = places.into_iter().collect();
+        (self.places, self.found) = winners.take_tasks();
+        let set_aside = self.log.set_aside().filter(|(space, _)| *space != Space::Meta);
+        self.lost.extend(set_aside.filter_map(|(space, key)| Some(LostRecord { space, key: key.try_into().ok()? })));
         // All places are known by now: the batch may carry copies.
         for (key, place) in lost {
             self.notes.push("a record about a queue is lost: so are its tasks".to_owned());
@@ -166,34 +152,20 @@ impl KeyedStore {
         Ok(())
     }
 
-    /// The places of a value without a task.
-    fn value_alone(&mut self, key: &[u8], place: Place) -> Result<(TaskKey, TaskPlaces), Error> {
-        let key = self.task_key(key)?;
-        if place.is_set_aside() {
-            self.lost.push(LostRecord { space: Space::Values, key });
-        }
-        let mut places = TaskPlaces::default();
-        places.set(Space::Values, Some(place));
-        Ok((key, places))
-    }
-
-    fn task_key(&self, key: &[u8]) -> Result<TaskKey, Error> {
-        key.try_into().map_err(|_| damaged(&self.folder, "the key of a task is damaged"))
-    }
-
     /// After a repair: sets the values aside that are missing, and removes those without a task.
     fn match_values(&mut self) -> Result<(), Error> {
         let mut records = Vec::new();
-        for (key, places) in &self.places {
+        for (&id, places) in self.places.iter() {
+            let key = TaskKey::from(id);
             let body = match (places.get(Space::Tasks), places.get(Space::Values)) {
                 (Some(_), None) => {
-                    self.lost.push(LostRecord { space: Space::Values, key: *key });
+                    self.lost.push(LostRecord { space: Space::Values, key });
                     Body::SetAside
                 }
                 (None, Some(_)) => Body::Removed,
                 _ => continue,
             };
-            records.push(Record { space: Space::Values, key: (*key).into(), body });
+            records.push(Record { space: Space::Values, key: key.into(), body });
         }
         if !records.is_empty() {
             self.write(records)?;
@@ -288,14 +260,15 @@ impl KeyedStore {
             body: Body::Bytes(value.clone()),
         });
         let mut records: Vec<Record> = known.collect();
-        for (key, places) in &self.places {
+        for (&id, places) in self.places.iter() {
+            let key = TaskKey::from(id);
             for space in [Space::Tasks, Space::Values] {
                 let Some(place) = places.get(space).filter(|place| is_in(*place)) else { continue };
                 let body = self.log.read_again(place)?;
                 if body == Body::SetAside && !place.is_set_aside() {
-                    self.lost.push(LostRecord { space, key: *key });
+                    self.lost.push(LostRecord { space, key });
                 }
-                records.push(Record { space, key: (*key).into(), body });
+                records.push(Record { space, key: key.into(), body });
             }
         }
         Ok(records)
@@ -304,6 +277,8 @@ impl KeyedStore {
     /// Writes a batch, and notes the new places of its records.
     fn append(&mut self, batch: &mut RecordBatch) -> Result<(), Error> {
         let new = self.log.append(batch)?;
+        // Relaxed: the number publishes no data.
+        self.newest.store(self.log.written_segment(), Ordering::Relaxed);
         self.is_stirred = true;
         for (Record { space, key, body }, place) in batch.records.drain(..).zip(new) {
             let length = key.len();
@@ -324,11 +299,18 @@ impl KeyedStore {
 
     /// Notes the new place of a record of a task. Returns the old one.
     fn note(&mut self, space: Space, key: &[u8], place: Option<Place>) -> Option<Place> {
-        let key = TaskKey::try_from(key).expect("the keys of tasks and values have twelve bytes");
-        let places = self.places.entry(key).or_default();
+        let id = TaskId::of(key).expect("the keys of tasks and values have twelve bytes");
+        let Some(places) = self.places.get_mut(&id) else {
+            let mut places = TaskPlaces::default();
+            places.set(space, place);
+            if !places.is_empty() {
+                self.places.insert(id, places);
+            }
+            return None;
+        };
         let old = places.set(space, place);
         if places.is_empty() {
-            self.places.remove(&key);
+            self.places.remove(&id);
         }
         old
     }
@@ -340,8 +322,8 @@ impl KeyedStore {
     }
 }
 
-fn place_in(places: &BTreeMap<TaskKey, TaskPlaces>, space: Space, key: &[u8]) -> Option<Place> {
-    places.get(&TaskKey::try_from(key).ok()?)?.get(space)
+fn place_in(places: &ChunkedMap<TaskId, TaskPlaces>, space: Space, key: &[u8]) -> Option<Place> {
+    places.get(&TaskId::of(key)?)?.get(space)
 }
 
 fn damaged(folder: &Path, what: &str) -> Error {
@@ -349,23 +331,25 @@ fn damaged(folder: &Path, what: &str) -> Error {
 }
 
 impl Store for KeyedStore {
+    fn found(&self, each: &mut dyn FnMut(&TaskKey)) {
+        self.found.keys().for_each(|key| each(&key));
+    }
+
     fn take(&mut self, space: Space, each: &mut dyn FnMut(&[u8], &[u8])) {
         match space {
             Space::Meta => self.meta.iter().for_each(|(key, (_, value))| each(key, value)),
-            Space::Tasks => {
-                std::mem::take(&mut self.found).iter().for_each(|(key, value)| each(key, value));
-            }
+            Space::Tasks => std::mem::take(&mut self.found).consume(|key, body| each(key, body)),
             Space::Values => {}
         }
     }
 
     fn lost(&mut self) -> Result<Vec<LostRecord>, Error> {
         let reports = std::mem::take(&mut *self.reports.lock());
-        let mut records: Vec<Record> = Vec::new();
+        let (mut records, mut known): (Vec<Record>, HashSet<TaskKey>) = Default::default();
         for (key, place) in reports {
             // Of one that is set aside the owner was told.
-            let is_known = place.is_set_aside() || records.iter().any(|record| *record.key == key);
-            if place_in(&self.places, Space::Values, &key) == Some(place) && !is_known {
+            let is_present = !place.is_set_aside() && place_in(&self.places, Space::Values, &key) == Some(place);
+            if is_present && known.insert(key) {
                 records.push(Record { space: Space::Values, key: key.into(), body: Body::SetAside });
                 self.lost.push(LostRecord { space: Space::Values, key });
             }
@@ -418,8 +402,17 @@ impl Store for KeyedStore {
         self.is_stirred
     }
 
+    fn value_bytes(&self, key: &TaskKey) -> u64 {
+        place_in(&self.places, Space::Values, key).map_or(0, |place| u64::from(place.length))
+    }
+
     fn adds_room(&self) -> Result<u64, AddsRefused> {
         self.log.adds_room()
+    }
+
+    fn prepare(&mut self, bytes: u64) -> bool {
+        // A sync removes the segments that are no longer needed. If it fails, the next batch says so.
+        self.log.prepare(bytes) || self.log.sync().is_ok() && self.log.prepare(bytes)
     }
 
     fn marks(&self) -> Marks {
@@ -431,7 +424,8 @@ impl Store for KeyedStore {
     }
 
     fn watch(&self) -> Arc<dyn StoreWatch> {
-        Arc::new(KeyedWatch { folder: self.folder.clone(), failed: Arc::clone(&self.failed) })
+        let folder = Arc::clone(&self.log.files.folder);
+        Arc::new(KeyedWatch { folder, failed: Arc::clone(&self.failed), newest: Arc::clone(&self.newest) })
     }
 
     fn moment(&self, keys: &[TaskKey]) -> Arc<dyn StoreSnapshot> {

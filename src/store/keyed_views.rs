@@ -1,36 +1,56 @@
-//! What other threads have of a store: values as they were at one moment, and whether the store goes on.
+//! What other threads have of a store: values as they were at one moment, and whether the store and its folder go on.
 //!
 //! This module changes nothing. A value that cannot be read is reported to the owner, see `keyed.rs`.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ahash::RandomState;
 
 use super::errors::Error;
+use super::folder::Folder;
 use super::interface::{StoreSnapshot, StoreWatch, TaskKey};
 use super::record::Value;
-use super::segment::{Place, StoredValue};
+use super::segment::{Place, StoredValue, name_of};
 use crate::lock::Mutex;
 
 /// Values that a reader could not read, with the places at which it tried.
 pub(super) type Reports = Arc<Mutex<Vec<(TaskKey, Place)>>>;
 
-/// Knows whether the store has failed.
+/// Knows whether the store has failed, and looks whether its folder is still there and takes changes. A folder that is
+/// gone does not show itself to the writer, whose files stay open.
 pub(super) struct KeyedWatch {
-    pub(super) folder: PathBuf,
+    pub(super) folder: Arc<dyn Folder>,
     pub(super) failed: Arc<AtomicBool>,
+    /// The number of the segment that is being written.
+    pub(super) newest: Arc<AtomicU32>,
+}
+
+impl KeyedWatch {
+    fn probe(&self) -> io::Result<()> {
+        loop {
+            // Relaxed: the number publishes no data.
+            let newest = self.newest.load(Ordering::Relaxed);
+            match self.folder.probe(&name_of(newest)) {
+                // The writer has begun another segment, and this one may be gone by right.
+                Err(_) if self.newest.load(Ordering::Relaxed) != newest => {}
+                probed => return probed,
+            }
+        }
+    }
 }
 
 impl StoreWatch for KeyedWatch {
     fn check(&self) -> Result<(), Error> {
         // Relaxed: as in `guarded`.
-        match self.failed.load(Ordering::Relaxed) {
-            true => Err(Error::Failed { folder: self.folder.clone(), why: "an earlier write has failed".to_owned() }),
-            false => Ok(()),
+        if self.failed.load(Ordering::Relaxed) {
+            let folder = self.folder.path().to_owned();
+            return Err(Error::Failed { folder, why: "an earlier write has failed".to_owned() });
         }
+        self.probe().map_err(|error| Error::of_open_store(self.folder.path(), &error))
     }
 }
 

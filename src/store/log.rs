@@ -50,7 +50,7 @@ pub struct LogConfig {
 #[derive(Debug)]
 pub(super) struct RetiredSegment {
     pub(super) segment: Arc<Segment>,
-    /// The bytes of its blocks.
+    /// The bytes of its blocks and of its summary.
     pub(super) disk: u64,
     /// The batch that names a later oldest segment. The file may go when that batch is synced.
     pub(super) named_by: u64,
@@ -64,7 +64,7 @@ pub struct Log {
     store: [u8; 16],
     pub(super) chores: Chores,
     pub(super) segments: UsedSegments,
-    /// The bytes of the blocks of `retired`.
+    /// The sum of `disk` over `retired`.
     pub(super) retired_disk: u64,
     /// The descriptor that writes the newest segment. Only it reports all errors of its write-back.
     newest: Option<Arc<dyn LogFile>>,
@@ -214,7 +214,7 @@ impl Log {
     /// The bytes of all files, those laid out and those that wait for their removal included.
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
-        self.segments.disk() + self.retired_disk + self.chores.spare_bytes()
+        self.segments.disk() + self.segments.sums() + self.retired_disk + self.chores.spare_bytes()
     }
 
     // -------------------------------------------------------------------------------------------------------- writing
@@ -344,6 +344,7 @@ impl Log {
             }),
         );
         self.untold |= !batch.records.is_empty();
+        self.chores.discard_prepared();
         self.next += 1;
         self.counters.batches += 1;
         self.counters.bytes += head.length();
@@ -359,7 +360,6 @@ impl Log {
     }
 
     /// The number of the segment that is being written.
-    #[cfg(test)]
     pub(super) fn written_segment(&self) -> u32 {
         self.segments.back().map_or(0, |at| at.segment.head.number)
     }
@@ -405,9 +405,15 @@ impl Log {
         let summary = std::mem::take(&mut self.summary);
         self.start_segment(number + 1, spare)?;
         self.free_ends();
-        self.chores.give(Chore::Summarise { segment: closed, summary });
+        self.summarise_one(closed, summary);
         self.measure();
         Ok(())
+    }
+
+    /// The size of a segment with room for a batch of this length, and the least that may do where no space is left.
+    pub(super) fn sizes_for(&self, length: u64) -> (u64, u64) {
+        let least = SECTOR + length;
+        (self.config.segment_bytes.max(least), align(self.config.segment_bytes / SMALL_FRACTION).max(least))
     }
 
     /// A file with room for a batch of this length. It has the size of a segment, or less where no space is left.
@@ -415,9 +421,7 @@ impl Log {
     /// # Errors
     /// [`Error::NoRoom`] if no space is left. Another [`Error`] ends the log.
     fn take_spare(&mut self, length: u64, how: Take) -> Result<SpareFile, Error> {
-        let least = SECTOR + length;
-        let size = self.config.segment_bytes.max(least);
-        let small = align(self.config.segment_bytes / SMALL_FRACTION).max(least);
+        let (size, small) = self.sizes_for(length);
         let is_full = |error: &io::Error| failure(error) == Failure::Full;
         let taken = match self.chores.take(size, how) {
             Err(error) if is_full(&error) && small < size => self.chores.take(small, how),
@@ -437,19 +441,22 @@ impl Log {
         let started = Segment::start(&self.files, head, &spare);
         let (segment, file) = started.map_err(|error| self.explain(&error))?;
         self.newest = Some(file);
-        self.segments.push(UsedSegment { segment, end: SECTOR, live: 0, disk: size });
+        self.segments.push(UsedSegment { segment, end: SECTOR, live: 0, disk: size, sum: 0 });
         Ok(())
     }
 
     pub(super) fn explain(&self, error: &io::Error) -> Error {
-        Error::of(self.files.folder.path(), error)
+        Error::of_open_store(self.files.folder.path(), error)
     }
 
     /// Writes the summaries of segments that opening has read.
     pub(super) fn summarise(&mut self, summaries: Vec<(Arc<Segment>, Summary)>) {
-        for (segment, summary) in summaries {
-            self.chores.give(Chore::Summarise { segment, summary });
-        }
+        summaries.into_iter().for_each(|(segment, summary)| self.summarise_one(segment, summary));
+    }
+
+    fn summarise_one(&mut self, segment: Arc<Segment>, summary: Summary) {
+        self.segments.summed(segment.head.number, summary.bytes_max());
+        self.chores.give(Chore::Summarise { segment, summary });
     }
 
     fn no_segment(&self) -> Error {

@@ -27,9 +27,11 @@ use super::format::{MARKS, Marks, SECTOR, SEGMENT_BYTES_MAX, Space, align};
 use super::history::{Purpose, ReadHistory, ReadRecord, ReadSegment, read};
 use super::in_use::{UsedSegment, UsedSegments};
 use super::log::{Beginning, Log, LogConfig};
+use super::missing::note_begun;
 use super::record::{Body, Record, RecordBatch};
 use super::repair::{clear, copy_winners, forget_note, keep_aside, noted, replaced, write};
 use super::segment::{OpenFiles, name_of, number_of};
+use super::summary::SummaryRecord;
 use super::winners::Winners;
 use crate::clock::Clock;
 
@@ -88,10 +90,10 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     let mut winners = Winners::default();
     let purpose = if repair { Purpose::Repair } else { Purpose::Open };
     let synced = backup.map_or(0, |backup: BackupMark| backup.last);
-    let mut history = read(&files, purpose, synced, &mut |ReadRecord { space, key, place, body }| {
-        winners.earlier(space, &key, place, body);
+    let mut history = read(&files, purpose, synced, &mut |SummaryRecord { space, key, place, body }| {
+        winners.earlier(space, key, place, body);
     })?;
-    winners.forget_removed();
+    winners.finish();
     plant_faults(&mut history, &mut winners);
     let mut lost = std::mem::take(&mut history.lost);
     let rewrite = !lost.is_empty();
@@ -105,6 +107,9 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
     let oldest = if rewrite { 0 } else { history.known_oldest };
     make_room(&**folder, oldest..beginning.segment, &mut history.leftovers).map_err(explain)?;
     let chores = Chores::new(Arc::clone(folder), segment_bytes, chores).map_err(explain)?;
+    if planted(Fault::BegunNotedEarly) {
+        note_begun(&**folder).map_err(explain)?;
+    }
     let mut log = Log::begin(files, config, chores, beginning)?;
     // The states behind the last known sync come first: the copies of a repair are of the last states.
     write(&mut log, behind, &mut winners)?;
@@ -126,6 +131,9 @@ fn open_folder(folder: &Arc<dyn Folder>, options: OpenOptions) -> Result<Opened,
         log.free_ends();
         log.summarise(std::mem::take(&mut history.summaries));
     }
+    if !history.is_begun {
+        note_begun(&**folder).map_err(explain)?;
+    }
     if backup.is_some() {
         forget_mark(&**folder).map_err(explain)?;
     }
@@ -144,12 +152,12 @@ impl Log {
     fn count_live(&mut self, winners: &Winners) {
         self.forget_live();
         self.set_aside.clear();
-        for (space, key, winner) in winners.iter() {
-            self.revived(winner.place, key.len());
-            if winner.place.is_set_aside() {
+        winners.each(|space, key, place| {
+            self.revived(place, key.len());
+            if place.is_set_aside() {
                 self.set_aside.insert((space, key.into()));
             }
-        }
+        });
     }
 }
 
@@ -158,7 +166,7 @@ fn plant_faults(history: &mut ReadHistory, winners: &mut Winners) {
     if planted(Fault::AppendBehindCut) {
         history.synced += history.shape.behind;
         for ReadRecord { space, key, place, body } in std::mem::take(&mut history.behind) {
-            winners.later(space, &key, place, body.filter(|_| space != Space::Values));
+            winners.later(space, &key, place, body.as_deref().filter(|_| space != Space::Values));
         }
     }
     if planted(Fault::MarksForgotten) {
@@ -193,9 +201,9 @@ fn beginning(
     let Some(segment) = history.newest.checked_add(1) else {
         return Err(Error::Damaged { folder: folder.path().to_owned(), what: name_of(history.newest) });
     };
-    let used = |ReadSegment { segment, end, disk }: &ReadSegment| {
+    let used = |&ReadSegment { ref segment, end, disk, sum }: &ReadSegment| {
         let segment = Arc::clone(segment);
-        UsedSegment { segment, end: *end, live: 0, disk: *disk }
+        UsedSegment { segment, end, live: 0, disk, sum }
     };
     let segments = if rewrite { UsedSegments::default() } else { history.segments.iter().map(used).collect() };
     let keeps = (rewrite && !planted(Fault::RepairNamedEarly)).then_some(history.oldest);

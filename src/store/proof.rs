@@ -34,6 +34,7 @@ fn every_planted_fault_is_found() {
         Fault::CopiesLost,
         Fault::ReadersIgnored,
         Fault::RetiredWithoutRoom,
+        Fault::BegunNotedEarly,
     ];
     find_planted(&faults, 5_000, |seed| {
         History::new(seed).run();

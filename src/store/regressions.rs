@@ -48,7 +48,7 @@ fn three_records() -> (SimulatedFolder, Vec<Place>) {
 fn keys(opened: &mut Opened) -> String {
     let mut keys = Vec::new();
     for space in [Space::Meta, Space::Tasks, Space::Values] {
-        keys.extend(opened.winners.take(space).map(|(key, _)| String::from_utf8(key.to_vec()).unwrap()));
+        keys.extend(opened.winners.all(space).keys().map(|key| String::from_utf8(key.to_vec()).unwrap()));
     }
     keys.sort();
     keys.concat()
@@ -206,8 +206,10 @@ fn a_start_costs_only_what_it_writes() {
         let mut log = open_in(&folder, false).unwrap().log;
         log.append(&batch([put(Space::Tasks, "k", b"body")])).unwrap();
         log.rest().unwrap();
-        let files = folder.bytes_of(".log") + folder.bytes_of(".new");
-        assert_eq!(log.disk_bytes(), files);
+        let files = folder.bytes_of(".log") + folder.bytes_of(".new") + folder.bytes_of(".sum");
+        // A new summary counts with each record of a key, and keeps the last.
+        let more = log.disk_bytes().checked_sub(files);
+        assert!(more.is_some_and(|more| more <= SECTOR), "{} of {files}", log.disk_bytes());
     }
     assert!(folder.bytes() < 3 * SEGMENT_BYTES + 30 * 8 * SECTOR, "{}", folder.bytes());
 }
@@ -443,7 +445,7 @@ fn keeps_what_a_head_without_a_batch_tells() -> bool {
             let _interrupted = open_in(&folder, false);
             folder.process_ends();
             folder.power_failure();
-            is_kept &= keys(&mut open_in(&folder, false).unwrap()).starts_with("ab");
+            is_kept &= open_in(&folder, false).is_ok_and(|mut opened| keys(&mut opened).starts_with("ab"));
         }
     }
     is_kept

@@ -34,7 +34,7 @@ pub(super) fn write(log: &mut Log, batch: RecordBatch, winners: &mut Winners) ->
     let places = log.append(&batch)?;
     for (record, place) in batch.records.into_iter().zip(places) {
         let body = match record.body {
-            Body::Bytes(body) if record.space != Space::Values => Some(body),
+            Body::Bytes(ref body) if record.space != Space::Values => Some(&**body),
             Body::Bytes(_) | Body::Removed | Body::SetAside => None,
         };
         winners.later(record.space, &record.key, place, body);
@@ -80,7 +80,8 @@ fn body_of(winner: Winner, old: &[ReadSegment]) -> Result<Body, Error> {
     if let Some(body) = body {
         return Ok(Body::Bytes(body));
     }
-    let Some(at) = old.iter().find(|at| at.segment.head.number == place.segment) else { return Ok(Body::SetAside) };
+    let found = old.binary_search_by_key(&place.segment, |at| at.segment.head.number);
+    let Some(at) = found.ok().and_then(|index| old.get(index)) else { return Ok(Body::SetAside) };
     StoredValue { segment: Arc::clone(&at.segment), place }.read_body()
 }
 

@@ -79,12 +79,17 @@ fn run(seed: u64) -> bool {
             assert!(is_known, "seed {seed}: another state");
             let marks = if bytes == 1 { history.acknowledged_mark..MARK_JUMPS[0] } else { 0..MARK_JUMPS[0] };
             assert!(marks.contains(&mark), "seed {seed}: mark {mark} after {bytes} rotten bytes");
-            let damages = checked.expect("a check").damages;
+            let CheckReport { damages, lost_values, dead_values, .. } = checked.expect("a check");
             let rotten = state.values().filter(|body| body.is_none()).count();
+            let named = damages.len() + lost_values.len();
             // A value in a batch that is damaged as a whole is not named alone.
-            assert!(rotten == 0 || !damages.is_empty(), "seed {seed}: {rotten} of {damages:?}");
+            assert!(rotten == 0 || named > 0, "seed {seed}: {rotten} of {named}");
             if bytes == 1 && rotten == 1 {
-                assert!(damages[0].starts_with("the value of"), "seed {seed}: {damages:?}");
+                assert_eq!((damages.len(), lost_values.len(), dead_values), (0, 1, 0), "seed {seed}");
+                assert!(lost_values[0].starts_with("the value of"), "seed {seed}: {lost_values:?}");
+            }
+            if bytes == 1 && dead_values > 0 {
+                assert_eq!((damages.len(), lost_values.len(), rotten), (0, 0, 0), "seed {seed}");
             }
             return false;
         }

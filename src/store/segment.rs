@@ -149,7 +149,7 @@ pub(super) fn is_unreadable(error: &io::Error) -> bool {
 /// A file that is laid out for a segment and has no head yet.
 #[derive(Debug)]
 pub(super) struct SpareFile {
-    name: String,
+    pub(super) name: String,
     file: Arc<dyn LogFile>,
     /// Its length in bytes.
     pub(super) size: u64,
@@ -269,7 +269,7 @@ impl StoredValue {
         let Place { segment, offset, length, .. } = self.place;
         match self.segment.read(u64::from(offset), length as usize) {
             Ok(bytes) if self.place.is_of(&bytes) => Ok(Value::from(bytes)),
-            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(Error::of(folder, &error)),
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(Error::of_open_store(folder, &error)),
             Ok(_) | Err(_) => Err(Error::Rotten { folder: folder.to_owned(), segment: name_of(segment), offset }),
         }
     }

@@ -67,8 +67,9 @@ impl Log {
         while self.segments.len() > 1
             && let Some(at) = self.segments.pop_oldest_below(cleaned.segment)
         {
-            self.retired_disk += at.disk;
-            self.retired.push(RetiredSegment { segment: at.segment, disk: at.disk, named_by: self.next });
+            let disk = at.disk + at.sum;
+            self.retired_disk += disk;
+            self.retired.push(RetiredSegment { segment: at.segment, disk, named_by: self.next });
             if planted(Fault::RemovedEarly) {
                 self.remove_retired();
             }

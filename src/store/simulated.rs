@@ -281,6 +281,13 @@ impl SimulatedFolder {
         true
     }
 
+    /// From now on the device does not return this byte.
+    pub(super) fn lose(&self, name: &str, at: usize) {
+        let mut world = self.world.lock();
+        let file = world.names[&self.name(name)];
+        world.files[file].lost = Some(at);
+    }
+
     /// The bytes of a file.
     pub(super) fn contents(&self, name: &str) -> Vec<u8> {
         let world = self.world.lock();
@@ -364,6 +371,10 @@ impl Folder for SimulatedFolder {
         })
     }
 
+    fn probe(&self, _name: &str) -> io::Result<()> {
+        Ok(())
+    }
+
     fn space(&self) -> io::Result<DiskSpace> {
         let mut world = self.world.lock();
         world.call()?;
@@ -391,8 +402,8 @@ impl LogFile for SimulatedFile {
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
         let mut world = self.world.lock();
         world.call()?;
-        let rest = world.files[self.file].now.get(at as usize..).unwrap_or_default();
-        let count = rest.len().min(bytes.len());
+        let rest = world.files[self.file].readable(at as usize, bytes.len())?;
+        let count = rest.len();
         bytes[..count].copy_from_slice(&rest[..count]);
         Ok(count)
     }

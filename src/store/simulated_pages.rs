@@ -2,9 +2,11 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "a test that fails should say where")]
 
+use std::io;
 use std::sync::Arc;
 
 use super::chance::Chance;
+use super::failure::errnos::EIO;
 
 #[derive(Debug, Default)]
 pub(super) struct FileState {
@@ -21,9 +23,22 @@ pub(super) struct FileState {
     pub(super) handles: Arc<()>,
     /// How often the file was opened.
     pub(super) opens: u32,
+    /// A byte that the device does not return.
+    pub(super) lost: Option<usize>,
 }
 
 impl FileState {
+    /// The bytes that a read of at most this many returns: those before a lost one.
+    pub(super) fn readable(&self, at: usize, most: usize) -> io::Result<&[u8]> {
+        let rest = self.now.get(at..).unwrap_or_default();
+        let count = match self.lost.and_then(|lost| lost.checked_sub(at)) {
+            Some(0) if most > 0 => return Err(io::Error::from_raw_os_error(EIO)),
+            Some(before) => before.min(most),
+            None => most,
+        };
+        Ok(rest.get(..count).unwrap_or(rest))
+    }
+
     /// Writes sectors of the unsynced ranges to the device: none, all, or any subset.
     pub(super) fn write_some(&mut self, chance: &mut Chance, sector: usize) {
         // The worst cases are as likely as the mixed ones.

@@ -20,6 +20,8 @@ use super::format::{BatchHead, Fields, Kind, Marks, RecordHead, SECTOR, SegmentH
 use super::segment::{NEW, Place, short};
 
 const MAGIC: [u8; 8] = *b"spinsum\n";
+/// The bytes before the records, and the checksum behind them.
+const HEAD_AND_SEAL: usize = 8 + 16 + 4 + 4 + 3 * 8 + 4 * 8 + 8 + 8;
 /// The ending of the name of a summary.
 pub(super) const SUM: &str = ".sum";
 
@@ -67,6 +69,11 @@ impl Summary {
         self.head.first == 0
     }
 
+    /// The bytes that its file has at most. It has fewer if the segment has several records of a key.
+    pub(super) fn bytes_max(&self) -> u64 {
+        (HEAD_AND_SEAL + self.records.len()) as u64
+    }
+
     /// Whether a summary is of the same batches.
     pub(super) fn has_range_of(&self, other: &SummaryHead) -> bool {
         (self.head.first, self.head.last) == (other.first, other.last)
@@ -74,25 +81,41 @@ impl Summary {
 
     /// Adds the records of a batch.
     pub(super) fn add<'b>(&mut self, head: &BatchHead, records: impl Iterator<Item = SummaryRecord<'b>>) {
+        records.for_each(|record| self.add_record(record));
+        self.add_head(head);
+    }
+
+    /// Adds the head of a batch whose records were added.
+    pub(super) fn add_head(&mut self, head: &BatchHead) {
         if self.head.first == 0 {
             self.head.first = head.number;
         }
         self.head.last = head.number;
         self.head.end = head.offset + head.length();
         (self.head.oldest, self.head.marks) = (head.oldest, head.marks);
-        for SummaryRecord { space, key, place, body: bytes } in records {
-            self.starts.push(self.records.len());
-            let (offset, body, checksum) = place.map_or((0, 0, 0), |at| (at.offset, at.length, u64::from(at.checksum)));
-            let kind = match place {
-                Some(place) if place.is_set_aside() => Kind::SetAside,
-                Some(_) => Kind::Bytes,
-                None => Kind::Removed,
-            };
-            RecordHead { kind, space, key, body, checksum }.encode(&mut self.records);
-            self.records.extend(offset.to_le_bytes());
-            if let Some(bytes) = bytes.filter(|_| space != Space::Values && kind == Kind::Bytes) {
-                self.records.extend_from_slice(bytes);
-            }
+    }
+
+    /// Adds a record of a batch.
+    pub(super) fn add_record(&mut self, SummaryRecord { space, key, place, body: bytes }: SummaryRecord<'_>) {
+        self.starts.push(self.records.len());
+        let (offset, body, checksum) = place.map_or((0, 0, 0), |at| (at.offset, at.length, u64::from(at.checksum)));
+        let kind = match place {
+            Some(place) if place.is_set_aside() => Kind::SetAside,
+            Some(_) => Kind::Bytes,
+            None => Kind::Removed,
+        };
+        RecordHead { kind, space, key, body, checksum }.encode(&mut self.records);
+        self.records.extend(offset.to_le_bytes());
+        if let Some(bytes) = bytes.filter(|_| space != Space::Values && kind == Kind::Bytes) {
+            self.records.extend_from_slice(bytes);
+        }
+    }
+
+    /// Calls `each` with all records that were added, the last one first.
+    pub(super) fn each_back(&self, segment: u32, each: &mut dyn FnMut(SummaryRecord<'_>)) {
+        for &start in self.starts.iter().rev() {
+            let mut fields = Fields(self.records.get(start..).unwrap_or_default());
+            record(&mut fields, segment).into_iter().for_each(&mut *each);
         }
     }
 
@@ -159,9 +182,9 @@ pub(super) struct ReadSummary {
 }
 
 impl ReadSummary {
-    /// Reads the summary of a segment. `None` if there is none, or it is not right.
-    pub(super) fn of(folder: &dyn Folder, segment: &SegmentHead) -> Option<Self> {
-        let bytes = read_file(folder, &summary_name(segment.number)).ok()?;
+    /// Reads the summary of a segment into this memory. `None` if there is none, or it is not right.
+    pub(super) fn of(folder: &dyn Folder, segment: &SegmentHead, memory: Vec<u8>) -> Option<Self> {
+        let bytes = read_file_into(folder, &summary_name(segment.number), memory).ok()?;
         if !is_sealed(&bytes, bytes.len()) {
             return None;
         }
@@ -211,8 +234,21 @@ fn record<'b>(fields: &mut Fields<'b>, segment: u32) -> Option<SummaryRecord<'b>
 /// # Errors
 /// The system's error.
 pub(super) fn read_file(folder: &dyn Folder, name: &str) -> io::Result<Vec<u8>> {
+    read_file_into(folder, name, Vec::new())
+}
+
+fn read_file_into(folder: &dyn Folder, name: &str, memory: Vec<u8>) -> io::Result<Vec<u8>> {
     let file = folder.open(name)?;
-    let mut bytes = vec![0; usize::try_from(file.size()?).map_err(io::Error::other)?];
+    let mut bytes = resized(memory, usize::try_from(file.size()?).map_err(io::Error::other)?);
     read_exact(&*file, &mut bytes, 0)?;
     Ok(bytes)
+}
+
+/// Memory of this length, whatever its bytes. New memory comes from the system, which has it clear.
+pub(super) fn resized(mut memory: Vec<u8>, length: usize) -> Vec<u8> {
+    if memory.capacity() < length {
+        return vec![0; length];
+    }
+    memory.resize(length, 0);
+    memory
 }

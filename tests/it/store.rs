@@ -8,9 +8,11 @@ use std::process::{Command, Stdio};
 use spindle::protocols::events::client::Client as EventsClient;
 use spindle::protocols::jobs::client::{Client as JobsClient, Error as JobsError};
 use spindle::protocols::spiderq::client::Client;
-use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
+use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus, Reply, Request};
+use spindle::zmtp::SocketType;
 
 use crate::harness::{SPINDLE, Server, spindle};
+use crate::zmtp::Plain;
 
 /// Longer than any test: no lease expires.
 const LEASE: u64 = 86_400_000;
@@ -116,14 +118,31 @@ fn a_check_names_every_damaged_part_and_fails() {
     sample(folder.path());
     rot(folder.path(), b"value-33");
     let (status, said, error) = check(folder.path());
-    let named: Vec<&str> = said.lines().filter(|line| line.starts_with("damaged: ")).collect();
-    assert!(status == Some(1) && named.len() == 1 && named[0].contains("value"), "{said}");
-    assert!(error.contains("1 damaged parts") && error.contains("--repair"), "{error}");
+    let named: Vec<&str> = said.lines().filter(|line| line.starts_with("lost: ")).collect();
+    assert!(status == Some(1) && named.len() == 1 && named[0].contains("the value of"), "{said}");
+    assert!(!said.contains("damage"), "{said}");
+    assert!(error.contains("has lost 1 value:") && error.contains("without --repair"), "{error}");
     rot(folder.path(), b"key-21");
     let (status, said, error) = check(folder.path());
     let named = said.lines().filter(|line| line.starts_with("damaged: ")).count();
-    assert!(status == Some(1) && named > 1 && !said.contains("no damage"), "{said}");
-    assert!(error.contains(&format!("{named} damaged parts")), "{error}");
+    assert!(status == Some(1) && named > 0 && !said.contains("no damage"), "{said}");
+    let parts = if named == 1 { "1 damaged part".to_owned() } else { format!("{named} damaged parts") };
+    assert!(error.contains(&format!("has {parts} and has lost 1 value")), "{error}");
+    assert!(error.contains("start with --repair"), "{error}");
+}
+
+#[test]
+fn a_value_that_no_task_needs_is_no_damage_when_it_rots() {
+    let folder = tempfile::tempdir().unwrap();
+    sample(folder.path());
+    // The first value of a task that was repaid with another one.
+    rot(folder.path(), b"value-03");
+    let (status, said, error) = check(folder.path());
+    assert_eq!((status, error.as_str()), (Some(0), ""), "{said}");
+    assert!(said.contains("changed 1 dead record that nothing needs") && said.contains("no damage"), "{said}");
+    let server = Server::start_tasks(folder.path(), &[]);
+    assert_eq!(client(&server).lookup(b"key-03").unwrap().as_deref(), Some(&b"done"[..]));
+    server.stop();
 }
 
 // -------------------------------------------------------------------------------------------------------------- repair
@@ -222,6 +241,58 @@ fn a_task_whose_value_is_lost_is_dropped_and_can_be_written_again_or_removed() {
     assert_eq!(client.lookup(b"key-2").unwrap(), None);
     client.flush().unwrap();
     assert_eq!(set_aside(&server), 0, "no task needs the lost bytes any more");
+    server.stop();
+}
+
+/// Leases of tasks whose values were lost stayed, and the tasks with them, until they expired. The second value is found
+/// lost when its reply, which had to wait for a client that does not read, is written.
+#[test]
+fn a_lend_of_a_lost_value_leaves_no_lease_whether_its_reply_waited_or_not() {
+    const TASKS: u32 = 30;
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().to_str().unwrap();
+    let flags = ["--tasks", "tcp://127.0.0.1:*", "--data", data];
+    let server = Server::start(&flags);
+    let mut client = client(&server);
+    for number in 0..TASKS {
+        let value = [format!("a-value-{number:02}").as_bytes(), &[7; 600_000]].concat();
+        client.add(&number.to_be_bytes(), &value, AddMode::Tail).unwrap();
+    }
+    drop(client);
+    server.stop();
+    rot(folder.path(), b"a-value-00");
+    rot(folder.path(), b"a-value-29");
+    let server = Server::start(&flags);
+    // 18 MB are more than the system and the send buffer take.
+    let stream = std::net::TcpStream::connect(server.tasks().strip_prefix("tcp://").unwrap()).unwrap();
+    let mut slow = Plain::meet(stream, SocketType::Dealer).unwrap().0;
+    let mut lend = Vec::new();
+    Request::Lend { timeout_ms: LEASE, mode: LendMode::Poll }.encode(&mut lend);
+    slow.send_all(&vec![&[&lend[..]][..]; TASKS as usize]);
+    let mut other = self::client(&server);
+    while other.count().unwrap() > 0 {}
+    let queue = |name: &str| server.stats()["tasks"]["queues"][0][name].as_u64().unwrap();
+    assert!(queue("leased") >= u64::from(TASKS) - 2, "it has not read");
+    let mut replies = Vec::new();
+    while replies.len() < TASKS as usize {
+        let frames = slow.receive();
+        let reply = frames.last().unwrap();
+        replies.push(matches!(Reply::decode(reply), Ok(Reply::Lent { .. })));
+    }
+    let empty: Vec<usize> = (0..replies.len()).filter(|number| !replies[*number]).collect();
+    assert_eq!(empty, [0, 29], "the values that are lost");
+    let mut flushes = 0;
+    while other.count().unwrap() > 0 || queue("dropped") < 2 {
+        other.flush().unwrap();
+        flushes += 1;
+        assert!(
+            flushes < 10_000,
+            "{} leased, {} dropped: a lease of a lost value stays",
+            queue("leased"),
+            queue("dropped")
+        );
+    }
+    assert_eq!((queue("leased"), queue("dropped")), (u64::from(TASKS) - 2, 2));
     server.stop();
 }
 

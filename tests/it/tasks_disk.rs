@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use spindle::clock::ClockReading;
+use spindle::protocols::events::client::Client as EventsClient;
 use spindle::protocols::jobs::client::Client as JobsClient;
 use spindle::protocols::spiderq::client::Client;
 use spindle::protocols::spiderq::wire::{AddMode, LendMode, RepayStatus};
@@ -108,6 +109,33 @@ fn every_change_is_synced_between_its_arrival_and_its_answer() {
     server.stop();
 }
 
+/// `--sync` is for tasks alone.
+#[test]
+fn every_event_is_synced_between_its_arrival_and_its_answer_whatever_sync_says() {
+    let Some(strace) = real_peer("strace") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_events(&["--data", folder.path().to_str().unwrap(), "--sync", "never"]);
+    let mut events = EventsClient::new(server.events().parse().unwrap());
+    let mut worker = Client::connect(server.events_queue()).unwrap();
+    events.count().unwrap();
+    let trace = traced(&strace, &server, || {
+        for number in 0..10 {
+            events.request("POST", "/events", format!("created-{number:02}").as_bytes()).unwrap();
+            events.request("POST", "/events/async", format!("deferred-{number:02}").as_bytes()).unwrap();
+            let lent = worker.lend(60_000, LendMode::Poll).unwrap().unwrap();
+            let value = format!("repaid-{number:02}");
+            assert!(worker.repay(lent.lend_key, &lent.key, value.as_bytes(), RepayStatus::Drop).unwrap());
+        }
+    });
+    for number in 0..10 {
+        for what in ["created", "deferred", "repaid"] {
+            let what = format!("{what}-{number:02}");
+            assert!(synced_before_the_answer(&trace, &what), "{what}: {}", trace.join("\n"));
+        }
+    }
+    server.stop();
+}
+
 // ---------------------------------------------------------------------------------------------------------------- full
 
 /// A file system for one test, unmounted at the end.
@@ -191,6 +219,63 @@ fn a_disk_that_is_full_under_late_syncs_is_no_different() {
     for size in ["16m", "40m"] {
         fill(size, "never");
     }
+}
+
+/// Another program takes what is left of a disk.
+fn take_the_rest(small: &Small) -> PathBuf {
+    let path = small.path().join("foreign");
+    let mut file = fs::File::create(&path).unwrap();
+    while file.write_all(&[0; 4096]).is_ok() {}
+    path
+}
+
+/// A value as long as the one before, and longer than a segment, ended the server: no segment could be laid out for it.
+#[test]
+fn a_full_disk_refuses_a_large_value_that_is_no_larger_and_the_server_goes_on() {
+    let Some(small) = Small::mount("16m") else { return };
+    let data = small.path().join("data");
+    let server = Server::start_tasks(&data, &["--segment-size", "64K"]);
+    let mut client = client(&server);
+    client.set_timeout(Duration::from_secs(60));
+    let mut added: u32 = 0;
+    while client.add(&added.to_be_bytes(), &vec![1; 1_000_000], AddMode::Tail).is_ok() {
+        added += 1;
+    }
+    assert!((3..16).contains(&added), "{added}");
+    let foreign = take_the_rest(&small);
+    let value = |round: u8| vec![round; 1_000_000];
+    let mut values = vec![1; added as usize];
+    let (mut updated, mut refused) = (0, 0);
+    for round in 2..20 {
+        for number in 0..added {
+            match client.update(&number.to_be_bytes(), &value(round)) {
+                Ok(is_there) => {
+                    assert!(is_there);
+                    (values[number as usize], updated) = (round, updated + 1);
+                }
+                Err(error) => {
+                    assert!(error.to_string().contains("1000000 bytes, and there are 0"), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 0, "{updated} updated");
+    let lent = client.lend(60_000, LendMode::Poll).unwrap().unwrap();
+    let repaid = client.repay(lent.lend_key, &lent.key, &value(20), RepayStatus::Reward);
+    assert!(repaid.unwrap_err().to_string().contains("bytes, and there are 0"));
+    assert!(client.heartbeat(lent.lend_key, &lent.key, 60_000).unwrap(), "the lease is held");
+    fs::remove_file(foreign).unwrap();
+    assert!(client.repay(lent.lend_key, &lent.key, &value(20), RepayStatus::Reward).unwrap());
+    values[u32::from_be_bytes(lent.key[..].try_into().unwrap()) as usize] = 20;
+    drop(server);
+    let server = Server::start_tasks(&data, &["--segment-size", "64K"]);
+    let mut client = self::client(&server);
+    for (number, round) in (0..added).zip(values) {
+        assert!(client.lookup(&number.to_be_bytes()).unwrap() == Some(value(round)), "{number} of {added}: {round}");
+    }
+    println!("{added} tasks, {updated} updated, {refused} refused");
+    server.stop();
 }
 
 #[test]
