@@ -24,7 +24,7 @@ use super::inbox::{Tasks, TasksShared};
 use super::lease_clock::{ClockMark, LeaseClock};
 use super::metrics::TaskMetrics;
 use super::order::LeaseOrder;
-use super::record::{CLOCK_KEY, Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key};
+use super::record::{CLOCK_KEY, Damaged, FORMAT, FORMAT_KEY, TOKENS_KEY, number_of, queue_of_key, task_of_key};
 use super::slow_disk::SlowDiskBackoff;
 use super::state::{CommitterState, TakenRequests};
 use super::submission::InboxMessage;
@@ -111,6 +111,7 @@ fn restore(
     for (key, record) in meta.iter().filter(|(key, _)| queue_of_key(key).is_some()) {
         engine.restore_queue(key, record).map_err(damaged)?;
     }
+    reserve(store, &mut engine);
     let lost = match store.is_repairing() {
         true => restore_those_that_fit(store, &mut engine),
         false => {
@@ -126,6 +127,25 @@ fn restore(
     };
     engine.restore_ids(store.marks()[IDS_MARK], store.marks()[NUMBERS_MARK]);
     Ok((clock, engine, lost))
+}
+
+/// Makes room for the tasks of each queue, so that no table grows while they are restored.
+fn reserve(store: &dyn Store, engine: &mut Engine) {
+    let mut found: Option<(u32, usize)> = None;
+    store.found(&mut |key| {
+        let Ok((queue, _)) = task_of_key(key) else { return };
+        match &mut found {
+            Some((same, count)) if *same == queue => *count += 1,
+            before => {
+                if let Some((queue, count)) = before.replace((queue, 1)) {
+                    engine.queues.reserve(queue, count);
+                }
+            }
+        }
+    });
+    if let Some((queue, count)) = found {
+        engine.queues.reserve(queue, count);
+    }
 }
 
 /// Restores the tasks after a repair, the newest first: of two with one key the older one was finished. Returns the
@@ -195,7 +215,9 @@ impl Committer {
         core.engine.dismiss();
         let now = core.clock.tell(now());
         core.commit(now, None)?;
-        core.store.rest()
+        core.store.rest()?;
+        // A folder that is gone did not show itself to the writes.
+        self.shared.check()
     }
 
     /// Commits one batch, with this message first.

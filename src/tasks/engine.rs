@@ -7,7 +7,13 @@
 //! while a task is ready. A value in an answer is either part of the batch ([`Payload::Fresh`]), or its key in the
 //! store *before* the batch ([`Payload::Stored`]). Both are the value at that point of the order.
 //!
-//! This module uses no store, no threads and no clock; see `committer.rs`.
+//! This module uses no store, no threads and no clock; see `committer.rs`. `room.rs` refuses what the store has no room
+//! for, `loss.rs` notes what the store has lost.
+
+mod loss;
+mod room;
+
+pub(super) use room::StoreRoom;
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -23,7 +29,7 @@ use super::record::{
 use super::submission::Submission;
 use super::{Family, NameKind, Outcome, Payload, Policy, QueueName, Request, Ticket};
 use crate::limits::{EXPIRE_BUDGET, WAITERS_MAX};
-use crate::store::{LostRecord, Space, WriteBatch};
+use crate::store::{Space, WriteBatch};
 use crate::wheel::{Progress, Wheel};
 
 /// Why a queue exists at an index: a queue is removed only when its last batch is stored.
@@ -34,7 +40,7 @@ const RESERVED: &str = "tokens are reserved before requests are applied";
 /// All queues.
 #[derive(Debug)]
 pub(super) struct Engine {
-    queues: Queues,
+    pub(super) queues: Queues,
     wheel: Wheel<LeaseTimer>,
     /// Tokens that may be granted: their reservation is stored.
     tokens: Range<u64>,
@@ -48,8 +54,10 @@ pub(super) struct Engine {
     sync_asked: bool,
     /// The server stops: no request waits any more.
     closing: bool,
-    /// The bytes that the adds of this batch may still have.
+    /// The bytes that new and larger values of this batch may still have.
     adds_room: u64,
+    /// An upper bound of the bytes that the requests of this batch write.
+    written: u64,
     /// New queues that are of no family begin above this number. 0, unless a repair or a backup has lost numbers.
     ids_floor: u64,
     answers: Vec<(Ticket, Outcome)>,
@@ -95,6 +103,7 @@ impl Engine {
             sync_asked: false,
             closing: false,
             adds_room: u64::MAX,
+            written: 0,
             ids_floor: 0,
             answers: Vec::new(),
         }
@@ -142,8 +151,9 @@ impl Engine {
         Some(Family { number, prefix: prefix.into() })
     }
 
-    /// Numbers of tasks up to `floor` may have been given in queues that were removed. Numbers up to `mark` may have been given in a queue of no family. The mark is above all numbers only
-    /// if some are lost. Then all queues go on above it.
+    /// Numbers of tasks up to `floor` may have been given in queues that were removed. Numbers up to `mark` may have
+    /// been given in a queue of no family. The mark is above all numbers only if some are lost. Then all queues go on
+    /// above it.
     pub(super) fn restore_ids(&mut self, mark: u64, floor: u64) {
         self.queues.raise_floor(floor);
         if mark <= self.queues.last() {
@@ -161,31 +171,7 @@ impl Engine {
         self.queues.indices().into_iter().for_each(|queue_index| self.mark(queue_index));
     }
 
-    /// A record is lost in the store. A task without its value is dropped, and a lost record is stored again. Returns
-    /// what to tell the operator.
-    pub(super) fn lose(&mut self, lost: &LostRecord) -> Option<String> {
-        let (queue, number) = task_of_key(&lost.key).ok()?;
-        let queue_index = queue as usize;
-        let name = Arc::clone(&self.queues.get(queue_index)?.name);
-        self.mark(queue_index);
-        let queue = &mut self.entry_mut(queue_index).queue;
-        let what = match lost.space {
-            Space::Values => queue.lose_value(number).map(|key| ("the value of the task", key.escape_ascii())),
-            _ => queue.store_again(number).map(|key| ("a record in the store of the task", key.escape_ascii())),
-        };
-        let name = name.escape_ascii();
-        Some(match what {
-            Some((what, key)) => format!("{what} {key} of {name} is lost"),
-            None => format!("task {number} of {name} is lost"),
-        })
-    }
-
     // ---------------------------------------------------------------------------------------------------------- steps
-
-    /// The keys and values that are added until the next call may have this many bytes together.
-    pub(super) fn bound_adds(&mut self, bytes: u64) {
-        self.adds_room = bytes;
-    }
 
     /// Sets the time and expires the leases whose deadline has passed. Each pass is sorted by deadline, and one call
     /// expires at most [`EXPIRE_BUDGET`] leases. [`Progress::More`]: more leases are due, and the caller must not
@@ -223,15 +209,10 @@ impl Engine {
 
     /// Applies a request. The answer comes with the next [`Engine::drain`], or with a later one if the request waits.
     /// If a queue of a family does not exist, a request that adds a task creates it, and any other request is answered
-    /// as for an empty queue.
-    pub(super) fn apply(&mut self, Submission { queue, ticket, request }: Submission) {
-        if request.adds() {
-            let bytes = request.added_bytes();
-            // An add without bytes needs room too.
-            match self.adds_room.checked_sub(bytes).filter(|_| self.adds_room > 0) {
-                Some(left) => self.adds_room = left,
-                None => return self.answers.push((ticket, Outcome::NoRoom { bytes })),
-            }
+    /// as for an empty queue. `store` is as it was before the batch.
+    pub(super) fn apply(&mut self, Submission { queue, ticket, request }: Submission, store: &mut dyn StoreRoom) {
+        if let Some(refused) = self.take_room(&queue, &request, store) {
+            return self.answers.push((ticket, refused));
         }
         let queue_index = match queue {
             QueueName(NameKind::Opened(queue_index)) => Some(queue_index),

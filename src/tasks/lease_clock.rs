@@ -141,6 +141,20 @@ mod tests {
     }
 
     #[test]
+    fn readings_that_come_often_add_up_and_one_at_the_same_moment_counts() {
+        let at = |nanos, wall| ClockReading { wall, up: nanos, boot: 1 };
+        let mut clock = LeaseClock::resume(None, at(0, YEAR));
+        let told: Vec<u64> = (1..=10).map(|step| clock.tell(at(step * 400_000, YEAR)) - YEAR).collect();
+        assert_eq!(told, [0, 0, 1, 1, 2, 2, 2, 3, 3, 4]);
+        clock.take_mark();
+        assert_eq!(clock.tell(at(4_000_000, YEAR + 5 * STEP)), YEAR + 4);
+        assert!(clock.is_stepped(), "it is as new as the one before");
+        // Another thread took this one before that step.
+        assert_eq!(clock.tell(at(3_999_999, YEAR)), YEAR + 4);
+        assert!(clock.is_stepped() && clock.take_mark().reading.wall == YEAR + 5 * STEP);
+    }
+
+    #[test]
     fn a_step_of_the_wall_clock_is_noticed_until_it_is_marked() {
         let mut clock = LeaseClock::resume(None, reading(1, 0, YEAR));
         assert!(clock.is_stepped(), "nothing is marked");

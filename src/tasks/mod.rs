@@ -140,7 +140,8 @@ pub enum Request {
         /// Whether the task is dropped at once, as if a client had leased it and settled it with this value.
         dropped: bool,
     },
-    /// Replaces the value of a task in any state: [`Outcome::Done`], or [`Outcome::Refused`] if there is none.
+    /// Replaces the value of a task in any state: [`Outcome::Done`], [`Outcome::Refused`] if there is none, or
+    /// [`Outcome::NoRoom`] for a larger value.
     Update {
         /// The key of the task.
         key: Box<[u8]>,
@@ -155,7 +156,8 @@ pub enum Request {
         /// Whether to wait for a task.
         wait: bool,
     },
-    /// Ends a lease: [`Outcome::Done`], or [`Outcome::Refused`] if it is not held.
+    /// Ends a lease: [`Outcome::Done`], [`Outcome::Refused`] if it is not held, or [`Outcome::NoRoom`] for a larger
+    /// value: then it is still held.
     Settle {
         /// The token of the lease.
         token: u64,
@@ -234,15 +236,6 @@ impl Request {
         matches!(self, Self::Add { .. } | Self::Push { .. } | Self::Append { .. })
     }
 
-    /// The bytes of key and value that the request adds.
-    fn added_bytes(&self) -> u64 {
-        match self {
-            Self::Add { key, value, .. } => (key.len() + value.len()) as u64,
-            Self::Push { value } | Self::Append { value, .. } => value.len() as u64,
-            _ => 0,
-        }
-    }
-
     /// The memory that the request takes while it waits, approximately.
     fn bytes(&self) -> u64 {
         let (key, value) = match self {
@@ -289,7 +282,7 @@ pub enum Outcome {
     Refused,
     /// Nothing has changed: the store takes nothing that makes it larger. What takes away goes on.
     NoRoom {
-        /// The bytes of key and value that were to be added.
+        /// The bytes of key and value that were to be added, or of the larger value.
         bytes: u64,
     },
 }

@@ -11,27 +11,26 @@
 //! An undone lease puts the task back in its old position. `order.rs` defines its position after the other two ways.
 //! Keys, order and leases are in memory. Values are in the store: [`TaskQueue::drain`] returns the effects to store.
 
+mod keys;
 mod loss;
 mod table;
 mod task;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use ahash::RandomState;
-use hashbrown::HashTable;
+use keys::{KeyHash, KeyTable};
 use table::TaskTable;
 use task::{Lease, Task, TaskState};
 
 use super::order::{LeaseOrder, Position, QueueEnd, Settlement};
 use super::record::{LeaseRecord, StateRecord, TaskRecord};
+use crate::chunked_map::ChunkedMap;
 use crate::store::Value;
 use crate::wheel::Wheel;
 
 /// The index of a task in the memory of its queue, valid as long as the task exists.
 pub(super) type TaskIndex = u32;
-
-/// Places for keys that a queue keeps when it is empty.
-const KEPT: usize = 1 << 10;
 
 /// The payload of a lease's timer: the task whose lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,12 +82,10 @@ pub(super) struct TaskQueue {
     /// The number of the task that was added last. Stored with the queue.
     last: u64,
     tasks: TaskTable,
-    /// The indices of the tasks, by key.
-    keys: HashTable<TaskIndex>,
-    hasher: RandomState,
-    ready: BTreeMap<Position, TaskIndex>,
+    keys: KeyTable,
+    ready: ChunkedMap<Position, TaskIndex>,
     /// The ready tasks by entry. Used in priority order only: a fifo queue's `ready` has this order.
-    entries: BTreeMap<u64, TaskIndex>,
+    entries: ChunkedMap<u64, TaskIndex>,
     /// Milliseconds of the leases' clock. Written by [`TaskQueue::tell`].
     now: u64,
     counts: TaskCounts,
@@ -110,10 +107,9 @@ impl TaskQueue {
             first,
             last,
             tasks: TaskTable::default(),
-            keys: HashTable::new(),
-            hasher: RandomState::new(),
-            ready: BTreeMap::new(),
-            entries: BTreeMap::new(),
+            keys: KeyTable::default(),
+            ready: ChunkedMap::default(),
+            entries: ChunkedMap::default(),
             now: 0,
             counts: TaskCounts::default(),
             touched: Vec::new(),
@@ -143,23 +139,33 @@ impl TaskQueue {
         self.counts
     }
 
+    /// Makes room for the keys of this many tasks.
+    pub(super) fn reserve(&mut self, tasks: usize) {
+        self.keys.reserve(tasks);
+    }
+
     /// Restores a task from its record. False: the record is invalid, or another task has its key or its position.
     pub(super) fn restore(&mut self, number: u64, record: &TaskRecord<'_>, wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Position { priority, entered } = record.position;
         let is_of_another = number <= self.first || number > self.last;
-        if self.find(record.key).is_some() || is_of_another || entered > self.serial || priority > self.serial {
+        let hash = self.keys.hash(record.key);
+        let is_known = self.find_hashed(hash, record.key).is_some();
+        if is_known || is_of_another || entered > self.serial || priority > self.serial {
             return false;
         }
-        let task_index = self.put(Task {
-            number,
-            key: record.key.into(),
-            position: record.position,
-            boost: record.boost,
-            since: record.since,
-            state: TaskState::Dropped,
-            touched: false,
-            is_lost: false,
-        });
+        let task_index = self.put(
+            hash,
+            Task {
+                number,
+                key: record.key.into(),
+                position: record.position,
+                boost: record.boost,
+                since: record.since,
+                state: TaskState::Dropped,
+                touched: false,
+                is_lost: false,
+            },
+        );
         match record.state {
             StateRecord::Ready => self.make_ready(task_index, record.position),
             StateRecord::Leased(LeaseRecord { token, deadline }) => {
@@ -264,12 +270,8 @@ impl TaskQueue {
     pub(super) fn remove(&mut self, key: &[u8], wheel: &mut Wheel<LeaseTimer>) -> bool {
         let Some(task_index) = self.find(key) else { return false };
         self.leave(task_index, wheel);
-        let hash = self.hasher.hash_one(key);
-        if let Ok(entry) = self.keys.find_entry(hash, |other| *other == task_index) {
-            entry.remove();
-        }
+        self.keys.remove(self.keys.hash(key), task_index);
         let task = self.tasks.remove(task_index).expect("an index is kept no longer than its task");
-        self.give_back_keys();
         self.fresh.remove(&task.number);
         self.gone.push(task.number);
         true
@@ -370,12 +372,17 @@ impl TaskQueue {
     }
 
     fn find(&self, key: &[u8]) -> Option<TaskIndex> {
-        self.keys.find(self.hasher.hash_one(key), |&task_index| *self.task(task_index).key == *key).copied()
+        self.find_hashed(self.keys.hash(key), key)
+    }
+
+    fn find_hashed(&self, hash: KeyHash, key: &[u8]) -> Option<TaskIndex> {
+        self.keys.find(hash, |task_index| *self.task(task_index).key == *key)
     }
 
     /// Creates a task, Dropped: in no structure. The caller counts it, or makes it ready. `None`: its key exists.
     fn create(&mut self, key: &[u8], value: Value, end: QueueEnd) -> Option<(u64, TaskIndex, Position)> {
-        if self.find(key).is_some() {
+        let hash = self.keys.hash(key);
+        if self.find_hashed(hash, key).is_some() {
             return None;
         }
         self.last += 1;
@@ -383,27 +390,17 @@ impl TaskQueue {
         let position = self.order.added(end, serial);
         let (since, state, key) = (self.now, TaskState::Dropped, key.into());
         let (touched, is_lost) = (false, false);
-        let task_index = self.put(Task { number, key, position, boost: 0, since, state, touched, is_lost });
+        let task_index = self.put(hash, Task { number, key, position, boost: 0, since, state, touched, is_lost });
         self.fresh.insert(number, value);
         self.touch(task_index);
         Some((number, task_index, position))
     }
 
     /// Keeps a task whose key is new.
-    fn put(&mut self, task: Task) -> TaskIndex {
-        let hash = self.hasher.hash_one(&*task.key);
+    fn put(&mut self, hash: KeyHash, task: Task) -> TaskIndex {
         let task_index = self.tasks.insert(task);
-        let (tasks, hasher) = (&self.tasks, &self.hasher);
-        self.keys.insert_unique(hash, task_index, |&other| hash_of(tasks, hasher, other));
+        self.keys.insert(hash, task_index);
         task_index
-    }
-
-    /// After a drain the memory of the keys goes back.
-    fn give_back_keys(&mut self) {
-        if self.keys.capacity() > KEPT && self.keys.len() < self.keys.capacity() / 8 {
-            let (tasks, hasher) = (&self.tasks, &self.hasher);
-            self.keys.shrink_to(self.keys.len() * 2, |&other| hash_of(tasks, hasher, other));
-        }
     }
 
     /// Makes a task ready at `position`, and records the time of its entry.
@@ -478,9 +475,4 @@ impl TaskQueue {
             self.touched.push(task_index);
         }
     }
-}
-
-/// The hash of the key of a task.
-fn hash_of(tasks: &TaskTable, hasher: &RandomState, task_index: TaskIndex) -> u64 {
-    tasks.get(task_index).map_or(0, |task| hasher.hash_one(&*task.key))
 }

@@ -136,6 +136,13 @@ impl Queues {
         true
     }
 
+    /// Makes room for this many tasks of a queue, which are restored next.
+    pub(super) fn reserve(&mut self, number: u32, tasks: usize) {
+        if let Some(entry) = self.get_mut(number as usize) {
+            entry.queue.reserve(tasks);
+        }
+    }
+
     /// Returns the index of the queue with this name, creates it if there is none, and lists it. `None`: there are too
     /// many.
     pub(super) fn open(&mut self, name: &[u8], order: LeaseOrder, policy: Policy) -> Option<usize> {

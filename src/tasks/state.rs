@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use super::engine::{Engine, StepResult, SyncWithin};
+use super::engine::{Engine, StepResult, StoreRoom, SyncWithin};
 use super::lease_clock::LeaseClock;
 use super::metrics::TaskMetrics;
 use super::record::CLOCK_KEY;
@@ -28,6 +28,16 @@ use crate::wheel::Progress;
 pub(super) const STORE_IDLE: u64 = 100;
 /// The pause before idle work that waits for readers, in milliseconds.
 const IDLE_LATER: u64 = 1_000;
+
+impl StoreRoom for Box<dyn Store> {
+    fn value_bytes(&self, key: &TaskKey) -> u64 {
+        (**self).value_bytes(key)
+    }
+
+    fn prepare(&mut self, bytes: u64) -> bool {
+        (**self).prepare(bytes)
+    }
+}
 
 /// The size of the requests in a batch.
 #[derive(Default)]
@@ -140,8 +150,9 @@ impl CommitterState {
 
     /// Sets the tasks aside whose records were found lost.
     pub(super) fn set_aside(&mut self) -> Result<(), Error> {
-        for lost in self.store.lost()? {
-            if let Some(what) = self.engine.lose(&lost) {
+        let lost = self.store.lost()?;
+        if !lost.is_empty() {
+            for what in self.engine.lose(&lost) {
                 tracing::error!("{what}: the device has changed its bytes");
             }
         }
@@ -185,7 +196,8 @@ impl CommitterState {
                 InboxMessage::Dismiss => self.engine.dismiss(),
                 InboxMessage::Submitted(requests) => {
                     count += requests.len();
-                    requests.into_iter().for_each(|submission| self.engine.apply(submission));
+                    let (engine, store) = (&mut self.engine, &mut self.store);
+                    requests.into_iter().for_each(|submission| engine.apply(submission, store));
                 }
             }
             if count >= TASKS_PER_BATCH / 2 || taken.bytes > INBOX_BYTES_MAX / 4 {

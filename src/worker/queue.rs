@@ -5,8 +5,8 @@
 //!                 │  Heartbeat, three times in each lease, while a command runs
 //!                 └─► no value ─► Repay Penalty: to the tail
 //! ```
-//! A lease outlives its connection and the server. While the server does not answer, the slot repeats a Repay until the
-//! lease has ended. The server carries it out at most once.
+//! A lease outlives its connection and the server. While the server does not answer, or its disk has no room for the
+//! value, the slot repeats a Repay until the lease has ended. The server carries it out at most once.
 //!
 //! This module does not define leases; see `tasks`.
 
@@ -55,19 +55,20 @@ impl LeaseTurn<'_> {
     fn take(mut self, mut held: HeldLease) {
         let Some(id) = std::str::from_utf8(&held.lent.key).ok().and_then(|key| key.parse().ok()) else {
             tracing::warn!("a task whose key is no number is no event: is this the right endpoint?");
-            self.repay(&held, b"", RepayStatus::Penalty);
+            let _expires = self.repay(&held, b"", RepayStatus::Penalty);
             return self.shared.pause(PAUSE, PAUSE);
         };
         let value = self.shared.value(id, || self.beat(&mut held));
         match value {
             Ok(value) => match self.repay(&held, value.as_bytes(), RepayStatus::Drop) {
-                Some(true) => self.shared.stored(id, &value),
-                Some(false) => self.shared.lost(id, "its lease had ended"),
-                None => self.shared.lost(id, "the server has not answered"),
+                Ok(true) => self.shared.stored(id, &value),
+                Ok(false) => self.shared.lost(id, "its lease had ended"),
+                Err(Error::Disconnected(_)) => self.shared.lost(id, "the server has not answered"),
+                Err(error) => self.shared.lost(id, &error.to_string()),
             },
             Err(why) => {
                 self.shared.given_back(id, &why);
-                self.repay(&held, b"", RepayStatus::Penalty);
+                let _expires = self.repay(&held, b"", RepayStatus::Penalty);
                 self.shared.pause(PAUSE, PAUSE);
             }
         }
@@ -87,15 +88,20 @@ impl LeaseTurn<'_> {
         }
     }
 
-    /// Ends the lease and returns whether it was held. `None` is unknown: the server was away until the lease had
-    /// ended, or the request failed in another way.
-    fn repay(&mut self, held: &HeldLease, value: &[u8], status: RepayStatus) -> Option<bool> {
+    /// Ends the lease and returns whether it was held. A server that is away, or has no room for the value, is asked
+    /// again until the lease has ended.
+    ///
+    /// # Errors
+    /// The last [`Error`]. Whether the lease was held is not known.
+    fn repay(&mut self, held: &HeldLease, value: &[u8], status: RepayStatus) -> Result<bool, Error> {
         let HeldLease { lent: Lent { lend_key, key, .. }, until } = held;
         loop {
             match self.client.repay(*lend_key, key, value, status) {
-                Ok(repaid) => return Some(repaid),
                 Err(Error::Disconnected(_)) if self.clock.now() < *until => self.shared.pause(PAUSE / 5, PAUSE / 5),
-                Err(_) => return None,
+                Err(Error::Refused(_)) if self.clock.now() < *until && !self.shared.stopper.is_told() => {
+                    self.shared.pause(PAUSE, PAUSE);
+                }
+                repaid => return repaid,
             }
         }
     }

@@ -29,7 +29,7 @@ fn large_answers_of_all_workers_together_wait_for_their_readers_and_all_come() {
         settings.value_max = VALUE;
         settings.held_bytes_max = HELD;
     };
-    serve_parts(FrontendKind::Native, 1 << 12, tell, |Held { endpoint, release }| {
+    serve_parts(FrontendKind::Native, 1 << 12, tell, |Held { endpoint, release, .. }| {
         release();
         let context = zmq::Context::new();
         let control: Vec<Peer> = (0..WORKERS).map(|_| Peer::connect(&context, &endpoint)).collect();

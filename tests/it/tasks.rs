@@ -217,20 +217,22 @@ fn people_work_with_tasks_on_the_command_line() {
         assert_eq!(status, Some(0), "{arguments:?}: {error}");
         out
     };
-    let bad = |arguments: &[&str], about: &str| {
+    let ends = |arguments: &[&str], expected: i32, about: &str| {
         let (status, out, error) = task(&server, arguments);
-        assert_eq!((status, &*out), (Some(1), ""), "{arguments:?}");
+        assert_eq!((status, &*out), (Some(expected), ""), "{arguments:?}");
         assert!(error.trim_end().lines().count() == 1 && error.contains(about), "{arguments:?}: {error}");
     };
-    bad(&["lend"], "--wait");
+    let bad = |arguments: &[&str], about: &str| ends(arguments, 1, about);
+    let missing = |arguments: &[&str], about: &str| ends(arguments, 3, about);
+    missing(&["lend"], "--wait");
     assert_eq!(good(&["add", "page-1", "one"]), "OK\n");
     assert_eq!(good(&["add", "page-2", "two", "--head"]), "OK\n");
     bad(&["add", "page-1", "again"], "there is a task of this key");
     assert_eq!(good(&["count"]), "2\n");
     assert_eq!(good(&["lookup", "page-1"]), "one\n");
-    bad(&["lookup", "page-9"], "no task of this key");
+    missing(&["lookup", "page-9"], "no task of this key");
     assert_eq!(good(&["update", "page-2", "zwei"]), "OK\n");
-    bad(&["update", "page-9", ""], "no task of this key");
+    missing(&["update", "page-9", ""], "no task of this key");
     let lent = good(&["lend", "--timeout", "60000"]);
     let (line, value) = lent.split_once('\n').unwrap();
     let (lend_key, key) = line.split_once(' ').unwrap();
@@ -241,7 +243,7 @@ fn people_work_with_tasks_on_the_command_line() {
     bad(&["repay", lend_key, key, "done", "--status", "drop"], "not lent with this key");
     assert_eq!(good(&["flush"]), "OK\n");
     assert_eq!(good(&["remove", "page-2"]), "OK\n");
-    bad(&["remove", "page-2"], "no task of this key");
+    missing(&["remove", "page-2"], "no task of this key");
     assert!(good(&["stats"]).contains("repay: 2"));
     let json: serde_json::Value = serde_json::from_str(&good(&["lend", "--json"])).unwrap();
     assert_eq!((json["key"].as_str(), json["value"].as_str()), (Some("page-1"), Some("one")));
@@ -252,7 +254,7 @@ fn people_work_with_tasks_on_the_command_line() {
 fn a_task_is_read_from_standard_input() {
     let folder = folder();
     let server = Server::start_tasks(folder.path(), &[]);
-    assert!(spindle_reads(&["task", "add", "k", "-", "--connect", server.tasks()], b"from afar").success());
+    assert!(spindle_reads(&["task", "add", "k", "-", "--connect", server.tasks()], b"from afar").status.success());
     assert_eq!(client(&server).lookup(b"k").unwrap().as_deref(), Some(&b"from afar"[..]));
     server.stop();
 }

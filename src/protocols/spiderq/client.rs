@@ -14,7 +14,7 @@ use zmq::Context;
 use super::wire::{AddMode, Counters, Fault, LendMode, Malformed, RepayStatus, Reply, Request};
 use crate::protocols::client_socket::{Pipeline, ReplyError};
 
-pub use crate::protocols::client_socket::Disconnected;
+pub use crate::protocols::client_socket::{ClientTimeouts, Disconnected};
 
 /// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -94,14 +94,22 @@ impl Client {
         Self::connect_in(&Context::new(), endpoint, TIMEOUT_DEFAULT)
     }
 
-    /// Connects within a context that other sockets share. A client takes three of the context's sockets.
-    ///
-    /// `timeout` bounds the connecting, and afterwards the wait for each reply.
+    /// Connects, and waits so long for a server to be there.
     ///
     /// # Errors
     /// [`Error::Disconnected`]
-    pub fn connect_in(context: &Context, endpoint: &str, timeout: Duration) -> Result<Self, Error> {
-        let mut client = Self::within(context, endpoint, timeout);
+    pub fn connect_within(endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Result<Self, Error> {
+        Self::connect_in(&Context::new(), endpoint, timeouts)
+    }
+
+    /// Connects within a context that other sockets share. A client takes three of the context's sockets.
+    ///
+    /// A `Duration` bounds the connecting, and afterwards the wait for each reply. [`ClientTimeouts`] tell them apart.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`]
+    pub fn connect_in(context: &Context, endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Result<Self, Error> {
+        let mut client = Self::within(context, endpoint, timeouts);
         client.pipeline.connect()?;
         Ok(client)
     }
@@ -112,8 +120,8 @@ impl Client {
         Self::within(&Context::new(), endpoint, timeout)
     }
 
-    fn within(context: &Context, endpoint: &str, timeout: Duration) -> Self {
-        Self { pipeline: Pipeline::new(context, endpoint, timeout), bytes: Vec::new() }
+    fn within(context: &Context, endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Self {
+        Self { pipeline: Pipeline::new(context, endpoint, timeouts), bytes: Vec::new() }
     }
 
     /// Sets how long a new connection and each reply may take from now on.

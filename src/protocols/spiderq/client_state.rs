@@ -205,3 +205,34 @@ impl ClientState {
         abandoned.leases.extend(self.replies.into_iter().filter_map(PendingReply::into_lease));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+    use crate::limits::CLIENT_STALLS_MAX;
+
+    #[test]
+    fn pending_replies_wait_for_a_client_that_reads_and_not_for_one_that_does_not() {
+        let mut client = ClientState::default();
+        let mut outbox = SendBuffer::default();
+        let stats = || Counters::Eight([0; 8]);
+        let at = |millis: u64| Now::from_millis(10_000 + millis);
+        let stalls = u64::try_from(CLIENT_STALLS_MAX.as_millis()).unwrap();
+        assert_eq!(client.patience(&outbox, at(0)), ReplyDeadline::NoNeed);
+        outbox.push(&vec![0; OUTBOX_BYTES_MAX + 1], false);
+        let reply = || PendingReply { envelope: [].into(), verb: Ok(Verb::Ping), outcome: Outcome::Done, before: None };
+        client.send(reply(), &mut outbox, stats).unwrap();
+        assert_eq!(client.patience(&outbox, at(stalls)), ReplyDeadline::Some, "the time begins with the first look");
+        assert_eq!(client.patience(&outbox, at(2 * stalls - 1)), ReplyDeadline::Some);
+        assert_eq!(client.patience(&outbox, at(2 * stalls)), ReplyDeadline::Over);
+        // Its connection was reset, or it has read all.
+        let mut outbox = SendBuffer::default();
+        client.write(&mut outbox, stats).unwrap();
+        assert_eq!(client.patience(&outbox, at(3 * stalls)), ReplyDeadline::NoNeed);
+        outbox.push(&vec![0; OUTBOX_BYTES_MAX + 1], false);
+        client.send(reply(), &mut outbox, stats).unwrap();
+        assert_eq!(client.patience(&outbox, at(4 * stalls)), ReplyDeadline::Some, "the next one has its own time");
+    }
+}

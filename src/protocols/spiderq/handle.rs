@@ -77,13 +77,13 @@ pub fn task_request(request: &Request<'_>) -> tasks::Request {
 #[must_use]
 pub fn reply<'o>(verb: Verb, outcome: &'o Outcome, value: &'o [u8], stats: impl FnOnce() -> Counters) -> Reply<'o> {
     let either = |done, refused| if outcome.is_refused() { refused } else { done };
+    if let Outcome::NoRoom { bytes } = outcome {
+        return Reply::Error(no_room(verb, *bytes));
+    }
     match verb {
         Verb::Ping => Reply::Pong,
         Verb::Count => Reply::Counted(u32::try_from(outcome.counted()).unwrap_or(u32::MAX)),
-        Verb::Add => match outcome {
-            Outcome::NoRoom { bytes } => Reply::Error(no_room(*bytes)),
-            _ => either(Reply::Added, Reply::Kept),
-        },
+        Verb::Add => either(Reply::Added, Reply::Kept),
         Verb::Update => either(Reply::Updated, Reply::NotFound),
         Verb::Lend => outcome.lease().map_or(Reply::QueueEmpty, |(lend_key, key)| Reply::Lent { lend_key, key, value }),
         Verb::Repay => either(Reply::Repaid, Reply::NotFound),
@@ -96,9 +96,14 @@ pub fn reply<'o>(verb: Verb, outcome: &'o Outcome, value: &'o [u8], stats: impl 
     }
 }
 
-/// The error for an Add of so many bytes that the store has no room for: it gives 0.
-fn no_room(bytes: u64) -> Fault {
-    Fault::Truncated { field: Field::AddValue, required: u32::try_from(bytes).unwrap_or(u32::MAX), given: 0 }
+/// The error for so many bytes that the store has no room for: it gives 0.
+fn no_room(verb: Verb, bytes: u64) -> Fault {
+    let field = match verb {
+        Verb::Update => Field::UpdateValue,
+        Verb::Repay => Field::RepayValue,
+        _ => Field::AddValue,
+    };
+    Fault::Truncated { field, required: u32::try_from(bytes).unwrap_or(u32::MAX), given: 0 }
 }
 
 fn end(mode: AddMode) -> QueueEnd {
@@ -128,13 +133,17 @@ mod tests {
     fn every_verb_has_a_reply_to_each_of_its_outcomes() {
         let payload = || Payload::Fresh(Value::from(&b"v"[..]));
         let leased = Outcome::Leased { token: 7, key: Box::from(*b"k"), payload: payload() };
+        let no_room = || Outcome::NoRoom { bytes: 9 };
+        let refused = |field| Reply::Error(Fault::Truncated { field, required: 9, given: 0 });
         let rows = [
             (Verb::Ping, Outcome::Done, Reply::Pong),
             (Verb::Count, Outcome::Counted(3), Reply::Counted(3)),
             (Verb::Count, Outcome::Counted(1 << 32), Reply::Counted(u32::MAX)),
             (Verb::Add, Outcome::Added(1), Reply::Added),
             (Verb::Add, Outcome::Refused, Reply::Kept),
-            (Verb::Add, Outcome::NoRoom { bytes: 9 }, Reply::Error(no_room(9))),
+            (Verb::Add, no_room(), refused(Field::AddValue)),
+            (Verb::Update, no_room(), refused(Field::UpdateValue)),
+            (Verb::Repay, no_room(), refused(Field::RepayValue)),
             (Verb::Update, Outcome::Done, Reply::Updated),
             (Verb::Update, Outcome::Refused, Reply::NotFound),
             (Verb::Lend, leased, Reply::Lent { lend_key: 7, key: b"k", value: b"v" }),

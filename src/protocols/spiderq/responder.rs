@@ -120,6 +120,12 @@ impl TaskResponder {
         &self.tasks
     }
 
+    /// The number of requests that are not answered.
+    #[cfg(test)]
+    pub(super) fn unanswered(&self) -> usize {
+        self.pending.len()
+    }
+
     /// Whether every request is answered.
     pub(super) fn is_empty(&self) -> bool {
         self.pending.is_empty()
@@ -251,4 +257,39 @@ impl TaskResponder {
 /// Approximate memory of a pending request with this envelope, in bytes.
 fn taken_by(envelope: &[u8]) -> u64 {
     envelope.len() as u64 + FRAME_OVERHEAD_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+    use crate::store::fake_disk::FakeDisk;
+    use crate::tasks::{LeaseOrder, Policy};
+
+    /// Waiting Lends with long envelopes left no room for the requests of the others.
+    #[test]
+    fn a_lend_waits_only_while_the_envelopes_hold_less_than_half_of_their_room() {
+        let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), Clock::start().reading()).unwrap();
+        let queue = committer.queue(b"queue", LeaseOrder::Priority, Policy::Always).unwrap();
+        let (endpoint, version) = (String::new(), Version::V1_3);
+        let config = SpiderqConfig { endpoint, version, terminate: false, access: Access::Full };
+        let mut responder = TaskResponder::new(tasks, queue, 0, ReplyPolicy::new(&config));
+        let mut waits = |bytes, wait| {
+            responder.pending_bytes = bytes;
+            let mut request = tasks::Request::Lease { timeout: 1, wait };
+            let waits = responder.may_wait(&ClientState::default(), &mut request);
+            assert!(
+                matches!(request, tasks::Request::Lease { wait, .. } if wait == waits),
+                "the request says the same"
+            );
+            waits
+        };
+        assert!(waits(0, true) && waits(INBOX_BYTES_MAX / 2 - 1, true) && !waits(0, false));
+        assert!(!waits(INBOX_BYTES_MAX / 2, true) && !waits(INBOX_BYTES_MAX - 1, true));
+        responder.pending_bytes = INBOX_BYTES_MAX - 1;
+        assert!(responder.has_room(), "requests that do not wait have the other half");
+        responder.pending_bytes = INBOX_BYTES_MAX;
+        assert!(!responder.has_room());
+    }
 }

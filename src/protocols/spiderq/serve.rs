@@ -13,6 +13,9 @@
 //! This module does not know the bytes (`wire`), the meaning of requests (`handle`, `tasks`), or the state of one
 //! client (`client_state`).
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -7,6 +7,8 @@
 //!
 //! This module reads no store.
 
+use std::collections::HashMap;
+
 use super::super::order::Position;
 use super::super::record::TaskRecord;
 use super::task::TaskState;
@@ -22,11 +24,9 @@ impl TaskQueue {
         self.fresh.insert(number, value);
     }
 
-    /// The value of a task is lost: drops it, now or when its lease ends. Returns its key. `None`: there is no such
-    /// task, or it has a new value.
-    pub(in super::super) fn lose_value(&mut self, number: u64) -> Option<&[u8]> {
-        let task_index = self.index_of(number)?;
-        if self.fresh.contains_key(&number) {
+    /// The value of a task is lost: drops it, now or when its lease ends. Returns its key. `None`: it has a new value.
+    pub(in super::super) fn lose_value(&mut self, task_index: TaskIndex) -> Option<&[u8]> {
+        if self.fresh.contains_key(&self.task(task_index).number) {
             return None;
         }
         let task = self.task_mut(task_index);
@@ -42,15 +42,24 @@ impl TaskQueue {
     }
 
     /// The record of a task is lost in the store: the next batch stores it again. Returns its key.
-    pub(in super::super) fn store_again(&mut self, number: u64) -> Option<&[u8]> {
-        let task_index = self.index_of(number)?;
+    pub(in super::super) fn store_again(&mut self, task_index: TaskIndex) -> &[u8] {
         self.touch(task_index);
-        Some(&self.task(task_index).key)
+        &self.task(task_index).key
     }
 
-    /// The index of the task with this number. It looks at all tasks: losses are rare.
-    fn index_of(&self, number: u64) -> Option<TaskIndex> {
-        self.tasks.iter().find(|(_, task)| task.number == number).map(|(index, _)| index)
+    /// Finds the indices of the tasks with these numbers, in one pass over all tasks: losses are rare.
+    pub(in super::super) fn find_numbers(&self, numbers: &mut HashMap<u64, Option<TaskIndex>>) {
+        for (task_index, task) in self.tasks.iter() {
+            if let Some(index) = numbers.get_mut(&task.number) {
+                *index = Some(task_index);
+            }
+        }
+    }
+
+    /// Whether the task with this key is leased under this token.
+    pub(in super::super) fn is_held(&self, key: &[u8], token: u64) -> bool {
+        let lease = self.find(key).and_then(|task_index| self.lease_of(task_index));
+        lease.is_some_and(|(_, held)| held == token)
     }
 
     /// Goes on above this number: those up to it may have been given.

@@ -47,7 +47,8 @@ impl TaskTable {
     pub(super) fn insert(&mut self, task: Task) -> TaskIndex {
         let chunk = self.roomy.first().copied().unwrap_or(self.chunks.len());
         if chunk == self.chunks.len() {
-            self.chunks.push(Slab::new());
+            // The first chunk may stay small. Behind it the next one fills up.
+            self.chunks.push(if chunk == 0 { Slab::new() } else { Slab::with_capacity(CHUNK_TASKS) });
             self.roomy.insert(chunk);
         }
         let (place, is_full) = match self.chunks.get_mut(chunk) {

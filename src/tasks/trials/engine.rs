@@ -2,14 +2,27 @@
 
 use super::poll;
 use crate::limits::{EXPIRE_BUDGET, QUEUES_MAX};
-use crate::store::Value;
-use crate::tasks::engine::{Engine, SyncWithin};
+use crate::store::{TaskKey, Value};
+use crate::tasks::engine::{Engine, StoreRoom, SyncWithin};
 use crate::tasks::order::Position;
 use crate::tasks::queue::TaskQueue;
 use crate::tasks::queues::Queues;
 use crate::tasks::record::{QueueRecord, StateRecord, TaskRecord, queue_key, task_key};
 use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, QueueName, Request, Submission, Ticket};
 use crate::wheel::{Progress, Wheel};
+
+/// Has no values, and room for all.
+struct NoStore;
+
+impl StoreRoom for NoStore {
+    fn value_bytes(&self, _: &TaskKey) -> u64 {
+        0
+    }
+
+    fn prepare(&mut self, _: u64) -> bool {
+        true
+    }
+}
 
 fn engine(tokens: u64) -> (Engine, QueueName) {
     let mut engine = Engine::new(0, 1, std::sync::Arc::default());
@@ -19,7 +32,7 @@ fn engine(tokens: u64) -> (Engine, QueueName) {
 }
 
 fn apply(engine: &mut Engine, queue: &QueueName, request: Request) -> Vec<Outcome> {
-    engine.apply(Submission { queue: queue.clone(), ticket: Ticket { sink: 0, number: 0 }, request });
+    engine.apply(Submission { queue: queue.clone(), ticket: Ticket { sink: 0, number: 0 }, request }, &mut NoStore);
     engine.drain().answers.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
@@ -54,7 +67,7 @@ fn queues_are_synced_as_the_strictest_changed_one_asks() {
     engine.drain();
     let mut sync = |queue: &QueueName, request| {
         let ticket = Ticket { sink: 0, number: 0 };
-        engine.apply(Submission { queue: queue.clone(), ticket, request });
+        engine.apply(Submission { queue: queue.clone(), ticket, request }, &mut NoStore);
         engine.drain().sync
     };
     let push = || Request::Push { value: Value::from(&b"v"[..]) };

@@ -6,7 +6,7 @@ use super::{ReadAnswer, RealQueues, add, at, leased, poll};
 use crate::store::fake_disk::FakeDisk;
 use crate::store::{AddsRefused, BackupTurn, Value};
 use crate::tasks::record::task_key;
-use crate::tasks::{LeaseOrder, Outcome, Policy, Request, Settlement};
+use crate::tasks::{LeaseOrder, Outcome, Policy, QueueEnd, Request, Settlement};
 
 fn start(store: &FakeDisk) -> RealQueues {
     RealQueues::open(store.clone(), LeaseOrder::Priority, Policy::Always, 0)
@@ -30,12 +30,96 @@ fn without_room_adds_are_refused_and_what_takes_away_goes_on() {
     assert_eq!(heard, [refused(2), refused(5), refused(5)]);
     assert_eq!(store.counts().0, commits, "nothing changed");
     let (token, name) = leased(real.commit_one(poll(1_000), 0));
-    let settle = Request::Settle { token, key: name.into(), value: Some(value()), how: Settlement::Drop };
-    for request in [settle, Request::Remove { key: key("a") }, Request::Update { key: key("b"), value: value() }] {
+    let settle = Request::Settle { token, key: name.into(), value: Some(of_bytes(1)), how: Settlement::Drop };
+    for request in [settle, Request::Remove { key: key("a") }, Request::Update { key: key("b"), value: of_bytes(0) }] {
         assert_eq!(real.commit_one(request, 0), ReadAnswer::Plain(Outcome::Done));
     }
     store.refuse_adds(None);
     assert_eq!(real.commit_one(add("c"), 0), ReadAnswer::Plain(Outcome::Added(3)));
+}
+
+fn of_bytes(bytes: usize) -> Value {
+    Value::from(vec![7; bytes])
+}
+
+/// Larger values were never refused, and filled the disk.
+#[test]
+fn without_room_a_larger_value_is_refused_and_a_value_that_is_no_larger_is_not() {
+    let store = FakeDisk::new();
+    let mut real = start(&store);
+    real.commit(vec![add("aa"), add("bb"), add("cc")], 0).unwrap();
+    let (token, name) = leased(real.commit_one(poll(1_000), 0));
+    store.refuse_adds(Some(AddsRefused::NoSegment));
+    let (commits, _) = store.counts();
+    let done = || ReadAnswer::Plain(Outcome::Done);
+    let refused = |bytes| ReadAnswer::Plain(Outcome::NoRoom { bytes });
+    let update = |name: &str, bytes| Request::Update { key: key(name), value: of_bytes(bytes) };
+    let settle = |token, bytes, how| {
+        let value = (bytes > 0).then(|| of_bytes(bytes));
+        Request::Settle { token, key: name.as_slice().into(), value, how }
+    };
+    assert_eq!(real.commit_one(update("bb", 3), 0), refused(3));
+    assert_eq!(real.commit_one(settle(token, 3, Settlement::Drop), 0), refused(3));
+    assert_eq!(store.counts().0, commits, "nothing changed");
+    // Requests that change nothing are answered as ever.
+    assert_eq!(real.commit_one(update("none", 3), 0), ReadAnswer::Plain(Outcome::Refused));
+    assert_eq!(real.commit_one(settle(token + 1, 3, Settlement::Drop), 0), ReadAnswer::Plain(Outcome::Refused));
+    // The lease is still held. The value of the batch counts, not the one before.
+    let heard = real.commit(vec![update("cc", 1), update("cc", 2), settle(token, 2, Settlement::Reward)], 0).unwrap();
+    let heard: Vec<_> = heard.into_iter().map(|(_, answer)| answer).collect();
+    assert_eq!(heard, [done(), refused(2), done()]);
+    assert_eq!(real.commit_one(update("cc", 1), 0), done());
+    assert_eq!(real.commit_one(Request::Look { key: key("bb") }, 0), ReadAnswer::Found(b"bb".to_vec()));
+    store.refuse_adds(None);
+    assert_eq!(real.commit_one(update("bb", 3), 0), done());
+    // With room for less than the value it is the same.
+    store.bound_adds(3);
+    let heard = real.commit(vec![update("bb", 4), update("bb", 3), update("cc", 1), update("cc", 2)], 0).unwrap();
+    let heard: Vec<_> = heard.into_iter().map(|(_, answer)| answer).collect();
+    assert_eq!(heard, [refused(4), done(), done(), refused(2)]);
+}
+
+/// On a full disk a value that was as long as the one before ended the server if its batch found no segment.
+#[test]
+fn without_room_a_value_that_is_no_larger_needs_a_place_for_its_batch() {
+    let store = FakeDisk::new();
+    let mut real = start(&store);
+    let old = |name| Request::Add { key: key(name), value: of_bytes(5_000), end: QueueEnd::Tail };
+    real.commit(vec![old("a"), old("b"), old("c")], 0).unwrap();
+    let (token, name) = leased(real.commit_one(poll(1_000), 0));
+    store.refuse_adds(Some(AddsRefused::NoSegment));
+    store.bound_prepared(12_000);
+    let update = |name: &str| Request::Update { key: key(name), value: of_bytes(5_000) };
+    let settle = |value| Request::Settle { token, key: name.as_slice().into(), value, how: Settlement::Drop };
+    let mut heard = |requests| -> Vec<_> {
+        real.commit(requests, 0).unwrap().into_iter().map(|(_, answer)| answer).collect::<Vec<_>>()
+    };
+    let done = || ReadAnswer::Plain(Outcome::Done);
+    let refused = || ReadAnswer::Plain(Outcome::NoRoom { bytes: 5_000 });
+    assert_eq!(heard(vec![update("b"), update("c"), settle(Some(of_bytes(5_000)))]), [done(), done(), refused()]);
+    assert_eq!(heard(vec![update("c")]), [done()], "each batch has its own place");
+    store.bound_prepared(5_000);
+    let nothing = ReadAnswer::Plain(Outcome::Refused);
+    let gone = Request::Remove { key: key("b") };
+    assert_eq!(heard(vec![update("c"), update("none"), gone, settle(None)]), [refused(), nothing, done(), done()]);
+}
+
+/// Each of them was searched among all tasks of its queue: this would take minutes.
+#[test]
+fn a_hundred_thousand_lost_records_of_one_queue_are_set_aside_together() {
+    const TASKS: u64 = 200_000;
+    let store = FakeDisk::new();
+    let mut real = start(&store);
+    let adds: Vec<Request> = (0..TASKS).map(|_| Request::Push { value: of_bytes(1) }).collect();
+    for some in adds.chunks(10_000) {
+        real.commit(some.to_vec(), 0).unwrap();
+    }
+    let lost: Vec<_> = (2..=TASKS).step_by(2).map(|number| task_key(0, number)).collect();
+    store.lose(&lost);
+    assert_eq!(real.commit_one(Request::Count, 0), ReadAnswer::Plain(Outcome::Counted(TASKS / 2)));
+    assert_eq!(real.commit_one(Request::CountAll, 0), ReadAnswer::Plain(Outcome::Counted(TASKS)));
+    let rest = real.commit_one(poll(1_000), 0);
+    assert!(matches!(rest, ReadAnswer::Leased { .. }), "{rest:?}");
 }
 
 #[test]

@@ -1,0 +1,62 @@
+//! Records that the store has lost.
+//!
+//! ```text
+//! records ─► one pass over the tasks of each queue that has some ─► their indices ─► dropped, or stored again
+//! ```
+//! A device that fails may lose a part of a long queue, so a search of the queue for each record would take minutes.
+//!
+//! This module reads no store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Engine;
+use crate::store::{LostRecord, Space};
+use crate::tasks::queue::TaskIndex;
+use crate::tasks::record::task_of_key;
+
+impl Engine {
+    /// These records are lost in the store. A task without its value is dropped, and a lost record is stored again.
+    /// Returns what to tell the operator.
+    pub(in super::super) fn lose(&mut self, lost: &[LostRecord]) -> Vec<String> {
+        let named = |lost: &LostRecord| task_of_key(&lost.key).ok().map(|(queue, number)| (queue as usize, number));
+        let mut wanted: HashMap<usize, HashMap<u64, Option<TaskIndex>>> = HashMap::new();
+        for (queue_index, number) in lost.iter().filter_map(named) {
+            wanted.entry(queue_index).or_default().insert(number, None);
+        }
+        for (queue_index, numbers) in &mut wanted {
+            if let Some(entry) = self.queues.get(*queue_index) {
+                entry.queue.find_numbers(numbers);
+            }
+        }
+        let index = |queue_index, number| *wanted.get(&queue_index)?.get(&number)?;
+        let tell = |lost: &LostRecord| {
+            let (queue_index, number) = named(lost)?;
+            self.lose_one(lost.space, queue_index, (number, index(queue_index, number)))
+        };
+        lost.iter().filter_map(tell).collect()
+    }
+
+    fn lose_one(
+        &mut self,
+        space: Space,
+        queue_index: usize,
+        (number, task_index): (u64, Option<TaskIndex>),
+    ) -> Option<String> {
+        let name = Arc::clone(&self.queues.get(queue_index)?.name);
+        self.mark(queue_index);
+        let queue = &mut self.entry_mut(queue_index).queue;
+        let what = match (space, task_index) {
+            (_, None) => None,
+            (Space::Values, Some(index)) => {
+                queue.lose_value(index).map(|key| ("the value of the task", key.escape_ascii()))
+            }
+            (_, Some(index)) => Some(("a record in the store of the task", queue.store_again(index).escape_ascii())),
+        };
+        let name = name.escape_ascii();
+        Some(match what {
+            Some((what, key)) => format!("{what} {key} of {name} is lost"),
+            None => format!("task {number} of {name} is lost"),
+        })
+    }
+}

@@ -1,0 +1,117 @@
+//! Room in the store: requests that make it larger are refused when it has none.
+//!
+//! ```text
+//! Add, Push, Append                        need room for key and value
+//! Update and Settle with a larger value    need room for the value
+//! the same with another value              need a place for the batch: the store prepares it
+//! all others                               need none: what takes away goes on
+//! ```
+//! A value that is not larger than the one before takes no more room in the end: the cleaner gives the old one back.
+//! Until then both are there. Where room is short, the store is asked for a place before the value is taken.
+//!
+//! This module does not know the bounds; see `store::admission`.
+
+use super::Engine;
+use crate::store::TaskKey;
+use crate::tasks::queues::number_of;
+use crate::tasks::record::task_key;
+use crate::tasks::{NameKind, Outcome, QueueName, Request};
+
+/// The most bytes that a request writes beside its value and its key: its records, and one of its queue.
+const RECORDS_BYTES: u64 = 512;
+
+/// The room of a store, as requests find it.
+pub(in crate::tasks) trait StoreRoom {
+    /// The length of the value of a task before the batch.
+    fn value_bytes(&self, key: &TaskKey) -> u64;
+
+    /// Whether the batch may have this many bytes although adds are refused.
+    fn prepare(&mut self, bytes: u64) -> bool;
+}
+
+/// A value that a request replaces, and the one that it brings, in bytes.
+struct ReplacedValue {
+    before: u64,
+    after: u64,
+}
+
+impl Engine {
+    /// The new and larger values of the requests until the next call may have this many bytes together, with the keys
+    /// of those that are added.
+    pub(in crate::tasks) fn bound_adds(&mut self, bytes: u64) {
+        (self.adds_room, self.written) = (bytes, 0);
+    }
+
+    /// Takes the room that a request needs. `Some`: there is none, and this is the answer.
+    pub(super) fn take_room(
+        &mut self,
+        queue: &QueueName,
+        request: &Request,
+        store: &mut dyn StoreRoom,
+    ) -> Option<Outcome> {
+        let Some(bytes) = request.written_bytes() else {
+            self.written += RECORDS_BYTES;
+            return None;
+        };
+        let written = self.written + bytes + RECORDS_BYTES + request.key_bytes();
+        // An add without bytes needs room too.
+        if let Some(left) = self.adds_room.checked_sub(bytes).filter(|_| self.adds_room > 0) {
+            (self.adds_room, self.written) = (left, written);
+            return None;
+        }
+        // Only here the length of the value before is looked up: where room is short.
+        let has_room = match self.replaced(queue, request, store) {
+            _ if request.adds() => false,
+            // A request about no task, or no lease, changes nothing.
+            None => return None,
+            Some(ReplacedValue { before, after }) => after <= before && store.prepare(written),
+        };
+        if !has_room {
+            return Some(Outcome::NoRoom { bytes });
+        }
+        self.written = written;
+        None
+    }
+
+    /// The value that the request replaces, if it replaces one.
+    fn replaced(&self, queue: &QueueName, request: &Request, store: &dyn StoreRoom) -> Option<ReplacedValue> {
+        let queue_index = match queue {
+            QueueName(NameKind::Opened(queue_index)) => *queue_index,
+            QueueName(NameKind::OfFamily { name, .. }) => self.queues.find(name)?,
+        };
+        let queue = &self.queues.get(queue_index)?.queue;
+        let (key, value) = match request {
+            Request::Update { key, value } => (key, value),
+            Request::Settle { token, key, value: Some(value), .. } if queue.is_held(key, *token) => (key, value),
+            _ => return None,
+        };
+        let (number, _) = queue.standing(key)?;
+        let before = match queue.fresh(number) {
+            Some(value) => value.len() as u64,
+            None => store.value_bytes(&task_key(number_of(queue_index), number)),
+        };
+        Some(ReplacedValue { before, after: value.len() as u64 })
+    }
+}
+
+impl Request {
+    /// The bytes of key and value that the request adds, or of the value that it replaces another one by. `None`: it
+    /// does neither.
+    fn written_bytes(&self) -> Option<u64> {
+        let bytes = match self {
+            Self::Add { key, value, .. } => key.len() + value.len(),
+            Self::Push { value } | Self::Append { value, .. } | Self::Update { value, .. } => value.len(),
+            Self::Settle { value: Some(value), .. } => value.len(),
+            _ => return None,
+        };
+        Some(bytes as u64)
+    }
+
+    /// The bytes of the key in the records of a request that writes a value.
+    fn key_bytes(&self) -> u64 {
+        match self {
+            Self::Add { key, .. } | Self::Update { key, .. } | Self::Settle { key, .. } => key.len() as u64,
+            _ => 0,
+        }
+    }
+}
