@@ -1,13 +1,14 @@
 //! Events in a database that is busy, refuses, is slow, or is full, and passwords that no message shows.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::Stdio;
 
 use spindle::protocols::events::client::{Client, Error};
 
+use crate::cut_link::CutLink;
 use crate::harness::{Guarded, Server, spindle};
 use crate::mariadb::MariaDb;
-use crate::stage::{Stage, client, maria_db, value_of};
+use crate::stage::{Stage, Worker, client, maria_db, value_of};
 
 fn serve(database: &MariaDb, flags: &[&str]) -> Server {
     Server::start_events(&[&["--events-store", &database.url()][..], flags].concat())
@@ -124,6 +125,129 @@ fn the_advice_at_the_last_id_of_the_type_int_can_be_followed() {
     server.stop();
 }
 
+/// The URL of the database behind a link. A link that is encrypted shows no COMMIT.
+fn through(link: &CutLink) -> String {
+    format!("mysql://spindle:secret@{}/events?ssl-mode=DISABLED", link.address())
+}
+
+#[test]
+fn an_event_whose_commit_has_an_unknown_outcome_is_stored_once_and_the_client_is_told() {
+    let Some(database) = maria_db() else { return };
+    let link = CutLink::to(&database.url());
+    let server = Server::start_events(&["--events-store", &through(&link)]);
+    let mut client = client(&server);
+    assert_eq!(client.create().unwrap().id, 1);
+    let before = link.commits();
+    link.cut_next();
+    let why = refused(client.create());
+    assert!(why.contains("whether the event was stored is not known"), "{why}");
+    assert!(!link.will_cut() && link.commits() == before + 1, "no second COMMIT was sent");
+    assert_eq!(database.ask("SELECT COUNT(*) FROM events"), "2", "the database had carried it out");
+    assert_eq!(client.create().unwrap().id, 3);
+    client.health().unwrap();
+    server.stop();
+}
+
+#[test]
+fn a_value_whose_commit_has_an_unknown_outcome_is_stored_once_and_the_worker_says_so() {
+    let Some(database) = maria_db() else { return };
+    let server = serve(&database, &[]);
+    let mut client = client(&server);
+    let link = CutLink::to(&database.url());
+    let source = ["--store".to_owned(), through(&link)];
+    let mut log = tempfile::tempfile().unwrap();
+    let worker = Worker::start(&source, &["--command", "echo value of"], "warn", log.try_clone().unwrap().into());
+    let before = link.commits();
+    link.cut_next();
+    let id = client.defer().unwrap();
+    assert_eq!(value_of(&mut client, id), format!("value of {id}"));
+    while link.will_cut() {}
+    let next = client.defer().unwrap();
+    assert_eq!(value_of(&mut client, next), format!("value of {next}"), "the worker goes on");
+    assert_eq!(worker.end(), (1, 1), "one is stored, and of one it does not know");
+    assert_eq!(link.commits(), before + 2);
+    let mut said = String::new();
+    log.rewind().unwrap();
+    log.read_to_string(&mut said).unwrap();
+    assert!(said.contains("went away while it committed"), "{said}");
+    server.stop();
+}
+
+// ----------------------------------------------------------------------------------------------------------- passwords
+
+/// The URL of the database without the password.
+fn without_password(database: &MariaDb) -> String {
+    database.url().replace(":secret@", "@")
+}
+
+/// A file with these bytes.
+fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
+
+#[test]
+fn a_server_and_a_worker_take_the_password_of_the_database_from_a_file() {
+    let Some(database) = maria_db() else { return };
+    let password = file(b"secret\n");
+    let (url, path) = (without_password(&database), password.path().to_str().unwrap());
+    let server = Server::start_events(&["--events-store", &url, "--events-store-password-file", path]);
+    let source = ["--store", &url, "--events-store-password-file", path].map(str::to_owned);
+    let worker = Worker::start(&source, &[], "error", Stdio::inherit());
+    // It is read once, at the start.
+    password.close().unwrap();
+    let mut client = client(&server);
+    assert_eq!(client.create().unwrap().id, 1);
+    let id = client.defer().unwrap();
+    assert!(!value_of(&mut client, id).is_empty());
+    let shown = std::fs::read(format!("/proc/{}/cmdline", server.pid().as_raw_nonzero())).unwrap();
+    assert!(!String::from_utf8_lossy(&shown).contains("secret"));
+    assert_eq!(worker.stop(), 1);
+    server.stop();
+    // A password may have any character, which in a URL would have a meaning.
+    let odd = "p/?#@%:&\\ \u{e9}";
+    database.ask(&format!("CREATE USER odd@'127.0.0.1' IDENTIFIED BY '{}'", odd.replace('\\', "\\\\")));
+    database.ask("GRANT ALL ON events.* TO odd@'127.0.0.1'");
+    let password = file(odd.as_bytes());
+    let url = url.replace("spindle@", "odd@");
+    let path = password.path().to_str().unwrap();
+    let server = Server::start_events(&["--events-store", &url, "--events-store-password-file", path]);
+    server.stop();
+}
+
+#[test]
+fn a_password_file_that_is_of_no_use_is_refused_and_no_password_is_shown() {
+    let good = file(b"secret-1\n");
+    let [empty, lines] = [&b"\n"[..], b"secret-1\nsecret-2\n"].map(file);
+    let path = |file: &tempfile::NamedTempFile| file.path().to_str().unwrap().to_owned();
+    let (url, with_password) = ("mysql://ada@127.0.0.1:1/events", "mysql://ada:secret-3@127.0.0.1:1/events");
+    for (url, file, status, about) in [
+        (url, path(&empty), 1, "is empty"),
+        (url, path(&lines), 1, "more than one line"),
+        (url, "/nowhere/password".to_owned(), 1, "cannot be read"),
+        (with_password, path(&good), 2, "has a password too"),
+        (url, path(&good), 1, "does not answer"),
+    ] {
+        let flag = format!("--events-store-password-file={file}");
+        for arguments in [
+            &["serve", "--kv=off", "--publish=off", "--events=0", "--events-store", url, &flag][..],
+            &["worker", "--store", url, &flag],
+        ] {
+            let output = spindle(arguments);
+            let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert!(output.status.code() == Some(status) && said.contains(about), "{arguments:?}: {said}");
+            assert!(!said.contains("secret") && said.trim_end().lines().count() == 1, "{arguments:?}: {said}");
+        }
+    }
+    let flag = format!("--events-store-password-file={}", path(&good));
+    for arguments in [&["serve", "--kv=off", "--publish=off", "--events=0", &flag][..], &["worker", &flag]] {
+        let output = spindle(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && said.contains("mysql://USER@HOST/DATABASE"), "{said}");
+    }
+}
+
 #[test]
 fn no_message_shows_a_password() {
     for (url, status) in [
@@ -148,6 +272,11 @@ fn no_message_shows_a_password() {
     let Some(database) = maria_db() else { return };
     let wrong = database.url().replace(":secret@", ":another@");
     let output = spindle(&["worker", "--store", &wrong]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("denied") && !said.contains("another"), "{said}");
+    let (url, wrong) = (without_password(&database), file(b"another\n"));
+    let path = wrong.path().to_str().unwrap();
+    let output = spindle(&["worker", "--store", &url, "--events-store-password-file", path]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("denied") && !said.contains("another"), "{said}");
 }

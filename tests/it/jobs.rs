@@ -290,7 +290,7 @@ fn people_work_with_jobs_on_the_command_line() {
         assert_eq!((code, &*out), (Some(status), ""), "{arguments:?}");
         assert!(error.trim_end().lines().count() == 1 && error.contains(about), "{arguments:?}: {error}");
     };
-    bad(&["get", "mail"], 1, "spindle job add");
+    bad(&["get", "mail"], 3, "spindle job add");
     let id = good(&["add", "mail", "to ada"]).trim_end().to_owned();
     assert!(is_id(&id));
     bad(&["ack", "mail", &id], 1, "not handed out");
@@ -318,7 +318,7 @@ fn people_work_with_jobs_on_the_command_line() {
 fn a_job_is_read_from_standard_input() {
     let folder = folder();
     let server = Server::start_jobs(folder.path(), &[]);
-    assert!(spindle_reads(&["job", "add", "q", "-", "--connect", server.jobs()], b"from afar").success());
+    assert!(spindle_reads(&["job", "add", "q", "-", "--connect", server.jobs()], b"from afar").status.success());
     assert!(get(&server, "q").ends_with(" 9 from afar"));
     server.stop();
 }

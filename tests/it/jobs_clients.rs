@@ -8,6 +8,7 @@ use rustix::net::sockopt::set_socket_linger;
 use spindle::protocols::jobs::client::Client;
 use spindle::server::raise_descriptor_limit;
 
+use crate::descriptors::descriptors;
 use crate::harness::Server;
 use crate::jobs::{ask, connect, folder, is_id, rest};
 
@@ -61,10 +62,6 @@ fn answered_among(tricklers: &mut [TcpStream], client: TcpStream) -> (String, us
     for _ in 0..TRICKLES {
         if comes(&client) {
             client.set_read_timeout(None).unwrap();
-            let has_answer = |stream: &TcpStream| {
-                stream.set_nonblocking(true).unwrap();
-                stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
-            };
             return (rest(client), tricklers.iter().filter(|stream| has_answer(stream)).count());
         }
         for stream in tricklers.iter_mut() {
@@ -209,4 +206,47 @@ fn large_answers_that_nobody_reads_hold_up_nobody() {
     assert_eq!(client.get(b"q").unwrap().map(|job| job.id), Some(id));
     drop(deaf);
     server.stop();
+}
+
+/// The sockets that a server has open.
+fn sockets(server: &Server) -> usize {
+    descriptors(server).into_iter().filter(|(_, is_socket)| *is_socket).count()
+}
+
+/// A client that is silent has a twelfth of the time of one that trickles, also when it has its answer.
+#[test]
+fn a_client_that_is_silent_loses_its_connection_long_before_one_that_trickles() {
+    let folder = folder();
+    let server = Server::start_jobs(folder.path(), &[]);
+    let mut trickler = connect(&server);
+    trickler.write_all(b"ADD q 1000 ").unwrap();
+    trickler.set_read_timeout(Some(TRICKLE)).unwrap();
+    let short = connect(&server);
+    (&short).write_all(b"ADD q 5 abcd").unwrap();
+    let mut stays = connect(&server);
+    stays.write_all(b"GET q\n").unwrap();
+    let mut answer = String::new();
+    stays.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "NONE");
+    // The server ends the connections of both that are silent.
+    let (before, mut is_answered) = (sockets(&server), false);
+    while !is_answered || sockets(&server) + 2 > before {
+        // Its answer is awaited until its next byte is due.
+        let is_over = trickler.write_all(b"x").is_err() || trickler.peek(&mut [0]).is_ok();
+        assert!(!is_over, "the client that trickles is refused first: {is_answered}, {} of {before}", sockets(&server));
+        if !is_answered && has_answer(&short) {
+            assert_eq!(rest(short.try_clone().unwrap()), "ERROR");
+            is_answered = true;
+        }
+    }
+    drop(stays);
+    server.stop();
+}
+
+/// Whether bytes have come.
+fn has_answer(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let has_answer = stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
+    stream.set_nonblocking(false).unwrap();
+    has_answer
 }

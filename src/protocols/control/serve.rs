@@ -24,7 +24,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use super::address::SocketAddress;
 use super::wire::{Decoded, Reply, Request};
 use crate::clock::{Clock, TimeLimit};
-use crate::limits::{ACCEPT_PAUSE, CONTROL_BACKLOG, CONTROL_REQUEST_TIME};
+use crate::limits::{ACCEPT_PAUSE, CONTROL_BACKLOG, CONTROL_FIRST_BYTE_TIME, CONTROL_REQUEST_TIME};
 use crate::log::WarningPace;
 use crate::protocols::sockets::{Stopper, WakeSignal, timespec};
 use crate::store::{BackupTurn, Error};
@@ -163,7 +163,7 @@ impl ControlFrontend {
 
     /// Reads a request. `None`: the client has hung up, is too slow, or the server ends.
     fn read(&self, mut client: &UnixStream) -> Option<Decoded> {
-        let limit = TimeLimit::begin(self.clock.now(), CONTROL_REQUEST_TIME);
+        let began = self.clock.now();
         let (mut bytes, mut piece) = (Vec::new(), [0; 512]);
         loop {
             match client.read(&mut piece) {
@@ -171,6 +171,8 @@ impl ControlFrontend {
                 Ok(length) => bytes.extend_from_slice(piece.get(..length)?),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let now = self.clock.now();
+                    let time = if bytes.is_empty() { CONTROL_FIRST_BYTE_TIME } else { CONTROL_REQUEST_TIME };
+                    let limit = TimeLimit::begin(began, time);
                     if limit.is_over(now) || self.stopper.is_told() {
                         return None;
                     }

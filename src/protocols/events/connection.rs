@@ -33,17 +33,25 @@ use crate::limits::{EVENT_DRAIN_TIME, EVENT_DRAINED_BYTES_MAX, EVENT_HEAD_BYTES_
 /// Bytes that are discarded at once.
 const SCRAP_BYTES: usize = 16 << 10;
 
-/// Serves one connection to its end. `head_time` is how long a client may take for a head. The connection ends with the
-/// requests that have come when the sender of `ending` is gone.
-pub(super) async fn converse(stream: TcpStream, router: Router, head_time: Duration, mut ending: watch::Receiver<()>) {
+/// How long a client may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientTimes {
+    /// For a head.
+    pub(super) head: Duration,
+    /// To read on, when the system takes no more bytes of a reply.
+    pub(super) reply: Duration,
+}
+
+/// Serves one connection to its end. It ends with the requests that have come when the sender of `ending` is gone.
+pub(super) async fn converse(stream: TcpStream, router: Router, times: ClientTimes, mut ending: watch::Receiver<()>) {
     // Without this option a reply may wait for the acknowledgement of the one before.
     let _gone = stream.set_nodelay(true);
-    let mut wire = OwnErrors::new(WriteTimeout::new(stream));
+    let mut wire = OwnErrors::new(WriteTimeout::new(stream, times.reply));
     let ended = {
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .half_close(true)
-            .header_read_timeout(head_time)
+            .header_read_timeout(times.head)
             .max_buf_size(EVENT_HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(&mut wire), TowerToHyperService::new(router));
         let mut connection = pin!(connection);
@@ -122,6 +130,9 @@ mod tests {
 
     use super::*;
 
+    /// Longer than any test.
+    const LONG: Duration = Duration::from_secs(600);
+
     /// The bytes that a client gets that sends these and goes on listening.
     fn heard(bytes: &'static [u8], head_time: Duration) -> String {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
@@ -137,7 +148,8 @@ mod tests {
             runtime.block_on(async {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (_running, ending) = watch::channel(());
-                converse(stream, Router::new(), head_time, ending).await;
+                let times = ClientTimes { head: head_time, reply: LONG };
+                converse(stream, Router::new(), times, ending).await;
             });
             client.join()
         });
@@ -153,5 +165,26 @@ mod tests {
         assert_eq!(heard(b"", soon), "");
         let idle = heard(b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n", soon);
         assert!(idle.starts_with("HTTP/1.1 404") && !idle.contains("408"), "{idle}");
+    }
+
+    /// A connection whose client reads nothing would be held for ever.
+    #[test]
+    fn a_client_that_does_not_read_its_reply_loses_its_connection() {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut deaf = Peer::connect(listener.local_addr().unwrap()).unwrap();
+            deaf.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let (_running, ending) = watch::channel(());
+            // More than the system takes for a client that does not read.
+            let router = Router::new().fallback(|| async { vec![b'x'; 64 << 20] });
+            let times = ClientTimes { head: LONG, reply: Duration::from_millis(20) };
+            let served = timeout(Duration::from_secs(60), converse(stream, router, times, ending)).await;
+            assert!(served.is_ok(), "the connection is still held");
+            let mut heard = Vec::new();
+            let cut = deaf.read_to_end(&mut heard);
+            assert!(cut.is_err() || heard.len() < 64 << 20, "{} bytes", heard.len());
+        });
     }
 }

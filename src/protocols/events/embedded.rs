@@ -59,9 +59,7 @@ impl Embedded {
         let value = Value::from(value.unwrap_or_default().as_bytes());
         match self.submit(Request::Append { value, dropped }).await?.outcome {
             Outcome::Added(id) => Ok(id),
-            Outcome::NoRoom { .. } => {
-                Err(EventStoreError("the disk has no room for more events: ask again later".into()))
-            }
+            Outcome::NoRoom { .. } => Err(no_room()),
             _ => Err(EventStoreError(
                 "the queue of the events has tasks that are no events: start with another --data".into(),
             )),
@@ -89,8 +87,9 @@ impl Embedded {
     pub(super) async fn check(&self) -> Result<(), EventStoreError> {
         self.0.queue.tasks.check().map_err(|error| EventStoreError(error.to_string()))?;
         let turn = timeout(STORE_ANSWER_MAX, self.submit(Request::Nothing)).await;
-        turn.map_err(|_| EventStoreError(format!("the store has not answered for {} s", STORE_ANSWER_MAX.as_secs())))?
-            .map(drop)
+        turn.map_err(|_| EventStoreError(format!("the store has not answered for {} s", STORE_ANSWER_MAX.as_secs())))??;
+        let (_, refuses_adds) = self.0.queue.tasks.metrics().store();
+        if refuses_adds { Err(no_room()) } else { Ok(()) }
     }
 
     /// Submits a request, and waits for its answer. Err: too many requests wait already, those of disconnected clients
@@ -136,6 +135,10 @@ impl Embedded {
     pub(super) fn hear(&self, delivery: Delivery) {
         self.0.waiting.lock().hear(delivery);
     }
+}
+
+fn no_room() -> EventStoreError {
+    EventStoreError("the disk has no room for more events: ask again later".to_owned())
 }
 
 fn gone() -> EventStoreError {

@@ -18,12 +18,12 @@ use tokio::sync::watch;
 use tokio::task::spawn_local;
 
 use super::admission::HostRule;
-use super::connection::converse;
+use super::connection::{ClientTimes, converse};
 use super::embedded::{Embedded, EventQueue};
 use super::handle::{EventsContext, routes};
 use super::mysql::{Address, Database, RunningWriters, UnsuitableDatabase, Writers};
 use super::store::EventStore;
-use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_TIME};
+use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_TIME, EVENT_REPLY_TIME};
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,
@@ -164,7 +164,8 @@ impl TcpProtocol for EventsProtocol {
     fn converse(&self, stream: TcpStream, permit: ConnectionPermit) {
         // Nothing is accepted after the sender is dropped.
         let Some(running) = &self.running else { return };
-        let connection = converse(stream, self.router.clone(), EVENT_HEAD_TIME, running.subscribe());
+        let times = ClientTimes { head: EVENT_HEAD_TIME, reply: EVENT_REPLY_TIME };
+        let connection = converse(stream, self.router.clone(), times, running.subscribe());
         // The task is not a local one, since a connection needs nothing that is.
         tokio::spawn(async move {
             connection.await;

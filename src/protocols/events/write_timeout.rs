@@ -5,23 +5,25 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use crate::limits::EVENT_REPLY_TIME;
-
 /// The stream, and the deadline of a write that is stuck.
 pub(super) struct WriteTimeout {
     stream: TcpStream,
+    /// How long a write may be stuck.
+    most: Duration,
     /// None while no write is stuck.
     until: Option<Pin<Box<Sleep>>>,
 }
 
 impl WriteTimeout {
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, until: None }
+    /// A connection on which a write may be stuck for `most`.
+    pub(super) fn new(stream: TcpStream, most: Duration) -> Self {
+        Self { stream, most, until: None }
     }
 
     /// The connection without the limit.
@@ -29,13 +31,13 @@ impl WriteTimeout {
         &mut self.stream
     }
 
-    /// Passes the result of a write on, or returns an error if the write has been stuck for `EVENT_REPLY_TIME`.
+    /// Passes the result of a write on, or returns an error if the write has been stuck for too long.
     fn judge<T>(&mut self, sent: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if sent.is_ready() {
             self.until = None;
             return sent;
         }
-        let until = self.until.get_or_insert_with(|| Box::pin(sleep(EVENT_REPLY_TIME)));
+        let until = self.until.get_or_insert_with(|| Box::pin(sleep(self.most)));
         ready!(until.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

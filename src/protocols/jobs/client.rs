@@ -85,6 +85,9 @@ pub struct Job {
 #[derive(Clone, Debug)]
 pub struct Client {
     address: String,
+    /// How long connecting may take.
+    connect_timeout: Duration,
+    /// How long each wait for the server may take.
     timeout: Duration,
 }
 
@@ -92,12 +95,18 @@ impl Client {
     /// A client of the server at `address`, which is HOST:PORT. It connects with each request.
     #[must_use]
     pub fn new(address: &str) -> Self {
-        Self { address: address.to_owned(), timeout: TIMEOUT_DEFAULT }
+        Self { address: address.to_owned(), connect_timeout: TIMEOUT_DEFAULT, timeout: TIMEOUT_DEFAULT }
     }
 
     /// Sets how long connecting and each wait for the server may take from now on.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
+        self.connect_timeout = timeout;
+    }
+
+    /// Sets how long connecting alone may take from now on. A server whose host accepts is there, however busy it is.
+    pub fn set_connect_timeout(&mut self, timeout: Duration) {
+        self.connect_timeout = timeout;
     }
 
     /// Adds a job at the end of a queue. The name of the queue has 1–255 bytes without white space, and the data has at
@@ -186,7 +195,7 @@ impl Client {
         let wrong = || Error::Address { address: self.address.clone() };
         let mut refused = None;
         for address in self.address.to_socket_addrs().map_err(|_| wrong())? {
-            match TcpStream::connect_timeout(&address, self.timeout) {
+            match TcpStream::connect_timeout(&address, self.connect_timeout) {
                 Ok(stream) => return Ok(stream),
                 Err(error) => refused = Some(error),
             }

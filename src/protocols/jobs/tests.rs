@@ -166,3 +166,69 @@ fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
         assert_eq!(queue().leased, 1);
     });
 }
+
+/// Without a bound, the memory of requests that are not complete yet was as much as clients had a mind to send.
+#[test]
+fn a_large_job_waits_for_the_room_of_those_that_came_before() {
+    const DATA: usize = 1_000_000;
+    let (tasks, mut committer, family) = open();
+    let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
+    let listener = JobsListener::bind(&settings).unwrap();
+    let Jobs { front, stopper, address } = listener.serve(JOB_ROOM_BYTES_MIN, (&mut committer, tasks, family));
+    std::thread::scope(|scope| {
+        let committer = scope.spawn(|| committer.run(|| Clock::start().reading()));
+        let front = scope.spawn(|| front.run());
+        // Each takes room for all of its data when a part of it has come.
+        let begun = [format!("ADD slow {DATA} ").as_bytes(), &[b'x'; DATA / 2]].concat();
+        let slow: Vec<TcpStream> = (0..JOB_ROOM_BYTES_MIN / DATA).map(|_| begin(address, &begun)).collect();
+        let add = [format!("ADD q {DATA} ").as_bytes(), &[b'y'; DATA]].concat();
+        let answer = ask(address, &add);
+        let is_answered = |stream: &TcpStream| {
+            stream.set_nonblocking(true).unwrap();
+            stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
+        };
+        let lost = slow.iter().filter(|stream| is_answered(stream)).count();
+        stopper.stop();
+        front.join().unwrap().unwrap();
+        committer.join().unwrap().unwrap();
+        assert_eq!(answer.len(), 20, "it is added");
+        assert!(lost > 0, "one of them has lost its room before");
+    });
+}
+
+#[test]
+fn a_large_answer_waits_for_the_room_of_those_that_nobody_reads() {
+    const DATA: usize = 1_000_000;
+    let (tasks, mut committer, family) = open();
+    let settings = JobsConfig { address: ([127, 0, 0, 1], 0).into(), lease: 600_000, words: AckWording::OkNo };
+    let listener = JobsListener::bind(&settings).unwrap();
+    let Jobs { front, stopper, address } = listener.serve(JOB_ROOM_BYTES_MIN, (&mut committer, tasks.clone(), family));
+    set_socket_send_buffer_size(front.listener(), 4_096).unwrap();
+    std::thread::scope(|scope| {
+        let committer = scope.spawn(|| committer.run(|| Clock::start().reading()));
+        let front = scope.spawn(|| front.run());
+        let add = [format!("ADD q {DATA} ").as_bytes(), &[b'x'; DATA]].concat();
+        let deaf_count = JOB_ROOM_BYTES_MIN / DATA;
+        (0..=deaf_count).for_each(|_| assert_eq!(ask(address, &add).len(), 20));
+        let leased = || tasks.metrics().families().pop().unwrap().counts().leased;
+        let deaf: Vec<TcpStream> = (1..=deaf_count)
+            .map(|number| {
+                let stream = begin(address, b"GET q\n");
+                // Its answer takes its room in the order of the leases.
+                while leased() < number as u64 {
+                    std::thread::yield_now();
+                }
+                stream
+            })
+            .collect();
+        let lengths = [(); 2].map(|()| ask(address, b"GET q\n").len());
+        drop((deaf, tasks));
+        stopper.stop();
+        front.join().unwrap().unwrap();
+        committer.join().unwrap().unwrap();
+        assert!(
+            lengths[0] > DATA && lengths[1] > DATA,
+            "one has lost its room before, and its job is free: {lengths:?}"
+        );
+    });
+}

@@ -244,3 +244,35 @@ async fn unless_failed<T>(
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::cell::Cell;
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    #[test]
+    fn a_further_connection_waits_until_one_has_ended() {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let (limit, places) = (ConnectionLimit::new(2), Cell::new(0));
+            let take = || limit.permit(|| places.set(places.get() + 1));
+            let (first, second) = (take().await, take().await);
+            assert_eq!(places.get(), 0, "there was room");
+            let mut context = Context::from_waker(Waker::noop());
+            let (mut third, mut closed) = (pin!(take()), pin!(limit.all_closed()));
+            assert!(third.as_mut().poll(&mut context).is_pending());
+            assert_eq!(places.get(), 1, "a slow one may lose its place");
+            drop(first);
+            let third = third.await;
+            assert!(closed.as_mut().poll(&mut context).is_pending());
+            drop(second);
+            assert!(closed.as_mut().poll(&mut context).is_pending());
+            drop(third);
+            closed.await;
+        });
+    }
+}

@@ -40,6 +40,7 @@ const INTERRUPTED: u16 = 1159;
 #[derive(Clone)]
 pub struct Address {
     options: Arc<MySqlConnectOptions>,
+    has_password: bool,
     statement_seconds: u64,
 }
 
@@ -66,11 +67,32 @@ impl FromStr for Address {
             Some(_) => {}
         }
         let options = Arc::new(options.charset("utf8mb4").disable_statement_logging());
-        Ok(Self { options, statement_seconds: STORE_ANSWER_MAX.as_secs() })
+        let has_password = has_password(text);
+        Ok(Self { options, has_password, statement_seconds: STORE_ANSWER_MAX.as_secs() })
     }
 }
 
+/// Whether the URL has a password, which may be empty: a colon in what stands before the last `@` of the authority.
+fn has_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+}
+
 impl Address {
+    /// Whether its URL has a password.
+    #[must_use]
+    pub fn has_password(&self) -> bool {
+        self.has_password
+    }
+
+    /// The same database, with this password. No character of it has a meaning.
+    #[must_use]
+    pub fn with_password(self, password: &str) -> Self {
+        let options = Arc::new(MySqlConnectOptions::clone(&self.options).password(password));
+        Self { options, has_password: true, ..self }
+    }
+
     /// The same database, with another time for each statement.
     #[must_use]
     pub fn with_statement_seconds(self, statement_seconds: u64) -> Self {
