@@ -14,6 +14,11 @@
 //! that one is announced first, the new change is announced at once. If not, the publisher keeps it in `blocked`, and
 //! the announcement of the last change puts it back to work.
 //!
+//! # The feed
+//!
+//! With a feed (`feed.rs`) each change is told to it before it is marked as announced, under the feed's lock. The
+//! messages are handed on without the lock.
+//!
 //! # Retirement
 //!
 //! After it has announced a slot's deletion the publisher retires the slot by a CAS from Absent to Dead, unless the
@@ -28,27 +33,45 @@ use std::sync::atomic::Ordering;
 use ahash::AHashMap;
 use crossbeam::epoch::{self, Guard};
 
-use super::change::{Change, ChangeQueue, ChangeRing, Committed};
+use super::change::{Change, ChangeQueue, ChangeRing, ChangeSink, Committed};
+use super::feed::TurnedChange;
 use super::reaper::RetireSender;
 use super::registry::Registry;
 use super::sleep_state::{WAKE_FOR_ANY, WAKE_FOR_URGENT};
 use super::slot::{SlotHandle, SlotState};
 use super::table::Table;
 use super::{ChangeKind, Drained};
+use crate::feed::limits::FEED_CHANGES_MAX;
+use crate::feed::{PublishedMessage, table_of_topic};
 use crate::limits::LOOK_AHEAD;
 
 /// Sends one notification: the table's name as it was created, the kind of the change, the key.
 type Announce<'a> = dyn FnMut(&[u8], ChangeKind, &[u8]) + 'a;
 
+/// Sends notifications alone.
+struct AnnounceOnly<'s, 'a>(&'s mut Announce<'a>);
+
+impl ChangeSink for AnnounceOnly<'_, '_> {
+    fn announce(&mut self, table: &[u8], kind: ChangeKind, key: &[u8]) {
+        (self.0)(table, kind, key);
+    }
+
+    fn tell(&mut self, _message: &PublishedMessage) {}
+}
+
 /// The publisher's record of a ring.
 struct RingState {
     ring: Arc<ChangeRing>,
-    /// Changes of this ring that have been announced. The credits are counted by this.
+    /// Changes of this ring whose credits have been given back after they were announced.
     announced: u64,
-    /// Whether some of their credits have yet to be given back. The ring is then in `owed`.
-    owes: bool,
     /// Changes taken from the ring. Those not announced are held back.
     taken: u64,
+}
+
+/// Announced changes whose credits have yet to be given back to a ring.
+struct OwedCredits {
+    ring: u64,
+    changes: u64,
 }
 
 /// A change, and the number of the ring that its credit goes back to.
@@ -74,8 +97,9 @@ pub struct Changes {
     /// During a drain, the rings that may have more changes to take. Empty otherwise.
     turn: Vec<u64>,
     next_ring: u64,
-    /// Rings whose credits are given back at the end of the drain.
-    owed: Vec<u64>,
+    /// Credits that are given back at the end of the drain. Changes of one ring come in runs, so a ring may be there
+    /// more than once, and the list is short.
+    owed: Vec<OwedCredits>,
     /// Changes that arrived before their predecessor, by slot address and version. Such a change holds a handle of its
     /// slot, so the address is not reused.
     held: AHashMap<(usize, u32), HeldChange>,
@@ -118,26 +142,35 @@ impl Changes {
     ///
     /// `table` is the name exactly as it was created. `announce` is called under a guard, so it must not wait.
     pub fn drain(&mut self, limit: usize, announce: &mut Announce<'_>) -> Drained {
+        self.drain_to(limit, &mut AnnounceOnly(announce))
+    }
+
+    /// Like [`Changes::drain`], and hands the feed's messages to `sink` too. Each holds changes that were drained
+    /// together, and all of a key's changes are told in its commit order.
+    pub fn drain_to(&mut self, limit: usize, sink: &mut dyn ChangeSink) -> Drained {
         self.change_queue.sleep_state.end();
         // SeqCst: pairs with the store in `close`. Read before the list of rings: no ring comes after the close, so an
         // empty list is final. A ring leaves the list when its writer is gone and all its changes are announced.
-        let closed = self.change_queue.closed.load(Ordering::SeqCst);
+        let closing = self.change_queue.closed.load(Ordering::SeqCst);
         self.refresh();
-        let taken = self.drain_rings(limit, announce);
+        let taken = self.drain_rings(limit, sink);
+        if let Some(feed) = &self.retire.0.feed {
+            feed.tell_dropped(sink);
+        }
         self.give_back();
-        Drained { taken, closed: closed && self.rings.is_empty() }
+        Drained { taken, closing, closed: closing && self.rings.is_empty() }
     }
 
     /// Takes equal shares of the rings, and gives the unused part of a share to the rings that have more. The cost is
     /// linear in the rings and the changes, since a ring that is visited again had a full share to give.
-    fn drain_rings(&mut self, limit: usize, announce: &mut Announce<'_>) -> usize {
+    fn drain_rings(&mut self, limit: usize, sink: &mut dyn ChangeSink) -> usize {
         let mut numbers = std::mem::take(&mut self.turn);
         numbers.extend_from_slice(&self.order);
         let mut taken = 0;
         while taken < limit && !numbers.is_empty() {
             let share = ((limit - taken) / numbers.len()).max(1);
             numbers.retain(|number| {
-                let count = self.drain_ring(*number, share, announce);
+                let count = self.drain_ring(*number, share, sink);
                 taken += count;
                 count == share
             });
@@ -147,16 +180,20 @@ impl Changes {
         taken
     }
 
-    fn drain_ring(&mut self, number: u64, share: usize, announce: &mut Announce<'_>) -> usize {
+    fn drain_ring(&mut self, number: u64, share: usize, sink: &mut dyn ChangeSink) -> usize {
         let Some(ring) = self.rings.get(&number).map(|state| Arc::clone(&state.ring)) else { return 0 };
         let mut taken = 0;
+        // With a feed, as many as one message takes.
+        let at_once = if self.retire.0.feed.is_some() { FEED_CHANGES_MAX } else { LOOK_AHEAD };
         while taken < share {
-            let count = self.take(&ring, number, LOOK_AHEAD.min(share - taken));
+            let count = self.take(&ring, number, at_once.min(share - taken));
             if count == 0 {
                 break;
             }
             taken += count;
-            self.run(announce);
+            while !self.work.is_empty() {
+                self.run(sink);
+            }
         }
         if let Some(state) = self.rings.get_mut(&number) {
             state.taken += taken as u64;
@@ -174,11 +211,19 @@ impl Changes {
         self.work.len() - before
     }
 
-    /// Announces the changes in `work` whose turn has come, and the held changes that follow them.
-    fn run(&mut self, announce: &mut Announce<'_>) {
-        let registry = Arc::clone(&self.registry);
+    /// Announces the changes in `work` whose turn has come, and the held changes that follow them. With a feed, it may
+    /// end when they have many bytes, with the rest still in `work`.
+    fn run(&mut self, sink: &mut dyn ChangeSink) {
+        let (registry, shared) = (Arc::clone(&self.registry), Arc::clone(&self.retire.0));
+        sink.begin();
         let guard = epoch::pin();
-        while let Some(held) = self.work.pop_front() {
+        let mut feed = shared.feed.as_ref().map(|feed| (feed, feed.log()));
+        if feed.is_some() {
+            self.work.iter().for_each(|held| held.change.slot.slot().prefetch_entry(&guard));
+        }
+        while feed.as_ref().is_none_or(|(_, log)| !log.ends_batch())
+            && let Some(held) = self.work.pop_front()
+        {
             let slot = held.change.slot.slot();
             let (address, version) = (slot.address(), held.change.version);
             // Two writers have pushed in the opposite order of their commits, in two rings or in one that was read
@@ -198,30 +243,45 @@ impl Changes {
             match table.unsettled_predecessor(slot.key()) {
                 Some(predecessor) => self.blocked.entry(predecessor).or_default().push(held),
                 None => {
-                    self.announce(held, table, &guard, announce);
-                    self.work.extend(self.held.remove(&(address, version.wrapping_add(1))));
+                    if let Some((feed, log)) = &mut feed {
+                        let version = held.change.version;
+                        let change = TurnedChange { table, slot, version, kind: held.change.kind };
+                        feed.tell(log, &change, &guard, |version| self.kind_of(address, version));
+                    }
+                    self.announce(held, table, &guard, sink);
+                    if !self.held.is_empty() {
+                        self.work.extend(self.held.remove(&(address, version.wrapping_add(1))));
+                    }
                 }
             }
         }
         drop(guard);
+        if let Some((feed, log)) = feed {
+            feed.publish(log, sink);
+        }
         self.hand_on();
     }
 
-    fn announce(&mut self, held: HeldChange, table: &Table, guard: &Guard, announce: &mut Announce<'_>) {
+    /// The kind of a change of this slot that has come and whose turn has not.
+    fn kind_of(&self, address: usize, version: u32) -> Option<Committed> {
+        let is_it = |held: &&HeldChange| held.change.slot.slot().address() == address && held.change.version == version;
+        let found = self.held.get(&(address, version)).or_else(|| self.work.iter().find(is_it));
+        found.map(|held| held.change.kind)
+    }
+
+    fn announce(&mut self, held: HeldChange, table: &Table, guard: &Guard, sink: &mut dyn ChangeSink) {
         let HeldChange { change, ring } = held;
         let slot = change.slot.slot();
         if let Some(kind) = change.kind.told_as() {
-            announce(table.announced_name(), kind, slot.key());
+            sink.announce(table.announced_name(), kind, slot.key());
         }
         // After the message: the compactor takes the version that stands here as announced, and may move the slot.
         slot.set_announced(change.version);
-        if let Some(owner) = self.rings.get_mut(&ring) {
-            owner.announced += 1;
-            if !std::mem::replace(&mut owner.owes, true) {
-                self.owed.push(ring);
-            }
+        match self.owed.last_mut().filter(|owed| owed.ring == ring) {
+            Some(owed) => owed.changes += 1,
+            None => self.owed.push(OwedCredits { ring, changes: 1 }),
         }
-        if change.kind == Committed::Deleted {
+        if change.kind.vacates() {
             self.retire(table, change.slot, guard);
         } else if change.kind.is_last() {
             self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
@@ -272,12 +332,12 @@ impl Changes {
         }
     }
 
-    /// Gives back the credits of the changes announced in this drain, once for each ring, and wakes the writers whose
-    /// portion of credits is complete.
+    /// Gives back the credits of the changes announced in this drain, and wakes the writers whose portion of credits is
+    /// complete.
     fn give_back(&mut self) {
-        for number in self.owed.drain(..) {
-            let Some(state) = self.rings.get_mut(&number) else { continue };
-            state.owes = false;
+        for OwedCredits { ring, changes } in self.owed.drain(..) {
+            let Some(state) = self.rings.get_mut(&ring) else { continue };
+            state.announced += changes;
             if state.ring.credits.give_back(state.announced) {
                 state.ring.sleeper.wake();
             }
@@ -295,8 +355,7 @@ impl Changes {
         let mut rings = self.change_queue.rings.lock();
         for ring in rings.iter() {
             if !self.rings.values().any(|state| Arc::ptr_eq(&state.ring, ring)) {
-                self.rings
-                    .insert(self.next_ring, RingState { ring: Arc::clone(ring), announced: 0, owes: false, taken: 0 });
+                self.rings.insert(self.next_ring, RingState { ring: Arc::clone(ring), announced: 0, taken: 0 });
                 self.next_ring += 1;
             }
         }
@@ -318,6 +377,13 @@ impl Changes {
         if all_alive {
             self.generation = generation;
         }
+    }
+
+    /// A bookmark of the newest life of the table of a whole topic, as a payload. `None`: there is no feed, or no
+    /// table can have the topic.
+    #[must_use]
+    pub fn bookmark(&self, topic: &[u8]) -> Option<Vec<u8>> {
+        self.retire.0.bookmark(topic, table_of_topic(topic)?)
     }
 
     /// Prepares to sleep. True: the publisher sleeps, and a writer calls the waker. False: a change has arrived, or the

@@ -21,7 +21,7 @@ use super::pending_sends::PendingSends;
 use super::prefetch::KeyRun;
 use super::slot::NEVER;
 use super::table::Table;
-use super::{EntryView, Refusal, TableSummary, TablesShared};
+use super::{Addition, EntryView, Refusal, TableSummary, TablesShared};
 use crate::clock::Now;
 use crate::limits::COMPACTOR_HURRY;
 
@@ -328,16 +328,18 @@ impl Batch<'_> {
     /// `TableNotFound`, `KeyNotFound`, `Busy`. `OutOfMemory` if an element without a deadline gets one, and the wheel
     /// record does not fit into memory.
     pub fn touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<(), Refusal> {
+        self.free_replaced();
         self.on(table, |ops, table| ops.touch(table, key, ttl).map(drop))
     }
 
-    /// Adds `delta` to the decimal number that the value is, and stores the sum. An absent element counts as 0 and gets
-    /// `ttl`, as in [`Batch::update`]. An element that exists keeps its deadline. Returns the sum and its version.
+    /// Adds to the decimal number that the value is, and stores the sum. An absent element counts as 0 and gets the
+    /// addition's `ttl`, as in [`Batch::update`]. An element that exists keeps its deadline. Returns the sum and its
+    /// version.
     ///
     /// # Errors
-    /// `TableNotFound`, `NotANumber`, `OutOfRange`, `OutOfMemory`, `Busy`.
-    pub fn increment(&mut self, table: &[u8], key: &[u8], delta: i64, ttl: Option<u32>) -> Result<(i64, u64), Refusal> {
-        self.on(table, |ops, table| ops.increment(table, key, delta, ttl))
+    /// `TableNotFound`, `NotANumber`, `OutOfRange`, `ValueTooLong`, `OutOfMemory`, `Busy`.
+    pub fn increment(&mut self, table: &[u8], key: &[u8], addition: Addition) -> Result<(i64, u64), Refusal> {
+        self.on(table, |ops, table| ops.increment(table, key, addition))
     }
 
     /// Sets the time to live as [`Batch::touch`] does, and returns the value.
@@ -345,6 +347,7 @@ impl Batch<'_> {
     /// # Errors
     /// Those of [`Batch::touch`].
     pub fn get_and_touch(&mut self, table: &[u8], key: &[u8], ttl: u32) -> Result<&[u8], Refusal> {
+        self.free_replaced();
         self.on(table, |ops, table| ops.touch(table, key, ttl))
     }
 
@@ -371,11 +374,20 @@ impl Batch<'_> {
         self.session.shared.summaries(&self.guard)
     }
 
+    /// Lets the entries that earlier operations of the batch replaced be freed, if that is worth it. For operations
+    /// that replace a large entry by a small request: a batch of them would keep many times the memory of its elements.
+    #[inline]
+    fn free_replaced(&mut self) {
+        if self.session.garbage.take_flushed() {
+            self.guard.repin();
+        }
+    }
+
     pub(super) fn ops(&mut self) -> Ops<'_> {
         self.session.ops(&self.guard, self.now)
     }
 
-    fn on<'b, R>(
+    pub(super) fn on<'b, R>(
         &'b mut self,
         table: &[u8],
         verb: impl FnOnce(&mut Ops<'b>, &'b Table) -> Result<R, Refusal>,

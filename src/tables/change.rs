@@ -36,6 +36,7 @@ use super::index::CELLS;
 use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency};
 use super::sleeper::{Sleeper, Waker};
 use super::slot::SlotHandle;
+use crate::feed::PublishedMessage;
 use crate::lock::Mutex;
 pub(super) use credits::Credits;
 
@@ -58,12 +59,16 @@ pub(super) struct Change {
 /// The kind of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Committed {
-    /// A value was stored.
+    /// A value was stored where none was.
+    Created,
+    /// A value was stored in the place of another.
     Updated,
-    /// A deadline was set, and the value kept. Subscribers are not told.
+    /// A deadline was set, and the value kept. Only the feed tells it.
     Touched,
-    /// A value was deleted, by a client or at its deadline.
+    /// A client deleted a value.
     Deleted,
+    /// A value was deleted at its deadline.
+    Expired,
     /// A value was deleted with its table. It is the last change of the slot.
     SealedLive,
     /// A slot without a value was sealed with its table. It is the last change of the slot, and subscribers are not
@@ -76,13 +81,31 @@ impl Committed {
         matches!(self, Self::SealedLive | Self::SealedAbsent)
     }
 
+    /// Whether the slot is free afterwards, and may be retired.
+    pub(super) fn vacates(self) -> bool {
+        matches!(self, Self::Deleted | Self::Expired)
+    }
+
     pub(super) fn told_as(self) -> Option<ChangeKind> {
         match self {
-            Self::Updated => Some(ChangeKind::Updated),
-            Self::Deleted | Self::SealedLive => Some(ChangeKind::Deleted),
+            Self::Created | Self::Updated => Some(ChangeKind::Updated),
+            Self::Deleted | Self::Expired | Self::SealedLive => Some(ChangeKind::Deleted),
             Self::Touched | Self::SealedAbsent => None,
         }
     }
+}
+
+/// Sends what the publisher has drained.
+pub trait ChangeSink {
+    /// A few changes follow. It may send what it has collected, since the publisher holds no lock now.
+    fn begin(&mut self) {}
+
+    /// Sends a notification of a change: the table's name exactly as it was created, the kind of the change, the key.
+    /// Called under a guard and, with a feed, under its lock, so it must not wait, and with a feed not send either.
+    fn announce(&mut self, table: &[u8], kind: ChangeKind, key: &[u8]);
+
+    /// Sends a message of the feed.
+    fn tell(&mut self, message: &PublishedMessage);
 }
 
 // ------------------------------------------------------------------------------------------------------------ queue

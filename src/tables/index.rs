@@ -3,11 +3,11 @@
 //! # Layout
 //!
 //! A flurry entry costs about 130 bytes and two cache misses before it holds any data. So the map does not hold
-//! elements but **segments** of up to 64 **buckets** of up to 15 slots. It has one entry for about 600 elements, stays
-//! in the caches, and grows in little time. That leaves about 22 bytes of index for each element. An empty flurry map
-//! costs a collector with room for each core, 33 KB on 64 of them, and its guard costs two locked instructions for each
-//! look-up. So the first segments stand in a directory, and the index makes the map when the table outgrows the
-//! directory. Buckets grow by extendible hashing:
+//! elements but **segments** of up to 64 **buckets** of up to 15 slots. It has one entry for about 600 elements, and
+//! grows in little time. That leaves about 22 bytes of index for each element. An empty flurry map costs a collector
+//! with room for each core, 33 KB on 64 of them, and its guard costs two locked instructions for each look-up. So the
+//! first segments stand in a directory, and the index makes the map when the table outgrows the directory. Cells show
+//! the map's segments to look-ups (`segments.rs`). Buckets grow by extendible hashing:
 //!
 //! ```text
 //! segment number ──► [Bucket { lock, depth, cells: [hash bits | pointer to slot; 15] }]
@@ -160,7 +160,7 @@ impl Index {
 
     /// The slot of `key`, in any state.
     pub(super) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
-        let view = self.segments.view();
+        let view = self.segments.view(guard);
         loop {
             let (number, bucket) = self.bucket(hash, &view);
             if let Some(slot) = bucket.find(hash, key, guard) {
@@ -181,7 +181,7 @@ impl Index {
     /// next, so that their cache misses overlap. A hint: it returns no result, and an element that moves in the
     /// meantime is still found.
     pub(super) fn prefetch(&self, hashes: &[u64], guard: &Guard) {
-        let view = self.segments.view();
+        let view = self.segments.view(guard);
         let depth = self.likely_depth();
         let complete = self.count.load(Ordering::Relaxed) >> depth > 0;
         let mut buckets = [None; LOOK_AHEAD];
@@ -220,7 +220,7 @@ impl Index {
 
     /// The slot of `key`, found under the bucket's lock: after each writer or mover that held the lock has finished.
     pub(super) fn find_settled<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
-        let view = self.segments.view();
+        let view = self.segments.view(guard);
         let (_, bucket, _locked) = self.lock(hash, &view);
         bucket.find(hash, key, guard)
     }
@@ -240,7 +240,7 @@ impl Index {
         is_open: &dyn Fn() -> bool,
         make: &mut dyn FnMut(Option<u64>) -> Option<SlotHandle>,
     ) -> Inserted {
-        let view = self.segments.view();
+        let view = self.segments.view(guard);
         loop {
             let (number, bucket, _locked) = self.lock(hash, &view);
             if !is_open() {
@@ -312,7 +312,7 @@ impl Index {
 
     /// Takes `slot` out, if the index still shows it for its key.
     pub(super) fn leave(&self, hash: u64, slot: SlotRef<'_>, guard: &Guard) {
-        let view = self.segments.view();
+        let view = self.segments.view(guard);
         let (_, bucket, _locked) = self.lock(hash, &view);
         let found =
             bucket.cells.iter().find(|cell| cell.get(guard).is_some_and(|here| here.address() == slot.address()));
@@ -330,7 +330,7 @@ impl Index {
         children: &mut Vec<u32>,
         mut slot: impl FnMut(SlotRef<'g>),
     ) {
-        let view = self.segments.view();
+        let view = self.segments.view(guard);
         let Some(bucket) = view.bucket_at(number) else { return };
         let _locked = bucket.lock.lock();
         children.extend((birth(number)..bucket.depth()).map(|depth| number | 1 << depth));
@@ -345,7 +345,7 @@ impl Index {
         guard: &'g Guard,
         mut make: impl FnMut(SlotRef<'g>) -> Option<SlotHandle>,
     ) {
-        let view = self.segments.view();
+        let view = self.segments.view(guard);
         let Some(bucket) = view.bucket_at(number) else { return };
         let _locked = bucket.lock.lock();
         // Acquire: pairs with the Release in `split`. Before that, the cells of another bucket show the same slots.
@@ -361,7 +361,7 @@ impl Index {
 
     /// Empties bucket `number`.
     pub(super) fn clear(&self, number: u32, guard: &Guard) {
-        let view = self.segments.view();
+        let view = self.segments.view(guard);
         let Some(bucket) = view.bucket_at(number) else { return };
         let _locked = bucket.lock.lock();
         bucket.cells.iter().filter(|cell| !cell.is_empty()).for_each(|cell| cell.clear(guard));

@@ -31,6 +31,7 @@ mod compactor;
 mod cursor;
 mod expiry;
 mod failpoint;
+mod feed;
 mod garbage;
 mod index;
 mod lookup;
@@ -43,6 +44,7 @@ mod prefetch;
 mod reaper;
 mod registry;
 mod scan;
+mod shelves;
 mod sleep_state;
 mod sleeper;
 mod slot;
@@ -56,9 +58,11 @@ use std::sync::Arc;
 
 pub use announce::Changes;
 pub use batch::{Batch, Session};
+pub use change::ChangeSink;
 pub use compactor::Compactor;
 pub use cursor::ScanCursor;
 pub use expiry::Expiry;
+pub use feed::FeedConfig;
 pub use reaper::Reaper;
 pub use scan::{ScanContent, ScanPage, ScanProgress, ScannedElement};
 pub use version::version_base;
@@ -68,9 +72,11 @@ use crossbeam::epoch::{self, Guard};
 use catalog::Catalog;
 use change::ChangeQueue;
 use cursor::CursorSeal;
+use feed::FeedTap;
 use memory_budget::{LocalBudget, MemoryBudget, MemoryRoom};
 use table::Table;
 
+use crate::feed::FeedMetrics;
 use crate::stats::Percentiles;
 
 /// The least number of bytes that a table with this many elements takes: with keys of one byte and empty values.
@@ -114,8 +120,17 @@ pub enum Refusal {
     NotANumber,
     /// The sum is beyond 64 bits.
     OutOfRange,
+    /// The sum has more digits than a value may have bytes.
+    ValueTooLong,
     /// The cursor is not one of this life of the table and this start of the server.
     BadCursor,
+    /// There is no feed.
+    FeedOff,
+    /// The feed does not keep the change that was asked for.
+    Compacted {
+        /// The oldest sequence that is kept of the present life of the table.
+        oldest: u64,
+    },
     /// The limit of `memory_max` is reached. Reading and deleting go on.
     OutOfMemory,
     /// The limit of `tables_max` is reached.
@@ -123,6 +138,17 @@ pub enum Refusal {
     /// Nothing was done, for want of credits, of memory that may be given back, or of a table that must be taken down
     /// first. The caller drops the batch, calls [`Session::wait`], reads the clock and tries again.
     Busy,
+}
+
+/// What is added to a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addition {
+    /// The summand.
+    pub delta: i64,
+    /// The time to live of a counter that is made by this, in seconds.
+    pub ttl: Option<u32>,
+    /// The most bytes of the sum in decimal.
+    pub value_max: usize,
 }
 
 /// A value with its version and its remaining time to live.
@@ -161,6 +187,8 @@ pub enum ChangeKind {
 pub struct Drained {
     /// Changes taken from the rings.
     pub taken: usize,
+    /// The tables are closed: no session is made any more.
+    pub closing: bool,
     /// The tables are closed, all sessions are dropped, and all changes are announced.
     pub closed: bool,
 }
@@ -192,6 +220,8 @@ pub struct TablesMetrics {
     pub reaped: u64,
     /// Nanoseconds from the deadlines to the commits of the expiries.
     pub expiry_lag: Percentiles,
+    /// The feed, if there is one.
+    pub feed: Option<FeedMetrics>,
 }
 
 /// The work of the four background threads of the tables.
@@ -215,6 +245,7 @@ struct TablesShared {
     reaper: reaper::ReaperSender,
     compactor: compactor::CompactorShared,
     cursors: CursorSeal,
+    feed: Option<FeedTap>,
 }
 
 impl TablesShared {
@@ -246,6 +277,15 @@ impl Tables {
     /// If `changes_per_writer` is below 15.
     #[must_use]
     pub fn new(settings: TablesConfig) -> (Self, BackgroundThreads) {
+        Self::with_feed(settings, None)
+    }
+
+    /// The same, with a feed.
+    ///
+    /// # Panics
+    /// If `changes_per_writer` is below 15.
+    #[must_use]
+    pub fn with_feed(settings: TablesConfig, feed: Option<FeedConfig>) -> (Self, BackgroundThreads) {
         let (reaper_sender, reaper_inbox) = reaper::ReaperSender::new();
         let (expiry_sender, expiry_inbox) = expiry::ExpirySender::new();
         let shared = Arc::new(TablesShared {
@@ -256,6 +296,7 @@ impl Tables {
             reaper: reaper_sender,
             compactor: compactor::CompactorShared::default(),
             cursors: CursorSeal::new(settings.version_base),
+            feed: feed.map(FeedTap::new),
         });
         let registry = Arc::clone(shared.catalog.registry());
         let background = BackgroundThreads {
@@ -294,7 +335,14 @@ impl Tables {
             lost_wakeups: shared.change_queue.lost_wakeups() + shared.expiry.lost_wakeups(),
             reaped: shared.reaper.reaped(),
             expiry_lag: shared.expiry.lag(),
+            feed: shared.feed_metrics(),
         }
+    }
+
+    /// The metrics of the feed, if there is one.
+    #[must_use]
+    pub fn feed_metrics(&self) -> Option<FeedMetrics> {
+        self.0.feed_metrics()
     }
 
     /// Lets the four background threads end. The expiry thread and the compactor end at once. The reaper ends when

@@ -70,7 +70,7 @@ pub(super) struct Write<'w> {
     pub(super) ttl: Option<u32>,
     /// The version that the element must have. 0: the key must have no element. `None`: either will do.
     pub(super) expected: Option<u64>,
-    /// The kind of the change.
+    /// The kind of the change if it replaces a value.
     pub(super) kind: Committed,
 }
 
@@ -187,7 +187,8 @@ impl<'h> Ops<'h> {
         if old.is_none() {
             table.count_element(1);
         }
-        self.committed(slot, version, write.kind, deadline);
+        let kind = if old.is_some() { write.kind } else { Committed::Created };
+        self.committed(slot, version, kind, deadline);
         Ok(version)
     }
 
@@ -233,7 +234,7 @@ impl<'h> Ops<'h> {
             (Inserted::Created, Some((handle, version)), _) => {
                 self.charge(table, cost);
                 table.count_element(1);
-                self.committed(handle.slot(), version, write.kind, deadline);
+                self.committed(handle.slot(), version, Committed::Created, deadline);
                 Ok(version)
             }
             (Inserted::Occupied, _, Some(entry)) => Err(NotStored::Overtaken(entry)),
@@ -254,7 +255,7 @@ impl<'h> Ops<'h> {
                 Found::Live { slot, seen, entry: old } => {
                     check(expected, old.version())?;
                     self.credits(1)?;
-                    if self.vacate(table, slot, seen, old) {
+                    if self.vacate(table, slot, seen, old, Committed::Deleted) {
                         return Ok(old.value());
                     }
                 }
@@ -272,21 +273,28 @@ impl<'h> Ops<'h> {
     pub(super) fn expire<'a>(&mut self, table: &Table, slot: SlotRef<'a>, seen: SeenWord<'a>) -> Result<(), Refusal> {
         self.credits(1)?;
         let (SlotState::Live(old) | SlotState::Expired(old)) = seen.state() else { return Ok(()) };
-        if self.vacate(table, slot, seen, old) {
+        if self.vacate(table, slot, seen, old, Committed::Expired) {
             self.lags.push(Now::from_millis(old.deadline()).nanos_until(self.now));
         }
         Ok(())
     }
 
     /// Makes one attempt to empty a slot, which is announced as DELETED. The caller has a credit.
-    fn vacate<'a>(&mut self, table: &Table, slot: SlotRef<'a>, seen: SeenWord<'a>, old: EntryRef<'a>) -> bool {
+    fn vacate<'a>(
+        &mut self,
+        table: &Table,
+        slot: SlotRef<'a>,
+        seen: SeenWord<'a>,
+        old: EntryRef<'a>,
+        kind: Committed,
+    ) -> bool {
         let version = old.version() + 1;
         let won = slot.vacate(seen, version, self.guard);
         if won {
             self.count_replaced(Some(old));
             self.charge(table, -entry_bytes(old.value().len()));
             table.count_element(-1);
-            self.committed(slot, version, Committed::Deleted, NEVER);
+            self.committed(slot, version, kind, NEVER);
         }
         won
     }

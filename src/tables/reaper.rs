@@ -217,7 +217,18 @@ impl Reaper {
     /// A settled table stays registered until the reaper forgets it.
     fn settled(&mut self, number: u32) {
         let table = self.shared.catalog.registry().share(number, &epoch::pin());
-        self.emptying.extend(table.map(Walk::over));
+        if let Some(table) = table {
+            self.begin_emptying(table);
+        }
+    }
+
+    /// The table's last change is announced. The publisher tells the feed.
+    fn begin_emptying(&mut self, table: Arc<Table>) {
+        if let Some(feed) = &self.shared.feed {
+            feed.note_dropped(&table);
+            self.shared.change_queue.nudge();
+        }
+        self.emptying.push_back(Walk::over(table));
     }
 
     /// Removes the dead slots that have arrived from their indexes. The reaper raises the floor before that, once for
@@ -284,7 +295,8 @@ impl Reaper {
             }
             let Some(number) = walk.buckets.pop() else {
                 if walk.table.release_unsettled() {
-                    self.emptying.push_back(Walk::over(walk.table));
+                    drop(batch);
+                    self.begin_emptying(walk.table);
                 }
                 return true;
             };

@@ -5,36 +5,29 @@
 //! knows no names.
 //!
 //! ```text
-//! number    0–63     64–127    128–255    256–511    …    2^23 – 2^24−1
-//! shelf     0        1         2          3               18           made when its first number is given out
+//! number ─► Shelves, which are made when the first of their numbers is given out ─► table
 //! ```
 //! Numbers are used again. A slot that may still emit a change keeps its table unsettled, and so registered. For any
 //! other slot a lookup may find no table, or a younger one: see `expiry.rs`.
 
-use std::iter;
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crossbeam::epoch::Guard;
 
+use super::shelves::{Shelves, shelves_for};
 use super::slot::{ArcCell, TABLE_NUMBERS};
 use super::table::Table;
 use crate::lock::{Mutex, MutexGuard};
 
-/// Numbers of the first shelf, as a power of two.
-const FIRST_BITS: u32 = 6;
-/// The number of shelves. Each shelf but the first has as many numbers as all shelves before it.
-const SHELVES: usize = (TABLE_NUMBERS.ilog2() - FIRST_BITS + 1) as usize;
-
-const _: () = assert!(TABLE_NUMBERS.is_power_of_two());
+/// The number of shelves for all numbers.
+const SHELVES: usize = shelves_for(TABLE_NUMBERS);
 
 /// Bytes of a table's cell. They count twice, because a shelf is half full on average while it fills.
 pub(super) const REGISTRY_CELL_BYTES: usize = 2 * size_of::<ArcCell<Table>>();
 
-type RegistryShelf = Box<[ArcCell<Table>]>;
-
 pub(super) struct Registry {
-    shelves: [OnceLock<RegistryShelf>; SHELVES],
+    tables: Shelves<Table, SHELVES>,
     numbers: Mutex<TableNumbers>,
 }
 
@@ -45,25 +38,9 @@ struct TableNumbers {
     free: Vec<u32>,
 }
 
-/// The shelf of a number, and the offset of its cell there.
-fn locate(number: u32) -> (usize, usize) {
-    let shelf = (number >> FIRST_BITS).checked_ilog2().map_or(0, |high| high + 1);
-    (shelf as usize, (number - start_of(shelf)) as usize)
-}
-
-/// The first number of a shelf.
-fn start_of(shelf: u32) -> u32 {
-    if shelf == 0 { 0 } else { 1 << (FIRST_BITS + shelf - 1) }
-}
-
-/// The count of numbers in a shelf.
-fn len_of(shelf: usize) -> usize {
-    1 << (FIRST_BITS as usize + shelf.saturating_sub(1))
-}
-
 impl Registry {
     pub(super) fn new() -> Self {
-        Self { shelves: [const { OnceLock::new() }; SHELVES], numbers: Mutex::default() }
+        Self { tables: Shelves::new(), numbers: Mutex::default() }
     }
 
     fn numbers(&self) -> MutexGuard<'_, TableNumbers> {
@@ -76,21 +53,15 @@ impl Registry {
         self.numbers()
     }
 
-    /// The cell of a number, if its shelf exists.
-    fn cell(&self, number: u32) -> Option<&ArcCell<Table>> {
-        let (shelf, offset) = locate(number);
-        self.shelves.get(shelf)?.get()?.get(offset)
-    }
-
     /// The table of this number.
     #[inline]
     pub(super) fn get<'g>(&self, number: u32, guard: &'g Guard) -> Option<&'g Table> {
-        self.cell(number)?.get(guard)
+        self.tables.get(number, guard)
     }
 
     /// The table of this number, for holders that outlive the guard.
     pub(super) fn share(&self, number: u32, guard: &Guard) -> Option<Arc<Table>> {
-        self.cell(number)?.share(guard)
+        self.tables.share(number, guard)
     }
 
     /// The same table, for holders that outlive the guard. `None` if it has been forgotten.
@@ -110,21 +81,19 @@ impl Registry {
         }
         numbers.next += 1;
         drop(numbers);
-        let (shelf, _) = locate(number);
-        let make = || iter::repeat_with(ArcCell::empty).take(len_of(shelf)).collect();
-        self.shelves.get(shelf)?.get_or_init(make);
+        self.tables.make(number)?;
         Some(number)
     }
 
     /// Makes a table visible under its number, which `reserve` gave out for it.
     pub(super) fn enter(&self, table: Arc<Table>, guard: &Guard) {
-        let cell = self.cell(table.number()).expect("a reserved number has a cell");
+        let cell = self.tables.cell(table.number()).expect("a reserved number has a cell");
         cell.put(table, guard);
     }
 
     /// Releases a settled table. Its number may be given out again.
     pub(super) fn leave(&self, number: u32, guard: &Guard) {
-        if let Some(cell) = self.cell(number) {
+        if let Some(cell) = self.tables.cell(number) {
             cell.clear(guard);
             self.numbers().free.push(number);
         }
@@ -134,18 +103,6 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_number_has_a_cell_of_its_own() {
-        let mut next = 0;
-        for shelf in 0..SHELVES {
-            assert_eq!(start_of(u32::try_from(shelf).unwrap_or(0)), next);
-            let last = next + u32::try_from(len_of(shelf)).unwrap_or(0) - 1;
-            assert_eq!((locate(next), locate(last)), ((shelf, 0), (shelf, len_of(shelf) - 1)));
-            next = last + 1;
-        }
-        assert_eq!(next, TABLE_NUMBERS);
-    }
 
     #[test]
     fn numbers_are_given_out_once_until_they_come_back() {

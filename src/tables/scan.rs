@@ -22,7 +22,7 @@
 
 use super::lookup::mark;
 use super::ops::Ops;
-use super::slot::{EntryRef, NEVER, SlotRef, SlotState};
+use super::slot::{EntryRef, NEVER, SeenWord, SlotRef, SlotState};
 use super::table::Table;
 use crate::limits::SCAN_BUCKETS_MIN;
 
@@ -115,7 +115,7 @@ impl<'h> Ops<'h> {
         mut position: u64,
         row: &mut dyn FnMut(ScannedElement<'h>),
     ) -> Option<u64> {
-        let walk = table.index().walk();
+        let walk = table.index().walk(self.guard);
         let mut slots = Vec::new();
         let (mut looks, mut buckets, mut rows, mut bytes) = (0, 0, 0, 0);
         let buckets_max = page.count.max(SCAN_BUCKETS_MIN);
@@ -148,13 +148,35 @@ impl<'h> Ops<'h> {
         }
     }
 
+    /// The progress of the slot by what the feed has told, and the word. `None`: there is no feed.
+    ///
+    /// A version may be told before its turn to be announced. The feed then knows the told version, as long as the
+    /// announced one is lower. The lock makes this thread wait for the end of the publisher's batch. So if the feed
+    /// knows no version here, the announced version that is read afterwards is at least the one that was told then. The
+    /// word is read last: if its version is one of the two, it was told before this moment, and the feed's state that a
+    /// client asks for later has its sequence.
+    fn judged_by_the_feed(&self, slot: SlotRef<'h>) -> Option<(ScanProgress, SeenWord<'h>)> {
+        let ahead = self.shared.feed.as_ref()?.log().told_ahead(slot.address());
+        let announced = slot.announced();
+        let seen = slot.load(self.guard);
+        let told = if ahead == Some(seen.version()) {
+            ScanProgress::Told
+        } else {
+            ScanProgress::of(announced, seen.version())
+        };
+        Some((told, seen))
+    }
+
     /// The row of the element in this slot, if it has one.
     fn scanned(&self, table: &Table, mut slot: SlotRef<'h>, content: ScanContent) -> Option<ScannedElement<'h>> {
         loop {
             // Before the word: a version that is read afterwards and is the announced one was told before this moment.
             let announced = slot.announced();
-            let seen = slot.load(self.guard);
-            let progress = ScanProgress::of(announced, seen.version());
+            let mut seen = slot.load(self.guard);
+            let mut progress = ScanProgress::of(announced, seen.version());
+            if progress == ScanProgress::Ahead && content == ScanContent::ForMirror {
+                (progress, seen) = self.judged_by_the_feed(slot).unwrap_or((progress, seen));
+            }
             match seen.state() {
                 SlotState::Live(entry) | SlotState::Expired(entry) if content == ScanContent::ForMirror => {
                     return Some(ScannedElement::live(slot, entry, progress));

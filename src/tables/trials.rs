@@ -6,13 +6,15 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::{
-    BackgroundThreads, ChangeKind, Changes, Compactor, Expiry, Reaper, Refusal, Session, Tables, TablesConfig,
+    BackgroundThreads, ChangeKind, Changes, Compactor, Expiry, FeedConfig, Reaper, Refusal, Session, Tables,
+    TablesConfig,
 };
 use crate::clock::Now;
 
 pub(crate) mod alone;
 mod budget;
 mod compaction;
+mod feeding;
 mod limits;
 mod many;
 mod moving;
@@ -60,7 +62,11 @@ impl TablesRig {
     }
 
     fn with(settings: TablesConfig) -> Self {
-        let (tables, background) = Tables::new(settings);
+        Self::with_feed(settings, None)
+    }
+
+    fn with_feed(settings: TablesConfig, feed: Option<FeedConfig>) -> Self {
+        let (tables, background) = Tables::with_feed(settings, feed);
         let session = tables.session();
         let rig = Self(Rc::new(RigParts {
             tables,

@@ -107,10 +107,8 @@ impl Batch<'_> {
         loop {
             let outcome = change(&mut self.ops());
             if !matches!(outcome, Err(Refusal::Busy)) {
-                if self.session.garbage.take_flushed() {
-                    // The entries that earlier changes replaced can be freed while the later ones are made.
-                    self.guard.repin();
-                }
+                // While the later changes are made.
+                self.free_replaced();
                 return outcome;
             }
             self.session.writer.tell();

@@ -1,5 +1,7 @@
 //! The sizes of an index, and the guess of its depth.
 
+use crossbeam::epoch;
+
 use super::*;
 
 #[test]
@@ -33,9 +35,9 @@ fn a_segment_is_expected_for_each_640_keys() {
 #[test]
 fn segments_beyond_the_directory_are_listed_and_removed() {
     let index = Index::new(0);
-    let view = index.segments.view();
+    let guard = epoch::pin();
+    let view = index.segments.view(&guard);
     assert!(index.room_for(NEAR, &view).is_absent());
-    drop(view);
     let (segment, _) = position(NEAR);
     assert_eq!(index.removable(), [segment]);
     index.remove(&[segment]);

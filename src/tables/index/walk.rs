@@ -48,8 +48,8 @@ pub(in crate::tables) struct IndexWalk<'i> {
 pub(in crate::tables) type PlacedSlot<'g> = (u64, SlotRef<'g>);
 
 impl Index {
-    pub(in crate::tables) fn walk(&self) -> IndexWalk<'_> {
-        IndexWalk { index: self, view: self.segments.view() }
+    pub(in crate::tables) fn walk<'i>(&'i self, guard: &'i Guard) -> IndexWalk<'i> {
+        IndexWalk { index: self, view: self.segments.view(guard) }
     }
 }
 

@@ -8,10 +8,10 @@
 use std::io::Write as _;
 
 use super::{NotStored, Ops, Write};
-use crate::tables::Refusal;
 use crate::tables::lookup::{Found, look};
 use crate::tables::slot::EntryBox;
 use crate::tables::table::Table;
+use crate::tables::{Addition, Refusal};
 
 /// The most bytes of a counter: a sign and 19 digits.
 const DIGITS_MAX: usize = 20;
@@ -48,8 +48,8 @@ fn parse(value: &[u8]) -> Option<i64> {
 }
 
 impl Ops<'_> {
-    /// Adds to a counter. An absent element counts as 0, and gets this time to live. An element that exists keeps its
-    /// deadline. Returns the sum and its version.
+    /// Adds to a counter. An absent element counts as 0, and gets the addition's time to live. An element that exists
+    /// keeps its deadline. Returns the sum and its version.
     ///
     /// The races are those of [`Ops::overwrite`] and [`Ops::create`]. If another thread comes first, this one computes
     /// the sum anew, from the value that it then finds.
@@ -57,8 +57,7 @@ impl Ops<'_> {
         &mut self,
         table: &Table,
         key: &[u8],
-        delta: i64,
-        ttl: Option<u32>,
+        Addition { delta, ttl, value_max }: Addition,
     ) -> Result<(i64, u64), Refusal> {
         let hash = table.hash(key);
         loop {
@@ -74,6 +73,9 @@ impl Ops<'_> {
             let before = old.map_or(Some(0), |old| parse(old.value())).ok_or(Refusal::NotANumber)?;
             let sum = before.checked_add(delta).ok_or(Refusal::OutOfRange)?;
             let digits = Digits::of(sum);
+            if digits.length > value_max {
+                return Err(Refusal::ValueTooLong);
+            }
             let write = Write::update(key, digits.as_bytes(), ttl.filter(|_| old.is_none()));
             let entry = EntryBox::new(write.value);
             let attempt = match found {

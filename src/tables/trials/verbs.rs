@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
 
 use super::super::failpoint::{Failpoint, hooks};
-use super::super::{Refusal, TablesConfig};
+use super::super::{Addition, Refusal, TablesConfig};
 use super::{BASE, TablesRig, set, settings};
 
 #[test]
@@ -188,7 +188,7 @@ fn an_absent_element_counts_from_0_and_gets_the_time_to_live() {
     let rig = TablesRig::new();
     let add = |key: &str, delta, ttl| {
         let mut session = rig.0.session.borrow_mut();
-        session.batch(rig.now()).increment(b"t", key.as_bytes(), delta, ttl)
+        session.batch(rig.now()).increment(b"t", key.as_bytes(), adding(delta, ttl))
     };
     let (sum, first) = add("a", 5, Some(1)).unwrap();
     let (next, second) = add("a", -7, Some(100)).unwrap();
@@ -203,6 +203,21 @@ fn an_absent_element_counts_from_0_and_gets_the_time_to_live() {
     assert_eq!(rig.heard(), ["a+", "a+", "b+", "a-", "a+", "a-", "a+", "a-"]);
 }
 
+fn adding(delta: i64, ttl: Option<u32>) -> Addition {
+    Addition { delta, ttl, value_max: 1024 }
+}
+
+#[test]
+fn a_counter_is_no_longer_than_a_value_may_be() {
+    let rig = TablesRig::new();
+    let mut session = rig.another();
+    let mut batch = session.batch(rig.now());
+    let mut add = |delta| batch.increment(b"t", b"k", Addition { value_max: 4, ..adding(delta, None) });
+    let first = add(9_999).unwrap();
+    assert_eq!((first.0, add(1), add(-11_000)), (9_999, Err(Refusal::ValueTooLong), Err(Refusal::ValueTooLong)));
+    assert_eq!(add(-10_998), Ok((-999, first.1 + 1)));
+}
+
 #[test]
 fn what_cannot_be_counted_stays_as_it_is() {
     let rig = TablesRig::new();
@@ -212,10 +227,10 @@ fn what_cannot_be_counted_stays_as_it_is() {
     let version = rig.version("most");
     let mut session = rig.another();
     let mut batch = session.batch(rig.now());
-    assert_eq!(batch.increment(b"t", b"text", 1, None), Err(Refusal::NotANumber));
-    assert_eq!(batch.increment(b"t", b"most", 1, None), Err(Refusal::OutOfRange));
-    assert_eq!(batch.increment(b"none", b"most", 1, None), Err(Refusal::TableNotFound));
-    assert_eq!(batch.increment(b"t", b"most", 0, None), Ok((i64::MAX, version + 1)), "adding 0 is a change");
+    assert_eq!(batch.increment(b"t", b"text", adding(1, None)), Err(Refusal::NotANumber));
+    assert_eq!(batch.increment(b"t", b"most", adding(1, None)), Err(Refusal::OutOfRange));
+    assert_eq!(batch.increment(b"none", b"most", adding(1, None)), Err(Refusal::TableNotFound));
+    assert_eq!(batch.increment(b"t", b"most", adding(0, None)), Ok((i64::MAX, version + 1)), "adding 0 is a change");
     drop(batch);
     assert_eq!((rig.get("text").as_deref(), rig.get("most")), (Some("7 "), Some(max)));
 }
@@ -226,13 +241,13 @@ fn a_sum_that_was_overtaken_is_computed_anew() {
     rig.set("a", "9", None).unwrap();
     let (inner, mut adder) = (rig.clone(), rig.another());
     hooks::at(Failpoint::BeforeCas, move || inner.set("a", "99", None).unwrap());
-    assert_eq!(adder.batch(rig.now()).increment(b"t", b"a", 1, None).map(|(sum, _)| sum), Ok(100));
+    assert_eq!(adder.batch(rig.now()).increment(b"t", b"a", adding(1, None)).map(|(sum, _)| sum), Ok(100));
     let inner = rig.clone();
     hooks::at(Failpoint::BeforeEnter, move || inner.set("b", "9", None).unwrap());
-    assert_eq!(adder.batch(rig.now()).increment(b"t", b"b", 1, Some(1)).map(|(sum, _)| sum), Ok(10));
+    assert_eq!(adder.batch(rig.now()).increment(b"t", b"b", adding(1, Some(1))).map(|(sum, _)| sum), Ok(10));
     let inner = rig.clone();
     hooks::at(Failpoint::BeforeCas, move || drop(inner.delete("b").unwrap()));
-    assert_eq!(adder.batch(rig.now()).increment(b"t", b"b", 1, None).map(|(sum, _)| sum), Ok(1));
+    assert_eq!(adder.batch(rig.now()).increment(b"t", b"b", adding(1, None)).map(|(sum, _)| sum), Ok(1));
     assert!(!hooks::is_waiting());
     rig.settle();
     let (of_a, of_b): (Vec<_>, Vec<_>) = rig.heard().into_iter().partition(|heard| heard.starts_with('a'));

@@ -1,0 +1,213 @@
+//! The tables' side of the feed: the log that the publisher writes and other threads read, and the deleted tables that
+//! it is to tell.
+//!
+//! ```text
+//! publisher   lock ─► tell each change, mark it announced ─► seal ─► unlock ─► send the messages
+//! worker      lock ─► the state of a life, its replay, or the told version of a row ─► unlock
+//! reaper      a deleted table is settled ─► the list of dropped tables ─► publisher: DROPPED
+//! ```
+//! The publisher holds the lock for one batch of changes, and neither waits nor sends meanwhile: it makes room for the
+//! notifications of a batch before it locks. No writer takes the lock. So a thread that locks sees whole batches. That is what a scan needs: a row that it calls told is in the sequence that
+//! any later request reads.
+//!
+//! This module orders no changes: see `announce.rs`. It sends nothing.
+
+use super::batch::Batch;
+use super::change::{ChangeSink, Committed};
+use super::slot::{EntryRef, NEVER, SlotRef, SlotState};
+use super::table::Table;
+use super::{Refusal, TablesShared};
+use crate::feed::{Cause, Compacted, DueChange, FeedLog, FeedMetrics, FeedPosition, LifeState, PresentState};
+use crate::lock::{Mutex, MutexGuard};
+
+use std::sync::Arc;
+
+use crossbeam::epoch::{self, Guard};
+
+/// The configuration of the feed.
+#[derive(Clone, Copy, Debug)]
+pub struct FeedConfig {
+    /// This start of the server.
+    pub epoch: u64,
+    /// Bytes of the messages that are kept.
+    pub history_bytes: usize,
+    /// The wall clock at the start of the clock, in milliseconds since 1970.
+    pub start_wall_millis: u64,
+}
+
+/// The state that the publisher, the workers and the reaper share.
+pub(super) struct FeedTap {
+    log: Mutex<FeedLog>,
+    start_wall_millis: u64,
+    /// Settled lives of deleted tables, with their names. Written by the reaper, taken by the publisher.
+    dropped: Mutex<Vec<(u64, Box<[u8]>)>>,
+}
+
+/// A change whose turn has come.
+pub(super) struct TurnedChange<'t> {
+    pub(super) table: &'t Table,
+    pub(super) slot: SlotRef<'t>,
+    /// Low bits of its version.
+    pub(super) version: u32,
+    pub(super) kind: Committed,
+}
+
+impl FeedTap {
+    pub(super) fn new(config: FeedConfig) -> Self {
+        Self {
+            log: Mutex::new(FeedLog::new(config.epoch, config.history_bytes)),
+            start_wall_millis: config.start_wall_millis,
+            dropped: Mutex::default(),
+        }
+    }
+
+    pub(super) fn log(&self) -> MutexGuard<'_, FeedLog> {
+        self.log.lock()
+    }
+
+    /// Publisher: tells a change. `kind_of` knows the kinds of the versions of this slot whose changes have come, by
+    /// their low bits.
+    ///
+    /// The word may be ahead of the change. It has not been announced so far, so the slot is neither moved nor retired
+    /// (`SlotRef::move_out`, `Changes::retire`): it has the element, or is absent, or sealed.
+    pub(super) fn tell<'g>(
+        &self,
+        log: &mut FeedLog,
+        change: &TurnedChange<'g>,
+        guard: &'g Guard,
+        kind_of: impl FnOnce(u32) -> Option<Committed>,
+    ) {
+        let TurnedChange { table, slot, version, kind } = *change;
+        let seen = slot.load(guard);
+        let present = seen.version();
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
+        let ahead = (present as u32).wrapping_sub(version);
+        let entry = match seen.state() {
+            SlotState::Live(entry) | SlotState::Expired(entry) => Some(entry),
+            SlotState::Absent(_) | SlotState::Dead(_) => None,
+            SlotState::Moved(_) => unreachable!("a slot with a change to announce is not moved"),
+        };
+        let due = DueChange {
+            incarnation: table.generation(),
+            table: table.announced_name(),
+            element: slot.address(),
+            key: slot.key(),
+            version: present - u64::from(ahead),
+            cause: kind.cause(),
+            replaces_value: kind.replaces_value(),
+            present: PresentState {
+                version: present,
+                value: entry.map(|entry| entry.value()),
+                deadline_millis: entry.and_then(|entry| self.deadline_millis(entry)),
+            },
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
+        log.tell(&due, |told| kind_of(told as u32).and_then(Committed::cause));
+    }
+
+    fn deadline_millis(&self, entry: EntryRef<'_>) -> Option<u64> {
+        let deadline = entry.deadline();
+        (deadline != NEVER).then(|| self.start_wall_millis + deadline)
+    }
+
+    /// Publisher: ends the batch, and unlocks before it hands the messages on. It evicts a few messages at a time, so
+    /// that no other thread waits for the lock as long as very many of them take.
+    pub(super) fn publish(&self, mut log: MutexGuard<'_, FeedLog>, sink: &mut dyn ChangeSink) {
+        log.seal();
+        let published = log.take_published();
+        let mut evicts = log.evict_some();
+        drop(log);
+        published.iter().for_each(|message| sink.tell(message));
+        while evicts {
+            evicts = self.log().evict_some();
+        }
+    }
+
+    /// Reaper: all changes of a deleted table are announced.
+    pub(super) fn note_dropped(&self, table: &Table) {
+        self.dropped.lock().push((table.generation(), table.announced_name().into()));
+    }
+
+    /// Publisher: tells the end of the lives that the reaper has noted. Their last changes were announced before that,
+    /// so they were told.
+    pub(super) fn tell_dropped(&self, sink: &mut dyn ChangeSink) {
+        let dropped = std::mem::take(&mut *self.dropped.lock());
+        if dropped.is_empty() {
+            return;
+        }
+        let mut log = self.log();
+        dropped.iter().for_each(|(incarnation, table)| log.dropped(*incarnation, table));
+        self.publish(log, sink);
+    }
+}
+
+impl TablesShared {
+    /// A bookmark of the newest life of a table, as a payload. `None`: there is no feed.
+    pub(super) fn bookmark(&self, topic: &[u8], table: &[u8]) -> Option<Vec<u8>> {
+        let current = self.catalog.find(table, &epoch::pin()).map(Table::generation);
+        self.feed.as_ref().map(|feed| feed.log().bookmark(topic, current))
+    }
+
+    pub(super) fn feed_metrics(&self) -> Option<FeedMetrics> {
+        self.feed.as_ref().map(|feed| feed.log().metrics())
+    }
+}
+
+impl Batch<'_> {
+    /// The state of the table in the feed, at one moment.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `FeedOff`
+    pub fn feed_state(&mut self, table: &[u8]) -> Result<LifeState, Refusal> {
+        self.on_feed(table, |log, incarnation| Ok(log.state(incarnation)))
+    }
+
+    /// Reads the feed of a table that is there.
+    ///
+    /// A life that is over may have left the log, which would then take it for a new one. A table that is open after the
+    /// reading was not over before it.
+    fn on_feed<R>(
+        &mut self,
+        table: &[u8],
+        read: impl FnOnce(&FeedLog, u64) -> Result<R, Refusal>,
+    ) -> Result<R, Refusal> {
+        self.on(table, |ops, table| {
+            let feed = ops.shared.feed.as_ref().ok_or(Refusal::FeedOff)?;
+            let found = read(&feed.log(), table.generation());
+            if table.is_closed() { Err(Refusal::TableNotFound) } else { found }
+        })
+    }
+
+    /// The messages of the table's feed from a position on.
+    ///
+    /// # Errors
+    /// `TableNotFound`, `FeedOff`, `Compacted` with the oldest sequence that is kept
+    pub fn changes(&mut self, table: &[u8], position: FeedPosition) -> Result<Vec<Arc<[u8]>>, Refusal> {
+        self.on_feed(table, |log, incarnation| {
+            let replayed = log.replay(incarnation, position);
+            replayed.map_err(|Compacted { oldest }| Refusal::Compacted { oldest })
+        })
+    }
+}
+
+impl Committed {
+    /// The cause that the feed tells. `None`: the element was absent before and after.
+    fn cause(self) -> Option<Cause> {
+        match self {
+            Self::Created | Self::Updated => Some(Cause::Set),
+            Self::Touched => Some(Cause::Touch),
+            Self::Deleted => Some(Cause::Delete),
+            Self::Expired => Some(Cause::Expire),
+            Self::SealedLive => Some(Cause::DeleteWithTable),
+            Self::SealedAbsent => None,
+        }
+    }
+
+    /// Whether the element had a value before the change.
+    fn replaces_value(self) -> bool {
+        match self {
+            Self::Updated | Self::Touched | Self::Deleted | Self::Expired | Self::SealedLive => true,
+            Self::Created | Self::SealedAbsent => false,
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The feed over real tables: causes, versions told ahead, the marks of a scan, the ends of lives, and an exact copy
+//! after any mixture of writers.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use super::super::{
+    Addition, ChangeKind, ChangeSink, FeedConfig, Refusal, ScanContent, ScanPage, ScanProgress, Session, Tables,
+};
+use super::{BASE, TablesRig, settings};
+use crate::clock::{Clock, Now};
+use crate::feed::follower::Follower;
+use crate::feed::{FeedContent, FeedMessage, LifeState, PublishedMessage, topic_of_table};
+
+const EPOCH: u64 = 5;
+const WALL: u64 = 1_000_000;
+const FEED: FeedConfig = FeedConfig { epoch: EPOCH, history_bytes: 1 << 20, start_wall_millis: WALL };
+
+/// What the feed has told.
+#[derive(Default)]
+struct Heard {
+    messages: Vec<PublishedMessage>,
+    notified: usize,
+}
+
+impl ChangeSink for Heard {
+    fn announce(&mut self, _table: &[u8], _kind: ChangeKind, _key: &[u8]) {
+        self.notified += 1;
+    }
+
+    fn tell(&mut self, message: &PublishedMessage) {
+        self.messages.push(message.clone());
+    }
+}
+
+fn rig() -> TablesRig {
+    TablesRig::with_feed(settings(), Some(FEED))
+}
+
+/// Drains so many changes at most. Returns the changes that were told: cause, key, value, version above the base,
+/// deadline. A life that ended is an empty line.
+fn told(rig: &TablesRig, limit: usize) -> Vec<String> {
+    let mut heard = Heard::default();
+    rig.0.changes.borrow_mut().drain_to(limit, &mut heard);
+    let mut lines = Vec::new();
+    for message in &heard.messages {
+        match FeedMessage::decode(&message.payload).unwrap().content {
+            FeedContent::Changes(changes) => lines.extend(changes.map(|change| {
+                let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                let deadline = change.deadline_millis.map_or(String::new(), |at| format!(" until {}", at - WALL));
+                let (cause, version) = (change.cause as u8, change.version - BASE);
+                format!("{cause} {}={} v{version}{deadline}", text(change.key), text(change.value))
+            })),
+            FeedContent::Dropped => lines.push(format!("dropped {}", String::from_utf8_lossy(&message.topic[1..]))),
+            FeedContent::Bookmark { .. } => panic!("the log makes no bookmarks by itself"),
+        }
+    }
+    lines
+}
+
+/// The rows of a scan for a mirror.
+fn rows(rig: &TablesRig) -> Vec<String> {
+    let mut session = rig.0.session.borrow_mut();
+    let mut batch = session.batch(rig.now());
+    let content = ScanContent::ForMirror;
+    let page = ScanPage { cursor: b"", count: 1_000, bytes_max: 1 << 20, prefix: b"", content };
+    let mut rows = Vec::new();
+    batch
+        .scan(b"t", &page, |row| {
+            let mark = match row.progress {
+                ScanProgress::Told => 0,
+                ScanProgress::Ahead => 1,
+                ScanProgress::Deleted => 2,
+            };
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            rows.push(format!("{}={} v{} {mark}", text(row.key), text(row.value), row.version - BASE));
+        })
+        .unwrap();
+    rows.sort();
+    rows
+}
+
+fn state(rig: &TablesRig) -> LifeState {
+    rig.0.session.borrow_mut().batch(rig.now()).feed_state(b"t").unwrap()
+}
+
+#[test]
+fn each_cause_is_told_with_value_version_and_deadline() {
+    let rig = rig();
+    rig.set("a", "1", Some(2)).unwrap();
+    assert_eq!(told(&rig, 100), ["1 a=1 v1 until 2001"]);
+    rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", 5).unwrap();
+    assert_eq!(told(&rig, 100), ["2 a=1 v2 until 5001"]);
+    rig.set("b", "2", None).unwrap();
+    rig.delete("b").unwrap();
+    assert_eq!(told(&rig, 1), ["3 b= v2"], "its state then, and the cause of that version, which has not come");
+    assert_eq!(told(&rig, 1), [""; 0]);
+    rig.at(5_001).expire();
+    assert_eq!(told(&rig, 100), ["4 a= v3"]);
+    rig.set("c", "3", None).unwrap();
+    assert_eq!(told(&rig, 100).len(), 1);
+    rig.drop_table("t").unwrap();
+    rig.reap();
+    assert_eq!(told(&rig, 100).iter().map(|line| &line[..4]).collect::<Vec<_>>(), ["5 c="]);
+    rig.reap();
+    assert_eq!(told(&rig, 100), ["dropped t"]);
+}
+
+#[test]
+fn an_empty_table_is_dropped_too_and_its_next_life_is_another() {
+    let rig = rig();
+    let first = state(&rig);
+    assert_eq!((first.next.epoch, first.next.sequence, first.oldest), (EPOCH, 1, 1));
+    rig.drop_table("t").unwrap();
+    rig.create("t").unwrap();
+    rig.set("a", "1", None).unwrap();
+    assert_eq!(told(&rig, 100), ["1 a=1 v1"]);
+    rig.settle();
+    let second = state(&rig);
+    assert!(second.next.incarnation > first.next.incarnation);
+    assert_eq!((second.next.sequence, second.digest.elements), (2, 1));
+    rig.drop_table("t").unwrap();
+    let gone = rig.0.session.borrow_mut().batch(rig.now()).feed_state(b"t");
+    assert_eq!(gone, Err(Refusal::TableNotFound));
+}
+
+#[test]
+fn a_row_is_told_as_soon_as_its_version_is_though_older_changes_are_on_their_way() {
+    let rig = rig();
+    for value in ["1", "2", "3"] {
+        rig.set("a", value, None).unwrap();
+    }
+    assert_eq!(rows(&rig), ["a=3 v3 1"]);
+    assert_eq!(told(&rig, 1), ["1 a=3 v3"], "the turn of the first tells the last");
+    assert_eq!(rows(&rig), ["a=3 v3 0"]);
+    assert_eq!(state(&rig).next.sequence, 2);
+    rig.delete("a").unwrap();
+    assert_eq!(rows(&rig), ["a= v4 2"]);
+    assert_eq!(told(&rig, 2), [""; 0], "the second and the third");
+    assert_eq!(rows(&rig), ["a= v4 2"]);
+    assert_eq!(told(&rig, 1), ["3 a= v4"]);
+    assert_eq!(rows(&rig), [""; 0]);
+    rig.set("b", "1", None).unwrap();
+    rig.delete("b").unwrap();
+    assert_eq!(told(&rig, 1).len(), 1, "its deletion");
+    assert_eq!(rows(&rig), [""; 0], "deleted, and told");
+}
+
+#[test]
+fn the_notifications_are_the_same_with_a_feed() {
+    let rig = rig();
+    rig.set("a", "1", None).unwrap();
+    rig.set("a", "2", None).unwrap();
+    rig.0.session.borrow_mut().batch(rig.now()).touch(b"t", b"a", 5).unwrap();
+    rig.delete("a").unwrap();
+    let mut heard = Heard::default();
+    rig.0.changes.borrow_mut().drain_to(100, &mut heard);
+    assert_eq!((heard.notified, heard.messages.len()), (3, 1));
+}
+
+// ------------------------------------------------------------------------------------------------------ all at once
+
+/// A generator of the same numbers for the same seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+/// Makes random changes of eight keys, and now and then drops the table and creates it again.
+fn write(session: &mut Session, clock: Clock, seed: u64, steps: usize) {
+    let mut numbers = Numbers(seed);
+    for _ in 0..steps {
+        let key = [b'a' + u8::try_from(numbers.below(8)).unwrap()];
+        let value = vec![b'v'; usize::try_from(numbers.below(100)).unwrap()];
+        let step = numbers.below(1_000);
+        loop {
+            let mut batch = session.batch(clock.now());
+            let done = match step {
+                0..2 => batch.delete_table(b"t"),
+                2..500 => batch.update(b"t", &key, &value, None),
+                500..600 => batch.update(b"t", &key, &value, Some(u32::try_from(step % 2).unwrap())),
+                600..700 => batch.touch(b"t", &key, u32::try_from(step % 2).unwrap()),
+                700..950 => batch.delete(b"t", &key).map(drop),
+                _ => batch.increment(b"t", &key, Addition { delta: 1, ttl: None, value_max: 1_024 }).map(drop),
+            };
+            match done {
+                Err(Refusal::Busy) => {}
+                Err(Refusal::TableNotFound) => {
+                    // Another thread may come first.
+                    let _exists = batch.create_table(b"t", b"t");
+                    break;
+                }
+                _ => break,
+            }
+            drop(batch);
+            session.wait();
+        }
+    }
+}
+
+struct Copying {
+    follower: Follower,
+    fault: Option<String>,
+}
+
+impl ChangeSink for Copying {
+    fn announce(&mut self, _table: &[u8], _kind: ChangeKind, _key: &[u8]) {}
+
+    fn tell(&mut self, message: &PublishedMessage) {
+        let heard = self.follower.hear(&message.topic, &message.payload);
+        self.fault = self.fault.take().or(heard.err());
+    }
+}
+
+/// The table by a scan, with the versions.
+fn scanned(tables: &Tables, now: Now) -> BTreeMap<Vec<u8>, (u64, Vec<u8>)> {
+    let mut session = tables.session();
+    let mut batch = session.batch(now);
+    let content = ScanContent::ForMirror;
+    let page = ScanPage { cursor: b"", count: 1_000, bytes_max: 1 << 20, prefix: b"", content };
+    let mut elements = BTreeMap::new();
+    let next = batch.scan(b"t", &page, |row| {
+        assert_eq!(row.progress, ScanProgress::Told, "all changes are announced");
+        elements.insert(row.key.to_vec(), (row.version, row.value.to_vec()));
+    });
+    assert_eq!(next.map(|next| next.is_none()), Ok(true));
+    elements
+}
+
+#[test]
+fn a_copy_is_exact_after_any_mixture_of_writers_expiries_and_deleted_tables() {
+    for seed in 0..4 {
+        let clock = Clock::start();
+        let (tables, background) = Tables::with_feed(settings(), Some(FEED));
+        let (mut changes, expiry, reaper) = (background.changes, background.expiry, background.reaper);
+        tables.session().batch(clock.now()).create_table(b"t", b"t").unwrap();
+        let mut copying = Copying { follower: Follower::new(EPOCH, b"t"), fault: None };
+        let topic = topic_of_table(b"t");
+        thread::scope(|scope| {
+            scope.spawn(move || reaper.run(|| clock.now()));
+            scope.spawn(move || expiry.run(|| clock.now()));
+            let writers: Vec<_> = (0..3)
+                .map(|writer| {
+                    let mut session = tables.session();
+                    scope.spawn(move || write(&mut session, clock, seed * 16 + writer, 4_000))
+                })
+                .collect();
+            let mut drain = |copying: &mut Copying| {
+                let drained = changes.drain_to(100, copying);
+                if let Some(bookmark) = changes.bookmark(&topic).filter(|_| drained.taken > 0) {
+                    let heard = copying.follower.hear(&topic, &bookmark);
+                    copying.fault = copying.fault.take().or(heard.err());
+                }
+                drained
+            };
+            while writers.iter().any(|writer| !writer.is_finished()) {
+                drain(&mut copying);
+            }
+            // The last life stays, with an element, once all expiries are over.
+            let mut session = tables.session();
+            let _exists = session.batch(clock.now()).create_table(b"t", b"t");
+            session.batch(clock.now()).update(b"t", b"last", b"value", None).unwrap();
+            let metrics = || tables.metrics();
+            while metrics().timers > 0 || metrics().changes_waiting > 0 {
+                drain(&mut copying);
+            }
+            drain(&mut copying);
+            assert_eq!(copying.fault, None, "seed {seed}");
+            let state = session.batch(clock.now()).feed_state(b"t").unwrap();
+            let copy = &copying.follower.lives[&state.next.incarnation];
+            assert_eq!(copy.elements, scanned(&tables, clock.now()), "seed {seed}");
+            assert_eq!((copy.digest(), copy.next), (state.digest, state.next.sequence));
+            drop(session);
+            tables.close();
+            while !drain(&mut copying).closed {}
+            assert_eq!(copying.fault, None);
+        });
+        let lives = &copying.follower.lives;
+        let ended = lives.iter().filter(|(_, life)| life.is_dropped).count();
+        assert!(ended > 0 && ended <= lives.len(), "{ended} of {}", lives.len());
+    }
+}
