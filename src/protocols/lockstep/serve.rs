@@ -1,0 +1,261 @@
+//! The loop between the clients and the tables. One thread owns all connections, and has a session of its own.
+//!
+//! ```text
+//! Connections ─► a turn of one connection: its messages ─► Conversation: collect, or execute on the tables
+//!                    ▲                                          └─► its send buffer
+//!                    └────────── written once ◄─────────────────────┘
+//! ```
+//! When the tables refuse a command as busy, the thread parks its connection before the last argument and serves the
+//! others, as a worker of the `kv` protocol does. So the replies on a connection keep the order of its requests.
+//!
+//! This module does not know the bytes (`wire`) or the state of one client (`conversation`).
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::conversation::{Answer, Bounds, Conversation};
+use super::handle::execute;
+use super::memory::ConversationMemory;
+use super::wire::{Argument, envelope_frames, message_bounds};
+use crate::clock::{Clock, TimeLimit};
+use crate::limits::{BATCH_MAX, BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, LINGER};
+use crate::protocols::kv::handle::HandlerContext;
+use crate::protocols::kv::serve::LockstepTally;
+use crate::protocols::kv::waiting::WaitingClients;
+use crate::protocols::native::{BoundListener, BufferBudget, ConnectionId, Connections, SendBuffer, TurnOutcome};
+use crate::protocols::sockets::{ServeError, Stopper, WakeSignal};
+use crate::stats::HeldBytes;
+use crate::tables::Session;
+use crate::zmtp::{Message, Messages};
+
+/// The settings of the frontend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockstepConfig {
+    /// The endpoint to listen at.
+    pub endpoint: String,
+    /// Whether each reply ends with a NUL.
+    pub nul: bool,
+}
+
+/// The frontend, its stopper and its endpoint.
+pub struct Lockstep {
+    /// To be run in the thread `lockstep`.
+    pub front: LockstepFrontend,
+    /// Tells the frontend to take no more requests.
+    pub stopper: Stopper,
+    /// The endpoint that the frontend listens at, with the port that the system chose.
+    pub endpoint: String,
+}
+
+/// Listens at the endpoint. Values may have `value_max` bytes, and the frontend holds at most `held_bytes_max` for its
+/// clients. Also returns a function that reads the bytes held for clients.
+///
+/// # Errors
+/// [`ServeError`] if the endpoint is not available, or the system has no descriptor left.
+pub fn bind(
+    settings: &LockstepConfig,
+    (value_max, held_bytes_max): (usize, u64),
+    (mut session, clock): (Session, Clock),
+    tally: Arc<LockstepTally>,
+) -> Result<(Lockstep, HeldBytes), ServeError> {
+    let listener = BoundListener::bind(&settings.endpoint)?;
+    let endpoint = listener.endpoint().to_owned();
+    let bell = WakeSignal::new()?;
+    let stopper = Stopper::new(&bell);
+    let budget = BufferBudget::new(held_bytes_max / 2);
+    let mut connections = Connections::new(&bell, message_bounds(value_max), &budget).map_err(std::io::Error::from)?;
+    connections.listen(listener).map_err(std::io::Error::from)?;
+    let memory = ConversationMemory::new(usize::try_from(held_bytes_max / 2).unwrap_or(usize::MAX));
+    let kept = memory.figure();
+    let waiting = WaitingClients::new(&mut session, &bell);
+    let answering = Answering { session, clock, waiting, memory, tally, value_max, nul: settings.nul };
+    let front = LockstepFrontend { connections, stopper: stopper.clone(), answering };
+    Ok((Lockstep { front, stopper, endpoint }, Box::new(move || budget.held() + kept.get())))
+}
+
+/// The frontend, ready to run.
+pub struct LockstepFrontend {
+    connections: Connections<Conversation>,
+    stopper: Stopper,
+    answering: Answering,
+}
+
+impl LockstepFrontend {
+    /// The loop of the thread. Returns when it was told to stop and the requests that were taken are answered.
+    pub fn run(mut self) {
+        let clock = self.answering.clock;
+        let (stats, now) = (String::new, &|| clock.now());
+        let value_max = self.answering.value_max;
+        // The five commands of this dialect report nothing and return one value.
+        let context = HandlerContext {
+            stats: &stats,
+            now,
+            reply_bytes_max: value_max,
+            page_bytes_max: 0,
+            value_max,
+            start_wall_millis: clock.start_wall_millis(),
+        };
+        while !self.stopper.is_told() {
+            self.wait();
+            self.serve(&context);
+        }
+        // Answers the requests that have come until now.
+        self.connections.stop_accepting();
+        let limit = TimeLimit::begin(clock.now(), LINGER);
+        self.connections.wait(Some(Duration::ZERO), || clock.now());
+        self.serve(&context);
+        self.connections.stop_receiving();
+        while (self.connections.has_backlog() || !self.answering.waiting.is_empty()) && !limit.is_over(clock.now()) {
+            self.wait();
+            self.serve(&context);
+        }
+        self.connections.disconnect_all();
+        while !self.connections.is_empty() && !limit.is_over(clock.now()) {
+            self.connections.wait(Some(limit.left(clock.now())), || clock.now());
+            self.serve(&context);
+        }
+    }
+
+    /// Waits until there is work, for the clients or for memory that has to be given back.
+    fn wait(&mut self) {
+        let Self { connections, answering: Answering { session, waiting, clock, .. }, .. } = self;
+        let rest = session.patience();
+        let patience = waiting.patience(session).map_or(rest, |patience| patience.min(rest));
+        connections.wait(Some(patience), || clock.now());
+        session.rest(connections.now());
+    }
+
+    /// Gives turns: to some of the clients for whom the tables may have room again, and to all that have sent bytes.
+    fn serve(&mut self, context: &HandlerContext<'_>) {
+        let Self { connections, answering, .. } = self;
+        if !answering.waiting.is_empty() {
+            answering.waiting.begin(&mut answering.session);
+            for _ in 0..BATCH_MAX {
+                let Some(id) = answering.waiting.next() else { break };
+                connections.resume(id, |id, conversation, outbox, messages, bytes| {
+                    let turn = Turn { id, is_first: true };
+                    answering.turn(conversation, (messages, bytes), outbox, (turn, context))
+                });
+                connections.flush();
+            }
+        }
+        loop {
+            let turn = connections.receive(BATCH_MAX, |id, conversation, outbox, messages, bytes| {
+                let turn = Turn { id, is_first: false };
+                answering.turn(conversation, (messages, bytes), outbox, (turn, context))
+            });
+            if turn.is_none() {
+                break;
+            }
+            connections.flush();
+        }
+        while connections.drained().is_some() {}
+        while let Some(closed) = connections.gone() {
+            // A half command dies with its connection.
+            answering.memory.change(closed.state.held_bytes(), 0);
+        }
+        answering.show(connections);
+    }
+}
+
+/// A connection's turn.
+#[derive(Clone, Copy)]
+struct Turn {
+    id: ConnectionId,
+    /// It has waited in the queue for its first message.
+    is_first: bool,
+}
+
+/// The state with which the frontend answers, beside its connections.
+struct Answering {
+    session: Session,
+    clock: Clock,
+    /// Connections that are parked.
+    waiting: WaitingClients<ConnectionId>,
+    memory: ConversationMemory,
+    tally: Arc<LockstepTally>,
+    value_max: usize,
+    nul: bool,
+}
+
+impl Answering {
+    /// Answers messages in their order, and counts the memory of the conversation.
+    fn turn(
+        &mut self,
+        conversation: &mut Conversation,
+        messages: (&Messages, &[u8]),
+        outbox: &mut SendBuffer,
+        turn: (Turn, &HandlerContext<'_>),
+    ) -> TurnOutcome {
+        let before = conversation.held_bytes();
+        let outcome = self.answer_all(conversation, messages, outbox, turn);
+        self.memory.change(before, conversation.held_bytes());
+        outcome
+    }
+
+    /// Answers messages up to one that has to wait, or until the replies are large together.
+    fn answer_all(
+        &mut self,
+        conversation: &mut Conversation,
+        (messages, bytes): (&Messages, &[u8]),
+        outbox: &mut SendBuffer,
+        (Turn { id, mut is_first }, context): (Turn, &HandlerContext<'_>),
+    ) -> TurnOutcome {
+        let Self { session, clock, waiting, memory, tally, value_max, nul } = self;
+        let bounds = Bounds { value_max: *value_max, room: memory.room(conversation.held_bytes()) };
+        let reply_max = if outbox.is_tight() { BUFFER_KEPT_BYTES } else { usize::MAX };
+        let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
+        let mut batch = session.batch(clock.now());
+        for (answered, message) in messages.iter(bytes).enumerate() {
+            if conversation.pending_bytes() > reply_max {
+                return TurnOutcome::Starved(answered);
+            }
+            let command = conversation.completes();
+            let is_held_up = !is_first && waiting.is_ahead_of(command);
+            let argument = Argument::of(&message);
+            let taken = (!is_held_up).then(|| {
+                conversation.take(argument, bounds, |request| execute(request, &mut batch, context, bounds.room))
+            });
+            let Some(Ok(answer)) = taken else {
+                let lacks_memory = !is_held_up && batch.lacks_memory();
+                if is_first {
+                    waiting.stay(id, command, lacks_memory);
+                } else {
+                    waiting.join(id, command, lacks_memory);
+                }
+                return TurnOutcome::Parked(answered);
+            };
+            is_first = false;
+            reply(outbox, &message, &answer, *nul);
+            tally.requests.add(1);
+            if command.is_some() || answer == Answer::Error {
+                tally.worker.count(command, conversation.reason());
+            }
+            if outbox.end() > replies_end && answered + 1 < messages.len() {
+                return TurnOutcome::Some(answered + 1);
+            }
+        }
+        TurnOutcome::All
+    }
+
+    /// Updates the metrics for STATS.
+    fn show(&self, connections: &Connections<Conversation>) {
+        self.tally.connections.set(connections.len() as u64);
+        self.tally.held_bytes.set(connections.bytes() + self.memory.bytes() as u64);
+        self.tally.cut_off.set(connections.cut());
+        self.tally.worker.waiting.set(self.waiting.len() as u64);
+    }
+}
+
+/// Appends the envelope of the message and the one frame of the reply.
+fn reply(outbox: &mut SendBuffer, message: &Message<'_>, answer: &Answer, nul: bool) {
+    message.frames().take(envelope_frames(message)).for_each(|frame| outbox.push(frame, true));
+    let bytes = answer.bytes();
+    outbox.push_with(bytes.len() + usize::from(nul), false, |out| {
+        out.extend_from_slice(bytes);
+        out.extend(nul.then_some(0));
+    });
+}

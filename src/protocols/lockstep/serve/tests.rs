@@ -1,0 +1,200 @@
+//! The frontend, run by hand before tables whose publisher is run by hand too.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use super::*;
+use crate::limits::{HELD_BYTES_MAX, OUTBOX_BYTES_MAX};
+use crate::protocols::native::tests::{introduction, message};
+use crate::tables::{BackgroundThreads, Tables, TablesConfig};
+use crate::zmtp::SocketType;
+
+/// Passes that a test waits for a condition. Each waits for work, for at most [`PATIENCE`].
+const PASSES: usize = 10_000;
+const PATIENCE: Option<Duration> = Some(Duration::from_millis(10));
+/// Changes that the tables have room for.
+const CHANGES: usize = 16;
+const VALUE_MAX: usize = 1_024;
+
+struct Rig {
+    front: LockstepFrontend,
+    background: BackgroundThreads,
+    tally: Arc<LockstepTally>,
+    endpoint: String,
+    held: HeldBytes,
+    context: zmq::Context,
+}
+
+impl Rig {
+    fn start() -> Self {
+        let (tables, background) = Tables::new(TablesConfig {
+            expected_keys: 0,
+            memory_max: 1 << 30,
+            tables_max: 10,
+            changes_per_writer: CHANGES,
+            version_base: 0,
+        });
+        let settings = LockstepConfig { endpoint: "tcp://127.0.0.1:*".to_owned(), nul: false };
+        let clock = Clock::start();
+        let tally = Arc::new(LockstepTally::new(clock.now()));
+        let limits = (VALUE_MAX, HELD_BYTES_MAX);
+        let (Lockstep { front, endpoint, .. }, held) =
+            bind(&settings, limits, (tables.session(), clock), Arc::clone(&tally)).unwrap();
+        Self { front, background, tally, endpoint, held, context: zmq::Context::new() }
+    }
+
+    fn client(&self) -> Client {
+        let socket = self.context.socket(zmq::DEALER).unwrap();
+        socket.set_linger(0).unwrap();
+        socket.set_identity(b"my-req").unwrap();
+        socket.connect(&self.endpoint).unwrap();
+        Client { socket }
+    }
+
+    fn pass(&mut self) {
+        let LockstepFrontend { connections, answering, .. } = &mut self.front;
+        let clock = answering.clock;
+        connections.wait(PATIENCE, || clock.now());
+        let (stats, now) = (String::new, &|| clock.now());
+        let context = HandlerContext {
+            stats: &stats,
+            now,
+            reply_bytes_max: VALUE_MAX,
+            page_bytes_max: 0,
+            value_max: VALUE_MAX,
+            start_wall_millis: 0,
+        };
+        self.front.serve(&context);
+    }
+
+    fn pass_until(&mut self, mut done: impl FnMut(&Self) -> bool) {
+        for _ in 0..PASSES {
+            if done(self) {
+                return;
+            }
+            self.pass();
+        }
+        panic!("the condition does not come");
+    }
+
+    /// Sends arguments, and passes until each is answered.
+    fn call(&mut self, client: &Client, arguments: &[&[u8]]) -> Vec<String> {
+        client.send(arguments);
+        self.replies(client, arguments.len())
+    }
+
+    fn replies(&mut self, client: &Client, count: usize) -> Vec<String> {
+        let mut replies = Vec::new();
+        self.pass_until(|_| {
+            replies.extend(std::iter::from_fn(|| client.receive()));
+            replies.len() >= count
+        });
+        replies
+    }
+
+    /// Announces all changes.
+    fn announce(&mut self) {
+        while self.background.changes.drain(CHANGES, &mut |_, _, _| {}).taken > 0 {}
+    }
+}
+
+struct Client {
+    socket: zmq::Socket,
+}
+
+impl Client {
+    fn send(&self, arguments: &[&[u8]]) {
+        arguments.iter().for_each(|argument| self.socket.send_multipart([b"", *argument], 0).unwrap());
+    }
+
+    fn receive(&self) -> Option<String> {
+        let mut frames = self.socket.recv_multipart(zmq::DONTWAIT).ok()?;
+        assert_eq!((frames.len(), frames[0].len()), (2, 0));
+        Some(String::from_utf8(frames.pop().unwrap()).unwrap())
+    }
+}
+
+#[test]
+fn a_change_without_room_waits_with_all_behind_it_and_others_go_on() {
+    let mut rig = Rig::start();
+    let (first, second) = (rig.client(), rig.client());
+    assert_eq!(rig.call(&first, &[b"0", b"t"]), ["ok"; 2]);
+    for _ in 0..CHANGES {
+        assert_eq!(rig.call(&first, &[b"2", b"t", b"k", b"before", b"a"]), ["ok"; 5]);
+    }
+    // The tables have no room. All but the last argument is answered.
+    first.send(&[b"2", b"t", b"k", b"after", b"a", b"4", b"t", b"k", b"6", b"6"]);
+    assert_eq!(rig.replies(&first, 4), ["ok"; 4]);
+    rig.pass_until(|rig| rig.tally.worker.waiting.get() == 1);
+    assert_eq!(rig.call(&second, &[b"4", b"t", b"k", b"6"]), ["ok", "ok", "ok", "before"]);
+    // Another change stands behind the first, and is not tried. A fault is told all the same.
+    second.send(&[b"3", b"t", b"k", b"6"]);
+    assert_eq!(rig.replies(&second, 2), ["ok"; 2]);
+    rig.pass_until(|rig| rig.tally.worker.waiting.get() == 2);
+    assert_eq!(first.receive(), None);
+    rig.announce();
+    assert_eq!(rig.replies(&first, 6), ["ok", "ok", "ok", "ok", "after", "error"]);
+    assert_eq!(rig.replies(&second, 2), ["ok", "after"]);
+    assert_eq!(rig.tally.worker.waiting.get(), 0);
+}
+
+#[test]
+fn a_half_command_dies_with_its_connection() {
+    let mut rig = Rig::start();
+    let client = rig.client();
+    assert_eq!(rig.call(&client, &[b"0", b"t", b"2", b"t", b"k", &[b'v'; VALUE_MAX]]), ["ok"; 6]);
+    assert!(rig.front.answering.memory.bytes() > VALUE_MAX);
+    assert!((rig.held)() > VALUE_MAX as u64);
+    drop(client);
+    rig.pass_until(|rig| rig.front.answering.memory.bytes() == 0);
+    assert_eq!(rig.front.connections.len(), 0);
+    let other = rig.client();
+    assert_eq!(
+        rig.call(&other, &[b"a", b"7", b"4", b"t", b"k", b"6"]),
+        ["error", "ok", "ok", "ok", "error", "KEY NOT FOUND"]
+    );
+    assert_eq!((rig.tally.requests.get(), rig.tally.connections.get()), (12, 1));
+}
+
+#[test]
+fn values_that_no_client_fetches_leave_room_for_others_or_are_refused() {
+    let mut rig = Rig::start();
+    let (first, second) = (rig.client(), rig.client());
+    let value = [b'v'; 900];
+    assert_eq!(rig.call(&first, &[b"0", b"t", b"2", b"t", b"k", &value, b"a"]), ["ok"; 7]);
+    rig.front.answering.memory = ConversationMemory::new(2_000);
+    assert_eq!(rig.call(&first, &[b"4", b"t", b"k"]), ["ok"; 3]);
+    // A read and a deletion would keep the value for this client.
+    for verb in [b"4", b"3"] {
+        assert_eq!(rig.call(&second, &[verb, b"t", b"k", b"6"]), ["ok", "ok", "error", "OUT OF MEMORY"]);
+    }
+    let value = String::from_utf8(value.to_vec()).unwrap();
+    assert_eq!(rig.call(&first, &[b"6"]), [&*value]);
+    assert_eq!(rig.front.answering.memory.bytes(), 0);
+    assert_eq!(rig.call(&second, &[b"3", b"t", b"k", b"6"]), ["ok", "ok", "ok", &value], "it was not deleted before");
+}
+
+/// A client that sends without reading is not read from any more, and its replies are bounded.
+#[test]
+fn a_client_that_never_reads_is_bounded_and_others_go_on() {
+    let mut rig = Rig::start();
+    let other = rig.client();
+    assert_eq!(rig.call(&other, &[b"0", b"t", b"2", b"t", b"k", &[b'v'; VALUE_MAX], b"a"]), ["ok"; 7]);
+    let mut deaf = TcpStream::connect(rig.endpoint.strip_prefix("tcp://").unwrap()).unwrap();
+    deaf.write_all(&introduction(SocketType::Dealer)).unwrap();
+    deaf.set_nonblocking(true).unwrap();
+    let requests: Vec<u8> = [b"4", b"t", b"k", b"6"].iter().flat_map(|argument| message(&[b"", *argument])).collect();
+    let requests = requests.repeat(1_000);
+    let (mut sent, mut still) = (0, 0);
+    while still < 20 {
+        let written = deaf.write(requests.get(sent % requests.len()..).unwrap()).unwrap_or(0);
+        sent += written;
+        still = if written == 0 { still + 1 } else { 0 };
+        rig.pass();
+        assert!((rig.held)() < 2 * OUTBOX_BYTES_MAX as u64, "{} bytes are held", (rig.held)());
+    }
+    rig.pass_until(|rig| rig.front.connections.bytes() > OUTBOX_BYTES_MAX as u64);
+    assert_eq!(rig.call(&other, &[b"4", b"t", b"k"]), ["ok"; 3]);
+}
