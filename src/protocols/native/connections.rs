@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::epoll;
@@ -26,6 +27,7 @@ use super::id::ConnectionId;
 use super::listen::BoundListener;
 use super::listeners::{BELL, LISTENERS, Listeners, wait};
 use super::send_buffer::SendBuffer;
+use super::spin::SpinRecord;
 use crate::clock::Now;
 use crate::descriptors;
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS, RECEIVE_BYTES};
@@ -83,6 +85,8 @@ pub struct Connections<S> {
     /// Memory that all of them hold.
     share: ThreadShare,
     memory: MemoryWatch,
+    /// The thread may look for work before it sleeps.
+    spin: Option<SpinRecord>,
     /// The last bytes received, of any connection.
     shared: Vec<u8>,
     messages: Messages,
@@ -121,6 +125,7 @@ impl<S: Default> Connections<S> {
             gone: Vec::new(),
             share: budget.share(bell),
             memory: MemoryWatch::default(),
+            spin: None,
             shared: Vec::with_capacity(RECEIVE_BYTES),
             messages: Messages::default(),
         })
@@ -132,6 +137,11 @@ impl<S: Default> Connections<S> {
     /// If the system has no memory left for it.
     pub fn listen(&mut self, listener: BoundListener) -> Result<(), Errno> {
         self.listeners.add(&self.epoll, listener)
+    }
+
+    /// From now on the thread looks for work before it sleeps, as long as that is worth while.
+    pub fn spin_before_sleep(&mut self) {
+        self.spin = Some(SpinRecord::new());
     }
 
     /// Takes over a connection that was just accepted.
@@ -214,7 +224,19 @@ impl<S: Default> Connections<S> {
         self.turns.clear();
         self.backlog_turns = self.backlog.len();
         let mut room = [const { MaybeUninit::uninit() }; READY_EVENTS];
-        let events = wait(&self.epoll, &mut room, timeout);
+        let mut search = match &mut self.spin {
+            Some(spin) if timeout != Some(Duration::ZERO) => spin.begin(self.now, &clock),
+            _ => None,
+        };
+        let events = loop {
+            let events = wait(&self.epoll, &mut room, if search.is_some() { Some(Duration::ZERO) } else { timeout });
+            let Some(going) = search.take() else { break events };
+            if !events.is_empty() {
+                going.succeed();
+                break events;
+            }
+            search = going.go_on(&clock, thread::yield_now);
+        };
         self.now = clock();
         self.close_late();
         let mut rung = false;

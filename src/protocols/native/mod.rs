@@ -34,6 +34,7 @@ mod listen;
 mod listeners;
 mod receive_buffer;
 mod send_buffer;
+mod spin;
 #[cfg(test)]
 pub(crate) mod tests;
 
