@@ -36,8 +36,39 @@ const RETRY: Duration = Duration::from_millis(20);
 /// (`--publish-hwm`), so this bound is as large as the server's own.
 const NOTIFICATIONS_MAX: i32 = crate::limits::PUBLISH_HWM_DEFAULT;
 
+/// Messages of the feed that may wait in a mirror: 64 MiB of usual ones at most. The server keeps the rest, and a
+/// mirror can ask for those that it drops.
+const FEED_MESSAGES_MAX: i32 = 256;
+
 /// Gives each monitor in the process its own name.
 static MONITORS: AtomicU64 = AtomicU64::new(0);
+
+/// How long a client waits for its server.
+///
+/// A server whose host accepts connections is there, however slowly it answers. So the time to connect can be short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientTimeouts {
+    /// Time until the host of the server has accepted the connection.
+    pub connect: Duration,
+    /// Time for the handshake behind that, and for each reply.
+    pub answer: Duration,
+    /// Whether a refused connection is tried again within `connect`, for a server that starts.
+    pub retries: bool,
+}
+
+impl From<Duration> for ClientTimeouts {
+    /// This time for everything, with tries again.
+    fn from(timeout: Duration) -> Self {
+        Self { connect: timeout, answer: timeout, retries: true }
+    }
+}
+
+impl ClientTimeouts {
+    /// Time until the handshake is over.
+    fn handshake(&self) -> Duration {
+        self.connect.max(self.answer)
+    }
+}
 
 /// Why there is no connection, by the caller's remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -49,6 +80,12 @@ pub enum Disconnected {
         endpoint: String,
         /// The message of libzmq about it.
         problem: String,
+    },
+    /// No server listens there, and the client was not to try again: start the server, or correct the endpoint.
+    #[error("no server listens at {endpoint}: start one there with `spindle serve`, or name the endpoint of another")]
+    Refused {
+        /// Endpoint of the server.
+        endpoint: String,
     },
     /// No server accepted or answered in time: start the server, or wait longer. The client cannot tell whether its
     /// requests were done.
@@ -77,8 +114,13 @@ pub(super) struct ConnectTarget {
     context: Context,
     endpoint: String,
     socket_type: SocketType,
-    /// Tables whose names begin so are the ones a subscriber hears of.
+    /// Tables whose names begin so are the ones a subscriber hears of. For the feed: topics.
     prefixes: Vec<Vec<u8>>,
+    /// Messages that may wait in the socket. 0: no bound, since the caller bounds its requests on the way. A bound
+    /// there would only drop frames, or block in the middle of a message.
+    received_max: i32,
+    /// Bytes of the longest frame that is received. `None`: no bound.
+    frame_bytes_max: Option<u64>,
 }
 
 /// Why a connection is no longer usable.
@@ -86,6 +128,10 @@ pub(super) struct ConnectTarget {
 pub(super) enum ConnectError {
     /// The time was up.
     Late,
+    /// The host has not accepted the connection in time.
+    Unreached,
+    /// No server listens there.
+    Refused,
     /// The server's end is gone, and the client has read all that it sent.
     Lost,
     /// libzmq refused the endpoint.
@@ -106,7 +152,14 @@ pub(super) struct ClientSocket {
 impl ConnectTarget {
     /// A DEALER for an endpoint that answers requests.
     pub(super) fn requests(context: &Context, endpoint: &str) -> Self {
-        Self { context: context.clone(), endpoint: endpoint.to_owned(), socket_type: zmq::DEALER, prefixes: Vec::new() }
+        Self {
+            context: context.clone(),
+            endpoint: endpoint.to_owned(),
+            socket_type: zmq::DEALER,
+            prefixes: Vec::new(),
+            received_max: 0,
+            frame_bytes_max: None,
+        }
     }
 
     /// A SUB for an endpoint that publishes changes.
@@ -116,7 +169,20 @@ impl ConnectTarget {
             endpoint: endpoint.to_owned(),
             socket_type: zmq::SUB,
             prefixes: prefixes.iter().map(|prefix| prefix.to_vec()).collect(),
+            received_max: NOTIFICATIONS_MAX,
+            frame_bytes_max: None,
         }
+    }
+
+    /// A SUB for an endpoint that publishes a feed. A connection that sends a longer frame is dropped.
+    pub(super) fn feed(context: &Context, endpoint: &str, topic: &[u8], frame_bytes_max: u64) -> Self {
+        Self { received_max: FEED_MESSAGES_MAX, ..Self::notifications(context, endpoint, &[topic]) }
+            .with_frames_of(frame_bytes_max)
+    }
+
+    /// The same, with a bound on the bytes of a frame.
+    pub(super) fn with_frames_of(self, bytes_max: u64) -> Self {
+        Self { frame_bytes_max: Some(bytes_max), ..self }
     }
 
     /// The server's endpoint.
@@ -125,10 +191,17 @@ impl ConnectTarget {
     }
 
     /// The error that the user sees.
-    pub(super) fn error(&self, error: ConnectError, unanswered: usize, timeout: Duration) -> Disconnected {
-        let endpoint = self.endpoint.clone();
+    pub(super) fn error(
+        &self,
+        error: ConnectError,
+        unanswered: usize,
+        timeouts: impl Into<ClientTimeouts>,
+    ) -> Disconnected {
+        let (endpoint, timeouts) = (self.endpoint.clone(), timeouts.into());
         match error {
-            ConnectError::Late => Disconnected::NoAnswer { endpoint, timeout },
+            ConnectError::Late => Disconnected::NoAnswer { endpoint, timeout: timeouts.answer },
+            ConnectError::Unreached => Disconnected::NoAnswer { endpoint, timeout: timeouts.connect },
+            ConnectError::Refused => Disconnected::Refused { endpoint },
             ConnectError::Lost => Disconnected::Lost { endpoint, unanswered },
             ConnectError::Endpoint(error) => Disconnected::Endpoint { endpoint, problem: error.message().to_owned() },
             ConnectError::Socket(error) => Disconnected::Socket(error.message().to_owned()),
@@ -143,38 +216,47 @@ impl ConnectTarget {
         // A client that waits without a timeout, for a task or a change, would not learn that the server's host has
         // vanished.
         keep_alive(&socket)?;
+        socket.set_rcvhwm(self.received_max)?;
+        if let Some(bytes) = self.frame_bytes_max {
+            socket.set_maxmsgsize(i64::try_from(bytes).unwrap_or(i64::MAX))?;
+        }
         if self.socket_type == zmq::SUB {
-            socket.set_rcvhwm(NOTIFICATIONS_MAX)?;
             for prefix in &self.prefixes {
                 socket.set_subscribe(prefix)?;
             }
         } else {
-            // The caller bounds its requests on the way. A bound here would only drop frames, or block in the middle of
-            // a message.
             socket.set_sndhwm(0)?;
-            socket.set_rcvhwm(0)?;
         }
         Ok(socket)
     }
 }
 
 impl ClientSocket {
-    /// Connects, and tries again while no server is there, until `timeout` is over.
-    pub(super) fn open(target: &ConnectTarget, timeout: Duration) -> Result<Self, ConnectError> {
-        let clock = Clock::start();
+    /// Connects, and tries again while no server is there, until the time to connect is over.
+    pub(super) fn open(target: &ConnectTarget, timeouts: impl Into<ClientTimeouts>) -> Result<Self, ConnectError> {
+        let (clock, timeouts) = (Clock::start(), timeouts.into());
         loop {
             let mut connection = Self::start(target)?;
-            match connection.wait_for_handshake(remaining(clock, timeout)?) {
-                Err(ConnectError::Lost) => pause(RETRY.min(remaining(clock, timeout)?)),
+            match connection.wait_for_handshake(clock, &timeouts) {
+                Err(ConnectError::Lost) if !timeouts.retries => return Err(ConnectError::Refused),
+                Err(ConnectError::Lost) => {
+                    let left = remaining(clock, timeouts.connect).map_err(|_| ConnectError::Unreached)?;
+                    pause(RETRY.min(left));
+                }
                 other => return other.map(|()| connection),
             }
         }
     }
 
     /// Begins to connect.
-    fn start(target: &ConnectTarget) -> Result<Self, ConnectError> {
+    pub(super) fn start(target: &ConnectTarget) -> Result<Self, ConnectError> {
         let socket = target.socket().map_err(ConnectError::Socket)?;
-        let events = [SocketEvent::HANDSHAKE_SUCCEEDED, SocketEvent::CONNECT_RETRIED, SocketEvent::DISCONNECTED];
+        let events = [
+            SocketEvent::CONNECTED,
+            SocketEvent::HANDSHAKE_SUCCEEDED,
+            SocketEvent::CONNECT_RETRIED,
+            SocketEvent::DISCONNECTED,
+        ];
         let events = events.map(|event| i32::from(event.to_raw()));
         let monitor = watch(&target.context, &socket, events.iter().sum()).map_err(ConnectError::Socket)?;
         let connection = Self { socket, monitor, disconnected: false };
@@ -185,20 +267,33 @@ impl ClientSocket {
         Ok(connection)
     }
 
-    /// Waits for the handshake. `Lost` if no server is there.
-    fn wait_for_handshake(&mut self, timeout: Duration) -> Result<(), ConnectError> {
-        let clock = Clock::start();
+    /// Waits for the handshake. `Lost` if no server is there, `Unreached` if its host is silent.
+    fn wait_for_handshake(&mut self, clock: Clock, timeouts: &ClientTimeouts) -> Result<(), ConnectError> {
+        let mut is_accepted = false;
         loop {
-            let millis = poll_millis(remaining(clock, timeout)?);
+            let timeout = if is_accepted { timeouts.handshake() } else { timeouts.connect };
+            let late = if is_accepted { ConnectError::Late } else { ConnectError::Unreached };
+            let millis = poll_millis(remaining(clock, timeout).map_err(|_| late)?);
             match self.monitor.poll(PollEvents::POLLIN, millis) {
                 Ok(_) | Err(zmq::Error::EINTR) => {}
                 Err(error) => return Err(ConnectError::Socket(error)),
             }
             match next_event(&self.monitor) {
                 Some(event) if event == SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() => return Ok(()),
+                Some(event) if event == SocketEvent::CONNECTED.to_raw() => is_accepted = true,
                 Some(_) => return Err(ConnectError::Lost),
                 None => {}
             }
+        }
+    }
+
+    /// Whether the handshake is over, without waiting. `Lost` if no server is there.
+    pub(super) fn is_connected(&self) -> Result<bool, ConnectError> {
+        match next_event(&self.monitor) {
+            Some(event) if event == SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() => Ok(true),
+            Some(event) if event == SocketEvent::CONNECTED.to_raw() => Ok(false),
+            Some(_) => Err(ConnectError::Lost),
+            None => Ok(false),
         }
     }
 
@@ -234,6 +329,32 @@ impl ClientSocket {
                 }
                 Err(error) => return Err(ConnectError::Socket(error)),
             }
+        }
+    }
+
+    /// Receives one message into `frames` if it is there, and returns whether it was. It reports a loss only after all
+    /// received messages are read.
+    pub(super) fn try_receive(&mut self, frames: &mut Vec<Message>) -> Result<bool, ConnectError> {
+        match self.receive_now(frames) {
+            Ok(()) => Ok(true),
+            Err(zmq::Error::EINTR) => Ok(false),
+            Err(zmq::Error::EAGAIN) if self.disconnected => Err(ConnectError::Lost),
+            Err(zmq::Error::EAGAIN) => {
+                self.hear_monitor();
+                Ok(false)
+            }
+            Err(error) => Err(ConnectError::Socket(error)),
+        }
+    }
+
+    /// Sleeps until one of these sockets may have a message or news of its connection, for `timeout` at most. A signal
+    /// cuts the sleep short.
+    pub(super) fn wait_for_any(sockets: &[&Self], timeout: Duration) -> Result<(), ConnectError> {
+        let both = sockets.iter().flat_map(|own| [&own.socket, &own.monitor]);
+        let mut items: Vec<PollItem<'_>> = both.map(|socket| socket.as_poll_item(PollEvents::POLLIN)).collect();
+        match zmq::poll(&mut items, poll_millis(timeout)) {
+            Ok(_) | Err(zmq::Error::EINTR) => Ok(()),
+            Err(error) => Err(ConnectError::Socket(error)),
         }
     }
 

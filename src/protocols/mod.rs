@@ -1,4 +1,4 @@
-//! The four protocols: each translates between the bytes of its clients and the verbs of a domain. Beside them,
+//! The five protocols: each translates between the bytes of its clients and the verbs of a domain. Beside them,
 //! [`control`] takes the requests of the operator.
 //!
 //! Of the server, only this module and its children open sockets. The load generator has its own
@@ -9,6 +9,7 @@ pub mod control;
 pub mod events;
 pub mod jobs;
 pub mod kv;
+pub mod lockstep;
 pub mod native;
 pub mod publish;
 pub mod sockets;

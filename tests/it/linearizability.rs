@@ -10,7 +10,7 @@ use std::time::Duration;
 use spindle::clock::{Clock, Now};
 use spindle::protocols::kv::client::{Client, Error};
 use spindle::protocols::kv::wire::Reason;
-use spindle::tables::{BackgroundThreads, Batch, Refusal, Session, Tables, TablesConfig};
+use spindle::tables::{Addition, BackgroundThreads, Batch, Refusal, Session, Tables, TablesConfig};
 
 use crate::checker::{Answer, COUNTER, Request, Span};
 use crate::harness::Server;
@@ -204,7 +204,9 @@ fn answer_about_one(batch: &mut Batch<'_>, round: u64, ask: &Ask, now: impl Fn()
         Request::CompareAndDelete(expected) => batch.compare_and_delete(&table, &key, expected).map(value),
         Request::Touch(ttl) => batch.touch(&table, &key, ttl).map(done),
         Request::GetAndTouch(ttl) => batch.get_and_touch(&table, &key, ttl).map(value),
-        Request::Increment(ttl) => batch.increment(&table, &key, 1, ttl).map(counted),
+        Request::Increment(ttl) => {
+            batch.increment(&table, &key, Addition { delta: 1, ttl, value_max: 1024 }).map(counted)
+        }
         Request::Pair(..) => unreachable!("it is recorded, and never asked"),
     }
 }
@@ -221,7 +223,13 @@ fn answer_of(refusal: Refusal) -> Answer {
         Refusal::KeyNotFound => Answer::KeyNotFound,
         Refusal::VersionMismatch { current } => Answer::VersionMismatch(current),
         Refusal::NotANumber => Answer::NotANumber,
-        Refusal::OutOfRange | Refusal::BadCursor => panic!("{refusal:?}: nothing here deserves that"),
+        Refusal::OutOfRange
+        | Refusal::ValueTooLong
+        | Refusal::BadCursor
+        | Refusal::FeedOff
+        | Refusal::Compacted { .. } => {
+            panic!("{refusal:?}: nothing here deserves that")
+        }
         Refusal::OutOfMemory | Refusal::TooManyTables | Refusal::Busy => {
             panic!("{refusal:?}: there is room enough")
         }

@@ -300,7 +300,7 @@ fn a_scan_shows_one_life_of_a_table_or_is_refused() {
 fn pages_that_nobody_reads_are_bounded(frontend: &str) {
     const PAGES: usize = 200;
     const HELD_MAX: u64 = 16 << 20;
-    let server = Server::start(&["--frontend", frontend, "--workers", "1", "--client-bytes-max", "4M"]);
+    let server = Server::start(&["--frontend", frontend, "--workers", "1", "--client-bytes-max", "8M"]);
     let context = zmq::Context::new();
     let other = Peer::connect(&context, server.kv());
     assert_eq!(other.call(&[&[0], TABLE]), [OK]);
@@ -335,4 +335,55 @@ fn pages_of_the_proxy_that_nobody_reads_are_bounded() {
 #[test]
 fn pages_of_native_workers_that_nobody_reads_are_bounded() {
     pages_that_nobody_reads_are_bounded("native");
+}
+
+/// Regression: a worker answered all scans of a turn before it served another client.
+#[test]
+fn others_are_served_between_two_pages() {
+    const PAGES: usize = 64;
+    let server = Server::start(&["--frontend", "native", "--workers", "1"]);
+    let context = zmq::Context::new();
+    let [scanner, other] = [(); 2].map(|()| Peer::connect(&context, server.kv()));
+    assert_eq!(scanner.call(&[&[0], TABLE]), [OK]);
+    for first in (0..10_000_u32).step_by(1_000) {
+        let keys: Vec<[u8; 4]> = (first..first + 1_000).map(u32::to_be_bytes).collect();
+        let pairs = keys.iter().flat_map(|key| [&key[..], b"value"]);
+        assert_eq!(scanner.call(&[&[11][..], TABLE, b""].into_iter().chain(pairs).collect::<Vec<_>>()), [OK]);
+    }
+    // Each looks at every element and has no row.
+    for _ in 0..PAGES {
+        scanner.ask(&[&[14], TABLE, b"", &10_000_u64.to_be_bytes(), &[0], b"prefix"]);
+    }
+    let mut served = 0;
+    for _ in 0..PAGES {
+        while scanner.answer_within(Duration::ZERO).is_none() {
+            assert_eq!(other.call(&[&[5]]), [OK]);
+            served += 1;
+        }
+    }
+    assert!(served >= PAGES / 4, "{served} requests of another client beside {PAGES} pages");
+    server.stop();
+}
+
+/// Regression: pages of a megabyte counted with the requests behind them, and a reader was cut off.
+#[test]
+fn a_client_that_requests_many_pages_and_reads_them_is_not_cut_off() {
+    const PAGES: usize = 300;
+    let server = Server::start(&["--frontend", "proxy", "--workers", "1", "--client-bytes-max", "512K"]);
+    let context = zmq::Context::new();
+    let scanner = Peer::connect(&context, server.kv());
+    assert_eq!(scanner.call(&[&[0], TABLE]), [OK]);
+    for number in 0..2_000_u32 {
+        scanner.ask(&[&[2], TABLE, &number.to_be_bytes(), &[7; 1_000]]);
+    }
+    (0..2_000).for_each(|_| assert_eq!(scanner.answer(), [OK]));
+    for _ in 0..PAGES {
+        scanner.ask(&[&[14], TABLE, b"", &10_000_u64.to_be_bytes(), &[1]]);
+    }
+    for number in 0..PAGES {
+        let page = scanner.answer();
+        assert!(page[0] == OK && page.len() > 20, "{number}");
+    }
+    assert_eq!(scanner.clients("cut_off"), 0);
+    server.stop();
 }

@@ -6,7 +6,7 @@ use std::thread;
 use spindle::clock::Clock;
 use spindle::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
 use spindle::protocols::sockets::{SocketContext, Stopper};
-use spindle::tables::{BackgroundThreads, Tables, TablesConfig};
+use spindle::tables::{BackgroundThreads, FeedConfig, Tables, TablesConfig};
 
 use crate::chance::Chance;
 use crate::peer::{Frames, Peer};
@@ -19,6 +19,7 @@ const CHANGES: usize = 64;
 /// A server without publisher and reaper. They run when [`Held::release`] is called.
 pub(crate) struct Held<'s> {
     pub(crate) endpoint: String,
+    pub(crate) feed: Option<String>,
     pub(crate) release: Box<dyn FnOnce() + 's>,
 }
 
@@ -35,20 +36,12 @@ pub(crate) fn serve_parts(
     test: impl FnOnce(Held<'_>),
 ) {
     let clock = Clock::start();
-    let (tables, BackgroundThreads { changes, expiry, reaper, .. }) = Tables::new(TablesConfig {
-        expected_keys: 0,
-        memory_max: 1 << 30,
-        tables_max: 100,
-        changes_per_writer,
-        version_base: 0,
-    });
-    // No element here has a TTL.
-    drop(expiry);
     let mut settings = serve::KvConfig {
         frontend,
         endpoints: vec!["tcp://127.0.0.1:*".to_owned()],
         publish: None,
         publish_hwm: 1_000,
+        feed: None,
         value_max: 1_024,
         client_bytes_max: 64 << 20,
         held_bytes_max: 1 << 30,
@@ -56,9 +49,16 @@ pub(crate) fn serve_parts(
         worker_cores: vec![None],
     };
     tell(&mut settings);
+    let feed = settings.feed.as_ref().map(|_| FeedConfig { epoch: 1, history_bytes: 256 << 20, start_wall_millis: 0 });
+    let (tables, BackgroundThreads { changes, expiry, reaper, .. }) = Tables::with_feed(
+        TablesConfig { expected_keys: 0, memory_max: 1 << 30, tables_max: 100, changes_per_writer, version_base: 0 },
+        feed,
+    );
+    // No element here has a TTL.
+    drop(expiry);
     let context = SocketContext::new(1);
-    let Kv { frontend, publisher, stoppers, endpoints, .. } =
-        serve::bind(&context, &settings, clock, (&tables, changes), None).unwrap();
+    let Kv { frontend, publisher, stoppers, endpoints, feed, .. } =
+        serve::bind(&context, &settings, clock, (&tables, changes), serve::Neighbours::default()).unwrap();
     thread::scope(|scope| {
         let mut front = Vec::new();
         match frontend {
@@ -78,7 +78,7 @@ pub(crate) fn serve_parts(
             scope.spawn(move || reaper.run(|| clock.now()));
         });
         let ending = Ending { stoppers, tables: &tables };
-        test(Held { endpoint: endpoints[0].clone(), release });
+        test(Held { endpoint: endpoints[0].clone(), feed, release });
         ending.stoppers.iter().for_each(Stopper::stop);
         front.into_iter().for_each(|thread| thread.join().unwrap());
     });
@@ -113,7 +113,7 @@ fn assert_no_wake_up_was_lost(peer: &Peer) {
 #[test]
 fn who_reads_goes_on_while_those_who_write_wait_for_the_publisher() {
     both(|frontend| {
-        serve_held(frontend, CHANGES, |Held { endpoint, release }| {
+        serve_held(frontend, CHANGES, |Held { endpoint, release, .. }| {
             let context = zmq::Context::new();
             let [reader, writer, other] = [(); 3].map(|()| Peer::connect(&context, &endpoint));
             assert_eq!(reader.call(&[&[0], b"t"]), [OK]);
@@ -150,7 +150,7 @@ fn who_reads_goes_on_while_those_who_write_wait_for_the_publisher() {
 #[test]
 fn what_a_client_asked_before_it_left_is_done_after_it_has_waited() {
     both(|frontend| {
-        serve_held(frontend, CHANGES, |Held { endpoint, release }| {
+        serve_held(frontend, CHANGES, |Held { endpoint, release, .. }| {
             let context = zmq::Context::new();
             let reader = Peer::connect(&context, &endpoint);
             assert_eq!(reader.call(&[&[0], b"t"]), [OK]);
@@ -178,7 +178,7 @@ const CLOSING: usize = 64;
 #[test]
 fn who_waits_for_a_table_to_be_taken_down_waits_alone() {
     both(|frontend| {
-        serve_held(frontend, 1 << 16, |Held { endpoint, release }| {
+        serve_held(frontend, 1 << 16, |Held { endpoint, release, .. }| {
             let context = zmq::Context::new();
             let [waiting, other] = [(); 2].map(|()| Peer::connect(&context, &endpoint));
             for _ in 0..CLOSING {
@@ -229,7 +229,7 @@ impl Stormy {
 #[test]
 fn in_a_storm_of_waiting_everybody_is_answered_in_order_and_no_wake_up_is_lost() {
     both(|frontend| {
-        serve_held(frontend, CHANGES, |Held { endpoint, release }| {
+        serve_held(frontend, CHANGES, |Held { endpoint, release, .. }| {
             let context = zmq::Context::new();
             let control = Peer::connect(&context, &endpoint);
             assert_eq!(control.call(&[&[0], b"t"]), [OK]);

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use zmq::{Context, Message};
 
-use super::{ClientSocket, ConnectError, ConnectTarget, Disconnected};
+use super::{ClientSocket, ClientTimeouts, ConnectError, ConnectTarget, Disconnected};
 
 /// Why there is no reply. `M` is the fault of a reply that cannot be decoded.
 pub(crate) enum ReplyError<M> {
@@ -34,7 +34,7 @@ pub(crate) enum ReplyError<M> {
 /// A connection to a server. For each request in flight it keeps an `A`, with which the reply is decoded.
 pub(crate) struct Pipeline<A> {
     target: ConnectTarget,
-    timeout: Duration,
+    timeouts: ClientTimeouts,
     /// `None` before the first request, and after an error until the next request.
     connection: Option<ClientSocket>,
     /// The requests without a reply, oldest first.
@@ -45,9 +45,9 @@ pub(crate) struct Pipeline<A> {
 
 impl<A: Copy> Pipeline<A> {
     /// A pipeline that connects with its first request.
-    pub(crate) fn new(context: &Context, endpoint: &str, timeout: Duration) -> Self {
+    pub(crate) fn new(context: &Context, endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Self {
         let target = ConnectTarget::requests(context, endpoint);
-        Self { target, timeout, connection: None, in_flight: VecDeque::new(), frames: Vec::new() }
+        Self { target, timeouts: timeouts.into(), connection: None, in_flight: VecDeque::new(), frames: Vec::new() }
     }
 
     /// Connects, if there is no connection.
@@ -55,14 +55,14 @@ impl<A: Copy> Pipeline<A> {
         self.connection().map(drop)
     }
 
-    /// How long a new connection may take, and each reply.
+    /// How long each reply may take.
     pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
+        self.timeouts.answer
     }
 
     /// Sets how long a new connection and each reply may take from now on.
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
+        self.timeouts = timeout.into();
     }
 
     /// The number of requests without a reply.
@@ -76,7 +76,7 @@ impl<A: Copy> Pipeline<A> {
         asked: A,
         encode: impl FnOnce(&mut dyn FnMut(&[u8], bool)),
     ) -> Result<(), Disconnected> {
-        let timeout = self.timeout;
+        let timeout = self.timeouts.answer;
         let connection = self.connection()?;
         let mut sent = Ok(());
         encode(&mut |frame, more| {
@@ -149,17 +149,17 @@ impl<A: Copy> Pipeline<A> {
     /// The connection. Connects again if the last connection is gone.
     fn connection(&mut self) -> Result<&mut ClientSocket, Disconnected> {
         if self.connection.is_none() {
-            let made = ClientSocket::open(&self.target, self.timeout);
+            let made = ClientSocket::open(&self.target, self.timeouts);
             self.connection = Some(made.map_err(|error| self.give_up(error))?);
         }
-        self.connection.as_mut().ok_or_else(|| self.target.error(ConnectError::Lost, 0, self.timeout))
+        self.connection.as_mut().ok_or_else(|| self.target.error(ConnectError::Lost, 0, self.timeouts))
     }
 
     /// Drops the connection and all requests in flight.
     fn give_up(&mut self, error: ConnectError) -> Disconnected {
         let unanswered = self.in_flight.len();
         self.drop_connection();
-        self.target.error(error, unanswered, self.timeout)
+        self.target.error(error, unanswered, self.timeouts)
     }
 
     fn drop_connection(&mut self) {

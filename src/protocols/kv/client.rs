@@ -12,6 +12,10 @@
 //! ```
 
 mod error;
+mod feed;
+mod feed_subscriber;
+mod mirror;
+mod receiver;
 mod subscriber;
 
 #[cfg(test)]
@@ -21,11 +25,13 @@ use std::time::Duration;
 
 use zmq::{Context, Message};
 
-pub use crate::protocols::client_socket::Disconnected;
+pub use crate::protocols::client_socket::{ClientTimeouts, Disconnected};
 pub use error::Error;
+pub use feed_subscriber::FeedSubscriber;
+pub use mirror::{Mirror, MirrorChange, MirrorElement, MirrorEvent, MirrorMetrics, NotExact};
 pub use subscriber::Subscriber;
 
-use super::wire::{Malformed, Reply, ReplyShape, Request, ScanFields, ScanRows, TableLine, TableName};
+use super::wire::{Malformed, Reply, ReplyShape, Request, ScanFields, ScanRows, TableLine, TableName, check_progress};
 use crate::protocols::client_socket::Pipeline;
 
 /// How long a client waits for a connection, and for each reply, by default.
@@ -107,14 +113,23 @@ impl Client {
         Self::connect_in(&Context::new(), endpoint, TIMEOUT_DEFAULT)
     }
 
-    /// Connects within a context that is shared with others. A client takes three of the context's sockets.
-    ///
-    /// `timeout` bounds the time to connect, and afterwards the wait for each reply.
+    /// Connects, and waits so long for a server to be there.
     ///
     /// # Errors
     /// [`Error::Disconnected`]
-    pub fn connect_in(context: &Context, endpoint: &str, timeout: Duration) -> Result<Self, Error> {
-        let mut pipeline = Pipeline::new(context, endpoint, timeout);
+    pub fn connect_within(endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Result<Self, Error> {
+        Self::connect_in(&Context::new(), endpoint, timeouts)
+    }
+
+    /// Connects within a context that is shared with others. A client takes three of the context's sockets.
+    ///
+    /// A `Duration` bounds the time to connect, and afterwards the wait for each reply. [`ClientTimeouts`] tell them
+    /// apart.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`]
+    pub fn connect_in(context: &Context, endpoint: &str, timeouts: impl Into<ClientTimeouts>) -> Result<Self, Error> {
+        let mut pipeline = Pipeline::new(context, endpoint, timeouts);
         pipeline.connect()?;
         Ok(Self { pipeline })
     }
@@ -348,11 +363,15 @@ impl Client {
     ) -> Result<ScannedPage<'_>, Error> {
         let table = TableName::spelt(table);
         self.begin(&Request::Scan { table, cursor, count, fields, prefix })?;
-        match self.receive()? {
-            Reply::Page { next, rows } => Ok(ScannedPage { next, rows }),
-            Reply::Refused(reason) => Err(Error::Refused(reason)),
+        let timeout = self.pipeline.timeout();
+        self.pipeline.receive(timeout, |awaited, frames| match awaited.decode(frames)? {
+            Reply::Page { next, rows } => {
+                check_progress(cursor, &next)?;
+                Ok(Ok(ScannedPage { next, rows }))
+            }
+            Reply::Refused(reason) => Ok(Err(Error::Refused(reason))),
             _ => unreachable!("a granted SCAN is decoded as a page"),
-        }
+        })?
     }
 
     /// INCREMENT: adds `delta` to the decimal number that the value is. An absent element counts as 0, and gets `ttl`,

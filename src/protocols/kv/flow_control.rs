@@ -49,7 +49,7 @@ use std::collections::{HashMap, VecDeque, vec_deque};
 
 use ahash::RandomState;
 
-pub(super) use bounds::Bounds;
+pub(super) use bounds::{Bounds, page_bytes_max};
 pub(super) use client::RoutingId;
 use client::{ClientClass, ClientStanding, TrackedClient};
 use deferred::DeferredRequests;
@@ -257,29 +257,6 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         self.client(index).connection.is_open()
     }
 
-    /// The client has come with another connection. Replies for the old connection are dropped, and a client that was
-    /// cut off returns to good standing. Requests taken from the old connection and not yet executed are still
-    /// executed, before those of the new one.
-    pub(super) fn reconnected(&mut self, index: ClientIndex, connection: L) {
-        self.drop_replies(index);
-        let client = self.client_mut(index);
-        client.connection = connection;
-        client.held_back = false;
-        self.empty_pipe(index);
-        self.classify(index);
-        let client = self.client_mut(index);
-        if client.standing != ClientStanding::Good {
-            client.standing = ClientStanding::Good;
-            self.cut_off -= 1;
-            self.classify(index);
-        }
-    }
-
-    /// The client's connection is gone: replies to the requests of that connection are dropped.
-    pub(super) fn gone(&mut self, index: ClientIndex) {
-        self.drop_replies(index);
-    }
-
     // --- requests ---
 
     /// A request has come.
@@ -376,13 +353,14 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     }
 
     /// Keeps a reply that the client's pipe did not take. Cuts the client off if it then has too many bytes
-    /// outstanding.
+    /// outstanding. The first of the replies that it keeps does not count: its size is the server's doing, and the
+    /// requests behind it came while the client still read.
     pub(super) fn hold_reply(&mut self, index: ClientIndex, size: MessageSize, frames: impl Iterator<Item = F>) {
         let most = self.bounds.client_bytes;
         let client = self.client_mut(index);
         let epoch = client.epoch;
         let first = client.backlog.is_empty();
-        let too_much = client.bytes > 0 && client.bytes + size.bytes > most;
+        let too_much = !first && client.bytes + size.bytes > most;
         client.backlog.push(size, (epoch, By::Worker), frames);
         client.stalled = true;
         if first {

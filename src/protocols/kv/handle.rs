@@ -10,10 +10,10 @@ mod scan;
 
 use std::ops::Deref;
 
-use super::wire::{Reason, Reply, Request, TableLine};
+use super::wire::{FeedState, Payload, Reason, Reply, Request, TableLine};
 use crate::clock::Now;
-use crate::limits::SCAN_BYTES_MAX;
-use crate::tables::{Batch, Refusal, TableSummary};
+use crate::feed::LifeState;
+use crate::tables::{Addition, Batch, Refusal, TableSummary};
 use scan::{Page, scan};
 
 /// The functions that handling needs besides the tables.
@@ -24,6 +24,10 @@ pub struct HandlerContext<'c> {
     pub now: &'c dyn Fn() -> Now,
     /// Bytes of the values or names in one reply. A longer one is refused. A page of SCAN ends earlier.
     pub reply_bytes_max: usize,
+    /// Bytes of the rows in one page of SCAN, at most [`crate::limits::SCAN_BYTES_MAX`].
+    pub page_bytes_max: usize,
+    /// Bytes of a value.
+    pub value_max: usize,
     /// The wall clock at the start of the clock, in milliseconds since 1970, for the deadlines that mirrors are told.
     pub start_wall_millis: u64,
 }
@@ -90,11 +94,12 @@ fn answer<'b, F: Deref<Target = [u8]>>(
         Request::ListTables => Ok(tables(batch.list_tables(), context.reply_bytes_max)),
         Request::Stats => Ok(Reply::Stats(batch.aside(context.stats))),
         Request::Scan { table, cursor, count, fields, prefix } => {
-            let bytes_max = SCAN_BYTES_MAX.min(context.reply_bytes_max);
+            let bytes_max = context.page_bytes_max.min(context.reply_bytes_max);
             scan(batch, table.name(), Page { cursor, count, fields, prefix, bytes_max }, context)
         }
         Request::Increment { table, key, delta, ttl } => {
-            batch.increment(table.name(), key, delta, ttl).map(|(sum, version)| Reply::Sum { sum, version })
+            let addition = Addition { delta, ttl, value_max: context.value_max };
+            batch.increment(table.name(), key, addition).map(|(sum, version)| Reply::Sum { sum, version })
         }
         Request::GetAndTouch { table, key, ttl } => batch.get_and_touch(table.name(), key, ttl).map(Reply::Value),
         Request::DeleteMany { table, keys } => {
@@ -102,11 +107,21 @@ fn answer<'b, F: Deref<Target = [u8]>>(
             batch.delete_many(table.name(), keys.iter().map(|key| &**key), &mut deleted, context.now)?;
             Ok(Reply::Statuses(deleted))
         }
+        Request::FeedState { table } => batch.feed_state(table.name()).map(feed_state),
+        Request::Changes { table, position } => {
+            let payloads = batch.changes(table.name(), position)?;
+            Ok(Reply::Changes(payloads.into_iter().map(Payload::Kept).collect()))
+        }
     }
 }
 
 fn done<'b>((): ()) -> Reply<'b> {
     Reply::Done
+}
+
+fn feed_state<'b>(state: LifeState) -> Reply<'b> {
+    let LifeState { next, oldest, digest } = state;
+    Reply::FeedState(FeedState { next, oldest, elements: digest.elements, digest: digest.sum })
 }
 
 /// The reply to LIST_TABLES, refused if the names have more than `bytes_max` bytes together.
@@ -128,7 +143,10 @@ fn refused(refusal: Refusal) -> Result<Reason, Busy> {
         Refusal::VersionMismatch { current } => Ok(Reason::VersionMismatch { current }),
         Refusal::NotANumber => Ok(Reason::NotANumber),
         Refusal::OutOfRange => Ok(Reason::OutOfRange),
+        Refusal::ValueTooLong => Ok(Reason::ValueTooLong),
         Refusal::BadCursor => Ok(Reason::BadCursor),
+        Refusal::FeedOff => Ok(Reason::FeedOff),
+        Refusal::Compacted { oldest } => Ok(Reason::Compacted { oldest }),
         Refusal::OutOfMemory => Ok(Reason::OutOfMemory),
         Refusal::TooManyTables => Ok(Reason::TooManyTables),
         Refusal::Busy => Err(Busy),
@@ -140,7 +158,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use super::*;
-    use crate::limits::REPLY_BYTES_MAX;
+    use crate::limits::{REPLY_BYTES_MAX, SCAN_BYTES_MAX};
     use crate::protocols::kv::wire::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows, TableName};
     use crate::tables::{Session, Tables, TablesConfig};
 
@@ -160,13 +178,23 @@ mod tests {
         tables.session()
     }
 
+    fn context<'c>(stats: &'c dyn Fn() -> String, now: &'c dyn Fn() -> Now) -> HandlerContext<'c> {
+        HandlerContext {
+            stats,
+            now,
+            reply_bytes_max: REPLY_BYTES_MAX,
+            page_bytes_max: SCAN_BYTES_MAX,
+            value_max: 1_024,
+            start_wall_millis: 0,
+        }
+    }
+
     /// The replies to requests that are handled one after the other in one batch, as text.
     fn replies(requests: &[Request<'_>]) -> Vec<String> {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = || "{}".to_owned();
-        let context =
-            HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX, start_wall_millis: 0 };
+        let context = context(&stats, &|| NOW);
         requests.iter().map(|request| format!("{:?}", handle(request, &mut batch, &context).unwrap())).collect()
     }
 
@@ -215,8 +243,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = String::new;
-        let context =
-            HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX, start_wall_millis: 0 };
+        let context = context(&stats, &|| NOW);
         let mut answer = |request: Request<'_>| match handle(&request, &mut batch, &context).unwrap() {
             Reply::Version(version) | Reply::Entry { version, .. } => version,
             Reply::Refused(Reason::VersionMismatch { current }) => current,
@@ -242,9 +269,8 @@ mod tests {
     fn a_page_has_the_fields_that_were_asked_for() {
         let mut session = session(64);
         let stats = String::new;
-        let later = Now::from_millis(1_500);
-        let context =
-            HandlerContext { stats: &stats, now: &|| later, reply_bytes_max: 1 << 20, start_wall_millis: 7_000 };
+        let later = || Now::from_millis(1_500);
+        let context = HandlerContext { start_wall_millis: 7_000, ..context(&stats, &later) };
         let mut batch = session.batch(NOW);
         let update: Request<'_> = Request::Update { table: T, key: K, value: V, ttl: Some(2) };
         for request in [Request::CreateTable { table: T }, update] {
@@ -270,8 +296,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = String::new;
-        let context =
-            HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX, start_wall_millis: 0 };
+        let context = context(&stats, &|| NOW);
         let update: Request<'_> = Request::Update { table: T, key: K, value: VALUE, ttl: None };
         for request in [Request::CreateTable { table: T }, update] {
             assert_eq!(text(&handle(&request, &mut batch, &context).unwrap()), text(&Reply::Done));
@@ -291,7 +316,7 @@ mod tests {
         let mut session = session(64);
         let mut batch = session.batch(NOW);
         let stats = String::new;
-        let context = HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: 30, start_wall_millis: 0 };
+        let context = HandlerContext { reply_bytes_max: 30, ..context(&stats, &|| NOW) };
         let mut answer = |request: Request<'_>| text(&handle(&request, &mut batch, &context).unwrap());
         let too_long = text(&Reply::Refused(Reason::ReplyTooLong));
         answer(Request::CreateTable { table: T });
@@ -325,8 +350,7 @@ mod tests {
     fn a_deadline_that_has_passed_is_absent() {
         let mut session = session(64);
         let stats = String::new;
-        let context =
-            HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX, start_wall_millis: 0 };
+        let context = context(&stats, &|| NOW);
         let mut at = |millis, request: Request<'_>| {
             let mut batch = session.batch(Now::from_millis(millis));
             text(&handle(&request, &mut batch, &context).unwrap())
@@ -342,8 +366,7 @@ mod tests {
     fn a_busy_request_has_not_been_looked_at() {
         let mut session = session(16);
         let stats = String::new;
-        let context =
-            HandlerContext { stats: &stats, now: &|| NOW, reply_bytes_max: REPLY_BYTES_MAX, start_wall_millis: 0 };
+        let context = context(&stats, &|| NOW);
         let mut batch = session.batch(NOW);
         let create: Request<'_> = Request::CreateTable { table: T };
         handle(&create, &mut batch, &context).unwrap();

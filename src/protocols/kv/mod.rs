@@ -1,4 +1,4 @@
-//! Tables over ZeroMQ: eighteen commands, and a notification for every change.
+//! Tables over ZeroMQ: twenty commands, and a notification for every change.
 //!
 //! A request is a message of a few frames, and so is its reply. Both carry the same envelope. The verbs, in the order
 //! in which every file of this folder lists them:
@@ -23,6 +23,8 @@
 //! 15    INCREMENT           table key delta [ttl]                      the sum, its version
 //! 16    GET_AND_TOUCH       table key ttl                              value
 //! 17    DELETE_MANY         table key… (1–1024)                        per key: status
+//! 18    FEED_STATE          table                                      epoch, incarnation, next, oldest, elements, digest
+//! 19    CHANGES             table epoch incarnation sequence           payloads of the feed
 //! ```
 //!
 //! One request, file by file: a frontend receives frames. [`wire`] splits the envelope from the body and decodes the
@@ -39,7 +41,9 @@
 //! - **native**, without libzmq. The workers own their connections, and there is no proxy.
 //!
 //! Both frontends answer through the `responder`, and both have the publisher (`publish`), which sends a notification
-//! for each change to the subscribers of `protocols/publish`. A thread of its own answers STATS and LIST_TABLES: with
+//! for each change to the subscribers of `protocols/publish`. With `--feed` it also sends the messages of
+//! [`crate::feed`] (`publish/feed.rs`). Another protocol may have the changes sent in a frame of its own
+//! (`publish/one_frame.rs`). A thread of its own answers STATS and LIST_TABLES: with
 //! native workers the `reporter`, behind the proxy one more worker. `report` renders STATS.
 //!
 //! [`wire`] knows no table and does no I/O. [`handle`] knows no socket and never sends.
@@ -58,9 +62,9 @@
 //! - **Clients**: `client.rs` and `cli/client.rs`, for which the compiler does not ask either.
 //! - **Pages**: the table and the number on this page, `PROTOCOL.md`, the tables' `GUARANTEES.md`, README,
 //!   `CHANGELOG.md`.
-//! - **Tests that name codes or commands**: `wire.rs` (`by_code(18)`), `wire/decode.rs` (`&[18]`), `wire/reply.rs`
-//!   (`0u8..18`), `client/tests.rs` (`0..18`), `handle.rs`, `waiting/tests.rs` (the commands that change elements), and
-//!   in `tests/it` `conformance_peer.py` (`range(18)`), `conformance.py` (`range(18, 256)`, the numbers of arguments)
+//! - **Tests that name codes or commands**: `wire.rs` (`by_code(20)`), `wire/decode.rs` (`&[20]`), `wire/reply.rs`
+//!   (`0u8..20`), `client/tests.rs` (`0..20`), `handle.rs`, `waiting/tests.rs` (the commands that change elements), and
+//!   in `tests/it` `conformance_peer.py` (`range(20)`), `conformance.py` (`range(20, 256)`, the numbers of arguments)
 //!   and `attack/samples.rs`. `wire.rs` and `wire/decode.rs` fail without a change. `wire/reply.rs` and
 //!   `client/tests.rs` go on passing, and no longer cover all codes.
 //! - **Tests of its effect**: `tables/trials/verbs.rs`, and in `tests/it` `checker.rs` (the model), `history.rs`,
@@ -79,6 +83,6 @@ mod report;
 mod reporter;
 mod responder;
 pub mod serve;
-mod waiting;
+pub(crate) mod waiting;
 pub mod wire;
 mod worker;

@@ -12,7 +12,7 @@
 //! When the tables refuse a request as busy, the worker parks its connection and serves the others. It also parks a
 //! connection that asks for a report, because the reporter makes the report. A turn ends when its replies together pass
 //! [`LARGE_REPLIES_BYTES`], so at most one reply goes beyond that bound. This bounds the bytes that a client has not
-//! read, for every sequence of requests.
+//! read, for every sequence of requests. A turn also ends after a page of SCAN, which bounds its time.
 //!
 //! This module does not manage connections; see `protocols/native`. It does not interpret requests; see
 //! [`handle`](super::handle).
@@ -26,9 +26,11 @@ use super::report::{ProxyMetrics, ReportSources, WorkerMetrics};
 use super::reporter::{FinishedReport, ReportClient};
 use super::responder::{RequestParts, Responder, TIMED_ONE_OF};
 use super::waiting::WaitingClients;
-use super::wire::{Command, Fault, Reason, Reply, split};
+use super::wire::{Command, Fault, Reason, split};
 use crate::clock::{Clock, TimeLimit};
-use crate::limits::{BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD};
+use crate::limits::{
+    BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD, SCAN_BYTES_MAX,
+};
 use crate::protocols::native::{ConnectionId, Connections, HandoffReceiver, SendBuffer, TurnOutcome};
 use crate::protocols::sockets::{Stopper, WakeSignal};
 use crate::stats::Sampler;
@@ -59,11 +61,12 @@ pub struct NativeWorker {
 impl NativeWorker {
     /// A worker whose connections come through `handoff`. Each of its wake-ups rings `bell`, also that by `stopper`.
     pub(super) fn new(
-        connections: Connections<()>,
+        mut connections: Connections<()>,
         handoff: HandoffReceiver,
         (stopper, bell): (Stopper, &WakeSignal),
         mut state: WorkerState,
     ) -> Self {
+        connections.spin_before_sleep();
         let waiting = WaitingClients::new(&mut state.session, bell);
         Self { connections, handoff, stopper, state, waiting }
     }
@@ -74,7 +77,9 @@ impl NativeWorker {
         let clock = self.state.clock;
         let reply_bytes_max = report.reply_bytes_max;
         let (stats, start_wall_millis) = (&|| report.render(), clock.start_wall_millis());
-        let context = HandlerContext { stats, now: &|| clock.now(), reply_bytes_max, start_wall_millis };
+        let (page_bytes_max, value_max) = (SCAN_BYTES_MAX, self.state.value_max);
+        let now = &|| clock.now();
+        let context = HandlerContext { stats, now, reply_bytes_max, page_bytes_max, value_max, start_wall_millis };
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         while !self.stopper.is_told() {
             self.wait(clock);
@@ -203,7 +208,8 @@ impl WorkerState {
         let Self { session, clock, value_max, metrics, clients, reports, .. } = self;
         let responder = Responder { clock: *clock, value_max: *value_max, metrics, context };
         let mut batch = session.batch(clock.now());
-        let (is_tight, replies_end) = (outbox.is_tight(), outbox.end() + LARGE_REPLIES_BYTES);
+        let bytes_max = outbox.is_tight().then_some(BUFFER_KEPT_BYTES);
+        let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
         let mut answered = 0;
         let mut left = messages.iter(bytes);
         while answered < messages.len() {
@@ -228,9 +234,8 @@ impl WorkerState {
                     metrics.count(Some(command), made.refused);
                 } else {
                     let sink = |frame: &[u8], more| outbox.push(frame, more);
-                    let fits = |reply: &Reply<'_>| !is_tight || reply.bytes() <= BUFFER_KEPT_BYTES;
                     let is_held_up = turn.is_held_up(parts.command());
-                    let tried = (!is_held_up).then(|| responder.answer_if(parts, &mut batch, sampler, fits, sink));
+                    let tried = (!is_held_up).then(|| responder.answer_if(parts, &mut batch, sampler, bytes_max, sink));
                     match tried {
                         Some(Ok(true)) => {}
                         Some(Ok(false)) => return TurnOutcome::Starved(answered),
@@ -245,7 +250,9 @@ impl WorkerState {
                 answered += 1;
                 clients.requests.add(1);
                 clients.oversized.add(u64::from(!is_whole));
-                if outbox.end() > replies_end && answered < messages.len() {
+                // A page may take a millisecond and have no row. So all other clients have their turn after it.
+                let is_long = outbox.end() > replies_end || parts.command() == Some(Command::Scan);
+                if is_long && answered < messages.len() {
                     return TurnOutcome::Some(answered);
                 }
             }

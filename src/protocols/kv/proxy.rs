@@ -14,8 +14,9 @@
 //! **The client of a reply.** A ROUTER addresses clients by routing id, and a new connection may take over an old one's
 //! id. libzmq never reuses the ids that it assigns. For a client's own id, the proxy checks before each reply whether
 //! the connection that asked is open, and at each request whether it came over the same one. It drops replies to
-//! requests of another connection. One gap remains: while a connection is taken over alive, the new one may receive a
-//! reply of the old one, until the old one's end is noticed or the new one sends.
+//! requests of another connection. libzmq closes a connection whose id is taken over (`.cargo/libzmq`), and the proxy
+//! does so too when the new one sends, since libzmq first sends what the old one has to read. One gap remains: a reply
+//! to a request of the old one may go to the new one if it comes between the takeover and the old one's end.
 //!
 //! This module decodes of a request only its envelope, and whether it asks for a report or a page.
 
@@ -346,7 +347,7 @@ impl Proxy {
         let mut size = MessageSize::default();
         loop {
             let more = self.frame.more();
-            size.count(self.frame.len());
+            size.count_received(&self.frame, more);
             each(&self.parts, &mut self.frame, more);
             if !more {
                 return size;

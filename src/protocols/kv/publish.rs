@@ -3,94 +3,144 @@
 //! ```text
 //! tables ═► changes ─► drain: a burst ─► publish: encode if there are subscribers ─► send ─► a turn of connections
 //! ```
+//! With a feed the same thread sends its messages too (`publish/feed.rs`), and with another protocol's subscribers the
+//! changes in its frame (`publish/one_frame.rs`).
+//!
 //! The publisher sleeps when there is no change to announce. While there is no subscriber, changes do not wake it one
 //! by one. It checks every 10 ms until it finds no change twice in a row. After that the next change wakes it.
 //!
+//! While changes come fast, it lets them gather for a millisecond: the cores are then busy, and each drain, each send
+//! and each wake-up of a subscriber takes their time. A writer whose ring is half full ends that rest.
+//!
 //! This module does not order changes; see `tables::Changes`. It does not manage subscribers; see `protocols/publish`.
+
+mod feed;
+mod one_frame;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::report::PublishTally;
 use super::wire::{Notification, NotificationKind};
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
+use crate::feed::PublishedMessage;
 use crate::limits::{LINGER, PUBLISH_BURST};
 use crate::protocols::publish::{PublisherMetrics, Subscribers};
 use crate::protocols::sockets::WakeSignal;
-use crate::tables::{ChangeKind, Changes, Drained};
+use crate::tables::{ChangeKind, ChangeSink, Changes, Drained};
 use crate::zmtp::encode_frame;
 
 /// The sleep between two checks while there is no subscriber: a new subscriber is noticed within this.
 const LAZY_SLEEP: Duration = Duration::from_millis(10);
 
+/// Changes of one drain from which on they come so fast that the publisher lets more of them gather.
+const GATHER_CHANGES_MIN: usize = 32;
+/// How long it lets them gather. A message for many changes costs the system, and the subscriber, little more than one
+/// for a few.
+const GATHER_TIME: Duration = Duration::from_millis(1);
+
+pub(super) use feed::FeedPublisher;
+pub use one_frame::NotificationEncoder;
+pub(super) use one_frame::OneFramePublisher;
+
 /// The publisher, ready to run.
 pub struct Publisher {
     subscribers: Subscribers,
+    feed: Option<FeedPublisher>,
+    one_frame: Option<OneFramePublisher>,
     changes: Changes,
     clock: Clock,
     metrics: Arc<PublishTally>,
     /// The metrics last shown to STATS.
     shown: PublisherMetrics,
+    /// When it sends no more: [`LINGER`] after it has seen that the tables are closed.
+    end: Option<Now>,
 }
 
 impl Publisher {
-    /// A publisher that sleeps in `subscribers`, until `changes` ring `bell`.
+    /// A publisher that sleeps in `subscribers`, until `changes` ring `bell`, or other subscribers have work.
     pub(super) fn new(
-        subscribers: Subscribers,
+        (subscribers, feed, one_frame): (Subscribers, Option<FeedPublisher>, Option<OneFramePublisher>),
         mut changes: Changes,
         bell: WakeSignal,
         clock: Clock,
         metrics: Arc<PublishTally>,
     ) -> Self {
         changes.set_waker(Box::new(move || bell.ring()));
-        Self { subscribers, changes, clock, metrics, shown: PublisherMetrics::default() }
+        let shown = PublisherMetrics::default();
+        Self { subscribers, feed, one_frame, changes, clock, metrics, shown, end: None }
     }
 
     /// The loop of the thread. Returns when the tables are closed, all committed changes are announced, and either the
-    /// subscribers that read have received them or [`LINGER`] has passed since then.
+    /// subscribers that read have received them or [`LINGER`] has passed since the close. Changes that are announced
+    /// after that time are not sent, and count as lost: subscribers that do not read cost no more than that.
     pub fn run(mut self) {
         let clock = self.clock;
         let mut found = true;
         loop {
             let drained = self.announce();
             self.show();
-            if drained.closed {
-                self.subscribers.finish(clock.now().after(LINGER), || clock.now());
+            if let Some(end) = self.end.filter(|_| drained.closed) {
+                self.subscribers.finish(end, || clock.now());
+                if let Some(feed) = &mut self.feed {
+                    feed.finish(end, || clock.now());
+                }
+                if let Some(one_frame) = &mut self.one_frame {
+                    one_frame.finish(end, || clock.now());
+                }
                 return self.show();
             }
-            let timeout = self.rest(drained.taken > 0, found);
+            let timeout = self.rest(drained.taken, found);
             self.subscribers.turn(timeout, || clock.now());
+            if let Some(feed) = &mut self.feed {
+                feed.turn(|| clock.now());
+            }
+            if let Some(one_frame) = &mut self.one_frame {
+                one_frame.turn(|| clock.now());
+            }
             found = drained.taken > 0;
         }
     }
 
     /// Publishes committed changes, up to a burst.
     fn announce(&mut self) -> Drained {
-        let Self { subscribers, changes, metrics, .. } = self;
-        let drained = changes.drain(PUBLISH_BURST, &mut |table, kind, key| {
-            let kind = match kind {
-                ChangeKind::Updated => NotificationKind::Updated,
-                ChangeKind::Deleted => NotificationKind::Deleted,
-            };
-            let notification = Notification { table, kind, key };
-            let encode = |out: &mut Vec<u8>| notification.encode(|frame, more| encode_frame(out, frame, more));
-            if subscribers.publish(table, encode) {
-                metrics.published.add(1);
-            }
-        });
+        let Self { subscribers, feed, one_frame, changes, clock, metrics, end, .. } = self;
+        if let Some(feed) = feed {
+            feed.begin(clock.now());
+        }
+        let until = end.map(|end| (end, *clock));
+        let mut sink = Sink { subscribers, feed: feed.as_mut(), one_frame: one_frame.as_mut(), metrics, until };
+        let drained = changes.drain_to(PUBLISH_BURST, &mut sink);
         subscribers.send();
+        if let Some(feed) = feed {
+            feed.send(changes);
+        }
+        if let Some(one_frame) = one_frame {
+            one_frame.send();
+        }
+        if drained.closing {
+            end.get_or_insert_with(|| clock.now().after(LINGER));
+        }
         drained
     }
 
-    /// How long the publisher may sleep until there may be a change to announce. `finds`: the last check found changes.
-    /// `found`: the check before it did.
-    fn rest(&mut self, finds: bool, found: bool) -> Option<Duration> {
-        if finds {
-            return Some(Duration::ZERO);
+    /// How long the publisher may sleep until there may be a change to announce. `taken`: the changes that the last check
+    /// found. `found`: the check before it found some.
+    fn rest(&mut self, taken: usize, found: bool) -> Option<Duration> {
+        if taken > 0 {
+            let gathers = (GATHER_CHANGES_MIN..PUBLISH_BURST).contains(&taken) && self.changes.prepare_sleep(true);
+            return Some(if gathers { GATHER_TIME } else { Duration::ZERO });
         }
-        let lazily = found && self.subscribers.is_idle();
+        let is_idle = self.subscribers.is_idle()
+            && self.feed.as_ref().is_none_or(FeedPublisher::is_idle)
+            && self.one_frame.as_ref().is_none_or(OneFramePublisher::is_idle);
+        let lazily = found && is_idle;
+        let patience = self.feed.as_ref().and_then(FeedPublisher::patience);
+        let others = self.one_frame.as_ref().and_then(OneFramePublisher::patience);
         match self.changes.prepare_sleep(lazily) {
-            true => lazily.then_some(LAZY_SLEEP),
+            true => lazily.then_some(LAZY_SLEEP).into_iter().chain(patience).chain(others).min(),
             false => Some(Duration::ZERO),
         }
     }
@@ -101,6 +151,58 @@ impl Publisher {
         if publisher_metrics != self.shown {
             self.metrics.subscribers.show(&publisher_metrics);
             self.shown = publisher_metrics;
+        }
+    }
+}
+
+/// The destination of what is drained.
+struct Sink<'p> {
+    subscribers: &'p mut Subscribers,
+    feed: Option<&'p mut FeedPublisher>,
+    one_frame: Option<&'p mut OneFramePublisher>,
+    metrics: &'p PublishTally,
+    /// At the end of the server: when it sends no more, and the clock.
+    until: Option<(Now, Clock)>,
+}
+
+impl Sink<'_> {
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|(end, clock)| clock.now() >= end)
+    }
+}
+
+impl ChangeSink for Sink<'_> {
+    fn begin(&mut self) {
+        self.subscribers.make_room();
+        if let Some(one_frame) = &mut self.one_frame {
+            one_frame.make_room();
+        }
+    }
+
+    fn announce(&mut self, table: &[u8], kind: ChangeKind, key: &[u8]) {
+        let is_over = self.is_over();
+        let kind = match kind {
+            ChangeKind::Updated => NotificationKind::Updated,
+            ChangeKind::Deleted => NotificationKind::Deleted,
+        };
+        let notification = Notification { table, kind, key };
+        let encode = |out: &mut Vec<u8>| notification.encode(|frame, more| encode_frame(out, frame, more));
+        if is_over {
+            self.subscribers.lose(table);
+        } else if self.subscribers.collect(table, encode) {
+            self.metrics.published.add(1);
+        }
+        if let Some(one_frame) = &mut self.one_frame {
+            one_frame.announce(&notification, is_over);
+        }
+    }
+
+    fn tell(&mut self, message: &PublishedMessage) {
+        let is_over = self.is_over();
+        match &mut self.feed {
+            Some(feed) if is_over => feed.lose(message),
+            Some(feed) => feed.tell(message),
+            None => {}
         }
     }
 }

@@ -14,8 +14,10 @@
 //!  "changes": {"waiting", "writer_waits", "lost_wakeups", "published", "topics", "subscribers", "subscriptions",
 //!              "lost_notifications",                          of subscribers that read too slowly
 //!              "closed_subscribers"},                         that exceeded a bound or broke the protocol
+//!  "feed": {"changes", "conflated", "messages", "bookmarks", "history_bytes", …},           null if there is none
 //!  "clients": {"known", "outstanding_bytes", "unread_bytes", "cut_off", "requests", "dropped_requests",
 //!              "undeliverable_replies", …},
+//!  "lockstep": {"connections", "requests", "commands", "waiting", "published", …},       null if there is none
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes", "moved_elements", "resident_bytes"},
 //!  "descriptors": {"limit", "reserve", "accept_pauses"},      how often there was none for a connection
 //!  "log": {"dropped_lines"},                                  lines that standard error has not taken
@@ -27,6 +29,8 @@
 //! A table's name is text if it is UTF-8, else `0x…`.
 
 mod changes;
+mod feed;
+mod lockstep;
 mod store_line;
 
 use std::collections::BTreeMap;
@@ -37,6 +41,10 @@ use serde::Serialize;
 
 use changes::ChangesLine;
 pub(super) use changes::PublishTally;
+use feed::FeedLine;
+pub(super) use feed::FeedTally;
+use lockstep::LockstepLine;
+pub use lockstep::LockstepTally;
 use store_line::StoreLine;
 
 use super::wire::{Command, Reason};
@@ -54,10 +62,10 @@ const NANOS_PER_MICRO: u64 = 1_000;
 /// The metrics of a worker, on cache lines of their own: no other thread's counting makes the worker wait.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct WorkerMetrics {
+pub(crate) struct WorkerMetrics {
     pub(super) busy: BusyMeter,
     /// Clients whose next request waits for room in the tables.
-    pub(super) waiting: Gauge,
+    pub(crate) waiting: Gauge,
     /// The core to which the worker is tied.
     core: Option<usize>,
     /// For each command, and last for requests that name none.
@@ -85,7 +93,7 @@ impl WorkerMetrics {
 
     /// Counts a request; `None` is one that names no command.
     #[inline]
-    pub(super) fn count(&self, command: Option<Command>, refused: Option<Reason>) {
+    pub(crate) fn count(&self, command: Option<Command>, refused: Option<Reason>) {
         let metrics = self.of(command);
         metrics.requests.add(1);
         if let Some(counter) = refused.and_then(|reason| metrics.refused.get(place_of(reason))) {
@@ -149,6 +157,8 @@ pub(super) struct ReportSources {
     /// The metrics of the proxy, or of each worker if the workers own their connections.
     pub(super) queues: Vec<Arc<ProxyMetrics>>,
     pub(super) publish: Arc<PublishTally>,
+    pub(super) feed: Arc<FeedTally>,
+    pub(super) lockstep: Option<Arc<LockstepTally>>,
     pub(super) tasks: Option<Arc<TaskMetrics>>,
     /// Bytes of the values or names in one reply.
     pub(super) reply_bytes_max: usize,
@@ -168,7 +178,9 @@ impl ReportSources {
             tables: tables_metrics.tables.iter().map(TableStats::of).collect(),
             expiry: ExpiryLine::of(&tables_metrics),
             changes: self.changes(&tables_metrics),
+            feed: tables_metrics.feed.as_ref().map(|feed| FeedLine::of(feed, &self.feed)),
             clients: self.clients(),
+            lockstep: self.lockstep.as_deref().map(LockstepLine::of),
             memory: MemoryLine::of(&tables_metrics),
             descriptors: DescriptorsLine::now(),
             log: LogLine { dropped_lines: log::dropped() },
@@ -207,8 +219,9 @@ impl ReportSources {
     }
 
     /// The metrics of all threads that carry out requests.
-    fn worker_counts(&self) -> impl Iterator<Item = &Arc<WorkerMetrics>> {
-        self.workers.iter().chain([&self.reporter])
+    fn worker_counts(&self) -> impl Iterator<Item = &WorkerMetrics> {
+        let lockstep = self.lockstep.iter().map(|tally| &tally.worker);
+        self.workers.iter().chain([&self.reporter]).map(|worker| &**worker).chain(lockstep)
     }
 
     fn changes(&self, tables_metrics: &TablesMetrics) -> ChangesLine {
@@ -242,7 +255,9 @@ struct StatsDocument {
     tables: Vec<TableStats>,
     expiry: ExpiryLine,
     changes: ChangesLine,
+    feed: Option<FeedLine>,
     clients: ClientsLine,
+    lockstep: Option<LockstepLine>,
     memory: MemoryLine,
     descriptors: DescriptorsLine,
     log: LogLine,

@@ -39,25 +39,30 @@ impl Responder<'_> {
     where
         F: Deref<Target = [u8]>,
     {
-        let answered = self.answer_if(parts, batch, sampler, |_| true, sink)?;
+        let answered = self.answer_if(parts, batch, sampler, None, sink)?;
         debug_assert!(answered, "every reply fits");
         Ok(())
     }
 
-    /// Like [`Responder::answer`], if `fits` accepts the reply. False: the message has not been answered, and may be
-    /// tried again. A reply to a change of elements always fits.
+    /// Like [`Responder::answer`], if the reply has at most `bytes_max` bytes. False: the message has not been answered,
+    /// and may be tried again. The length of a value that a change returns is looked at before the change. A writer
+    /// that comes in between may make the reply longer.
     #[inline]
     pub(super) fn answer_if<F>(
         &self,
         parts: &RequestParts<'_, F>,
         batch: &mut Batch<'_>,
         sampler: &mut Sampler,
-        fits: impl FnOnce(&Reply<'_>) -> bool,
+        bytes_max: Option<usize>,
         mut sink: impl FnMut(&[u8], bool),
     ) -> Result<bool, Busy>
     where
         F: Deref<Target = [u8]>,
     {
+        let fits = |reply: &Reply<'_>| bytes_max.is_none_or(|most| reply.bytes() <= most);
+        if bytes_max.is_some() && !parts.value_to_return(batch).is_none_or(|value| fits(&Reply::Value(value))) {
+            return Ok(false);
+        }
         let timed = sampler.picks().then(|| self.clock.now().nanos());
         let (command, reply) = match &parts.request {
             Ok(request) => (Some(request.command()), handle(request, batch, self.context)?),
@@ -114,8 +119,78 @@ impl<'i, F: Deref<Target = [u8]>> RequestParts<'i, F> {
         }
     }
 
+    /// The value that the request returns if it changes the element, as far as another thread does not come first.
+    fn value_to_return<'b>(&self, batch: &'b mut Batch<'_>) -> Option<&'b [u8]> {
+        let (table, key) = match &self.request {
+            Ok(
+                Request::GetAndTouch { table, key, .. }
+                | Request::Delete { table, key }
+                | Request::CompareAndDelete { table, key, .. },
+            ) => (table, key),
+            _ => return None,
+        };
+        batch.get(table.name(), key).ok()
+    }
+
     /// The table and the key of a request for one element.
     pub(super) fn element(&self) -> Option<(&'i [u8], &'i [u8])> {
         self.request.as_ref().ok().and_then(Request::element)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+    use crate::clock::Now;
+    use crate::limits::{REPLY_BYTES_MAX, SCAN_BYTES_MAX};
+    use crate::tables::{Tables, TablesConfig};
+
+    /// Regression: a change was made before its reply was measured, so its reply went past the bound.
+    #[test]
+    fn a_change_whose_reply_does_not_fit_is_not_made() {
+        let (tables, _backstage) = Tables::new(TablesConfig {
+            expected_keys: 0,
+            memory_max: 1 << 30,
+            tables_max: 1,
+            changes_per_writer: 64,
+            version_base: 0,
+        });
+        let mut session = tables.session();
+        let clock = Clock::start();
+        let (stats, metrics) = (String::new, WorkerMetrics::new(Now::from_millis(0), None));
+        let context = HandlerContext {
+            stats: &stats,
+            now: &|| Now::from_millis(1),
+            reply_bytes_max: REPLY_BYTES_MAX,
+            page_bytes_max: SCAN_BYTES_MAX,
+            value_max: 1_024,
+            start_wall_millis: 0,
+        };
+        let responder = Responder { clock, value_max: 1_024, metrics: &metrics, context: &context };
+        let (mut batch, mut sampler) = (session.batch(Now::from_millis(1)), Sampler::new(TIMED_ONE_OF));
+        let mut answer = |frames: &[&[u8]], bytes_max: Option<usize>| {
+            let mut reply = Vec::new();
+            let parts = RequestParts::read(frames, 1_024);
+            let sink = |frame: &[u8], _| reply.push(frame.to_vec());
+            let answered = responder.answer_if(&parts, &mut batch, &mut sampler, bytes_max, sink).unwrap();
+            answered.then_some(reply)
+        };
+        let value = [7; 500];
+        answer(&[&[0], b"t"], None).unwrap();
+        answer(&[&[2], b"t", b"k", &value], None).unwrap();
+        let entry: [&[u8]; 3] = [&[6], b"t", b"k"];
+        let before = answer(&entry, None).unwrap();
+        let version = before.get(2).unwrap();
+        let touch: [&[u8]; 4] = [&[16], b"t", b"k", &9_u64.to_be_bytes()];
+        for request in [&touch[..], &[&[3], b"t", b"k"], &[&[8], b"t", b"k", version]] {
+            assert_eq!(answer(request, Some(100)), None);
+            assert_eq!(answer(&entry, None).as_ref(), Some(&before));
+        }
+        assert_eq!(answer(&touch, Some(1_000)), Some(vec![vec![1], value.to_vec()]));
+        assert_ne!(answer(&entry, None), Some(before));
+        let none = answer(&[&[16], b"t", b"none", &[0; 8]], Some(100));
+        assert_eq!(none.unwrap().pop().unwrap(), b"KEY NOT FOUND");
     }
 }

@@ -16,10 +16,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::flow_control::page_bytes_max;
 use super::native::{NativeWorker, WorkerState};
 use super::proxy::{self, Proxy, message_bytes_max};
-use super::publish::Publisher;
-use super::report::{PublishTally, ReportSources, WorkerMetrics};
+pub use super::publish::NotificationEncoder;
+use super::publish::{FeedPublisher, OneFramePublisher, Publisher};
+pub use super::report::LockstepTally;
+use super::report::{FeedTally, PublishTally, ReportSources, WorkerMetrics};
 use super::reporter::Reporter;
 use super::worker::{Worker, WorkerParts};
 use crate::clock::Clock;
@@ -54,6 +57,8 @@ pub struct KvConfig {
     pub publish: Option<String>,
     /// Notifications that a subscriber may fall behind.
     pub publish_hwm: i32,
+    /// The endpoint of the feed, if there is one. The tables must have a feed then.
+    pub feed: Option<String>,
     /// Longest value, in bytes.
     pub value_max: usize,
     /// Bytes that a client may have outstanding.
@@ -64,6 +69,26 @@ pub struct KvConfig {
     pub held_bytes_max: u64,
     /// For each worker the core to which it will be tied. At least one worker.
     pub worker_cores: Vec<Option<usize>>,
+}
+
+/// The parts of this server that other protocols have beside the tables.
+#[derive(Clone, Debug, Default)]
+pub struct Neighbours {
+    /// Durable tasks, for STATS.
+    pub tasks: Option<Arc<TaskMetrics>>,
+    /// The lock-step dialect.
+    pub lockstep: Option<LockstepPart>,
+}
+
+/// The part of the lock-step dialect that runs here.
+#[derive(Clone, Debug)]
+pub struct LockstepPart {
+    /// The endpoint of its notifications, if there is one.
+    pub publish: Option<String>,
+    /// Makes the frame of a notification.
+    pub encode: NotificationEncoder,
+    /// Its metrics, for STATS.
+    pub tally: Arc<LockstepTally>,
 }
 
 /// The part that runs between the clients and the tables.
@@ -100,11 +125,15 @@ pub struct Kv {
     pub endpoints: Vec<String>,
     /// The endpoint of notifications.
     pub publish: Option<String>,
+    /// The endpoint of the feed.
+    pub feed: Option<String>,
+    /// The endpoint of the notifications of the lock-step dialect.
+    pub lockstep_publish: Option<String>,
     /// Bytes that clients and subscribers have not taken.
     pub held: Vec<HeldBytes>,
 }
 
-/// Listens at all endpoints. STATS also reports `tasks`. Requests wait in the sockets until the parts run.
+/// Listens at all endpoints. STATS also reports the `neighbours`. Requests wait in the sockets until the parts run.
 ///
 /// # Errors
 /// [`ServeError`] if an endpoint cannot be bound, or the system has no descriptor left.
@@ -113,21 +142,42 @@ pub fn bind(
     settings: &KvConfig,
     clock: Clock,
     (tables, changes): (&Tables, Changes),
-    tasks: Option<Arc<TaskMetrics>>,
+    neighbours: Neighbours,
 ) -> Result<Kv, ServeError> {
     let bell = WakeSignal::new()?;
     let publisher_stopper = Stopper::new(&bell);
-    let (subscribers, publish) = subscribers(&bell, settings)?;
-    let report = Arc::new(report(settings, clock, tables, tasks));
+    let hwm = usize::try_from(settings.publish_hwm).unwrap_or(usize::MAX);
+    let (subscribers, publish) = subscribers(&bell, settings, settings.publish.as_deref(), hwm)?;
+    let report = Arc::new(report(settings, clock, tables, &neighbours));
     let metrics = Arc::clone(&report.publish);
-    let subscribers_held = subscribers.held_bytes();
-    let publisher = Publisher::new(subscribers, changes, bell, clock, metrics);
+    let mut held = vec![subscribers.held_bytes()];
+    let (feed, feed_endpoint) = match &settings.feed {
+        None => (None, None),
+        Some(endpoint) => {
+            let (followers, bound) = self::subscribers(&bell, settings, Some(endpoint), usize::MAX)?;
+            subscribers.wake_for(&followers).map_err(io::Error::from)?;
+            held.push(followers.held_bytes());
+            held.push(history_bytes(tables));
+            (Some(FeedPublisher::new(followers, Arc::clone(&report.feed))), bound)
+        }
+    };
+    let (one_frame, lockstep_publish) = match neighbours.lockstep {
+        Some(LockstepPart { publish: Some(endpoint), encode, tally }) => {
+            let (others, bound) = self::subscribers(&bell, settings, Some(&endpoint), hwm)?;
+            subscribers.wake_for(&others).map_err(io::Error::from)?;
+            held.push(others.held_bytes());
+            (Some(OneFramePublisher::new(others, encode, tally)), bound)
+        }
+        _ => (None, None),
+    };
+    let publisher = Publisher::new((subscribers, feed, one_frame), changes, bell, clock, metrics);
     let (frontend, mut stoppers, endpoints, clients_held) = match settings.frontend {
         FrontendKind::Proxy => proxy(context, settings, clock, tables, &report)?,
         FrontendKind::Native => native(settings, clock, tables, &report)?,
     };
     stoppers.push(publisher_stopper);
-    Ok(Kv { frontend, publisher, stoppers, endpoints, publish, held: vec![clients_held, subscribers_held] })
+    held.push(clients_held);
+    Ok(Kv { frontend, publisher, stoppers, endpoints, publish, feed: feed_endpoint, lockstep_publish, held })
 }
 
 /// A frontend, its stoppers, its endpoints, and its held bytes.
@@ -153,6 +203,7 @@ fn proxy(
             session: tables.session(),
             clock,
             value_max: settings.value_max,
+            page_bytes_max: page_bytes_max(settings.client_bytes_max),
             stop: Arc::clone(&workers_stop),
             metrics: Arc::clone(metrics),
             report: Arc::clone(report),
@@ -232,12 +283,23 @@ fn router(context: &SocketContext, settings: &KvConfig) -> Result<(Socket, Vec<S
     Ok((router, endpoints))
 }
 
-/// The subscribers, and the endpoint of notifications, if there is one.
-fn subscribers(bell: &WakeSignal, settings: &KvConfig) -> Result<(Subscribers, Option<String>), ServeError> {
+/// Returns a closure that says how many bytes the history of the feed takes.
+fn history_bytes(tables: &Tables) -> HeldBytes {
+    let tables = tables.clone();
+    Box::new(move || tables.feed_metrics().map_or(0, |feed| feed.history_bytes))
+}
+
+/// The subscribers of an endpoint, if there is one, each of which may fall behind by so many messages, and the endpoint.
+fn subscribers(
+    bell: &WakeSignal,
+    settings: &KvConfig,
+    endpoint: Option<&str>,
+    messages: usize,
+) -> Result<(Subscribers, Option<String>), ServeError> {
     let held_bytes = usize::try_from(settings.held_bytes_max).unwrap_or(usize::MAX);
-    let limits = PublishLimits::new(usize::try_from(settings.publish_hwm).unwrap_or(usize::MAX)).within(held_bytes);
+    let limits = PublishLimits::new(messages).within(held_bytes);
     let mut subscribers = Subscribers::new(bell, limits).map_err(io::Error::from)?;
-    let Some(endpoint) = &settings.publish else { return Ok((subscribers, None)) };
+    let Some(endpoint) = endpoint else { return Ok((subscribers, None)) };
     let listener = BoundListener::bind(endpoint)?;
     let bound = listener.endpoint().to_owned();
     subscribers.listen(listener).map_err(io::Error::from)?;
@@ -261,7 +323,7 @@ fn pipes(context: &SocketContext, workers: usize) -> Result<(Vec<Socket>, Vec<So
     Ok((backends, sockets))
 }
 
-fn report(settings: &KvConfig, clock: Clock, tables: &Tables, tasks: Option<Arc<TaskMetrics>>) -> ReportSources {
+fn report(settings: &KvConfig, clock: Clock, tables: &Tables, neighbours: &Neighbours) -> ReportSources {
     let now = clock.now();
     let metrics = |core: &Option<usize>| Arc::new(WorkerMetrics::new(now, *core));
     let queues = if settings.frontend == FrontendKind::Proxy { 1 } else { settings.worker_cores.len() };
@@ -272,7 +334,9 @@ fn report(settings: &KvConfig, clock: Clock, tables: &Tables, tasks: Option<Arc<
         reporter: metrics(&None),
         queues: (0..queues).map(|_| Arc::default()).collect(),
         publish: Arc::new(PublishTally::default()),
-        tasks,
+        feed: Arc::new(FeedTally::default()),
+        lockstep: neighbours.lockstep.as_ref().map(|part| Arc::clone(&part.tally)),
+        tasks: neighbours.tasks.clone(),
         reply_bytes_max: settings.reply_bytes_max,
     }
 }

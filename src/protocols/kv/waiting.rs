@@ -26,7 +26,7 @@ use crate::tables::Session;
 const RECHECK: Duration = Duration::from_millis(100);
 
 /// The clients of one worker that wait for the tables. `C` names a client.
-pub(super) struct WaitingClients<C> {
+pub(crate) struct WaitingClients<C> {
     for_credits: VecDeque<C>,
     for_tables: VecDeque<C>,
     for_memory: VecDeque<C>,
@@ -42,7 +42,7 @@ pub(super) struct WaitingClients<C> {
 
 impl<C> WaitingClients<C> {
     /// No client waits. The tables ring the bell when they have room again for this session.
-    pub(super) fn new(session: &mut Session, bell: &WakeSignal) -> Self {
+    pub(crate) fn new(session: &mut Session, bell: &WakeSignal) -> Self {
         let called = Arc::new(AtomicBool::new(false));
         let (flag, bell) = (Arc::clone(&called), bell.clone());
         session.set_waker(Box::new(move || {
@@ -57,24 +57,24 @@ impl<C> WaitingClients<C> {
 
     /// Whether no client waits.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.for_credits.is_empty() && self.for_tables.is_empty() && self.for_memory.is_empty()
     }
 
     /// The number of clients that wait.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.for_credits.len() + self.for_tables.len() + self.for_memory.len()
     }
 
     /// Whether a request with this command has to join the queue without being tried.
     #[inline]
-    pub(super) fn is_ahead_of(&self, command: Option<Command>) -> bool {
+    pub(crate) fn is_ahead_of(&self, command: Option<Command>) -> bool {
         !self.for_credits.is_empty() && command.is_some_and(Command::may_change_elements)
     }
 
     /// Enqueues a client with a request of this command, behind all others. `lacks_memory`: the request waits for
     /// memory.
-    pub(super) fn join(&mut self, client: C, command: Option<Command>, lacks_memory: bool) {
+    pub(crate) fn join(&mut self, client: C, command: Option<Command>, lacks_memory: bool) {
         if command == Some(Command::CreateTable) {
             self.for_tables.push_back(client);
         } else if lacks_memory {
@@ -85,7 +85,7 @@ impl<C> WaitingClients<C> {
     }
 
     /// Enqueues a client whose request was tried again and is still busy. For credits, it remains the first.
-    pub(super) fn stay(&mut self, client: C, command: Option<Command>, lacks_memory: bool) {
+    pub(crate) fn stay(&mut self, client: C, command: Option<Command>, lacks_memory: bool) {
         if command == Some(Command::CreateTable) || lacks_memory {
             self.join(client, command, lacks_memory);
         } else {
@@ -95,7 +95,7 @@ impl<C> WaitingClients<C> {
     }
 
     /// Begins a round, which tries the clients whose requests may succeed now.
-    pub(super) fn begin(&mut self, session: &mut Session) {
+    pub(crate) fn begin(&mut self, session: &mut Session) {
         self.try_credits = !self.for_credits.is_empty() && session.watch_changes();
         // Acquire: pairs with the Release of the waker. The call may have been for credits, or for a table of another
         // name. Then the clients that are tried wait on.
@@ -110,7 +110,7 @@ impl<C> WaitingClients<C> {
     }
 
     /// The next client to be tried in this round.
-    pub(super) fn next(&mut self) -> Option<C> {
+    pub(crate) fn next(&mut self) -> Option<C> {
         if let Some(left) = self.try_tables.checked_sub(1) {
             self.try_tables = left;
             return self.for_tables.pop_front();
@@ -124,7 +124,7 @@ impl<C> WaitingClients<C> {
 
     /// The longest time that the worker may sleep without a wake-up; `None` is without bound. The tables ring the bell
     /// when a client may be tried again.
-    pub(super) fn patience(&mut self, session: &mut Session) -> Option<Duration> {
+    pub(crate) fn patience(&mut self, session: &mut Session) -> Option<Duration> {
         if self.is_empty() {
             return None;
         }

@@ -7,6 +7,7 @@
 //! request       envelope… │ command (1) │ field…
 //! reply         envelope… │ status (1)  │ field…            status 1: OK, 0: ERROR
 //! error         envelope… │ 0           │ reason (ASCII) │ after VERSION MISMATCH: current version (8)
+//!                                                        │ after COMPACTED: oldest sequence kept (8)
 //! notification              table       │ kind (1) │ key    kind 0: UPDATED, 1: DELETED
 //!
 //! field     bytes        content
@@ -19,6 +20,7 @@
 //! delta     8            big-endian, two's complement
 //! cursor    0–32         opaque; empty at the first page
 //! count     8            big-endian, 1–10,000
+//! epoch, incarnation, sequence    8 each, big-endian
 //! ```
 //!
 //! A sink is a `FnMut(&[u8], bool)`: the bytes of one frame, and whether more frames of the message follow.
@@ -27,6 +29,7 @@
 
 mod decode;
 mod envelope;
+mod feed;
 mod notification;
 mod page;
 mod reply;
@@ -40,8 +43,11 @@ use std::ops::Deref;
 
 use thiserror::Error;
 
+pub(crate) use decode::{decode_key, decode_table, decode_value};
 pub use envelope::{SplitMessage, split};
+pub use feed::{FeedEvent, FeedState, Payload};
 pub use notification::{Notification, NotificationKind};
+pub(in crate::protocols::kv) use page::check_progress;
 pub use page::{EntryRow, MirrorRow, RowMark, ScanFields, ScanRows};
 pub use reply::{Reply, ReplyShape, TableLine};
 pub use request::{Request, TableName};
@@ -91,11 +97,15 @@ pub enum Command {
     GetAndTouch = 16,
     /// Deletes up to 1024 elements.
     DeleteMany = 17,
+    /// Reads how far the feed of a table is.
+    FeedState = 18,
+    /// Reads what the feed has told before.
+    Changes = 19,
 }
 
 impl Command {
     /// The number of commands.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 20;
 
     /// All commands by their code.
     pub const ALL: [Self; Self::COUNT] = [
@@ -117,6 +127,8 @@ impl Command {
         Self::Increment,
         Self::GetAndTouch,
         Self::DeleteMany,
+        Self::FeedState,
+        Self::Changes,
     ];
 
     /// The code on the wire, which is also the index in [`Command::ALL`].
@@ -152,7 +164,9 @@ impl Command {
             | Self::GetMany
             | Self::ListTables
             | Self::Stats
-            | Self::Scan => false,
+            | Self::Scan
+            | Self::FeedState
+            | Self::Changes => false,
         }
     }
 
@@ -178,6 +192,8 @@ impl Command {
             Self::Increment => "INCREMENT",
             Self::GetAndTouch => "GET_AND_TOUCH",
             Self::DeleteMany => "DELETE_MANY",
+            Self::FeedState => "FEED_STATE",
+            Self::Changes => "CHANGES",
         }
     }
 }
@@ -218,13 +234,20 @@ pub enum Reason {
     NotANumber,
     /// The sum is beyond 64 bits.
     OutOfRange,
+    /// The server has no feed.
+    FeedOff,
+    /// The feed does not have this change: it was evicted, is of another life of the table, or has not come.
+    Compacted {
+        /// The oldest sequence that is kept of the present life.
+        oldest: u64,
+    },
     /// The server has as many tables as its limit allows.
     TooManyTables,
 }
 
 impl Reason {
     /// The number of reasons.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 18;
 
     /// All reasons, in the order of `PROTOCOL.md`.
     pub const ALL: [Self; Self::COUNT] = [
@@ -243,6 +266,8 @@ impl Reason {
         Self::BadCursor,
         Self::NotANumber,
         Self::OutOfRange,
+        Self::FeedOff,
+        Self::Compacted { oldest: 0 },
         Self::TooManyTables,
     ];
 
@@ -265,6 +290,8 @@ impl Reason {
             Self::BadCursor => "BAD CURSOR",
             Self::NotANumber => "NOT A NUMBER",
             Self::OutOfRange => "OUT OF RANGE",
+            Self::FeedOff => "FEED OFF",
+            Self::Compacted { .. } => "COMPACTED",
             Self::TooManyTables => "TOO MANY TABLES",
         }
     }
@@ -323,7 +350,7 @@ mod tests {
             assert_eq!(usize::from(command.code()), place);
             assert_eq!(Command::by_code(command.code()), Some(command));
         }
-        assert_eq!(Command::by_code(18), None);
+        assert_eq!(Command::by_code(20), None);
         assert_eq!(Command::by_code(255), None);
     }
 

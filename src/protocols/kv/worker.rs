@@ -14,8 +14,8 @@
 //! request that the tables refuse as busy, and all later requests of the same client.
 //!
 //! The reporter is a worker too. It encodes all frames of a reply, and sends them as one. So does a worker with the
-//! rows of a SCAN. LIST_TABLES has two frames for each table, and a page has thousands. Each of them would take its time
-//! in the proxy, while no other client is answered.
+//! rows of a SCAN, and with the messages of CHANGES. LIST_TABLES has two frames for each table, and a page has
+//! thousands. Each of them would take its time in the proxy, while no other client is answered.
 //!
 //! This module knows of a request's client only its tag, and does not choose the requests that come next.
 
@@ -45,6 +45,7 @@ pub struct Worker {
     session: Session,
     clock: Clock,
     value_max: usize,
+    page_bytes_max: usize,
     metrics: Arc<WorkerMetrics>,
     report: Arc<ReportSources>,
     bell: WakeSignal,
@@ -66,6 +67,8 @@ pub(super) struct WorkerParts {
     pub(super) session: Session,
     pub(super) clock: Clock,
     pub(super) value_max: usize,
+    /// Bytes of the rows in one page of SCAN.
+    pub(super) page_bytes_max: usize,
     pub(super) metrics: Arc<WorkerMetrics>,
     pub(super) report: Arc<ReportSources>,
     /// Wakes the worker when the tables have room again.
@@ -78,10 +81,23 @@ pub(super) struct WorkerParts {
 impl Worker {
     /// A worker that has deferred no message.
     pub(super) fn new(parts: WorkerParts) -> Self {
-        let WorkerParts { socket, mut session, clock, value_max, metrics, report, bell, stop, present, encodes } =
-            parts;
+        let WorkerParts { socket, mut session, clock, value_max, page_bytes_max, metrics, report, bell, .. } = parts;
+        let WorkerParts { stop, present, encodes, .. } = parts;
         let deferred = DeferredMessages::new(&mut session, &bell);
-        Self { socket, session, clock, value_max, metrics, report, bell, deferred, encodes, stop, present }
+        Self {
+            socket,
+            session,
+            clock,
+            value_max,
+            page_bytes_max,
+            metrics,
+            report,
+            bell,
+            deferred,
+            encodes,
+            stop,
+            present,
+        }
     }
 
     /// The loop of the thread. Returns when the proxy says that no more messages come.
@@ -90,7 +106,8 @@ impl Worker {
         let clock = self.clock;
         let reply_bytes_max = report.reply_bytes_max;
         let (stats, start_wall_millis) = (&|| report.render(), clock.start_wall_millis());
-        let context = HandlerContext { stats, now: &|| clock.now(), reply_bytes_max, start_wall_millis };
+        let (page_bytes_max, value_max, now) = (self.page_bytes_max, self.value_max, &|| clock.now());
+        let context = HandlerContext { stats, now, reply_bytes_max, page_bytes_max, value_max, start_wall_millis };
         let mut inbox = BatchInbox::new();
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         loop {
@@ -178,7 +195,7 @@ impl WorkerReplies<'_> {
         for (parsed, number) in decoded().zip(first..) {
             let waits = self.deferred.holds_up(parsed);
             let mut answer = || {
-                if self.encodes || parsed.command() == Some(Command::Scan) {
+                if self.encodes || matches!(parsed.command(), Some(Command::Scan | Command::Changes)) {
                     let mut encoded = Vec::new();
                     parsed.answer(&self.responder, batch, sampler, |bytes, more| {
                         encode_frame(&mut encoded, bytes, more);

@@ -59,13 +59,27 @@ impl Burst {
             _ => self.look_up(topics, topic),
         };
         let Some(audience) = audience else { return false };
+        self.append(audience, encode);
+        true
+    }
+
+    /// Adds a message for these subscribers, if there are any.
+    pub(super) fn add_for(&mut self, members: &[Member], encode: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let start = self.audiences.last().copied().unwrap_or(0);
+        self.members.extend_from_slice(members);
+        let Some(audience) = self.audience_from(start) else { return false };
+        self.append(audience, encode);
+        true
+    }
+
+    #[inline]
+    fn append(&mut self, audience: usize, encode: impl FnOnce(&mut Vec<u8>)) {
         encode(&mut self.bytes);
         let end = self.bytes.len();
         match self.spans.last_mut().filter(|span| span.audience == audience) {
             Some(span) => (span.end, span.messages) = (end, span.messages + 1),
             None => self.spans.push(MessageSpan { end, messages: 1, audience }),
         }
-        true
     }
 
     fn look_up(&mut self, topics: &Topics, topic: &[u8]) -> Option<usize> {
@@ -164,8 +178,10 @@ mod tests {
             assert!(add(&mut burst, &topics, topic));
         }
         assert_eq!(runs(&burst, 1), [(0, 3, 3), (3, 4, 1), (4, 5, 1)]);
+        assert!(burst.add_for(&[1], |bytes| bytes.push(b'!')) && !burst.add_for(&[], |_| panic!("for nobody")));
+        assert_eq!(runs(&burst, 1).last(), Some(&(5, 6, 1)));
         assert_eq!(runs(&burst, 2), [(0, 3, 3), (4, 5, 1)], "once, though two of its topics fit");
-        assert_eq!(burst.audiences.len(), 3);
+        assert_eq!(burst.audiences.len(), 4);
         burst.clear();
         topics.cancel(b"", 1);
         assert!(!add(&mut burst, &topics, b"b"));

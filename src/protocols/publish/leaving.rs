@@ -80,6 +80,14 @@ impl Subscribers {
         }
     }
 
+    /// Counts a message as lost by each subscriber of its topic, in place of publishing it. A subscriber counts for each
+    /// of its subscriptions that fit.
+    pub fn lose(&mut self, topic: &[u8]) {
+        let mut lost = 0;
+        self.topics.matching(topic, |members| lost += members.len() as u64);
+        self.lost += lost;
+    }
+
     /// Sends the queued messages, and parts with all subscribers. Returns when they have read everything and left, or
     /// at the time `end`.
     pub fn finish(&mut self, end: Now, clock: impl Fn() -> Now) {

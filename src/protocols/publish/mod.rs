@@ -25,6 +25,7 @@
 
 mod burst;
 mod deliver;
+mod directed;
 mod leaving;
 mod queue;
 mod subscriber;

@@ -35,6 +35,9 @@ use crate::protocols::native::{BELL, BoundListener, ConnectionId, LISTENERS, Lis
 use crate::protocols::sockets::WakeSignal;
 use crate::stats::HeldBytes;
 
+/// Names another set of subscribers to epoll: see [`Subscribers::wake_for`].
+pub(super) const OTHERS: u64 = u64::MAX - 2;
+
 /// Subscribers, and the messages on their way to them.
 pub struct Subscribers {
     pub(super) epoll: OwnedFd,
@@ -153,10 +156,22 @@ impl Subscribers {
         if self.topics.is_empty() {
             return false;
         }
+        self.make_room();
+        self.collect(topic, encode)
+    }
+
+    /// As [`publish`](Self::publish), but sends nothing, also if many messages are collected.
+    #[inline]
+    pub fn collect(&mut self, topic: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> bool {
+        !self.topics.is_empty() && self.burst.add(&self.topics, topic, encode)
+    }
+
+    /// Sends the published messages if they are many.
+    #[inline]
+    pub fn make_room(&mut self) {
         if self.burst.is_full() {
             self.send();
         }
-        self.burst.add(&self.topics, topic, encode)
     }
 
     /// Sends the published messages.
@@ -260,7 +275,7 @@ impl Subscribers {
     /// If the system cannot wait.
     pub fn turn(&mut self, timeout: Option<Duration>, clock: impl Fn() -> Now) {
         self.send();
-        let timeout = self.shortened(timeout);
+        let timeout = self.patience(timeout);
         let mut room = [const { MaybeUninit::uninit() }; READY_EVENTS];
         let events = wait(&self.epoll, &mut room, timeout);
         self.now = clock();
@@ -269,6 +284,7 @@ impl Subscribers {
             match event.data.u64() {
                 BELL => self.bell.silence(),
                 LISTENERS => self.accept(),
+                OTHERS => {}
                 data => self.note(ConnectionId::of(data), event.flags),
             }
         }
@@ -276,7 +292,9 @@ impl Subscribers {
         self.remove_left();
     }
 
-    fn shortened(&self, timeout: Option<Duration>) -> Option<Duration> {
+    /// How long a wait may be that would otherwise end after `timeout`.
+    #[must_use]
+    pub fn patience(&self, timeout: Option<Duration>) -> Option<Duration> {
         if !self.turns.is_empty() || !self.left.is_empty() {
             return Some(Duration::ZERO);
         }
@@ -327,7 +345,7 @@ impl Subscribers {
         }
     }
 
-    fn get(&mut self, id: ConnectionId) -> Option<&mut SubscriberConnection> {
+    pub(super) fn get(&mut self, id: ConnectionId) -> Option<&mut SubscriberConnection> {
         let subscriber = self.connections.get_mut(id.slot() as usize);
         subscriber.filter(|subscriber| subscriber.generation == id.generation() && subscriber.descriptor.is_some())
     }

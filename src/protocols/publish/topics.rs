@@ -50,13 +50,15 @@ pub(super) struct Topics {
     topics: usize,
     /// Pairs of a topic and a subscriber.
     subscriptions: usize,
+    /// Subscriptions that were added, if they are noted.
+    new: Option<Vec<(Member, Box<[u8]>)>>,
 }
 
 impl Topics {
     pub(super) fn new() -> Self {
         let mut nodes = Slab::new();
         nodes.insert(Node::default());
-        Self { nodes, topics: 0, subscriptions: 0 }
+        Self { nodes, topics: 0, subscriptions: 0, new: None }
     }
 
     /// Topics with a subscriber.
@@ -81,7 +83,25 @@ impl Topics {
         members.insert(place, member);
         self.topics += usize::from(self.node(id).members.len() == 1);
         self.subscriptions += 1;
+        if let Some(new) = &mut self.new {
+            new.push((member, topic.into()));
+        }
         Some(id)
+    }
+
+    /// Notes the subscriptions that are added from now on.
+    pub(super) fn note_new(&mut self) {
+        self.new = Some(Vec::new());
+    }
+
+    /// The subscriptions that were noted since the last call.
+    pub(super) fn take_new(&mut self) -> Vec<(Member, Box<[u8]>)> {
+        self.new.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The subscribers that have exactly this topic, in ascending order.
+    pub(super) fn exactly(&self, topic: &[u8]) -> &[Member] {
+        self.find(topic).map_or(&[], |id| &self.node(id).members)
     }
 
     /// Removes a subscription. Returns `None` if it does not exist.

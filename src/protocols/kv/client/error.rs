@@ -14,6 +14,18 @@ pub enum Error {
     /// The server refused the request, and changed nothing.
     #[error("{}", .0.text())]
     Refused(Reason),
+    /// The server has no feed, which a mirror needs.
+    #[error("the server at {endpoint} has no feed: start it with --feed")]
+    FeedOff {
+        /// The endpoint that answers requests.
+        endpoint: String,
+    },
+    /// The copy of a mirror has reached its bound.
+    #[error("the copy takes more than {bytes_max} bytes: allow it more, or mirror a smaller table")]
+    TooLarge {
+        /// The bound.
+        bytes_max: u64,
+    },
     /// The other end is no server of this protocol: check the endpoint.
     #[error("{endpoint} does not speak this protocol ({malformed}): is it the right endpoint?")]
     Malformed {

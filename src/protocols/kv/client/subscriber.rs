@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use zmq::{Context, Message};
+use zmq::Context;
 
-use super::{Error, TIMEOUT_DEFAULT};
-use crate::protocols::client_socket::{ClientSocket, ConnectError, ConnectTarget};
+use super::receiver::Receiver;
+use super::{ClientTimeouts, Error, TIMEOUT_DEFAULT};
+use crate::protocols::client_socket::ConnectTarget;
 use crate::protocols::kv::wire::Notification;
 
 /// Receives the changes of tables.
@@ -29,13 +30,7 @@ use crate::protocols::kv::wire::Notification;
 /// A subscriber that has received the last change of a key knows the key's state, as long as it missed none. It misses
 /// the changes while it is not connected, which [`super::Disconnected::Lost`] reports. It also misses notifications
 /// beyond `--publish-hwm`, which only STATS counts.
-pub struct Subscriber {
-    target: ConnectTarget,
-    /// `None` after an error.
-    connection: Option<ClientSocket>,
-    /// The last message received; notifications borrow from it.
-    frames: Vec<Message>,
-}
+pub struct Subscriber(Receiver);
 
 impl Subscriber {
     /// Connects, and waits up to [`TIMEOUT_DEFAULT`] for a server to be there. Subscribes to tables by the beginning of
@@ -47,14 +42,30 @@ impl Subscriber {
         Self::connect_in(&Context::new(), endpoint, prefixes, TIMEOUT_DEFAULT)
     }
 
+    /// Connects, and waits so long for a server to be there.
+    ///
+    /// # Errors
+    /// [`Error::Disconnected`]
+    pub fn connect_within(
+        endpoint: &str,
+        prefixes: &[&[u8]],
+        timeouts: impl Into<ClientTimeouts>,
+    ) -> Result<Self, Error> {
+        Self::connect_in(&Context::new(), endpoint, prefixes, timeouts)
+    }
+
     /// Connects within a context that is shared with others. A subscriber takes three of the context's sockets.
     ///
     /// # Errors
     /// [`Error::Disconnected`]
-    pub fn connect_in(context: &Context, endpoint: &str, prefixes: &[&[u8]], timeout: Duration) -> Result<Self, Error> {
+    pub fn connect_in(
+        context: &Context,
+        endpoint: &str,
+        prefixes: &[&[u8]],
+        timeouts: impl Into<ClientTimeouts>,
+    ) -> Result<Self, Error> {
         let target = ConnectTarget::notifications(context, endpoint, prefixes);
-        let connection = ClientSocket::open(&target, timeout).map_err(|trouble| target.error(trouble, 0, timeout))?;
-        Ok(Self { target, connection: Some(connection), frames: Vec::new() })
+        Receiver::connect(target, timeouts).map(Self)
     }
 
     /// Waits for the next change. Returns `None` if there was none within `timeout`.
@@ -64,28 +75,6 @@ impl Subscriber {
     /// # Errors
     /// [`Error::Disconnected`], [`Error::Malformed`]
     pub fn receive(&mut self, timeout: Duration) -> Result<Option<Notification<'_>>, Error> {
-        let connection = match &mut self.connection {
-            Some(connection) => connection,
-            None => {
-                let made = ClientSocket::open(&self.target, TIMEOUT_DEFAULT)
-                    .map_err(|trouble| self.target.error(trouble, 0, TIMEOUT_DEFAULT))?;
-                self.connection.insert(made)
-            }
-        };
-        match connection.receive(&mut self.frames, timeout) {
-            Ok(()) => {}
-            Err(ConnectError::Late) => return Ok(None),
-            Err(trouble) => {
-                self.connection = None;
-                return Err(self.target.error(trouble, 0, timeout).into());
-            }
-        }
-        match Notification::decode(&self.frames) {
-            Ok(notification) => Ok(Some(notification)),
-            Err(malformed) => {
-                self.connection = None;
-                Err(Error::malformed(&self.target, malformed))
-            }
-        }
+        self.0.receive(timeout, Notification::decode)
     }
 }

@@ -10,8 +10,11 @@ use std::time::Duration;
 use zmq::{Context, SNDMORE, Socket};
 
 use super::{Client, Error, ScannedPage, Subscriber};
+use crate::feed::{FeedContent, FeedMessage, FeedPosition};
 use crate::protocols::client_socket::Disconnected;
-use crate::protocols::kv::wire::{NotificationKind, Reason, Reply, Request, ScanFields, ScanRows, TableName};
+use crate::protocols::kv::wire::{
+    FeedState, NotificationKind, Reason, Reply, Request, ScanFields, ScanRows, TableName,
+};
 
 /// Long enough for any expected event.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -106,7 +109,16 @@ fn every_method_sends_its_command_and_reads_its_answer() {
     answers(&[b"\x01", b"\x01", b"\x00"]);
     assert_eq!(client.delete_many(b"t", &[b"k", b"j"]), Ok(vec![true, false]));
 
-    for code in 0..18 {
+    let numbers = [1, 2, 3, 4, 5, 6].map(u64::to_be_bytes);
+    let frames: Vec<&[u8]> = [&b"\x01"[..]].into_iter().chain(numbers.iter().map(|frame| &frame[..])).collect();
+    answers(&frames);
+    let position = FeedPosition { epoch: 1, incarnation: 2, sequence: 3 };
+    let state = FeedState { next: position, oldest: 4, elements: 5, digest: 6 };
+    assert_eq!(client.feed_state(b"t"), Ok(state));
+    answers(PONG);
+    assert_eq!(client.changes(b"t", position).map(|messages| messages.len()), Ok(0));
+
+    for code in 0..20 {
         let (_, request) = next_request(&server);
         assert_eq!(request[0], [code]);
     }
@@ -188,6 +200,42 @@ fn a_server_that_comes_later_is_found() {
         client.send(&PING).unwrap();
         assert_eq!(next_request(&server).1, [[5]]);
     });
+}
+
+/// A message of one deletion at this position.
+fn one_change(position: FeedPosition) -> Vec<u8> {
+    let numbers = [position.epoch, position.incarnation, position.sequence].map(u64::to_be_bytes);
+    [&[1, 1][..], numbers.as_flattened(), &[0, 1, 3], &[7; 8], &[0; 8], b"\x01k", &[0; 4]].concat()
+}
+
+#[test]
+fn a_replay_begins_where_it_was_asked_to_and_has_no_gap() {
+    let context = Context::new();
+    let (mut client, server, mut id) = acquainted(&context);
+    let position = FeedPosition { epoch: 1, incarnation: 2, sequence: 3 };
+    let at = |sequence| one_change(FeedPosition { sequence, ..position });
+    answer(&server, &id, &[b"\x01", &at(3), &at(4)]);
+    let messages = client.changes(b"t", position).unwrap();
+    assert_eq!(messages.iter().map(|message| message.position.sequence).collect::<Vec<_>>(), [3, 4]);
+    let FeedMessage { content: FeedContent::Changes(mut changes), .. } = messages[0] else { panic!("changes") };
+    assert_eq!(changes.next().map(|change| change.key), Some(&b"k"[..]));
+    answer(&server, &id, &[b"\x00", b"COMPACTED", &9_u64.to_be_bytes()]);
+    assert_eq!(client.changes(b"t", position), Err(Error::Refused(Reason::Compacted { oldest: 9 })));
+    for _ in 0..2 {
+        next_request(&server);
+    }
+    let other = one_change(FeedPosition { incarnation: 3, ..position });
+    for wrong in [vec![at(4)], vec![at(2)], vec![at(3), at(5)], vec![other], vec![b"payload".to_vec()]] {
+        let frames: Vec<&[u8]> = [&b"\x01"[..]].into_iter().chain(wrong.iter().map(Vec::as_slice)).collect();
+        answer(&server, &id, &frames);
+        let error = client.changes(b"t", position).unwrap_err();
+        assert!(matches!(error, Error::Malformed { .. }), "{error}");
+        next_request(&server);
+        client.send(&PING).unwrap();
+        id = next_request(&server).0;
+        answer(&server, &id, PONG);
+        assert_eq!(client.receive(), Ok(Reply::Done));
+    }
 }
 
 #[test]

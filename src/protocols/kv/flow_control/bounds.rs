@@ -1,6 +1,6 @@
 //! The bounds of flow control.
 
-use crate::limits::{CROWDED_CLIENT_BYTES, IDLE_CLIENTS_MAX};
+use crate::limits::{CROWDED_CLIENT_BYTES, IDLE_CLIENTS_MAX, SCAN_BYTES_MAX};
 
 /// The bounds that flow control enforces.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,12 @@ pub(in crate::protocols::kv) struct Bounds {
     pub(super) idle_clients: usize,
     /// Bytes of reply expected for each frame of a request, until the client's first replies are known.
     pub(super) reply_bytes_per_frame: u64,
+}
+
+/// Bytes of the rows in one page of SCAN for a client that may have `client_bytes` outstanding. A page counts as
+/// outstanding while the client reads the one before, and its memory is at most twice its rows' bytes.
+pub(in crate::protocols::kv) fn page_bytes_max(client_bytes: u64) -> usize {
+    SCAN_BYTES_MAX.min(usize::try_from(client_bytes / 8).unwrap_or(SCAN_BYTES_MAX))
 }
 
 impl Bounds {

@@ -1,4 +1,4 @@
-//! Holding clients back, cutting them off, and forgetting them.
+//! Holding clients back, new connections of clients, cutting clients off, and forgetting them.
 
 use super::client::{ClientClass, ClientStanding, RoutingId, TrackedClient};
 use super::{ClientIndex, FlowControl, TrackedConnection};
@@ -34,6 +34,32 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
     /// The number of times that a client was held back.
     pub(in crate::protocols::kv) fn holds(&self) -> u64 {
         self.holds
+    }
+
+    /// The client has come with another connection. Replies for the old connection are dropped, and a client that was
+    /// cut off returns to good standing. Requests taken from the old connection and not yet executed are still
+    /// executed, before those of the new one.
+    pub(in crate::protocols::kv) fn reconnected(&mut self, index: ClientIndex, connection: L) {
+        self.drop_replies(index);
+        let client = self.client_mut(index);
+        // Its pipe no longer counts, so it must not last. If it cannot be ended now, its end comes when the client
+        // reads or leaves.
+        let _ended = client.connection.end();
+        client.connection = connection;
+        client.held_back = false;
+        self.empty_pipe(index);
+        self.classify(index);
+        let client = self.client_mut(index);
+        if client.standing != ClientStanding::Good {
+            client.standing = ClientStanding::Good;
+            self.cut_off -= 1;
+            self.classify(index);
+        }
+    }
+
+    /// The client's connection is gone: replies to the requests of that connection are dropped.
+    pub(in crate::protocols::kv) fn gone(&mut self, index: ClientIndex) {
+        self.drop_replies(index);
     }
 
     pub(super) fn cut(&mut self, index: ClientIndex) {

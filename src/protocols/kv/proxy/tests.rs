@@ -292,3 +292,41 @@ fn a_client_that_reads_a_reply_larger_than_the_bound_is_not_ended() {
     assert_eq!(rig.metrics.cut_off.get(), 0);
     rig.end();
 }
+
+/// Regression: the connection before kept the replies that it did not read, and no bound counted them.
+#[test]
+fn a_connection_whose_id_is_taken_over_ends_with_the_replies_that_it_did_not_read() {
+    let mut rig = ProxyRig::start();
+    let connect = |rig: &ProxyRig, number: u8| {
+        let socket = rig.clients.socket(zmq::DEALER).unwrap();
+        let options = [
+            socket.set_identity(b"worker-9"),
+            socket.set_linger(0),
+            socket.set_rcvhwm(1),
+            socket.set_rcvbuf(4_096),
+            socket.set_reconnect_ivl(-1),
+        ];
+        options.into_iter().for_each(Result::unwrap);
+        let monitor = format!("inproc://takeover-{number}");
+        socket.monitor(&monitor, i32::from(zmq::SocketEvent::DISCONNECTED.to_raw())).unwrap();
+        socket.connect(&rig.endpoint).unwrap();
+        let ends = rig.clients.socket(zmq::PAIR).unwrap();
+        ends.connect(&monitor).unwrap();
+        ends.set_rcvtimeo(i32::try_from(PATIENCE.as_millis()).unwrap()).unwrap();
+        (socket, ends)
+    };
+    let mut before = connect(&rig, 0);
+    for number in 1..5 {
+        before.0.send_multipart([&[4][..]], 0).unwrap();
+        assert!(rig.next().ends_with(b"\x04"));
+        rig.worker.send_bytes(&vec![7; 12 << 20], false);
+        rig.until("it is sent", |metrics| metrics.unread_bytes.get() > 0);
+        let next = connect(&rig, number);
+        next.0.send_multipart([&[5][..]], 0).unwrap();
+        rig.serve_until(|_| next.0.poll(zmq::POLLIN, 0).unwrap() > 0);
+        assert_eq!(next.0.recv_multipart(0).unwrap(), [[1]]);
+        assert!(before.1.recv_multipart(0).is_ok(), "the connection before is closed");
+        before = next;
+    }
+    rig.end();
+}

@@ -18,11 +18,11 @@ pub(in crate::protocols::kv) struct PublishTally {
 /// The publisher's metrics of its subscribers.
 #[derive(Debug, Default)]
 pub(in crate::protocols::kv) struct SubscribersTally {
-    topics: Gauge,
-    subscribers: Gauge,
-    subscriptions: Gauge,
-    lost: Gauge,
-    closed: Gauge,
+    pub(super) topics: Gauge,
+    pub(super) subscribers: Gauge,
+    pub(super) subscriptions: Gauge,
+    pub(super) lost: Gauge,
+    pub(super) closed: Gauge,
 }
 
 impl SubscribersTally {

@@ -12,6 +12,7 @@
 use std::ops::Deref;
 
 use super::{Command, Fault, Reason, Request, ScanFields, TableName, number};
+use crate::feed::FeedPosition;
 use crate::limits::{CURSOR_BYTES_MAX, KEY_BYTES_MAX, MANY_MAX, SCAN_COUNT_MAX, TABLE_NAME_BYTES_MAX};
 
 impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
@@ -90,21 +91,20 @@ impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
                     expected: decode_version(expected)?,
                 })
             }
-            Command::Touch => {
-                let [table, key, ttl] = exactly(fields)?;
-                Ok(Self::Touch { table: decode_table(table)?, key: decode_key(key)?, ttl: decode_ttl(ttl)? })
-            }
+            Command::Touch => decode_touch(fields).map(|(table, key, ttl)| Self::Touch { table, key, ttl }),
             Command::GetMany => decode_table_and_keys(fields).map(|(table, keys)| Self::GetMany { table, keys }),
             Command::UpdateMany => decode_update_many(fields, value_max),
             Command::ListTables => exactly::<F, 0>(fields).map(|_| Self::ListTables),
             Command::Stats => exactly::<F, 0>(fields).map(|_| Self::Stats),
             Command::Scan => decode_scan(fields),
             Command::Increment => decode_increment(fields),
-            Command::GetAndTouch => {
-                let [table, key, ttl] = exactly(fields)?;
-                Ok(Self::GetAndTouch { table: decode_table(table)?, key: decode_key(key)?, ttl: decode_ttl(ttl)? })
-            }
+            Command::GetAndTouch => decode_touch(fields).map(|(table, key, ttl)| Self::GetAndTouch { table, key, ttl }),
             Command::DeleteMany => decode_table_and_keys(fields).map(|(table, keys)| Self::DeleteMany { table, keys }),
+            Command::FeedState => {
+                let [table] = exactly(fields)?;
+                decode_table(table).map(|table| Self::FeedState { table })
+            }
+            Command::Changes => decode_changes(fields),
         }
     }
 }
@@ -168,6 +168,20 @@ fn decode_update_many<F: Deref<Target = [u8]>>(fields: &[F], value_max: usize) -
     Ok(Request::UpdateMany { table, ttl, pairs })
 }
 
+/// A table, a key and a TTL.
+fn decode_touch<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<(TableName<'_>, &[u8], u32), Reason> {
+    let [table, key, ttl] = exactly(fields)?;
+    Ok((decode_table(table)?, decode_key(key)?, decode_ttl(ttl)?))
+}
+
+fn decode_changes<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Request<'_, F>, Reason> {
+    let [table, epoch, incarnation, sequence] = exactly(fields)?;
+    let table = decode_table(table)?;
+    let (epoch, incarnation) = (decode_version(epoch)?, decode_version(incarnation)?);
+    let position = FeedPosition { epoch, incarnation, sequence: decode_version(sequence)? };
+    Ok(Request::Changes { table, position })
+}
+
 fn decode_increment<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Request<'_, F>, Reason> {
     let ([table, key, delta], ttl) = and_perhaps_one(fields)?;
     Ok(Request::Increment {
@@ -193,7 +207,7 @@ fn check_count(members: usize) -> Result<(), Reason> {
     if (1..=MANY_MAX).contains(&members) { Ok(()) } else { Err(Reason::BadRequest) }
 }
 
-fn decode_table(frame: &[u8]) -> Result<TableName<'_>, Reason> {
+pub(crate) fn decode_table(frame: &[u8]) -> Result<TableName<'_>, Reason> {
     let table = TableName::spelt(frame);
     let name = table.name();
     if name.is_empty() || name.len() > TABLE_NAME_BYTES_MAX || name.contains(&0) {
@@ -202,14 +216,14 @@ fn decode_table(frame: &[u8]) -> Result<TableName<'_>, Reason> {
     Ok(table)
 }
 
-fn decode_key(frame: &[u8]) -> Result<&[u8], Reason> {
+pub(crate) fn decode_key(frame: &[u8]) -> Result<&[u8], Reason> {
     if frame.len() > KEY_BYTES_MAX {
         return Err(Reason::KeyTooLong);
     }
     Ok(frame)
 }
 
-fn decode_value(frame: &[u8], value_max: usize) -> Result<&[u8], Reason> {
+pub(crate) fn decode_value(frame: &[u8], value_max: usize) -> Result<&[u8], Reason> {
     if frame.len() > value_max {
         return Err(Reason::ValueTooLong);
     }
@@ -278,7 +292,7 @@ mod tests {
         assert_eq!(reason(&[]), Some(Reason::BadRequest));
         assert_eq!(reason(&[b""]), Some(Reason::BadRequest));
         assert_eq!(reason(&[b"\x05\x05"]), Some(Reason::BadRequest));
-        assert_eq!(reason(&[b"\x12"]), Some(Reason::UnknownCommand));
+        assert_eq!(reason(&[b"\x14"]), Some(Reason::UnknownCommand));
         assert_eq!(reason(&[b"\xff", b"", b""]), Some(Reason::UnknownCommand));
         assert_eq!(reason(&[b"\x05"]), None);
     }
@@ -454,7 +468,7 @@ mod tests {
     fn a_fault_names_the_command_once_that_is_known() {
         let fault = Request::decode(&[&[4][..], b"tab"], VALUE_MAX).unwrap_err();
         assert_eq!(fault.command, Some(Command::Get));
-        let fault = Request::decode(&[&[18][..]], VALUE_MAX).unwrap_err();
+        let fault = Request::decode(&[&[20][..]], VALUE_MAX).unwrap_err();
         assert_eq!(fault.command, None);
     }
 }

@@ -53,7 +53,7 @@ use FuzzField::{Count, Cursor, Delta, Fields, Key, Table, Ttl, TtlOrEmpty, Value
 /// The rows of `PROTOCOL.md`: fields that come once, an optional field, and fields that come 1–1024 times.
 fn row(command: Command) -> (&'static [FuzzField], Option<FuzzField>, &'static [FuzzField]) {
     match command {
-        Command::CreateTable | Command::DeleteTable => (&[Table], None, &[]),
+        Command::CreateTable | Command::DeleteTable | Command::FeedState => (&[Table], None, &[]),
         Command::Update => (&[Table, Key, Value], Some(Ttl), &[]),
         Command::Delete | Command::Get | Command::GetEntry => (&[Table, Key], None, &[]),
         Command::Ping | Command::ListTables | Command::Stats => (&[], None, &[]),
@@ -63,6 +63,7 @@ fn row(command: Command) -> (&'static [FuzzField], Option<FuzzField>, &'static [
         Command::GetMany | Command::DeleteMany => (&[Table], None, &[Key]),
         Command::Scan => (&[Table, Cursor, Count, Fields], Some(Key), &[]),
         Command::Increment => (&[Table, Key, Delta], Some(Ttl), &[]),
+        Command::Changes => (&[Table, Version, Version, Version], None, &[]),
         Command::UpdateMany => (&[Table, TtlOrEmpty], None, &[Key, Value]),
     }
 }

@@ -14,6 +14,7 @@ use std::ops::Deref;
 
 use super::reply::{FOR_EVER, decode_number, malformed};
 use super::{Malformed, OK};
+use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Bytes before a short frame: its flags and its length.
 const HEAD_BYTES: usize = 2;
@@ -183,13 +184,14 @@ impl<'b> ScanRows<'b> {
     /// Reads the frames behind the next cursor.
     pub(super) fn decode<F: Deref<Target = [u8]>>(fields: ScanFields, frames: &'b [F]) -> Result<Self, Malformed> {
         match fields {
-            ScanFields::Key => Ok(Self::Key(frames.iter().map(|key| &**key).collect())),
+            ScanFields::Key => frames.iter().map(|key| decode_key(key)).collect::<Result<_, _>>().map(Self::Key),
             ScanFields::Value => {
-                let row = |[key, value]: &'b [F; 2]| Ok([&**key, &**value]);
+                let row = |[key, value]: &'b [F; 2]| Ok([decode_key(key)?, decode_value(value)?]);
                 rows(frames, row).map(Self::Value)
             }
             ScanFields::Entry => {
                 let row = |[key, value, version, millis]: &'b [F; 4]| {
+                    let (key, value) = (decode_key(key)?, decode_value(value)?);
                     let (version, millis) = (decode_number(version)?, decode_number(millis)?);
                     Ok(EntryRow { key, value, version, remaining_millis: (millis != FOR_EVER).then_some(millis) })
                 };
@@ -197,6 +199,7 @@ impl<'b> ScanRows<'b> {
             }
             ScanFields::Mirror => {
                 let row = |[key, value, version, deadline, mark]: &'b [F; 5]| {
+                    let (key, value) = (decode_key(key)?, decode_value(value)?);
                     let (version, deadline) = (decode_number(version)?, decode_number(deadline)?);
                     let mark = decode_mark(mark)?;
                     Ok(MirrorRow { key, value, version, deadline_millis: (deadline != 0).then_some(deadline), mark })
@@ -218,10 +221,74 @@ fn rows<'b, F, R, const N: usize>(
     rows.iter().map(row).collect()
 }
 
+fn decode_key(frame: &[u8]) -> Result<&[u8], Malformed> {
+    if frame.len() > KEY_BYTES_MAX {
+        return Err(malformed("a key has 64 bytes at most", frame.len()));
+    }
+    Ok(frame)
+}
+
+fn decode_value(frame: &[u8]) -> Result<&[u8], Malformed> {
+    if frame.len() > VALUE_BYTES_MAX {
+        return Err(malformed("a value has 16 MiB at most", frame.len()));
+    }
+    Ok(frame)
+}
+
+/// The page behind `cursor` has another cursor for the next one.
+///
+/// # Errors
+/// [`Malformed`] if it has the same: the scan would go on for ever.
+pub(in crate::protocols::kv) fn check_progress(cursor: &[u8], next: &[u8]) -> Result<(), Malformed> {
+    if !next.is_empty() && next == cursor {
+        return Err(malformed("the next cursor is another one", next.len()));
+    }
+    Ok(())
+}
+
 fn decode_mark(frame: &[u8]) -> Result<RowMark, Malformed> {
     let mark = match *frame {
         [code] => RowMark::ALL.get(usize::from(code)).copied(),
         _ => None,
     };
     mark.ok_or(malformed("a mark is one byte from 0 to 2", frame.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::CURSOR_BYTES_MAX;
+    use crate::protocols::kv::wire::{Command, Reply, ReplyShape};
+
+    #[test]
+    fn longer_keys_values_and_cursors_than_a_server_has_are_refused() {
+        let number = [0; 8];
+        let page = |fields, cursor: usize, key: usize, value: usize| {
+            let (cursor, key, value) = (vec![1; cursor], vec![2; key], vec![3; value]);
+            let row: [&[u8]; 5] = [&key, &value, &number, &number, &[0]];
+            let count = match fields {
+                ScanFields::Key => 1,
+                ScanFields::Value => 2,
+                ScanFields::Entry => 4,
+                ScanFields::Mirror => 5,
+            };
+            let frames: Vec<&[u8]> = [&[OK][..], &cursor].into_iter().chain(row.into_iter().take(count)).collect();
+            Reply::decode(ReplyShape { command: Command::Scan, fields }, &frames).is_ok()
+        };
+        for fields in ScanFields::ALL {
+            assert!(page(fields, CURSOR_BYTES_MAX, KEY_BYTES_MAX, 0), "{fields:?}");
+            assert!(!page(fields, CURSOR_BYTES_MAX + 1, KEY_BYTES_MAX, 0), "{fields:?}");
+            assert!(!page(fields, CURSOR_BYTES_MAX, KEY_BYTES_MAX + 1, 0), "{fields:?}");
+            if fields != ScanFields::Key {
+                assert!(page(fields, 0, 0, VALUE_BYTES_MAX) && !page(fields, 0, 0, VALUE_BYTES_MAX + 1), "{fields:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_scan_that_does_not_get_further_is_refused() {
+        assert!(check_progress(b"", b"").is_ok() && check_progress(b"a", b"").is_ok());
+        assert!(check_progress(b"", b"a").is_ok() && check_progress(b"a", b"b").is_ok());
+        assert!(check_progress(b"a", b"a").is_err());
+    }
 }

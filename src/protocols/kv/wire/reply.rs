@@ -12,13 +12,17 @@
 //! SCAN                                                            1 │ next cursor, empty at the end │ row… (page.rs)
 //! INCREMENT                                                       1 │ the sum in decimal │ version (8)
 //! DELETE_MANY                                                     1 │ per key: status (1)
+//! FEED_STATE                                                      1 │ six numbers (8 each, feed.rs)
+//! CHANGES                                                         1 │ payload…
 //! refused                                                         0 │ reason │ VERSION MISMATCH: current version (8)
+//!                                                                            COMPACTED: oldest sequence (8)
 //! ```
 
 use std::io::Write as _;
 use std::ops::Deref;
 
-use super::{Command, ERROR, Malformed, OK, Reason, ScanFields, ScanRows, number};
+use super::{Command, ERROR, FeedState, Malformed, OK, Payload, Reason, ScanFields, ScanRows, number};
+use crate::limits::CURSOR_BYTES_MAX;
 
 /// The number of milliseconds that means "no TTL".
 pub(super) const FOR_EVER: u64 = u64::MAX;
@@ -66,6 +70,10 @@ pub enum Reply<'b> {
     },
     /// DELETE_MANY: for each key whether it had an element, in order.
     Statuses(Vec<bool>),
+    /// FEED_STATE
+    FeedState(FeedState),
+    /// CHANGES: messages of the feed as they were published.
+    Changes(Vec<Payload<'b>>),
     /// The request was refused, and nothing was changed.
     Refused(Reason),
 }
@@ -106,7 +114,8 @@ impl<'b> Reply<'b> {
             Self::Stats(json) => json.len(),
             Self::Page { rows, .. } => rows.bytes(),
             Self::Statuses(statuses) => statuses.len(),
-            Self::Done | Self::Version(_) | Self::Sum { .. } | Self::Refused(_) => 0,
+            Self::Changes(payloads) => payloads.iter().map(|payload| payload.len()).sum(),
+            Self::Done | Self::Version(_) | Self::Sum { .. } | Self::FeedState(_) | Self::Refused(_) => 0,
         }
     }
 
@@ -146,6 +155,8 @@ impl<'b> Reply<'b> {
             Self::Page { next, rows } => rows.encode(next, &mut sink),
             Self::Sum { sum, version } => encode_sum(&mut sink, *sum, *version),
             Self::Statuses(statuses) => encode_statuses(&mut sink, statuses),
+            Self::FeedState(state) => state.encode(&mut sink),
+            Self::Changes(payloads) => Payload::encode(payloads, &mut sink),
             Self::Refused(reason) => encode_refusal(&mut sink, *reason),
         }
     }
@@ -194,7 +205,7 @@ impl<'b> Reply<'b> {
                 let [next, rows @ ..] = fields else {
                     return Err(malformed("a page has a cursor and 1 frame at least", 0));
                 };
-                Ok(Self::Page { next: next.to_vec(), rows: ScanRows::decode(row_fields, rows)? })
+                Ok(Self::Page { next: decode_cursor(next)?, rows: ScanRows::decode(row_fields, rows)? })
             }
             Command::Increment => {
                 let [sum, version] = exactly(fields)?;
@@ -203,6 +214,8 @@ impl<'b> Reply<'b> {
             Command::DeleteMany => {
                 fields.iter().map(|status| decode_status(status)).collect::<Result<_, _>>().map(Self::Statuses)
             }
+            Command::FeedState => FeedState::decode(fields).map(Self::FeedState),
+            Command::Changes => Ok(Self::Changes(fields.iter().map(|payload| Payload::Received(payload)).collect())),
         }
     }
 }
@@ -254,6 +267,10 @@ fn encode_refusal(sink: &mut impl FnMut(&[u8], bool), reason: Reason) {
             sink(text, true);
             sink(&current.to_be_bytes(), false);
         }
+        Reason::Compacted { oldest } => {
+            sink(text, true);
+            sink(&oldest.to_be_bytes(), false);
+        }
         _ => sink(text, false),
     }
 }
@@ -302,6 +319,8 @@ fn decode_reason<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Reason, Malfor
             Ok(Reason::VersionMismatch { current })
         }
         (Reason::VersionMismatch { .. }, _) => Err(malformed("a mismatch has 1 version", rest.len())),
+        (Reason::Compacted { .. }, [oldest]) => Ok(Reason::Compacted { oldest: decode_number(oldest)? }),
+        (Reason::Compacted { .. }, _) => Err(malformed("after COMPACTED comes 1 sequence", rest.len())),
         (_, []) => Ok(reason),
         _ => Err(malformed("after a reason come 0 frames", rest.len())),
     }
@@ -322,6 +341,14 @@ fn decode_tables<F: Deref<Target = [u8]>>(fields: &[F]) -> Result<Vec<TableLine>
         .iter()
         .map(|[name, elements]| Ok(TableLine { name: Box::from(&**name), elements: decode_number(elements)? }))
         .collect()
+}
+
+/// Reads the cursor of the next page.
+fn decode_cursor(frame: &[u8]) -> Result<Vec<u8>, Malformed> {
+    if frame.len() > CURSOR_BYTES_MAX {
+        return Err(malformed("a cursor has 32 bytes at most", frame.len()));
+    }
+    Ok(frame.to_vec())
 }
 
 fn decode_sum(frame: &[u8]) -> Result<i64, Malformed> {
@@ -447,7 +474,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_that_a_server_says_panics(code in 0u8..18, fields in 0..4_u8, frames: Vec<Vec<u8>>) {
+        fn nothing_that_a_server_says_panics(code in 0u8..20, fields in 0..4_u8, frames: Vec<Vec<u8>>) {
             let command = Command::by_code(code).unwrap();
             let _any = Reply::decode(command, &frames);
             let granted: Vec<Vec<u8>> = [vec![OK]].into_iter().chain(frames).collect();

@@ -13,11 +13,14 @@
 //! 15 │ table │ key │ delta │ [ttl]
 //! 16 │ table │ key │ ttl
 //! 17 │ table │ key …               1–1024 keys
+//! 18 │ table
+//! 19 │ table │ epoch │ incarnation │ sequence
 //! ```
 
 use std::ops::Deref;
 
 use super::{Command, ReplyShape, ScanFields};
+use crate::feed::FeedPosition;
 
 /// The name of a table as it was spelt: `tab` and `tab\0` are one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +188,18 @@ pub enum Request<'m, F = &'m [u8]> {
         /// The elements.
         keys: &'m [F],
     },
+    /// FEED_STATE
+    FeedState {
+        /// The table.
+        table: TableName<'m>,
+    },
+    /// CHANGES
+    Changes {
+        /// The table.
+        table: TableName<'m>,
+        /// The first change that is wanted.
+        position: FeedPosition,
+    },
 }
 
 impl<'m, F> Request<'m, F> {
@@ -209,7 +224,9 @@ impl<'m, F> Request<'m, F> {
             | Self::ListTables
             | Self::Stats
             | Self::Scan { .. }
-            | Self::DeleteMany { .. } => None,
+            | Self::DeleteMany { .. }
+            | Self::FeedState { .. }
+            | Self::Changes { .. } => None,
         }
     }
 }
@@ -237,6 +254,8 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
             Self::Increment { .. } => Command::Increment,
             Self::GetAndTouch { .. } => Command::GetAndTouch,
             Self::DeleteMany { .. } => Command::DeleteMany,
+            Self::FeedState { .. } => Command::FeedState,
+            Self::Changes { .. } => Command::Changes,
         }
     }
 
@@ -269,7 +288,9 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
             | Self::Scan { table, .. }
             | Self::Increment { table, .. }
             | Self::GetAndTouch { table, .. }
-            | Self::DeleteMany { table, .. } => table.spelling.is_empty(),
+            | Self::DeleteMany { table, .. }
+            | Self::FeedState { table }
+            | Self::Changes { table, .. } => table.spelling.is_empty(),
             Self::Ping | Self::ListTables | Self::Stats => false,
         }
     }
@@ -278,7 +299,7 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
     pub fn encode(&self, mut sink: impl FnMut(&[u8], bool)) {
         let command = [self.command().code()];
         match *self {
-            Self::CreateTable { table } | Self::DeleteTable { table } => {
+            Self::CreateTable { table } | Self::DeleteTable { table } | Self::FeedState { table } => {
                 send(&mut sink, &[&command, table.spelling]);
             }
             Self::Delete { table, key } | Self::Get { table, key } | Self::GetEntry { table, key } => {
@@ -317,6 +338,10 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
             }
             Self::Increment { table, key, delta, ttl } => {
                 send_with_ttl(&mut sink, &[&command, table.spelling, key, &delta.to_be_bytes()], ttl);
+            }
+            Self::Changes { table, position: FeedPosition { epoch, incarnation, sequence } } => {
+                let [epoch, incarnation, sequence] = [epoch, incarnation, sequence].map(u64::to_be_bytes);
+                send(&mut sink, &[&command, table.spelling, &epoch, &incarnation, &sequence]);
             }
             Self::Ping | Self::ListTables | Self::Stats => sink(&command, false),
         }
@@ -439,6 +464,9 @@ mod tests {
             comes_back(&Request::Increment { table, key, delta, ttl });
             comes_back(&Request::GetAndTouch { table, key, ttl: seconds });
             comes_back(&Request::DeleteMany { table, keys: &slices });
+            comes_back(&Request::FeedState { table });
+            let position = FeedPosition { epoch: expected, incarnation: u64::from(seconds), sequence: expected / 2 };
+            comes_back(&Request::Changes { table, position });
         }
     }
 }

@@ -127,3 +127,19 @@ fn a_page_waits_for_the_requests_before_it_and_those_behind_it_wait_for_the_page
     assert_eq!(steps, [2, 1, 1, 1, 2, 1], "two requests, each page alone, two requests");
     model.finish();
 }
+
+/// Regression: a page that came while its client's pipe was full counted together with the requests behind it. A client
+/// that read all the time, and requested many pages at once, was cut off.
+#[test]
+fn a_client_that_reads_is_not_cut_off_for_a_page_and_the_requests_behind_it() {
+    let mut model = Model::new(4_000, 2_500);
+    (0..8).for_each(|_| model.ask(0, PAGE));
+    for _ in 0..2 {
+        (0..WORKERS).for_each(|worker| model.work(worker));
+    }
+    assert_eq!(model.account.stalled_count(), 1, "the second page waits for the first");
+    model.finish();
+    let peer = &model.connections.borrow()[0];
+    assert_eq!((model.account.cuts(), peer.read), (0, peer.asked));
+    assert!(peer.asked > 2);
+}

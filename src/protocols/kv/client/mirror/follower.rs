@@ -1,0 +1,488 @@
+//! The algorithm of a mirror: a pure state machine. It is told what the server has sent, and says what to ask next.
+//!
+//! ```text
+//!          a first message, or one of another life
+//!                      │
+//!                      ▼         the server's state: life, and the sequence to begin with
+//!  Starting ──── FEED_STATE ───► Scanning ──── SCAN … ───► Scanned ──── FEED_STATE ───► Ending ───► Complete
+//!     ▲                             │                                     `end`           │            │
+//!     │                             └────── a bookmark at our sequence has our digest ────┴──────────► │
+//!     └──────────── COMPACTED, BAD CURSOR, another life, a digest that counts and differs ─────────────┘
+//! ```
+//! `next` is the sequence that the copy needs next. Changes are taken in their order, without a gap, and only from
+//! `next` on. So a late or doubled message changes nothing, whatever it holds. A message beyond `next` shows a gap:
+//! the machine lets it go, and asks CHANGES for all from `next` on.
+//!
+//! # Why a copy is exact
+//!
+//! The scan begins after the server has given `next`, so each of its rows is at least as new as what was told before
+//! `next`. What is told from `next` on is taken. So when `next` has reached `end`, which was asked for after the scan,
+//! a key has the version that was told last, or it has a row that is ahead. A row that is not ahead was told before
+//! `end`. A deletion that was told is no row, and its key is swept away unless a change of it came. A copy that was
+//! exact stays so with each change that follows without a gap. Each digest of the server at `next` checks all this.
+//!
+//! # Bounds
+//!
+//! One request is outstanding at most. The events are those of one message, one page or one sweep: the caller takes
+//! them before it gives more. The bytes of the copy have a bound. A server that contradicts itself makes the machine begin
+//! again, after longer and longer pauses.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::ask::{Answer, Ask, Asked, Life};
+use super::copy::{MirrorElement, TableCopy};
+use super::event::{MirrorChange, MirrorEvent, MirrorMetrics, NotExact};
+use crate::feed::{Digest, FeedChanges, FeedContent, FeedMessage, FeedPosition};
+use crate::protocols::kv::wire::{FeedState, MirrorRow};
+
+/// Bookmarks at our sequence that may differ after the scan while rows are ahead. Each such row has a change on its
+/// way, so an honest server tells it long before so many bookmarks.
+const DIFFERING_MAX: u32 = 64;
+/// Requests in a row that may bring nothing before the machine begins anew.
+const FRUITLESS_MAX: u32 = 8;
+/// The first pause before a request after one that brought nothing, and before a scan after one that was in vain.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Doublings of the pause: at most 5 s.
+const PAUSE_DOUBLINGS_MAX: u32 = 9;
+
+/// How far the copy is.
+#[derive(Debug)]
+enum Stage {
+    /// It needs the state of the server to begin with.
+    Starting,
+    /// The scan goes on, from this cursor.
+    Scanning(Vec<u8>),
+    /// The scan is over, and it needs to know how far the feed is.
+    Scanned,
+    /// It is exact when `next` has reached this state, and nothing is ahead.
+    Ending(FeedState),
+    /// It has all that was told before `next`.
+    Complete,
+}
+
+/// A copy that follows the feed of one table.
+#[derive(Debug)]
+pub(super) struct Follower {
+    copy: TableCopy,
+    stage: Stage,
+    life: Option<Life>,
+    /// The highest incarnation of this epoch that is known to be over.
+    ended: u64,
+    /// The sequence that the copy needs next.
+    next: u64,
+    /// The sequence behind the last one that the feed has shown. Above `next`: there is a gap.
+    heard: u64,
+    /// A message has come over the present connection to the feed.
+    is_live: bool,
+    /// The life of a message that may be of a newer life than ours.
+    doubtful: Option<Life>,
+    /// The next round trusts nothing that is known.
+    distrusts: bool,
+    asked: Option<Asked>,
+    /// Requests in a row that brought nothing.
+    fruitless: u32,
+    /// Rounds since a digest was equal.
+    failures: u32,
+    /// Bookmarks of this round that differed while rows were ahead.
+    differing: u32,
+    is_exact: bool,
+    /// Why it will not be exact, or has not been since.
+    doubt: NotExact,
+    events: VecDeque<MirrorEvent>,
+    metrics: MirrorMetrics,
+}
+
+impl Follower {
+    /// A follower that knows nothing.
+    pub(super) fn new() -> Self {
+        Self {
+            copy: TableCopy::default(),
+            stage: Stage::Starting,
+            life: None,
+            ended: 0,
+            next: 1,
+            heard: 1,
+            is_live: false,
+            doubtful: None,
+            distrusts: false,
+            asked: None,
+            fruitless: 0,
+            failures: 0,
+            differing: 0,
+            is_exact: false,
+            doubt: NotExact::Disconnected,
+            events: VecDeque::new(),
+            metrics: MirrorMetrics::default(),
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------------ reading
+
+    /// The oldest event that was not taken.
+    pub(super) fn next_event(&mut self) -> Option<MirrorEvent> {
+        self.events.pop_front()
+    }
+
+    /// Forgets the events that were not taken.
+    pub(super) fn forget_events(&mut self) {
+        self.events.clear();
+    }
+
+    /// Whether the copy has all that was told before its position, and no message is known to be missing.
+    pub(super) fn is_exact(&self) -> bool {
+        self.is_exact
+    }
+
+    /// The position that the copy needs next. `None`: it has not begun.
+    pub(super) fn at(&self) -> Option<FeedPosition> {
+        let Life { epoch, incarnation } = self.life?;
+        Some(FeedPosition { epoch, incarnation, sequence: self.next })
+    }
+
+    /// The element of a key.
+    pub(super) fn get(&self, key: &[u8]) -> Option<MirrorElement<'_>> {
+        self.copy.get(key)
+    }
+
+    /// All elements, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], MirrorElement<'_>)> {
+        self.copy.iter()
+    }
+
+    /// The digest over the elements, and their number.
+    pub(super) fn digest(&self) -> Digest {
+        self.copy.digest()
+    }
+
+    /// Roughly the bytes that the copy takes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.copy.bytes()
+    }
+
+    /// The counters.
+    pub(super) fn metrics(&self) -> MirrorMetrics {
+        self.metrics
+    }
+
+    // ------------------------------------------------------------------------------------------------------- asking
+
+    /// Whether there is a request to send, after [`Follower::pause`].
+    pub(super) fn wants(&self) -> bool {
+        self.wanted().is_some()
+    }
+
+    /// The next request, if there is one and none is outstanding. The caller answers it, or says that it is lost.
+    pub(super) fn ask(&mut self) -> Option<Ask> {
+        let ask = self.wanted()?;
+        if !matches!(ask, Ask::Page(_)) {
+            self.fruitless = self.fruitless.saturating_add(1);
+        }
+        let is_state = ask == Ask::State;
+        let doubtful = if is_state { self.doubtful.take() } else { None };
+        self.asked = Some(Asked { is_state, round: self.copy.round(), next: self.next, doubtful });
+        Some(ask)
+    }
+
+    fn wanted(&self) -> Option<Ask> {
+        if self.asked.is_some() || !self.is_live {
+            return None;
+        }
+        if self.doubtful.is_some() || matches!(self.stage, Stage::Starting) {
+            return Some(Ask::State);
+        }
+        if self.next < self.heard {
+            return self.at().map(Ask::Changes);
+        }
+        match &self.stage {
+            Stage::Scanning(cursor) => Some(Ask::Page(cursor.clone())),
+            Stage::Scanned => Some(Ask::State),
+            Stage::Starting | Stage::Ending(_) | Stage::Complete => None,
+        }
+    }
+
+    /// The pause before the next request: none, unless the last ones were in vain.
+    pub(super) fn pause(&self) -> Duration {
+        let vain = self.fruitless.max(if matches!(self.stage, Stage::Starting) { self.failures } else { 0 });
+        match vain.checked_sub(2) {
+            None => Duration::ZERO,
+            Some(times) => PAUSE * (1 << times.min(PAUSE_DOUBLINGS_MAX)),
+        }
+    }
+
+    /// The answer to the outstanding request.
+    pub(super) fn answer(&mut self, answer: &Answer<'_>) {
+        let Some(asked) = self.asked.take() else { return };
+        match *answer {
+            Answer::State(state) => self.learn(&asked, &state),
+            Answer::NoTable if asked.is_state => self.no_table(&asked),
+            // The life is over. Only FEED_STATE decides.
+            Answer::NoTable => self.doubtful = self.life,
+            Answer::Page { next, rows } if asked.round == self.copy.round() => self.page(next, rows),
+            Answer::Page { .. } => {}
+            Answer::Changes(messages) => self.replay(messages),
+            Answer::BadCursor if asked.round == self.copy.round() => self.begin_again(NotExact::Replaced, false),
+            Answer::BadCursor => {}
+            Answer::Compacted => self.begin_again(NotExact::Compacted, false),
+        }
+        self.judge();
+    }
+
+    /// The connection for requests is lost, with the outstanding request. Another one may lead to another start of the
+    /// server, so it is asked for its life before it is asked for anything else.
+    pub(super) fn requests_lost(&mut self) {
+        let asked = self.asked.take();
+        self.doubtful = self.doubtful.or(asked.as_ref().and_then(|asked| asked.doubtful)).or(self.life);
+        self.fruitless = self.fruitless.saturating_sub(u32::from(asked.is_some()));
+    }
+
+    /// The state of the server, to begin with, to end with, or to compare with.
+    fn learn(&mut self, asked: &Asked, state: &FeedState) {
+        let FeedPosition { epoch, incarnation, sequence } = state.next;
+        let life = Life { epoch, incarnation };
+        if self.life != Some(life) || matches!(self.stage, Stage::Starting) {
+            return self.begin(life, asked, sequence);
+        }
+        self.doubtful = self.doubtful.filter(|doubtful| *doubtful != life);
+        if sequence < asked.next {
+            // We are beyond the server: it has given a number twice.
+            return self.differs();
+        }
+        if matches!(self.stage, Stage::Scanned) && asked.round == self.copy.round() {
+            self.stage = Stage::Ending(*state);
+        }
+        if sequence == self.next {
+            self.compare(state.elements, state.digest);
+        }
+    }
+
+    /// Begins a round at the sequence that comes next.
+    fn begin(&mut self, life: Life, asked: &Asked, sequence: u64) {
+        let is_same = self.life == Some(life);
+        if !is_same && self.life.is_some() {
+            self.doubt = NotExact::Replaced;
+        }
+        let is_new_epoch = self.life.is_none_or(|old| old.epoch != life.epoch);
+        if is_new_epoch {
+            self.ended = 0;
+        }
+        // A message may have come after the server was asked. But if we were beyond the server then, its word counts.
+        let may_keep = is_same && sequence >= asked.next;
+        self.next = if may_keep { self.next.max(sequence) } else { sequence };
+        self.heard = self.next;
+        self.copy.begin_round(is_new_epoch || self.distrusts);
+        self.distrusts = false;
+        self.life = Some(life);
+        self.doubtful = self.doubtful.filter(|doubtful| *doubtful != life);
+        self.stage = Stage::Scanning(Vec::new());
+        self.differing = 0;
+        self.failures = self.failures.saturating_add(1);
+        self.metrics.scans += 1;
+    }
+
+    /// Waits for the state of the server, to begin a round.
+    fn begin_again(&mut self, doubt: NotExact, distrust: bool) {
+        self.doubt = doubt;
+        self.distrusts |= distrust;
+        self.stage = Stage::Starting;
+    }
+
+    /// There is no such table. The message that made us ask came before, so its life is over too.
+    fn no_table(&mut self, asked: &Asked) {
+        let Some(epoch) = asked.doubtful.or(self.life).map(|life| life.epoch) else { return };
+        let over = [self.life, asked.doubtful].into_iter().flatten().filter(|life| life.epoch == epoch);
+        let over = over.map(|life| life.incarnation).max().unwrap_or(0);
+        let is_same_epoch = self.life.is_some_and(|life| life.epoch == epoch);
+        self.ended = if is_same_epoch { self.ended.max(over) } else { over };
+        let was_there = self.life.is_none_or(|life| life.incarnation != 0);
+        self.life = Some(Life { epoch, incarnation: 0 });
+        (self.next, self.heard) = (1, 1);
+        self.distrusts = false;
+        self.report_all(Self::clear_copy);
+        self.complete();
+        if was_there {
+            self.doubt = NotExact::Replaced;
+            self.events.push_back(MirrorEvent::NoTable);
+            // The copy of another life is exact from now on.
+            self.is_exact = false;
+        }
+    }
+
+    fn clear_copy(&mut self) -> Vec<MirrorChange> {
+        self.copy.begin_round(true);
+        self.copy.clear()
+    }
+
+    /// A page of the scan.
+    fn page(&mut self, next: &[u8], rows: &[MirrorRow<'_>]) {
+        let Stage::Scanning(cursor) = &mut self.stage else { return };
+        if !rows.is_empty() || cursor != next {
+            self.fruitless = 0;
+        } else {
+            self.fruitless = self.fruitless.saturating_add(1);
+        }
+        cursor.clear();
+        cursor.extend_from_slice(next);
+        for row in rows {
+            self.events.extend(self.copy.merge_row(row).map(MirrorEvent::Changed));
+        }
+        if next.is_empty() {
+            self.stage = Stage::Scanned;
+            self.report_all(|follower| follower.copy.sweep());
+        }
+    }
+
+    fn report_all(&mut self, take: impl FnOnce(&mut Self) -> Vec<MirrorChange>) {
+        let changes = take(self);
+        self.events.extend(changes.into_iter().map(MirrorEvent::Changed));
+    }
+
+    /// The changes that were missed, or the first of them.
+    fn replay(&mut self, messages: &[FeedMessage<'_>]) {
+        let before = self.next;
+        for message in messages {
+            if let FeedContent::Changes(changes) = message.content {
+                self.changes(message.position.sequence, changes);
+            }
+        }
+        if self.next == before && self.next < self.heard && self.fruitless >= FRUITLESS_MAX {
+            self.begin_again(NotExact::Missed, false);
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------------------ hearing
+
+    /// The connection to the feed is lost.
+    pub(super) fn feed_lost(&mut self) {
+        self.is_live = false;
+        self.doubt = NotExact::Disconnected;
+        self.judge();
+    }
+
+    /// A message of the table's topic.
+    pub(super) fn hear(&mut self, message: &FeedMessage<'_>) {
+        self.is_live = true;
+        let FeedPosition { epoch, incarnation, sequence } = message.position;
+        let life = Life { epoch, incarnation };
+        if Some(life) != self.life {
+            if !self.is_over(life) {
+                self.doubtful = Some(life);
+            }
+        } else {
+            match message.content {
+                FeedContent::Changes(changes) => self.changes(sequence, changes),
+                FeedContent::Bookmark { elements, digest, .. } => self.bookmark(sequence, elements, digest),
+                FeedContent::Dropped => self.doubtful = Some(life),
+            }
+        }
+        self.judge();
+    }
+
+    /// Whether this life is known to be over.
+    fn is_over(&self, life: Life) -> bool {
+        let own = self.life.filter(|own| own.epoch == life.epoch);
+        own.is_some_and(|own| life.incarnation != 0 && life.incarnation <= self.ended.max(own.incarnation))
+    }
+
+    /// The feed has shown these sequences.
+    fn note_heard(&mut self, first: u64, end: u64) {
+        if first > self.next && self.heard <= self.next {
+            self.metrics.gaps += 1;
+        }
+        self.heard = self.heard.max(end);
+    }
+
+    /// Takes the changes from our sequence on, unless there is a gap.
+    fn changes(&mut self, first: u64, changes: FeedChanges<'_>) {
+        let end = first.saturating_add(changes.len() as u64);
+        self.note_heard(first, end);
+        if self.next < first || end <= self.next {
+            return;
+        }
+        let known = usize::try_from(self.next - first).unwrap_or(usize::MAX);
+        for change in changes.skip(known) {
+            let remember = !matches!(self.stage, Stage::Complete);
+            let event = self.copy.merge_change(&change, remember);
+            self.events.extend(event.map(MirrorEvent::Changed));
+            self.next += 1;
+            self.metrics.changes += 1;
+            if let Stage::Ending(state) = self.stage
+                && state.next.sequence == self.next
+            {
+                self.compare(state.elements, state.digest);
+            }
+        }
+        self.fruitless = 0;
+    }
+
+    fn bookmark(&mut self, sequence: u64, elements: u64, digest: u64) {
+        self.note_heard(sequence, sequence);
+        match sequence.cmp(&self.next) {
+            std::cmp::Ordering::Equal => self.compare(elements, digest),
+            // An old one. Or we are beyond the server, which it can tell.
+            std::cmp::Ordering::Less if self.is_complete() => self.doubtful = self.life,
+            _ => {}
+        }
+    }
+
+    /// Compares the copy with what the server has told before our sequence.
+    fn compare(&mut self, elements: u64, digest: u64) {
+        if self.copy.digest() == (Digest { elements, sum: digest }) {
+            if !self.copy.is_trusted() {
+                return;
+            }
+            self.metrics.verified += 1;
+            self.failures = 0;
+            self.distrusts = false;
+            self.complete();
+            return;
+        }
+        let has_ended = matches!(self.stage, Stage::Ending(state) if self.next >= state.next.sequence);
+        if has_ended && self.copy.ahead() > 0 {
+            self.differing += 1;
+        }
+        let counts = self.is_complete() || has_ended && (self.copy.ahead() == 0 || self.differing > DIFFERING_MAX);
+        if counts {
+            self.differs();
+        }
+    }
+
+    /// The copy, or the server, is wrong. Nothing that is known is trusted.
+    fn differs(&mut self) {
+        self.metrics.differences += 1;
+        self.begin_again(NotExact::Differs, true);
+    }
+
+    fn is_complete(&self) -> bool {
+        matches!(self.stage, Stage::Complete)
+    }
+
+    fn complete(&mut self) {
+        if !self.is_complete() {
+            self.stage = Stage::Complete;
+            self.copy.settle();
+        }
+        self.fruitless = 0;
+    }
+
+    /// Decides whether the copy is exact, and reports if that has changed.
+    fn judge(&mut self) {
+        if let Stage::Ending(state) = self.stage
+            && self.next >= state.next.sequence
+            && self.copy.ahead() == 0
+        {
+            self.complete();
+        }
+        let is_exact = self.is_complete() && self.next >= self.heard && self.is_live;
+        if is_exact == self.is_exact {
+            return;
+        }
+        self.is_exact = is_exact;
+        if is_exact {
+            self.events.extend(self.at().map(MirrorEvent::Exact));
+            return;
+        }
+        let is_gap = self.is_complete() && self.is_live;
+        self.events.push_back(MirrorEvent::NotExact(if is_gap { NotExact::Missed } else { self.doubt }));
+    }
+}

@@ -1,0 +1,98 @@
+//! The publisher's part for another protocol, which has each change in one frame of its own.
+//!
+//! A subscription matches the beginning of that frame, so the frame is encoded before it is known who wants it. Without
+//! a subscriber nothing is encoded.
+//!
+//! This module does not know the frame; see `lockstep/wire.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::Now;
+use crate::protocols::kv::report::LockstepTally;
+use crate::protocols::kv::wire::Notification;
+use crate::protocols::publish::{PublisherMetrics, Subscribers};
+use crate::zmtp::encode_frame;
+
+/// Appends the frame of a notification. False: the protocol has none for it, and nothing was appended.
+pub type NotificationEncoder = fn(&Notification<'_>, &mut Vec<u8>) -> bool;
+
+/// The other protocol's end of the publisher.
+pub(in crate::protocols::kv) struct OneFramePublisher {
+    subscribers: Subscribers,
+    encode: NotificationEncoder,
+    /// The frame of the present change.
+    frame: Vec<u8>,
+    tally: Arc<LockstepTally>,
+    /// The metrics last shown to STATS.
+    shown: PublisherMetrics,
+}
+
+impl OneFramePublisher {
+    /// A publisher that sends to these subscribers.
+    pub(in crate::protocols::kv) fn new(
+        subscribers: Subscribers,
+        encode: NotificationEncoder,
+        tally: Arc<LockstepTally>,
+    ) -> Self {
+        Self { subscribers, encode, frame: Vec::new(), tally, shown: PublisherMetrics::default() }
+    }
+
+    /// Whether there is no subscription.
+    pub(super) fn is_idle(&self) -> bool {
+        self.subscribers.is_idle()
+    }
+
+    /// Sends what was published if it is much.
+    pub(super) fn make_room(&mut self) {
+        self.subscribers.make_room();
+    }
+
+    /// Publishes a change. `is_over`: it is too late, and the change counts as lost.
+    pub(super) fn announce(&mut self, notification: &Notification<'_>, is_over: bool) {
+        if self.subscribers.is_idle() {
+            return;
+        }
+        self.frame.clear();
+        if !(self.encode)(notification, &mut self.frame) {
+            return;
+        }
+        let frame = &self.frame;
+        if is_over {
+            self.subscribers.lose(frame);
+        } else if self.subscribers.collect(frame, |out| encode_frame(out, frame, false)) {
+            self.tally.publish.published.add(1);
+        }
+    }
+
+    /// Sends what was published.
+    pub(super) fn send(&mut self) {
+        self.subscribers.send();
+        self.show();
+    }
+
+    /// How long the publisher may sleep, if it has no other reason to wake up.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        self.subscribers.patience(None)
+    }
+
+    /// Gives each ready connection a turn, without waiting.
+    pub(super) fn turn(&mut self, clock: impl Fn() -> Now) {
+        self.subscribers.turn(Some(Duration::ZERO), clock);
+    }
+
+    /// Sends the rest, as [`Subscribers::finish`].
+    pub(super) fn finish(&mut self, end: Now, clock: impl Fn() -> Now) {
+        self.subscribers.finish(end, clock);
+        self.show();
+    }
+
+    /// Updates the metrics for STATS if they have changed.
+    fn show(&mut self) {
+        let publisher_metrics = self.subscribers.metrics();
+        if publisher_metrics != self.shown {
+            self.tally.publish.subscribers.show(&publisher_metrics);
+            self.shown = publisher_metrics;
+        }
+    }
+}
