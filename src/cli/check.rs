@@ -18,20 +18,41 @@ pub(super) struct CheckArguments {
 /// Checks the store and prints what was found.
 ///
 /// # Errors
-/// [`CommandError::Failed`] if it is damaged or cannot be read.
+/// [`CommandError::Failed`] if it is damaged, has lost a value or cannot be read.
 pub(super) fn run(arguments: &CheckArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let failed = |error: crate::store::Error| CommandError::Failed(error.to_string());
     refuse_earlier(&arguments.data).map_err(failed)?;
     let folder: Arc<dyn Folder> = Arc::new(RealFolder::lock_existing(&arguments.data).map_err(failed)?);
     let report = check(&folder).map_err(failed)?;
     print(&report, out)?;
-    match report.damages.len() {
-        0 => Ok(()),
-        count => Err(CommandError::Failed(format!(
-            "{} has {count} damaged parts: restore a backup, or start with --repair to go on without them",
-            arguments.data.display()
-        ))),
+    match advice(&report) {
+        None => Ok(()),
+        Some(advice) => Err(CommandError::Failed(format!("{} {advice}", arguments.data.display()))),
     }
+}
+
+/// What the folder has, and what to do. `None`: nothing is to be done.
+fn advice(CheckReport { damages, lost_values, .. }: &CheckReport) -> Option<String> {
+    match (damages.len(), lost_values.len()) {
+        (0, 0) => None,
+        (0, values) => Some(format!(
+            "has lost {}: restore a backup, or start as it is (without --repair) and write or remove what is set aside",
+            counted(values, "value")
+        )),
+        (parts, 0) => Some(format!(
+            "has {}: restore a backup, or start with --repair to go on without what is lost",
+            counted(parts, "damaged part")
+        )),
+        (parts, values) => Some(format!(
+            "has {} and has lost {}: restore a backup, or start with --repair to go on without what is lost",
+            counted(parts, "damaged part"),
+            counted(values, "value")
+        )),
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn print(report: &CheckReport, out: &mut impl Write) -> Result<(), CommandError> {
@@ -47,7 +68,14 @@ fn print(report: &CheckReport, out: &mut impl Write) -> Result<(), CommandError>
     for damage in &report.damages {
         writeln!(out, "damaged: {damage}")?;
     }
-    if report.damages.is_empty() {
+    for value in &report.lost_values {
+        writeln!(out, "lost: {value}")?;
+    }
+    if report.dead_values > 0 {
+        let changed = counted(usize::try_from(report.dead_values).unwrap_or(usize::MAX), "dead record");
+        writeln!(out, "the device has changed {changed} that nothing needs: look at the device")?;
+    }
+    if report.damages.is_empty() && report.lost_values.is_empty() {
         writeln!(out, "no damage")?;
     }
     Ok(())

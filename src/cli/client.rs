@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::CommandError;
 use super::endpoint::Connect;
@@ -52,7 +52,7 @@ pub(super) struct KvServer {
     #[command(flatten)]
     server: Connect,
     #[command(flatten)]
-    format: Format,
+    pub(super) format: Format,
 }
 
 #[derive(Debug, Args)]
@@ -197,8 +197,8 @@ pub(super) fn run(command: TableCommand, out: &mut impl Write) -> Result<(), Com
 }
 
 impl KvServer {
-    fn connect(&self) -> Result<Client, CommandError> {
-        Client::connect(&self.server.connect).map_err(failure)
+    pub(super) fn connect(&self) -> Result<Client, CommandError> {
+        Client::connect_within(&self.server.connect, self.server.patience.timeouts()).map_err(failure)
     }
 }
 
@@ -267,16 +267,25 @@ fn scan(scan: ScanArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let prefix = scan.prefix.map_or(Ok(Vec::new()), |prefix| prefix.read(io::stdin()))?;
     let format = scan.of.format;
     let fields = if scan.values || format.is_json() { ScanFields::Entry } else { ScanFields::Key };
-    let (mut client, mut cursor) = (scan.of.connect()?, Vec::new());
+    let mut client = scan.of.connect()?;
+    each_page(&mut client, &scan.table.0, (fields, &prefix), |rows| match rows {
+        ScanRows::Entry(rows) => format.print_all(out, rows.iter().map(|row| entry_line(row, format))),
+        ScanRows::Key(rows) => format.print_all(out, rows.iter().map(|key| format!("{}\n", shown(key)))),
+        ScanRows::Value(_) | ScanRows::Mirror(_) => unreachable!("a page has the fields that were asked for"),
+    })
+}
+
+/// Calls `each` with the rows of each page of a scan, up to an error.
+pub(super) fn each_page(
+    client: &mut Client,
+    table: &[u8],
+    (fields, prefix): (ScanFields, &[u8]),
+    mut each: impl FnMut(&ScanRows<'_>) -> Result<(), CommandError>,
+) -> Result<(), CommandError> {
+    let mut cursor = Vec::new();
     loop {
-        let page = client.scan(&scan.table.0, &cursor, ELEMENTS_PER_PAGE, fields, &prefix).map_err(failure)?;
-        match &page.rows {
-            ScanRows::Entry(rows) => format.print_all(out, rows.iter().map(entry_line))?,
-            ScanRows::Key(rows) => {
-                format.print_all(out, rows.iter().map(|key| (format!("{}\n", shown(key)), Value::Null)))?;
-            }
-            ScanRows::Value(_) | ScanRows::Mirror(_) => unreachable!("a page has the fields that were asked for"),
-        }
+        let page = client.scan(table, &cursor, ELEMENTS_PER_PAGE, fields, prefix).map_err(failure)?;
+        each(&page.rows)?;
         cursor = page.next;
         if cursor.is_empty() {
             return Ok(());
@@ -284,16 +293,18 @@ fn scan(scan: ScanArguments, out: &mut impl Write) -> Result<(), CommandError> {
     }
 }
 
-/// An element of a scan, as text and as JSON.
-fn entry_line(row: &EntryRow<'_>) -> (String, Value) {
-    let text = format!("{} {}\n", shown(row.key), shown(row.value));
-    let json = json!({
-        "key": shown_in_json(row.key),
-        "value": shown_in_json(row.value),
-        "version": row.version,
-        "remaining_millis": row.remaining_millis,
-    });
-    (text, json)
+/// An element of a scan, as text or as JSON.
+fn entry_line(row: &EntryRow<'_>, format: Format) -> String {
+    let text = || format!("{} {}\n", shown(row.key), shown(row.value));
+    let json = || {
+        json!({
+            "key": shown_in_json(row.key),
+            "value": shown_in_json(row.value),
+            "version": row.version,
+            "remaining_millis": row.remaining_millis,
+        })
+    };
+    format.answer(text, json)
 }
 
 fn stats(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {
@@ -317,12 +328,24 @@ fn ping(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {
 /// The error of the command for an error of the client.
 pub(super) fn failure(error: Error) -> CommandError {
     match error {
-        Error::Refused(reason) => {
-            let what = reason.text().to_lowercase();
-            CommandError::Failed(format!("{what}: {}", advice(reason)))
-        }
+        Error::Refused(reason) => refusal(reason),
         Error::Disconnected(Disconnected::Endpoint { .. }) => CommandError::Usage(error.to_string()),
         _ => CommandError::Failed(error.to_string()),
+    }
+}
+
+/// The error of the command for a refusal of the server.
+fn refusal(reason: Reason) -> CommandError {
+    let (what, advice) = (reason.text().to_lowercase(), advice(reason));
+    match reason {
+        Reason::TableNotFound | Reason::KeyNotFound => CommandError::NotFound(format!("{what}: {advice}")),
+        Reason::VersionMismatch { current: 0 } => {
+            CommandError::VersionMismatch { what: format!("{what}: the element is absent: {advice}"), current: 0 }
+        }
+        Reason::VersionMismatch { current } => {
+            CommandError::VersionMismatch { what: format!("{what}: it has version {current}: {advice}"), current }
+        }
+        _ => CommandError::Failed(format!("{what}: {advice}")),
     }
 }
 
@@ -345,6 +368,8 @@ fn advice(reason: Reason) -> &'static str {
         Reason::BadCursor => "scan again from the beginning: the table was made anew, or the server has started again",
         Reason::NotANumber => "count in another element, or set this one to a whole number in decimal",
         Reason::OutOfRange => "keep the number within 64 bits and a sign",
+        Reason::FeedOff => "start the server with --feed",
+        Reason::Compacted { .. } => "scan the table again, or start the server with a larger --feed-history",
         Reason::TooManyTables => "delete one, or start the server with a larger --max-tables",
     }
 }
@@ -356,11 +381,23 @@ mod tests {
     #[test]
     fn every_refusal_says_what_to_do_in_one_line() {
         for reason in Reason::ALL {
-            let CommandError::Failed(line) = failure(Error::Refused(reason)) else {
-                panic!("{reason:?} is no bad usage");
+            let line = match failure(Error::Refused(reason)) {
+                CommandError::Failed(line) | CommandError::NotFound(line) => line,
+                CommandError::VersionMismatch { what, .. } => what,
+                CommandError::Usage(_) | CommandError::Output(_) => panic!("{reason:?} is no bad usage"),
             };
             assert!(line.contains(": ") && !line.contains('\n'), "{line}");
         }
+    }
+
+    #[test]
+    fn a_mismatch_tells_the_current_version() {
+        let mismatch = |current| match refusal(Reason::VersionMismatch { current }) {
+            CommandError::VersionMismatch { what, current } => (what, current),
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(mismatch(7), (what, 7) if what.contains("it has version 7")));
+        assert!(matches!(mismatch(0), (what, 0) if what.contains("is absent")));
     }
 
     #[test]

@@ -1,8 +1,21 @@
 //! Endpoints as typed, `tcp://HOST:PORT` or `ipc://PATH`, and addresses of plain TCP, `HOST:PORT` or `PORT`.
+//!
+//! A command that connects takes `HOST:PORT`, `:PORT` and `PORT` too: there is only one way to connect to them. A server
+//! takes whole endpoints alone, since a short one does not say who may reach it.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
 
 use super::{KV_ENDPOINT, PUBLISH_ENDPOINT};
+
+use crate::protocols::kv::client::{ClientTimeouts, TIMEOUT_DEFAULT};
+
+/// How long a command waits until the host of its server has accepted the connection, unless a flag says otherwise.
+/// Hosts that are far away accept within this time, and a person does not notice it.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// The longest time to wait that a flag accepts, in seconds: a day.
+const TIMEOUT_SECONDS_MAX: f64 = 86_400.0;
 
 /// The word for no endpoint.
 pub(super) const OFF: &str = "off";
@@ -25,6 +38,47 @@ pub(super) fn endpoint(typed: &str) -> Result<String, String> {
         return Err("an endpoint is tcp://HOST:PORT or ipc://PATH".to_owned());
     }
     Ok(typed.to_owned())
+}
+
+/// An endpoint to connect to: as [`endpoint`], or `HOST:PORT`, `:PORT` and `PORT`, to which `tcp://` is added.
+///
+/// # Errors
+/// The mistake in the text.
+pub(super) fn connection(typed: &str) -> Result<String, String> {
+    let whole = if typed.contains("://") { typed.to_owned() } else { format!("tcp://{}", to_connect(typed)) };
+    match endpoint(&whole) {
+        Ok(endpoint) if !endpoint.starts_with("tcp://*") && !endpoint.ends_with(":*") => Ok(endpoint),
+        _ => Err("an endpoint to connect to is HOST:PORT, tcp://HOST:PORT or ipc://PATH".to_owned()),
+    }
+}
+
+/// The address of a server of plain TCP: as [`address`], or `:PORT`, and with or without `tcp://`.
+///
+/// # Errors
+/// The mistake in the text.
+pub(super) fn address_to_connect(typed: &str) -> Result<String, String> {
+    address(&to_connect(typed.strip_prefix("tcp://").unwrap_or(typed)))
+}
+
+/// The address with this host in place of none.
+fn to_connect(typed: &str) -> String {
+    let port = typed.strip_prefix(':').unwrap_or(typed);
+    if port.parse::<u16>().is_ok() { format!("127.0.0.1:{port}") } else { typed.to_owned() }
+}
+
+/// A time to wait, in seconds.
+///
+/// # Errors
+/// If it is no time, or too long.
+pub(super) fn seconds(typed: &str) -> Result<Duration, String> {
+    let seconds = typed.parse().ok().filter(|seconds| (0.001..=TIMEOUT_SECONDS_MAX).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| format!("0.001 to {TIMEOUT_SECONDS_MAX} seconds"))
+}
+
+/// How long a command waits. Only a time that was asked for is spent on a server that is not there yet.
+pub(super) fn timeouts(asked: Option<Duration>) -> ClientTimeouts {
+    let usual = ClientTimeouts { connect: CONNECT_TIMEOUT, answer: TIMEOUT_DEFAULT, retries: false };
+    asked.map_or(usual, ClientTimeouts::from)
 }
 
 /// An endpoint, or `off`.
@@ -74,24 +128,46 @@ fn is_address(address: &str) -> bool {
         .is_some_and(|(host, port)| !host.is_empty() && (port == "*" || port.parse::<u16>().is_ok()))
 }
 
+/// How long to wait for the server.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Patience {
+    /// Seconds to wait for the server to be there, and for each answer [default: 0.3 until it is there, 5 for an
+    /// answer]
+    #[arg(long, value_name = "SECONDS", env = "SPINDLE_TIMEOUT", value_parser = seconds)]
+    timeout: Option<Duration>,
+}
+
+impl Patience {
+    /// The times.
+    pub(super) fn timeouts(self) -> ClientTimeouts {
+        timeouts(self.timeout)
+    }
+}
+
 /// The server to connect to.
 #[derive(Debug, clap::Args)]
 pub(super) struct Connect {
-    /// Endpoint at which the server answers requests
-    #[arg(long, value_name = "ENDPOINT", default_value = KV_ENDPOINT, value_parser = endpoint)]
+    /// Endpoint at which the server answers requests: HOST:PORT, tcp://HOST:PORT or ipc://PATH
+    #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_CONNECT", default_value = KV_ENDPOINT, value_parser = connection)]
     pub(super) connect: String,
+    #[command(flatten)]
+    pub(super) patience: Patience,
 }
 
 /// The server to subscribe to.
 #[derive(Debug, clap::Args)]
 pub(super) struct Subscribe {
-    /// Endpoint at which the server announces changes
-    #[arg(long, value_name = "ENDPOINT", default_value = PUBLISH_ENDPOINT, value_parser = endpoint)]
+    /// Endpoint at which the server announces changes: HOST:PORT, tcp://HOST:PORT or ipc://PATH
+    #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_SUBSCRIBE", default_value = PUBLISH_ENDPOINT, value_parser = connection)]
     pub(super) subscribe: String,
+    #[command(flatten)]
+    pub(super) patience: Patience,
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
     use super::*;
 
     #[test]
@@ -111,6 +187,38 @@ mod tests {
         assert!(listening(OFF).is_ok_and(|Listening(address)| address.is_none()));
         let listening = listening("0").map(|Listening(address)| address.map(|address| address.to_string()));
         assert_eq!(listening, Ok(Some("127.0.0.1:0".to_owned())));
+    }
+
+    #[test]
+    fn a_command_connects_to_addresses_without_a_scheme() {
+        for (typed, endpoint) in [
+            ("localhost:5555", "tcp://localhost:5555"),
+            ("[::1]:5555", "tcp://[::1]:5555"),
+            (":5555", "tcp://127.0.0.1:5555"),
+            ("5555", "tcp://127.0.0.1:5555"),
+            ("tcp://h:1", "tcp://h:1"),
+            ("ipc:///tmp/s", "ipc:///tmp/s"),
+        ] {
+            assert_eq!(connection(typed).as_deref(), Ok(endpoint));
+        }
+        for bad in ["", "h", "h:", "*:1", "tcp://*:1", "h:*", "tcp://:1", "udp://h:1", "h:65536", "/tmp/s"] {
+            assert!(connection(bad).is_err(), "{bad}");
+        }
+        for typed in ["8080", ":8080", "127.0.0.1:8080", "tcp://127.0.0.1:8080"] {
+            assert_eq!(address_to_connect(typed).as_deref(), Ok("127.0.0.1:8080"));
+        }
+        assert!(address_to_connect("ipc:///tmp/s").is_err());
+    }
+
+    #[test]
+    fn a_time_that_was_asked_for_holds_for_everything() {
+        let usual = timeouts(None);
+        assert!((usual.connect, usual.retries) == (Duration::from_millis(300), false) && usual.answer > usual.connect);
+        let asked = seconds("1.5").unwrap();
+        assert_eq!(timeouts(Some(asked)), ClientTimeouts::from(Duration::from_millis(1_500)));
+        for bad in ["", "0", "-1", "nan", "inf", "86401", "soon"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

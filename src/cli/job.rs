@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::endpoint::address;
+use super::endpoint::{Patience, address_to_connect};
 use super::operand::{Operand, operand, shown_in_json};
 use super::show::{self, Format};
 use super::{CommandError, JOBS_ADDRESS};
@@ -32,8 +32,10 @@ pub(super) enum JobCommand {
 #[derive(Debug, Args)]
 pub(super) struct JobServer {
     /// Address at which the server answers requests about jobs
-    #[arg(long, value_name = "ADDR|PORT", default_value = JOBS_ADDRESS, value_parser = address)]
+    #[arg(long, value_name = "ADDR|PORT", env = "SPINDLE_CONNECT_JOBS", default_value = JOBS_ADDRESS, value_parser = address_to_connect)]
     connect: String,
+    #[command(flatten)]
+    patience: Patience,
     #[command(flatten)]
     format: Format,
 }
@@ -91,7 +93,7 @@ pub(super) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), Comma
         }
         JobCommand::Get(QueueArguments { queue, of }) => {
             let job = of.client().get(&name(queue)?).map_err(failure)?;
-            let job = job.ok_or_else(|| CommandError::Failed(NOTHING.to_owned()))?;
+            let job = job.ok_or_else(|| CommandError::NotFound(NOTHING.to_owned()))?;
             let json = json!({ "id": job.id.to_string(), "data": shown_in_json(&job.data) });
             of.format.print(out, &format!("{}\n{}", job.id, show::value(&job.data)), &json)
         }
@@ -113,7 +115,11 @@ const NOT_HANDED_OUT: &str =
 
 impl JobServer {
     fn client(&self) -> Client {
-        Client::new(&self.connect)
+        let mut client = Client::new(&self.connect);
+        let timeouts = self.patience.timeouts();
+        client.set_timeout(timeouts.answer);
+        client.set_connect_timeout(timeouts.connect);
+        client
     }
 }
 

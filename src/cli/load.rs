@@ -149,6 +149,7 @@ impl LoadFlags {
             address.ok_or_else(|| CommandError::Usage("load goes over tcp:// only; see --help".to_owned()))?;
         Ok(Plan {
             address,
+            connect_timeout: self.server.patience.timeouts().connect,
             protocol: match self.protocol {
                 ProtocolName::Kv => Protocol::Kv,
                 ProtocolName::Redis => Protocol::Redis,

@@ -4,23 +4,30 @@
 //! argv ─► Arguments (as typed) ─► serve:  ServerConfig (checked) ─► server::run          until a signal
 //!                              └► others: operands as bytes ─► client ─► show ─► standard output
 //!
-//! exit 0   success, and help that was asked for
-//! exit 1   failure: one line on standard error names the error and the remedy
-//! exit 2   bad usage: one line on standard error names the mistake
 //! ```
+//! A command that fails says so in one line on standard error, and by its exit status: see [`error`].
 //! This folder parses the arguments once. Modules outside it know no flags, and this folder names no socket.
 
 mod amount;
 mod backup;
 mod check;
 mod client;
+mod dump;
 mod endpoint;
+mod error;
+mod events_store;
+mod feed;
+mod feed_flags;
 mod job;
 mod load;
+mod lockstep_flags;
 mod log;
+mod mirror;
 mod operand;
+mod password_file;
 mod pin;
 mod serve;
+mod serve_words;
 mod show;
 mod store_flags;
 mod task;
@@ -34,10 +41,10 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
-/// Exit status of a command that failed.
-const FAILED: u8 = 1;
-/// Exit status of bad usage.
-const BAD_USAGE: u8 = 2;
+use error::{CommandError, ExitStatus};
+
+/// The flag for answers and errors in JSON.
+const JSON: &str = "--json";
 
 /// The endpoint of requests to tables, unless a flag names another (`OPERATION.md`).
 const KV_ENDPOINT: &str = "tcp://127.0.0.1:5555";
@@ -54,12 +61,15 @@ const EVENTS_ADDRESS: &str = "127.0.0.1:8081";
 /// The endpoint at which workers lease pending events, unless a flag names another (`OPERATION.md`).
 const EVENTS_ENDPOINT: &str = "tcp://127.0.0.1:5558";
 
+/// The endpoint of the feed, unless a flag names another (`OPERATION.md`).
+const FEED_ENDPOINT: &str = "tcp://127.0.0.1:5559";
+
 /// The directory of tasks, jobs and events, unless a flag names another (`OPERATION.md`).
 const DATA_FOLDER: &str = "./spindle-data";
 
 /// Tables with time to live and durable tasks, served over ZeroMQ, and the commands that talk to them.
 #[derive(Debug, Parser)]
-#[command(name = "spindle", version, arg_required_else_help = false)]
+#[command(name = "spindle", version, arg_required_else_help = false, after_help = ExitStatus::help())]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -68,11 +78,17 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the server: prints its endpoints, then "ready"; ends cleanly on SIGINT and SIGTERM
-    Serve(serve::ServeFlags),
+    Serve(Box<serve::ServeFlags>),
     #[command(flatten)]
     Client(client::TableCommand),
+    /// Write the elements of a table to standard output, for `load-dump`
+    Dump(dump::DumpArguments),
+    /// Read a dump from standard input into a new table
+    LoadDump(dump::LoadDumpArguments),
     /// Print changes as they come, until Ctrl-C
     Watch(watch::WatchArguments),
+    /// Print a table as it is and then its changes, and say when that is exact, until Ctrl-C
+    Mirror(mirror::MirrorArguments),
     /// Work with durable tasks
     #[command(subcommand)]
     Task(task::TaskCommand),
@@ -89,36 +105,22 @@ enum Command {
     Load(load::LoadFlags),
 }
 
-/// Why a command has failed.
-#[derive(Debug)]
-enum CommandError {
-    /// The arguments are wrong.
-    Usage(String),
-    /// The command could not be carried out.
-    Failed(String),
-    /// Standard output takes no more bytes.
-    Output(io::Error),
-}
-
-impl From<io::Error> for CommandError {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
-    }
-}
-
 /// Runs the command that the arguments name. The first argument is the name of the program.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let typed: Vec<OsString> = arguments.into_iter().collect();
     let arguments = match Arguments::try_parse_from(&typed) {
         Ok(arguments) => arguments,
-        Err(error) => return refuse(&error, &typed),
+        Err(error) => return refuse(&error, &typed).into(),
     };
     let out = &mut io::stdout();
     let done = match arguments.command {
-        Command::Serve(flags) => serve::run(flags),
+        Command::Serve(flags) => serve::run(*flags),
         Command::Client(command) => client::run(command, out),
+        Command::Dump(arguments) => dump::dump(&arguments, out),
+        Command::LoadDump(arguments) => dump::load(&arguments, out),
         Command::Watch(arguments) => watch::run(&arguments, out),
+        Command::Mirror(arguments) => mirror::run(&arguments, out),
         Command::Task(command) => task::run(command, out),
         Command::Job(command) => job::run(command, out),
         Command::Backup(arguments) => backup::run(&arguments, out),
@@ -127,37 +129,28 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Load(flags) => load::run(flags, out),
     };
     let status = match done.and_then(|()| Ok(out.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => report(&failure),
+        Ok(()) => ExitStatus::Done,
+        Err(error) => error.report(has_flag(&typed, JSON)),
     };
     crate::log::finish();
-    status
+    status.into()
 }
 
-/// Prints in one line why a command has failed.
-fn report(failure: &CommandError) -> ExitCode {
-    match failure {
-        CommandError::Usage(what) => complain(what, BAD_USAGE),
-        CommandError::Failed(what) => complain(what, FAILED),
-        CommandError::Output(error) => complain(&format!("cannot write to standard output: {error}"), FAILED),
-    }
-}
-
-fn complain(what: &str, status: u8) -> ExitCode {
-    // If standard error is closed, the exit status still tells.
-    crate::log::say(&one_line(what));
-    ExitCode::from(status)
+/// Whether this flag was typed. It is known also when the arguments are wrong.
+fn has_flag(typed: &[OsString], flag: &str) -> bool {
+    typed.iter().take_while(|argument| *argument != "--").any(|argument| argument == flag)
 }
 
 /// Prints help if the user asked for it, and otherwise the mistake in the arguments.
-fn refuse(error: &clap::Error, typed: &[OsString]) -> ExitCode {
+fn refuse(error: &clap::Error, typed: &[OsString]) -> ExitStatus {
+    let is_json = has_flag(typed, JSON);
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return match error.print() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => report(&CommandError::Output(error)),
+            Ok(()) => ExitStatus::Done,
+            Err(error) => CommandError::Output(error).report(is_json),
         };
     }
-    complain(&usage_line(&without_passwords(&error.to_string(), typed)), BAD_USAGE)
+    CommandError::Usage(usage_line(&without_passwords(&error.to_string(), typed))).report(is_json)
 }
 
 /// The text without the arguments that may have a password: those that look like the URL of a database, well-formed or
@@ -179,10 +172,6 @@ fn usage_line(text: &str) -> String {
     format!("{what}; see --help")
 }
 
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
@@ -193,7 +182,7 @@ mod tests {
 
     fn complaint(arguments: &[&str]) -> String {
         let error = Arguments::try_parse_from(arguments).unwrap_err();
-        one_line(&usage_line(&error.to_string()))
+        usage_line(&error.to_string()).split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     #[test]

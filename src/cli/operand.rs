@@ -121,8 +121,11 @@ fn shown_if(bytes: &[u8], readable: impl Fn(char) -> bool) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.starts_with(HEX) && text.chars().all(readable) => text.to_owned(),
         _ => {
-            let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
-            HEX.chars().chain(digits.collect::<String>().chars()).collect()
+            let mut text = String::with_capacity(HEX.len() + 2 * bytes.len());
+            text.push_str(HEX);
+            let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+            text.extend(digits.map(|digit| char::from(if digit < 10 { b'0' + digit } else { b'a' + digit - 10 })));
+            text
         }
     }
 }
@@ -168,6 +171,7 @@ mod tests {
     fn what_cannot_be_read_is_shown_as_bytes() {
         assert_eq!(shown("Zoë".as_bytes()), "Zoë");
         assert_eq!(shown(b"\xff"), "0xff");
+        assert_eq!(shown(b"\x00\x09\x9a\xf0"), "0x00099af0");
         assert_eq!(shown(b"a\nb"), "0x610a62");
         assert_eq!(shown(b"0x"), "0x3078");
         assert_eq!(shown(b""), "");

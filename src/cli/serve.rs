@@ -6,15 +6,18 @@ use clap::builder::TypedValueParser;
 use super::CommandError;
 use super::amount::{Amount, amount, bytes_within};
 use super::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening};
+use super::events_store::EventsStoreFlags;
+use super::feed_flags::FeedFlags;
+use super::lockstep_flags::LockstepFlags;
 use super::pin::pin;
+use super::serve_words::{ack_words, allowed, frontend, version};
 use super::store_flags::StoreFlags;
 use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT, log};
 use crate::allocator::{self, Choice, UnknownAllocator};
 use crate::limits::{
-    CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, STATEMENT_SECONDS,
-    STORE_ANSWER_MAX, TABLES_DEFAULT, VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
+    CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT,
+    VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
 };
-use crate::protocols::events::mysql::Address;
 use crate::protocols::events::wire::is_value;
 use crate::protocols::jobs::serve as jobs;
 use crate::protocols::jobs::wire::AckWording;
@@ -51,6 +54,12 @@ pub(super) struct ServeFlags {
     /// How many messages a subscriber may fall behind before it loses changes; costs memory while it does
     #[arg(long, value_name = "MESSAGES", default_value_t = PUBLISH_HWM_DEFAULT, value_parser = clap::value_parser!(i32).range(1..))]
     publish_hwm: i32,
+
+    #[command(flatten)]
+    feed: FeedFlags,
+
+    #[command(flatten)]
+    lockstep: LockstepFlags,
 
     /// Longest value, in bytes (K, M, G), up to 16M
     #[arg(long, value_name = "BYTES", default_value_t = VALUE_BYTES_DEFAULT, value_parser = value_bytes())]
@@ -112,18 +121,13 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = EVENTS_ADDRESS, value_parser = listening)]
     events: Listening,
 
-    /// Store of the events: embedded for the store of the tasks, or mysql://USER:PASSWORD@HOST/DATABASE
-    #[arg(long, value_name = "embedded|URL", default_value = "embedded", value_parser = events_store)]
-    events_store: EventsStore,
+    #[command(flatten)]
+    events_store: EventsStoreFlags,
 
     /// Name by which requests for events may call the server, beside addresses and names without a dot; may be given
     /// several times [default: on loopback none, elsewhere any]
     #[arg(long, value_name = "NAME")]
     events_host: Vec<String>,
-
-    /// Seconds that a statement of the events' database may take; after that the database ends it
-    #[arg(long, value_name = "SECONDS", default_value_t = STORE_ANSWER_MAX.as_secs(), value_parser = clap::value_parser!(u64).range(STATEMENT_SECONDS))]
-    events_timeout: u64,
 
     /// Endpoint at which workers lease pending events, with --events-store embedded
     #[arg(long, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint)]
@@ -135,49 +139,6 @@ pub(super) struct ServeFlags {
     /// Allocator of the process: mimalloc, jemalloc or system [default: mimalloc]
     #[arg(long, value_name = "NAME")]
     allocator: Option<Choice>,
-}
-
-fn frontend(typed: &str) -> Result<FrontendKind, String> {
-    match typed {
-        "proxy" => Ok(FrontendKind::Proxy),
-        "native" => Ok(FrontendKind::Native),
-        _ => Err("it is proxy or native".to_owned()),
-    }
-}
-
-/// The database of the events, or `None` for the embedded store.
-#[derive(Clone, Debug)]
-struct EventsStore(Option<Address>);
-
-fn events_store(typed: &str) -> Result<EventsStore, String> {
-    if typed == "embedded" {
-        return Ok(EventsStore(None));
-    }
-    typed.parse().map(|address| EventsStore(Some(address))).map_err(|wrong| format!("{wrong}, or it is embedded"))
-}
-
-fn version(typed: &str) -> Result<Version, String> {
-    match typed {
-        "1.3" => Ok(Version::V1_3),
-        "1.4" => Ok(Version::V1_4),
-        _ => Err("there are 1.3 and 1.4".to_owned()),
-    }
-}
-
-fn ack_words(typed: &str) -> Result<AckWording, String> {
-    match typed {
-        "ok" => Ok(AckWording::OkNo),
-        "yes-no" => Ok(AckWording::YesNo),
-        _ => Err("it is ok or yes-no".to_owned()),
-    }
-}
-
-fn allowed(typed: &str) -> Result<bool, String> {
-    match typed {
-        "allow" => Ok(true),
-        "deny" => Ok(false),
-        _ => Err("it is allow or deny".to_owned()),
-    }
 }
 
 fn threads() -> impl TypedValueParser<Value = usize> {
@@ -219,8 +180,7 @@ impl ServeFlags {
         let max_memory = self.max_memory.of(available_bytes);
         self.check(max_memory, &kv)?;
         let publish = Some(self.publish.clone()).filter(|endpoint| endpoint != OFF);
-        let database = self.events_store.0.clone();
-        let database = database.map(|address| address.with_statement_seconds(self.events_timeout));
+        let database = self.events_store.database()?;
         let hosts = self.events_host.clone();
         let events = self.events.0.map(|address| EventsConfig { address, hosts, database });
         Ok(ServerConfig {
@@ -228,6 +188,9 @@ impl ServeFlags {
             frontend: self.frontend,
             publish,
             publish_hwm: self.publish_hwm,
+            feed: self.feed.config(),
+            lockstep: self.lockstep.config(),
+            lockstep_publish: self.lockstep.publish(),
             max_value: self.max_value,
             max_memory,
             max_tables: self.max_tables,
@@ -251,9 +214,12 @@ impl ServeFlags {
                 self.expected_keys
             )));
         }
-        if kv.is_empty() && self.tasks == OFF && self.jobs.0.is_none() && self.events.0.is_none() {
+        self.store.check()?;
+        self.lockstep.check(kv, &self.publish)?;
+        let has_tables = !kv.is_empty() || self.lockstep.config().is_some();
+        if !has_tables && self.tasks == OFF && self.jobs.0.is_none() && self.events.0.is_none() {
             return Err(CommandError::Usage(
-                "nothing is to be served: give --kv, --tasks, --jobs or --events".to_owned(),
+                "nothing is to be served: give --kv, --lockstep, --tasks, --jobs or --events".to_owned(),
             ));
         }
         Ok(())
@@ -274,7 +240,7 @@ impl ServeFlags {
             lease: self.lease * MILLIS_PER_SECOND,
             words: self.jobs_ack,
         });
-        let kept_here = self.events.0.is_some() && self.events_store.0.is_none();
+        let kept_here = self.events.0.is_some() && self.events_store.is_embedded();
         let events = kept_here.then(|| settings(self.events_queue, Access::WorkOff { accepts: is_value }));
         let is_on = spiderq.is_some() || jobs.is_some() || events.is_some();
         is_on.then_some(TasksConfig {

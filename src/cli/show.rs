@@ -19,6 +19,11 @@ pub(super) struct Format {
 }
 
 impl Format {
+    #[cfg(test)]
+    pub(super) const TEXT: Self = Self { json: false };
+    #[cfg(test)]
+    pub(super) const JSON: Self = Self { json: true };
+
     /// Whether answers are JSON.
     pub(super) fn is_json(self) -> bool {
         self.json
@@ -29,25 +34,24 @@ impl Format {
     /// # Errors
     /// [`CommandError::Output`]
     pub(super) fn print(self, out: &mut impl Write, text: &str, json: &Value) -> Result<(), CommandError> {
-        self.print_all(out, std::iter::once((text.to_owned(), json.clone())))
+        self.print_all(out, std::iter::once(self.answer(|| text.to_owned(), || json.clone())))
     }
 
-    /// Prints many answers, each as text or as JSON, and flushes once.
+    /// An answer as text, with its line feed, or as a line of JSON. It makes only the one that is printed.
+    pub(super) fn answer(self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) -> String {
+        if self.json { format!("{}\n", json()) } else { text() }
+    }
+
+    /// Prints many answers, and flushes once.
     ///
     /// # Errors
     /// [`CommandError::Output`]
     pub(super) fn print_all(
         self,
         out: &mut impl Write,
-        answers: impl Iterator<Item = (String, Value)>,
+        mut answers: impl Iterator<Item = String>,
     ) -> Result<(), CommandError> {
-        for (text, json) in answers {
-            if self.json {
-                writeln!(out, "{json}")?;
-            } else {
-                out.write_all(text.as_bytes())?;
-            }
-        }
+        answers.try_for_each(|answer| out.write_all(answer.as_bytes()))?;
         Ok(out.flush()?)
     }
 
@@ -169,6 +173,13 @@ mod tests {
         };
         assert_eq!(printed(true), "{\"value\":\"a\\nb\"}\n");
         assert_eq!(printed(false), "text\n");
+    }
+
+    #[test]
+    fn an_answer_is_made_in_the_format_that_is_printed_alone() {
+        let text = Format::TEXT.answer(|| "text\n".to_owned(), || panic!("JSON was not asked for"));
+        let json = Format::JSON.answer(|| panic!("text was not asked for"), || json!(1));
+        assert_eq!((&*text, &*json), ("text\n", "1\n"));
     }
 
     #[test]

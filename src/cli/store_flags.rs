@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::DATA_FOLDER;
 use super::amount::bytes_within;
-use crate::store::StoreConfig;
+use super::{CommandError, DATA_FOLDER};
+use crate::store::{SEGMENTS_MIN, StoreConfig};
 use crate::tasks::Policy;
 
 /// The size of a segment, unless a flag says otherwise, in bytes.
@@ -29,8 +29,9 @@ pub(super) struct StoreFlags {
     #[arg(long, value_name = "BYTES", default_value_t = SEGMENT_BYTES_DEFAULT, value_parser = bytes_within(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX))]
     segment_size: u64,
 
-    /// Most bytes (K, M, G) in --data; above three quarters nothing is added [default: 95 % of the file system]
-    #[arg(long, value_name = "BYTES", value_parser = bytes_within(1, u64::MAX))]
+    /// Most bytes (K, M, G) in --data, at least five segments; above three quarters nothing is added [default: 95 % of
+    /// the file system]
+    #[arg(long, value_name = "BYTES", value_parser = bytes_within(SEGMENTS_MIN * SEGMENT_BYTES_MIN, u64::MAX))]
     max_disk: Option<u64>,
 
     /// Start although --data is damaged: go on without what is lost; finished tasks may return
@@ -45,6 +46,20 @@ impl StoreFlags {
 
     pub(super) fn sync(&self) -> Policy {
         self.sync
+    }
+
+    /// # Errors
+    /// [`CommandError::Usage`] if the folder cannot keep to `--max-disk`.
+    pub(super) fn check(&self) -> Result<(), CommandError> {
+        let least = self.segment_size * SEGMENTS_MIN;
+        match self.max_disk {
+            Some(most) if most < least => Err(CommandError::Usage(format!(
+                "--max-disk {most}: with --segment-size {} the folder takes {least} bytes at least; raise --max-disk, or lower --segment-size to {} or less",
+                self.segment_size,
+                most / SEGMENTS_MIN
+            ))),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn config(&self) -> StoreConfig {
@@ -83,12 +98,24 @@ mod tests {
     }
 
     #[test]
+    fn a_bound_that_the_folder_cannot_keep_is_refused_with_the_least_one() {
+        let check =
+            |flags: &[&str]| StoreArguments::try_parse_from([&["serve"], flags].concat()).unwrap().flags.check();
+        for good in [&["--max-disk", "320M"][..], &["--max-disk", "320K", "--segment-size", "64K"], &[]] {
+            assert!(check(good).is_ok(), "{good:?}");
+        }
+        let Err(CommandError::Usage(why)) = check(&["--max-disk", "319M"]) else { panic!("it is too small") };
+        let (least, segment) = ((320 << 20).to_string(), ((319 << 20) / 5).to_string());
+        assert!(why.contains(&least) && why.contains(&segment), "{why}");
+    }
+
+    #[test]
     fn flags_of_the_store_have_defaults_and_bounds() {
         let plain = StoreConfig { segment_bytes: 64 << 20, max_disk: None, repair: false };
         assert_eq!(parsed(&[]).unwrap(), plain);
         let other = parsed(&["--segment-size", "1M", "--max-disk", "2G", "--repair"]).unwrap();
         assert_eq!(other, StoreConfig { segment_bytes: 1 << 20, max_disk: Some(2 << 30), repair: true });
-        for bad in [["--segment-size", "1K"], ["--segment-size", "2G"], ["--max-disk", "0"], ["--sync", "often"]] {
+        for bad in [["--segment-size", "1K"], ["--segment-size", "2G"], ["--max-disk", "319K"], ["--sync", "often"]] {
             assert!(parsed(&bad).is_err(), "{bad:?}");
         }
     }

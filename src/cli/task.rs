@@ -1,12 +1,13 @@
 //! `spindle task`: durable tasks on the command line.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use super::client::read_both;
-use super::endpoint::endpoint;
+use super::endpoint::{connection, seconds, timeouts};
 use super::operand::{Operand, operand, shown, shown_in_json};
 use super::show::{self, Format};
 use super::{CommandError, TASKS_ENDPOINT};
@@ -42,8 +43,12 @@ pub(super) enum TaskCommand {
 #[derive(Debug, Args)]
 pub(super) struct TaskServer {
     /// Endpoint at which the server answers requests about tasks
-    #[arg(long, value_name = "ENDPOINT", default_value = TASKS_ENDPOINT, value_parser = endpoint)]
+    #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_CONNECT_TASKS", default_value = TASKS_ENDPOINT, value_parser = connection)]
     connect: String,
+    /// Seconds to wait for the server to be there, and for each answer [default: 0.3 until it is there, 5 for an
+    /// answer]
+    #[arg(long, value_name = "SECONDS", env = "SPINDLE_TIMEOUT", value_parser = seconds)]
+    connect_timeout: Option<Duration>,
     #[command(flatten)]
     format: Format,
 }
@@ -170,7 +175,7 @@ pub(super) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), Comm
         TaskCommand::Update(TaskUpdate { key, value, of }) => {
             let (key, value) = read_both(key, value)?;
             let updated = of.connect()?.update(&key, &value).map_err(failure)?;
-            of.done(updated, NO_TASK, out)
+            if updated { of.format.done(out) } else { Err(no_task()) }
         }
         TaskCommand::Lend(lend) => self::lend(&lend, out),
         TaskCommand::Repay(TaskRepay { lend_key, key, value, status, of }) => {
@@ -187,7 +192,7 @@ pub(super) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), Comm
         TaskCommand::Lookup(TaskArguments { key, of }) => {
             let key = key.read(io::stdin())?;
             let found = of.connect()?.lookup(&key).map_err(failure)?;
-            let value = found.ok_or_else(|| CommandError::Failed(NO_TASK.to_owned()))?;
+            let value = found.ok_or_else(no_task)?;
             of.format.print(out, &show::value(&value), &json!({ "value": shown_in_json(&value) }))
         }
         TaskCommand::Flush(of) => {
@@ -197,17 +202,20 @@ pub(super) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), Comm
         TaskCommand::Remove(TaskArguments { key, of }) => {
             let key = key.read(io::stdin())?;
             let removed = of.connect()?.remove(&key).map_err(failure)?;
-            of.done(removed, NO_TASK, out)
+            if removed { of.format.done(out) } else { Err(no_task()) }
         }
     }
 }
 
-const NO_TASK: &str = "there is no task of this key: add it with `spindle task add`";
 const NO_LEASE: &str = "it is not lent with this key: its time was up, or it was given back; nothing was changed";
+
+fn no_task() -> CommandError {
+    CommandError::NotFound("there is no task of this key: add it with `spindle task add`".to_owned())
+}
 
 impl TaskServer {
     fn connect(&self) -> Result<Client, CommandError> {
-        Client::connect(&self.connect).map_err(failure)
+        Client::connect_within(&self.connect, timeouts(self.connect_timeout)).map_err(failure)
     }
 
     fn done(&self, done: bool, otherwise: &str, out: &mut impl Write) -> Result<(), CommandError> {
@@ -218,7 +226,7 @@ impl TaskServer {
 fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandError> {
     let mode = if lend.wait { LendMode::Block } else { LendMode::Poll };
     let lent = lend.of.connect()?.lend(lend.timeout, mode).map_err(failure)?;
-    let lent = lent.ok_or_else(|| CommandError::Failed("no task is ready: wait for one with --wait".to_owned()))?;
+    let lent = lent.ok_or_else(|| CommandError::NotFound("no task is ready: wait for one with --wait".to_owned()))?;
     let text = format!("{} {}\n{}", lent.lend_key, shown(&lent.key), show::value(&lent.value));
     let json = json!({
         "lend_key": lent.lend_key,

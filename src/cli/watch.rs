@@ -1,4 +1,4 @@
-//! `spindle watch`: changes as they come, one line each, until Ctrl-C.
+//! `spindle watch`: changes as they come, one line each, until Ctrl-C. With `--values` they come from the feed.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -13,13 +13,16 @@ use signal_hook::flag;
 use super::CommandError;
 use super::client::failure;
 use super::endpoint::Subscribe;
+use super::feed::{Feed, Sequences, ShownChange, Silence};
 use super::operand::{TableOperand, name, shown, shown_in_json, table};
 use super::show::Format;
-use crate::protocols::kv::client::{Disconnected, Error, Subscriber};
-use crate::protocols::kv::wire::{Notification, NotificationKind};
+use crate::clock::Clock;
+use crate::feed::FeedContent;
+use crate::protocols::kv::client::{Disconnected, Error, FeedSubscriber, Subscriber};
+use crate::protocols::kv::wire::{FeedEvent, Notification, NotificationKind};
 
 /// How long a Ctrl-C may go unnoticed while no change comes.
-const GLANCE: Duration = Duration::from_millis(100);
+pub(super) const GLANCE: Duration = Duration::from_millis(100);
 
 /// Exit status after a second Ctrl-C, which ends the process at once: the one that shells use.
 const INTERRUPTED: i32 = 130;
@@ -30,8 +33,13 @@ pub(super) struct WatchArguments {
     /// Name of the table: text, or 0x… for bytes [default: all tables]
     #[arg(value_parser = table())]
     table: Option<TableOperand>,
+    /// Print values, versions and deadlines (milliseconds since 1970) too, from the feed
+    #[arg(long, conflicts_with = "subscribe")]
+    values: bool,
     #[command(flatten)]
     server: Subscribe,
+    #[command(flatten)]
+    feed: Feed,
     #[command(flatten)]
     format: Format,
 }
@@ -44,9 +52,13 @@ pub(super) struct WatchArguments {
 pub(super) fn run(arguments: &WatchArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
     let wanted = arguments.table.as_ref().map(|table| name(&table.0));
+    if arguments.values {
+        return watch_values(arguments, wanted, &stop, out);
+    }
     // The name of another table may begin with the wanted one, so each change is compared again.
     let prefix = wanted.unwrap_or_default();
-    let mut subscriber = Subscriber::connect(&arguments.server.subscribe, &[prefix]).map_err(failure)?;
+    let Subscribe { subscribe, patience } = &arguments.server;
+    let mut subscriber = Subscriber::connect_within(subscribe, &[prefix], patience.timeouts()).map_err(failure)?;
     // Relaxed: the flag stands for itself.
     while !stop.load(Ordering::Relaxed) {
         match subscriber.receive(GLANCE) {
@@ -60,6 +72,79 @@ pub(super) fn run(arguments: &WatchArguments, out: &mut impl Write) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Prints the changes of the feed until a signal or the end of the connection.
+fn watch_values(
+    arguments: &WatchArguments,
+    wanted: Option<&[u8]>,
+    stop: &AtomicBool,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
+    let endpoint = &arguments.feed.feed;
+    let timeouts = arguments.server.patience.timeouts();
+    let mut subscriber = FeedSubscriber::connect_within(endpoint, wanted, timeouts).map_err(without_feed)?;
+    let clock = Clock::start();
+    let mut sequences = Sequences::default();
+    // The topic of one table has bookmarks, so it is never silent for long.
+    let mut silence = wanted.map(|_| Silence::begin(clock.now()));
+    // Relaxed: the flag stands for itself.
+    while !stop.load(Ordering::Relaxed) {
+        let mut heard = false;
+        match subscriber.receive(GLANCE) {
+            Ok(Some(event)) => {
+                heard = true;
+                let missed = sequences.missed(&event);
+                print_missed(event.table, missed, arguments.format, out)?;
+                print_values(&event, arguments.format, stop, out)?;
+            }
+            Ok(None) => {}
+            // A Ctrl-C that ends the server too is still a good end.
+            Err(_) if stop.load(Ordering::Relaxed) => {}
+            Err(error) => return Err(lost(error)),
+        }
+        if let Some(silence) = &mut silence {
+            silence.tell(heard, clock.now(), endpoint);
+        }
+    }
+    Ok(())
+}
+
+/// Says that changes were missed: on standard error, or as an event in JSON.
+fn print_missed(table: &[u8], missed: u64, format: Format, out: &mut impl Write) -> Result<(), CommandError> {
+    match missed {
+        0 => Ok(()),
+        _ if format.is_json() => {
+            let json = json!({ "kind": "MISSED", "table": shown_in_json(table), "changes": missed });
+            format.print(out, "", &json)
+        }
+        _ => {
+            eprintln!("MISSED {missed} changes of {}", shown(table));
+            Ok(())
+        }
+    }
+}
+
+fn print_values(
+    event: &FeedEvent<'_>,
+    format: Format,
+    stop: &AtomicBool,
+    out: &mut impl Write,
+) -> Result<(), CommandError> {
+    let FeedContent::Changes(changes) = event.message.content else { return Ok(()) };
+    let lines = changes.map(|change| {
+        let shown = ShownChange {
+            table: Some(event.table),
+            cause: Some(change.cause),
+            key: change.key,
+            value: change.cause.is_live().then_some(change.value),
+            version: change.version,
+            deadline_millis: change.deadline_millis,
+        };
+        shown.line(format)
+    });
+    // Relaxed: the flag stands for itself.
+    format.print_all(out, lines.take_while(|_| !stop.load(Ordering::Relaxed)))
 }
 
 fn print(change: &Notification<'_>, format: Format, out: &mut impl Write) -> Result<(), CommandError> {
@@ -83,8 +168,22 @@ fn lost(error: Error) -> CommandError {
     }
 }
 
+/// The error of the command when no feed is there.
+pub(super) fn without_feed(error: Error) -> CommandError {
+    match error {
+        Error::Disconnected(Disconnected::NoAnswer { endpoint, timeout }) => CommandError::Failed(format!(
+            "no feed at {endpoint} within {} s: start the server with --feed",
+            timeout.as_secs_f64()
+        )),
+        Error::Disconnected(Disconnected::Refused { endpoint }) => {
+            CommandError::Failed(format!("no feed at {endpoint}: start the server with --feed"))
+        }
+        other => failure(other),
+    }
+}
+
 /// A flag that the first signal sets. The second signal ends the process.
-fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
+pub(super) fn stop_on_signals() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))?;
@@ -113,6 +212,18 @@ mod tests {
         let mut out = Vec::new();
         print(&change, watch.arguments.format, &mut out).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn changes_that_were_missed_are_an_event_in_json() {
+        let printed = |missed, format| {
+            let mut out = Vec::new();
+            print_missed(b"users", missed, format, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let json = "{\"changes\":3,\"kind\":\"MISSED\",\"table\":\"users\"}\n";
+        assert_eq!((&*printed(3, Format::JSON), &*printed(0, Format::JSON)), (json, ""));
+        assert_eq!(printed(3, Format::TEXT), "", "it is a line on standard error");
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::TypedValueParser;
 
-use super::endpoint::endpoint;
+use super::endpoint::connection;
+use super::password_file::PasswordFile;
 use super::{CommandError, EVENTS_ENDPOINT, log};
 use crate::limits::{CLAIM_MAX, STATEMENT_SECONDS, STORE_ANSWER_MAX};
 use crate::protocols::events::mysql::Address;
@@ -23,12 +24,15 @@ const SECONDS_MAX: u64 = 365 * 86_400;
 #[derive(Debug, Args)]
 pub(super) struct WorkerArguments {
     /// Endpoint at which a server leases pending events: its --events-queue
-    #[arg(long, value_name = "ENDPOINT", default_value = EVENTS_ENDPOINT, value_parser = endpoint, conflicts_with = "store")]
+    #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_CONNECT_EVENTS", default_value = EVENTS_ENDPOINT, value_parser = connection, conflicts_with = "store")]
     connect: String,
 
     /// Database of the events, mysql://USER:PASSWORD@HOST/DATABASE: the server's --events-store
     #[arg(long, value_name = "URL", value_parser = |typed: &str| typed.parse::<Address>())]
     store: Option<Address>,
+
+    #[command(flatten)]
+    password: PasswordFile,
 
     /// Shell command that takes an event's id as its last argument and prints the value as its first line [default: a
     /// random word]
@@ -64,11 +68,14 @@ fn count(most: u64) -> impl TypedValueParser<Value = usize> {
     clap::value_parser!(u64).range(1..=most).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
 }
 
-impl From<WorkerArguments> for WorkerConfig {
-    fn from(typed: WorkerArguments) -> Self {
+impl TryFrom<WorkerArguments> for WorkerConfig {
+    type Error = CommandError;
+
+    fn try_from(typed: WorkerArguments) -> Result<Self, CommandError> {
+        let store = typed.password.complete(typed.store, "--store")?;
         let limit = Duration::from_secs(typed.command_timeout);
-        Self {
-            source: match typed.store {
+        Ok(Self {
+            source: match store {
                 Some(address) => WorkerSource::Database(address.with_statement_seconds(typed.timeout)),
                 None => WorkerSource::Queue(typed.connect),
             },
@@ -76,7 +83,7 @@ impl From<WorkerArguments> for WorkerConfig {
             slots: typed.slots,
             claim: typed.claim,
             lease: Duration::from_secs(typed.lease),
-        }
+        })
     }
 }
 
@@ -85,12 +92,13 @@ impl From<WorkerArguments> for WorkerConfig {
 /// # Errors
 /// [`CommandError`] if the worker cannot start, or standard output takes no more lines.
 pub(super) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    let config = arguments.try_into()?;
     log::begin()?;
     let signals =
         Signals::new().map_err(|error| CommandError::Failed(format!("signals cannot be waited for: {error}")))?;
     raise_descriptor_limit();
     signals.serving()();
-    let running = worker::start(arguments.into()).map_err(|error| match error {
+    let running = worker::start(config).map_err(|error| match error {
         WorkerError::Server(ClientError::Disconnected(Disconnected::Endpoint { .. })) => {
             CommandError::Usage(error.to_string())
         }

@@ -1,0 +1,208 @@
+//! `spindle dump` writes the elements of a table to standard output, and `spindle load-dump` reads them again.
+//!
+//! A dump is made of the pages of a scan while others may write. An element that is there from begin to end is in it.
+//! The versions in a dump are for readers: a server gives each loaded element a new one. Deadlines are times of the wall
+//! clock. A TTL has whole seconds, so a loaded element may live up to a second longer.
+
+mod format;
+
+use std::io::{self, IsTerminal, Read, Write};
+
+use clap::Args;
+use serde_json::json;
+
+use super::CommandError;
+use super::client::{KvServer, each_page, failure};
+use super::endpoint::Connect;
+use super::operand::{TableOperand, name, shown, shown_in_json, table};
+use crate::clock::wall_millis;
+use crate::protocols::kv::client::{Client, Error};
+use crate::protocols::kv::wire::{EntryRow, Reason, Reply, Request, ScanFields, ScanRows, TableName};
+use format::{DumpReader, DumpRow, DumpWriter};
+
+/// Milliseconds in a second.
+const MILLIS: u64 = 1_000;
+/// Requests that a load has on their way, and the bytes of their values, at most.
+const IN_FLIGHT_MAX: usize = 256;
+const BYTES_IN_FLIGHT_MAX: usize = 1 << 20;
+
+/// The table to dump.
+#[derive(Debug, Args)]
+pub(super) struct DumpArguments {
+    /// Name of the table: text, or 0x… for bytes
+    #[arg(value_parser = table())]
+    table: TableOperand,
+    #[command(flatten)]
+    server: Connect,
+}
+
+/// The table to load into.
+#[derive(Debug, Args)]
+pub(super) struct LoadDumpArguments {
+    /// Name of the table: text, or 0x… for bytes [default: the name that it had]
+    #[arg(value_parser = table())]
+    table: Option<TableOperand>,
+    /// Load into a table that exists: elements of the same keys are replaced, all others stay
+    #[arg(long)]
+    merge: bool,
+    #[command(flatten)]
+    of: KvServer,
+}
+
+/// What a load has done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loaded {
+    /// Elements that were stored.
+    elements: u64,
+    /// Elements whose deadline has passed.
+    expired: u64,
+}
+
+/// Writes the dump of a table to standard output.
+///
+/// # Errors
+/// [`CommandError::Usage`] if standard output is a terminal, [`CommandError::Failed`] if the server does not answer or
+/// refuses, [`CommandError::Output`] if the dump cannot be written.
+pub(super) fn dump(arguments: &DumpArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    if io::stdout().is_terminal() {
+        let file = "a dump is bytes for a file: `spindle dump TABLE > FILE`".to_owned();
+        return Err(CommandError::Usage(file));
+    }
+    let Connect { connect, patience } = &arguments.server;
+    let mut client = Client::connect_within(connect, patience.timeouts()).map_err(failure)?;
+    let table = &spelt(&mut client, &arguments.table.0)?;
+    // It writes the head with the first rows, so a table that is not there leaves an empty file.
+    let mut writer = DumpWriter::new(out, table);
+    each_page(&mut client, table, (ScanFields::Entry, b""), |rows| {
+        let now = wall_millis();
+        let ScanRows::Entry(rows) = rows else {
+            unreachable!("a page has the fields that were asked for");
+        };
+        Ok(writer.write(rows.iter().map(|row| dumped(row, now)))?)
+    })?;
+    writer.end()?;
+    Ok(())
+}
+
+/// The name as the table was created with, with or without a NUL: notifications show it so.
+fn spelt(client: &mut Client, table: &[u8]) -> Result<Vec<u8>, CommandError> {
+    let tables = client.list_tables().map_err(failure)?;
+    let same = tables.into_iter().find(|line| name(&line.name) == name(table));
+    Ok(same.map_or_else(|| table.to_vec(), |line| line.name.into_vec()))
+}
+
+/// A row of a scan at a time of the wall clock, as a row of a dump.
+fn dumped<'b>(row: &EntryRow<'b>, now: u64) -> DumpRow<'b> {
+    let EntryRow { key, value, version, remaining_millis } = *row;
+    DumpRow { key, value, version, deadline_millis: remaining_millis.map(|millis| now.saturating_add(millis)) }
+}
+
+/// Reads a dump from standard input into a table. If it cannot load all of it, it deletes the table again that it has
+/// made: a part of a table could be taken for the whole.
+///
+/// # Errors
+/// [`CommandError::Failed`] if the server does not answer or refuses, or the input is no whole dump. The line says how
+/// many elements were loaded before, and whether they are gone again.
+pub(super) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    let (mut reader, dumped) = DumpReader::begin(io::stdin().lock()).map_err(unreadable)?;
+    let table = arguments.table.as_ref().map_or(&*dumped, |table| &table.0);
+    let mut client = arguments.of.connect()?;
+    let is_new = match client.create_table(table) {
+        Err(Error::Refused(Reason::TableExists)) if arguments.merge => false,
+        Err(Error::Refused(Reason::TableExists)) => {
+            return Err(CommandError::Failed(
+                "table exists: load into it with --merge, or give the name of another TABLE".to_owned(),
+            ));
+        }
+        created => {
+            created.map_err(failure)?;
+            true
+        }
+    };
+    let mut loaded = Loaded::default();
+    load_all(&mut reader, table, &mut client, &mut loaded).map_err(|error| {
+        // The connection may have replies on the way.
+        let is_deleted = is_new && arguments.of.connect().is_ok_and(|mut client| client.delete_table(table).is_ok());
+        after(error, loaded, is_deleted)
+    })?;
+    let Loaded { elements, expired } = loaded;
+    let text = format!("{elements} elements loaded into {}, {expired} had expired\n", shown(name(table)));
+    let json = json!({ "table": shown_in_json(name(table)), "elements": elements, "expired": expired });
+    arguments.of.format.print(out, &text, &json)
+}
+
+fn unreadable(error: format::DumpError) -> CommandError {
+    CommandError::Failed(error.to_string())
+}
+
+/// The error of a load that had begun.
+fn after(error: CommandError, loaded: Loaded, is_deleted: bool) -> CommandError {
+    let gone = if is_deleted { ", and the table is deleted again" } else { "" };
+    let with_count = |line| format!("{line} ({} elements were loaded before{gone})", loaded.elements);
+    match error {
+        CommandError::Failed(line) => CommandError::Failed(with_count(line)),
+        CommandError::NotFound(line) => CommandError::NotFound(with_count(line)),
+        other => other,
+    }
+}
+
+fn load_all(
+    reader: &mut DumpReader<impl Read>,
+    table: &[u8],
+    client: &mut Client,
+    loaded: &mut Loaded,
+) -> Result<(), CommandError> {
+    while let Some(rows) = reader.next().map_err(unreadable)? {
+        let mut bytes = 0;
+        for row in rows {
+            let Some(ttl) = ttl(row.deadline_millis, wall_millis()) else {
+                loaded.expired += 1;
+                continue;
+            };
+            if client.in_flight() >= IN_FLIGHT_MAX || bytes + row.value.len() > BYTES_IN_FLIGHT_MAX {
+                receive_all(client, loaded)?;
+                bytes = 0;
+            }
+            let (key, value) = (row.key, row.value);
+            let update = Request::Update { table: TableName::spelt(table), key, value, ttl: Some(ttl) };
+            client.send(&update).map_err(failure)?;
+            bytes += value.len();
+        }
+        receive_all(client, loaded)?;
+    }
+    Ok(())
+}
+
+/// Waits for the replies to all requests.
+fn receive_all(client: &mut Client, loaded: &mut Loaded) -> Result<(), CommandError> {
+    let mut refused = None;
+    while client.in_flight() > 0 {
+        match client.receive().map_err(failure)? {
+            Reply::Refused(reason) => refused = refused.or(Some(reason)),
+            _ => loaded.elements += 1,
+        }
+    }
+    refused.map_or(Ok(()), |reason| Err(failure(Error::Refused(reason))))
+}
+
+/// The seconds from now to a deadline, rounded up: 0 for none, and `None` for a deadline that has passed.
+fn ttl(deadline_millis: Option<u64>, now: u64) -> Option<u32> {
+    let Some(deadline) = deadline_millis else {
+        return Some(0);
+    };
+    let remaining = deadline.checked_sub(now).filter(|&remaining| remaining > 0)?;
+    Some(u32::try_from(remaining.div_ceil(MILLIS)).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_never_early_and_at_most_a_second_late() {
+        assert_eq!(ttl(None, 5), Some(0));
+        assert_eq!((ttl(Some(1), 1), ttl(Some(1), 2)), (None, None));
+        assert_eq!((ttl(Some(1_001), 1), ttl(Some(1_002), 1)), (Some(1), Some(2)));
+        assert_eq!(ttl(Some(u64::MAX), 0), Some(u32::MAX));
+    }
+}

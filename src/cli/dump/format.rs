@@ -1,0 +1,354 @@
+//! The file of a dump. All integers are big-endian, all checksums are XXH3-64.
+//!
+//! ```text
+//! dump    "spindle dump 1\n" head block… end
+//! head    block, whose rows are the table's name                    name:u8+bytes
+//! block   length:u32 rows:length×u8 checksum:u64                    1 to BLOCK_BYTES_MAX bytes of whole rows
+//! row     key:u8+bytes value:u32+bytes version:u64 deadline:u64     milliseconds since 1970, 0: none
+//! end     0:u32 rows:u64 checksum:u64                               the number of rows in the dump
+//! ```
+//! The seed of a checksum is the number of its block: the head is 0, and the end is counted too. So blocks that are
+//! lost, doubled or swapped are found. A file that ends before its end is one whose writer was stopped.
+
+use std::io::{self, Read, Write};
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::byte_reader::ByteReader;
+use crate::limits::FRAME_BYTES_MAX;
+
+/// The first bytes of a dump, with the version of its format.
+const MAGIC: &[u8] = b"spindle dump 1\n";
+/// Bytes of the longest block: a page of a scan has about 1 MiB and at least one row. The rows of a longer page are in
+/// several.
+const BLOCK_BYTES_MAX: usize = FRAME_BYTES_MAX + (2 << 20);
+
+/// An element in a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DumpRow<'b> {
+    /// The key.
+    pub(super) key: &'b [u8],
+    /// The value.
+    pub(super) value: &'b [u8],
+    /// The version that it had. A server gives its own.
+    pub(super) version: u64,
+    /// Milliseconds since 1970; `None` is without a deadline.
+    pub(super) deadline_millis: Option<u64>,
+}
+
+impl DumpRow<'_> {
+    /// Its bytes in a block.
+    const fn bytes(&self) -> usize {
+        1 + self.key.len() + 4 + self.value.len() + 2 * size_of::<u64>()
+    }
+}
+
+/// Why a dump cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DumpError {
+    /// The input cannot be read.
+    #[error("cannot read the dump: {0}")]
+    Input(#[from] io::Error),
+    /// The input begins with other bytes.
+    #[error("this is no dump of a table: make one with `spindle dump TABLE > FILE`")]
+    NoDump,
+    /// The writer was stopped, or the file was cut.
+    #[error("the dump ends too early: it was not written to its end, so make it again")]
+    Cut,
+    /// The bytes are not those that were written.
+    #[error("the dump is damaged in its block {0}: use another copy of it")]
+    Damaged(u64),
+}
+
+/// Writes a dump, block by block.
+pub(super) struct DumpWriter<W> {
+    output: W,
+    blocks: u64,
+    rows: u64,
+    /// The bytes of the block that is made, kept for its memory.
+    block: Vec<u8>,
+}
+
+impl<W: Write> DumpWriter<W> {
+    /// A writer of the dump of a table. It has written nothing yet.
+    ///
+    /// # Panics
+    /// If the name is longer than that of any table.
+    pub(super) fn new(output: W, table: &[u8]) -> Self {
+        let mut block = Vec::new();
+        put_short(&mut block, table);
+        Self { output, blocks: 0, rows: 0, block }
+    }
+
+    /// Writes rows as one block, or as several if they do not fit one, and before the first one the head.
+    ///
+    /// # Errors
+    /// If the output takes no bytes.
+    ///
+    /// # Panics
+    /// If a key or a value is longer than any server sends.
+    pub(super) fn write<'b>(&mut self, rows: impl Iterator<Item = DumpRow<'b>>) -> io::Result<()> {
+        self.begin()?;
+        for row in rows {
+            if !self.block.is_empty() && self.block.len() + row.bytes() > BLOCK_BYTES_MAX {
+                self.write_block()?;
+            }
+            put_short(&mut self.block, row.key);
+            self.block.extend(length(row.value));
+            self.block.extend(row.value);
+            self.block.extend(row.version.to_be_bytes());
+            self.block.extend(row.deadline_millis.unwrap_or(0).to_be_bytes());
+            self.rows += 1;
+        }
+        if self.block.is_empty() { Ok(()) } else { self.write_block() }
+    }
+
+    /// Ends the dump. Returns the number of its rows.
+    ///
+    /// # Errors
+    /// If the output takes no bytes.
+    pub(super) fn end(mut self) -> io::Result<u64> {
+        self.begin()?;
+        let rows = self.rows.to_be_bytes();
+        self.output.write_all(&length(&[]))?;
+        self.output.write_all(&rows)?;
+        self.output.write_all(&xxh3_64_with_seed(&rows, self.blocks).to_be_bytes())?;
+        self.output.flush()?;
+        Ok(self.rows)
+    }
+
+    /// Writes the head, if it is not written yet.
+    fn begin(&mut self) -> io::Result<()> {
+        if self.blocks > 0 {
+            return Ok(());
+        }
+        self.output.write_all(MAGIC)?;
+        self.write_block()
+    }
+
+    fn write_block(&mut self) -> io::Result<()> {
+        self.output.write_all(&length(&self.block))?;
+        self.output.write_all(&self.block)?;
+        self.output.write_all(&xxh3_64_with_seed(&self.block, self.blocks).to_be_bytes())?;
+        self.block.clear();
+        self.blocks += 1;
+        Ok(())
+    }
+}
+
+fn put_short(block: &mut Vec<u8>, bytes: &[u8]) {
+    block.push(u8::try_from(bytes.len()).expect("a key or a name has at most 255 bytes"));
+    block.extend(bytes);
+}
+
+fn length(bytes: &[u8]) -> [u8; 4] {
+    u32::try_from(bytes.len()).expect("a page is shorter than 4 GiB").to_be_bytes()
+}
+
+/// Reads a dump, block by block.
+pub(super) struct DumpReader<R> {
+    input: R,
+    blocks: u64,
+    rows: u64,
+    block: Vec<u8>,
+}
+
+impl<R: Read> DumpReader<R> {
+    /// Begins to read a dump. Returns the name of its table too.
+    ///
+    /// # Errors
+    /// [`DumpError`]
+    pub(super) fn begin(mut input: R) -> Result<(Self, Vec<u8>), DumpError> {
+        let mut magic = Vec::new();
+        (&mut input).take(MAGIC.len() as u64).read_to_end(&mut magic)?;
+        if magic != MAGIC {
+            return Err(DumpError::NoDump);
+        }
+        let mut reader = Self { input, blocks: 0, rows: 0, block: Vec::new() };
+        if !reader.read_block()? {
+            return Err(DumpError::Damaged(0));
+        }
+        let name = ByteReader::new(&reader.block).run_u8().ok_or(DumpError::Damaged(0))?.to_vec();
+        Ok((reader, name))
+    }
+
+    /// The rows of the next block; `None` at the end of the dump.
+    ///
+    /// # Errors
+    /// [`DumpError`]. What was read before is right.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<DumpRow<'_>>>, DumpError> {
+        if !self.read_block()? {
+            return Ok(None);
+        }
+        let damaged = DumpError::Damaged(self.blocks - 1);
+        let mut bytes = ByteReader::new(&self.block);
+        let mut rows = Vec::new();
+        while !bytes.is_empty() {
+            match DumpRow::read(&mut bytes) {
+                Some(row) => rows.push(row),
+                None => return Err(damaged),
+            }
+        }
+        self.rows += rows.len() as u64;
+        Ok(Some(rows))
+    }
+
+    /// Reads a block, and `false` if it is the end.
+    fn read_block(&mut self) -> Result<bool, DumpError> {
+        let damaged = DumpError::Damaged(self.blocks);
+        let count = u32::from_be_bytes(self.array()?) as usize;
+        if count > BLOCK_BYTES_MAX {
+            return Err(damaged);
+        }
+        if count == 0 {
+            let rows: [u8; 8] = self.array()?;
+            let is_right = u64::from_be_bytes(self.array()?) == xxh3_64_with_seed(&rows, self.blocks);
+            return if is_right && u64::from_be_bytes(rows) == self.rows { Ok(false) } else { Err(damaged) };
+        }
+        // Read as it comes: a length that is wrong takes no memory.
+        self.block.clear();
+        (&mut self.input).take(count as u64).read_to_end(&mut self.block)?;
+        let checksum = u64::from_be_bytes(self.array()?);
+        if checksum != xxh3_64_with_seed(&self.block, self.blocks) {
+            return Err(damaged);
+        }
+        self.blocks += 1;
+        Ok(true)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], DumpError> {
+        let mut bytes = [0; N];
+        match self.input.read_exact(&mut bytes) {
+            Ok(()) => Ok(bytes),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(DumpError::Cut),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl<'b> DumpRow<'b> {
+    fn read(bytes: &mut ByteReader<'b>) -> Option<Self> {
+        Some(Self {
+            key: bytes.run_u8()?,
+            value: bytes.run_u32_be()?,
+            version: bytes.u64_be()?,
+            deadline_millis: Some(bytes.u64_be()?).filter(|&millis| millis != 0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Owned = (Vec<u8>, Vec<u8>, u64, Option<u64>);
+
+    fn row((key, value, version, deadline_millis): &Owned) -> DumpRow<'_> {
+        DumpRow { key, value, version: *version, deadline_millis: deadline_millis.filter(|&millis| millis != 0) }
+    }
+
+    fn dump(blocks: &[Vec<Owned>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut writer = DumpWriter::new(&mut bytes, b"t\0");
+        for block in blocks {
+            writer.write(block.iter().map(row)).unwrap();
+        }
+        assert_eq!(writer.end().unwrap(), blocks.iter().map(Vec::len).sum::<usize>() as u64);
+        bytes
+    }
+
+    /// Reads a dump to its end: the rows that came before an error, and the error.
+    fn load(bytes: &[u8]) -> (Vec<Owned>, Option<DumpError>) {
+        let (mut reader, name) = match DumpReader::begin(bytes) {
+            Ok(begun) => begun,
+            Err(error) => return (Vec::new(), Some(error)),
+        };
+        assert_eq!(name, b"t\0");
+        let mut rows = Vec::new();
+        loop {
+            match reader.next() {
+                Ok(None) => return (rows, None),
+                Ok(Some(block)) => rows.extend(
+                    block.iter().map(|row| (row.key.to_vec(), row.value.to_vec(), row.version, row.deadline_millis)),
+                ),
+                Err(error) => return (rows, Some(error)),
+            }
+        }
+    }
+
+    fn element(number: u64) -> Owned {
+        (number.to_be_bytes().to_vec(), vec![7; 20], number, None)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(blocks in proptest::collection::vec(proptest::collection::vec(
+            (proptest::collection::vec(any::<u8>(), 0..65), proptest::collection::vec(any::<u8>(), 0..99),
+             any::<u64>(), proptest::option::of(1..u64::MAX)), 0..5), 0..5))
+        {
+            let (rows, error) = load(&dump(&blocks));
+            prop_assert!(error.is_none());
+            prop_assert_eq!(rows, blocks.concat());
+        }
+    }
+
+    #[test]
+    fn each_changed_bit_and_each_cut_is_found() {
+        let blocks = [vec![element(1), element(2)], vec![element(3)]];
+        let (bytes, whole) = (dump(&blocks), blocks.concat());
+        for at in 0..bytes.len() {
+            let (rows, error) = load(&bytes[..at]);
+            assert!(whole.starts_with(&rows), "cut at {at}");
+            assert!(matches!(error, Some(DumpError::NoDump | DumpError::Cut | DumpError::Damaged(_))), "cut at {at}");
+            for bit in 0..8 {
+                let mut changed = bytes.clone();
+                changed[at] ^= 1 << bit;
+                let (rows, error) = load(&changed);
+                assert!(whole.starts_with(&rows), "bit {bit} of {at}");
+                assert!(error.is_some(), "bit {bit} of {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_lost_doubled_or_swapped_are_found() {
+        let (first, second) = (dump(&[vec![element(1)]]), dump(&[vec![element(1)], vec![element(2)]]));
+        let end = 4 + 8 + 8;
+        let head = dump(&[]).len() - end;
+        let block = first.len() - head - end;
+        let [one, two] = [0, 1].map(|number| second[head + number * block..][..block].to_vec());
+        let rest = &second[head + 2 * block..];
+        for wrong in [vec![], vec![&one], vec![&two], vec![&two, &one], vec![&one, &one, &two], vec![&one, &one]] {
+            let blocks: Vec<u8> = wrong.into_iter().flatten().copied().collect();
+            let (rows, error) = load(&[&second[..head], &blocks, rest].concat());
+            assert!(matches!(error, Some(DumpError::Damaged(_))), "{rows:?}");
+        }
+        assert!(load(&second).1.is_none());
+    }
+
+    #[test]
+    fn a_length_beyond_all_blocks_is_damage_and_takes_no_memory() {
+        let mut bytes = dump(&[]);
+        let at = bytes.len() - 20;
+        bytes[at..at + 4].copy_from_slice(&u32::MAX.to_be_bytes());
+        assert!(matches!(load(&bytes).1, Some(DumpError::Damaged(1))));
+    }
+
+    #[test]
+    fn rows_that_do_not_fit_one_block_are_in_several() {
+        let value = vec![7; 5 << 20];
+        let keys: Vec<[u8; 1]> = (0..9).map(|key| [key]).collect();
+        let row = |key| DumpRow { key, value: &value, version: 1, deadline_millis: None };
+        let mut bytes = Vec::new();
+        let mut writer = DumpWriter::new(&mut bytes, b"t\0");
+        writer.write(keys.iter().map(|key| row(key))).unwrap();
+        writer.end().unwrap();
+        let (rows, error) = load(&bytes);
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(rows.len(), 9);
+    }
+}

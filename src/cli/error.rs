@@ -1,0 +1,179 @@
+//! How a command ends: its exit status, and the line or the object that says why it has failed.
+//!
+//! ```text
+//! CommandError ─► ExitStatus
+//!              └► standard error: "spindle: SENTENCE", or with --json {"error":SENTENCE,"kind":KIND,"status":N}
+//! ```
+//! Standard output has answers alone, also with `--json`: no reader of a pipe takes an error for an answer.
+
+use std::io;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::log;
+
+/// The exit status of the program. A script may rely on these numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum ExitStatus {
+    /// The command is done, or help was asked for.
+    Done = 0,
+    /// The command has failed.
+    Failed = 1,
+    /// The arguments are wrong.
+    Usage = 2,
+    /// The table, the element or the task is not there.
+    NotFound = 3,
+    /// The element has another version.
+    VersionMismatch = 4,
+    /// The user may not do this.
+    Denied = 5,
+}
+
+impl ExitStatus {
+    /// All of them, in their order.
+    const ALL: [Self; 6] = [Self::Done, Self::Failed, Self::Usage, Self::NotFound, Self::VersionMismatch, Self::Denied];
+
+    /// The word in JSON.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::NotFound => "not_found",
+            Self::VersionMismatch => "version_mismatch",
+            Self::Denied => "denied",
+        }
+    }
+
+    /// The meaning, for the help.
+    fn meaning(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Usage => "bad usage",
+            Self::NotFound => "not found: the table, the key or the task, or an empty queue",
+            Self::VersionMismatch => "the element has another version",
+            Self::Denied => "refused for who you are",
+        }
+    }
+
+    /// The table at the end of the help.
+    pub(super) fn help() -> String {
+        let lines = Self::ALL.map(|status| format!("\n  {}  {}", status as u8, status.meaning()));
+        format!("Exit status:{}", lines.concat())
+    }
+}
+
+impl From<ExitStatus> for ExitCode {
+    fn from(status: ExitStatus) -> Self {
+        Self::from(status as u8)
+    }
+}
+
+/// Why a command has failed.
+#[derive(Debug)]
+pub(super) enum CommandError {
+    /// The arguments are wrong.
+    Usage(String),
+    /// The command could not be carried out.
+    Failed(String),
+    /// The table, the element or the task is not there.
+    NotFound(String),
+    /// The element has another version than the given one.
+    VersionMismatch {
+        /// The sentence.
+        what: String,
+        /// The version of the element; 0 if it is absent.
+        current: u64,
+    },
+    /// Standard output takes no more bytes.
+    Output(io::Error),
+}
+
+impl From<io::Error> for CommandError {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl CommandError {
+    /// The exit status of the program.
+    fn status(&self) -> ExitStatus {
+        match self {
+            Self::Failed(_) | Self::Output(_) => ExitStatus::Failed,
+            Self::Usage(_) => ExitStatus::Usage,
+            Self::NotFound(_) => ExitStatus::NotFound,
+            Self::VersionMismatch { .. } => ExitStatus::VersionMismatch,
+        }
+    }
+
+    /// One line that names the error and the remedy.
+    fn sentence(&self) -> String {
+        let text = match self {
+            Self::Usage(what) | Self::Failed(what) | Self::NotFound(what) | Self::VersionMismatch { what, .. } => what,
+            Self::Output(error) => &format!("cannot write to standard output: {error}"),
+        };
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The object of an error.
+    fn json(&self) -> Value {
+        let status = self.status();
+        let mut json = json!({ "error": self.sentence(), "kind": status.kind(), "status": status as u8 });
+        if let (Self::VersionMismatch { current, .. }, Value::Object(members)) = (self, &mut json) {
+            members.insert("current_version".to_owned(), json!(current));
+        }
+        json
+    }
+
+    /// Tells on standard error why the command has failed.
+    pub(super) fn report(&self, is_json: bool) -> ExitStatus {
+        // If standard error is closed, the exit status still tells.
+        if is_json {
+            log::say_line(&self.json().to_string());
+        } else {
+            log::say(&self.sentence());
+        }
+        self.status()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_has_its_status() {
+        let mismatch = CommandError::VersionMismatch { what: "version\nmismatch".to_owned(), current: 7 };
+        let rows = [
+            (CommandError::Failed(String::new()), 1, "failed"),
+            (CommandError::Output(io::ErrorKind::BrokenPipe.into()), 1, "failed"),
+            (CommandError::Usage(String::new()), 2, "usage"),
+            (CommandError::NotFound(String::new()), 3, "not_found"),
+            (mismatch, 4, "version_mismatch"),
+        ];
+        for (error, status, kind) in rows {
+            let json = error.json();
+            let told = (json.get("status"), json.get("kind"));
+            assert_eq!((error.status() as u8, told), (status, (Some(&json!(status)), Some(&json!(kind)))));
+        }
+    }
+
+    #[test]
+    fn an_object_has_the_sentence_on_one_line_and_the_version() {
+        let mismatch = CommandError::VersionMismatch { what: "another\n  version".to_owned(), current: 7 };
+        let expected =
+            "{\"current_version\":7,\"error\":\"another version\",\"kind\":\"version_mismatch\",\"status\":4}";
+        assert_eq!(mismatch.json().to_string(), expected);
+    }
+
+    #[test]
+    fn the_help_lists_every_status_at_its_number() {
+        for (number, status) in ExitStatus::ALL.into_iter().enumerate() {
+            assert_eq!(status as usize, number);
+            assert!(ExitStatus::help().contains(&format!("  {number}  {}", status.meaning())));
+        }
+    }
+}

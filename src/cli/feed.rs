@@ -1,0 +1,224 @@
+//! The feed on the command line: its endpoint, and its changes as lines and as JSON.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::FEED_ENDPOINT;
+use super::endpoint::{Connect, connection};
+use super::operand::{shown, shown_in_json};
+use super::show::Format;
+use crate::clock::Now;
+use crate::feed::{Cause, FeedContent, FeedPosition};
+use crate::protocols::kv::wire::FeedEvent;
+
+/// The endpoint of the feed.
+#[derive(Debug, Args)]
+pub(super) struct Feed {
+    /// Endpoint at which the server publishes its feed (`spindle serve --feed`)
+    #[arg(long, value_name = "ENDPOINT", env = "SPINDLE_CONNECT_FEED", default_value = FEED_ENDPOINT, value_parser = connection)]
+    pub(super) feed: String,
+}
+
+/// The two endpoints of a server with a feed.
+#[derive(Debug, Args)]
+pub(super) struct FeedServer {
+    #[command(flatten)]
+    pub(super) server: Connect,
+    #[command(flatten)]
+    pub(super) feed: Feed,
+}
+
+/// A change to print.
+pub(super) struct ShownChange<'c> {
+    /// The table, if the command shows more than one.
+    pub(super) table: Option<&'c [u8]>,
+    /// `None`: a scan has found it.
+    pub(super) cause: Option<Cause>,
+    pub(super) key: &'c [u8],
+    /// `None`: the element is gone.
+    pub(super) value: Option<&'c [u8]>,
+    /// 0: it is not known.
+    pub(super) version: u64,
+    pub(super) deadline_millis: Option<u64>,
+}
+
+impl ShownChange<'_> {
+    fn kind(&self) -> &'static str {
+        match (self.cause, self.value) {
+            (None, Some(_)) => "FOUND",
+            (None, None) => "GONE",
+            (Some(Cause::Set), _) => "UPDATED",
+            (Some(Cause::Touch), _) => "TOUCHED",
+            (Some(Cause::Delete), _) => "DELETED",
+            (Some(Cause::Expire), _) => "EXPIRED",
+            (Some(Cause::DeleteWithTable), _) => "DROPPED",
+        }
+    }
+
+    /// One line, or one object.
+    pub(super) fn line(&self, format: Format) -> String {
+        format.answer(|| self.text(), || self.json())
+    }
+
+    fn text(&self) -> String {
+        let Self { table, key, value, version, deadline_millis, .. } = *self;
+        let mut words = vec![self.kind().to_owned()];
+        words.extend(table.map(shown));
+        words.push(shown(key));
+        words.extend(value.map(shown));
+        if version > 0 {
+            words.push(format!("version {version}"));
+        }
+        words.extend(deadline_millis.map(|millis| format!("deadline {millis}")));
+        words.join(" ") + "\n"
+    }
+
+    fn json(&self) -> Value {
+        let Self { table, key, value, version, deadline_millis, .. } = *self;
+        let mut json = json!({ "kind": self.kind(), "key": shown_in_json(key) });
+        let fields = [
+            ("table", table.map(|table| json!(shown_in_json(table)))),
+            ("value", value.map(|value| json!(shown_in_json(value)))),
+            ("version", (version > 0).then(|| json!(version))),
+            ("deadline_millis", deadline_millis.map(|millis| json!(millis))),
+        ];
+        if let Value::Object(members) = &mut json {
+            members.extend(fields.into_iter().filter_map(|(name, field)| Some((name.to_owned(), field?))));
+        }
+        json
+    }
+}
+
+/// How long a topic with a server may be silent: its idle bookmarks come more often.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// Whether a topic has been silent for so long that its endpoint may be the wrong one: another publisher accepts the
+/// connection, and never sends a message of it.
+#[derive(Debug)]
+pub(super) struct Silence {
+    /// The last message, or the beginning.
+    since: Now,
+    is_told: bool,
+}
+
+impl Silence {
+    pub(super) const fn begin(now: Now) -> Self {
+        Self { since: now, is_told: false }
+    }
+
+    /// Says so on standard error, once in each silence. `heard`: a message has come since the last call.
+    pub(super) fn tell(&mut self, heard: bool, now: Now, endpoint: &str) {
+        if self.is_too_long(heard, now) {
+            eprintln!("nothing heard from {endpoint}: is it the endpoint of --feed?");
+        }
+    }
+
+    fn is_too_long(&mut self, heard: bool, now: Now) -> bool {
+        if heard {
+            *self = Self::begin(now);
+        }
+        let is_too_long = !self.is_told && now >= self.since.after(SILENCE_MAX);
+        self.is_told |= is_too_long;
+        is_too_long
+    }
+}
+
+/// The sequences that come next, of the lives of the tables that are watched, so that a gap is seen.
+#[derive(Debug, Default)]
+pub(super) struct Sequences {
+    tables: HashMap<Vec<u8>, BTreeMap<u64, u64>>,
+}
+
+impl Sequences {
+    /// Returns how many changes were missed before this message. Those before the first message of a table are not.
+    pub(super) fn missed(&mut self, event: &FeedEvent<'_>) -> u64 {
+        let FeedPosition { incarnation, sequence, .. } = event.message.position;
+        if !self.tables.contains_key(event.table) {
+            self.tables.insert(event.table.to_vec(), BTreeMap::new());
+        }
+        let Some(lives) = self.tables.get_mut(event.table) else { return 0 };
+        // A life begins with 1, and its beginning was not missed if an older one is known.
+        let begins_here = lives.range(..incarnation).next().is_some();
+        let expected = lives.get(&incarnation).copied().unwrap_or(if begins_here { 1 } else { sequence });
+        let changes = match &event.message.content {
+            FeedContent::Changes(changes) => changes.len() as u64,
+            FeedContent::Bookmark { .. } | FeedContent::Dropped => 0,
+        };
+        lives.insert(incarnation, expected.max(sequence + changes));
+        if let FeedContent::Dropped = event.message.content {
+            lives.remove(&incarnation);
+            if lives.is_empty() {
+                self.tables.remove(event.table);
+            }
+        }
+        sequence.saturating_sub(expected)
+    }
+}
+
+/// A position, as JSON.
+pub(super) fn position(kind: &str, at: FeedPosition) -> Value {
+    json!({ "kind": kind, "epoch": at.epoch, "incarnation": at.incarnation, "sequence": at.sequence })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+    use crate::feed::{FeedChange, FeedMessage, encode_changes};
+
+    #[test]
+    fn a_change_has_what_is_known_of_it() {
+        let (table, key, value) = (Some(&b"users"[..]), &b"ada"[..], Some(&b"a\nb"[..]));
+        let set = ShownChange { table, cause: Some(Cause::Set), key, value, version: 7, deadline_millis: Some(9) };
+        assert_eq!(set.text(), "UPDATED users ada 0x610a62 version 7 deadline 9\n");
+        let expected = json!({
+            "kind": "UPDATED", "table": "users", "key": "ada", "value": "a\nb", "version": 7, "deadline_millis": 9,
+        });
+        assert_eq!(set.json(), expected);
+        let gone = ShownChange { table: None, cause: None, key, value: None, version: 0, deadline_millis: None };
+        assert_eq!((&*gone.text(), gone.json()), ("GONE ada\n", json!({ "kind": "GONE", "key": "ada" })));
+    }
+
+    #[test]
+    fn a_silence_is_told_once_and_each_message_ends_it() {
+        let at = Now::from_millis;
+        let mut silence = Silence::begin(at(0));
+        assert!(!silence.is_too_long(false, at(14_999)));
+        assert!(silence.is_too_long(false, at(15_000)));
+        assert!(!silence.is_too_long(false, at(60_000)), "once");
+        assert!(!silence.is_too_long(true, at(60_000)));
+        assert!(silence.is_too_long(false, at(75_000)));
+    }
+
+    #[test]
+    fn a_sequence_that_jumps_shows_the_changes_that_were_missed() {
+        let mut sequences = Sequences::default();
+        let mut missed = |incarnation, sequence, content| {
+            let message = FeedMessage { position: FeedPosition { epoch: 1, incarnation, sequence }, content };
+            sequences.missed(&FeedEvent { table: b"t", message })
+        };
+        let bookmark = FeedContent::Bookmark { elements: 0, digest: 0, durable: 0 };
+        assert_eq!(missed(3, 40, bookmark), 0, "the first message");
+        assert_eq!(missed(3, 40, bookmark), 0);
+        assert_eq!(missed(3, 45, bookmark), 5);
+        assert_eq!(missed(4, 3, bookmark), 2, "the beginning of the next life");
+        assert_eq!(missed(3, 46, FeedContent::Dropped), 1, "the end of the last one");
+        assert_eq!(missed(4, 3, bookmark), 0);
+        let mut payload = Vec::new();
+        let changes = [b"a", b"b"].map(|key| FeedChange {
+            cause: Cause::Delete,
+            version: 1,
+            deadline_millis: None,
+            key,
+            value: b"",
+        });
+        encode_changes(FeedPosition { epoch: 1, incarnation: 4, sequence: 3 }, &changes, &mut payload);
+        let message = FeedMessage::decode(&payload).unwrap();
+        assert_eq!(missed(4, 3, message.content), 0);
+        assert_eq!(missed(4, 5, bookmark), 0, "two changes came");
+    }
+}

@@ -1,0 +1,130 @@
+//! The manners of the commands: their exit statuses, their errors for programs, and how they find their server.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::{SPINDLE, Server, spindle};
+
+/// The status of a command that fails, and the object of its error.
+#[track_caller]
+fn failed(arguments: &[&str]) -> (i32, Value) {
+    let output = spindle(arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.stdout.is_empty() && said.lines().count() == 1, "{arguments:?}: {said}");
+    (output.status.code().unwrap(), serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}")))
+}
+
+#[test]
+fn the_status_and_the_object_tell_why_a_command_has_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let any = "tcp://127.0.0.1:*";
+    let server = Server::start(&["--tasks", any, "--jobs", "0", "--data", folder.path().to_str().unwrap()]);
+    let kv = ["--json", "--connect", server.kv()];
+    for good in [&["create-table", "t"][..], &["set", "t", "k", "v"]] {
+        assert!(spindle(&[good, &kv].concat()).status.success());
+    }
+    let rows: [(&[&str], &str, i32, &str); 11] = [
+        (&["get", "t", "absent"], server.kv(), 3, "not_found"),
+        (&["get", "absent", "k"], server.kv(), 3, "not_found"),
+        (&["scan", "absent"], server.kv(), 3, "not_found"),
+        (&["delete-table", "absent"], server.kv(), 3, "not_found"),
+        (&["cas", "t", "k", "1", "v"], server.kv(), 4, "version_mismatch"),
+        (&["delete", "t", "k", "--if-version", "1"], server.kv(), 4, "version_mismatch"),
+        (&["create-table", "t"], server.kv(), 1, "failed"),
+        (&["get", "t"], server.kv(), 2, "usage"),
+        (&["task", "lookup", "absent"], server.tasks(), 3, "not_found"),
+        (&["task", "lend"], server.tasks(), 3, "not_found"),
+        (&["job", "get", "absent"], server.jobs(), 3, "not_found"),
+    ];
+    for (command, endpoint, status, kind) in rows {
+        let (code, json) = failed(&[command, &["--json", "--connect", endpoint]].concat());
+        assert_eq!((code, &json["status"], &json["kind"]), (status, &status.into(), &kind.into()), "{command:?}");
+        assert!(!json["error"].as_str().unwrap().is_empty(), "{command:?}");
+    }
+    let entry: Value = serde_json::from_slice(&spindle(&[&["get", "t", "k"][..], &kv].concat()).stdout).unwrap();
+    let (_, mismatch) = failed(&[&["cas", "t", "k", "1", "v"][..], &kv].concat());
+    assert_eq!(mismatch["current_version"], entry["version"]);
+    let (_, absent) = failed(&[&["cas", "t", "new", "1", "v"][..], &kv].concat());
+    assert_eq!(absent["current_version"], 0);
+    server.stop();
+}
+
+/// A port of this host at which nothing listens.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_command_finds_its_server_without_a_scheme_and_by_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let (any, data) = ("tcp://127.0.0.1:*", folder.path().to_str().unwrap());
+    let server = Server::start(&["--tasks", any, "--jobs", "0", "--data", data]);
+    let port = |endpoint: &str| endpoint.rsplit_once(':').unwrap().1.to_owned();
+    let commands: [(&[&str], &str, &str); 3] = [
+        (&["ping"], server.kv(), "SPINDLE_CONNECT"),
+        (&["task", "count"], server.tasks(), "SPINDLE_CONNECT_TASKS"),
+        (&["job", "add", "q", "data"], server.jobs(), "SPINDLE_CONNECT_JOBS"),
+    ];
+    for (command, endpoint, variable) in commands {
+        let port = port(endpoint);
+        for typed in [format!("localhost:{port}"), format!(":{port}"), port.clone(), format!("tcp://127.0.0.1:{port}")]
+        {
+            let output = spindle(&[command, &["--connect", &typed]].concat());
+            assert!(output.status.success(), "{command:?} {typed}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let found = Command::new(SPINDLE).args(command).env(variable, format!("localhost:{port}")).status().unwrap();
+        assert!(found.success(), "{variable}");
+        let other = format!("localhost:{}", free_port());
+        let flag =
+            Command::new(SPINDLE).args(command).args(["--connect", &port]).env(variable, other).status().unwrap();
+        assert!(flag.success(), "the flag is over {variable}");
+    }
+    server.stop();
+}
+
+/// Without `--timeout` a refused connection is told at once. It was tried again for 5 s.
+#[test]
+fn a_server_that_is_not_there_is_told_with_its_endpoint_and_what_to_do() {
+    let port = free_port();
+    let at = format!("localhost:{port}");
+    let commands: [&[&str]; 6] = [
+        &["ping", "--connect", &at],
+        &["scan", "t", "--connect", &at],
+        &["dump", "t", "--connect", &at],
+        &["watch", "--subscribe", &at],
+        &["mirror", "t", "--connect", &at],
+        &["task", "count", "--connect", &at],
+    ];
+    for command in commands {
+        let output = spindle(command);
+        let said = String::from_utf8(output.stderr).unwrap();
+        let tells = said.contains(&format!("no server listens at tcp://{at}")) && said.contains("spindle serve");
+        assert!(output.status.code() == Some(1) && tells && said.lines().count() == 1, "{command:?}: {said}");
+    }
+    let output = spindle(&["ping", "--connect", &at, "--timeout", "0.05"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(&format!("no answer from tcp://{at} within 0.05 s")), "it was tried again: {said}");
+}
+
+/// The host accepts at once, so the server is there: the command waits for it as long as for an answer.
+#[test]
+fn a_server_that_accepts_and_is_slow_is_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let output = spindle(&["ping", "--connect", &at]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("within 5 s"), "{said}");
+}
+
+/// A script may start a server and its first command together.
+#[test]
+fn a_server_that_starts_is_waited_for_with_a_timeout() {
+    let port = free_port();
+    let at = format!("localhost:{port}");
+    let ping = Command::new(SPINDLE).args(["ping", "--connect", &at, "--timeout", "60"]).spawn().unwrap();
+    let server = Server::start_exactly(&["--kv", &format!("tcp://127.0.0.1:{port}"), "--publish", "off"]);
+    assert!(ping.wait_with_output().unwrap().status.success());
+    server.stop();
+}
