@@ -1,0 +1,167 @@
+"""What takes several commands, without I/O: locks, and values that are computed once.
+
+A flow is a generator. It yields commands and pauses, and is sent the results. A driver runs it: in a thread, or as a
+task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import random
+from typing import Any, Callable, Generator, Generic, NamedTuple, Optional, Tuple, TypeVar, Union
+
+from ._kv import Command, Entry, Key, TableCommands, Ttl, seconds
+from .codecs import BYTES
+from .errors import KeyNotFound, LockLost, Timeout, VersionMismatch
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+class Pause(NamedTuple):
+    """The flow goes on after so many seconds."""
+
+    seconds: float
+
+
+Step = Union[Command[Any], Pause]
+Flow = Generator[Step, Any, T]
+
+# The pauses between two looks at what another client has: at first, and at most.
+_PAUSE_MIN = 0.002
+_PAUSE_MAX = 0.1
+# A lock is extended three times within its TTL.
+EXTENSIONS = 3
+
+
+def pauses() -> Generator[Pause, None, None]:
+    """Longer and longer pauses, each of them of chance, so that clients do not look at the same moment."""
+    longest = _PAUSE_MIN
+    while True:
+        yield Pause(random.uniform(longest / 2, longest))
+        longest = min(longest * 2, _PAUSE_MAX)
+
+
+class LockState:
+    """A lock is an element that only its holder replaces and deletes. Its value is the holder's token.
+
+    A time-out leaves open whether the request was executed. The token tells.
+    """
+
+    def __init__(self, commands: "TableCommands[Any, Any]", name: Key, ttl: Ttl) -> None:
+        self.commands: "TableCommands[bytes, bytes]" = TableCommands(commands.name, BYTES, BYTES)
+        self.name = name
+        self.ttl = ttl
+        self.ttl_seconds = int.from_bytes(seconds(ttl), "big")
+        if self.ttl_seconds == 0:
+            raise ValueError("a lock has a TTL, so that it ends with its holder")
+        self.token = os.urandom(16)
+        self.fence = 0
+        self.version = 0
+
+    def acquire(self, clock: Callable[[], float], timeout: Optional[float]) -> Flow[bool]:
+        """Takes the lock. False: another client has it, and still had it when the time was up."""
+        end = None if timeout is None else clock() + timeout
+        for pause in pauses():
+            try:
+                self.version = yield self.commands.cas(self.name, 0, self.token, self.ttl)
+                break
+            except VersionMismatch:
+                held = yield from self._own()
+                if held is not None:
+                    self.version = held
+                    break
+            if end is not None and clock() >= end:
+                return False
+            yield pause
+        self.fence = self.version
+        return True
+
+    def _own(self) -> Flow[Optional[int]]:
+        """The version of the lock, if this client holds it."""
+        try:
+            entry: Entry[bytes] = yield self.commands.entry(self.name)
+        except KeyNotFound:
+            return None
+        return entry.version if entry.value == self.token else None
+
+    def extend(self) -> Flow[None]:
+        """Begins the TTL anew."""
+        try:
+            self.version = yield self.commands.cas(self.name, self.version, self.token, self.ttl)
+        except VersionMismatch:
+            held = yield from self._own()
+            if held is None:
+                raise LockLost(f"the lock {self.name!r} ended, or another client has taken it") from None
+            self.version = yield self.commands.cas(self.name, held, self.token, self.ttl)
+
+    def release(self) -> Flow[None]:
+        """Lets go of it."""
+        try:
+            yield self.commands.delete_version(self.name, self.version)
+        except (VersionMismatch, KeyNotFound):
+            held = yield from self._own()
+            if held is None:
+                raise LockLost(f"the lock {self.name!r} ended, or another client has taken it") from None
+            yield self.commands.delete_version(self.name, held)
+
+
+class Cached(Generic[V]):
+    """A value that one client computes while the others wait for it.
+
+    Who finds no value takes a lock, looks once more, computes, stores and lets go. Who finds the lock taken looks again
+    after a pause. The lock has a TTL, so that the end of the one who computes stops nobody for long.
+    """
+
+    def __init__(self, commands: "TableCommands[Any, V]", key: Key, ttl: Ttl, wait: Ttl) -> None:
+        self.commands = commands
+        self.key = key
+        self.ttl = ttl
+        self.lock = LockState(commands, hashed(b"lock", commands.name, key), wait)
+
+    def find(self, clock: Callable[[], float]) -> Flow[Tuple[bool, Any]]:
+        """The value. Or False: the caller has the lock, and computes it."""
+        missing = object()
+        for pause in pauses():
+            value = yield self.commands.get(self.key, missing)
+            if value is not missing:
+                return True, value
+            if (yield from self.lock.acquire(clock, 0)):
+                value = yield self.commands.get(self.key, missing)
+                if value is missing:
+                    return False, None
+                yield from self.give_up()
+                return True, value
+            yield pause
+        raise AssertionError("pauses do not end")
+
+    def store(self, value: Any) -> Flow[None]:
+        """Stores what was computed."""
+        yield self.commands.set(self.key, value, self.ttl)
+        yield from self.give_up()
+
+    def give_up(self) -> Flow[None]:
+        """Lets go of the lock, so that another computes. If it does not come to that, the lock ends by itself."""
+        try:
+            yield from self.lock.release()
+        except (LockLost, Timeout):
+            pass
+
+
+def hashed(*parts: Any) -> bytes:
+    """A key of 32 characters for parts of any length.
+
+    >>> hashed("lock", b"birds") == hashed("lock", b"birds"), len(hashed("lock"))
+    (True, 32)
+    """
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest().encode()
+
+
+def key_of_call(name: str, arguments: Tuple[Any, ...], named: "dict[str, Any]") -> bytes:
+    """The key under which the result of a call is stored."""
+    try:
+        return hashed(name, pickle.dumps((arguments, sorted(named.items())), protocol=4))
+    except Exception as error:
+        raise TypeError(f"cached: the arguments of {name} make no key, so give it key=…: {error}") from error

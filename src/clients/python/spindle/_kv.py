@@ -1,0 +1,329 @@
+"""The protocol of tables, without I/O: each method makes a command, which is the frames of a request and the function
+that turns the reply into a result.
+
+The drivers (``_driver.py`` and ``aio/_driver.py``) move the frames and know no command.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import timedelta
+from typing import Any, Callable, Dict, Generic, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Union
+
+from .codecs import Codec, as_bytes
+from .errors import Malformed, refusal
+
+T = TypeVar("T")
+D = TypeVar("D")
+K = TypeVar("K")
+V = TypeVar("V")
+
+Frames = List[bytes]
+Command = Tuple[Frames, Callable[[Frames], T]]
+"""The frames of a request, and what its reply means."""
+Key = Union[bytes, str]
+Ttl = Union[int, float, timedelta]
+"""Seconds, or a timedelta. A part of a second counts as a whole one. 0: no TTL."""
+
+OK = b"\x01"
+KEY_NOT_FOUND = b"KEY NOT FOUND"
+VERSION_MISMATCH = b"VERSION MISMATCH"
+NO_DEADLINE = b"\xff" * 8
+ABSENT = bytes(8)
+# Keys of one GET_MANY, UPDATE_MANY or DELETE_MANY, and the bytes after which the next one begins.
+KEYS_MAX = 1024
+BYTES_MAX = 1 << 20
+# Elements that a page of a scan looks at.
+PAGE = (1000).to_bytes(8, "big")
+
+CREATE_TABLE, DELETE_TABLE, UPDATE, DELETE, GET, PING, GET_ENTRY, COMPARE_AND_SWAP, COMPARE_AND_DELETE, TOUCH = (
+    bytes([code]) for code in range(10)
+)
+GET_MANY, UPDATE_MANY, LIST_TABLES, STATS, SCAN, INCREMENT, GET_AND_TOUCH, DELETE_MANY, FEED_STATE, CHANGES = (
+    bytes([code]) for code in range(10, 20)
+)
+
+
+class Entry(NamedTuple, Generic[V]):
+    """An element with its version and its remaining time."""
+
+    value: V
+    version: int
+    """Grows with each change, and never repeats for a key."""
+    ttl: Optional[float]
+    """The remaining seconds. None: it has no TTL."""
+
+
+def u64(number: int) -> bytes:
+    """8 bytes, big-endian."""
+    return number.to_bytes(8, "big")
+
+
+def seconds(ttl: Ttl) -> bytes:
+    """The field of a TTL, rounded up: never early.
+
+    >>> seconds(1.5) == seconds(2)
+    True
+    """
+    count = ttl if isinstance(ttl, int) else math.ceil(ttl.total_seconds() if isinstance(ttl, timedelta) else ttl)
+    if not 0 <= count < 1 << 32:
+        raise ValueError(f"a TTL is 0 to 2^32 - 1 seconds, not {ttl!r}")
+    return u64(count)
+
+
+def results(request: Frames, reply: Frames, count: int) -> Frames:
+    """The reply without its status, if it is OK and has so many frames."""
+    if reply[0] != OK:
+        raise refusal(request, reply)
+    if len(reply) != count + 1:
+        raise Malformed(f"the reply to command {request[0][0]} has {len(reply)} frames, not {count + 1}")
+    return reply[1:]
+
+
+def rows(request: Frames, reply: Frames, width: int) -> List[Tuple[bytes, ...]]:
+    """The reply without its status, in rows of so many frames."""
+    if reply[0] != OK:
+        raise refusal(request, reply)
+    if (len(reply) - 1) % width:
+        raise Malformed(f"the reply to command {request[0][0]} has {len(reply)} frames")
+    return list(zip(*[iter(reply[1:])] * width))
+
+
+def done(request: Frames) -> Command[None]:
+    """A request whose reply has no results."""
+
+    def decode(reply: Frames) -> None:
+        if reply != [OK]:
+            results(request, reply, 0)
+
+    return request, decode
+
+
+def ping() -> Command[None]:
+    return done([PING])
+
+
+def create_table(name: Key) -> Command[None]:
+    return done([CREATE_TABLE, as_bytes(name)])
+
+
+def delete_table(name: Key) -> Command[None]:
+    return done([DELETE_TABLE, as_bytes(name)])
+
+
+def tables() -> Command[Dict[str, int]]:
+    """The name of each table, and how many elements it has."""
+    request = [LIST_TABLES]
+    return request, lambda reply: {
+        name.decode("utf-8", "surrogateescape"): int.from_bytes(count, "big")
+        for name, count in rows(request, reply, 2)
+    }
+
+
+def stats() -> Command[Dict[str, Any]]:
+    request = [STATS]
+
+    def decode(reply: Frames) -> Dict[str, Any]:
+        metrics: Dict[str, Any] = json.loads(results(request, reply, 1)[0])
+        return metrics
+
+    return request, decode
+
+
+class TableCommands(Generic[K, V]):
+    """The commands of one table. Values and keys go through its codecs."""
+
+    def __init__(self, name: Key, values: Codec[V], keys: Codec[K]) -> None:
+        self.name = as_bytes(name)
+        self.values = values
+        self.keys = keys
+
+    # ------------------------------------------------------------------------------------------------ single elements
+
+    def get(self, key: Key, default: D) -> Command[Union[V, D]]:
+        request = [GET, self.name, key if type(key) is bytes else as_bytes(key)]
+        of_bytes = self.values.decode
+
+        def decode(reply: Frames) -> Union[V, D]:
+            if reply[0] == OK and len(reply) == 2:
+                return of_bytes(reply[1])
+            if reply[1:] == [KEY_NOT_FOUND]:
+                return default
+            raise refusal(request, reply)
+
+        return request, decode
+
+    def has(self, key: Key) -> Command[bool]:
+        request = [GET, self.name, as_bytes(key)]
+
+        def decode(reply: Frames) -> bool:
+            if reply[1:] == [KEY_NOT_FOUND]:
+                return False
+            results(request, reply, 1)
+            return True
+
+        return request, decode
+
+    def item(self, key: Key) -> Command[V]:
+        request = [GET, self.name, as_bytes(key)]
+        return request, lambda reply: self.values.decode(results(request, reply, 1)[0])
+
+    def set(self, key: Key, value: Any, ttl: Optional[Ttl]) -> Command[None]:
+        request = [UPDATE, self.name, key if type(key) is bytes else as_bytes(key), self.values.encode(value)]
+        if ttl is not None:
+            request.append(seconds(ttl))
+        return done(request)
+
+    def delete(self, key: Key) -> Command[bool]:
+        request = [DELETE, self.name, as_bytes(key)]
+
+        def decode(reply: Frames) -> bool:
+            if reply[1:] == [KEY_NOT_FOUND]:
+                return False
+            results(request, reply, 1)
+            return True
+
+        return request, decode
+
+    def remove(self, key: Key) -> Command[V]:
+        request = [DELETE, self.name, as_bytes(key)]
+        return request, lambda reply: self.values.decode(results(request, reply, 1)[0])
+
+    def entry(self, key: Key) -> Command[Entry[V]]:
+        request = [GET_ENTRY, self.name, as_bytes(key)]
+
+        def decode(reply: Frames) -> Entry[V]:
+            value, version, millis = results(request, reply, 3)
+            ttl = None if millis == NO_DEADLINE else int.from_bytes(millis, "big") / 1000
+            return Entry(self.values.decode(value), int.from_bytes(version, "big"), ttl)
+
+        return request, decode
+
+    def cas(self, key: Key, version: int, value: Any, ttl: Optional[Ttl]) -> Command[int]:
+        request = [COMPARE_AND_SWAP, self.name, as_bytes(key), u64(version), self.values.encode(value)]
+        if ttl is not None:
+            request.append(seconds(ttl))
+        return request, lambda reply: int.from_bytes(results(request, reply, 1)[0], "big")
+
+    def add(self, key: Key, value: Any, ttl: Optional[Ttl]) -> Command[bool]:
+        request, swapped = self.cas(key, 0, value, ttl)
+
+        def decode(reply: Frames) -> bool:
+            if reply[0] != OK and reply[1:2] == [VERSION_MISMATCH]:
+                return False
+            swapped(reply)
+            return True
+
+        return request, decode
+
+    def delete_version(self, key: Key, version: int) -> Command[None]:
+        request = [COMPARE_AND_DELETE, self.name, as_bytes(key), u64(version)]
+
+        def decode(reply: Frames) -> None:
+            results(request, reply, 1)
+
+        return request, decode
+
+    def touch(self, key: Key, ttl: Ttl) -> Command[bool]:
+        request = [TOUCH, self.name, as_bytes(key), seconds(ttl)]
+
+        def decode(reply: Frames) -> bool:
+            if reply[1:] == [KEY_NOT_FOUND]:
+                return False
+            results(request, reply, 0)
+            return True
+
+        return request, decode
+
+    def get_and_touch(self, key: Key, ttl: Ttl, default: D) -> Command[Union[V, D]]:
+        _, decode = self.get(key, default)
+        return [GET_AND_TOUCH, self.name, as_bytes(key), seconds(ttl)], decode
+
+    def incr(self, key: Key, delta: int, ttl: Optional[Ttl]) -> Command[int]:
+        request = [INCREMENT, self.name, as_bytes(key), delta.to_bytes(8, "big", signed=True)]
+        if ttl is not None:
+            request.append(seconds(ttl))
+        return request, lambda reply: int(results(request, reply, 2)[0])
+
+    # -------------------------------------------------------------------------------------------------- many elements
+
+    def get_many(self, keys: Sequence[Key]) -> List[Command[Dict[Key, V]]]:
+        """A command for each 1,024 keys. Each results in the elements that are there."""
+        return [self._get_chunk(keys[at : at + KEYS_MAX]) for at in range(0, len(keys), KEYS_MAX)]
+
+    def _get_chunk(self, keys: Sequence[Key]) -> Command[Dict[Key, V]]:
+        request = [GET_MANY, self.name, *map(as_bytes, keys)]
+        of_bytes = self.values.decode
+
+        def decode(reply: Frames) -> Dict[Key, V]:
+            if len(reply) != 2 * len(keys) + 1:
+                results(request, reply, 2 * len(keys))
+            found = zip(keys, reply[1::2], reply[2::2])
+            return {key: of_bytes(value) for key, status, value in found if status == OK}
+
+        return request, decode
+
+    def set_many(self, elements: Mapping[Any, Any], ttl: Optional[Ttl]) -> List[Command[None]]:
+        """A command for each 1,024 elements or megabyte."""
+        head = [UPDATE_MANY, self.name, b"" if ttl is None else seconds(ttl)]
+        commands: List[Command[None]] = []
+        request, size = list(head), 0
+        for key, value in elements.items():
+            encoded = self.values.encode(value)
+            is_full = len(request) == len(head) + 2 * KEYS_MAX or size + len(encoded) > BYTES_MAX
+            if is_full and len(request) > len(head):
+                commands.append(done(request))
+                request, size = list(head), 0
+            request += (as_bytes(key), encoded)
+            size += len(encoded)
+        if len(request) > len(head):
+            commands.append(done(request))
+        return commands
+
+    def delete_many(self, keys: Sequence[Key]) -> List[Command[int]]:
+        """A command for each 1,024 keys. Each results in the number of elements that were there."""
+        return [self._delete_chunk(keys[at : at + KEYS_MAX]) for at in range(0, len(keys), KEYS_MAX)]
+
+    def _delete_chunk(self, keys: Iterable[Key]) -> Command[int]:
+        request = [DELETE_MANY, self.name, *map(as_bytes, keys)]
+        return request, lambda reply: results(request, reply, len(request) - 2).count(OK)
+
+    def size(self) -> Command[int]:
+        request = [LIST_TABLES]
+        name = self.name[:-1] if self.name.endswith(b"\0") else self.name
+
+        def decode(reply: Frames) -> int:
+            for found, count in rows(request, reply, 2):
+                if found.rstrip(b"\0") == name:
+                    return int.from_bytes(count, "big")
+            raise refusal([LIST_TABLES, name], [b"\0", b"TABLE NOT FOUND"])
+
+        return request, decode
+
+    def page_of_keys(self, cursor: bytes, prefix: Key) -> Command[Tuple[bytes, List[K]]]:
+        """The next cursor, and the keys. An empty cursor begins, and ends."""
+        request = [SCAN, self.name, cursor, PAGE, b"\0", as_bytes(prefix)]
+
+        def decode(reply: Frames) -> Tuple[bytes, List[K]]:
+            if len(reply) < 2:
+                results(request, reply, 1)
+            if reply[0] != OK:
+                raise refusal(request, reply)
+            return reply[1], [self.keys.decode(key) for key in reply[2:]]
+
+        return request, decode
+
+    def page_of_items(self, cursor: bytes, prefix: Key) -> Command[Tuple[bytes, List[Tuple[K, V]]]]:
+        """The next cursor, and the keys with their values."""
+        request = [SCAN, self.name, cursor, PAGE, b"\1", as_bytes(prefix)]
+
+        def decode(reply: Frames) -> Tuple[bytes, List[Tuple[K, V]]]:
+            if reply[0] != OK or len(reply) < 2:
+                results(request, reply, 1)
+            key_of, value_of = self.keys.decode, self.values.decode
+            found = rows(request, [OK, *reply[2:]], 2)
+            return reply[1], [(key_of(key), value_of(value)) for key, value in found]
+
+        return request, decode

@@ -1,0 +1,140 @@
+"""The client for the tasks of asyncio. It has the methods of :class:`spindle.Client`, with ``await``."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, overload
+
+from .. import _kv
+from .._flows import Flow, Pause
+from .._kv import Command, Key, TableCommands
+from .._socket import Curve, Security
+from ..client import WINDOW
+from ..codecs import BYTES, Codec
+from ..errors import Error, TableExists
+from ._driver import AsyncDriver
+from .table import Table
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Client:
+    """A connection to a server, for the tasks of one event loop. See :class:`spindle.Client` for the arguments.
+
+    >>> async def main():
+    ...     async with spindle.aio.Client(endpoint) as client:
+    ...         hits = await client.table("visits", create=True)
+    ...         return sorted(await asyncio.gather(*(hits.incr("page") for _ in range(3))))
+    >>> asyncio.run(main())
+    [1, 2, 3]
+    """
+
+    def __init__(
+        self,
+        endpoint: str = "tcp://127.0.0.1:5555",
+        *,
+        timeout: float = 2.0,
+        user: Optional[str] = None,
+        password: Optional[str] = None,
+        curve: Optional[Curve] = None,
+        feed: Optional[str] = None,
+        tasks: Optional[str] = None,
+        jobs: Optional[str] = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.timeout = timeout
+        self._security = Security(user, password, curve)
+        self._feed = feed
+        self._tasks_endpoint = tasks
+        self._jobs_address = jobs
+        self._driver = AsyncDriver(endpoint, self._security)
+
+    async def close(self) -> None:
+        """Ends the connection. Calls of other tasks that wait raise :class:`spindle.Closed`."""
+        self._driver.close()
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        await self.close()
+
+    # ------------------------------------------------------------------------------------------------------ services
+
+    @overload
+    async def table(self, name: Key, *, create: bool = False) -> Table[bytes, bytes]: ...
+    @overload
+    async def table(self, name: Key, *, create: bool = False, codec: Codec[V]) -> Table[bytes, V]: ...
+    @overload
+    async def table(self, name: Key, *, create: bool = False, keys: Codec[K]) -> Table[K, bytes]: ...
+    @overload
+    async def table(self, name: Key, *, create: bool = False, codec: Codec[V], keys: Codec[K]) -> Table[K, V]: ...
+    async def table(
+        self, name: Key, *, create: bool = False, codec: Codec[Any] = BYTES, keys: Codec[Any] = BYTES
+    ) -> Table[Any, Any]:
+        """A table. With ``create`` it is made if it does not exist. ``codec`` decodes its values, ``keys`` its keys."""
+        if create:
+            try:
+                await self.create_table(name)
+            except TableExists:
+                pass
+        return Table(self, TableCommands(name, codec, keys))
+
+    # ------------------------------------------------------------------------------------------------------- commands
+
+    async def create_table(self, name: Key) -> None:
+        """Makes a table, or raises :class:`spindle.TableExists`."""
+        await self._run(_kv.create_table(name))
+
+    async def delete_table(self, name: Key) -> None:
+        """Deletes a table with its elements."""
+        await self._run(_kv.delete_table(name))
+
+    async def tables(self) -> Dict[str, int]:
+        """The name of each table, and how many elements it has."""
+        return await self._run(_kv.tables())
+
+    async def stats(self) -> Dict[str, Any]:
+        """The metrics of the server."""
+        return await self._run(_kv.stats())
+
+    async def ping(self) -> None:
+        """Asks the server for an answer."""
+        await self._run(_kv.ping())
+
+    # -------------------------------------------------------------------------------------------------------- running
+
+    async def _run(self, command: Command[T]) -> T:
+        request, decode = command
+        return decode(await self._driver.call(request, self.timeout))
+
+    async def _run_many(self, commands: Sequence[Command[T]]) -> List[T]:
+        results: List[T] = []
+        for at in range(0, len(commands), WINDOW):
+            window = commands[at : at + WINDOW]
+            replies = await self._driver.call_many([request for request, _ in window], self.timeout)
+            results += [decode(reply) for (_, decode), reply in zip(window, replies)]
+        return results
+
+    async def _flow(self, flow: Flow[T]) -> T:
+        result: Any = None
+        error: Optional[Error] = None
+        while True:
+            try:
+                step = flow.send(result) if error is None else flow.throw(error)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            result, error = None, None
+            if isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+                continue
+            try:
+                result = await self._run(step)
+            except Error as raised:
+                error = raised

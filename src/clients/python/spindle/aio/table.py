@@ -1,0 +1,260 @@
+"""A table, for the tasks of asyncio. It has the methods of :class:`spindle.Table`, with ``await``."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, AsyncIterator, Awaitable, Callable, Dict, Generic, Iterable, Mapping, Optional
+from typing import Tuple, Type, TypeVar, Union, overload
+
+from .._flows import EXTENSIONS, Cached, LockState, key_of_call
+from .._kv import Entry, Key, TableCommands, Ttl
+from ..errors import Error, LockLost, Timeout
+
+if TYPE_CHECKING:
+    from .client import Client
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+
+class Table(Generic[K, V]):
+    """A table of the server. Make it with :meth:`spindle.aio.Client.table`. Tasks may share it.
+
+    >>> async def main():
+    ...     async with spindle.aio.Client(endpoint) as client:
+    ...         birds = await client.table("birds", create=True, codec=spindle.TEXT)
+    ...         await birds.set("heron", "grey", ttl=60)
+    ...         return await birds.get("heron"), await birds.get("stork", "white")
+    >>> asyncio.run(main())
+    ('grey', 'white')
+    """
+
+    def __init__(self, client: "Client", commands: "TableCommands[K, V]") -> None:
+        self._client = client
+        self._commands = commands
+
+    @property
+    def name(self) -> bytes:
+        """The name."""
+        return self._commands.name
+
+    # ------------------------------------------------------------------------------------------------ single elements
+
+    @overload
+    async def get(self, key: Key) -> Optional[V]: ...
+    @overload
+    async def get(self, key: Key, default: D) -> Union[V, D]: ...
+    async def get(self, key: Key, default: Any = None) -> Any:
+        """The value, or ``default`` if there is none."""
+        return await self._client._run(self._commands.get(key, default))
+
+    async def item(self, key: Key) -> V:
+        """The value, or :class:`spindle.KeyNotFound`. For threads this is ``table[key]``."""
+        return await self._client._run(self._commands.item(key))
+
+    async def set(self, key: Key, value: Any, ttl: Optional[Ttl] = None) -> None:
+        """Adds or replaces an element. Without a TTL an element that exists keeps its deadline, and a new one has
+        none. ``ttl=0`` takes the deadline away.
+        """
+        await self._client._run(self._commands.set(key, value, ttl))
+
+    async def delete(self, key: Key) -> bool:
+        """Deletes an element. False: there was none."""
+        return await self._client._run(self._commands.delete(key))
+
+    async def pop(self, key: Key) -> V:
+        """Deletes an element, and returns its value. One of many clients that pop a key gets it."""
+        return await self._client._run(self._commands.remove(key))
+
+    async def has(self, key: Key) -> bool:
+        """Whether there is such an element. For threads this is ``key in table``."""
+        return await self._client._run(self._commands.has(key))
+
+    async def entry(self, key: Key) -> Entry[V]:
+        """The value with its version and its remaining seconds."""
+        return await self._client._run(self._commands.entry(key))
+
+    async def cas(self, key: Key, version: int, value: Any, ttl: Optional[Ttl] = None) -> int:
+        """Replaces the value if the element has this version, and returns the new version. Version 0: only if the
+        element is absent. Raises :class:`spindle.VersionMismatch`, whose ``current`` is the version that it has.
+        """
+        return await self._client._run(self._commands.cas(key, version, value, ttl))
+
+    async def add(self, key: Key, value: Any, ttl: Optional[Ttl] = None) -> bool:
+        """Adds an element only if it is absent. False: it is there, and stays as it is."""
+        return await self._client._run(self._commands.add(key, value, ttl))
+
+    async def touch(self, key: Key, ttl: Ttl) -> bool:
+        """Gives an element a new TTL. False: there is none."""
+        return await self._client._run(self._commands.touch(key, ttl))
+
+    @overload
+    async def get_and_touch(self, key: Key, ttl: Ttl) -> Optional[V]: ...
+    @overload
+    async def get_and_touch(self, key: Key, ttl: Ttl, default: D) -> Union[V, D]: ...
+    async def get_and_touch(self, key: Key, ttl: Ttl, default: Any = None) -> Any:
+        """The value, whose element gets a new TTL. For sessions: one request instead of two."""
+        return await self._client._run(self._commands.get_and_touch(key, ttl, default))
+
+    async def incr(self, key: Key, delta: int = 1, ttl: Optional[Ttl] = None) -> int:
+        """Adds to a number, and returns the sum. An absent element counts as 0 and gets the TTL. An element that
+        exists keeps its deadline.
+        """
+        return await self._client._run(self._commands.incr(key, delta, ttl))
+
+    async def rate_limit(self, key: Key, n: int, seconds: Ttl) -> bool:
+        """Counts a use, and says whether it is one of the first ``n`` of its window. The window begins with the first
+        use and lasts so many seconds.
+        """
+        return await self.incr(key, 1, seconds) <= n
+
+    # -------------------------------------------------------------------------------------------------- many elements
+
+    async def get_many(self, keys: Iterable[Key]) -> Dict[Key, V]:
+        """The elements that are there, 1,024 in a request."""
+        found: Dict[Key, V] = {}
+        for part in await self._client._run_many(self._commands.get_many(list(keys))):
+            found.update(part)
+        return found
+
+    async def set_many(self, elements: Mapping[Any, Any], ttl: Optional[Ttl] = None) -> None:
+        """Adds or replaces elements, 1,024 or about a megabyte in a request. Each is atomic, but not all together."""
+        await self._client._run_many(self._commands.set_many(elements, ttl))
+
+    async def delete_many(self, keys: Iterable[Key]) -> int:
+        """Deletes elements, and returns how many there were."""
+        return sum(await self._client._run_many(self._commands.delete_many(list(keys))))
+
+    async def scan(self, prefix: Key = b"") -> AsyncIterator[K]:
+        """The keys that begin with ``prefix``, read page by page. A key that is there from the first page to the last
+        is shown. One that comes or goes meanwhile may be, and a key may come twice.
+        """
+        cursor = b""
+        while True:
+            cursor, keys = await self._client._run(self._commands.page_of_keys(cursor, prefix))
+            for key in keys:
+                yield key
+            if not cursor:
+                return
+
+    async def items(self, prefix: Key = b"") -> AsyncIterator[Tuple[K, V]]:
+        """The elements, as :meth:`scan` shows the keys."""
+        cursor = b""
+        while True:
+            cursor, elements = await self._client._run(self._commands.page_of_items(cursor, prefix))
+            for element in elements:
+                yield element
+            if not cursor:
+                return
+
+    async def size(self) -> int:
+        """The number of elements. The server lists all its tables for it: do not ask all the time. For threads this is
+        ``len(table)``.
+        """
+        return await self._client._run(self._commands.size())
+
+    async def drop(self) -> None:
+        """Deletes the table with its elements."""
+        await self._client.delete_table(self.name)
+
+    # -------------------------------------------------------------------------------------------------------- recipes
+
+    def lock(self, name: Key, ttl: Ttl = 10, timeout: Optional[float] = None) -> "Lock":
+        """A lock that all clients share, for ``async with``. It ends with its TTL if its holder dies, and is extended
+        in the background while the holder lives. ``timeout`` bounds the wait for it.
+        """
+        return Lock(self._client, LockState(self._commands, name, ttl), timeout)
+
+    def cached(
+        self, ttl: Ttl, key: Optional[Callable[..., Key]] = None, wait: Ttl = 10
+    ) -> Callable[[Callable[..., Awaitable[V]]], Callable[..., Awaitable[V]]]:
+        """A decorator that keeps results of a coroutine function in the table. While one client computes a value, all
+        others wait for it, for ``wait`` seconds at most. ``key`` makes a key of the arguments.
+        """
+
+        def decorate(function: Callable[..., Awaitable[V]]) -> Callable[..., Awaitable[V]]:
+            name = f"{function.__module__}.{function.__qualname__}"
+
+            @functools.wraps(function)
+            async def wrapper(*args: Any, **kwargs: Any) -> V:
+                own = key(*args, **kwargs) if key else key_of_call(name, args, kwargs)
+                cached = Cached(self._commands, own, ttl, wait)
+                is_found, value = await self._client._flow(cached.find(monotonic))
+                if is_found:
+                    result: V = value
+                    return result
+                try:
+                    result = await function(*args, **kwargs)
+                except BaseException:
+                    await self._client._flow(cached.give_up())
+                    raise
+                await self._client._flow(cached.store(result))
+                return result
+
+            return wrapper
+
+        return decorate
+
+
+class Lock:
+    """A lock that is held, or not yet. See :meth:`Table.lock`, and :class:`spindle.Lock` for the fencing token."""
+
+    def __init__(self, client: "Client", state: LockState, timeout: Optional[float]) -> None:
+        self._client = client
+        self._state = state
+        self._timeout = timeout
+        self._lost: Optional[Error] = None
+        self._task: Optional["asyncio.Task[None]"] = None
+
+    @property
+    def version(self) -> int:
+        """The fencing token."""
+        return self._state.fence
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another client may hold it."""
+        return self._lost is not None
+
+    async def __aenter__(self) -> "Lock":
+        if not await self._client._flow(self._state.acquire(monotonic, self._timeout)):
+            raise Timeout(f"another client holds the lock {self._state.name!r}")
+        self._task = asyncio.ensure_future(self._extend())
+        return self
+
+    async def _extend(self) -> None:
+        held_until = monotonic() + self._state.ttl_seconds
+        while True:
+            await asyncio.sleep(self._state.ttl_seconds / EXTENSIONS)
+            begun = monotonic()
+            try:
+                await self._client._flow(self._state.extend())
+                held_until = begun + self._state.ttl_seconds
+            except LockLost as error:
+                self._lost = error
+                return
+            except Error as error:
+                # The server may be back in time.
+                if monotonic() >= held_until:
+                    self._lost = LockLost(f"the lock {self._state.name!r} was not extended: {error}")
+                    return
+
+    async def __aexit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        if self._task is not None:
+            # An extension whose reply is not waited for may be executed. The token tells.
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        try:
+            if self._lost is not None:
+                raise self._lost
+            await self._client._flow(self._state.release())
+        except Error:
+            # The error of the body counts.
+            if error is None:
+                raise

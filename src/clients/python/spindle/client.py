@@ -1,0 +1,158 @@
+"""The client for threads. :class:`spindle.aio.Client` has the same methods for tasks."""
+
+from __future__ import annotations
+
+from time import sleep
+from types import TracebackType
+from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, overload
+
+from . import _kv
+from ._driver import Driver
+from ._flows import Flow, Pause
+from ._kv import Command, Key, TableCommands
+from ._socket import Curve, Security
+from .codecs import BYTES, Codec
+from .errors import Error, TableExists
+from .table import Table
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+# Requests that are sent before the first reply is waited for: enough to keep the server busy, and far less than it
+# holds for one client.
+WINDOW = 8
+
+
+class Client:
+    """A connection to a server. Threads may share it: their requests go over one connection, without waiting for each
+    other.
+
+    ``endpoint`` is that of the server's ``--kv``. It is connected to in the background, and again when it is lost. Each
+    request has ``timeout`` seconds. When they are over, :class:`spindle.Timeout` is raised and the client stays usable.
+    ``user`` and ``password`` are for ZMTP's PLAIN, and ``curve`` for CURVE. ``tasks``, ``jobs`` and ``feed`` are the
+    endpoints of the other services, if they are used.
+
+    >>> with spindle.Client(endpoint) as client:
+    ...     birds = client.table("birds", create=True)
+    ...     birds.set("heron", "grey")
+    ...     birds.get("heron")
+    b'grey'
+
+    Make it after a fork, not before. A client of the parent process raises :class:`spindle.Closed` in the child.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = "tcp://127.0.0.1:5555",
+        *,
+        timeout: float = 2.0,
+        user: Optional[str] = None,
+        password: Optional[str] = None,
+        curve: Optional[Curve] = None,
+        feed: Optional[str] = None,
+        tasks: Optional[str] = None,
+        jobs: Optional[str] = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.timeout = timeout
+        self._security = Security(user, password, curve)
+        self._feed = feed
+        self._tasks_endpoint = tasks
+        self._jobs_address = jobs
+        self._driver = Driver(endpoint, self._security)
+
+    def close(self) -> None:
+        """Ends the connection. Calls of other threads that wait raise :class:`spindle.Closed`."""
+        self._driver.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------------------ services
+
+    @overload
+    def table(self, name: Key, *, create: bool = False) -> Table[bytes, bytes]: ...
+    @overload
+    def table(self, name: Key, *, create: bool = False, codec: Codec[V]) -> Table[bytes, V]: ...
+    @overload
+    def table(self, name: Key, *, create: bool = False, keys: Codec[K]) -> Table[K, bytes]: ...
+    @overload
+    def table(self, name: Key, *, create: bool = False, codec: Codec[V], keys: Codec[K]) -> Table[K, V]: ...
+    def table(
+        self, name: Key, *, create: bool = False, codec: Codec[Any] = BYTES, keys: Codec[Any] = BYTES
+    ) -> Table[Any, Any]:
+        """A table. With ``create`` it is made if it does not exist. ``codec`` decodes its values, ``keys`` its keys.
+
+        >>> client.table("birds", create=True, codec=spindle.JSON).set("stork", {"legs": 2})
+        """
+        if create:
+            try:
+                self.create_table(name)
+            except TableExists:
+                pass
+        return Table(self, TableCommands(name, codec, keys))
+
+    # ------------------------------------------------------------------------------------------------------- commands
+
+    def create_table(self, name: Key) -> None:
+        """Makes a table, or raises :class:`spindle.TableExists`."""
+        self._run(_kv.create_table(name))
+
+    def delete_table(self, name: Key) -> None:
+        """Deletes a table with its elements."""
+        self._run(_kv.delete_table(name))
+
+    def tables(self) -> Dict[str, int]:
+        """The name of each table, and how many elements it has.
+
+        >>> client.table("nests", create=True).set("oak", "")
+        >>> client.tables()["nests"]
+        1
+        """
+        return self._run(_kv.tables())
+
+    def stats(self) -> Dict[str, Any]:
+        """The metrics of the server."""
+        return self._run(_kv.stats())
+
+    def ping(self) -> None:
+        """Asks the server for an answer."""
+        self._run(_kv.ping())
+
+    # -------------------------------------------------------------------------------------------------------- running
+
+    def _run(self, command: Command[T]) -> T:
+        request, decode = command
+        return decode(self._driver.call(request, self.timeout))
+
+    def _run_many(self, commands: Sequence[Command[T]]) -> List[T]:
+        results: List[T] = []
+        for at in range(0, len(commands), WINDOW):
+            window = commands[at : at + WINDOW]
+            replies = self._driver.call_many([request for request, _ in window], self.timeout)
+            results += [decode(reply) for (_, decode), reply in zip(window, replies)]
+        return results
+
+    def _flow(self, flow: Flow[T]) -> T:
+        result: Any = None
+        error: Optional[Error] = None
+        while True:
+            try:
+                step = flow.send(result) if error is None else flow.throw(error)
+            except StopIteration as end:
+                value: T = end.value
+                return value
+            result, error = None, None
+            if isinstance(step, Pause):
+                sleep(step.seconds)
+                continue
+            try:
+                result = self._run(step)
+            except Error as raised:
+                error = raised

@@ -1,0 +1,313 @@
+"""A table, for threads. :class:`spindle.aio.Table` has the same methods for tasks."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Iterable, Iterator, Mapping, Optional, Tuple, Type
+from typing import TypeVar, Union, overload
+
+from ._flows import EXTENSIONS, Cached, LockState, key_of_call
+from ._kv import Entry, Key, TableCommands, Ttl
+from .errors import Error, LockLost, Timeout
+
+if TYPE_CHECKING:
+    from .client import Client
+
+K = TypeVar("K")
+V = TypeVar("V")
+D = TypeVar("D")
+
+
+class Table(Generic[K, V]):
+    """A table of the server. Make it with :meth:`spindle.Client.table`. Threads may share it.
+
+    Keys are bytes or text (UTF-8), 64 bytes at most. Values go through the table's codec.
+
+    >>> birds = client.table("birds", create=True, codec=spindle.TEXT)
+    >>> birds.set("heron", "grey", ttl=60)
+    >>> birds["heron"], birds.get("stork"), birds.get("stork", "white")
+    ('grey', None, 'white')
+    >>> birds["stork"]
+    Traceback (most recent call last):
+    spindle.errors.KeyNotFound: KEY NOT FOUND (table b'birds', key b'stork')
+    """
+
+    def __init__(self, client: "Client", commands: "TableCommands[K, V]") -> None:
+        self._client = client
+        self._commands = commands
+
+    @property
+    def name(self) -> bytes:
+        """The name."""
+        return self._commands.name
+
+    # ------------------------------------------------------------------------------------------------ single elements
+
+    @overload
+    def get(self, key: Key) -> Optional[V]: ...
+    @overload
+    def get(self, key: Key, default: D) -> Union[V, D]: ...
+    def get(self, key: Key, default: Any = None) -> Any:
+        """The value, or ``default`` if there is none."""
+        return self._client._run(self._commands.get(key, default))
+
+    def __getitem__(self, key: Key) -> V:
+        return self._client._run(self._commands.item(key))
+
+    def set(self, key: Key, value: Any, ttl: Optional[Ttl] = None) -> None:
+        """Adds or replaces an element. Without a TTL an element that exists keeps its deadline, and a new one has
+        none. ``ttl=0`` takes the deadline away.
+        """
+        self._client._run(self._commands.set(key, value, ttl))
+
+    def __setitem__(self, key: Key, value: Any) -> None:
+        self.set(key, value)
+
+    def delete(self, key: Key) -> bool:
+        """Deletes an element. False: there was none."""
+        return self._client._run(self._commands.delete(key))
+
+    def __delitem__(self, key: Key) -> None:
+        self._client._run(self._commands.remove(key))
+
+    def pop(self, key: Key) -> V:
+        """Deletes an element, and returns its value. One of many clients that pop a key gets it."""
+        return self._client._run(self._commands.remove(key))
+
+    def __contains__(self, key: Key) -> bool:
+        return self._client._run(self._commands.has(key))
+
+    def entry(self, key: Key) -> Entry[V]:
+        """The value with its version and its remaining seconds.
+
+        >>> birds = client.table("birds", create=True)
+        >>> birds.set("wren", "brown")
+        >>> birds.entry("wren").ttl is None
+        True
+        """
+        return self._client._run(self._commands.entry(key))
+
+    def cas(self, key: Key, version: int, value: Any, ttl: Optional[Ttl] = None) -> int:
+        """Replaces the value if the element has this version, and returns the new version. Version 0: only if the
+        element is absent. Raises :class:`VersionMismatch`, whose ``current`` is the version that it has.
+
+        >>> birds = client.table("birds", create=True)
+        >>> birds.set("tit", "blue")
+        >>> version = birds.cas("tit", birds.entry("tit").version, "great")
+        >>> birds.cas("tit", version - 1, "coal")
+        Traceback (most recent call last):
+        spindle.errors.VersionMismatch: VERSION MISMATCH (table b'birds', key b'tit')
+        """
+        return self._client._run(self._commands.cas(key, version, value, ttl))
+
+    def add(self, key: Key, value: Any, ttl: Optional[Ttl] = None) -> bool:
+        """Adds an element only if it is absent. False: it is there, and stays as it is."""
+        return self._client._run(self._commands.add(key, value, ttl))
+
+    def touch(self, key: Key, ttl: Ttl) -> bool:
+        """Gives an element a new TTL. False: there is none."""
+        return self._client._run(self._commands.touch(key, ttl))
+
+    @overload
+    def get_and_touch(self, key: Key, ttl: Ttl) -> Optional[V]: ...
+    @overload
+    def get_and_touch(self, key: Key, ttl: Ttl, default: D) -> Union[V, D]: ...
+    def get_and_touch(self, key: Key, ttl: Ttl, default: Any = None) -> Any:
+        """The value, whose element gets a new TTL. For sessions: one request instead of two."""
+        return self._client._run(self._commands.get_and_touch(key, ttl, default))
+
+    def incr(self, key: Key, delta: int = 1, ttl: Optional[Ttl] = None) -> int:
+        """Adds to a number, and returns the sum. An absent element counts as 0 and gets the TTL. An element that
+        exists keeps its deadline.
+
+        >>> hits = client.table("hits", create=True)
+        >>> hits.incr("page"), hits.incr("page", 10), hits.incr("page", -1)
+        (1, 11, 10)
+        """
+        return self._client._run(self._commands.incr(key, delta, ttl))
+
+    def rate_limit(self, key: Key, n: int, seconds: Ttl) -> bool:
+        """Counts a use, and says whether it is one of the first ``n`` of its window. The window begins with the first
+        use and lasts so many seconds.
+
+        >>> calls = client.table("calls", create=True)
+        >>> [calls.rate_limit("ada", 2, 60) for _ in range(3)]
+        [True, True, False]
+        """
+        return self.incr(key, 1, seconds) <= n
+
+    # -------------------------------------------------------------------------------------------------- many elements
+
+    def get_many(self, keys: Iterable[Key]) -> Dict[Key, V]:
+        """The elements that are there, 1,024 in a request.
+
+        >>> birds = client.table("birds", create=True)
+        >>> birds.set_many({"owl": "brown", "crow": "black"})
+        >>> sorted(birds.get_many(["owl", "crow", "dodo"]).items())
+        [('crow', b'black'), ('owl', b'brown')]
+        """
+        found: Dict[Key, V] = {}
+        for part in self._client._run_many(self._commands.get_many(list(keys))):
+            found.update(part)
+        return found
+
+    def set_many(self, elements: Mapping[Any, Any], ttl: Optional[Ttl] = None) -> None:
+        """Adds or replaces elements, 1,024 or about a megabyte in a request. Each is atomic, but not all together."""
+        self._client._run_many(self._commands.set_many(elements, ttl))
+
+    def delete_many(self, keys: Iterable[Key]) -> int:
+        """Deletes elements, and returns how many there were."""
+        return sum(self._client._run_many(self._commands.delete_many(list(keys))))
+
+    def scan(self, prefix: Key = b"") -> Iterator[K]:
+        """The keys that begin with ``prefix``, read page by page. A key that is there from the first page to the last
+        is shown. One that comes or goes meanwhile may be, and a key may come twice.
+        """
+        cursor = b""
+        while True:
+            cursor, keys = self._client._run(self._commands.page_of_keys(cursor, prefix))
+            yield from keys
+            if not cursor:
+                return
+
+    def items(self, prefix: Key = b"") -> Iterator[Tuple[K, V]]:
+        """The elements, as :meth:`scan` shows the keys."""
+        cursor = b""
+        while True:
+            cursor, elements = self._client._run(self._commands.page_of_items(cursor, prefix))
+            yield from elements
+            if not cursor:
+                return
+
+    def __iter__(self) -> Iterator[K]:
+        return self.scan()
+
+    def __len__(self) -> int:
+        """The number of elements. The server lists all its tables for it: do not ask all the time."""
+        return self._client._run(self._commands.size())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def drop(self) -> None:
+        """Deletes the table with its elements."""
+        self._client.delete_table(self.name)
+
+    # -------------------------------------------------------------------------------------------------------- recipes
+
+    def lock(self, name: Key, ttl: Ttl = 10, timeout: Optional[float] = None) -> "Lock":
+        """A lock that all clients share, for ``with``. It ends with its TTL if its holder dies, and is extended in the
+        background while the holder lives. ``timeout`` bounds the wait for it, and then :class:`Timeout` is raised.
+
+        >>> locks = client.table("locks", create=True)
+        >>> with locks.lock("printer", ttl=10) as lock:
+        ...     lock.version > 0
+        True
+        """
+        return Lock(self._client, LockState(self._commands, name, ttl), timeout)
+
+    def cached(
+        self, ttl: Ttl, key: Optional[Callable[..., Key]] = None, wait: Ttl = 10
+    ) -> Callable[[Callable[..., V]], Callable[..., V]]:
+        """A decorator that keeps results of a function in the table. While one client computes a value, all others
+        wait for it, for ``wait`` seconds at most. ``key`` makes a key of the arguments.
+
+        >>> cache = client.table("cache", create=True, codec=spindle.JSON)
+        >>> @cache.cached(ttl=60)
+        ... def square(number):
+        ...     print("computing")
+        ...     return number * number
+        >>> square(3), square(3)
+        computing
+        (9, 9)
+        """
+
+        def decorate(function: Callable[..., V]) -> Callable[..., V]:
+            name = f"{function.__module__}.{function.__qualname__}"
+
+            @functools.wraps(function)
+            def wrapper(*args: Any, **kwargs: Any) -> V:
+                own = key(*args, **kwargs) if key else key_of_call(name, args, kwargs)
+                cached = Cached(self._commands, own, ttl, wait)
+                is_found, value = self._client._flow(cached.find(monotonic))
+                if is_found:
+                    result: V = value
+                    return result
+                try:
+                    result = function(*args, **kwargs)
+                except BaseException:
+                    self._client._flow(cached.give_up())
+                    raise
+                self._client._flow(cached.store(result))
+                return result
+
+            return wrapper
+
+        return decorate
+
+
+class Lock:
+    """A lock that is held, or not yet. See :meth:`Table.lock`.
+
+    ``version`` is a fencing token: it is larger than that of each earlier holder. What the lock protects can refuse a
+    holder with a smaller one than it has seen.
+    """
+
+    def __init__(self, client: "Client", state: LockState, timeout: Optional[float]) -> None:
+        self._client = client
+        self._state = state
+        self._timeout = timeout
+        self._released = threading.Event()
+        self._lost: Optional[Error] = None
+        self._thread: Optional[threading.Thread] = None
+
+    @property
+    def version(self) -> int:
+        """The fencing token."""
+        return self._state.fence
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another client may hold it."""
+        return self._lost is not None
+
+    def __enter__(self) -> "Lock":
+        if not self._client._flow(self._state.acquire(monotonic, self._timeout)):
+            raise Timeout(f"another client holds the lock {self._state.name!r}")
+        self._thread = threading.Thread(target=self._extend, name="spindle-lock", daemon=True)
+        self._thread.start()
+        return self
+
+    def _extend(self) -> None:
+        held_until = monotonic() + self._state.ttl_seconds
+        while not self._released.wait(self._state.ttl_seconds / EXTENSIONS):
+            begun = monotonic()
+            try:
+                self._client._flow(self._state.extend())
+                held_until = begun + self._state.ttl_seconds
+            except LockLost as error:
+                self._lost = error
+                return
+            except Error as error:
+                # The server may be back in time.
+                if monotonic() >= held_until:
+                    self._lost = LockLost(f"the lock {self._state.name!r} was not extended: {error}")
+                    return
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self._released.set()
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            if self._lost is not None:
+                raise self._lost
+            self._client._flow(self._state.release())
+        except Error:
+            # The error of the body counts.
+            if error is None:
+                raise

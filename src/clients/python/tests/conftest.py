@@ -1,0 +1,45 @@
+"""Fixtures: servers of both frontends, and clients of them."""
+
+import itertools
+
+import pytest
+from server import Server
+
+import spindle
+
+# How long a condition may take that will surely come.
+PATIENCE = 30.0
+_NAMES = (f"table-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="session", params=["proxy", "native"])
+def shared_server(request):
+    """A server that tests share, each with its own tables."""
+    server = Server("--frontend", request.param, "--feed", "--tasks", "--jobs")
+    yield server
+    server.end()
+
+
+@pytest.fixture(params=["proxy", "native"])
+def own_server(request):
+    """A server that a test may kill."""
+    server = Server("--frontend", request.param, "--feed")
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def client(shared_server):
+    with spindle.Client(shared_server.kv, timeout=PATIENCE, feed=shared_server.endpoints["feed"]) as client:
+        yield client
+
+
+@pytest.fixture
+def name():
+    """The name of a table that no other test has."""
+    return next(_NAMES)
+
+
+@pytest.fixture
+def table(client, name):
+    return client.table(name, create=True)

@@ -1,0 +1,219 @@
+"""Clients of servers that are slow, killed and started again, and of many threads."""
+
+import os
+import signal
+import threading
+
+import pytest
+from conftest import PATIENCE
+from server import Server
+
+import spindle
+
+
+def again(call, *errors):
+    """Calls until there is no such error: a server that was started again is found in time."""
+    while True:
+        try:
+            return call()
+        except errors:
+            pass
+
+
+def test_a_late_reply_is_dropped_and_the_client_stays_usable(own_server):
+    with spindle.Client(own_server.kv, timeout=PATIENCE) as client:
+        table = client.table("t", create=True)
+        table.set_many({"a": "1", "b": "2", "c": "3"})
+        client.timeout = 0.05
+        own_server.pause()
+        for _ in range(3):
+            with pytest.raises(spindle.Timeout) as raised:
+                table.get("a")
+            assert isinstance(raised.value, TimeoutError) and own_server.kv in str(raised.value)
+        own_server.resume()
+        client.timeout = PATIENCE
+        # The replies about a come first.
+        assert (table["b"], table["c"]) == (b"2", b"3")
+
+
+def test_a_server_that_is_killed_and_started_again_is_found(own_server):
+    with spindle.Client(own_server.kv, timeout=0.2) as client:
+        again(lambda: client.table("t", create=True).set("a", "1"), spindle.Timeout)
+        for _ in range(2):
+            own_server.kill()
+            with pytest.raises(spindle.Timeout):
+                client.ping()
+            own_server.start()
+            again(client.ping, spindle.Timeout)
+            assert client.tables() == {}, "it is another start, without tables"
+            with pytest.raises(spindle.TableNotFound):
+                client.table("t").get("a")
+            client.create_table("t")
+
+
+def test_a_request_that_timed_out_without_a_server_is_never_executed(own_server):
+    with spindle.Client(own_server.kv, timeout=0.2) as client:
+        again(client.ping, spindle.Timeout)
+        own_server.kill()
+        with pytest.raises(spindle.Timeout):
+            client.ping()
+        with pytest.raises(spindle.Timeout):
+            client.create_table("ghost")
+        own_server.start()
+        again(client.ping, spindle.Timeout)
+        assert client.tables() == {}
+
+
+def test_a_client_may_be_there_before_its_server(own_server):
+    own_server.kill()
+    with spindle.Client(own_server.kv, timeout=PATIENCE) as client:
+        starter = threading.Thread(target=own_server.start)
+        starter.start()
+        client.ping()
+        starter.join()
+
+
+def test_threads_share_a_client_and_each_gets_its_own_replies(client, name):
+    table = client.table(name, create=True)
+    faults = []
+
+    def work(own):
+        try:
+            for number in range(150):
+                key = f"{own}-{number % 7}"
+                table.set(key, f"{own}:{number}")
+                assert table.get(key) == f"{own}:{number}".encode()
+                assert table.get_many([key, "absent"]) == {key: f"{own}:{number}".encode()}
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work, args=(own,)) for own in range(24)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not faults and len(table) == 24 * 7
+
+
+def test_threads_that_time_out_disturb_no_other(own_server):
+    with spindle.Client(own_server.kv, timeout=PATIENCE) as client:
+        table = client.table("t", create=True)
+        table["a"] = "1"
+        own_server.pause()
+        client.timeout = 0.05
+        late = []
+
+        def impatient():
+            for _ in range(4):
+                try:
+                    table.get("a")
+                except spindle.Timeout:
+                    late.append(1)
+
+        threads = [threading.Thread(target=impatient) for _ in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        assert len(late) == 32
+        client.timeout = PATIENCE
+        threads = [threading.Thread(target=lambda: late.append(table["a"])) for _ in range(8)]
+        [thread.start() for thread in threads]
+        own_server.resume()
+        [thread.join() for thread in threads]
+        assert late[32:] == [b"1"] * 8
+
+
+def test_close_ends_the_calls_that_wait_and_later_ones(own_server):
+    client = spindle.Client(own_server.kv, timeout=PATIENCE)
+    table = client.table("t", create=True)
+    own_server.pause()
+    errors = []
+
+    def wait():
+        try:
+            table.get("a")
+        except spindle.Error as error:
+            errors.append(type(error))
+
+    threads = [threading.Thread(target=wait) for _ in range(5)]
+    [thread.start() for thread in threads]
+    while len(client._driver._pending) < 5:
+        threading.Event().wait(0.01)
+    client.close()
+    [thread.join() for thread in threads]
+    assert errors == [spindle.Closed] * 5
+    with pytest.raises(spindle.Closed, match="closed"):
+        table.get("a")
+    client.close()
+
+
+def test_a_client_of_the_parent_says_so_after_a_fork(client, name, shared_server):
+    table = client.table(name, create=True)
+    table["a"] = "1"
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            table.get("a")
+        except spindle.Closed as error:
+            os.write(write, str(error).encode())
+        with spindle.Client(shared_server.kv, timeout=PATIENCE) as own:
+            os.write(write, b"|" + own.table(name)["a"])
+        os._exit(0)
+    os.close(write)
+    assert os.waitpid(child, 0)[1] == 0
+    with open(read) as told:
+        message, value = told.read().split("|")
+    assert "fork" in message and value == "1"
+    assert table["a"] == b"1", "the parent goes on"
+
+
+def test_an_interrupt_ends_a_call_and_leaves_the_client_usable(own_server):
+    with spindle.Client(own_server.kv, timeout=PATIENCE) as client:
+        table = client.table("t", create=True)
+        table["a"] = "1"
+        own_server.pause()
+
+        def interrupt():
+            while not client._driver._pending:
+                threading.Event().wait(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        interrupter = threading.Thread(target=interrupt)
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            table.get("a")
+        interrupter.join()
+        own_server.resume()
+        assert table["a"] == b"1" and not client._driver._pending
+
+
+def test_half_a_request_is_refused_whole(client, name):
+    table = client.table(name, create=True, codec=spindle.Codec(lambda value: value, bytes))
+    table.set_many({"a": b"1", "b": b"2"})
+    with pytest.raises(TypeError):
+        table["a"] = None
+    with pytest.raises(TypeError):
+        table.set_many({"a": b"3", "b": None})
+    with pytest.raises(TypeError):
+        client._driver.call([b"\x11", name.encode(), b"a", None], 1.0)
+    with pytest.raises(TypeError):
+        client._driver.call([b"\x03", name.encode(), b"a", None], 1.0)
+    assert table.get_many(["a", "b"]) == {"a": b"1", "b": b"2"}
+
+
+def test_a_full_server_refuses_by_type():
+    server = Server("--max-memory", "8388608", "--max-tables", "2")
+    try:
+        with spindle.Client(server.kv, timeout=PATIENCE) as client:
+            table = client.table("t", create=True)
+            with pytest.raises(spindle.OutOfMemory):
+                for start in range(0, 1_000_000, 5000):
+                    table.set_many({str(start + number): bytes(1000) for number in range(5000)})
+            client.create_table("u")
+            with pytest.raises(spindle.TooManyTables):
+                client.create_table("v")
+    finally:
+        server.end()
+
+
+def test_an_endpoint_that_is_none_is_told():
+    with pytest.raises(spindle.Disconnected):
+        spindle.Client("nonsense")
