@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench compare -- --out DIR
-//! cargo bench --bench compare -- --out DIR --only echo,rivals,native,memory,lag,expiry,notify --rounds 3 --seconds 1
+//! cargo bench --bench compare -- --out DIR --only echo,best,rivals,native,memory,lag,expiry,notify,feed --rounds 3 --seconds 1
 //! ```
 //! Every side is a process of its own, and the load is another: `spindle load`, the same for all. Sides of a comparison
 //! take turns within each round, so that drift of the machine affects all alike. A number is the median of the rounds,
@@ -18,8 +18,10 @@
     reason = "a bench that fails should say where"
 )]
 
+mod best;
 mod echo;
 mod expiry;
+mod feed;
 mod lag;
 mod listen;
 mod meet;
@@ -45,14 +47,16 @@ const DEPTHS: [usize; 3] = [1, 16, 64];
 type Section = fn(&Plan, &mut Report);
 
 /// All comparisons.
-const SECTIONS: [(&str, Section); 7] = [
+const SECTIONS: [(&str, Section); 9] = [
     ("echo", shape::measure),
+    ("best", best::measure),
     ("rivals", rivals::throughput),
     ("native", native::measure),
     ("memory", rivals::memory),
     ("lag", lag::measure),
     ("expiry", expiry::measure),
     ("notify", notify::measure),
+    ("feed", feed::measure),
 ];
 
 /// The plan of the measurement.

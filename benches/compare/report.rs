@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::side::rivals;
+
 pub(crate) struct Report {
     folder: PathBuf,
     text: File,
@@ -67,17 +69,12 @@ fn machine() -> String {
     let kernel = output("uname", &["-sr"]);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
     let load = load.split_whitespace().next().unwrap().to_owned();
-    let versions = ["redis-server", "memcached"].map(version);
-    format!("Machine: {cores} cores of {model}, {kernel}, load {load} before. Beside: {}.", versions.join("; "))
-}
-
-fn version(program: &str) -> String {
-    match Command::new(program).arg("--version").output() {
-        Ok(output) => {
-            String::from_utf8_lossy(&output.stdout).trim().split(" sha").next().unwrap_or_default().to_owned()
-        }
-        Err(_) => format!("{program} is not installed and was left out"),
-    }
+    let versions = rivals().values().map(|program| {
+        let version = output(program, &["--version"]);
+        version.split(" sha").next().unwrap_or_default().to_owned()
+    });
+    let versions = versions.collect::<Vec<_>>().join("; ");
+    format!("Machine: {cores} cores of {model}, {kernel}, load {load} before. Beside: {versions}.")
 }
 
 fn output(program: &str, arguments: &[&str]) -> String {

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
@@ -20,6 +21,7 @@ pub(crate) struct Side {
     child: Child,
     pub(crate) endpoint: String,
     pub(crate) publish: String,
+    pub(crate) feed: String,
     _folder: tempfile::TempDir,
 }
 
@@ -50,12 +52,21 @@ impl Side {
         let output = BufReader::new(child.stdout.take().unwrap());
         let folder = tempfile::tempdir().unwrap();
         let empty = String::new();
-        let mut side = Self { name, protocol: "kv", child, endpoint: empty.clone(), publish: empty, _folder: folder };
+        let mut side = Self {
+            name,
+            protocol: "kv",
+            child,
+            endpoint: empty.clone(),
+            publish: empty.clone(),
+            feed: empty,
+            _folder: folder,
+        };
         for line in output.lines() {
             let line = line.unwrap();
             match line.split_once(' ') {
                 Some(("kv", endpoint)) => endpoint.clone_into(&mut side.endpoint),
                 Some(("publish", endpoint)) => endpoint.clone_into(&mut side.publish),
+                Some(("feed", endpoint)) => endpoint.clone_into(&mut side.feed),
                 _ if line == "ready" => return side,
                 _ => {}
             }
@@ -63,23 +74,35 @@ impl Side {
         panic!("{name} ended before it was ready");
     }
 
-    /// Redis without its disk, if it is installed.
+    /// Redis without its disk, if it is there.
     pub(crate) fn redis() -> Option<Self> {
-        Self::that_listens("redis", "redis-server", |port, folder| {
-            ["--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder]
-                .map(str::to_owned)
-                .to_vec()
+        Self::that_listens("redis", "redis", "redis", |port, folder| {
+            without_disk(&format!("--port {port} --bind 127.0.0.1 --dir {folder}"))
         })
     }
 
-    /// memcached with as much memory as it wants, if it is installed.
+    /// Valkey without its disk and with this many threads for its connections, if it is there.
+    pub(crate) fn valkey(io_threads: usize) -> Option<Self> {
+        let name = if io_threads == 1 { "valkey" } else { "valkey, I/O threads" };
+        Self::that_listens(name, "redis", "valkey", |port, folder| {
+            without_disk(&format!("--port {port} --bind 127.0.0.1 --dir {folder} --io-threads {io_threads}"))
+        })
+    }
+
+    /// memcached with as much memory as it wants, if it is there.
     pub(crate) fn memcached() -> Option<Self> {
-        Self::that_listens("memcached", "memcached", |port, _| {
-            ["-l", "127.0.0.1", "-p", port, "-U", "0", "-u", "root", "-m", "8192"].map(str::to_owned).to_vec()
+        Self::that_listens("memcached", "memcached", "memcached", |port, _| {
+            words(&format!("-l 127.0.0.1 -p {port} -U 0 -u root -m 8192 -c 4096"))
         })
     }
 
-    fn that_listens(name: &'static str, program: &str, flags: impl Fn(&str, &str) -> Vec<String>) -> Option<Self> {
+    fn that_listens(
+        name: &'static str,
+        protocol: &'static str,
+        program: &str,
+        flags: impl Fn(&str, &str) -> Vec<String>,
+    ) -> Option<Self> {
+        let program = rivals().get(program)?;
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let flags = flags(&address.port().to_string(), &folder.path().display().to_string());
@@ -88,7 +111,7 @@ impl Side {
             assert!(child.try_wait().unwrap().is_none(), "{name} has ended");
         }
         let endpoint = format!("tcp://{address}");
-        Some(Self { name, protocol: name, child, endpoint, publish: String::new(), _folder: folder })
+        Some(Self { name, protocol, child, endpoint, publish: String::new(), feed: String::new(), _folder: folder })
     }
 
     /// `HOST:PORT`.
@@ -105,10 +128,12 @@ impl Side {
 
     /// Runs `spindle load` against it, and returns the output.
     pub(crate) fn load(&self, flags: &[String]) -> Value {
-        let connections = CONNECTIONS.to_string();
-        let fixed = ["load", "--json", "--protocol", self.protocol, "--connect", &self.endpoint];
-        let output =
-            Command::new(SPINDLE).args(fixed).args(["--connections", &connections]).args(flags).output().unwrap();
+        let mut command = Command::new(SPINDLE);
+        command.args(["load", "--json", "--protocol", self.protocol, "--connect", &self.endpoint]);
+        if !flags.iter().any(|flag| flag == "--connections") {
+            command.args(["--connections", &CONNECTIONS.to_string()]);
+        }
+        let output = command.args(flags).output().unwrap();
         assert!(output.status.success(), "{}: {}", self.name, String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
@@ -154,6 +179,24 @@ impl Drop for Side {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
+}
+
+/// The words of some flags of Redis or Valkey, and of those by which it writes nothing.
+fn without_disk(flags: &str) -> Vec<String> {
+    let mut words = words(&format!("{flags} --appendonly no --save"));
+    words.push(String::new());
+    words
+}
+
+/// The programs of the rivals that are there, by their names: see `perf/rivals`.
+pub(crate) fn rivals() -> &'static BTreeMap<String, String> {
+    static RIVALS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+    RIVALS.get_or_init(|| {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/perf/rivals");
+        let output = Command::new(script).stderr(Stdio::inherit()).output().unwrap();
+        let lines = String::from_utf8(output.stdout).unwrap();
+        lines.lines().filter_map(|line| line.split_once(' ')).map(|(name, path)| (name.into(), path.into())).collect()
+    })
 }
 
 /// The words of some flags.

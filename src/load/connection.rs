@@ -44,13 +44,13 @@ pub(super) struct LoadConnection {
 }
 
 impl LoadConnection {
-    /// Connects, and completes the handshake.
+    /// Connects within `timeout`, and completes the handshake.
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Lost`].
-    pub(super) fn open(address: &str, protocol: Protocol, table: &[u8]) -> Result<Self, Error> {
+    pub(super) fn open(address: &str, protocol: Protocol, table: &[u8], timeout: Duration) -> Result<Self, Error> {
         let unreachable = |error| Error::Unreachable { address: address.to_owned(), error };
-        let stream = connect(address).map_err(unreachable)?;
+        let stream = connect(address, timeout).map_err(unreachable)?;
         stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(SET_UP_TIMEOUT))).map_err(unreachable)?;
         let mut outbox = Vec::new();
         let dialect = Dialect::new(protocol, table, &mut outbox);
@@ -208,10 +208,10 @@ impl AsFd for LoadConnection {
 }
 
 /// Connects to the first address of the name that accepts.
-fn connect(address: &str) -> io::Result<TcpStream> {
+fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for address in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, SET_UP_TIMEOUT) {
+        match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

@@ -40,8 +40,12 @@ impl Protocol {
     /// # Errors
     /// [`Error::NoSuchVerb`].
     pub(super) fn knows(self, mut verbs: impl Iterator<Item = RequestKind>) -> Result<(), Error> {
-        let is_own = |verb: &RequestKind| matches!(verb, RequestKind::Cas | RequestKind::Incr | RequestKind::Scan);
-        match verbs.find(|verb| self != Self::Kv && is_own(verb)) {
+        let has = |verb: &RequestKind| match verb {
+            RequestKind::Cas | RequestKind::Scan => self == Self::Kv,
+            RequestKind::Incr => self != Self::Memcached,
+            RequestKind::Get | RequestKind::Set | RequestKind::Delete | RequestKind::Many => true,
+        };
+        match verbs.find(|verb| !has(verb)) {
             Some(verb) => Err(Error::NoSuchVerb { protocol: self.name(), verb: verb.name() }),
             None => Ok(()),
         }
@@ -252,10 +256,12 @@ mod tests {
     }
 
     #[test]
-    fn only_spindle_has_a_cas() {
+    fn only_spindle_has_all_verbs() {
         assert!(Protocol::Kv.knows(RequestKind::ALL.into_iter()).is_ok());
-        for verb in [RequestKind::Cas, RequestKind::Incr, RequestKind::Scan] {
+        for verb in [RequestKind::Cas, RequestKind::Scan] {
             assert!(Protocol::Redis.knows([RequestKind::Get, verb].into_iter()).is_err());
         }
+        assert!(Protocol::Redis.knows([RequestKind::Incr].into_iter()).is_ok());
+        assert!(Protocol::Memcached.knows([RequestKind::Incr].into_iter()).is_err(), "a missing one is no zero");
     }
 }

@@ -40,6 +40,8 @@ pub use source::{Distribution, Mix, RequestKind};
 pub struct Plan {
     /// The address of the server: `HOST:PORT`.
     pub address: String,
+    /// How long each connection may take until the host has accepted it.
+    pub connect_timeout: Duration,
     /// The protocol of the server.
     pub protocol: Protocol,
     /// The table that the requests use, created if it is missing. Redis and memcached have none.

@@ -78,7 +78,8 @@ impl LoadThreads {
     fn gather(plan: &Plan, clock: Clock) -> Result<Self, Error> {
         let mut connections = Vec::with_capacity(plan.connections);
         for _ in 0..plan.connections {
-            connections.push(LoadConnection::open(&plan.address, plan.protocol, &plan.table)?);
+            let (protocol, timeout) = (plan.protocol, plan.connect_timeout);
+            connections.push(LoadConnection::open(&plan.address, protocol, &plan.table, timeout)?);
         }
         if let (Protocol::Kv, Some(first)) = (plan.protocol, connections.first_mut()) {
             first.create_table(&plan.table)?;

@@ -24,7 +24,11 @@ pub(super) fn encode(ask: LoadRequest, work: &Workload, words: &mut Payloads, ou
             begin(out, 2, b"DEL");
             bulk(out, words.key(key));
         }
-        RequestKind::Set | RequestKind::Cas | RequestKind::Incr | RequestKind::Scan => {
+        RequestKind::Incr => {
+            begin(out, 2, b"INCR");
+            bulk(out, words.counter(key));
+        }
+        RequestKind::Set | RequestKind::Cas | RequestKind::Scan => {
             begin(out, if ttl.is_some() { 5 } else { 3 }, b"SET");
             bulk(out, words.key(key));
             bulk(out, words.value(value_bytes));
@@ -98,6 +102,7 @@ mod tests {
             wrote(RequestKind::Set, Some(9)),
             r"*5\r\n$3\r\nSET\r\n$3\r\n099\r\n$4\r\nabcd\r\n$2\r\nEX\r\n$1\r\n9\r\n"
         );
+        assert_eq!(wrote(RequestKind::Incr, None), r"*2\r\n$4\r\nINCR\r\n$4\r\nc099\r\n");
         assert_eq!(wrote(RequestKind::Many, None), r"*3\r\n$4\r\nMGET\r\n$3\r\n099\r\n$3\r\n000\r\n");
     }
 
