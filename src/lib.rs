@@ -3,7 +3,8 @@
 //! This crate is the server `spindle`, and the library that it is made of. These modules include pages that are
 //! Markdown files beside the code:
 //!
-//! - [`protocols::kv`], [`protocols::spiderq`], [`protocols::jobs`], [`protocols::events`]: each protocol, byte by byte
+//! - [`protocols::kv`], [`protocols::lockstep`], [`protocols::spiderq`], [`protocols::jobs`], [`protocols::events`]: each
+//!   protocol, byte by byte
 //! - [`tables`], [`tasks`]: guarantees
 //! - [`server`]: operation (flags, limits, signals, logs, STATS) and tuning
 //!
@@ -18,7 +19,8 @@
 //! 3  store                    durable batches; the only files that the server keeps
 //! 2  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
 //!    descriptors              how many connections may take
-//! 1  wheel                    a pure data structure
+//! 1  wheel, feed              pure: the one is told the time, the other has what subscribers are told of elements
+//!    chunked_map              an ordered map for keys that come in their order
 //! 0  limits, clock, lock, stats, log, allocator, byte_reader
 //! ```
 //! Imports go down only. A test of the source text (`tests/it/tidy.rs`) checks this, and which files may name a
@@ -60,6 +62,20 @@
 //!    (`RequestParts::read`), prefetches and answers as in steps 6 and 7 of the walk above, in a loop of its own.
 //! 5. `Reply::encode` hands each frame to `SendBuffer::push`.
 //! 6. `Connections::flush` writes the send buffer, with all replies of the turn together, to the connection.
+//!
+//! # An UPDATE in lock step
+//!
+//! With `--lockstep` the first client sends five requests for an UPDATE. One thread, `lockstep`, serves all such clients.
+//!
+//! 1. `LockstepFrontend::wait` waits in `Connections::wait`, and `serve` gives each readable connection a turn.
+//! 2. `Answering::answer_all` finds the argument of each message (`Argument::of`) and gives it to the connection's
+//!    `Conversation::take`. That begins a command (`Argument::opening`), or checks and keeps an argument
+//!    (`CollectedCommand::add`). Both are answered `ok`.
+//! 3. The last argument makes a request of the `kv` protocol (`CollectedCommand::request`). `lockstep/handle.rs` has
+//!    `handle` carry it out, as in step 7 of the walk above. If it is busy, the connection is parked (`WaitingClients`)
+//!    and the argument comes again.
+//! 4. The outcome is `ok` or `error`. The value or the reason stays in the conversation until a `6` asks for it.
+//! 5. `publisher`: each change goes to `OneFramePublisher::announce` too, which has `encode_notification` make its frame.
 //!
 //! # A page of a SCAN
 //!
@@ -126,6 +142,7 @@
 //! 4. At the end of the batch `ChangeWriter::tell` wakes the publisher if it sleeps.
 //! 5. `publisher`: `Publisher::run` calls `announce`, and `Changes::drain` takes the changes from all rings.
 //!    `Changes::run` holds a change back until the version before it is announced.
+//!    With `--feed` `FeedTap::tell` first tells the change to the feed: see the walk below.
 //! 6. `Changes::announce` hands the change to `Subscribers::publish`, which encodes it once if a topic matches
 //!    (`Burst::add`). Then it marks the version as announced (`SlotRef::set_announced`).
 //! 7. `Changes::give_back` returns the credits to the writers.
@@ -134,6 +151,34 @@
 //!    (`PublishLimits`) loses its newest messages. So do those above their share (`Subscribers::cut_to_shares`) when
 //!    all queues together are full and a subscriber below its share needs room. STATS counts the lost messages.
 //! 9. When the connection is writable, `Subscribers::turn` sends more of the queue with `flush`.
+//!
+//! # A change to its follower
+//!
+//! 1. `publisher`: `Changes::run` locks the feed (`FeedTap::log`, `tables/feed.rs`) for a batch of up to 64 changes.
+//! 2. `FeedTap::tell` reads the state that the slot has by now. `FeedLog::tell` (`feed/log.rs`) drops the change if a
+//!    state at least as new was told. Otherwise it gives that state the next sequence of the table's life, updates the
+//!    digest, and encodes it into the life's open message. Only then is the change marked as announced.
+//! 3. `FeedTap::publish` has `FeedLog::seal` end the open messages and keep them in the `History`. It unlocks, and hands
+//!    them to `FeedPublisher::tell` (`kv/publish/feed.rs`), which publishes them to the feed's own `Subscribers`.
+//! 4. `FeedPublisher::send` adds the bookmarks whose times have come (`BookmarkSchedule::next`). `Subscribers::send`
+//!    gives each follower its messages, as in step 8 above.
+//! 5. `kv-worker-N`: `Batch::feed_state`, `Batch::changes` and a SCAN for mirrors lock the feed for a moment. They see
+//!    whole batches.
+//!
+//! # A mirror
+//!
+//! The mirror is in the client. Its user's thread does all steps, within [`protocols::kv::client::Mirror::next`].
+//!
+//! 1. `Mirror::connect` opens two links: the feed, with the table's topic, and the requests (`mirror/link.rs`). A link
+//!    that is lost opens again after a pause, without waiting.
+//! 2. `Mirror::step` takes one message of each link, and gives them to the `Follower` (`mirror/follower.rs`), which
+//!    does no I/O: `Follower::hear` takes a message of the feed, `Follower::answer` a reply, and `Follower::ask` says
+//!    what to ask next.
+//! 3. The first message makes it ask FEED_STATE. `Follower::begin` takes the sequence to begin with, and the pages of a
+//!    scan follow. `TableCopy::merge_row` and `TableCopy::merge_change` (`mirror/copy.rs`) let the highest version win.
+//! 4. After the last page `TableCopy::sweep` removes what is left of earlier rounds, and FEED_STATE says where the feed
+//!    is. When `Follower::judge` finds that the copy has reached that, with nothing ahead, the copy is exact.
+//! 5. `Follower::bookmark` compares each digest at the copy's own sequence. A gap makes it ask CHANGES.
 //!
 //! # The end of an element
 //!
@@ -173,7 +218,8 @@
 //! | `kv-accept` | 1, `--frontend native` | accepts connections and hands each to a worker |
 //! | `kv-worker-N` | `--workers` | handles requests about tables; pinned (`--pin`) |
 //! | `kv-report` | 1 | renders LIST_TABLES and STATS |
-//! | `publisher` | 1 | drains the changes, orders them per key, sends notifications |
+//! | `lockstep` | 1, if on | the connections of the lock-step dialect, and their commands |
+//! | `publisher` | 1 | drains the changes, orders them per key, sends notifications and the feed |
 //! | `expiry` | 1 | owns the wheel of the elements; sleeps until the next deadline |
 //! | `reaper` | 1 | retires and removes dead slots, seals deleted tables |
 //! | `compactor` | 1 | keeps the process within `--max-memory`: gives memory back, moves elements together |
@@ -224,7 +270,7 @@
 //! | | for the workers: `WorkerSource` in `worker/mod.rs`; `cli/worker.rs` |
 //! | a security mechanism of ZMTP | `zmtp/mod.rs`, for the publisher, tasks and `--frontend native` |
 //! | | for the proxy libzmq's options in `protocols/sockets.rs`, for the clients in `protocols/client_socket.rs` |
-//! | | libzmq is built in `.cargo/libzmq` |
+//! | | libzmq is built in `.cargo/libzmq`, where the frames in a `Frame::encoded` must be encrypted one by one |
 //! | | keys and flags: `cli/serve.rs`, `ServerConfig` in `server/mod.rs`, then under `protocols` |
 //! | | `KvConfig` (`kv/serve.rs`) and `SpiderqConfig` (`spiderq/config.rs`) |
 //! | a bound or a delay | `limits.rs`, or the file itself if no other needs it |
@@ -256,6 +302,13 @@
 //! | change | a committed write of a slot, on its way to the publisher |
 //! | ring, credit | the queue of one writer's changes; the right to push one change, returned once it is announced |
 //! | announce, notification | to send a change to its subscribers; the message that is sent |
+//! | feed, follower | the numbered states of a table's elements; a subscriber that makes a copy of them |
+//! | to tell, told version | to put an element's state into the feed; the last version that was put there |
+//! | conflation | to tell only the latest of several changes of an element |
+//! | incarnation, epoch (of the feed) | one life of a table under its name; one start of the server |
+//! | bookmark, digest | a message with a sequence and the sum over the elements told up to it; that sum |
+//! | mirror, exact | a copy of a table that follows the feed; it has what was told before its sequence, and no more |
+//! | round, ahead | one scan of a mirror, and the changes since; a key with a version that the feed has not told yet |
 //! | TTL, deadline | a relative time to live in seconds; an absolute time |
 //! | expire | to take an element away because its deadline has passed; to end a lease for that reason |
 //! | due message | a writer's message to the expiry thread: this slot has a deadline |
@@ -281,9 +334,11 @@
 
 pub mod allocator;
 mod byte_reader;
+mod chunked_map;
 pub mod cli;
 pub mod clock;
 pub mod descriptors;
+pub mod feed;
 pub mod limits;
 pub mod load;
 mod lock;

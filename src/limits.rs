@@ -449,6 +449,9 @@ pub const CONTROL_REPLY_BYTES_MAX: u64 = 64 << 10;
 const _: () = assert!(CONTROL_REPLY_BYTES_MAX > 4 * CONTROL_PATH_BYTES_MAX as u64);
 /// How long a client of the operator may take to send its request. Another one waits meanwhile.
 pub const CONTROL_REQUEST_TIME: Duration = Duration::from_secs(5);
+/// How long it may take to send the first byte: a client sends its request at once, and silent ones are served one
+/// after the other.
+pub const CONTROL_FIRST_BYTE_TIME: Duration = Duration::from_secs(1);
 /// Clients of the operator that may wait to be accepted.
 pub const CONTROL_BACKLOG: i32 = 16;
 

@@ -46,7 +46,12 @@ pub fn may_have_colours() -> bool {
 /// spindle::log::say("the disk is nearly full");
 /// ```
 pub fn say(line: &str) {
-    tell(format!("spindle: {line}\n").as_bytes());
+    say_line(&format!("spindle: {line}"));
+}
+
+/// Writes one line as it is, without the name of the program: for lines that programs read.
+pub fn say_line(line: &str) {
+    tell(format!("{line}\n").as_bytes());
 }
 
 /// The loop of the thread `log`. `None` if the process has no descriptor left for it. From now on other threads leave

@@ -4,10 +4,11 @@
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, kv::serve::bind                                  │
 //!                              │ threads: expiry, reaper, compactor, publisher, kv-report,       │
-//!                              │ kv-worker-i, and kv-queue (proxy) or kv-accept (native)         │
+//!                              │ kv-worker-i, and kv-queue (proxy) or kv-accept (native);        │
+//!                              │ lockstep, if it is on                                           │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
 //!                              └ control, spiderq, jobs-io, events-io and events-queue           │
-//!     spiderq, jobs-io, events answer, control ends; then the committer has all on disk ◄────────┤
+//!     lockstep, spiderq, jobs-io, events answer, control ends; the committer has all on disk ◄───┤
 //!     kv-queue answers its requests and ends the workers, or these answer theirs and end ◄───────┤
 //!     tables close: expiry, reaper, compactor end; the publisher announces the rest and ends ◄───┤
 //!     the last lines of the log are written ◄────────────────────────────────────────────────────┘
@@ -22,13 +23,14 @@
 #![doc = include_str!("../TUNING.md")]
 
 mod cores;
+mod endpoints;
 mod memory;
 mod signals;
 mod tasks;
 #[cfg(test)]
 mod trial;
 
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -37,6 +39,7 @@ use thiserror::Error;
 
 pub use crate::descriptors::raise as raise_descriptor_limit;
 pub use cores::{Pin, workers_default};
+use endpoints::print_ready;
 pub use memory::available_bytes;
 pub use signals::SignalWatch as Signals;
 pub use tasks::TasksConfig;
@@ -48,10 +51,13 @@ use crate::descriptors;
 use crate::limits::{CHANGES_PER_WRITER, CLIENT_BYTES_DEFAULT};
 use crate::protocols::events::mysql::Address;
 use crate::protocols::events::serve::{self as events, EventsListener};
-use crate::protocols::kv::serve::{self, Frontend, FrontendKind, Kv};
+use crate::protocols::kv::serve::{self, Frontend, FrontendKind, Kv, LockstepPart, LockstepTally, Neighbours};
+use crate::protocols::lockstep::serve::{self as lockstep, Lockstep, LockstepConfig};
+use crate::protocols::lockstep::wire::encode_notification;
 use crate::protocols::sockets::{ServeError, SocketContext, Stopper};
+use crate::stats::HeldBytes;
 use crate::store;
-use crate::tables::{BackgroundThreads, Tables, TablesConfig, version_base};
+use crate::tables::{self, BackgroundThreads, Tables, TablesConfig, version_base};
 use crate::threads;
 
 /// The settings of a server.
@@ -65,6 +71,12 @@ pub struct ServerConfig {
     pub publish: Option<String>,
     /// The number of notifications that a subscriber may fall behind.
     pub publish_hwm: i32,
+    /// The feed of the tables, if it is on.
+    pub feed: Option<FeedConfig>,
+    /// The lock-step dialect of the first client, if it is on.
+    pub lockstep: Option<LockstepConfig>,
+    /// The endpoint for notifications in this dialect, if they are on.
+    pub lockstep_publish: Option<String>,
     /// The longest value, in bytes.
     pub max_value: usize,
     /// The memory that all elements together may take, in bytes.
@@ -87,6 +99,15 @@ pub struct ServerConfig {
     pub tasks: Option<TasksConfig>,
     /// Events over HTTP, if they are on.
     pub events: Option<EventsConfig>,
+}
+
+/// The settings of the feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedConfig {
+    /// The endpoint.
+    pub endpoint: String,
+    /// Bytes of the messages that are kept for replay, of all tables together.
+    pub history_bytes: usize,
 }
 
 /// The settings of events.
@@ -156,36 +177,13 @@ fn warn_of_allocator(asked: allocator::Choice) {
     }
 }
 
-fn print_ready(running: &RunningServer) {
-    let mut text = String::new();
-    for endpoint in running.kv() {
-        text.push_str(&format!("kv {endpoint}\n"));
-    }
-    if let Some(endpoint) = running.publish() {
-        text.push_str(&format!("publish {endpoint}\n"));
-    }
-    if let Some(endpoint) = running.tasks() {
-        text.push_str(&format!("tasks {endpoint}\n"));
-    }
-    if let Some(address) = running.jobs() {
-        text.push_str(&format!("jobs {address}\n"));
-    }
-    if let Some(address) = running.events() {
-        text.push_str(&format!("events {address}\n"));
-    }
-    if let Some(endpoint) = running.events_queue() {
-        text.push_str(&format!("events-queue {endpoint}\n"));
-    }
-    text.push_str("ready\n");
-    let mut out = io::stdout().lock();
-    // The server also runs without a reader of its standard output.
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
 /// A server that runs in threads of this process. Dropping it stops it.
 pub struct RunningServer {
     kv: Vec<String>,
     publish: Option<String>,
+    feed: Option<String>,
+    lockstep: Option<String>,
+    lockstep_publish: Option<String>,
     tasks: Option<String>,
     jobs: Option<SocketAddr>,
     events: Option<SocketAddr>,
@@ -220,32 +218,40 @@ fn start_with(
 ) -> Result<RunningServer, Error> {
     let clock = Clock::start();
     let worker_cores = cores::plan(&config.pin, config.workers, &threads::cores())?;
-    let (tables, background) = Tables::new(TablesConfig {
+    let wall_nanos = wall_nanos();
+    let settings = TablesConfig {
         expected_keys: config.expected_keys,
         memory_max: config.max_memory,
         tables_max: config.max_tables,
         changes_per_writer: CHANGES_PER_WRITER,
-        version_base: version_base(wall_nanos()),
-    });
+        version_base: version_base(wall_nanos),
+    };
+    let feed = feed_settings(&config, clock, wall_nanos);
+    let (tables, background) = Tables::with_feed(settings, feed);
     let context = SocketContext::new(config.io_threads);
     let settings = kv_settings(&config, worker_cores);
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
     let slack = memory::slack(config.max_memory);
     let job_room = memory::job_room_bytes(available_bytes(), config.max_memory);
     // Every endpoint is bound before a store is opened: a start that fails leaves nothing behind.
+    let (lockstep, lockstep_held, part) = bind_lockstep(&config, &settings, (&tables, clock))?;
     let tasks = config.tasks.map(|config| TasksListeners::bind(config, settings.held_bytes_max)).transpose()?;
     let events =
         config.events.as_ref().map(|config| EventsListener::bind(config.address, &config.hosts)).transpose()?;
-    let metrics = tasks.as_ref().map(|tasks| Arc::clone(tasks.metrics()));
+    let metrics = Neighbours { tasks: tasks.as_ref().map(|tasks| Arc::clone(tasks.metrics())), lockstep: part };
     let mut kv = serve::bind(&context, &settings, clock, (&tables, changes), metrics)?;
     let database = config.events.and_then(|config| config.database);
     let (mut tasks, events) =
         open_stores((tasks, events), database.as_ref(), |tasks| tasks.open(job_room, terminated))?;
     let mut held = std::mem::take(&mut kv.held);
+    held.extend(lockstep_held);
     held.extend(tasks.iter_mut().flat_map(|tasks| std::mem::take(&mut tasks.held)));
     let mut running = RunningServer {
         kv: kv.endpoints.clone(),
         publish: kv.publish.clone(),
+        feed: kv.feed.clone(),
+        lockstep: None,
+        lockstep_publish: kv.lockstep_publish.clone(),
         tasks: None,
         jobs: None,
         stoppers: kv.stoppers.clone(),
@@ -264,6 +270,7 @@ fn start_with(
     let compact = move || compactor.run(slack, || clock.now(), resident);
     running.start_background("compactor", compact)?;
     running.start_frontend(kv, &settings.worker_cores)?;
+    running.start_lockstep(lockstep)?;
     // Events start first. They hold a `Tasks` handle, and the committer ends when the last handle is gone, also if a
     // later start fails.
     if let Some(events) = events {
@@ -275,12 +282,24 @@ fn start_with(
     Ok(running)
 }
 
+/// The settings of the tables' feed, whose epoch is the time of the start.
+fn feed_settings(config: &ServerConfig, clock: Clock, wall_nanos: u64) -> Option<tables::FeedConfig> {
+    config.feed.as_ref().map(|feed| tables::FeedConfig {
+        epoch: wall_nanos,
+        history_bytes: feed.history_bytes,
+        start_wall_millis: clock.start_wall_millis(),
+    })
+}
+
 /// The settings of the tables' frontend. A client may have at most half of the bytes that all clients may have.
 fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>>) -> serve::KvConfig {
     let tasks = config.tasks.as_ref();
     let frontends = [
         !config.kv.is_empty(),
         config.publish.is_some(),
+        config.feed.is_some(),
+        config.lockstep.is_some(),
+        config.lockstep_publish.is_some(),
         tasks.is_some_and(|tasks| tasks.spiderq.is_some()),
         tasks.is_some_and(|tasks| tasks.events.is_some()),
     ];
@@ -298,12 +317,31 @@ fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>>) -> serve
         endpoints: config.kv.clone(),
         publish: config.publish.clone(),
         publish_hwm: config.publish_hwm,
+        feed: config.feed.as_ref().map(|feed| feed.endpoint.clone()),
         value_max: config.max_value,
         reply_bytes_max: memory::reply_bytes_max(available_bytes(), config.max_memory),
         client_bytes_max,
         held_bytes_max,
         worker_cores,
     }
+}
+
+/// The frontend of the lock-step dialect, its held bytes, and the part that runs beside the tables' own frontend.
+type BoundLockstep = (Option<Lockstep>, Option<HeldBytes>, Option<LockstepPart>);
+
+/// Listens for the lock-step dialect, if any of it is on.
+fn bind_lockstep(
+    config: &ServerConfig,
+    settings: &serve::KvConfig,
+    (tables, clock): (&Tables, Clock),
+) -> Result<BoundLockstep, Error> {
+    let tally = Arc::new(LockstepTally::new(clock.now()));
+    let limits = (settings.value_max, settings.held_bytes_max);
+    let bind = |config| lockstep::bind(config, limits, (tables.session(), clock), Arc::clone(&tally));
+    let (lockstep, held) = config.lockstep.as_ref().map(bind).transpose()?.unzip();
+    let publish = config.lockstep_publish.clone();
+    let is_on = lockstep.is_some() || publish.is_some();
+    Ok((lockstep, held, is_on.then_some(LockstepPart { publish, encode: encode_notification, tally })))
 }
 
 /// Opens the stores of the frontends. The database is first: a start that it refuses leaves nothing in the other store.
@@ -327,42 +365,6 @@ fn open_stores(
 }
 
 impl RunningServer {
-    /// The endpoints for requests about tables, with the ports that the system chose.
-    #[must_use]
-    pub fn kv(&self) -> &[String] {
-        &self.kv
-    }
-
-    /// The endpoint for notifications.
-    #[must_use]
-    pub fn publish(&self) -> Option<&str> {
-        self.publish.as_deref()
-    }
-
-    /// The endpoint for tasks.
-    #[must_use]
-    pub fn tasks(&self) -> Option<&str> {
-        self.tasks.as_deref()
-    }
-
-    /// The address for jobs.
-    #[must_use]
-    pub fn jobs(&self) -> Option<SocketAddr> {
-        self.jobs
-    }
-
-    /// The address for events.
-    #[must_use]
-    pub fn events(&self) -> Option<SocketAddr> {
-        self.events
-    }
-
-    /// The endpoint of the queue of pending events, if events are in the store.
-    #[must_use]
-    pub fn events_queue(&self) -> Option<&str> {
-        self.events_queue.as_deref()
-    }
-
     /// Takes no more requests, answers those it took, publishes the committed changes, and returns when all threads
     /// have ended: after at most [`STOP_MAX`](crate::limits::STOP_MAX), regardless of the peers.
     pub fn stop(self) {
@@ -396,6 +398,13 @@ impl RunningServer {
             }
         }
         Ok(())
+    }
+
+    fn start_lockstep(&mut self, lockstep: Option<Lockstep>) -> Result<(), Error> {
+        let Some(lockstep) = lockstep else { return Ok(()) };
+        self.lockstep = Some(lockstep.endpoint);
+        self.stoppers.push(lockstep.stopper);
+        self.start_one("lockstep", None, || lockstep.front.run())
     }
 
     fn start_tasks(&mut self, tasks: tasks::OpenedTasks) -> Result<(), Error> {
