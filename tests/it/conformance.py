@@ -240,12 +240,12 @@ def chapter_faults(kv):
     for command in [b"", b"\5\5", b"PING", b"\0\0\0\0"]:
         c.expect(error("BAD REQUEST"), command)
         c.expect(error("BAD REQUEST"), command, b"", b"t")
-    for code in range(18, 256):
+    for code in range(20, 256):
         c.expect(error("UNKNOWN COMMAND"), bytes([code]))
         c.expect(error("UNKNOWN COMMAND"), bytes([code]), b"", long_key, long_value)
-    # Codes 0 to 9 and 12 to 16 have these numbers of arguments, independent of the frames' contents.
+    # Codes 0 to 9, 12 to 16, 18 and 19 have these numbers of arguments, independent of the frames' contents.
     arguments = {0: [1], 1: [1], 2: [3, 4], 3: [2], 4: [2], 5: [0], 6: [2], 7: [4, 5], 8: [3], 9: [3], 12: [0], 13: [0],
-                 14: [4, 5], 15: [3, 4], 16: [3]}
+                 14: [4, 5], 15: [3, 4], 16: [3], 18: [1], 19: [4]}
     for code, right in arguments.items():
         for count in range(8):
             if count not in right:
@@ -297,6 +297,15 @@ def chapter_faults(kv):
         ([GET_AND_TOUCH, b"no", long_key, bad_ttl], "KEY TOO LONG"),
         ([GET_AND_TOUCH, b"no", b"k", bad_ttl], "BAD TTL"),
         ([GET_AND_TOUCH, b"t", b"no", be(1)], "KEY NOT FOUND"),
+        ([FEED_STATE, b""], "BAD TABLE NAME"),
+        ([FEED_STATE, b"no"], "TABLE NOT FOUND"),
+        ([FEED_STATE, b"t"], "FEED OFF"),
+        ([CHANGES, b"", bad_version, be(1), be(1)], "BAD TABLE NAME"),
+        ([CHANGES, b"no", bad_version, be(1), be(1)], "BAD REQUEST"),
+        ([CHANGES, b"no", be(1), bad_version, be(1)], "BAD REQUEST"),
+        ([CHANGES, b"no", be(1), be(1), bad_version], "BAD REQUEST"),
+        ([CHANGES, b"no", be(1), be(1), be(1)], "TABLE NOT FOUND"),
+        ([CHANGES, b"t", be(1), be(1), be(1)], "FEED OFF"),
         ([DELETE_MANY, b"t"], "BAD REQUEST"),
         ([DELETE_MANY, b"t", *[b"k"] * 1025], "BAD REQUEST"),
         ([DELETE_MANY, b"t", b"k", long_key], "KEY TOO LONG"),

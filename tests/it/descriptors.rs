@@ -16,7 +16,7 @@ use crate::harness::Server;
 const ANY: &str = "tcp://127.0.0.1:*";
 
 /// The number of each descriptor of a server, and whether it is a socket.
-fn descriptors(server: &Server) -> Vec<(u64, bool)> {
+pub(crate) fn descriptors(server: &Server) -> Vec<(u64, bool)> {
     let folder = format!("/proc/{}/fd", server.pid().as_raw_nonzero());
     let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
     // One that is closed meanwhile is no socket.

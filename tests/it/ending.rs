@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use spindle::clock::Clock;
 use spindle::limits::LINGER;
-use spindle::protocols::kv::serve::{Frontend, FrontendKind, KvConfig, bind};
+use spindle::protocols::kv::serve::{Frontend, FrontendKind, KvConfig, Neighbours, bind};
 use spindle::protocols::sockets::SocketContext;
 use spindle::server::{self, Pin, ServerConfig};
 use spindle::tables::{self, Tables};
@@ -130,6 +130,9 @@ fn config() -> ServerConfig {
         frontend: FrontendKind::Proxy,
         publish: Some("tcp://127.0.0.1:0".to_owned()),
         publish_hwm: 1_000,
+        feed: None,
+        lockstep: None,
+        lockstep_publish: None,
         max_value: 1_024,
         max_memory: 1 << 30,
         max_tables: 10,
@@ -185,13 +188,14 @@ fn parts(context: &SocketContext, workers: usize) -> (spindle::protocols::kv::se
         endpoints: vec!["tcp://127.0.0.1:*".to_owned()],
         publish: None,
         publish_hwm: 1,
+        feed: None,
         value_max: 1_024,
         client_bytes_max: 1 << 20,
         held_bytes_max: 1 << 30,
         reply_bytes_max: 1 << 30,
         worker_cores: vec![None; workers],
     };
-    let kv = bind(context, &settings, Clock::start(), (&tables, backstage.changes), None).unwrap();
+    let kv = bind(context, &settings, Clock::start(), (&tables, backstage.changes), Neighbours::default()).unwrap();
     (kv, tables)
 }
 

@@ -3,7 +3,7 @@
 //! Each test gets a server of its own on ports that the system picks. Nothing here sleeps: a server is ready when it
 //! prints so, and gone when it has been waited for.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 /// The program under test.
 pub(crate) const SPINDLE: &str = env!("CARGO_BIN_EXE_spindle");
 /// Set by `tests/run`. A missing peer is then a failure and not a notice.
-const REAL_PEERS: &str = "SPINDLE_REAL_PEERS";
+pub(crate) const REAL_PEERS: &str = "SPINDLE_REAL_PEERS";
 /// Frontend of servers whose flags name none. Set by `native.rs`.
 pub(crate) const FRONTEND: &str = "SPINDLE_FRONTEND";
 /// Endpoint that makes the system pick a port.
@@ -29,6 +29,9 @@ pub(crate) struct Server {
     output: BufReader<ChildStdout>,
     kv: Vec<String>,
     publish: Option<String>,
+    feed: Option<String>,
+    lockstep: Option<String>,
+    lockstep_publish: Option<String>,
     tasks: Option<String>,
     jobs: Option<String>,
     events: Option<String>,
@@ -66,6 +69,12 @@ impl Server {
         Self::run(&mut shell, &["--kv", ANY_PORT, "--publish", ANY_PORT], flags)
     }
 
+    /// As [`Server::start`], with its log in a file.
+    pub(crate) fn start_logging(log: &Path, flags: &[&str]) -> Self {
+        let log = std::fs::File::create(log).expect("the log can be made");
+        Self::run(Command::new(SPINDLE).stderr(log), &["--kv", ANY_PORT, "--publish", "off"], flags)
+    }
+
     /// Starts a server with exactly these flags, and waits until it is ready.
     pub(crate) fn start_exactly(flags: &[&str]) -> Self {
         Self::start_as(&[], flags)
@@ -96,8 +105,10 @@ impl Server {
             .spawn()
             .expect("the server starts");
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
-        let (publish, tasks, jobs, events, events_queue) = Default::default();
-        let mut server = Self { child, output, kv: Vec::new(), publish, tasks, jobs, events, events_queue };
+        let (publish, feed, tasks, jobs, events, events_queue) = Default::default();
+        let (kv, lockstep, lockstep_publish) = Default::default();
+        let mut server =
+            Self { child, output, kv, publish, feed, lockstep, lockstep_publish, tasks, jobs, events, events_queue };
         server.read_until_ready();
         server
     }
@@ -116,6 +127,9 @@ impl Server {
             match (line.split_whitespace().next(), endpoint) {
                 (Some("kv"), Some(endpoint)) => self.kv.push(endpoint.to_owned()),
                 (Some("publish"), Some(endpoint)) => self.publish = Some(endpoint.to_owned()),
+                (Some("feed"), Some(endpoint)) => self.feed = Some(endpoint.to_owned()),
+                (Some("lockstep"), Some(endpoint)) => self.lockstep = Some(endpoint.to_owned()),
+                (Some("lockstep-publish"), Some(endpoint)) => self.lockstep_publish = Some(endpoint.to_owned()),
                 (Some("tasks"), Some(endpoint)) => self.tasks = Some(endpoint.to_owned()),
                 (Some("jobs"), Some(endpoint)) => self.jobs = Some(endpoint.to_owned()),
                 (Some("events"), Some(address)) => self.events = Some(address.to_owned()),
@@ -138,6 +152,21 @@ impl Server {
     /// The endpoint of notifications.
     pub(crate) fn publish(&self) -> &str {
         self.publish.as_deref().expect("the server publishes")
+    }
+
+    /// The endpoint of the feed.
+    pub(crate) fn feed(&self) -> &str {
+        self.feed.as_deref().expect("the server has a feed")
+    }
+
+    /// The endpoint for requests in the lock-step dialect.
+    pub(crate) fn lockstep(&self) -> &str {
+        self.lockstep.as_deref().expect("the server serves the lock-step dialect")
+    }
+
+    /// The endpoint of notifications in the lock-step dialect.
+    pub(crate) fn lockstep_publish(&self) -> &str {
+        self.lockstep_publish.as_deref().expect("the server publishes in the lock-step dialect")
     }
 
     /// The endpoint of tasks.
@@ -230,13 +259,11 @@ pub(crate) fn spindle(arguments: &[&str]) -> Output {
 }
 
 /// Runs `spindle` with these arguments and this standard input to its end.
-pub(crate) fn spindle_reads(arguments: &[&str], input: &[u8]) -> ExitStatus {
-    let mut command = Command::new(SPINDLE);
-    let mut child = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("spindle runs");
-    let mut pipe = child.stdin.take().expect("its input is piped");
-    pipe.write_all(input).expect("it reads");
-    drop(pipe);
-    child.wait().expect("it can be waited for")
+pub(crate) fn spindle_reads(arguments: &[&str], input: &[u8]) -> Output {
+    let mut file = tempfile::tempfile().expect("a temporary file");
+    file.write_all(input).expect("it takes the input");
+    file.rewind().expect("it is read from its beginning");
+    Command::new(SPINDLE).args(arguments).stdin(file).output().expect("spindle runs")
 }
 
 /// Runs a script of this directory under the Python that has pyzmq, and expects it to end well. Without such a Python

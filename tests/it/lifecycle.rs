@@ -101,7 +101,8 @@ fn tables_are_scanned_counted_and_compared_from_the_command_line() {
     let swapped = json(&["cas", "t", "owner", created.trim(), "0x00", "--ttl", "60"]);
     assert!(swapped["version"].as_u64().unwrap() > version);
     let (status, said) = run(&["cas", "t", "owner", created.trim(), "eve"]);
-    assert!(status == Some(1) && said.contains("version mismatch"), "{said}");
+    let now = format!("version mismatch: it has version {}", swapped["version"]);
+    assert!(status == Some(4) && said.contains(&now), "{said}");
     let mut client = Client::connect(server.kv()).unwrap();
     for key in 0..2_500 {
         client.update(b"t", format!("key {key}").as_bytes(), b"text", None).unwrap();
@@ -113,7 +114,7 @@ fn tables_are_scanned_counted_and_compared_from_the_command_line() {
     assert_eq!((&row["key"], &row["value"], &row["version"]), (&"hits".into(), &"42".into(), &counted["version"]));
     assert!(row["remaining_millis"].is_null());
     let (status, _) = run(&["delete", "t", "owner", "--if-version", created.trim()]);
-    assert_eq!(status, Some(1));
+    assert_eq!(status, Some(4));
     assert_eq!(good(&["delete", "t", "owner", "--if-version", &swapped["version"].to_string()]), "0x00\n");
     let (status, said) = run(&["incr", "t", "key 7"]);
     assert!(status == Some(1) && said.contains("not a number"), "{said}");

@@ -14,14 +14,20 @@ mod checker;
 mod checker_trial;
 /// No circle among sibling modules.
 mod circles;
+/// The exit statuses of the commands, their errors for programs, and how they find their server.
+mod commands;
 /// Every command, error, limit and order of faults, with our own client.
 mod conformance;
 /// A server that is killed under load, and the number of rounds and clients for it.
 mod crash;
+/// A link to a database that is cut between a COMMIT and its answer.
+mod cut_link;
 /// A subscriber that never reads does no harm to others.
 mod deaf;
 /// Few descriptors: connections leave the store its reserve, and further ones wait without a cost.
 mod descriptors;
+/// Tables in files: dumped, loaded, damaged.
+mod dump;
 /// A server that ends answers the requests that it took, and publishes the changes that it committed.
 mod ending;
 /// Events over HTTP: every row, values, restrictions of the queue, and refusals.
@@ -32,6 +38,12 @@ mod events_crash;
 mod events_database;
 /// Events at the edges of HTTP: requests that are cut, malformed, late, or sent by pages of other sites.
 mod events_http;
+/// The feed: an exact copy from what it tells, its replay, its bookmarks, and the lives of tables.
+mod feed;
+/// Mirrors that join, stall and lose their connection under load end equal to the table; the commands that show one.
+mod feed_mirrors;
+/// The folder of a running server is taken away, becomes read-only, or has no room for a while.
+mod folder_gone;
 /// Starts the real server, stops it, runs scripts of real peers.
 mod harness;
 /// Records the requests and answers of racing clients, for the checker.
@@ -60,6 +72,8 @@ mod linearizability;
 mod load;
 /// The lock of the tests.
 mod lock;
+/// The lock-step dialect of the first client, over pyzmq and beside a client of `kv`.
+mod lockstep;
 /// Output without a reader, nonsense arguments, and the owner of the store's files.
 mod manners;
 /// A MariaDB of a test's own.
@@ -72,6 +86,8 @@ mod mirror;
 mod native;
 /// A client that does things that a well-behaved one does not.
 mod peer;
+/// The Python package: its wheel is built, installed and tested against the server.
+mod python_package;
 /// The same protocol as seen by pyzmq, from `PROTOCOL.md` alone.
 mod pyzmq;
 /// The README: its terminal script and its Python as they are printed, its length, and the links of all pages.

@@ -16,7 +16,9 @@ const OK: &[u8] = &[1];
 const CHAPTERS: &[&str] = &[
     "conformance::",
     "deaf::",
+    "dump::",
     "ending::",
+    "feed::",
     "lifecycle::",
     "linearizability::racing_clients",
     "mirror::",

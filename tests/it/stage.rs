@@ -69,7 +69,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    fn start(source: &[String], flags: &[&str], filter: &str, log: Stdio) -> Self {
+    pub(crate) fn start(source: &[String], flags: &[&str], filter: &str, log: Stdio) -> Self {
         let mut command = Command::new(SPINDLE);
         command.arg("worker").args(source).args(flags).env("RUST_LOG", filter);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn().unwrap();

@@ -32,6 +32,8 @@ const ROOMS: &[Room] = &[
     room("allocator", 0, 0),
     room("byte_reader", 0, 0),
     room("wheel", 1, 0),
+    room("feed", 1, 0),
+    room("chunked_map", 1, 0),
     room("threads", 2, 0),
     room("descriptors", 2, 0),
     room("zmtp", 2, 0),
@@ -44,6 +46,7 @@ const ROOMS: &[Room] = &[
     room("protocols::native", 5, 1),
     room("protocols::publish", 5, 2),
     room("protocols::kv", 5, 3),
+    room("protocols::lockstep", 5, 4),
     room("protocols::spiderq", 5, 3),
     room("protocols::jobs", 5, 3),
     room("protocols::events", 5, 3),
@@ -57,7 +60,7 @@ const ROOMS: &[Room] = &[
 
 /// The only places, as beginnings of paths, that may name a dependency.
 const PLACES: &[(&str, &[&str])] = &[
-    ("ahash", &["src/store/", "src/tables/", "src/tasks/", "src/protocols/"]),
+    ("ahash", &["src/store/", "src/feed/", "src/tables/", "src/tasks/", "src/protocols/"]),
     ("axum", &["src/protocols/events/"]),
     ("anyhow", &["src/main.rs", "src/cli/"]),
     ("clap", &["src/cli/"]),
@@ -65,7 +68,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("crossbeam", &["src/tables/", "src/tasks/committer.rs", "src/tasks/inbox.rs", "src/protocols/"]),
     ("flurry", &["src/tables/index/"]),
     ("hdrhistogram", &["src/stats.rs", "src/load/record.rs", "src/load/log.rs"]),
-    ("hashbrown", &["src/tasks/queue.rs"]),
+    ("hashbrown", &["src/tasks/queue/keys.rs"]),
     ("httpdate", &["src/clock.rs"]),
     ("hyper", &["src/protocols/events/connection.rs"]),
     ("hyper_util", &["src/protocols/events/connection.rs"]),
@@ -113,7 +116,7 @@ const PLACES: &[(&str, &[&str])] = &[
         &["src/descriptors.rs", "src/threads.rs", "src/tasks/", "src/protocols/", "src/server/", "src/worker/"],
     ),
     ("tracing_subscriber", &["src/cli/"]),
-    ("xxhash_rust", &["src/store/format.rs"]),
+    ("xxhash_rust", &["src/store/format.rs", "src/feed/digest.rs", "src/cli/dump/format.rs"]),
     ("zmq", &["src/protocols/"]),
     ("zmq_sys", &["src/protocols/"]),
 ];

@@ -106,7 +106,7 @@ pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
     let value = vec![b'v'; chance.pick(&[0, 1, 33, 1_024])];
     let ttl = chance.pick(&[0_u64, 1, 1, 100]).to_be_bytes().to_vec();
     let version = chance.next().to_be_bytes().to_vec();
-    match chance.below(20) {
+    match chance.below(22) {
         0 => vec![vec![0], format!("{}{}", "attacked", chance.below(30)).into_bytes()],
         1 => vec![vec![1], format!("{}{}", "attacked", chance.below(30)).into_bytes()],
         2 | 3 => vec![vec![2], table(), key, value],
@@ -129,6 +129,11 @@ pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
         16 => vec![vec![15], table(), key, version, ttl],
         17 => vec![vec![16], table(), key, ttl],
         18 => [vec![vec![17], table()], vec![key; 1 + chance.below(40)]].concat(),
+        19 => vec![vec![18], table()],
+        20 => {
+            let sequence = chance.pick(&[0_u64, 1, u64::MAX]).to_be_bytes().to_vec();
+            vec![vec![19], table(), version.clone(), version, sequence]
+        }
         _ => vec![vec![5]],
     }
 }
