@@ -373,10 +373,13 @@ fn a_client_that_requests_many_pages_and_reads_them_is_not_cut_off() {
     let context = zmq::Context::new();
     let scanner = Peer::connect(&context, server.kv());
     assert_eq!(scanner.call(&[&[0], TABLE]), [OK]);
-    for number in 0..2_000_u32 {
-        scanner.ask(&[&[2], TABLE, &number.to_be_bytes(), &[7; 1_000]]);
+    // Fewer at once than libzmq keeps for a client that does not read.
+    for first in (0..2_000_u32).step_by(400) {
+        for number in first..first + 400 {
+            scanner.ask(&[&[2], TABLE, &number.to_be_bytes(), &[7; 1_000]]);
+        }
+        (0..400).for_each(|_| assert_eq!(scanner.answer(), [OK]));
     }
-    (0..2_000).for_each(|_| assert_eq!(scanner.answer(), [OK]));
     for _ in 0..PAGES {
         scanner.ask(&[&[14], TABLE, b"", &10_000_u64.to_be_bytes(), &[1]]);
     }
