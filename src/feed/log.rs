@@ -111,7 +111,7 @@ pub struct Compacted {
 pub struct FeedMetrics {
     /// Changes that were told.
     pub changes: u64,
-    /// Changes that were not told by themselves, because a later one was told before.
+    /// Changes that were not told by themselves, because their state or a later one was told before.
     pub conflated: u64,
     /// Messages of changes.
     pub messages: u64,
@@ -215,9 +215,8 @@ impl FeedLog {
             debug_assert!(*told >= change.version, "only what is ahead is remembered");
             if *told == change.version {
                 self.told.remove(&change.element);
-            } else {
-                self.metrics.conflated += 1;
             }
+            self.metrics.conflated += u64::from(change.cause.is_some());
             return;
         }
         let Some(own_cause) = change.cause else { return };
