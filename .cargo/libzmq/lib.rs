@@ -35,7 +35,7 @@ const FILES: [&str; 10] = [
     "mechanism",
 ];
 
-const MENDS: [Mend; 29] = [
+const MENDS: [Mend; 34] = [
     // A router gives out ids that begin with a zero byte. It let peers bring such ids along, and aborted the process when it came to
     // one that was taken. (A ZAP handler cannot refuse them: the routing id in its request is that of this end.) Now a peer that
     // brings one along is given another, as if it had none. So is one with an id of more than 255 bytes: the protocol allows no
@@ -175,6 +175,76 @@ const MENDS: [Mend; 29] = [
         file: "router",
         published: "        _fq.activated (pipe_);\n    else {\n",
         mended: "        _fq.activated (pipe_);\n    else if (pipe_->get_routing_id ().size () == 0) {\n",
+    },
+    // A message to an id went to whoever had it by then: when another connection took an id over, to a stranger. Now a router gives
+    // each peer with an id of its own a number when it first receives from it. spindle_peer tells that of the last message's peer, and
+    // after spindle_address_peer the next message goes to the peer with that number, or is refused as one to nobody.
+    Mend {
+        file: "router",
+        published: "#include \"err.hpp\"\n",
+        mended: "#include \"err.hpp\"
+#include <atomic>
+#include <map>
+
+namespace
+{
+thread_local std::map<const zmq::pipe_t *, uint64_t> peers;
+thread_local uint64_t received_from = 0, addressed = 0;
+std::atomic<uint64_t> last_peer (0);
+
+void receives_from (const zmq::pipe_t *pipe_, const void *id_)
+{
+    received_from = 0;
+    if (*static_cast<const unsigned char *> (id_) == 0)
+        return;
+    uint64_t &peer = peers[pipe_];
+    if (peer == 0)
+        peer = ++last_peer;
+    received_from = peer;
+}
+
+bool is_addressed (const zmq::pipe_t *pipe_)
+{
+    const uint64_t peer = addressed;
+    addressed = 0;
+    if (likely (peer == 0))
+        return true;
+    const std::map<const zmq::pipe_t *, uint64_t>::const_iterator found =
+      peers.find (pipe_);
+    return found != peers.end () && found->second == peer;
+}
+}
+
+extern \"C\" uint64_t spindle_peer ()
+{
+    return received_from;
+}
+
+extern \"C\" void spindle_address_peer (uint64_t peer_)
+{
+    addressed = peer_;
+}
+",
+    },
+    Mend {
+        file: "router",
+        published: "            if (out_pipe) {\n                _current_out = out_pipe->pipe;\n",
+        mended: "            if (is_addressed (out_pipe ? out_pipe->pipe : NULL) && out_pipe) {\n                _current_out = out_pipe->pipe;\n",
+    },
+    Mend {
+        file: "router",
+        published: "            const int rc = msg_->move (_prefetched_id);\n",
+        mended: "            receives_from (_current_in, _prefetched_id.data ());\n            const int rc = msg_->move (_prefetched_id);\n",
+    },
+    Mend {
+        file: "router",
+        published: "        memcpy (msg_->data (), routing_id.data (), routing_id.size ());\n",
+        mended: "        memcpy (msg_->data (), routing_id.data (), routing_id.size ());\n        receives_from (pipe, routing_id.data ());\n",
+    },
+    Mend {
+        file: "router",
+        published: "void zmq::router_t::xpipe_terminated (pipe_t *pipe_)\n{\n",
+        mended: "void zmq::router_t::xpipe_terminated (pipe_t *pipe_)\n{\n    peers.erase (pipe_);\n",
     },
     // A message of a hundred thousand frames passed each of them through two pipes, and a router sends nothing else meanwhile. Now a
     // frame that spindle_mark_encoded has marked holds the frames of a whole message, encoded as in ZMTP 2.0 and later, and is sent as

@@ -331,6 +331,16 @@ impl Socket {
         }
     }
 
+    /// As [`Socket::address`], but a client that has come with the same id over another connection counts as unknown.
+    /// `origin` is of an id that this socket has received.
+    ///
+    /// # Panics
+    /// If the socket is no router.
+    #[inline]
+    pub fn address_over(&self, id: &[u8], origin: &FrameOrigin) -> Addressed {
+        origin.addressed(|| self.address(id))
+    }
+
     /// Makes a router stop or resume receiving from the client with this routing id. Messages sent meanwhile wait, in
     /// the end with the client. If there is no such client, or it has gone, the call has no effect. Not to be called in
     /// the middle of a message.

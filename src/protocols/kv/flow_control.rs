@@ -252,9 +252,9 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         self.client(index).connection.mark() == mark
     }
 
-    /// Whether the client's connection is open.
-    pub(super) fn is_open(&self, index: ClientIndex) -> bool {
-        self.client(index).connection.is_open()
+    /// The client's connection.
+    pub(super) fn connection(&self, index: ClientIndex) -> &L {
+        &self.client(index).connection
     }
 
     // --- requests ---

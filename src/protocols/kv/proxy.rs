@@ -12,11 +12,10 @@
 //! time-out, because libzmq does not signal reliably that a pipe has room again.
 //!
 //! **The client of a reply.** A ROUTER addresses clients by routing id, and a new connection may take over an old one's
-//! id. libzmq never reuses the ids that it assigns. For a client's own id, the proxy checks before each reply whether
-//! the connection that asked is open, and at each request whether it came over the same one. It drops replies to
-//! requests of another connection. libzmq closes a connection whose id is taken over (`.cargo/libzmq`), and the proxy
-//! does so too when the new one sends, since libzmq first sends what the old one has to read. One gap remains: a reply
-//! to a request of the old one may go to the new one if it comes between the takeover and the old one's end.
+//! id. libzmq never reuses the ids that it assigns. For a client's own id, the proxy notes at each request whether it
+//! came over the same connection, and addresses each reply to the connection that asked: the router refuses it when
+//! another one has the id (`.cargo/libzmq`), and the proxy drops it. libzmq closes a connection whose id is taken over,
+//! and the proxy does so too when the new one sends, since libzmq first sends what the old one has to read.
 //!
 //! This module decodes of a request only its envelope, and whether it asks for a report or a page.
 
@@ -100,8 +99,6 @@ pub struct Proxy {
     packer: MessageWriter,
     /// The frame of a reply that is being passed on.
     frame: Frame,
-    /// The last client with an id of its own whose connection was found open in this burst of replies.
-    found_open: Option<ClientIndex>,
     patience: Duration,
     /// The time of the next attempt to send held replies.
     retry_at: Now,
@@ -126,7 +123,6 @@ impl Proxy {
             message: ProxyMessage::new(),
             packer: MessageWriter::default(),
             frame: Frame::new(),
-            found_open: None,
             patience: PATIENCE[0],
             retry_at: now,
             ends_told: WarningPace::default(),
@@ -253,7 +249,6 @@ impl Proxy {
 
     /// Receives replies from the workers, up to a burst of each.
     fn return_replies(&mut self) {
-        self.found_open = None;
         for worker in 0..self.parts.backends.len() {
             let mut frames = 0;
             for _ in 0..QUEUE_BURST {
@@ -293,14 +288,12 @@ impl Proxy {
         size.frames
     }
 
-    /// Begins a message to the client, if its connection is open and its pipe has room.
+    /// Begins a message over the client's connection, if that is there and has room.
     fn address(&mut self, index: ClientIndex) -> ReplyVerdict {
-        let addressed = if !self.is_open(index) {
-            Addressed::Unknown
-        } else if !self.account.has_room(index) {
-            Addressed::Full
+        let addressed = if self.account.has_room(index) {
+            self.parts.router.address_over(self.account.id(index), self.account.connection(index))
         } else {
-            self.parts.router.address(self.account.id(index))
+            Addressed::Full
         };
         match addressed {
             Addressed::Ready => ReplyVerdict::Send,
@@ -310,16 +303,6 @@ impl Proxy {
                 ReplyVerdict::Drop
             }
         }
-    }
-
-    /// Whether the connection that asked is still the client's. Asks the system once for a run of replies.
-    fn is_open(&mut self, index: ClientIndex) -> bool {
-        if !self.account.may_change_connection(index) || self.found_open == Some(index) {
-            return true;
-        }
-        let open = self.account.is_open(index);
-        self.found_open = open.then_some(index);
-        open
     }
 
     /// Forwards the frames of a reply as they are received. The caller has addressed the client.
@@ -361,7 +344,6 @@ impl Proxy {
         if self.account.stalled_count() == 0 || self.parts.clock.now() < self.retry_at {
             return;
         }
-        self.found_open = None;
         let mut moved = false;
         for position in (0..self.account.stalled_count()).rev() {
             if let Some(index) = self.account.stalled(position) {

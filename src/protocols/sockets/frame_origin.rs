@@ -29,6 +29,15 @@ impl ConnectionMark {
     }
 }
 
+#[expect(unsafe_code, reason = "the binding does not know the functions")]
+unsafe extern "C" {
+    /// The number of the peer whose routing id this thread received last, or 0 if the router chose that id
+    /// (`.cargo/libzmq`).
+    safe fn spindle_peer() -> u64;
+    /// The next message of this thread's router goes to this peer or to nobody. 0: to whoever has the id.
+    safe fn spindle_address_peer(peer: u64);
+}
+
 /// A connection that frames came from.
 pub struct FrameOrigin {
     /// Keeps the mark unique to this connection.
@@ -37,16 +46,33 @@ pub struct FrameOrigin {
     descriptor: i32,
     /// The system's number of the connection that had the descriptor when this was made. The system never reuses it.
     cookie: Option<u64>,
+    /// The router's number of the peer if the id is its own, otherwise 0.
+    peer: u64,
 }
 
 impl FrameOrigin {
-    /// The connection that this frame came from.
+    /// The connection that this frame came from. To address its peer, the frame must be the last routing id that this
+    /// thread has received.
     #[must_use]
     pub fn of(frame: Frame) -> Self {
         let text = frame.property(DESCRIPTOR).and_then(|text| text.to_str().ok());
         let descriptor = text.and_then(|text| text.parse().ok()).unwrap_or(-1);
         let mark = ConnectionMark::of(&frame);
-        Self { _frame: frame, mark, descriptor, cookie: cookie(descriptor) }
+        Self { _frame: frame, mark, descriptor, cookie: cookie(descriptor), peer: spindle_peer() }
+    }
+
+    /// Runs a router's send of the first frame of a message. The message goes over this connection: the call fails if
+    /// another one has its routing id by then.
+    #[inline]
+    pub(super) fn addressed<R>(&self, send: impl FnOnce() -> R) -> R {
+        if self.peer == 0 {
+            return send();
+        }
+        spindle_address_peer(self.peer);
+        let result = send();
+        // A send that fails early has not used it.
+        spindle_address_peer(0);
+        result
     }
 
     /// Tells it from other connections.

@@ -225,7 +225,9 @@ impl Model {
         self.account.replied(answered, self.reply_bytes);
         let reply = MessageSize { frames: 1, bytes: self.reply_bytes, wire: self.reply_bytes };
         match answered.fate {
-            ReplyVerdict::Send if !self.account.is_open(answered.index) => self.account.gone(answered.index),
+            ReplyVerdict::Send if !self.account.connection(answered.index).is_open() => {
+                self.account.gone(answered.index)
+            }
             ReplyVerdict::Send if self.account.has_room(answered.index) && self.deliver(said) => {
                 self.account.sent(answered.index, reply);
             }
@@ -266,7 +268,7 @@ impl Model {
     fn retry(&mut self) {
         for position in (0..self.account.stalled_count()).rev() {
             let index = self.account.stalled(position).unwrap();
-            if !self.account.is_open(index) {
+            if !self.account.connection(index).is_open() {
                 self.account.gone(index);
             }
             while self.has_room(index) && self.account.has_room(index) {

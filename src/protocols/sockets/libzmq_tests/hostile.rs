@@ -69,6 +69,30 @@ fn a_connection_whose_id_is_taken_over_is_closed() {
     until(&router, "the pipes are given back", || received_bytes().0 < 8 << 20);
 }
 
+/// Regression: a reply for a client whose id was being taken over went to the new one.
+#[test]
+fn a_reply_for_a_connection_does_not_go_to_the_one_that_took_its_id_over() {
+    let (_context, router, address) = router();
+    let [before, after] = [(); 2].map(|()| {
+        let mut stream = dealer(&address, b"worker-9");
+        stream.write_all(HELLO).unwrap();
+        (FrameOrigin::of(id_of_hello(&router)), stream)
+    });
+    for _ in 0..2 {
+        assert_eq!(router.address_over(b"worker-9", &before.0), Addressed::Unknown);
+        assert_eq!(router.address_over(b"worker-9", &after.0), Addressed::Ready);
+        router.send_bytes(b"answer", false);
+    }
+    // Without a connection it goes to whoever has the id, and a refusal before has no effect on it.
+    assert_eq!(router.address_over(b"worker-9", &before.0), Addressed::Unknown);
+    assert_eq!(router.address(b"worker-9"), Addressed::Ready);
+    router.send_bytes(b"answer", false);
+    let (_, mut stream) = after;
+    let mut came = [0; 3 * 8];
+    stream.read_exact(&mut came).unwrap();
+    assert_eq!(came.as_slice(), b"\0\x06answer".repeat(3));
+}
+
 /// Regression: of a frame whose last bytes came in a read of their own, all bytes counted as unfinished for ever.
 #[test]
 fn a_large_frame_that_comes_in_pieces_is_finished() {
