@@ -1,9 +1,8 @@
 //! The command line: it reads the arguments and returns one exit status.
 //!
 //! ```text
-//! argv ─► Arguments (as typed) ─► serve:  ServerConfig (checked) ─► server::run          until a signal
-//!                              └► others: operands as bytes ─► client ─► show ─► standard output
-//!
+//! argv ─► config ─► Arguments ─► serve:  ServerConfig (checked) ─► server::run          until a signal
+//!                             └► others: operands as bytes ─► client ─► show ─► standard output
 //! ```
 //! A command that fails says so in one line on standard error, and by its exit status: see [`error`].
 //! This folder parses the arguments once. Modules outside it know no flags, and this folder names no socket.
@@ -12,6 +11,7 @@ mod amount;
 mod backup;
 mod check;
 mod client;
+mod config;
 mod dump;
 mod endpoint;
 mod error;
@@ -39,8 +39,9 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use config::{Refusal, Settings};
 use error::{CommandError, ExitStatus};
 
 /// The flag for answers and errors in JSON.
@@ -103,18 +104,33 @@ enum Command {
     Worker(worker::WorkerArguments),
     /// Put load on a server, and print its throughput and latencies
     Load(load::LoadFlags),
+    /// See how a server is configured
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
 }
 
 /// Runs the command that the arguments name. The first argument is the name of the program.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let typed: Vec<OsString> = arguments.into_iter().collect();
-    let arguments = match Arguments::try_parse_from(&typed) {
-        Ok(arguments) => arguments,
-        Err(error) => return refuse(&error, &typed).into(),
+    let done = match config::parse(Arguments::command, &typed) {
+        Ok(parsed) => dispatch(parsed, &mut io::stdout()),
+        Err(Refusal::Usage(error)) => return refuse(&error, &typed).into(),
+        Err(Refusal::Setting(error)) => Err(error),
     };
-    let out = &mut io::stdout();
-    let done = match arguments.command {
+    let status = match done {
+        Ok(()) => ExitStatus::Done,
+        Err(error) => error.report(has_flag(&typed, JSON)),
+    };
+    crate::log::finish();
+    status.into()
+}
+
+/// Carries out the command.
+fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -> Result<(), CommandError> {
+    // clap has checked the arguments with the declarations of this type.
+    let arguments = Arguments::from_arg_matches(&matches).map_err(|error| CommandError::Usage(error.to_string()))?;
+    match arguments.command {
         Command::Serve(flags) => serve::run(*flags),
         Command::Client(command) => client::run(command, out),
         Command::Dump(arguments) => dump::dump(&arguments, out),
@@ -127,13 +143,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Check(arguments) => check::run(&arguments, out),
         Command::Worker(arguments) => worker::run(arguments, out),
         Command::Load(flags) => load::run(flags, out),
-    };
-    let status = match done.and_then(|()| Ok(out.flush()?)) {
-        Ok(()) => ExitStatus::Done,
-        Err(error) => error.report(has_flag(&typed, JSON)),
-    };
-    crate::log::finish();
-    status.into()
+        Command::Config(command) => config::run(&command, (&Arguments::command(), &matches), &settings, out),
+    }?;
+    Ok(out.flush()?)
 }
 
 /// Whether this flag was typed. It is known also when the arguments are wrong.
@@ -175,8 +187,6 @@ fn usage_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
-
-    use clap::CommandFactory;
 
     use super::*;
 

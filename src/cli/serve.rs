@@ -1,5 +1,9 @@
 //! `spindle serve`: the flags as typed, and the [`ServerConfig`] that they make.
 
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
 use clap::ArgAction;
 use clap::builder::TypedValueParser;
 
@@ -13,7 +17,7 @@ use super::pin::pin;
 use super::serve_words::{ack_words, allowed, frontend, version};
 use super::store_flags::StoreFlags;
 use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT, log};
-use crate::allocator::{self, Choice, UnknownAllocator};
+use crate::allocator::{self, Choice};
 use crate::limits::{
     CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT,
     VALUE_BYTES_DEFAULT, VALUE_BYTES_MAX,
@@ -33,12 +37,21 @@ const THREADS_MAX: i64 = 1_024;
 const LEASE_SECONDS_MAX: u64 = 10_000_000_000;
 /// Milliseconds in a second.
 const MILLIS_PER_SECOND: u64 = 1_000;
-/// The environment variable that names the allocator if no flag does.
+/// The environment variable that the allocator reads at the first allocation, if no flag names one.
 const ALLOCATOR_VARIABLE: &str = "SPINDLE_ALLOCATOR";
+/// The end of the help.
+const SETTINGS_HELP: &str = "Each flag can also stand in the environment, as SPINDLE_ and its name (SPINDLE_MAX_MEMORY), \
+and in the file of --config (max-memory = \"2G\"). A flag is over the environment, and that over the file. \
+`spindle config show` prints what holds.";
 
 /// The flags of the server, as typed.
 #[derive(Debug, clap::Args)]
+#[command(after_help = SETTINGS_HELP)]
 pub(super) struct ServeFlags {
+    /// File of settings, in TOML: the keys are the flags without their dashes
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
     /// Endpoint for requests, tcp://HOST:PORT or ipc://PATH; may be given several times; off for none
     #[arg(long, value_name = "ENDPOINT|off", default_value = KV_ENDPOINT, value_parser = endpoint_or_off)]
     kv: Vec<String>,
@@ -161,8 +174,8 @@ fn at_least_one(typed: &str) -> Result<usize, String> {
 /// # Errors
 /// [`CommandError::Usage`] if the flags contradict each other, [`CommandError::Failed`] if the server cannot start.
 pub(super) fn run(flags: ServeFlags) -> Result<(), CommandError> {
-    let asked = std::env::var(ALLOCATOR_VARIABLE).ok();
-    let config = flags.into_config(available_bytes(), asked.as_deref())?;
+    let config = flags.into_config(available_bytes())?;
+    begin_with(config.allocator);
     log::begin()?;
     server::run(config).map_err(|error| match error {
         Error::NoSuchCore { .. } => CommandError::Usage(error.to_string()),
@@ -170,12 +183,24 @@ pub(super) fn run(flags: ServeFlags) -> Result<(), CommandError> {
     })
 }
 
+/// Begins the program anew with this allocator if another one is in use: a file names it too late for the first
+/// allocation. The new program keeps the process and its blocked signals, and finds the name in the environment.
+fn begin_with(asked: Choice) {
+    let is_told = std::env::var_os(ALLOCATOR_VARIABLE).is_some_and(|name| name == asked.name());
+    if asked == allocator::in_use() || is_told {
+        return;
+    }
+    if let Ok(program) = std::env::current_exe() {
+        // This returns only if it fails. The server then warns of its allocator.
+        let _failed =
+            Command::new(program).args(std::env::args_os().skip(1)).env(ALLOCATOR_VARIABLE, asked.name()).exec();
+    }
+}
+
 impl ServeFlags {
-    /// The configuration of the server, for this much available memory and the allocator that the environment names.
-    fn into_config(self, available_bytes: u64, environment: Option<&str>) -> Result<ServerConfig, CommandError> {
-        let allocator = self
-            .chosen_allocator(environment)
-            .map_err(|unknown| CommandError::Usage(format!("{ALLOCATOR_VARIABLE} in the environment: {unknown}")))?;
+    /// The configuration of the server, for this much available memory.
+    fn into_config(self, available_bytes: u64) -> Result<ServerConfig, CommandError> {
+        let allocator = self.allocator.unwrap_or_else(allocator::in_use);
         let kv = endpoints(self.kv.clone())?;
         let max_memory = self.max_memory.of(available_bytes);
         self.check(max_memory, &kv)?;
@@ -252,15 +277,6 @@ impl ServeFlags {
             sync: self.store.sync(),
         })
     }
-
-    /// The flag takes precedence over the environment, and the environment over the allocator in use.
-    fn chosen_allocator(&self, environment: Option<&str>) -> Result<Choice, UnknownAllocator> {
-        match (self.allocator, environment) {
-            (Some(choice), _) => Ok(choice),
-            (None, Some(name)) => name.parse(),
-            (None, None) => Ok(allocator::in_use()),
-        }
-    }
 }
 
 /// The endpoints of requests. `off` excludes any other.
@@ -275,10 +291,10 @@ fn endpoints(typed: Vec<String>) -> Result<Vec<String>, CommandError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
-    use clap::Parser;
+    use clap::{CommandFactory, Parser};
 
     use super::*;
 
@@ -290,12 +306,19 @@ mod tests {
 
     const HOST: u64 = 1_000_000;
 
+    /// The declarations of the flags.
+    pub(in super::super) fn declared() -> clap::Command {
+        let mut command = ServeArguments::command();
+        command.build();
+        command
+    }
+
     fn parsed(flags: &[&str]) -> Result<ServeFlags, clap::Error> {
         ServeArguments::try_parse_from([&["serve"], flags].concat()).map(|serve| serve.flags)
     }
 
     fn config(flags: &[&str]) -> ServerConfig {
-        parsed(flags).unwrap().into_config(HOST, None).unwrap()
+        parsed(flags).unwrap().into_config(HOST).unwrap()
     }
 
     #[test]
@@ -356,11 +379,11 @@ mod tests {
     fn no_requests_at_all_is_said_by_off_alone() {
         assert!(config(&["--kv", "off", "--tasks"]).kv.is_empty());
         let both = parsed(&["--kv", "off", "--kv", "tcp://h:1"]).unwrap();
-        assert!(matches!(both.into_config(HOST, None), Err(CommandError::Usage(_))));
+        assert!(matches!(both.into_config(HOST), Err(CommandError::Usage(_))));
     }
 
     fn refused(flags: &[&str]) -> String {
-        match parsed(flags).unwrap().into_config(HOST, None) {
+        match parsed(flags).unwrap().into_config(HOST) {
             Err(CommandError::Usage(why)) => why,
             other => panic!("{flags:?}: {other:?}"),
         }
@@ -370,7 +393,7 @@ mod tests {
     fn a_server_with_nothing_to_serve_is_refused() {
         assert!(refused(&["--kv", "off"]).contains("--tasks, --jobs or --events"));
         for frontend in ["--tasks", "--jobs", "--events"] {
-            parsed(&["--kv", "off", frontend]).unwrap().into_config(HOST, None).unwrap();
+            parsed(&["--kv", "off", frontend]).unwrap().into_config(HOST).unwrap();
         }
     }
 
@@ -451,14 +474,5 @@ mod tests {
         for flags in bad {
             assert!(parsed(&flags).is_err(), "{flags:?}");
         }
-    }
-
-    #[test]
-    fn the_environment_names_the_allocator_when_no_flag_does() {
-        let named = |flags: &[&str], name| parsed(flags).unwrap().into_config(HOST, name);
-        assert_eq!(named(&[], Some("system")).unwrap().allocator, Choice::System);
-        let flag = named(&["--allocator", "mimalloc"], Some("tcmalloc")).unwrap();
-        assert_eq!(flag.allocator, Choice::Mimalloc);
-        assert!(matches!(named(&[], Some("tcmalloc")), Err(CommandError::Usage(_))));
     }
 }

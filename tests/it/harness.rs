@@ -94,16 +94,19 @@ impl Server {
         let frontend = std::env::var(FRONTEND).ok().filter(|_| !flags.contains(&"--frontend"));
         // Laying out large segments takes many servers at once longer than their tests.
         let segments = (!flags.contains(&"--segment-size")).then_some(["--segment-size", "4M"]);
-        let mut child = command
-            .arg("serve")
-            .args(segments.iter().flatten())
-            .args(endpoints)
-            .args(frontend.iter().flat_map(|frontend| ["--frontend", frontend]))
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the server starts");
+        Self::start_by(
+            command
+                .arg("serve")
+                .args(segments.iter().flatten())
+                .args(endpoints)
+                .args(frontend.iter().flat_map(|frontend| ["--frontend", frontend]))
+                .args(flags),
+        )
+    }
+
+    /// Starts a server by a whole command, and waits until it is ready.
+    pub(crate) fn start_by(command: &mut Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
         let (publish, feed, tasks, jobs, events, events_queue) = Default::default();
         let (kv, lockstep, lockstep_publish) = Default::default();

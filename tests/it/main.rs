@@ -16,6 +16,8 @@ mod checker_trial;
 mod circles;
 /// The exit statuses of the commands, their errors for programs, and how they find their server.
 mod commands;
+/// The settings of a server, from flags, the environment and a file, and what is said of wrong ones.
+mod configuration;
 /// Every command, error, limit and order of faults, with our own client.
 mod conformance;
 /// A server that is killed under load, and the number of rounds and clients for it.

@@ -111,6 +111,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("signal_hook", &["src/threads.rs", "src/server/", "src/cli/watch.rs", "src/cli/worker.rs"]),
     ("thiserror", &["src/"]),
     ("tikv_jemallocator", &["src/allocator.rs"]),
+    ("toml", &["src/cli/config/file.rs"]),
     (
         "tracing",
         &["src/descriptors.rs", "src/threads.rs", "src/tasks/", "src/protocols/", "src/server/", "src/worker/"],

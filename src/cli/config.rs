@@ -1,0 +1,221 @@
+//! Settings of `spindle serve` and where each comes from: a flag, the environment, the file of `--config`, or the
+//! default.
+//!
+//! ```text
+//! SPINDLE_… ──────► environment ┐
+//!                               ├► Settings ─► the default of each flag ─┐
+//! --config FILE ──► file ───────┘   (environment over file)              ├► clap ─► ServeFlags
+//! argv ──────────────────────────────────────────────────────────────────┘
+//! ```
+//! Each setting is checked alone by the flag's own parser, so that an error can say where the value stands. This module
+//! shows no value of a setting in an error.
+
+mod environment;
+mod file;
+mod show;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::CommandError;
+pub(super) use show::{ConfigCommand, run};
+
+/// The flag that names the file. It cannot stand in the file.
+const CONFIG: &str = "config";
+/// The commands that take the flags of a server, by their words.
+const COMMANDS: [&[&str]; 2] = [&["serve"], &["config", "show"]];
+/// Flags of these commands that are no settings of a server.
+const NO_SETTINGS: [&str; 3] = [CONFIG, "help", "json"];
+
+/// The source of a setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A flag.
+    Flag,
+    /// An environment variable.
+    Variable(String),
+    /// A line of the file.
+    File {
+        /// The file as it was named.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The program.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("flag"),
+            Self::Variable(name) => f.write_str(name),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// The values of a flag, as they would be typed, and their source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Setting {
+    values: Vec<String>,
+    origin: Origin,
+}
+
+/// Settings by the names of their flags, without dashes at the front.
+#[derive(Debug, Default)]
+pub(super) struct Settings(BTreeMap<String, Setting>);
+
+impl Settings {
+    /// The source of the setting of a flag that was not typed.
+    fn origin(&self, flag: &str) -> Origin {
+        self.0.get(flag).map_or(Origin::Default, |setting| setting.origin.clone())
+    }
+}
+
+/// Parses the arguments with all other settings under them. `command` makes the declarations.
+///
+/// # Errors
+/// [`Refusal::Usage`] if clap refuses the arguments, [`Refusal::Setting`] if another setting is wrong.
+pub(super) fn parse(command: impl Fn() -> Command, typed: &[OsString]) -> Result<(ArgMatches, Settings), Refusal> {
+    let matches = command().try_get_matches_from(typed).map_err(Refusal::Usage)?;
+    let (words, flags) = innermost(&matches);
+    let Some(words) = COMMANDS.into_iter().find(|known| *known == words) else {
+        return Ok((matches, Settings::default()));
+    };
+    let mut built = command();
+    built.build();
+    let declared = words.iter().try_fold(&built, |command, word| command.find_subcommand(word));
+    let declared = declared.unwrap_or(&built);
+    let settings = settings(declared, flags).map_err(Refusal::Setting)?;
+    let matches = under(command(), words, &settings).try_get_matches_from(typed).map_err(Refusal::Usage)?;
+    Ok((matches, settings))
+}
+
+/// The settings below the flags that were typed.
+fn settings(declared: &Command, flags: &ArgMatches) -> Result<Settings, CommandError> {
+    let lookup = |name: &str| std::env::var_os(name);
+    let is_typed = |arg: &Arg| flags.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
+    let environment = environment::read(declared, &lookup, &is_typed)?;
+    let typed = flags.get_one::<PathBuf>(CONFIG).cloned();
+    let path = typed.or_else(|| environment::value(CONFIG, &lookup).map(PathBuf::from));
+    let mut settings = path.map_or(Ok(Settings::default()), |path| file::read(&path, declared))?;
+    settings.0.extend(environment.0);
+    Ok(settings)
+}
+
+/// Why the arguments with their settings are refused.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// By clap, which also counts a request for help.
+    Usage(clap::Error),
+    /// A setting of the environment or of the file is wrong.
+    Setting(CommandError),
+}
+
+/// The words of the innermost command, and its matches.
+pub(super) fn innermost(matches: &ArgMatches) -> (Vec<&str>, &ArgMatches) {
+    let (mut words, mut innermost) = (Vec::new(), matches);
+    while let Some((word, matches)) = innermost.subcommand() {
+        words.push(word);
+        innermost = matches;
+    }
+    (words, innermost)
+}
+
+/// The declarations, with the settings as defaults of the flags of this command.
+fn under(command: Command, words: &[&str], settings: &Settings) -> Command {
+    match words {
+        [] => command.mut_args(|arg| match arg.get_long().and_then(|flag| settings.0.get(flag)) {
+            Some(setting) => arg.default_values(setting.values.clone()),
+            None => arg,
+        }),
+        [word, rest @ ..] => command.mut_subcommand(word, |inner| under(inner, rest, settings)),
+    }
+}
+
+/// The flags of a command that are settings, with their names.
+fn settings_of(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
+    let flags = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)));
+    flags.filter(|(flag, _)| !NO_SETTINGS.contains(flag))
+}
+
+/// Whether the flag is on or off and takes no value.
+fn is_switch(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::SetTrue)
+}
+
+/// Whether the flag may be given several times.
+fn is_list(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Append)
+}
+
+/// Whether the flag has a value to take if none is typed.
+fn is_optional(arg: &Arg) -> bool {
+    arg.get_num_args().is_some_and(|count| count.min_values() == 0 && count.max_values() > 0)
+}
+
+/// Checks a value with the parser of its flag.
+///
+/// # Errors
+/// The mistake in the value.
+fn check(arg: &Arg, flag: &str, value: &str) -> Result<String, String> {
+    if is_switch(arg) {
+        let known = matches!(value, "true" | "false");
+        return if known { Ok(value.to_owned()) } else { Err("it is no truth value".to_owned()) };
+    }
+    as_typed(arg, flag, &format!("--{flag}={value}"))
+}
+
+/// The value that a flag has if it stands alone.
+///
+/// # Errors
+/// The mistake.
+fn alone(arg: &Arg, flag: &str) -> Result<String, String> {
+    as_typed(arg, flag, &format!("--{flag}"))
+}
+
+fn as_typed(arg: &Arg, flag: &str, typed: &str) -> Result<String, String> {
+    let command = Command::new(CONFIG).no_binary_name(true).disable_help_flag(true).arg(arg.clone());
+    let matches = command.try_get_matches_from([typed]).map_err(|error| {
+        use std::error::Error as _;
+        error.source().map_or_else(|| "it is refused".to_owned(), ToString::to_string)
+    })?;
+    let id = arg.get_id().as_str();
+    let raw = matches.get_raw(id).and_then(|mut values| values.next());
+    raw.and_then(|value| value.to_str()).map(str::to_owned).ok_or_else(|| format!("--{flag} takes no value"))
+}
+
+/// What may stand in place of a wrong value.
+fn shape(arg: &Arg) -> String {
+    let names = arg.get_value_names().unwrap_or_default().first().map_or("VALUE", |name| name.as_str());
+    if is_switch(arg) {
+        return "true or false".to_owned();
+    }
+    let further = match () {
+        () if is_list(arg) => ", or an array of such strings",
+        () if is_optional(arg) => ", or true or false",
+        () => " or a number",
+    };
+    format!("{names} as a string{further}")
+}
+
+/// The flag that a wrong name may stand for: clap's own guess.
+fn guess(command: &Command, name: &str) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue};
+    let known = settings_of(command).map(|(_, arg)| arg.clone());
+    let only = Command::new(CONFIG).no_binary_name(true).disable_help_flag(true).args(known);
+    let error = only.try_get_matches_from([format!("--{}", name.replace('_', "-"))]).err()?;
+    match (error.kind(), error.get(ContextKind::SuggestedArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => Some(flag.trim_start_matches('-').to_owned()),
+        // The name is right but for its underscores, and only its value is missing.
+        _ => settings_of(command).map(|(flag, _)| flag.to_owned()).find(|flag| *flag == name.replace('_', "-")),
+    }
+}
