@@ -1,5 +1,4 @@
-//! Flow control under every order of events: clients that send, read or do not read, vanish and come back; workers; a
-//! proxy.
+//! Flow control under every order of events: clients that send, read or not, vanish and come back; workers; a proxy.
 //!
 //! The proxy of this model follows each verdict of flow control as the real one does, with numbers in place of frames
 //! and lists in place of sockets.
