@@ -19,8 +19,9 @@ pub(super) struct BackupArguments {
     /// Directory of the running server, which it was given as --data
     #[arg(long, value_name = "FOLDER", default_value = DATA_FOLDER)]
     data: PathBuf,
-    #[command(flatten)]
-    format: Format,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Asks for the backup, waits until it is on disk, and prints what it took.
@@ -40,7 +41,7 @@ pub(super) fn run(arguments: &BackupArguments, out: &mut impl Write) -> Result<(
         "copied_files": copied,
         "copied_bytes": bytes,
     });
-    arguments.format.print(out, &text(&to, &report), &json)
+    Format::of(arguments.json).print(out, &text(&to, &report), &json)
 }
 
 fn text(to: &Path, report: &BackupReport) -> String {

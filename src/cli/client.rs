@@ -1,6 +1,6 @@
 //! The commands that send one request about tables.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::CommandError;
 use super::endpoint::Connect;
-use super::operand::{Operand, TableOperand, name, operand, shown, shown_in_json, table};
+use super::operand::{Hex, Operand, TableOperand, name, operand, table};
 use super::show::{self, Format};
 use crate::clock::Clock;
 use crate::protocols::kv::client::{Client, Disconnected, Error};
@@ -28,7 +28,7 @@ pub(super) enum TableCommand {
     Tables(KvServer),
     /// Add or replace an element
     Set(SetArguments),
-    /// Print a value; with --json also its version and remaining time to live
+    /// Print a value, as it is unless to a terminal; with --json also its version and remaining time to live
     Get(ElementArguments),
     /// Delete an element and print the value that it had
     Delete(DeleteArguments),
@@ -57,7 +57,7 @@ pub(super) struct KvServer {
 
 #[derive(Debug, Args)]
 pub(super) struct TableArguments {
-    /// Name of the table: text, or 0x… for bytes
+    /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
     #[command(flatten)]
@@ -66,10 +66,10 @@ pub(super) struct TableArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct ElementArguments {
-    /// Name of the table: text, or 0x… for bytes
+    /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
-    /// Key of the element: text, 0x… for bytes, or - for standard input
+    /// Key of the element: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
     #[command(flatten)]
@@ -103,7 +103,7 @@ pub(super) struct CasArguments {
     element: ElementArguments,
     /// Version that the element must have; 0 if it must be absent
     version: u64,
-    /// New value of the element: text, 0x… for bytes, or - for standard input
+    /// New value of the element: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     value: Operand,
     /// Time to live, in seconds; 0 for none [default: unchanged; none for a new element]
@@ -113,10 +113,10 @@ pub(super) struct CasArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct ScanArguments {
-    /// Name of the table: text, or 0x… for bytes
+    /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
-    /// Only keys that begin with this: text, 0x… for bytes, or - for standard input
+    /// Only keys that begin with this: text, - for standard input, or 0x… for bytes with --hex
     #[arg(long, value_parser = operand())]
     prefix: Option<Operand>,
     /// Print the values too, behind the keys
@@ -128,13 +128,13 @@ pub(super) struct ScanArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct SetArguments {
-    /// Name of the table: text, or 0x… for bytes
+    /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
-    /// Key of the element: text, 0x… for bytes, or - for standard input
+    /// Key of the element: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
-    /// New value of the element: text, 0x… for bytes, or - for standard input
+    /// New value of the element: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     value: Operand,
     /// Time to live, in seconds; 0 for none [default: unchanged; none for a new element]
@@ -146,10 +146,10 @@ pub(super) struct SetArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct TouchArguments {
-    /// Name of the table: text, or 0x… for bytes
+    /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
-    /// Key of the element: text, 0x… for bytes, or - for standard input
+    /// Key of the element: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
     /// Time to live from now on, in seconds; 0 for none
@@ -166,18 +166,19 @@ pub(super) struct TouchArguments {
 pub(super) fn run(command: TableCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         TableCommand::CreateTable(TableArguments { table, of }) => {
-            of.connect()?.create_table(&table.0).map_err(failure)?;
+            of.connect()?.create_table(&of.table(&table)?).map_err(failure)?;
             of.format.done(out)
         }
         TableCommand::DeleteTable(TableArguments { table, of }) => {
-            of.connect()?.delete_table(&table.0).map_err(failure)?;
+            of.connect()?.delete_table(&of.table(&table)?).map_err(failure)?;
             of.format.done(out)
         }
         TableCommand::Tables(of) => tables(&of, out),
         TableCommand::Set(set) => {
-            let (key, value) = read_both(set.key, set.value)?;
+            let table = set.of.table(&set.table)?;
+            let (key, value) = read_both(set.key, set.value, set.of.format.hex)?;
             let mut client = set.of.connect()?;
-            let done = client.update(&set.table.0, &key, &value, set.ttl);
+            let done = client.update(&table, &key, &value, set.ttl);
             done.map_err(failure)?;
             set.of.format.done(out)
         }
@@ -187,8 +188,8 @@ pub(super) fn run(command: TableCommand, out: &mut impl Write) -> Result<(), Com
         TableCommand::Cas(cas) => self::cas(cas, out),
         TableCommand::Scan(scan) => self::scan(scan, out),
         TableCommand::Touch(TouchArguments { table, key, ttl, of }) => {
-            let key = key.read(io::stdin())?;
-            of.connect()?.touch(&table.0, &key, ttl).map_err(failure)?;
+            let (table, key) = of.element(&table, key)?;
+            of.connect()?.touch(&table, &key, ttl).map_err(failure)?;
             of.format.done(out)
         }
         TableCommand::Stats(of) => stats(&of, out),
@@ -200,77 +201,101 @@ impl KvServer {
     pub(super) fn connect(&self) -> Result<Client, CommandError> {
         Client::connect_within(&self.server.connect, self.server.patience.timeouts()).map_err(failure)
     }
+
+    /// The name of a table.
+    pub(super) fn table(&self, typed: &TableOperand) -> Result<Vec<u8>, CommandError> {
+        self.format.hex.table(typed)
+    }
+
+    /// The name of a table, and a key.
+    fn element(&self, table: &TableOperand, key: Operand) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
+        Ok((self.table(table)?, key.read(self.format.hex, io::stdin())?))
+    }
 }
 
 /// Reads the key and the value. Only one of them can be standard input.
 ///
 /// # Errors
 /// [`CommandError`] if both are standard input, or if it cannot be read.
-pub(super) fn read_both(key: Operand, value: Operand) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
+pub(super) fn read_both(key: Operand, value: Operand, hex: Hex) -> Result<(Vec<u8>, Vec<u8>), CommandError> {
     if key == Operand::StandardInput && value == Operand::StandardInput {
         let both = "only one of KEY and VALUE can be -, standard input".to_owned();
         return Err(CommandError::Usage(both));
     }
-    Ok((key.read(io::stdin())?, value.read(io::stdin())?))
+    Ok((key.read(hex, io::stdin())?, value.read(hex, io::stdin())?))
 }
 
 fn tables(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {
     let tables = of.connect()?.list_tables().map_err(failure)?;
+    let hex = of.format.hex;
     let line = |table: &TableLine| {
-        let name = shown_in_json(name(&table.name));
+        let name = hex.shown_in_json(name(&table.name));
         json!({ "name": name, "elements": table.elements })
     };
     let json = tables.iter().map(line).collect();
-    of.format.print(out, &show::tables(&tables), &json)
+    of.format.print(out, &show::tables(&tables, hex), &json)
 }
 
 fn get(get: ElementArguments, out: &mut impl Write) -> Result<(), CommandError> {
-    let key = get.key.read(io::stdin())?;
-    let entry = get.of.connect()?.get_entry(&get.table.0, &key).map_err(failure)?;
+    let ElementArguments { table, key, of } = get;
+    let (table, key) = of.element(&table, key)?;
+    let entry = of.connect()?.get_entry(&table, &key).map_err(failure)?;
+    let Format { hex, .. } = of.format;
+    if is_raw(of.format, io::stdout().is_terminal()) {
+        out.write_all(&entry.value)?;
+        return Ok(out.flush()?);
+    }
     let json = json!({
-        "value": shown_in_json(&entry.value),
+        "value": hex.shown_in_json(&entry.value),
         "version": entry.version,
         "remaining_millis": entry.remaining_millis,
     });
-    get.of.format.print(out, &show::value(&entry.value), &json)
+    of.format.print(out, &show::value(&entry.value, hex), &json)
+}
+
+/// Whether a value is written as it is: to a file or a program that has not asked for another form.
+fn is_raw(format: Format, is_terminal: bool) -> bool {
+    !is_terminal && !format.is_json() && !format.hex.is_on()
 }
 
 fn delete(delete: DeleteArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let DeleteArguments { element: ElementArguments { table, key, of }, if_version } = delete;
-    let key = key.read(io::stdin())?;
+    let (table, key) = of.element(&table, key)?;
     let mut client = of.connect()?;
     let deleted = match if_version {
-        Some(version) => client.compare_and_delete(&table.0, &key, version),
-        None => client.delete(&table.0, &key),
+        Some(version) => client.compare_and_delete(&table, &key, version),
+        None => client.delete(&table, &key),
     };
     let value = deleted.map_err(failure)?;
-    let json = json!({ "value": shown_in_json(&value) });
-    of.format.print(out, &show::value(&value), &json)
+    let hex = of.format.hex;
+    let json = json!({ "value": hex.shown_in_json(&value) });
+    of.format.print(out, &show::value(&value, hex), &json)
 }
 
 fn incr(incr: IncrArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let IncrArguments { element: ElementArguments { table, key, of }, delta, ttl } = incr;
-    let key = key.read(io::stdin())?;
-    let (sum, version) = of.connect()?.increment(&table.0, &key, delta, ttl).map_err(failure)?;
+    let (table, key) = of.element(&table, key)?;
+    let (sum, version) = of.connect()?.increment(&table, &key, delta, ttl).map_err(failure)?;
     of.format.print(out, &format!("{sum}\n"), &json!({ "value": sum, "version": version }))
 }
 
 fn cas(cas: CasArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let CasArguments { element: ElementArguments { table, key, of }, version, value, ttl } = cas;
-    let (key, value) = read_both(key, value)?;
-    let swapped = of.connect()?.compare_and_swap(&table.0, &key, version, &value, ttl);
+    let (table, (key, value)) = (of.table(&table)?, read_both(key, value, of.format.hex)?);
+    let swapped = of.connect()?.compare_and_swap(&table, &key, version, &value, ttl);
     let version = swapped.map_err(failure)?;
     of.format.print(out, &format!("{version}\n"), &json!({ "version": version }))
 }
 
 fn scan(scan: ScanArguments, out: &mut impl Write) -> Result<(), CommandError> {
-    let prefix = scan.prefix.map_or(Ok(Vec::new()), |prefix| prefix.read(io::stdin()))?;
-    let format = scan.of.format;
+    let (format, table) = (scan.of.format, scan.of.table(&scan.table)?);
+    let hex = format.hex;
+    let prefix = scan.prefix.map_or(Ok(Vec::new()), |prefix| prefix.read(hex, io::stdin()))?;
     let fields = if scan.values || format.is_json() { ScanFields::Entry } else { ScanFields::Key };
     let mut client = scan.of.connect()?;
-    each_page(&mut client, &scan.table.0, (fields, &prefix), |rows| match rows {
+    each_page(&mut client, &table, (fields, &prefix), |rows| match rows {
         ScanRows::Entry(rows) => format.print_all(out, rows.iter().map(|row| entry_line(row, format))),
-        ScanRows::Key(rows) => format.print_all(out, rows.iter().map(|key| format!("{}\n", shown(key)))),
+        ScanRows::Key(rows) => format.print_all(out, rows.iter().map(|key| format!("{}\n", hex.shown(key)))),
         ScanRows::Value(_) | ScanRows::Mirror(_) => unreachable!("a page has the fields that were asked for"),
     })
 }
@@ -295,11 +320,12 @@ pub(super) fn each_page(
 
 /// An element of a scan, as text or as JSON.
 fn entry_line(row: &EntryRow<'_>, format: Format) -> String {
-    let text = || format!("{} {}\n", shown(row.key), shown(row.value));
+    let hex = format.hex;
+    let text = || format!("{} {}\n", hex.shown(row.key), hex.shown(row.value));
     let json = || {
         json!({
-            "key": shown_in_json(row.key),
-            "value": shown_in_json(row.value),
+            "key": hex.shown_in_json(row.key),
+            "value": hex.shown_in_json(row.value),
             "version": row.version,
             "remaining_millis": row.remaining_millis,
         })
@@ -408,7 +434,14 @@ mod tests {
 
     #[test]
     fn standard_input_is_key_or_value_and_not_both() {
-        let both = read_both(Operand::StandardInput, Operand::StandardInput);
+        let both = read_both(Operand::StandardInput, Operand::StandardInput, Hex::OFF);
         assert!(matches!(both, Err(CommandError::Usage(_))));
+    }
+
+    #[test]
+    fn a_value_is_written_as_it_is_unless_a_person_reads_it_or_another_form_was_asked_for() {
+        assert!(is_raw(Format::TEXT, false));
+        assert!(!is_raw(Format::TEXT, true) && !is_raw(Format::JSON, false));
+        assert!(!is_raw(Format::HEX, false));
     }
 }

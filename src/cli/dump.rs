@@ -14,7 +14,8 @@ use serde_json::json;
 use super::CommandError;
 use super::client::{KvServer, each_page, failure};
 use super::endpoint::Connect;
-use super::operand::{TableOperand, name, shown, shown_in_json, table};
+use super::operand::{Hex, TableOperand, name, table};
+use super::show::Format;
 use crate::clock::wall_millis;
 use crate::protocols::kv::client::{Client, Error};
 use crate::protocols::kv::wire::{EntryRow, Reason, Reply, Request, ScanFields, ScanRows, TableName};
@@ -29,9 +30,11 @@ const BYTES_IN_FLIGHT_MAX: usize = 1 << 20;
 /// The table to dump.
 #[derive(Debug, Args)]
 pub(super) struct DumpArguments {
-    /// Name of the table: text, or 0x… for bytes
+    /// Name of the table: text, or 0x… for bytes with --hex
     #[arg(value_parser = table())]
     table: TableOperand,
+    #[command(flatten)]
+    hex: Hex,
     #[command(flatten)]
     server: Connect,
 }
@@ -39,7 +42,7 @@ pub(super) struct DumpArguments {
 /// The table to load into.
 #[derive(Debug, Args)]
 pub(super) struct LoadDumpArguments {
-    /// Name of the table: text, or 0x… for bytes [default: the name that it had]
+    /// Name of the table: text, or 0x… for bytes with --hex [default: the name that it had]
     #[arg(value_parser = table())]
     table: Option<TableOperand>,
     /// Load into a table that exists: elements of the same keys are replaced, all others stay
@@ -70,7 +73,7 @@ pub(super) fn dump(arguments: &DumpArguments, out: &mut impl Write) -> Result<()
     }
     let Connect { connect, patience } = &arguments.server;
     let mut client = Client::connect_within(connect, patience.timeouts()).map_err(failure)?;
-    let table = &spelt(&mut client, &arguments.table.0)?;
+    let table = &spelt(&mut client, &arguments.hex.table(&arguments.table)?)?;
     // It writes the head with the first rows, so a table that is not there leaves an empty file.
     let mut writer = DumpWriter::new(out, table);
     each_page(&mut client, table, (ScanFields::Entry, b""), |rows| {
@@ -105,7 +108,9 @@ fn dumped<'b>(row: &EntryRow<'b>, now: u64) -> DumpRow<'b> {
 /// many elements were loaded before, and whether they are gone again.
 pub(super) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let (mut reader, dumped) = DumpReader::begin(io::stdin().lock()).map_err(unreadable)?;
-    let table = arguments.table.as_ref().map_or(&*dumped, |table| &table.0);
+    let Format { hex, .. } = arguments.of.format;
+    let table = arguments.table.as_ref().map(|table| hex.table(table)).transpose()?;
+    let table = table.as_deref().unwrap_or(&dumped);
     let mut client = arguments.of.connect()?;
     let is_new = match client.create_table(table) {
         Err(Error::Refused(Reason::TableExists)) if arguments.merge => false,
@@ -126,8 +131,8 @@ pub(super) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Resul
         after(error, loaded, is_deleted)
     })?;
     let Loaded { elements, expired } = loaded;
-    let text = format!("{elements} elements loaded into {}, {expired} had expired\n", shown(name(table)));
-    let json = json!({ "table": shown_in_json(name(table)), "elements": elements, "expired": expired });
+    let text = format!("{elements} elements loaded into {}, {expired} had expired\n", hex.shown(name(table)));
+    let json = json!({ "table": hex.shown_in_json(name(table)), "elements": elements, "expired": expired });
     arguments.of.format.print(out, &text, &json)
 }
 

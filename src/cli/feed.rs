@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::FEED_ENDPOINT;
 use super::endpoint::{Connect, connection};
-use super::operand::{shown, shown_in_json};
+use super::operand::Hex;
 use super::show::Format;
 use crate::clock::Now;
 use crate::feed::{Cause, FeedContent, FeedPosition};
@@ -60,15 +60,15 @@ impl ShownChange<'_> {
 
     /// One line, or one object.
     pub(super) fn line(&self, format: Format) -> String {
-        format.answer(|| self.text(), || self.json())
+        format.answer(|| self.text(format.hex), || self.json(format.hex))
     }
 
-    fn text(&self) -> String {
+    fn text(&self, hex: Hex) -> String {
         let Self { table, key, value, version, deadline_millis, .. } = *self;
         let mut words = vec![self.kind().to_owned()];
-        words.extend(table.map(shown));
-        words.push(shown(key));
-        words.extend(value.map(shown));
+        words.extend(table.map(|table| hex.shown(table)));
+        words.push(hex.shown(key));
+        words.extend(value.map(|value| hex.shown(value)));
         if version > 0 {
             words.push(format!("version {version}"));
         }
@@ -76,12 +76,12 @@ impl ShownChange<'_> {
         words.join(" ") + "\n"
     }
 
-    fn json(&self) -> Value {
+    fn json(&self, hex: Hex) -> Value {
         let Self { table, key, value, version, deadline_millis, .. } = *self;
-        let mut json = json!({ "kind": self.kind(), "key": shown_in_json(key) });
+        let mut json = json!({ "kind": self.kind(), "key": hex.shown_in_json(key) });
         let fields = [
-            ("table", table.map(|table| json!(shown_in_json(table)))),
-            ("value", value.map(|value| json!(shown_in_json(value)))),
+            ("table", table.map(|table| json!(hex.shown_in_json(table)))),
+            ("value", value.map(|value| json!(hex.shown_in_json(value)))),
             ("version", (version > 0).then(|| json!(version))),
             ("deadline_millis", deadline_millis.map(|millis| json!(millis))),
         ];
@@ -174,13 +174,16 @@ mod tests {
     fn a_change_has_what_is_known_of_it() {
         let (table, key, value) = (Some(&b"users"[..]), &b"ada"[..], Some(&b"a\nb"[..]));
         let set = ShownChange { table, cause: Some(Cause::Set), key, value, version: 7, deadline_millis: Some(9) };
-        assert_eq!(set.text(), "UPDATED users ada 0x610a62 version 7 deadline 9\n");
+        assert_eq!(set.text(Hex::OFF), "UPDATED users ada 0x610a62 version 7 deadline 9\n");
         let expected = json!({
             "kind": "UPDATED", "table": "users", "key": "ada", "value": "a\nb", "version": 7, "deadline_millis": 9,
         });
-        assert_eq!(set.json(), expected);
+        assert_eq!(set.json(Hex::OFF), expected);
         let gone = ShownChange { table: None, cause: None, key, value: None, version: 0, deadline_millis: None };
-        assert_eq!((&*gone.text(), gone.json()), ("GONE ada\n", json!({ "kind": "GONE", "key": "ada" })));
+        assert_eq!(
+            (&*gone.text(Hex::OFF), gone.json(Hex::OFF)),
+            ("GONE ada\n", json!({ "kind": "GONE", "key": "ada" }))
+        );
     }
 
     #[test]

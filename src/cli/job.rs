@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::endpoint::{Patience, address_to_connect};
-use super::operand::{Operand, operand, shown_in_json};
+use super::operand::{Operand, operand};
 use super::show::{self, Format};
 use super::{CommandError, JOBS_ADDRESS};
 use crate::limits::JOB_DATA_BYTES_MAX;
@@ -42,7 +42,7 @@ pub(super) struct JobServer {
 
 #[derive(Debug, Args)]
 pub(super) struct QueueArguments {
-    /// Name of the queue: text, or 0x… for bytes
+    /// Name of the queue: text, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     queue: Operand,
     #[command(flatten)]
@@ -51,7 +51,7 @@ pub(super) struct QueueArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct JobArguments {
-    /// Name of the queue: text, or 0x… for bytes
+    /// Name of the queue: text, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     queue: Operand,
     /// Id of the job, as it was printed
@@ -63,10 +63,10 @@ pub(super) struct JobArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct JobAdd {
-    /// Name of the queue: text, or 0x… for bytes
+    /// Name of the queue: text, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     queue: Operand,
-    /// Data of the job: text, 0x… for bytes, or - for standard input
+    /// Data of the job: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand(), required_unless_present = "file")]
     data: Option<Operand>,
     /// Read the data from a file
@@ -83,26 +83,27 @@ pub(super) struct JobAdd {
 pub(super) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         JobCommand::Add(JobAdd { queue, data, file, of }) => {
-            let queue = name(queue)?;
+            let (queue, hex) = (of.queue(queue)?, of.format.hex);
             let data = match (data, file) {
                 (_, Some(path)) => read_file(&path)?,
-                (data, None) => data.map_or(Ok(Vec::new()), |data| data.read(io::stdin()))?,
+                (data, None) => data.map_or(Ok(Vec::new()), |data| data.read(hex, io::stdin()))?,
             };
             let id = of.client().add(&queue, &data).map_err(failure)?;
             of.format.print(out, &format!("{id}\n"), &json!({ "id": id.to_string() }))
         }
         JobCommand::Get(QueueArguments { queue, of }) => {
-            let job = of.client().get(&name(queue)?).map_err(failure)?;
+            let job = of.client().get(&of.queue(queue)?).map_err(failure)?;
             let job = job.ok_or_else(|| CommandError::NotFound(NOTHING.to_owned()))?;
-            let json = json!({ "id": job.id.to_string(), "data": shown_in_json(&job.data) });
-            of.format.print(out, &format!("{}\n{}", job.id, show::value(&job.data)), &json)
+            let hex = of.format.hex;
+            let json = json!({ "id": job.id.to_string(), "data": hex.shown_in_json(&job.data) });
+            of.format.print(out, &format!("{}\n{}", job.id, show::value(&job.data, hex)), &json)
         }
         JobCommand::Ack(JobArguments { queue, id, of }) => {
-            let done = of.client().ack(&name(queue)?, id).map_err(failure)?;
+            let done = of.client().ack(&of.queue(queue)?, id).map_err(failure)?;
             if done { of.format.done(out) } else { Err(CommandError::Failed(NOT_HANDED_OUT.to_owned())) }
         }
         JobCommand::In(JobArguments { queue, id, of }) => {
-            let there = of.client().is_in(&name(queue)?, id).map_err(failure)?;
+            let there = of.client().is_in(&of.queue(queue)?, id).map_err(failure)?;
             of.format.print(out, if there { "YES\n" } else { "NO\n" }, &json!({ "in": there }))
         }
     }
@@ -121,12 +122,13 @@ impl JobServer {
         client.set_connect_timeout(timeouts.connect);
         client
     }
-}
 
-fn name(queue: Operand) -> Result<Vec<u8>, CommandError> {
-    match queue {
-        Operand::StandardInput => Ok(b"-".to_vec()),
-        Operand::Given(name) => Ok(name),
+    /// The name of a queue, which may be a dash.
+    fn queue(&self, typed: Operand) -> Result<Vec<u8>, CommandError> {
+        match typed {
+            Operand::StandardInput => Ok(b"-".to_vec()),
+            Operand::Given(name) => self.format.hex.bytes(name),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::CommandError;
 use super::endpoint::Connect;
-use super::operand::{TableOperand, table};
+use super::operand::{Hex, TableOperand, table};
 use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};
 use crate::load::{self, Distribution, Mix, Observer, PhaseReport, Plan, Protocol, Second, VerbReport, Workload};
 use crate::server::raise_descriptor_limit;
@@ -44,6 +44,8 @@ pub(super) struct LoadFlags {
     /// Table that the requests use; created if it is missing
     #[arg(long, value_name = "TABLE", default_value = "load", value_parser = table())]
     table: TableOperand,
+    #[command(flatten)]
+    hex: Hex,
     /// Connections of all threads together
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = counts(1, CONNECTIONS_MAX))]
     connections: usize,
@@ -155,7 +157,7 @@ impl LoadFlags {
                 ProtocolName::Redis => Protocol::Redis,
                 ProtocolName::Memcached => Protocol::Memcached,
             },
-            table: self.table.0,
+            table: self.hex.table(&self.table)?,
             connections: self.connections,
             threads: self.threads,
             depth: self.depth.unwrap_or(if self.rate.is_empty() { 1 } else { 1024 }),

@@ -24,7 +24,7 @@ const LINES_BYTES: usize = 1 << 20;
 /// The table to mirror, and the server.
 #[derive(Debug, Args)]
 pub(super) struct MirrorArguments {
-    /// Name of the table: text, or 0x… for bytes. It need not exist yet
+    /// Name of the table: text, or 0x… for bytes with --hex. It need not exist yet
     #[arg(value_parser = table())]
     table: TableOperand,
     #[command(flatten)]
@@ -51,8 +51,8 @@ fn is_of(error: &Error, its: &str) -> bool {
 pub(super) fn run(arguments: &MirrorArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
     let FeedServer { server, feed } = &arguments.of;
-    let timeouts = server.patience.timeouts();
-    let mut mirror = Mirror::connect_within(&server.connect, &feed.feed, &arguments.table.0, timeouts)
+    let (table, timeouts) = (arguments.format.hex.table(&arguments.table)?, server.patience.timeouts());
+    let mut mirror = Mirror::connect_within(&server.connect, &feed.feed, &table, timeouts)
         .map_err(|error| if is_of(&error, &feed.feed) { without_feed(error) } else { failure(error) })?;
     let clock = Clock::start();
     let mut silence = Silence::begin(clock.now());

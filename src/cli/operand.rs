@@ -1,18 +1,19 @@
 //! Tables, keys and values as typed, and the same bytes as shown.
 //!
 //! ```text
-//! typed            bytes                            shown
-//! ada              61 64 61                         ada
-//! 0x00ff           00 ff                            0x00ff      not printable
-//! 0x3078           30 78, the text "0x"             0x3078      text that would be taken for bytes
-//! -                standard input, to its end       (keys and values only)
+//! typed     --hex    bytes                          shown      with --hex
+//! ada                61 64 61                       ada        0x616461
+//! ada       yes      61 64 61
+//! 0x00ff    yes      00 ff                          0x00ff     0x00ff       not printable
+//! 0x00      no       30 78 30 30, the text "0x00"   0x30783030 0x30783030   could be taken for bytes
+//! -                  standard input, to its end     (keys and values only)
 //! ```
-//! A shown operand can be typed again.
+//! A shown operand can be typed again with `--hex`.
 
-use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 
+use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 
 use super::CommandError;
@@ -23,14 +24,22 @@ const HEX: &str = "0x";
 /// The operand for standard input.
 const STANDARD_INPUT: &[u8] = b"-";
 
-/// The name of a table.
+/// Whether operands may be bytes in hexadecimal.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct Hex {
+    /// Take arguments that begin with 0x as bytes in hexadecimal, and print names, keys and values as such
+    #[arg(long)]
+    hex: bool,
+}
+
+/// The name of a table, as typed.
 #[derive(Clone, Debug)]
-pub(super) struct TableOperand(pub(super) Vec<u8>);
+pub(super) struct TableOperand(Vec<u8>);
 
 /// A key or a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operand {
-    /// Text as typed, or bytes.
+    /// As typed.
     Given(Vec<u8>),
     /// Standard input, to be read.
     StandardInput,
@@ -38,24 +47,58 @@ pub(super) enum Operand {
 
 /// Parses a table.
 pub(super) fn table() -> impl TypedValueParser<Value = TableOperand> {
-    OsStringValueParser::new().try_map(|typed| bytes(typed).map(TableOperand))
+    OsStringValueParser::new().map(|typed| TableOperand(typed.into_vec()))
 }
 
 /// Parses a key or a value.
 pub(super) fn operand() -> impl TypedValueParser<Value = Operand> {
-    OsStringValueParser::new().try_map(|typed| {
-        if typed.as_encoded_bytes() == STANDARD_INPUT {
-            return Ok(Operand::StandardInput);
-        }
-        bytes(typed).map(Operand::Given)
+    OsStringValueParser::new().map(|typed| match typed.into_vec() {
+        typed if typed == STANDARD_INPUT => Operand::StandardInput,
+        typed => Operand::Given(typed),
     })
 }
 
-fn bytes(typed: OsString) -> Result<Vec<u8>, String> {
-    let typed = typed.into_vec();
-    match typed.strip_prefix(HEX.as_bytes()) {
-        None => Ok(typed),
-        Some(digits) => from_hex(digits).ok_or("after 0x come pairs of hexadecimal digits".to_owned()),
+impl Hex {
+    /// Arguments as typed, text where it is readable.
+    pub(super) const OFF: Self = Self { hex: false };
+    #[cfg(test)]
+    pub(super) const ON: Self = Self { hex: true };
+
+    /// Whether keys and values are printed in hexadecimal.
+    pub(super) fn is_on(self) -> bool {
+        self.hex
+    }
+
+    /// The name of a table.
+    ///
+    /// # Errors
+    /// [`CommandError::Usage`] if the hexadecimal digits are none.
+    pub(super) fn table(self, typed: &TableOperand) -> Result<Vec<u8>, CommandError> {
+        self.bytes(typed.0.clone())
+    }
+
+    /// The bytes that were typed.
+    ///
+    /// # Errors
+    /// [`CommandError::Usage`] if the hexadecimal digits are none.
+    pub(super) fn bytes(self, typed: Vec<u8>) -> Result<Vec<u8>, CommandError> {
+        let Some(digits) = typed.strip_prefix(HEX.as_bytes()).filter(|_| self.hex) else {
+            return Ok(typed);
+        };
+        from_hex(digits).ok_or_else(|| {
+            let typed = typed.escape_ascii();
+            CommandError::Usage(format!("{typed}: with --hex, pairs of hexadecimal digits come after 0x"))
+        })
+    }
+
+    /// As [`shown`], or always in hexadecimal.
+    pub(super) fn shown(self, bytes: &[u8]) -> String {
+        if self.hex { hexadecimal(bytes) } else { shown(bytes) }
+    }
+
+    /// As [`shown_in_json`], or always in hexadecimal.
+    pub(super) fn shown_in_json(self, bytes: &[u8]) -> String {
+        if self.hex { hexadecimal(bytes) } else { shown_in_json(bytes) }
     }
 }
 
@@ -68,13 +111,13 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Operand {
-    /// The bytes, read from `input` if the operand is standard input.
+    /// The bytes, read from `input` as they are if the operand is standard input.
     ///
     /// # Errors
-    /// If the input cannot be read, or is longer than any server accepts.
-    pub(super) fn read(self, input: impl Read) -> Result<Vec<u8>, CommandError> {
+    /// If the input cannot be read, or is longer than any server accepts, or as [`Hex::bytes`].
+    pub(super) fn read(self, hex: Hex, input: impl Read) -> Result<Vec<u8>, CommandError> {
         let Self::StandardInput = self else {
-            return Ok(self.given());
+            return hex.bytes(self.given());
         };
         let mut bytes = Vec::new();
         let limit = FRAME_BYTES_MAX as u64 + 1;
@@ -120,51 +163,74 @@ pub(super) fn name(spelling: &[u8]) -> &[u8] {
 fn shown_if(bytes: &[u8], readable: impl Fn(char) -> bool) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.starts_with(HEX) && text.chars().all(readable) => text.to_owned(),
-        _ => {
-            let mut text = String::with_capacity(HEX.len() + 2 * bytes.len());
-            text.push_str(HEX);
-            let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-            text.extend(digits.map(|digit| char::from(if digit < 10 { b'0' + digit } else { b'a' + digit - 10 })));
-            text
-        }
+        _ => hexadecimal(bytes),
     }
+}
+
+/// `0x` and two digits for each byte.
+fn hexadecimal(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(HEX.len() + 2 * bytes.len());
+    text.push_str(HEX);
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    text.extend(digits.map(|digit| char::from(if digit < 10 { b'0' + digit } else { b'a' + digit - 10 })));
+    text
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+    use std::ffi::OsString;
+
     use proptest::prelude::*;
 
     use super::*;
 
+    /// The bytes of an argument with `--hex`.
     fn typed(text: &str) -> Result<Vec<u8>, String> {
-        bytes(OsString::from(text))
+        match Hex::ON.bytes(text.as_bytes().to_vec()) {
+            Ok(bytes) => Ok(bytes),
+            Err(CommandError::Usage(why)) => Err(why),
+            Err(other) => panic!("{other:?}"),
+        }
     }
 
     #[test]
-    fn text_is_taken_as_typed_and_bytes_after_0x() {
+    fn with_hex_text_is_taken_as_typed_and_bytes_after_0x() {
         assert_eq!(typed("ada"), Ok(b"ada".to_vec()));
         assert_eq!(typed(""), Ok(Vec::new()));
         assert_eq!(typed("0x"), Ok(Vec::new()));
         assert_eq!(typed("0x00fF"), Ok(vec![0, 255]));
         assert_eq!(typed("0X00"), Ok(b"0X00".to_vec()));
         for bad in ["0x0", "0xgg", "0x+1", "0x 1"] {
-            assert!(typed(bad).is_err(), "{bad}");
+            assert!(typed(bad).unwrap_err().contains("--hex"), "{bad}");
         }
-        let no_utf8 = OsString::from_vec(vec![0xff]);
-        assert_eq!(bytes(no_utf8), Ok(vec![0xff]));
+    }
+
+    #[test]
+    fn without_hex_every_argument_is_taken_as_typed() {
+        for text in ["ada", "0x00ff", "0xgg"] {
+            assert_eq!(Hex::OFF.bytes(text.as_bytes().to_vec()).unwrap(), text.as_bytes());
+        }
+        let no_utf8 = operand().parse_ref(&clap::Command::new("get"), None, &OsString::from_vec(vec![0xff])).unwrap();
+        assert_eq!(no_utf8, Operand::Given(vec![0xff]));
+    }
+
+    #[test]
+    fn with_hex_everything_is_shown_as_bytes() {
+        assert_eq!((Hex::ON.shown(b"ada"), Hex::ON.shown_in_json(b"")), ("0x616461".to_owned(), "0x".to_owned()));
+        assert_eq!(Hex::OFF.shown(b"ada"), "ada");
     }
 
     #[test]
     fn standard_input_is_read_to_its_end() {
-        let read = |operand: Operand, input: &[u8]| operand.read(input).unwrap();
+        let read = |operand: Operand, input: &[u8]| operand.read(Hex::ON, input).unwrap();
         assert_eq!(read(Operand::StandardInput, b"all\nof it\n"), b"all\nof it\n");
         assert_eq!(read(Operand::Given(b"given".to_vec()), b"ignored"), b"given");
         let most = vec![0; FRAME_BYTES_MAX];
         assert_eq!(read(Operand::StandardInput, &most).len(), FRAME_BYTES_MAX);
         let more = vec![0; FRAME_BYTES_MAX + 1];
-        assert!(matches!(Operand::StandardInput.read(&*more), Err(CommandError::Usage(_))));
+        assert!(matches!(Operand::StandardInput.read(Hex::ON, &*more), Err(CommandError::Usage(_))));
     }
 
     #[test]
@@ -184,6 +250,7 @@ mod tests {
         #[test]
         fn what_is_shown_can_be_typed_back(bytes: Vec<u8>) {
             prop_assert_eq!(typed(&shown(&bytes)), Ok(bytes.clone()));
+            prop_assert_eq!(typed(&Hex::ON.shown(&bytes)), Ok(bytes.clone()));
             prop_assert_eq!(typed(&shown_in_json(&bytes)), Ok(bytes));
         }
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::CommandError;
-use super::operand::{name, shown, shown_at_length};
+use super::operand::{Hex, name, shown, shown_at_length};
 use crate::protocols::kv::wire::TableLine;
 
 /// The format of answers.
@@ -16,13 +16,22 @@ pub(super) struct Format {
     /// Print JSON, one line for each answer; bytes that are no text become strings such as "0x00ff"
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    pub(super) hex: Hex,
 }
 
 impl Format {
     #[cfg(test)]
-    pub(super) const TEXT: Self = Self { json: false };
+    pub(super) const TEXT: Self = Self { json: false, hex: Hex::OFF };
     #[cfg(test)]
-    pub(super) const JSON: Self = Self { json: true };
+    pub(super) const JSON: Self = Self { json: true, hex: Hex::OFF };
+    #[cfg(test)]
+    pub(super) const HEX: Self = Self { json: false, hex: Hex::ON };
+
+    /// The format of a command whose answers have no bytes.
+    pub(super) const fn of(json: bool) -> Self {
+        Self { json, hex: Hex::OFF }
+    }
 
     /// Whether answers are JSON.
     pub(super) fn is_json(self) -> bool {
@@ -65,8 +74,8 @@ impl Format {
 }
 
 /// A value, with a line feed at its end.
-pub(super) fn value(value: &[u8]) -> String {
-    let mut text = shown_at_length(value);
+pub(super) fn value(value: &[u8], hex: Hex) -> String {
+    let mut text = if hex.is_on() { hex.shown(value) } else { shown_at_length(value) };
     if !text.ends_with('\n') {
         text.push('\n');
     }
@@ -79,9 +88,9 @@ pub(super) fn value(value: &[u8]) -> String {
 ///      3 elements  users
 ///      0 elements  jobs
 /// ```
-pub(super) fn tables(tables: &[TableLine]) -> String {
+pub(super) fn tables(tables: &[TableLine], hex: Hex) -> String {
     let width = tables.iter().map(|table| table.elements.to_string().len()).max().unwrap_or(0);
-    let line = |table: &TableLine| format!("{:width$} elements  {}\n", table.elements, shown(name(&table.name)));
+    let line = |table: &TableLine| format!("{:width$} elements  {}\n", table.elements, hex.shown(name(&table.name)));
     tables.iter().map(line).collect()
 }
 
@@ -168,7 +177,7 @@ mod tests {
     fn json_is_one_line_and_text_is_as_it_is() {
         let printed = |json| {
             let mut out = Vec::new();
-            Format { json }.print(&mut out, "text\n", &json!({ "value": "a\nb" })).unwrap();
+            Format::of(json).print(&mut out, "text\n", &json!({ "value": "a\nb" })).unwrap();
             String::from_utf8(out).unwrap()
         };
         assert_eq!(printed(true), "{\"value\":\"a\\nb\"}\n");
@@ -184,18 +193,20 @@ mod tests {
 
     #[test]
     fn a_value_ends_with_one_newline() {
-        assert_eq!(value(b"ada"), "ada\n");
-        assert_eq!(value(b"ada\n"), "ada\n");
-        assert_eq!(value(b""), "\n");
-        assert_eq!(value(b"\0"), "0x00\n");
+        let text = |bytes| value(bytes, Hex::OFF);
+        assert_eq!(text(b"ada"), "ada\n");
+        assert_eq!(text(b"ada\n"), "ada\n");
+        assert_eq!(text(b""), "\n");
+        assert_eq!(text(b"\0"), "0x00\n");
+        assert_eq!(value(b"ada\n", Hex::ON), "0x6164610a\n");
     }
 
     #[test]
     fn tables_stand_in_columns() {
         let line = |name: &[u8], elements| TableLine { name: Box::from(name), elements };
-        let text = tables(&[line(b"users\0", 12), line(b"\xff", 3)]);
+        let text = tables(&[line(b"users\0", 12), line(b"\xff", 3)], Hex::OFF);
         assert_eq!(text, "12 elements  users\n 3 elements  0xff\n");
-        assert_eq!(tables(&[]), "");
+        assert_eq!(tables(&[], Hex::OFF), "");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::client::read_both;
 use super::endpoint::{connection, seconds, timeouts};
-use super::operand::{Operand, operand, shown, shown_in_json};
+use super::operand::{Operand, operand};
 use super::show::{self, Format};
 use super::{CommandError, TASKS_ENDPOINT};
 use crate::protocols::spiderq::client::{Client, Disconnected, Error};
@@ -55,7 +55,7 @@ pub(super) struct TaskServer {
 
 #[derive(Debug, Args)]
 pub(super) struct TaskArguments {
-    /// Key of the task: text, 0x… for bytes, or - for standard input
+    /// Key of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
     #[command(flatten)]
@@ -64,10 +64,10 @@ pub(super) struct TaskArguments {
 
 #[derive(Debug, Args)]
 pub(super) struct TaskAdd {
-    /// Key of the task: text, 0x… for bytes, or - for standard input
+    /// Key of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
-    /// Value of the task: text, 0x… for bytes, or - for standard input
+    /// Value of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     value: Operand,
     /// Put the task before all others
@@ -79,10 +79,10 @@ pub(super) struct TaskAdd {
 
 #[derive(Debug, Args)]
 pub(super) struct TaskUpdate {
-    /// Key of the task: text, 0x… for bytes, or - for standard input
+    /// Key of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
-    /// New value of the task: text, 0x… for bytes, or - for standard input
+    /// New value of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     value: Operand,
     #[command(flatten)]
@@ -105,10 +105,10 @@ pub(super) struct TaskLend {
 pub(super) struct TaskRepay {
     /// Lend key of the task, as `lend` printed it
     lend_key: u64,
-    /// Key of the task: text, 0x… for bytes, or - for standard input
+    /// Key of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
-    /// New value of the task: text, 0x… for bytes, or - for standard input
+    /// New value of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     value: Operand,
     /// How the task is repaid
@@ -122,7 +122,7 @@ pub(super) struct TaskRepay {
 pub(super) struct TaskHeartbeat {
     /// Lend key of the task, as `lend` printed it
     lend_key: u64,
-    /// Key of the task: text, 0x… for bytes, or - for standard input
+    /// Key of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
     /// Time from now to the new deadline, in milliseconds; 0 gives the task back
@@ -167,40 +167,41 @@ pub(super) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), Comm
             of.format.print(out, &format!("{count}\n"), &json!({ "count": count }))
         }
         TaskCommand::Add(TaskAdd { key, value, head, of }) => {
-            let (key, value) = read_both(key, value)?;
+            let (key, value) = read_both(key, value, of.format.hex)?;
             let mode = if head { AddMode::Head } else { AddMode::Tail };
             let added = of.connect()?.add(&key, &value, mode).map_err(failure)?;
             of.done(added, "there is a task of this key: see `spindle task lookup`, or change it with `update`", out)
         }
         TaskCommand::Update(TaskUpdate { key, value, of }) => {
-            let (key, value) = read_both(key, value)?;
+            let (key, value) = read_both(key, value, of.format.hex)?;
             let updated = of.connect()?.update(&key, &value).map_err(failure)?;
             if updated { of.format.done(out) } else { Err(no_task()) }
         }
         TaskCommand::Lend(lend) => self::lend(&lend, out),
         TaskCommand::Repay(TaskRepay { lend_key, key, value, status, of }) => {
-            let (key, value) = read_both(key, value)?;
+            let (key, value) = read_both(key, value, of.format.hex)?;
             let repaid = of.connect()?.repay(lend_key, &key, &value, status.into()).map_err(failure)?;
             of.done(repaid, NO_LEASE, out)
         }
         TaskCommand::Heartbeat(TaskHeartbeat { lend_key, key, timeout, of }) => {
-            let key = key.read(io::stdin())?;
+            let key = key.read(of.format.hex, io::stdin())?;
             let kept = of.connect()?.heartbeat(lend_key, &key, timeout).map_err(failure)?;
             of.done(kept, NO_LEASE, out)
         }
         TaskCommand::Stats(of) => stats(&of, out),
         TaskCommand::Lookup(TaskArguments { key, of }) => {
-            let key = key.read(io::stdin())?;
+            let key = key.read(of.format.hex, io::stdin())?;
             let found = of.connect()?.lookup(&key).map_err(failure)?;
             let value = found.ok_or_else(no_task)?;
-            of.format.print(out, &show::value(&value), &json!({ "value": shown_in_json(&value) }))
+            let hex = of.format.hex;
+            of.format.print(out, &show::value(&value, hex), &json!({ "value": hex.shown_in_json(&value) }))
         }
         TaskCommand::Flush(of) => {
             of.connect()?.flush().map_err(failure)?;
             of.format.done(out)
         }
         TaskCommand::Remove(TaskArguments { key, of }) => {
-            let key = key.read(io::stdin())?;
+            let key = key.read(of.format.hex, io::stdin())?;
             let removed = of.connect()?.remove(&key).map_err(failure)?;
             if removed { of.format.done(out) } else { Err(no_task()) }
         }
@@ -227,11 +228,12 @@ fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandError> {
     let mode = if lend.wait { LendMode::Block } else { LendMode::Poll };
     let lent = lend.of.connect()?.lend(lend.timeout, mode).map_err(failure)?;
     let lent = lent.ok_or_else(|| CommandError::NotFound("no task is ready: wait for one with --wait".to_owned()))?;
-    let text = format!("{} {}\n{}", lent.lend_key, shown(&lent.key), show::value(&lent.value));
+    let Format { hex, .. } = lend.of.format;
+    let text = format!("{} {}\n{}", lent.lend_key, hex.shown(&lent.key), show::value(&lent.value, hex));
     let json = json!({
         "lend_key": lent.lend_key,
-        "key": shown_in_json(&lent.key),
-        "value": shown_in_json(&lent.value),
+        "key": hex.shown_in_json(&lent.key),
+        "value": hex.shown_in_json(&lent.value),
     });
     lend.of.format.print(out, &text, &json)
 }

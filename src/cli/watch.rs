@@ -14,7 +14,7 @@ use super::CommandError;
 use super::client::failure;
 use super::endpoint::Subscribe;
 use super::feed::{Feed, Sequences, ShownChange, Silence};
-use super::operand::{TableOperand, name, shown, shown_in_json, table};
+use super::operand::{TableOperand, name, table};
 use super::show::Format;
 use crate::clock::Clock;
 use crate::feed::FeedContent;
@@ -30,7 +30,7 @@ const INTERRUPTED: i32 = 130;
 /// The table to watch, and the server.
 #[derive(Debug, Args)]
 pub(super) struct WatchArguments {
-    /// Name of the table: text, or 0x… for bytes [default: all tables]
+    /// Name of the table: text, or 0x… for bytes with --hex [default: all tables]
     #[arg(value_parser = table())]
     table: Option<TableOperand>,
     /// Print values, versions and deadlines (milliseconds since 1970) too, from the feed
@@ -51,7 +51,8 @@ pub(super) struct WatchArguments {
 /// no more lines.
 pub(super) fn run(arguments: &WatchArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
-    let wanted = arguments.table.as_ref().map(|table| name(&table.0));
+    let table = arguments.table.as_ref().map(|table| arguments.format.hex.table(table)).transpose()?;
+    let wanted = table.as_deref().map(name);
     if arguments.values {
         return watch_values(arguments, wanted, &stop, out);
     }
@@ -115,11 +116,11 @@ fn print_missed(table: &[u8], missed: u64, format: Format, out: &mut impl Write)
     match missed {
         0 => Ok(()),
         _ if format.is_json() => {
-            let json = json!({ "kind": "MISSED", "table": shown_in_json(table), "changes": missed });
+            let json = json!({ "kind": "MISSED", "table": format.hex.shown_in_json(table), "changes": missed });
             format.print(out, "", &json)
         }
         _ => {
-            eprintln!("MISSED {missed} changes of {}", shown(table));
+            eprintln!("MISSED {missed} changes of {}", format.hex.shown(table));
             Ok(())
         }
     }
@@ -153,8 +154,9 @@ fn print(change: &Notification<'_>, format: Format, out: &mut impl Write) -> Res
         NotificationKind::Updated => "UPDATED",
         NotificationKind::Deleted => "DELETED",
     };
-    let text = format!("{kind} {} {}\n", shown(table), shown(change.key));
-    let json = json!({ "table": shown_in_json(table), "kind": kind, "key": shown_in_json(change.key) });
+    let Format { hex, .. } = format;
+    let text = format!("{kind} {} {}\n", hex.shown(table), hex.shown(change.key));
+    let json = json!({ "table": hex.shown_in_json(table), "kind": kind, "key": hex.shown_in_json(change.key) });
     format.print(out, &text, &json)
 }
 
@@ -229,6 +231,7 @@ mod tests {
     #[test]
     fn a_change_is_one_line() {
         assert_eq!(line(&[]), "DELETED users 0x610a62\n");
+        assert_eq!(line(&["--hex"]), "DELETED 0x7573657273 0x610a62\n");
         let json = "{\"key\":\"a\\nb\",\"kind\":\"DELETED\",\"table\":\"users\"}\n";
         assert_eq!(line(&["--json"]), json);
     }

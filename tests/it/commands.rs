@@ -1,11 +1,12 @@
-//! The manners of the commands: their exit statuses, their errors for programs, and how they find their server.
+//! The manners of the commands: their exit statuses, their errors for programs, how they find their server, and how
+//! they read and write bytes.
 
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::harness::{SPINDLE, Server, spindle};
+use crate::harness::{SPINDLE, Server, spindle, spindle_reads};
 
 /// The status of a command that fails, and the object of its error.
 #[track_caller]
@@ -126,5 +127,70 @@ fn a_server_that_starts_is_waited_for_with_a_timeout() {
     let ping = Command::new(SPINDLE).args(["ping", "--connect", &at, "--timeout", "60"]).spawn().unwrap();
     let server = Server::start_exactly(&["--kv", &format!("tcp://127.0.0.1:{port}"), "--publish", "off"]);
     assert!(ping.wait_with_output().unwrap().status.success());
+    server.stop();
+}
+
+/// The output of a command that succeeds.
+#[track_caller]
+fn told(arguments: &[&str], input: &[u8]) -> Vec<u8> {
+    let output = spindle_reads(arguments, input);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+#[test]
+fn a_value_comes_back_as_the_bytes_that_were_set() {
+    let server = Server::start(&[]);
+    let run = |arguments: &[&str], input: &[u8]| told(&[arguments, &["--connect", server.kv()]].concat(), input);
+    run(&["create-table", "t"], b"");
+    for value in [&b""[..], b"ada", b"ada\n", b"0x00", b"\x00\xff\n\n"] {
+        run(&["set", "t", "k", "-"], value);
+        assert_eq!(run(&["get", "t", "k"], b""), value, "no byte more, and none less");
+    }
+    assert_eq!(run(&["get", "t", "k", "--hex"], b""), b"0x00ff0a0a\n");
+    let json: Value = serde_json::from_slice(&run(&["get", "t", "k", "--json"], b"")).unwrap();
+    assert_eq!(json["value"], "0x00ff0a0a");
+    server.stop();
+}
+
+/// `script` gives the command a terminal.
+#[test]
+fn a_person_is_shown_a_value_on_a_line() {
+    let server = Server::start(&[]);
+    let run = |arguments: &[&str]| told(&[arguments, &["--connect", server.kv()]].concat(), b"");
+    run(&["create-table", "t"]);
+    run(&["set", "t", "text", "ada"]);
+    run(&["set", "t", "bytes", "0xff00", "--hex"]);
+    for (key, line) in [("text", "ada\r\n"), ("bytes", "0xff00\r\n")] {
+        let get = format!("{SPINDLE} get t {key} --connect {}", server.kv());
+        let output = Command::new("script").args(["-qec", &get, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), line);
+    }
+    server.stop();
+}
+
+#[test]
+fn arguments_are_bytes_in_hexadecimal_only_with_hex() {
+    let server = Server::start(&[]);
+    let run =
+        |arguments: &[&str]| String::from_utf8(told(&[arguments, &["--connect", server.kv()]].concat(), b"")).unwrap();
+    run(&["create-table", "0x74", "--hex"]);
+    run(&["set", "t", "0x6b", "0x76"]);
+    run(&["set", "t", "0x6b", "0x76", "--hex", "--ttl", "600"]);
+    assert_eq!((run(&["get", "t", "0x6b"]), run(&["get", "t", "k"])), ("0x76".to_owned(), "v".to_owned()));
+    let mut rows: Vec<_> = run(&["scan", "t", "--values", "--hex"]).lines().map(str::to_owned).collect();
+    rows.sort();
+    assert_eq!(rows, ["0x30783662 0x30783736", "0x6b 0x76"]);
+    assert_eq!(run(&["scan", "t", "--prefix", "0x6b", "--hex"]), "0x6b\n");
+    assert_eq!(run(&["scan", "t", "--prefix", "0x6b"]), "0x30783662\n", "it can be typed again with --hex");
+    let version: Value = serde_json::from_str(&run(&["get", "t", "0x6b", "--hex", "--json"])).unwrap();
+    run(&["cas", "t", "0x6b", &version["version"].to_string(), "0x31", "--hex"]);
+    assert_eq!(run(&["incr", "0x74", "0x6b", "--hex"]), "2\n");
+    assert_eq!(run(&["tables", "--hex"]), "2 elements  0x74\n");
+    assert_eq!(run(&["touch", "t", "0x6b", "--hex", "--ttl", "600"]), "OK\n");
+    assert_eq!(run(&["delete", "t", "0x6b", "--hex"]), "0x32\n");
+    let odd = spindle(&["get", "t", "0x6", "--hex", "--connect", server.kv()]);
+    let said = String::from_utf8(odd.stderr).unwrap();
+    assert!(odd.status.code() == Some(2) && said.contains("0x6: with --hex"), "{said}");
     server.stop();
 }

@@ -98,7 +98,7 @@ fn tables_are_scanned_counted_and_compared_from_the_command_line() {
     assert_eq!(counted["value"], 42);
     let created = good(&["cas", "t", "owner", "0", "ada"]);
     let version = created.trim().parse::<u64>().unwrap();
-    let swapped = json(&["cas", "t", "owner", created.trim(), "0x00", "--ttl", "60"]);
+    let swapped = json(&["cas", "t", "owner", created.trim(), "0x00", "--hex", "--ttl", "60"]);
     assert!(swapped["version"].as_u64().unwrap() > version);
     let (status, said) = run(&["cas", "t", "owner", created.trim(), "eve"]);
     let now = format!("version mismatch: it has version {}", swapped["version"]);

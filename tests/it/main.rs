@@ -14,7 +14,7 @@ mod checker;
 mod checker_trial;
 /// No circle among sibling modules.
 mod circles;
-/// The exit statuses of the commands, their errors for programs, and how they find their server.
+/// The exit statuses of the commands, their errors for programs, how they find their server, and bytes.
 mod commands;
 /// The settings of a server, from flags, the environment and a file, and what is said of wrong ones.
 mod configuration;

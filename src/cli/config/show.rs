@@ -30,8 +30,9 @@ pub(in super::super) enum ConfigCommand {
 pub(in super::super) struct ShowArguments {
     #[command(flatten)]
     flags: ServeFlags,
-    #[command(flatten)]
-    format: Format,
+    /// Print one line of JSON: an object with the value and the source of each flag
+    #[arg(long)]
+    json: bool,
 }
 
 /// Prints the settings.
@@ -60,7 +61,7 @@ pub(in super::super) fn run(
         text.push_str(&line(flag, &value, &origin, secret));
         json.insert(flag.to_owned(), json!({ "value": value, "from": origin.to_string() }));
     }
-    arguments.format.print(out, &text, &Value::Object(json))
+    Format::of(arguments.json).print(out, &text, &Value::Object(json))
 }
 
 /// The values that hold, and whether each is whole, without a password left out.
