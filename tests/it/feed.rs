@@ -76,6 +76,13 @@ fn a_server_without_a_feed_says_so() {
     server.stop();
 }
 
+#[test]
+fn stats_tells_where_the_feed_is() {
+    let server = Server::start(&ON);
+    assert_eq!(server.stats()["feed"]["endpoint"], server.feed());
+    server.stop();
+}
+
 /// Bytes of the longest frame that a reader of the feed need take (`FEED.md`).
 const READER_FRAME_BYTES: i64 = (16 << 20) + (1 << 10);
 /// Bytes of the longest value of a request beside the longest key.

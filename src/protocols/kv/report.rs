@@ -14,7 +14,7 @@
 //!  "changes": {"waiting", "writer_waits", "lost_wakeups", "published", "topics", "subscribers", "subscriptions",
 //!              "lost_notifications",                          of subscribers that read too slowly
 //!              "closed_subscribers"},                         that exceeded a bound or broke the protocol
-//!  "feed": {"changes", "conflated", "messages", "bookmarks", "history_bytes", …},           null if there is none
+//!  "feed": {"endpoint", "changes", "conflated", "messages", "bookmarks", "history_bytes", …},  null if there is none
 //!  "clients": {"known", "outstanding_bytes", "unread_bytes", "cut_off", "requests", "dropped_requests",
 //!              "undeliverable_replies", …},
 //!  "lockstep": {"connections", "requests", "commands", "waiting", "published", …},       null if there is none
@@ -246,7 +246,7 @@ impl ReportSources {
 
 /// The report in its JSON form.
 #[derive(Serialize)]
-struct StatsDocument {
+struct StatsDocument<'r> {
     version: &'static str,
     uptime_seconds: f64,
     commands: BTreeMap<&'static str, CommandLine>,
@@ -255,7 +255,7 @@ struct StatsDocument {
     tables: Vec<TableStats>,
     expiry: ExpiryLine,
     changes: ChangesLine,
-    feed: Option<FeedLine>,
+    feed: Option<FeedLine<'r>>,
     clients: ClientsLine,
     lockstep: Option<LockstepLine>,
     memory: MemoryLine,

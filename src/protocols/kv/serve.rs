@@ -158,6 +158,9 @@ pub fn bind(
             subscribers.wake_for(&followers).map_err(io::Error::from)?;
             held.push(followers.held_bytes());
             held.push(history_bytes(tables));
+            if let Some(endpoint) = &bound {
+                report.feed.endpoint.get_or_init(|| endpoint.clone());
+            }
             (Some(FeedPublisher::new(followers, Arc::clone(&report.feed))), bound)
         }
     };

@@ -1,5 +1,7 @@
 //! The part of STATS on the feed: what it has told and keeps, and its subscribers.
 
+use std::sync::OnceLock;
+
 use serde::Serialize;
 
 use super::changes::SubscribersTally;
@@ -13,10 +15,13 @@ pub(in crate::protocols::kv) struct FeedTally {
     /// Bookmarks sent.
     pub(in crate::protocols::kv) bookmarks: Counter,
     pub(in crate::protocols::kv) subscribers: SubscribersTally,
+    /// Where the feed is published, with the port that the system chose. `bind` writes it once.
+    pub(in crate::protocols::kv) endpoint: OnceLock<String>,
 }
 
 #[derive(Serialize)]
-pub(super) struct FeedLine {
+pub(super) struct FeedLine<'m> {
+    endpoint: Option<&'m str>,
     changes: u64,
     conflated: u64,
     messages: u64,
@@ -30,10 +35,11 @@ pub(super) struct FeedLine {
     closed_subscribers: u64,
 }
 
-impl FeedLine {
-    pub(super) fn of(feed: &FeedMetrics, metrics: &FeedTally) -> Self {
+impl<'m> FeedLine<'m> {
+    pub(super) fn of(feed: &FeedMetrics, metrics: &'m FeedTally) -> Self {
         let subscribers = &metrics.subscribers;
         Self {
+            endpoint: metrics.endpoint.get().map(String::as_str),
             changes: feed.changes,
             conflated: feed.conflated,
             messages: feed.messages,
