@@ -10,7 +10,7 @@
 
 from . import aio, codecs, errors
 from ._kv import Entry
-from ._socket import Curve
+from ._link import Curve
 from .client import Client
 from .codecs import BYTES, JSON, PICKLE, TEXT, Codec
 from .errors import *  # noqa: F403

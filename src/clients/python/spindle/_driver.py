@@ -1,61 +1,79 @@
 """The driver of threads: any number of them share one connection, and none is spawned.
 
-The thread that waits first is the *leader*: it waits for the socket, and hands replies to the others. When it has its
-own, it makes another waiting thread the leader. So a single thread sends, waits for the socket and receives, without a
-switch between threads. While the leader waits, others send.
+The thread that waits first is the *leader*: it waits for the connection, and hands replies to the others. When it has
+its own, it makes another waiting thread the leader. So a single thread sends, waits and receives, without a switch
+between threads. While the leader waits, others send.
 
 ```text
-leader      lock │ send │ drain ──► poll(socket, wake) ──► lock │ drain ──► own reply: make another the leader
-follower    lock │ send │ drain ──► wait for its event ──► its reply, or it is the leader
+leader      lock │ send ──► poll(connection, wake) ──► lock │ step ──► own reply: make another the leader
+follower    lock │ send ──► wait for its event ──► its reply, or it is the leader
 ```
-The socket's descriptor tells of new messages only after a thread has seen that there is none. Each thread that uses the
-socket may take that away from the leader. So it drains the socket before it lets go of the lock, and wakes the leader if
-its reply was there.
+Requests without a connection wait for one, until their time is over. So none is executed later. Requests that were sent
+when the connection is lost fail at once: the server may have executed them.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import threading
-from time import monotonic, sleep
-from typing import Dict, List, Optional, Sequence
+from time import monotonic
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ._kv import Frames
-from ._socket import Connection, Security
-from .errors import Closed
+from ._link import LinkLost, Security, open_link
+from .errors import Closed, Disconnected, Error, Timeout
 
-# How often a thread tries to send while there is no connection.
-_RETRY_SECONDS = 0.01
+_EMPTY = b""
 
 
 class _Waiter:
     """A thread with its outstanding requests. Guarded by the lock of the driver."""
 
-    __slots__ = ("event", "ids", "missing", "replies")
+    __slots__ = ("error", "event", "ids", "missing", "replies")
 
     def __init__(self, ids: List[bytes]) -> None:
         self.ids = ids
         self.missing = len(ids)
         self.replies: Dict[bytes, Frames] = {}
+        self.error: Optional[Error] = None
         # A follower waits for it.
         self.event: Optional[threading.Lock] = None
+
+
+def late(link: Any, timeout: float) -> Timeout:
+    """Why there was no reply."""
+    if link.is_up:
+        return Timeout(f"no reply of {link.endpoint} within {timeout:g} s")
+    return Timeout(f"no connection to {link.endpoint} within {timeout:g} s: {link.problem}. Is the server running?")
+
+
+def lost(error: Error, count: int) -> Error:
+    """What a request is told that was on its way when the connection was lost."""
+    return Disconnected(f"{error}, with {count} requests unanswered, which it may have executed")
 
 
 class Driver:
     """A connection that threads share."""
 
     def __init__(self, endpoint: str, security: Security) -> None:
-        self._connection = Connection(endpoint, security)
+        self._link: Any = open_link(endpoint, "DEALER", security)
         self._lock = threading.Lock()
+        self._ids = itertools.count(1)
         self._pending: Dict[bytes, _Waiter] = {}
+        # Of these, the ones that wait for a connection, with their messages.
+        self._unsent: Dict[bytes, Any] = {}
         self._leader: Optional[_Waiter] = None
         self._wake_out, self._wake_in = os.pipe()
         # Whether there is a byte in the pipe.
         self._is_awake = False
+        # A thread uses the connection. Still so after an exception: it was interrupted.
+        self._is_inside = False
         self._poll = select.poll()
-        self._poll.register(self._connection.fd, select.POLLIN)
         self._poll.register(self._wake_out, select.POLLIN)
+        # What is registered besides.
+        self._polled: List[Tuple[int, int]] = []
 
     def __del__(self) -> None:
         # Each call holds the driver, so no thread polls the pipe any more.
@@ -66,16 +84,16 @@ class Driver:
 
     def close(self) -> None:
         """Ends the connection, and all calls that wait."""
-        if not hasattr(self, "_connection") or self._connection.closed is not None:
+        if not hasattr(self, "_polled") or self._link.closed is not None:
             return
         with self._lock:
-            self._connection.close("this client is closed")
+            self._link.close("this client is closed")
             for waiter in set(self._pending.values()):
                 self._awaken(waiter)
 
     def call(self, request: Frames, timeout: float) -> Frames:
         """Sends a request, and waits for its reply."""
-        waiter = self._exchange([request], timeout)
+        waiter = self._exchange((request,), timeout)
         return waiter.replies[waiter.ids[0]]
 
     def call_many(self, requests: Sequence[Frames], timeout: float) -> List[Frames]:
@@ -85,10 +103,15 @@ class Driver:
 
     def _exchange(self, requests: Sequence[Frames], timeout: float) -> _Waiter:
         deadline = monotonic() + timeout
-        new_id = self._connection.new_id
-        waiter = _Waiter([new_id() for _ in requests])
+        link, ids = self._link, self._ids
+        waiter = _Waiter([next(ids).to_bytes(8, "big") for _ in requests])
+        messages = [link.encode((own, _EMPTY, *request)) for own, request in zip(waiter.ids, requests)]
         try:
-            self._send(waiter, requests, deadline, timeout)
+            # A fork may have left the lock locked.
+            link.check()
+            with self._lock:
+                link.check()
+                self._send(waiter, messages)
             if self._leader is not waiter:
                 self._follow(waiter, deadline, timeout)
             if self._leader is waiter:
@@ -96,111 +119,166 @@ class Driver:
         except BaseException:
             # Also KeyboardInterrupt, which may come at any point.
             with self._lock:
+                self._repair()
                 self._leave(waiter)
             raise
+        if waiter.error is not None:
+            raise waiter.error
         return waiter
 
-    def _check(self) -> None:
-        if self._connection.closed is not None:
-            raise Closed(self._connection.closed)
-
-    def _send(self, waiter: _Waiter, requests: Sequence[Frames], deadline: float, timeout: float) -> None:
-        """Sends all requests, and makes the thread the leader if there is none."""
-        connection = self._connection
-        sent = 0
-        while True:
-            # A fork may have left the lock locked.
-            self._check()
-            with self._lock:
-                self._check()
-                for request_id in waiter.ids[sent:]:
-                    self._pending[request_id] = waiter
-                    if not connection.try_send(request_id, requests[sent]):
-                        break
-                    sent += 1
-                is_sent = sent == len(requests)
-                if is_sent and self._leader is None:
-                    self._leader = waiter
-                elif is_sent and waiter.missing:
-                    waiter.event = threading.Lock()
-                    waiter.event.acquire()
-                self._drain(waiter if self._leader is waiter else None)
-                if is_sent:
-                    return
-                if monotonic() >= deadline:
-                    raise connection.late(timeout)
-            # Another thread may take the signal of the descriptor, so this one does not rely on it.
-            sleep(_RETRY_SECONDS)
+    def _send(self, waiter: _Waiter, messages: List[Any]) -> None:
+        """Sends all messages, and makes the thread the leader if there is none. Only with the lock."""
+        link, pending = self._link, self._pending
+        self._is_inside = True
+        if self._leader is None and not pending and link.is_up:
+            # The server may have ended since the last request. This one goes over the next connection then.
+            self._watch()
+            if self._poll.poll(0):
+                self._step(waiter)
+        for request_id, message in zip(waiter.ids, messages):
+            pending[request_id] = waiter
+            if link.is_up:
+                link.send(message)
+            else:
+                self._unsent[request_id] = message
+        if self._leader is None:
+            self._leader = waiter
+        else:
+            waiter.event = threading.Lock()
+            waiter.event.acquire()
+        if link.is_edge and link.is_up:
+            self._step(waiter)
+        if self._leader is not waiter and link.interests() != self._polled:
+            self._wake()
+        self._is_inside = False
 
     # ------------------------------------------------------------------------------------------------------ waiting
 
     def _lead(self, waiter: _Waiter, deadline: float, timeout: float) -> None:
-        poll, lock = self._poll.poll, self._lock
-        while True:
-            left = deadline - monotonic()
-            if waiter.missing and left > 0:
-                poll(left * 1000 + 1)
+        link, poll, lock = self._link, self._poll.poll, self._lock
+        if not link.is_up:
             with lock:
-                self._check()
-                self._drain(waiter)
+                self._step(waiter)
+        while True:
+            self._watch()
+            now = monotonic()
+            if waiter.missing and now < deadline:
+                poll(max(0.0, (min(deadline, link.due()) - now) * 1000 + 1))
+            with lock:
+                link.check()
+                if self._is_awake:
+                    self._is_awake = False
+                    os.read(self._wake_out, 1)
+                if waiter.missing:
+                    self._step(waiter)
                 if not waiter.missing:
                     self._leave(waiter)
                     return
-                if left <= 0:
-                    raise self._connection.late(timeout)
+                if monotonic() >= deadline:
+                    raise late(link, timeout)
+
+    def _watch(self) -> None:
+        """Registers the descriptors of the connection. Only the leader, or a thread with the lock if there is none."""
+        wanted = self._link.interests()
+        if wanted != self._polled:
+            for fd, _ in self._polled:
+                self._poll.unregister(fd)
+            for fd, events in wanted:
+                self._poll.register(fd, events)
+            self._polled = wanted
 
     def _follow(self, waiter: _Waiter, deadline: float, timeout: float) -> None:
         """Waits for the replies, or to become the leader."""
         if waiter.event is not None:
             waiter.event.acquire(timeout=max(0.0, deadline - monotonic()))
         with self._lock:
-            self._check()
+            self._link.check()
             if self._leader is waiter:
                 # Its replies may have come since. Then it passes the leadership on.
                 waiter.event = None
             elif waiter.missing:
-                raise self._connection.late(timeout)
+                raise late(self._link, timeout)
 
-    def _drain(self, leader: Optional[_Waiter]) -> None:
-        """Takes all messages that are there. ``leader`` is the caller, if it leads. Only with the lock."""
-        connection, pending = self._connection, self._pending
-        while connection.is_readable():
-            request_id, reply = connection.receive()
-            waiter = pending.pop(request_id, None)
-            if waiter is None:
-                continue
-            waiter.replies[request_id] = reply
-            waiter.missing -= 1
-            if waiter is leader:
-                if not pending:
-                    # Nobody else waits, and the next request drains before it waits.
-                    return
-            elif not waiter.missing:
-                self._awaken(waiter)
+    def _step(self, own: _Waiter) -> None:
+        """Takes what has come, and hands it on. Only with the lock. ``own`` is the caller's."""
+        link, pending = self._link, self._pending
+        self._is_inside = True
+        try:
+            was_up = link.is_up
+            messages = link.step(monotonic())
+            if link.is_up and not was_up:
+                self._send_waiting()
+        except LinkLost as loss:
+            self._fail(loss, own)
+            messages = []
+        for message in messages:
+            # The id and the empty frame come back as they were sent. Anything else has an id that nobody waits for.
+            found = pending.pop(message[0], None)
+            if found is not None:
+                found.replies[message[0]] = message[2:] or [_EMPTY]
+                found.missing -= 1
+                if not found.missing and found is not own:
+                    self._awaken(found)
+        self._is_inside = False
+
+    def _send_waiting(self) -> None:
+        unsent, self._unsent = self._unsent, {}
+        for message in unsent.values():
+            self._link.send(message)
+
+    def _repair(self) -> None:
+        """Ends the connection if an interrupt came while it was used: nobody knows then what was sent or received."""
+        if self._is_inside:
+            self._is_inside = False
+            loss = self._link.interrupt()
+            if loss is not None:
+                self._fail(loss, None)
+
+    def _fail(self, loss: LinkLost, own: Optional[_Waiter]) -> None:
+        """Ends the requests that were on their way. If the server has refused us, also those that wait."""
+        failed = [found for found in self._pending if not loss.was_up or found not in self._unsent]
+        error = lost(loss.error, len(failed)) if loss.was_up else loss.error
+        for request_id in failed:
+            self._unsent.pop(request_id, None)
+            waiter = self._pending.pop(request_id)
+            if waiter.error is None:
+                waiter.error = error
+                waiter.missing = 0
+                if waiter is not own:
+                    self._awaken(waiter)
+                # Its other requests go too: some may wait for a connection.
+                for other in waiter.ids:
+                    self._unsent.pop(other, None)
 
     def _awaken(self, waiter: _Waiter) -> None:
         """Ends the waiting of another thread. Only with the lock."""
         if waiter.event is not None:
             if waiter.event.locked():
                 waiter.event.release()
-        elif waiter is self._leader and not self._is_awake:
+        elif waiter is self._leader:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Wakes the leader. Only with the lock."""
+        if not self._is_awake:
             self._is_awake = True
             os.write(self._wake_in, b"\0")
 
     def _leave(self, waiter: _Waiter) -> None:
         """Drops what is outstanding, and makes another the leader. Only with the lock."""
-        if waiter.missing:
+        if waiter.missing or waiter.error is not None:
             # A reply that comes later finds nobody.
             for request_id in waiter.ids:
                 self._pending.pop(request_id, None)
+                self._unsent.pop(request_id, None)
         if self._leader is not waiter:
             return
         self._leader = None
-        if self._is_awake:
-            self._is_awake = False
-            os.read(self._wake_out, 1)
         for other in self._pending.values():
             if other.event is not None:
                 self._leader = other
                 self._awaken(other)
                 return
+
+
+__all__ = ["Closed", "Driver", "late", "lost"]

@@ -10,7 +10,7 @@ from . import _kv
 from ._driver import Driver
 from ._flows import Flow, Pause
 from ._kv import Command, Key, TableCommands
-from ._socket import Curve, Security
+from ._link import Curve, Security
 from .codecs import BYTES, Codec
 from .errors import Error, TableExists
 from .table import Table

@@ -1,5 +1,6 @@
 """Fixtures: servers of both frontends, and clients of them."""
 
+import faulthandler
 import itertools
 
 import pytest
@@ -9,7 +10,17 @@ import spindle
 
 # How long a condition may take that will surely come.
 PATIENCE = 30.0
+# A test that takes longer shows where all its threads are, and ends the run.
+TEST_SECONDS = 60
 _NAMES = (f"table-{number}" for number in itertools.count())
+
+
+@pytest.fixture(autouse=True)
+def bound():
+    """No test hangs."""
+    faulthandler.dump_traceback_later(TEST_SECONDS, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session", params=["proxy", "native"])

@@ -148,6 +148,22 @@ def test_a_server_that_is_killed_and_started_again_is_found(own_server):
     run(own_server, body, timeout=0.2)
 
 
+def test_a_request_on_its_way_fails_at_once_when_its_connection_is_lost(own_server):
+    async def body(client):
+        table = await client.table("t", create=True)
+        own_server.pause()
+        waiting = [asyncio.ensure_future(table.get("a")) for _ in range(5)]
+        await asyncio.sleep(0)
+        client.timeout = 10 * PATIENCE
+        own_server.kill()
+        for error in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(error, spindle.Disconnected)
+        own_server.start()
+        assert await client.tables() == {} and not client._driver._pending
+
+    run(own_server, body)
+
+
 def test_close_ends_what_waits(own_server):
     async def body(client):
         own_server.pause()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 
 import pytest
@@ -49,6 +50,72 @@ def test_a_server_that_is_killed_and_started_again_is_found(own_server):
             with pytest.raises(spindle.TableNotFound):
                 client.table("t").get("a")
             client.create_table("t")
+
+
+def test_a_request_on_its_way_fails_at_once_when_its_connection_is_lost(own_server):
+    with spindle.Client(own_server.kv, timeout=PATIENCE) as client:
+        table = client.table("t", create=True)
+        own_server.pause()
+        errors = []
+
+        def wait():
+            try:
+                table.get_many([str(number) for number in range(3000)])
+            except spindle.Error as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=wait) for _ in range(4)]
+        [thread.start() for thread in threads]
+        while len(client._driver._pending) < 4 * 3:
+            threading.Event().wait(0.01)
+        client.timeout = 10 * PATIENCE
+        own_server.kill()
+        [thread.join() for thread in threads]
+        assert [type(error) for error in errors] == [spindle.Disconnected] * 4
+        assert own_server.kv in str(errors[0]) and "may have executed" in str(errors[0])
+        assert not client._driver._pending
+        own_server.start()
+        assert client.tables() == {}
+
+
+def test_a_timeout_without_a_server_says_so(own_server):
+    own_server.kill()
+    with spindle.Client(own_server.kv, timeout=0.1) as client:
+        with pytest.raises(spindle.Timeout, match="no connection .* refused"):
+            client.ping()
+
+
+def test_a_port_that_speaks_no_zmtp_is_told():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        endpoint = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+
+        def answer():
+            for _ in range(2):
+                connection, _ = listener.accept()
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.close()
+
+        answerer = threading.Thread(target=answer)
+        answerer.start()
+        with spindle.Client(endpoint, timeout=PATIENCE) as client:
+            for _ in range(2):
+                with pytest.raises(spindle.Malformed, match="HTTP"):
+                    client.ping()
+        answerer.join()
+
+
+def test_more_than_the_system_takes_at_once_is_sent_in_pieces(own_server):
+    with spindle.Client(own_server.kv, timeout=PATIENCE) as client:
+        table = client.table("t", create=True)
+        own_server.pause()
+        elements = {f"{number:06}": bytes(1000) for number in range(20_000)}
+        threads = [threading.Thread(target=table.set_many, args=(elements,)) for _ in range(3)]
+        [thread.start() for thread in threads]
+        while not client._driver._link._out:
+            threading.Event().wait(0.01)
+        own_server.resume()
+        [thread.join() for thread in threads]
+        assert len(table) == 20_000 and table.get_many(elements) == elements
 
 
 def test_a_request_that_timed_out_without_a_server_is_never_executed(own_server):
@@ -181,6 +248,10 @@ def test_an_interrupt_ends_a_call_and_leaves_the_client_usable(own_server):
         with pytest.raises(KeyboardInterrupt):
             table.get("a")
         interrupter.join()
+        client._driver._is_inside = True
+        with client._driver._lock:
+            client._driver._repair()
+        assert not client._driver._link.is_up, "an interrupt within the connection ends it"
         own_server.resume()
         assert table["a"] == b"1" and not client._driver._pending
 
@@ -215,5 +286,6 @@ def test_a_full_server_refuses_by_type():
 
 
 def test_an_endpoint_that_is_none_is_told():
-    with pytest.raises(spindle.Disconnected):
-        spindle.Client("nonsense")
+    for wrong in ("nonsense", "tcp://127.0.0.1", "tcp://127.0.0.1:0", "tcp://127.0.0.1:99999", "ipc://", "udp://a:1"):
+        with pytest.raises(spindle.Disconnected, match="should look like"):
+            spindle.Client(wrong)

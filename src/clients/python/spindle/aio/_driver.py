@@ -1,92 +1,113 @@
-"""The driver of tasks: the event loop watches the descriptor of the socket. There are no threads and no polling."""
+"""The driver of tasks: the event loop watches the connection. There are no threads."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Dict, List, Optional, Sequence
+import itertools
+from typing import Any, Dict, List, Optional, Sequence
 
+from .._driver import late, lost
 from .._kv import Frames
-from .._socket import Connection, Security
+from .._link import LinkLost, Security, open_link
 from ..errors import Closed, Error
+from ._watch import Watch
 
-# How often a task tries to send while there is no connection.
-_RETRY_SECONDS = 0.01
+_EMPTY = b""
 
 
 class AsyncDriver:
     """A connection that the tasks of one event loop share."""
 
     def __init__(self, endpoint: str, security: Security) -> None:
-        self._connection = Connection(endpoint, security)
+        self._link: Any = open_link(endpoint, "DEALER", security)
+        self._ids = itertools.count(1)
         self._pending: Dict[bytes, "asyncio.Future[Frames]"] = {}
+        # Of these, the ones that wait for a connection, with their messages.
+        self._unsent: Dict[bytes, Any] = {}
         self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._watch: Optional[Watch] = None
 
     def __del__(self) -> None:
-        connection = getattr(self, "_connection", None)
-        if connection is not None and self._loop is None:
-            connection.close("this client is closed")
+        link = getattr(self, "_link", None)
+        if link is not None and self._loop is None:
+            link.close("this client is closed")
 
     def close(self) -> None:
         """Ends the connection, and all calls that wait."""
-        if self._connection.closed is not None:
+        if self._link.closed is not None:
             return
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._connection.fd)
-        self._connection.close("this client is closed")
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(Closed(self._connection.closed))
-        self._pending.clear()
+        if self._watch is not None:
+            self._watch.close()
+        self._link.close("this client is closed")
+        self._end(list(self._pending), Closed(self._link.closed))
 
     async def call(self, request: Frames, timeout: float) -> Frames:
         """Sends a request, and waits for its reply."""
-        loop = self._enter()
-        request_id = self._connection.new_id()
+        loop, link = self._enter(), self._link
+        request_id = next(self._ids).to_bytes(8, "big")
+        message = link.encode((request_id, _EMPTY, *request))
         future: "asyncio.Future[Frames]" = loop.create_future()
-        due = loop.time() + timeout
+        if not self._pending or not link.is_up:
+            # The server may have ended since the last request. This one goes over the next connection then.
+            self._step()
         self._pending[request_id] = future
-        timer: Optional[asyncio.TimerHandle] = None
+        if link.is_up:
+            link.send(message)
+        else:
+            self._unsent[request_id] = message
+        if link.is_edge or not link.is_up or len(link.interests()) != 1 or link.interests()[0][1] != 1:
+            self._step()
+        timer = loop.call_later(timeout, self._expire, future, timeout)
         try:
-            while not self._connection.try_send(request_id, request):
-                if loop.time() >= due:
-                    raise self._connection.late(timeout)
-                self._drain()
-                await asyncio.sleep(_RETRY_SECONDS)
-                self._enter()
-            # To send may have taken the signal of the descriptor.
-            self._drain()
-            if not future.done():
-                timer = loop.call_at(due, self._expire, future, timeout)
             return await future
         finally:
             # Also when the task is cancelled. A reply that comes later finds nobody.
             self._pending.pop(request_id, None)
-            if timer is not None:
-                timer.cancel()
+            self._unsent.pop(request_id, None)
+            timer.cancel()
 
     async def call_many(self, requests: Sequence[Frames], timeout: float) -> List[Frames]:
         """Sends all requests, and waits for all replies."""
         return await asyncio.gather(*(self.call(request, timeout) for request in requests))
 
     def _enter(self) -> asyncio.AbstractEventLoop:
-        if self._connection.closed is not None:
-            raise Closed(self._connection.closed)
+        self._link.check()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             if self._loop is not None:
                 raise Error("a client belongs to the event loop in which it was used first")
             self._loop = loop
-            loop.add_reader(self._connection.fd, self._drain)
+            self._watch = Watch(loop, [self._link], self._step)
         return loop
 
     def _expire(self, future: "asyncio.Future[Frames]", timeout: float) -> None:
         if not future.done():
-            future.set_exception(self._connection.late(timeout))
+            future.set_exception(late(self._link, timeout))
 
-    def _drain(self) -> None:
-        connection = self._connection
-        while connection.closed is None and connection.is_readable():
-            request_id, reply = connection.receive()
-            future = self._pending.pop(request_id, None)
+    def _step(self) -> None:
+        link, pending = self._link, self._pending
+        if link.closed is not None or self._loop is None or self._watch is None:
+            return
+        try:
+            was_up = link.is_up
+            messages = link.step(self._loop.time())
+            if link.is_up and not was_up:
+                unsent, self._unsent = self._unsent, {}
+                for message in unsent.values():
+                    link.send(message)
+        except LinkLost as loss:
+            messages = []
+            failed = [own for own in pending if not loss.was_up or own not in self._unsent]
+            self._end(failed, lost(loss.error, len(failed)) if loss.was_up else loss.error)
+        for message in messages:
+            future = pending.pop(message[0], None)
             if future is not None and not future.done():
-                future.set_result(reply)
+                future.set_result(message[2:] or [_EMPTY])
+        self._watch.update()
+
+    def _end(self, failed: List[bytes], error: Error) -> None:
+        for request_id in failed:
+            self._unsent.pop(request_id, None)
+            future = self._pending.pop(request_id)
+            if not future.done():
+                future.set_exception(error)

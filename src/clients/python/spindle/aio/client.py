@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, overload
 from .. import _kv
 from .._flows import Flow, Pause
 from .._kv import Command, Key, TableCommands
-from .._socket import Curve, Security
+from .._link import Curve, Security
 from ..client import WINDOW
 from ..codecs import BYTES, Codec
 from ..errors import Error, TableExists

@@ -1,0 +1,179 @@
+"""ZMTP 3.0 without I/O: what the client of a libzmq socket sends and receives over a stream.
+
+```text
+client   greeting (64)                    READY     or, for PLAIN: HELLO … INITIATE      frames …
+server   greeting (64)                    READY                    WELCOME … READY       frames …
+
+frame    flags (1): 1 more, 2 long, 4 command │ size (1, or 8 if it is long) │ body
+command  length of the name (1) │ name │ data
+```
+It speaks NULL and PLAIN. CURVE is left to libzmq (``_curve.py``).
+"""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence, Tuple
+
+from .errors import Denied, Malformed
+
+Frames = List[bytes]
+
+GREETING_BYTES = 64
+# What a reader of the feed takes: 16 MiB and 1 KiB. A page or a reply of many frames may be longer in all.
+FRAME_BYTES_MAX = (16 << 20) + (1 << 10)
+_MORE, _LONG, _COMMAND = 1, 2, 4
+# Some versions of libzmq write the name of the command ERROR so.
+_ERROR_OF_LIBZMQ = b"^RROR"
+_MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
+_LAST_HEADS = [bytes((0, size)) for size in range(256)]
+
+
+def encode(frames: Sequence[bytes]) -> bytes:
+    """The bytes of a message.
+
+    >>> encode([b"a", b""])
+    b'\\x01\\x01a\\x00\\x00'
+    """
+    parts: List[bytes] = []
+    append = parts.append
+    heads, flags = _MORE_HEADS, _MORE
+    last = len(frames) - 1
+    for index, frame in enumerate(frames):
+        if index == last:
+            heads, flags = _LAST_HEADS, 0
+        size = len(frame)
+        append(heads[size] if size < 256 else bytes((flags | _LONG,)) + size.to_bytes(8, "big"))
+        append(frame)
+    return b"".join(parts)
+
+
+def _command(name: bytes, data: bytes) -> bytes:
+    body = bytes((len(name),)) + name + data
+    if len(body) < 256:
+        return bytes((_COMMAND, len(body))) + body
+    return bytes((_COMMAND | _LONG,)) + len(body).to_bytes(8, "big") + body
+
+
+class Decoder:
+    """Turns the bytes of a stream into messages and commands, in whatever pieces they come."""
+
+    __slots__ = ("_frames", "_held", "_held_bytes", "_needed", "commands")
+
+    def __init__(self) -> None:
+        self._held: List[bytes] = []
+        self._held_bytes = 0
+        # Bytes that the next whole frame takes.
+        self._needed = 0
+        # The frames of a message whose last one has not come.
+        self._frames: Frames = []
+        # The caller takes them.
+        self.commands: List[bytes] = []
+
+    def feed(self, data: bytes) -> List[Frames]:
+        """The messages that end in these bytes."""
+        if self._held:
+            self._held.append(data)
+            self._held_bytes += len(data)
+            if self._held_bytes < self._needed:
+                return []
+            data = b"".join(self._held)
+            self._held = []
+        messages: List[Frames] = []
+        frames = self._frames
+        at, end, needed = 0, len(data), 2
+        while end - at >= 2:
+            flags = data[at]
+            if flags & _LONG:
+                needed = 9
+                if end - at < 9:
+                    break
+                start = at + 9
+                size = int.from_bytes(data[at + 1 : start], "big")
+            else:
+                start = at + 2
+                size = data[at + 1]
+            stop = start + size
+            if stop > end:
+                needed = stop - at
+                break
+            if flags & _COMMAND:
+                self.commands.append(data[start:stop])
+            else:
+                frames.append(data[start:stop])
+                if not flags & _MORE:
+                    messages.append(frames)
+                    frames = []
+            at, needed = stop, 2
+        self._frames = frames
+        if at < end:
+            if needed > FRAME_BYTES_MAX + 9:
+                raise Malformed(f"a frame of {needed} bytes is longer than any of Spindle")
+            self._held = [data[at:]]
+            self._held_bytes, self._needed = end - at, needed
+        return messages
+
+
+class Handshake:
+    """The client's side of a handshake. It is told the bytes of the server, and says what to send."""
+
+    def __init__(self, kind: str, user: Optional[str] = None, password: Optional[str] = None) -> None:
+        self._mechanism = b"NULL" if user is None else b"PLAIN"
+        self._metadata = b"".join(
+            bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
+            for name, value in ((b"Socket-Type", kind.encode()), (b"Identity", b""))
+        )
+        credentials = [(user or "").encode(), (password or "").encode()]
+        if any(len(text) > 255 for text in credentials):
+            raise ValueError("a user and a password have 255 bytes at most")
+        self._hello = b"".join(bytes((len(text),)) + text for text in credentials)
+        self._greeting = b""
+        self.decoder = Decoder()
+
+    def greeting(self) -> bytes:
+        """The first bytes to send."""
+        head = b"\xff" + bytes(8) + b"\x7f\x03\x00" + self._mechanism.ljust(20, b"\0")
+        return head.ljust(GREETING_BYTES, b"\0")
+
+    def feed(self, data: bytes) -> Tuple[bytes, bool, List[Frames]]:
+        """What to send, whether the handshake is over, and the messages that came behind it."""
+        out = b""
+        if len(self._greeting) < GREETING_BYTES:
+            missing = GREETING_BYTES - len(self._greeting)
+            self._greeting += data[:missing]
+            data = data[missing:]
+            if len(self._greeting) < GREETING_BYTES:
+                self._check_signature()
+                return b"", False, []
+            self._check_greeting()
+            is_null = self._mechanism == b"NULL"
+            out = _command(b"READY", self._metadata) if is_null else _command(b"HELLO", self._hello)
+        messages = self.decoder.feed(data) if data else []
+        is_over = False
+        commands, self.decoder.commands = self.decoder.commands, []
+        for command in commands:
+            name = command[1 : 1 + command[0]] if command else b""
+            if name == b"ERROR" or command.startswith(_ERROR_OF_LIBZMQ):
+                reason = command[7 if name == b"ERROR" else 6 :].decode("utf-8", "replace")
+                raise Denied(f"the server ends the handshake ({reason or 'it gives no reason'}): check user and key")
+            if name == b"WELCOME":
+                out += _command(b"INITIATE", self._metadata)
+            is_over = is_over or name == b"READY"
+        return out, is_over, messages
+
+    def _check_signature(self) -> None:
+        if self._greeting and self._greeting[0] != 0xFF:
+            raise Malformed(f"no ZMTP is spoken there: it begins with {self._greeting[:8]!r}")
+
+    def _check_greeting(self) -> None:
+        self._check_signature()
+        if not self._greeting[9] & 1 or self._greeting[10] < 3:
+            raise Malformed("ZMTP 3.0 is not spoken there: is it a server of an old libzmq?")
+        mechanism = self._greeting[12:32].rstrip(b"\0")
+        if mechanism != self._mechanism:
+            own, other = self._mechanism.decode(), mechanism.decode("ascii", "replace")
+            raise Denied(f"the server wants the mechanism {other}, and the client offers {own}: check user and curve")
+
+
+def pong(command: bytes) -> bytes:
+    """The answer to a command: that of a PING, or none."""
+    return _command(b"PONG", command[7:]) if command[1:5] == b"PING" else b""
