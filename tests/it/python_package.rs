@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::harness::{REAL_PEERS, SPINDLE, python_with_pyzmq};
 
 /// What builds and tests the wheel.
-const TOOLS: &str = "import build, hatchling, pytest, xxhash";
+const TOOLS: &str = "import build, hatchling, mypy, pytest, xxhash";
 /// Prints the folder of the packages of an environment.
 const PACKAGES: &str = "import sysconfig; print(sysconfig.get_path('purelib'))";
 
@@ -26,7 +26,7 @@ fn python_with_tools() -> Option<PathBuf> {
         return Some(python);
     }
     assert!(std::env::var_os(REAL_PEERS).is_none(), "{REAL_PEERS} is set, and {} lacks {TOOLS}", python.display());
-    eprintln!("skipped: {} has no build, hatchling, pytest and xxhash; tests/run installs them", python.display());
+    eprintln!("skipped: {} has not all of: {TOOLS}; tests/run installs them", python.display());
     None
 }
 
