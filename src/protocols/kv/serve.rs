@@ -212,7 +212,7 @@ fn proxy(
             report: Arc::clone(report),
             bell: WakeSignal::new()?,
             present: presence.enter(),
-            encodes: place == reporter,
+            is_reporter: place == reporter,
         }))
     };
     let tallies = report.workers.iter().chain([&report.reporter]);

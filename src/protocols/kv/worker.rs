@@ -13,14 +13,13 @@
 //! its turn and answers it late. By this rule the proxy knows which client each reply belongs to. The worker defers a
 //! request that the tables refuse as busy, and all later requests of the same client.
 //!
-//! The reporter is a worker too. It encodes all frames of a reply, and sends them as one. So does a worker with the
-//! rows of a SCAN, and with the messages of CHANGES. LIST_TABLES has two frames for each table, and a page has
-//! thousands. Each of them would take its time in the proxy, while no other client is answered.
+//! The reporter is a worker too. A reply of several frames goes to the proxy as one; see `reply`.
 //!
 //! This module knows of a request's client only its tag, and does not choose the requests that come next.
 
 mod deferred;
 mod inbox;
+mod reply;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,9 +34,9 @@ use crate::limits::LOOK_AHEAD;
 use crate::protocols::sockets::{Frame, Socket, ThreadToken, WakeSignal, wait};
 use crate::stats::Sampler;
 use crate::tables::{Batch, Session};
-use crate::zmtp::encode_frame;
 use deferred::DeferredMessages;
 use inbox::BatchInbox;
+use reply::ReplyWriter;
 
 /// A worker, ready to run.
 pub struct Worker {
@@ -50,8 +49,9 @@ pub struct Worker {
     report: Arc<ReportSources>,
     bell: WakeSignal,
     deferred: DeferredMessages,
-    /// It is the reporter, and encodes its replies.
-    encodes: bool,
+    /// It is the reporter: its replies have many frames.
+    is_reporter: bool,
+    writer: ReplyWriter,
     /// Set by the proxy before it sends the last frame.
     stop: Arc<AtomicBool>,
     /// The last field, so it is dropped after the socket: the proxy keeps its end of the pipe as long as this token
@@ -75,14 +75,14 @@ pub(super) struct WorkerParts {
     pub(super) bell: WakeSignal,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) present: ThreadToken,
-    pub(super) encodes: bool,
+    pub(super) is_reporter: bool,
 }
 
 impl Worker {
     /// A worker that has deferred no message.
     pub(super) fn new(parts: WorkerParts) -> Self {
         let WorkerParts { socket, mut session, clock, value_max, page_bytes_max, metrics, report, bell, .. } = parts;
-        let WorkerParts { stop, present, encodes, .. } = parts;
+        let WorkerParts { stop, present, is_reporter, .. } = parts;
         let deferred = DeferredMessages::new(&mut session, &bell);
         Self {
             socket,
@@ -94,7 +94,8 @@ impl Worker {
             report,
             bell,
             deferred,
-            encodes,
+            is_reporter,
+            writer: ReplyWriter::default(),
             stop,
             present,
         }
@@ -142,13 +143,13 @@ impl Worker {
 
     /// Answers the deferred messages that can be answered now, and each message of the inbox.
     fn answer_all(&mut self, inbox: &mut BatchInbox, context: &HandlerContext<'_>, sampler: &mut Sampler) {
-        let Self { socket, session, clock, value_max, metrics, deferred, encodes, .. } = self;
+        let Self { socket, session, clock, value_max, metrics, deferred, is_reporter, writer, .. } = self;
         let now = clock.now();
         metrics.busy.begin(now.nanos());
         deferred.begin(session);
         let mut batch = session.batch(now);
         let responder = Responder { clock: *clock, value_max: *value_max, metrics, context };
-        let mut replies = WorkerReplies { responder, socket, deferred, encodes: *encodes };
+        let mut replies = WorkerReplies { responder, socket, deferred, is_reporter: *is_reporter, writer };
         replies.answer_deferred(&mut batch, sampler);
         replies.answer_inbox(inbox, &mut batch, sampler);
         drop(batch);
@@ -163,7 +164,8 @@ struct WorkerReplies<'w> {
     responder: Responder<'w>,
     socket: &'w Socket,
     deferred: &'w mut DeferredMessages,
-    encodes: bool,
+    is_reporter: bool,
+    writer: &'w mut ReplyWriter,
 }
 
 impl WorkerReplies<'_> {
@@ -194,18 +196,10 @@ impl WorkerReplies<'_> {
         let socket = self.socket;
         for (parsed, number) in decoded().zip(first..) {
             let waits = self.deferred.holds_up(parsed);
+            let is_long = self.is_reporter || matches!(parsed.command(), Some(Command::Scan | Command::Changes));
+            let writer = &mut *self.writer;
             let mut answer = || {
-                if self.encodes || matches!(parsed.command(), Some(Command::Scan | Command::Changes)) {
-                    let mut encoded = Vec::new();
-                    parsed.answer(&self.responder, batch, sampler, |bytes, more| {
-                        encode_frame(&mut encoded, bytes, more);
-                        if !more {
-                            socket.send(&mut Frame::encoded(&encoded), false);
-                        }
-                    })
-                } else {
-                    parsed.answer(&self.responder, batch, sampler, |bytes, more| socket.send_bytes(bytes, more))
-                }
+                parsed.answer(&self.responder, batch, sampler, |frame, more| writer.write(socket, is_long, frame, more))
             };
             if waits || answer() == Err(Busy) {
                 let lacks_memory = !waits && batch.lacks_memory();
