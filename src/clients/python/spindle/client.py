@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from time import sleep
 from types import TracebackType
 from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, overload
@@ -11,8 +12,10 @@ from ._driver import Driver
 from ._flows import Flow, Pause
 from ._kv import Command, Key, TableCommands
 from ._link import Curve, Security
+from ._mirror import MirrorPump, feed_of
 from .codecs import BYTES, Codec
 from .errors import Error, TableExists
+from .mirror import Mirror
 from .table import Table
 
 T = TypeVar("T")
@@ -60,11 +63,14 @@ class Client:
         self._feed = feed
         self._tasks_endpoint = tasks
         self._jobs_address = jobs
+        self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
         self._driver = Driver(endpoint, self._security)
 
     def close(self) -> None:
-        """Ends the connection. Calls of other threads that wait raise :class:`spindle.Closed`."""
+        """Ends the connection and the mirrors. Calls of other threads that wait raise :class:`spindle.Closed`."""
         self._driver.close()
+        for mirror in list(self._mirrors.values()):
+            mirror.close()
 
     def __enter__(self) -> "Client":
         return self
@@ -97,6 +103,32 @@ class Client:
             except TableExists:
                 pass
         return Table(self, TableCommands(name, codec, keys))
+
+    @overload
+    def mirror(self, name: Key, *, feed: Optional[str] = None) -> Mirror[bytes, bytes]: ...
+    @overload
+    def mirror(self, name: Key, *, feed: Optional[str] = None, codec: Codec[V]) -> Mirror[bytes, V]: ...
+    @overload
+    def mirror(self, name: Key, *, feed: Optional[str] = None, keys: Codec[K]) -> Mirror[K, bytes]: ...
+    @overload
+    def mirror(
+        self, name: Key, *, feed: Optional[str] = None, codec: Codec[V], keys: Codec[K]
+    ) -> Mirror[K, V]: ...
+    def mirror(
+        self, name: Key, *, feed: Optional[str] = None, codec: Codec[Any] = BYTES, keys: Codec[Any] = BYTES
+    ) -> Mirror[Any, Any]:
+        """An exact copy of a table that follows the server's feed (``--feed``). The table need not exist yet. ``feed``
+        is the feed's endpoint. Without it, and without that of the client, the server is asked. It ends with the
+        client.
+        """
+        endpoint = feed or self._feed
+        if endpoint is None:
+            endpoint = feed_of(self.stats(), self.endpoint)
+        mirror: Mirror[Any, Any] = Mirror(
+            MirrorPump(name, self.endpoint, endpoint, self._security, self.timeout), keys, codec
+        )
+        self._mirrors[id(mirror)] = mirror
+        return mirror
 
     # ------------------------------------------------------------------------------------------------------- commands
 

@@ -5,6 +5,7 @@ import doctest
 import importlib
 import pathlib
 import pkgutil
+import queue
 import re
 
 import spindle
@@ -21,6 +22,7 @@ def test_the_examples_of_the_docstrings(client, shared_server):
             "spindle": spindle,
             "asyncio": asyncio,
             "client": client,
+            "queue": queue,
             "endpoint": shared_server.kv,
             **{kind: shared_server.endpoints[kind] for kind in ("feed", "tasks", "jobs")},
         }
