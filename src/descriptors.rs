@@ -130,7 +130,7 @@ pub fn reserve() {
     LINE.store(line, Ordering::Relaxed);
     let DescriptorBudget { limit, reserve } = budget;
     let told = format!("{limit} files may be open: {reserve} are kept for the store, the others are for connections");
-    tracing::info!("{told}");
+    tracing::debug!("{told}");
     if limit < LOW {
         say(&format!("only {told}; raise the limit (ulimit -Hn)"));
     }

@@ -12,9 +12,8 @@
 
 mod environment;
 mod file;
-mod show;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -23,8 +22,10 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
+use tracing_subscriber::filter::LevelFilter;
+
 use super::CommandError;
-pub(super) use show::{ConfigCommand, run};
+use super::log::{LEVEL_FLAG, level};
 
 /// The flag that names the file. It cannot stand in the file.
 const CONFIG: &str = "config";
@@ -69,14 +70,38 @@ struct Setting {
     origin: Origin,
 }
 
-/// Settings by the names of their flags, without dashes at the front.
+/// The settings below the flags that were typed, by the names of their flags, without dashes at the front.
 #[derive(Debug, Default)]
-pub(super) struct Settings(BTreeMap<String, Setting>);
+pub(super) struct Settings {
+    by_flag: BTreeMap<String, Setting>,
+    /// Settings whose flags were typed.
+    typed: BTreeSet<String>,
+    /// The file, and the declarations of the flags that are its keys.
+    file: Option<(PathBuf, Command)>,
+}
 
 impl Settings {
-    /// The source of the setting of a flag that was not typed.
-    fn origin(&self, flag: &str) -> Origin {
-        self.0.get(flag).map_or(Origin::Default, |setting| setting.origin.clone())
+    /// The source of a setting.
+    pub(super) fn origin(&self, flag: &str) -> Origin {
+        let below = || self.by_flag.get(flag).map_or(Origin::Default, |setting| setting.origin.clone());
+        if self.typed.contains(flag) { Origin::Flag } else { below() }
+    }
+
+    /// Whether a flag or a variable has made a setting, which then holds as long as the process.
+    pub(super) fn is_fixed(&self, flag: &str) -> bool {
+        matches!(self.origin(flag), Origin::Flag | Origin::Variable(_))
+    }
+
+    /// The level of the log in the file as it is at this time. `None` without a file.
+    ///
+    /// # Errors
+    /// [`CommandError`] if any setting in the file is wrong.
+    pub(super) fn level_again(&self) -> Option<Result<Option<LevelFilter>, CommandError>> {
+        let (path, declared) = self.file.as_ref()?;
+        Some(file::read(path, declared).map(|settings| {
+            let values = settings.get(LEVEL_FLAG).map_or(&[][..], |setting| &setting.values);
+            values.first().and_then(|value| level(value).ok())
+        }))
     }
 }
 
@@ -106,9 +131,10 @@ fn settings(declared: &Command, flags: &ArgMatches) -> Result<Settings, CommandE
     let environment = environment::read(declared, &lookup, &is_typed)?;
     let typed = flags.get_one::<PathBuf>(CONFIG).cloned();
     let path = typed.or_else(|| environment::value(CONFIG, &lookup).map(PathBuf::from));
-    let mut settings = path.map_or(Ok(Settings::default()), |path| file::read(&path, declared))?;
-    settings.0.extend(environment.0);
-    Ok(settings)
+    let mut by_flag = path.as_ref().map_or(Ok(BTreeMap::new()), |path| file::read(path, declared))?;
+    by_flag.extend(environment);
+    let typed = settings_of(declared).filter(|(_, arg)| is_typed(arg)).map(|(flag, _)| flag.to_owned()).collect();
+    Ok(Settings { by_flag, typed, file: path.map(|path| (path, declared.clone())) })
 }
 
 /// Why the arguments with their settings are refused.
@@ -130,10 +156,16 @@ pub(super) fn innermost(matches: &ArgMatches) -> (Vec<&str>, &ArgMatches) {
     (words, innermost)
 }
 
+/// Whether a server with these arguments logs in JSON.
+pub(super) fn log_is_json(matches: &ArgMatches) -> bool {
+    let form = innermost(matches).1.try_get_raw("log").ok().flatten();
+    form.is_some_and(|mut form| form.any(|form| form == "json"))
+}
+
 /// The declarations, with the settings as defaults of the flags of this command.
 fn under(command: Command, words: &[&str], settings: &Settings) -> Command {
     match words {
-        [] => command.mut_args(|arg| match arg.get_long().and_then(|flag| settings.0.get(flag)) {
+        [] => command.mut_args(|arg| match arg.get_long().and_then(|flag| settings.by_flag.get(flag)) {
             Some(setting) => arg.default_values(setting.values.clone()),
             None => arg,
         }),
@@ -142,18 +174,18 @@ fn under(command: Command, words: &[&str], settings: &Settings) -> Command {
 }
 
 /// The flags of a command that are settings, with their names.
-fn settings_of(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
+pub(super) fn settings_of(command: &Command) -> impl Iterator<Item = (&str, &Arg)> {
     let flags = command.get_arguments().filter_map(|arg| Some((arg.get_long()?, arg)));
     flags.filter(|(flag, _)| !NO_SETTINGS.contains(flag))
 }
 
 /// Whether the flag is on or off and takes no value.
-fn is_switch(arg: &Arg) -> bool {
+pub(super) fn is_switch(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::SetTrue)
 }
 
 /// Whether the flag may be given several times.
-fn is_list(arg: &Arg) -> bool {
+pub(super) fn is_list(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append)
 }
 
@@ -218,4 +250,12 @@ fn guess(command: &Command, name: &str) -> Option<String> {
         // The name is right but for its underscores, and only its value is missing.
         _ => settings_of(command).map(|(flag, _)| flag.to_owned()).find(|flag| *flag == name.replace('_', "-")),
     }
+}
+
+/// The declarations of the flags of `serve`.
+#[cfg(test)]
+fn declared() -> Command {
+    let mut command = <super::Arguments as clap::CommandFactory>::command();
+    command.build();
+    command.find_subcommand("serve").cloned().unwrap_or(command)
 }

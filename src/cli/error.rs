@@ -110,7 +110,7 @@ impl CommandError {
     }
 
     /// One line that names the error and the remedy.
-    fn sentence(&self) -> String {
+    pub(super) fn sentence(&self) -> String {
         let text = match self {
             Self::Usage(what) | Self::Failed(what) | Self::NotFound(what) | Self::VersionMismatch { what, .. } => what,
             Self::Output(error) => &format!("cannot write to standard output: {error}"),

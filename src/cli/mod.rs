@@ -12,6 +12,7 @@ mod backup;
 mod check;
 mod client;
 mod config;
+mod config_show;
 mod dump;
 mod endpoint;
 mod error;
@@ -106,21 +107,25 @@ enum Command {
     Load(load::LoadFlags),
     /// See how a server is configured
     #[command(subcommand)]
-    Config(config::ConfigCommand),
+    Config(config_show::ConfigCommand),
 }
 
 /// Runs the command that the arguments name. The first argument is the name of the program.
 #[must_use]
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let typed: Vec<OsString> = arguments.into_iter().collect();
+    let mut is_json = has_flag(&typed, JSON);
     let done = match config::parse(Arguments::command, &typed) {
-        Ok(parsed) => dispatch(parsed, &mut io::stdout()),
+        Ok(parsed) => {
+            is_json |= config::log_is_json(&parsed.0);
+            dispatch(parsed, &mut io::stdout())
+        }
         Err(Refusal::Usage(error)) => return refuse(&error, &typed).into(),
         Err(Refusal::Setting(error)) => Err(error),
     };
     let status = match done {
         Ok(()) => ExitStatus::Done,
-        Err(error) => error.report(has_flag(&typed, JSON)),
+        Err(error) => error.report(is_json),
     };
     crate::log::finish();
     status.into()
@@ -131,7 +136,7 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
     // clap has checked the arguments with the declarations of this type.
     let arguments = Arguments::from_arg_matches(&matches).map_err(|error| CommandError::Usage(error.to_string()))?;
     match arguments.command {
-        Command::Serve(flags) => serve::run(*flags),
+        Command::Serve(flags) => serve::run(*flags, settings),
         Command::Client(command) => client::run(command, out),
         Command::Dump(arguments) => dump::dump(&arguments, out),
         Command::LoadDump(arguments) => dump::load(&arguments, out),
@@ -143,7 +148,7 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
         Command::Check(arguments) => check::run(&arguments, out),
         Command::Worker(arguments) => worker::run(arguments, out),
         Command::Load(flags) => load::run(flags, out),
-        Command::Config(command) => config::run(&command, (&Arguments::command(), &matches), &settings, out),
+        Command::Config(command) => config_show::run(&command, (&Arguments::command(), &matches), &settings, out),
     }?;
     Ok(out.flush()?)
 }

@@ -9,14 +9,16 @@ use clap::builder::TypedValueParser;
 
 use super::CommandError;
 use super::amount::{Amount, amount, bytes_within};
+use super::config::Settings;
 use super::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening};
 use super::events_store::EventsStoreFlags;
 use super::feed_flags::FeedFlags;
 use super::lockstep_flags::LockstepFlags;
+use super::log::{self, LEVEL_FLAG, LogFlags};
 use super::pin::pin;
 use super::serve_words::{ack_words, allowed, frontend, version};
 use super::store_flags::StoreFlags;
-use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT, log};
+use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
 use crate::allocator::{self, Choice};
 use crate::limits::{
     CLIENT_BYTES_DEFAULT, JOB_LEASE_SECONDS, MEMORY_PERCENT_DEFAULT, PUBLISH_HWM_DEFAULT, TABLES_DEFAULT,
@@ -51,6 +53,9 @@ pub(super) struct ServeFlags {
     /// File of settings, in TOML: the keys are the flags without their dashes
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    #[command(flatten)]
+    log: LogFlags,
 
     /// Endpoint for requests, tcp://HOST:PORT or ipc://PATH; may be given several times; off for none
     #[arg(long, value_name = "ENDPOINT|off", default_value = KV_ENDPOINT, value_parser = endpoint_or_off)]
@@ -173,11 +178,14 @@ fn at_least_one(typed: &str) -> Result<usize, String> {
 ///
 /// # Errors
 /// [`CommandError::Usage`] if the flags contradict each other, [`CommandError::Failed`] if the server cannot start.
-pub(super) fn run(flags: ServeFlags) -> Result<(), CommandError> {
+pub(super) fn run(flags: ServeFlags, settings: Settings) -> Result<(), CommandError> {
+    let level_is_fixed = settings.is_fixed(LEVEL_FLAG);
+    let log = flags.log;
     let config = flags.into_config(available_bytes())?;
     begin_with(config.allocator);
-    log::begin()?;
-    server::run(config).map_err(|error| match error {
+    let log = log::begin(log, level_is_fixed)?;
+    let hang_up = move || log.reread(|| settings.level_again());
+    server::run(config, hang_up).map_err(|error| match error {
         Error::NoSuchCore { .. } => CommandError::Usage(error.to_string()),
         _ => CommandError::Failed(error.to_string()),
     })
@@ -291,10 +299,10 @@ fn endpoints(typed: Vec<String>) -> Result<Vec<String>, CommandError> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
-    use clap::{CommandFactory, Parser};
+    use clap::Parser;
 
     use super::*;
 
@@ -305,13 +313,6 @@ pub(super) mod tests {
     }
 
     const HOST: u64 = 1_000_000;
-
-    /// The declarations of the flags.
-    pub(in super::super) fn declared() -> clap::Command {
-        let mut command = ServeArguments::command();
-        command.build();
-        command
-    }
 
     fn parsed(flags: &[&str]) -> Result<ServeFlags, clap::Error> {
         ServeArguments::try_parse_from([&["serve"], flags].concat()).map(|serve| serve.flags)

@@ -7,8 +7,9 @@ use clap::Args;
 use clap::builder::TypedValueParser;
 
 use super::endpoint::connection;
+use super::log::{self, LogFlags};
 use super::password_file::PasswordFile;
-use super::{CommandError, EVENTS_ENDPOINT, log};
+use super::{CommandError, EVENTS_ENDPOINT};
 use crate::limits::{CLAIM_MAX, STATEMENT_SECONDS, STORE_ANSWER_MAX};
 use crate::protocols::events::mysql::Address;
 use crate::protocols::spiderq::client::{Disconnected, Error as ClientError};
@@ -93,9 +94,9 @@ impl TryFrom<WorkerArguments> for WorkerConfig {
 /// [`CommandError`] if the worker cannot start, or standard output takes no more lines.
 pub(super) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let config = arguments.try_into()?;
-    log::begin()?;
-    let signals =
-        Signals::new().map_err(|error| CommandError::Failed(format!("signals cannot be waited for: {error}")))?;
+    log::begin(LogFlags::TEXT, false)?;
+    let signals = Signals::new(|| tracing::info!("SIGHUP: there is nothing to be read again"))
+        .map_err(|error| CommandError::Failed(format!("signals cannot be waited for: {error}")))?;
     raise_descriptor_limit();
     signals.serving()();
     let running = worker::start(config).map_err(|error| match error {

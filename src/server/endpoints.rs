@@ -61,8 +61,8 @@ impl RunningServer {
     }
 }
 
-/// Prints each bound endpoint on a line of standard output, then `ready`.
-pub(super) fn print_ready(running: &RunningServer) {
+/// Each bound endpoint on a line, after the name of what is served there.
+pub(super) fn listening(running: &RunningServer) -> String {
     let mut text = String::new();
     for endpoint in running.kv() {
         text.push_str(&format!("kv {endpoint}\n"));
@@ -91,7 +91,12 @@ pub(super) fn print_ready(running: &RunningServer) {
     if let Some(endpoint) = running.events_queue() {
         text.push_str(&format!("events-queue {endpoint}\n"));
     }
-    text.push_str("ready\n");
+    text
+}
+
+/// Prints each bound endpoint on a line of standard output, then `ready`.
+pub(super) fn print_ready(running: &RunningServer) {
+    let text = listening(running) + "ready\n";
     let mut out = io::stdout().lock();
     // The server also runs without a reader of its standard output.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

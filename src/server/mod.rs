@@ -22,6 +22,7 @@
 #![doc = include_str!("../OPERATION.md")]
 #![doc = include_str!("../TUNING.md")]
 
+mod announce;
 mod cores;
 mod endpoints;
 mod memory;
@@ -38,6 +39,7 @@ use std::thread::JoinHandle;
 use thiserror::Error;
 
 pub use crate::descriptors::raise as raise_descriptor_limit;
+use announce::{StartLimits, announce};
 pub use cores::{Pin, workers_default};
 use endpoints::print_ready;
 pub use memory::available_bytes;
@@ -150,22 +152,25 @@ pub enum Error {
 }
 
 /// Runs the server until SIGINT or SIGTERM, then stops it. Prints each bound endpoint on a line of standard output,
-/// then `ready`.
+/// then `ready`. Each SIGHUP calls `hang_up`.
 ///
 /// # Errors
 /// [`Error`] if the server cannot start.
-pub fn run(config: ServerConfig) -> Result<(), Error> {
-    let signals = signals::SignalWatch::new().map_err(Error::Signals)?;
+pub fn run(config: ServerConfig, hang_up: impl Fn() + Send + 'static) -> Result<(), Error> {
+    let signals = signals::SignalWatch::new(hang_up).map_err(Error::Signals)?;
     descriptors::reserve();
     warn_of_allocator(config.allocator);
     if config.tasks.is_some() {
         memory::avoid_huge_pages();
     }
+    let limits = StartLimits::of(&config);
     let running = start_with(config, signals.serving(), Box::new(signals.ender()))?;
     descriptors::warn_if_full();
+    announce(&running, limits);
     print_ready(&running);
     signals.wait();
     running.stop();
+    tracing::info!("stopped");
     Ok(())
 }
 

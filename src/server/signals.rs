@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first asks the server to stop, the second ends the process. SIGHUP has no effect.
+//! SIGINT and SIGTERM: the first asks the server to stop, the second ends the process. SIGHUP is the caller's.
 //!
 //! ```text
 //! starting ─► serving ─► told ─► ended
@@ -44,24 +44,28 @@ pub struct SignalWatch {
 }
 
 impl SignalWatch {
-    /// From here on the first signal does not end the process by itself. To be called before there are other threads.
+    /// From here on the first signal does not end the process by itself, and each SIGHUP calls `hang_up`. To be called
+    /// before there are other threads.
     ///
     /// # Errors
     /// If signals cannot be received, or the system makes no more threads.
-    pub fn new() -> io::Result<Self> {
+    pub fn new(hang_up: impl Fn() + Send + 'static) -> io::Result<Self> {
         let signals = Signals::take_over()?;
         let bell = WakeSignal::new()?;
         let watch = Self { stopper: Stopper::new(&bell), bell, stage: Arc::new(AtomicU8::new(STARTING)) };
         let (stopper, stage) = (watch.stopper.clone(), Arc::clone(&watch.stage));
         // The thread ends with the process.
-        threads::spawn("signals", None, move || read(&signals, &stopper, &stage))?;
+        threads::spawn("signals", None, move || read(&signals, &stopper, &stage, &hang_up))?;
         Ok(watch)
     }
 
-    /// Returns a function that ends the wait as a signal does.
+    /// Returns a function that ends the wait as a signal does, for a client that ends the server.
     pub(super) fn ender(&self) -> impl Fn() + Send + 'static {
         let stopper = self.stopper.clone();
-        move || stopper.stop()
+        move || {
+            tracing::info!("a client of the tasks ends the server (Terminate): stopping");
+            stopper.stop();
+        }
     }
 
     /// Returns a function to call before the first client can be answered. After it, only a second signal ends the
@@ -88,7 +92,7 @@ impl SignalWatch {
 }
 
 /// The loop of the thread that reads the signals.
-fn read(signals: &Signals, stopper: &Stopper, stage: &AtomicU8) -> ! {
+fn read(signals: &Signals, stopper: &Stopper, stage: &AtomicU8, hang_up: &dyn Fn()) -> ! {
     let mut told = false;
     loop {
         let is_starting = told && stage.load(Ordering::Relaxed) == STARTING;
@@ -101,13 +105,14 @@ fn read(signals: &Signals, stopper: &Stopper, stage: &AtomicU8) -> ! {
         }
         match signals.next() {
             None => {}
-            Some(Signal::HangUp) => tracing::info!("SIGHUP: there is nothing to be read again"),
+            Some(Signal::HangUp) => hang_up(),
             Some(signal) if told => {
                 finish();
                 exit(SIGNAL_STATUS + signal.number())
             }
-            Some(_) => {
+            Some(signal) => {
                 told = true;
+                tracing::info!("{}: stopping", signal.name());
                 stopper.stop();
             }
         }

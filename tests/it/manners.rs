@@ -205,3 +205,75 @@ fn the_store_is_its_owners_alone() {
     assert_eq!(mode & 0o777, 0o700, "{mode:o}");
     server.stop();
 }
+
+/// The log of a server with a file of settings, which changes to each of `on_hang_up` before a SIGHUP.
+fn log_of(settings: &str, flags: &[&str], on_hang_up: &[&str]) -> String {
+    let (log, file) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    fs::write(file.path(), settings).unwrap();
+    let mut command = Command::new(SPINDLE);
+    command.args(["serve", "--kv", "tcp://127.0.0.1:*", "--publish", "off", "--config"]).arg(file.path()).args(flags);
+    let server = Server::start_by(command.stderr(log.reopen().unwrap()));
+    let told = || fs::read_to_string(log.path()).unwrap().matches("SIGHUP: ").count();
+    for (before, settings) in on_hang_up.iter().enumerate() {
+        fs::write(file.path(), settings).unwrap();
+        server.signal(Signal::HUP);
+        while told() == before {
+            assert!(server.stats().is_object());
+        }
+    }
+    server.stop();
+    fs::read_to_string(log.path()).unwrap()
+}
+
+#[test]
+fn the_log_says_what_listens_where_and_the_limits_and_why_the_server_stops() {
+    let log = log_of("max-tables = 77", &["--frontend", "proxy"], &[]);
+    let place = |word: &str| log.find(word).unwrap_or_else(|| panic!("{word}: {log}"));
+    let version = format!("started version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    let order =
+        [&version, "listens service=\"kv\" endpoint=\"tcp://127.0.0.1:", " tables=77 ", "SIGTERM: stopping", "stopped"];
+    assert!(order.map(place).is_sorted(), "{log}");
+    assert!(log.lines().all(|line| line.contains(" INFO ")), "{log}");
+}
+
+#[test]
+fn a_log_in_json_is_an_object_on_each_line() {
+    let log = log_of("log = 'json'", &[], &["log = 'json'"]);
+    let objects: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects[0]["message"], "started");
+    assert_eq!((&objects[1]["message"], &objects[1]["service"]), (&"listens".into(), &"kv".into()));
+    assert_eq!(objects.last().unwrap()["message"], "stopped");
+    let failed = spindle(&["serve", "--log", "json", "--kv", "tcp://192.0.2.1:1", "--publish", "off"]);
+    let said: serde_json::Value = serde_json::from_slice(&failed.stderr).unwrap();
+    assert_eq!((failed.status.code(), &said["kind"]), (Some(1), &"failed".into()));
+}
+
+#[test]
+fn sighup_takes_the_level_of_the_file_unless_a_flag_has_set_it() {
+    let levels = ["log-level = 'debug'", "log-level = 'loud'", "", "log-level = 'error'"];
+    let log = log_of("", &[], &levels[..3]);
+    for told in ["SIGHUP: the log level is debug", "WARN", "stays as it is: ", "log-level: it is one of", "is info"] {
+        assert!(log.contains(told), "{told}: {log}");
+    }
+    let quiet = log_of("", &["--log-level", "info"], &levels[3..]);
+    assert!(quiet.contains("a flag or the environment has set it") && quiet.contains("stopped"), "{quiet}");
+    let silent = log_of("log-level = 'error'", &[], &[]);
+    assert_eq!(silent, "");
+}
+
+#[test]
+fn ready_is_told_once_and_last() {
+    let server = Command::new(SPINDLE)
+        .args(["serve", "--kv", "tcp://127.0.0.1:*", "--publish", "tcp://127.0.0.1:*"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut server = Guarded(server);
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let first: Vec<_> = lines.by_ref().take(3).map(|line| line.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(first, ["kv", "publish", "ready"]);
+    kill_process(Pid::from_child(&server.0), Signal::TERM).unwrap();
+    assert_eq!(lines.next(), None);
+    assert!(server.0.wait().unwrap().success());
+}

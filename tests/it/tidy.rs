@@ -114,7 +114,16 @@ const PLACES: &[(&str, &[&str])] = &[
     ("toml", &["src/cli/config/file.rs"]),
     (
         "tracing",
-        &["src/descriptors.rs", "src/threads.rs", "src/tasks/", "src/protocols/", "src/server/", "src/worker/"],
+        &[
+            "src/descriptors.rs",
+            "src/threads.rs",
+            "src/tasks/",
+            "src/protocols/",
+            "src/server/",
+            "src/worker/",
+            "src/cli/log.rs",
+            "src/cli/worker.rs",
+        ],
     ),
     ("tracing_subscriber", &["src/cli/"]),
     ("xxhash_rust", &["src/store/format.rs", "src/feed/digest.rs", "src/cli/dump/format.rs"]),

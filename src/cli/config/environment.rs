@@ -3,12 +3,13 @@
 //! A variable that is empty counts as not set. Other variables that begin with `SPINDLE_` are ignored: a cluster may
 //! set some for a service of that name.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use clap::{Arg, Command};
 
 use super::super::CommandError;
-use super::{Origin, Setting, Settings, check, is_switch, settings_of, shape};
+use super::{Origin, Setting, check, is_switch, settings_of, shape};
 
 /// Looks up an environment variable.
 type Lookup<'a> = dyn Fn(&str) -> Option<OsString> + 'a;
@@ -31,8 +32,8 @@ pub(super) fn read(
     command: &Command,
     lookup: &Lookup<'_>,
     is_typed: &dyn Fn(&Arg) -> bool,
-) -> Result<Settings, CommandError> {
-    let mut settings = Settings::default();
+) -> Result<BTreeMap<String, Setting>, CommandError> {
+    let mut settings = BTreeMap::new();
     for (flag, arg) in settings_of(command).filter(|(_, arg)| !is_typed(arg)) {
         let Some(value) = value(flag, lookup) else { continue };
         let name = variable(flag);
@@ -46,7 +47,7 @@ pub(super) fn read(
         };
         let value = check(arg, flag, value).map_err(|why| wrong(&why))?;
         let origin = Origin::Variable(name);
-        settings.0.insert(flag.to_owned(), Setting { values: vec![value], origin });
+        settings.insert(flag.to_owned(), Setting { values: vec![value], origin });
     }
     Ok(settings)
 }
@@ -55,14 +56,14 @@ pub(super) fn read(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
-    use super::super::super::serve::tests::declared;
+    use super::super::declared;
     use super::*;
 
     fn found(variables: &[(&str, &str)], typed: &str) -> Result<Vec<(String, Vec<String>)>, String> {
         let lookup = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
         let settings = read(&declared(), &lookup, &|arg| arg.get_long() == Some(typed));
         match settings {
-            Ok(settings) => Ok(settings.0.into_iter().map(|(flag, setting)| (flag, setting.values)).collect()),
+            Ok(settings) => Ok(settings.into_iter().map(|(flag, setting)| (flag, setting.values)).collect()),
             Err(CommandError::Usage(why)) => Err(why),
             Err(other) => panic!("{other:?}"),
         }

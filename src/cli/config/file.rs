@@ -9,6 +9,7 @@
 //! ```
 //! Every key and value is checked, also those that a flag or the environment overrides.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -18,7 +19,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::super::CommandError;
 use super::super::endpoint::OFF;
-use super::{Origin, Setting, Settings, alone, check, guess, is_list, is_optional, is_switch, settings_of, shape};
+use super::{Origin, Setting, alone, check, guess, is_list, is_optional, is_switch, settings_of, shape};
 
 /// The longest file, in bytes: some hundred times the length of all settings. A longer one is another file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -27,7 +28,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// [`CommandError::Usage`] that names the file, the line and the key.
-pub(super) fn read(path: &Path, command: &Command) -> Result<Settings, CommandError> {
+pub(super) fn read(path: &Path, command: &Command) -> Result<BTreeMap<String, Setting>, CommandError> {
     let text = text(path).map_err(|why| CommandError::Usage(format!("--config {}: {why}", path.display())))?;
     settings(path, &text, command).map_err(CommandError::Usage)
 }
@@ -42,7 +43,7 @@ fn text(path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
 }
 
-fn settings(path: &Path, text: &str, command: &Command) -> Result<Settings, String> {
+fn settings(path: &Path, text: &str, command: &Command) -> Result<BTreeMap<String, Setting>, String> {
     let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
     let place = |at: usize| format!("{}:{}", path.display(), line(at));
     let table = DeTable::parse(text).map_err(|error| {
@@ -51,7 +52,7 @@ fn settings(path: &Path, text: &str, command: &Command) -> Result<Settings, Stri
     })?;
     let mut entries: Vec<_> = table.get_ref().iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
-    let mut settings = Settings::default();
+    let mut settings = BTreeMap::new();
     for (key, value) in entries {
         let (name, at) = (&**key.get_ref(), key.span().start);
         let Some((flag, arg)) = settings_of(command).find(|(flag, _)| *flag == name) else {
@@ -60,7 +61,7 @@ fn settings(path: &Path, text: &str, command: &Command) -> Result<Settings, Stri
         let wrong = |why: String| format!("{}: {flag}: {why}; it takes {}", place(at), shape(arg));
         let values = values(arg, flag, value.get_ref()).map_err(wrong)?;
         let origin = Origin::File { path: path.to_owned(), line: line(at) };
-        settings.0.insert(flag.to_owned(), Setting { values, origin });
+        settings.insert(flag.to_owned(), Setting { values, origin });
     }
     Ok(settings)
 }
@@ -116,16 +117,16 @@ fn kind(value: &DeValue<'_>) -> &'static str {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
-    use super::super::super::serve::tests::declared;
+    use super::super::declared;
     use super::*;
 
-    fn found(text: &str) -> Result<Settings, String> {
+    fn found(text: &str) -> Result<BTreeMap<String, Setting>, String> {
         settings(Path::new("spindle.toml"), text, &declared())
     }
 
     #[track_caller]
     fn values(text: &str, flag: &str) -> Vec<String> {
-        found(text).unwrap().0.remove(flag).unwrap().values
+        found(text).unwrap().remove(flag).unwrap().values
     }
 
     #[track_caller]
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_setting_knows_its_line() {
-        let setting = found("# one\n\nworkers = 3\n").unwrap().0.remove("workers").unwrap();
+        let setting = found("# one\n\nworkers = 3\n").unwrap().remove("workers").unwrap();
         assert_eq!(setting.origin.to_string(), "spindle.toml:3");
     }
 

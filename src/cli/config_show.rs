@@ -10,24 +10,23 @@
 
 use std::io::Write;
 
-use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, Subcommand};
 use serde_json::{Map, Value, json};
 
-use super::super::CommandError;
-use super::super::serve::ServeFlags;
-use super::super::show::Format;
-use super::{Origin, Settings, innermost, is_list, is_switch, settings_of};
+use super::CommandError;
+use super::config::{Origin, Settings, innermost, is_list, is_switch, settings_of};
+use super::serve::ServeFlags;
+use super::show::Format;
 
 /// A command about the configuration.
 #[derive(Debug, Subcommand)]
-pub(in super::super) enum ConfigCommand {
+pub(super) enum ConfigCommand {
     /// Print the settings that a server would have, and where each comes from; takes the flags of `serve`
     Show(Box<ShowArguments>),
 }
 
 #[derive(Debug, Args)]
-pub(in super::super) struct ShowArguments {
+pub(super) struct ShowArguments {
     #[command(flatten)]
     flags: ServeFlags,
     /// Print one line of JSON: an object with the value and the source of each flag
@@ -39,7 +38,7 @@ pub(in super::super) struct ShowArguments {
 ///
 /// # Errors
 /// [`CommandError::Output`]
-pub(in super::super) fn run(
+pub(super) fn run(
     command: &ConfigCommand,
     (declared, matches): (&Command, &ArgMatches),
     settings: &Settings,
@@ -50,11 +49,7 @@ pub(in super::super) fn run(
     let declared = words.iter().try_fold(declared, |command, word| command.find_subcommand(word));
     let (mut text, mut json) = (String::new(), Map::new());
     for (flag, arg) in declared.into_iter().flat_map(settings_of) {
-        let id = arg.get_id().as_str();
-        let origin = match flags.value_source(id) {
-            Some(ValueSource::CommandLine) => Origin::Flag,
-            _ => settings.origin(flag),
-        };
+        let origin = settings.origin(flag);
         let values = values(flags, arg);
         let secret = values.iter().any(|(_, is_whole)| !is_whole);
         let value = value(arg, &values.into_iter().map(|(value, _)| value).collect::<Vec<_>>());
