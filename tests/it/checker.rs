@@ -37,6 +37,8 @@ pub(crate) enum Request {
     /// pair.
     Pair(Value, Option<u32>),
     Delete,
+    /// A key of a DELETE_MANY, except its last one. As [`Request::Pair`].
+    DeletePart,
     Get,
     GetEntry,
     CompareAndSwap(u64, Value, Option<u32>),
@@ -179,11 +181,16 @@ impl Model {
 /// An element with a deadline was either still there when the server read its clock, or had expired when the answer
 /// came.
 fn successors(model: &Model, operation: &Operation) -> Vec<Model> {
-    if let Request::Pair(value, ttl) = operation.request {
-        let update = |answer| Operation { request: Request::Update(value, ttl), answer, span: operation.span };
-        let stored = matches!(operation.answer, Answer::TableNotFound).then_some(Answer::Ok);
-        let answers = stored.into_iter().chain([operation.answer]);
-        return answers.flat_map(|answer| successors(model, &update(answer))).collect();
+    let part_of_many = match operation.request {
+        Request::Pair(value, ttl) => Some((Request::Update(value, ttl), &[Answer::Ok][..])),
+        Request::DeletePart => Some((Request::Delete, &[Answer::Ok, Answer::KeyNotFound][..])),
+        _ => None,
+    };
+    if let Some((request, done)) = part_of_many {
+        let alone = |answer| Operation { request, answer, span: operation.span };
+        let done = if operation.answer == Answer::TableNotFound { done } else { &[] };
+        let answers = done.iter().copied().chain([operation.answer]);
+        return answers.flat_map(|answer| successors(model, &alone(answer))).collect();
     }
     let span = &operation.span;
     let deadline = model.element.and_then(|element| element.deadline);
@@ -219,6 +226,8 @@ fn apply_to_present(model: &Model, operation: &Operation) -> Option<Model> {
             Some(model.written(value, None, new_deadline(element.deadline, ttl, span)))
         }
         (Request::Delete, Answer::Value(value)) => Some(holds(value)?.gone()),
+        // Of DELETE_MANY, which does not return the value.
+        (Request::Delete, Answer::Ok) => Some(model.gone()),
         (Request::Get, Answer::Value(value)) => holds(value),
         (Request::GetEntry, Answer::Entry(value, version, remaining)) => {
             let model = holds(value)?.learning(version)?;

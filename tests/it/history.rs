@@ -16,8 +16,8 @@ pub(crate) struct Ask {
     pub(crate) table: usize,
     pub(crate) key: usize,
     pub(crate) request: Request,
-    /// A Get is a GET_MANY of this many keys, this one and the following. An Update is an UPDATE_MANY, of this value
-    /// and the following.
+    /// A Get is a GET_MANY of this many keys, this one and the following, and a Delete a DELETE_MANY. An Update is an
+    /// UPDATE_MANY, of this value and the following.
     pub(crate) many: Option<usize>,
 }
 
@@ -38,14 +38,15 @@ impl Ask {
         })
     }
 
-    /// The recorded operations. GET_MANY and UPDATE_MANY are atomic for each element, so each element has an operation
-    /// of its own. A refusal is one answer for all.
+    /// The recorded operations. GET_MANY, UPDATE_MANY and DELETE_MANY are atomic for each element, so each element has
+    /// an operation of its own. A refusal is one answer for all.
     fn records(&self, span: Span, answers: &[Answer]) -> Vec<Record> {
         let refusal = answers.first().copied().filter(|answer| *answer == Answer::TableNotFound);
         let last = self.many.unwrap_or(1) - 1;
         let record = |(place, ask): (usize, Self)| {
             let request = match ask.request {
                 Request::Update(value, ttl) if place < last => Request::Pair(value, ttl),
+                Request::Delete if place < last => Request::DeletePart,
                 other => other,
             };
             let answer = refusal.unwrap_or_else(|| answers[place]);
@@ -78,7 +79,7 @@ pub(crate) struct Plan {
     pub(crate) ttls: &'static [Option<u32>],
 }
 
-/// One in this many requests is a GET_MANY or an UPDATE_MANY.
+/// One in this many requests is a GET_MANY, an UPDATE_MANY or a DELETE_MANY.
 const MANY_EVERY: usize = 6;
 
 pub(crate) type Record = (Ask, Operation);
@@ -229,8 +230,10 @@ impl<'p> Client<'p> {
     }
 
     fn next_request_of_many(&mut self, many: usize) -> Request {
-        if self.chance.below(2) == 0 {
-            return Request::Get;
+        match self.chance.below(5) {
+            0 | 1 => return Request::Get,
+            2 => return Request::Delete,
+            _ => {}
         }
         let first = self.new_value();
         self.next_value += many as u64 - 1;

@@ -94,7 +94,7 @@ impl Peer for InProcess<'_> {
                 // Other threads make progress while this one holds its guard and its reading.
                 std::thread::yield_now();
             }
-            // An UPDATE_MANY that had to wait reads it again, for itself and for later requests.
+            // A request for many that had to wait reads it again, for itself and for later requests.
             let reading = Cell::new(now);
             for (ask, &invoked) in asks.iter().zip(&invoked).skip(performed.len()) {
                 let clock_min = reading.get().nanos();
@@ -127,8 +127,8 @@ impl Peer for InProcess<'_> {
     }
 }
 
-/// The error if the tables were too busy, or memory has run out in a test that allows it. An UPDATE_MANY that had to
-/// wait leaves its new reading.
+/// The error if the tables were too busy, or memory has run out in a test that allows it. An UPDATE_MANY or DELETE_MANY
+/// that had to wait leaves its new reading.
 fn answer_in_process(
     batch: &mut Batch<'_>,
     (world, round): (&World, u64),
@@ -165,6 +165,11 @@ fn answer_about_many(
         batch.update_many(&table, ttl, keys.zip(values.iter().map(Vec::as_slice)), read_anew)?;
         return Ok(vec![Answer::Ok; values.len()]);
     }
+    if ask.request == Request::Delete {
+        let mut deleted = Vec::new();
+        batch.delete_many(&table, keys, &mut deleted, read_anew)?;
+        return Ok(deleted.into_iter().map(removed).collect());
+    }
     let mut values = Vec::new();
     batch.get_many(&table, keys, &mut values)?;
     Ok(values.into_iter().map(found).collect())
@@ -182,6 +187,11 @@ fn values_of(ask: &Ask) -> Vec<Vec<u8>> {
 /// The outcome of GET_MANY for an element.
 fn found(value: Option<&[u8]>) -> Answer {
     value.map_or(Answer::KeyNotFound, |bytes| Answer::Value(value_of(bytes)))
+}
+
+/// The outcome of DELETE_MANY for an element.
+fn removed(had_element: bool) -> Answer {
+    if had_element { Answer::Ok } else { Answer::KeyNotFound }
 }
 
 fn answer_about_one(batch: &mut Batch<'_>, round: u64, ask: &Ask, now: impl Fn() -> Now) -> Result<Answer, Refusal> {
@@ -207,7 +217,7 @@ fn answer_about_one(batch: &mut Batch<'_>, round: u64, ask: &Ask, now: impl Fn()
         Request::Increment(ttl) => {
             batch.increment(&table, &key, Addition { delta: 1, ttl, value_max: 1024 }).map(counted)
         }
-        Request::Pair(..) => unreachable!("it is recorded, and never asked"),
+        Request::Pair(..) | Request::DeletePart => unreachable!("it is recorded, and never asked"),
     }
 }
 
@@ -370,6 +380,9 @@ fn ask_about_many(client: &mut Client, round: u64, ask: &Ask) -> Result<Vec<Answ
         return Ok(vec![Answer::Ok; values.len()]);
     }
     let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    if ask.request == Request::Delete {
+        return Ok(client.delete_many(&table, &keys)?.into_iter().map(removed).collect());
+    }
     let values = client.get_many(&table, &keys)?;
     Ok(values.iter().map(|value| found(value.as_deref())).collect())
 }
@@ -395,7 +408,7 @@ fn ask_about_one(client: &mut Client, round: u64, ask: &Ask) -> Result<Answer, E
         Request::Touch(ttl) => client.touch(&table, &key, ttl).map(done),
         Request::GetAndTouch(ttl) => client.get_and_touch(&table, &key, ttl).map(value),
         Request::Increment(ttl) => client.increment(&table, &key, 1, ttl).map(counted),
-        Request::Pair(..) => unreachable!("it is recorded, and never asked"),
+        Request::Pair(..) | Request::DeletePart => unreachable!("it is recorded, and never asked"),
     }
 }
 
