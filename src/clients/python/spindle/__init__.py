@@ -4,6 +4,8 @@
 :class:`Client`                    a connection, shared by threads. ``spindle.aio.Client`` is for asyncio
 :class:`Table`                     keys with values, versions and TTLs; locks, caches and rate limits
 :class:`Mirror`                    an exact copy of a table in this process, which follows each change
+:class:`Tasks`, :class:`Jobs`      durable work: tasks with priorities under leases, and queues by name
+:class:`Worker`                    a function that is called with each task or job
 =================================  =====================================================================
 
 >>> client.table("birds", create=True).set("heron", "grey")
@@ -16,8 +18,11 @@ from ._link import Curve
 from .client import Client
 from .codecs import BYTES, JSON, PICKLE, TEXT, Codec
 from .errors import *  # noqa: F403
+from .jobs import Job, Jobs
 from .mirror import Mirror, MirrorChange
 from .table import Lock, Table
+from .tasks import Task, Tasks
+from .worker import Worker
 
 __version__ = "0.1.0"
 
@@ -30,11 +35,16 @@ __all__ = [
     "Codec",
     "Curve",
     "Entry",
+    "Job",
+    "Jobs",
     "Lock",
     "Mirror",
     "MirrorChange",
     "Position",
     "Table",
+    "Task",
+    "Tasks",
+    "Worker",
     "aio",
     *errors.__all__,
 ]

@@ -26,6 +26,8 @@ from ._link import LinkLost, Security, open_link
 from .errors import Closed, Disconnected, Error, Timeout
 
 _EMPTY = b""
+# What the system can poll for.
+_POLL_MILLIS_MAX = 3_600_000
 
 
 class _Waiter:
@@ -90,6 +92,10 @@ class Driver:
             self._link.close("this client is closed")
             for waiter in set(self._pending.values()):
                 self._awaken(waiter)
+
+    def check(self) -> None:
+        """Raises :class:`spindle.Closed` if it was closed."""
+        self._link.check()
 
     def call(self, request: Frames, timeout: float) -> Frames:
         """Sends a request, and waits for its reply."""
@@ -163,7 +169,7 @@ class Driver:
             self._watch()
             now = monotonic()
             if waiter.missing and now < deadline:
-                poll(max(0.0, (min(deadline, link.due()) - now) * 1000 + 1))
+                poll(min(_POLL_MILLIS_MAX, max(0.0, (min(deadline, link.due()) - now) * 1000 + 1)))
             with lock:
                 link.check()
                 if self._is_awake:

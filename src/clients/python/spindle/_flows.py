@@ -36,12 +36,16 @@ _PAUSE_MAX = 0.1
 EXTENSIONS = 3
 
 
-def pauses() -> Generator[Pause, None, None]:
+def pauses_of(first: float, longest: float) -> Generator[float, None, None]:
     """Longer and longer pauses, each of them of chance, so that clients do not look at the same moment."""
-    longest = _PAUSE_MIN
     while True:
-        yield Pause(random.uniform(longest / 2, longest))
-        longest = min(longest * 2, _PAUSE_MAX)
+        yield random.uniform(first / 2, first)
+        first = min(first * 2, longest)
+
+
+def pauses() -> Generator[Pause, None, None]:
+    """The pauses between two looks at what another client has."""
+    return (Pause(seconds) for seconds in pauses_of(_PAUSE_MIN, _PAUSE_MAX))
 
 
 class LockState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from time import sleep
 from types import TracebackType
@@ -15,8 +16,10 @@ from ._link import Curve, Security
 from ._mirror import MirrorPump, feed_of
 from .codecs import BYTES, Codec
 from .errors import Error, TableExists
+from .jobs import Jobs
 from .mirror import Mirror
 from .table import Table
+from .tasks import Tasks, endpoint_of
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -64,11 +67,17 @@ class Client:
         self._tasks_endpoint = tasks
         self._jobs_address = jobs
         self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
+        self._tasks: Optional[Tasks[bytes]] = None
+        self._lock = threading.Lock()
         self._driver = Driver(endpoint, self._security)
 
     def close(self) -> None:
         """Ends the connection and the mirrors. Calls of other threads that wait raise :class:`spindle.Closed`."""
         self._driver.close()
+        with self._lock:
+            tasks = self._tasks
+        if tasks is not None:
+            tasks._driver.close()
         for mirror in list(self._mirrors.values()):
             mirror.close()
 
@@ -129,6 +138,38 @@ class Client:
         )
         self._mirrors[id(mirror)] = mirror
         return mirror
+
+    @property
+    def tasks(self) -> Tasks[bytes]:
+        """The tasks of the server (``--tasks``). Their endpoint is the client's ``tasks``, or the usual port of the
+        same host.
+        """
+        with self._lock:
+            if self._tasks is None:
+                self._check()
+                self._tasks = Tasks(self, Driver(self._tasks_address(), self._security), BYTES)
+            return self._tasks
+
+    @overload
+    def jobs(self, name: str) -> Jobs[bytes]: ...
+    @overload
+    def jobs(self, name: str, *, codec: Codec[V]) -> Jobs[V]: ...
+    def jobs(self, name: str, *, codec: Codec[Any] = BYTES) -> Jobs[Any]:
+        """A queue of jobs (``--jobs``), which is there with its first job. Their address is the client's ``jobs``, or
+        the usual port of the same host.
+        """
+        return Jobs(self, name, codec)
+
+    def _tasks_address(self) -> str:
+        return self._tasks_endpoint or endpoint_of(self.endpoint)
+
+    def _check(self) -> None:
+        """Raises :class:`spindle.Closed` if the client was closed."""
+        self._driver.check()
+
+    @staticmethod
+    def _sleep(seconds: float) -> None:
+        sleep(seconds)
 
     # ------------------------------------------------------------------------------------------------------- commands
 

@@ -41,7 +41,8 @@ def own_server(request):
 
 @pytest.fixture
 def client(shared_server):
-    with spindle.Client(shared_server.kv, timeout=PATIENCE, feed=shared_server.endpoints["feed"]) as client:
+    ends = {kind: shared_server.endpoints[kind] for kind in ("feed", "tasks", "jobs")}
+    with spindle.Client(shared_server.kv, timeout=PATIENCE, **ends) as client:
         yield client
 
 

@@ -19,7 +19,17 @@ def run(server, body, **options):
 
 
 def test_each_method_of_the_clients_for_threads_is_there():
-    for sync, tasks in ((spindle.Client, aio.Client), (spindle.Table, aio.Table), (spindle.Lock, aio.Lock)):
+    for sync, tasks in (
+        (spindle.Client, aio.Client),
+        (spindle.Table, aio.Table),
+        (spindle.Lock, aio.Lock),
+        (spindle.Mirror, aio.Mirror),
+        (spindle.Tasks, aio.Tasks),
+        (spindle.Task, aio.Task),
+        (spindle.Jobs, aio.Jobs),
+        (spindle.Job, aio.Job),
+        (spindle.Worker, aio.Worker),
+    ):
         public = {name for name, _ in inspect.getmembers(sync) if not name.startswith("_")}
         assert public <= {name for name, _ in inspect.getmembers(tasks)}
         for name in public:

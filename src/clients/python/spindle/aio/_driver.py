@@ -41,6 +41,10 @@ class AsyncDriver:
         self._link.close("this client is closed")
         self._end(list(self._pending), Closed(self._link.closed))
 
+    def check(self) -> None:
+        """Raises :class:`spindle.Closed` if it was closed."""
+        self._link.check()
+
     async def call(self, request: Frames, timeout: float) -> Frames:
         """Sends a request, and waits for its reply."""
         loop, link = self._enter(), self._link

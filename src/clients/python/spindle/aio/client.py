@@ -15,9 +15,12 @@ from .._mirror import MirrorPump, feed_of
 from ..client import WINDOW
 from ..codecs import BYTES, Codec
 from ..errors import Error, TableExists
+from ..tasks import endpoint_of
 from ._driver import AsyncDriver
+from .jobs import Jobs
 from .mirror import Mirror
 from .table import Table
+from .tasks import Tasks
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -54,11 +57,14 @@ class Client:
         self._tasks_endpoint = tasks
         self._jobs_address = jobs
         self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
+        self._tasks: Optional[Tasks[bytes]] = None
         self._driver = AsyncDriver(endpoint, self._security)
 
     async def close(self) -> None:
         """Ends the connection and the mirrors. Calls of other tasks that wait raise :class:`spindle.Closed`."""
         self._driver.close()
+        if self._tasks is not None:
+            self._tasks._driver.close()
         for mirror in list(self._mirrors.values()):
             await mirror.close()
 
@@ -116,6 +122,33 @@ class Client:
         )
         self._mirrors[id(mirror)] = mirror
         return mirror
+
+    @property
+    def tasks(self) -> Tasks[bytes]:
+        """The tasks of the server (``--tasks``). Their endpoint is the client's ``tasks``, or the usual port of the
+        same host.
+        """
+        if self._tasks is None:
+            self._check()
+            self._tasks = Tasks(self, AsyncDriver(self._tasks_address(), self._security), BYTES)
+        return self._tasks
+
+    @overload
+    def jobs(self, name: str) -> Jobs[bytes]: ...
+    @overload
+    def jobs(self, name: str, *, codec: Codec[V]) -> Jobs[V]: ...
+    def jobs(self, name: str, *, codec: Codec[Any] = BYTES) -> Jobs[Any]:
+        """A queue of jobs (``--jobs``), which is there with its first job. Their address is the client's ``jobs``, or
+        the usual port of the same host.
+        """
+        return Jobs(self, name, codec)
+
+    def _tasks_address(self) -> str:
+        return self._tasks_endpoint or endpoint_of(self.endpoint)
+
+    def _check(self) -> None:
+        """Raises :class:`spindle.Closed` if the client was closed."""
+        self._driver.check()
 
     # ------------------------------------------------------------------------------------------------------- commands
 

@@ -1,0 +1,155 @@
+"""A queue of jobs, for the tasks of asyncio. See :class:`spindle.Jobs`."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Optional, TypeVar
+
+from .. import _jobs
+from .._flows import pauses_of
+from ..codecs import Codec
+from ..errors import Disconnected, LeaseLost, Timeout
+from ..jobs import POLL_PAUSES, JobItem
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from .client import Client
+
+V = TypeVar("V")
+
+class Job(JobItem[V]):
+    """A job that was handed out. It is handed out again, in its place, when the server's ``--lease`` ends before it is
+    acknowledged. The protocol has no extension.
+    """
+
+    def __init__(self, jobs: "Jobs[V]", raw: _jobs.RawJob) -> None:
+        super().__init__(raw, jobs._codec)
+        self._jobs = jobs
+
+    async def done(self) -> None:
+        """The job is done and gone. Raises :class:`spindle.LeaseLost` if its lease has ended. The protocol has no
+        token: if another worker has it by now, it is done all the same.
+        """
+        if not await self._jobs.ack(self.id):
+            raise LeaseLost(f"the lease of {self!r} has ended")
+
+
+class Jobs(Generic[V]):
+    """A first-in-first-out queue of jobs (``--jobs``). Make it with :meth:`spindle.aio.Client.jobs`. See
+    :class:`spindle.Jobs`.
+
+    >>> async def main():
+    ...     async with spindle.aio.Client(endpoint, jobs=jobs) as client:
+    ...         letters = client.jobs("letters")
+    ...         await letters.add("to ada")
+    ...         job = await letters.lend()
+    ...         await job.done()
+    ...         return job.data
+    >>> asyncio.run(main())
+    b'to ada'
+    """
+
+    def __init__(self, client: "Client", name: str, codec: Codec[V]) -> None:
+        self._client = client
+        self._codec = codec
+        self._queue = _jobs.check_queue(name)
+        self._address = _jobs.address_of(client._jobs_address, client.endpoint)
+        self.name = name
+
+    async def _ask(self, request: bytes) -> bytes:
+        """One connection for one request."""
+        self._client._check()
+        timeout, (host, port) = self._client.timeout, self._address
+        try:
+            return await asyncio.wait_for(self._exchange(request), timeout)
+        except asyncio.TimeoutError:
+            raise Timeout(f"no answer of {host}:{port} within {timeout:g} s") from None
+        except OSError as error:
+            raise Disconnected(f"{host}:{port}: {error.strerror or error}. Is a server with --jobs there?") from None
+
+    async def _exchange(self, request: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection(*self._address)
+        try:
+            writer.write(request)
+            return await reader.read()
+        finally:
+            writer.close()
+
+    async def add(self, data: Any) -> str:
+        """Adds a job, which is on disk then. Returns its id."""
+        return _jobs.id_of(await self._ask(_jobs.add(self._queue, self._codec.encode(data))))
+
+    async def lend(self, wait: float = 0) -> Optional[Job[V]]:
+        """The next job, hidden from others for the server's ``--lease``. None: there was none for ``wait`` seconds."""
+        deadline = monotonic() + wait
+        for pause in pauses_of(*POLL_PAUSES):
+            raw = _jobs.job_of(await self._ask(_jobs.get(self._queue)))
+            if raw is not None:
+                return Job(self, raw)
+            left = deadline - monotonic()
+            if left <= 0:
+                return None
+            await asyncio.sleep(min(pause, left))
+        raise AssertionError("pauses do not end")
+
+    async def ack(self, job: str) -> bool:
+        """The job of this id is done and gone. False: it was not lent out, or is none."""
+        return _jobs.is_yes(await self._ask(_jobs.ack(self._queue, job)))
+
+    async def has(self, job: str) -> bool:
+        """Whether the job of this id is in the queue, lent out or not."""
+        return _jobs.is_yes(await self._ask(_jobs.has(self._queue, job)))
+
+    def worker(self, slots: int = 1) -> Callable[[Callable[[Job[V]], Awaitable[Any]]], Worker[Job[V]]]:
+        """A decorator that makes a :class:`spindle.aio.Worker` of a coroutine function of a job. ``slots`` of it run at
+        a time. The job is acknowledged when the function returns. When it raises, the job's lease is left to end.
+        """
+
+        def decorate(function: Callable[[Job[V]], Awaitable[Any]]) -> Worker[Job[V]]:
+            return Worker(function, JobSource(self), slots)
+
+        return decorate
+
+
+class JobSource(Generic[V]):
+    """Where a worker's jobs come from: the queue, which is looked at again after a pause."""
+
+    lease: Optional[float] = None
+
+    def __init__(self, jobs: Jobs[V]) -> None:
+        self.name = f"jobs {jobs.name}"
+        self._jobs = jobs
+        self._is_ended = False
+
+    def begin(self) -> None:
+        """There is nothing to begin."""
+
+    async def take(self) -> Optional[Job[V]]:
+        """Looks for a job, until there is one or the worker ends."""
+        for pause in pauses_of(*POLL_PAUSES):
+            if self._is_ended:
+                return None
+            job = await self._jobs.lend()
+            if job is not None:
+                return job
+            await asyncio.sleep(pause)
+        raise AssertionError("pauses do not end")
+
+    async def extend(self, item: Job[V]) -> None:
+        """The protocol has no extension."""
+
+    async def done(self, item: Job[V]) -> bool:
+        """Acknowledges."""
+        return await self._jobs.ack(item.id)
+
+    async def give_back(self, item: Job[V]) -> bool:
+        """Leaves the lease to end."""
+        return True
+
+    def end(self) -> None:
+        """Ends the waiting."""
+        self._is_ended = True
+
+
+__all__ = ["Job", "Jobs"]

@@ -1,0 +1,296 @@
+"""Tasks, jobs, and the workers of both."""
+
+import asyncio
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from conftest import PATIENCE
+from server import Server
+
+import spindle
+from spindle import aio
+
+
+@pytest.fixture
+def work():
+    """A server with tasks and jobs, and its client."""
+    server = Server("--tasks", "--jobs", "--lease", "1")
+    ends = {kind: server.endpoints[kind] for kind in ("tasks", "jobs")}
+    with spindle.Client(server.kv, timeout=PATIENCE, **ends) as client:
+        yield server, client
+    server.end()
+
+
+def wait_for(condition):
+    while not condition():
+        threading.Event().wait(0.01)
+
+
+def test_tasks_are_added_lent_and_repaid(work):
+    _, client = work
+    tasks = client.tasks.using(spindle.TEXT)
+    assert [tasks.add("a", "1"), tasks.add("b", "2"), tasks.add("a", "3"), tasks.add("c", "4", front=True)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert tasks.count() == 3 and tasks.get("a") == "1" and tasks.get("none") is None
+    assert tasks.update("a", "5") and not tasks.update("none", "5")
+    first, second = tasks.lend(), tasks.lend(lease=1e30)
+    assert (first.key, first.value, second.key, second.value) == (b"c", "4", b"a", "5")
+    assert second.lend_key > first.lend_key and tasks.count() == 1
+    first.repay("front", "6")
+    again = tasks.lend()
+    assert (again.key, again.value) == (b"c", "6")
+    with pytest.raises(spindle.LeaseLost):
+        first.done()
+    with pytest.raises(spindle.LeaseLost):
+        first.heartbeat()
+    assert first.is_lost and not again.is_lost
+    again.heartbeat()
+    again.done()
+    assert tasks.get("c") == "6" and not tasks.add("c", "again"), "a task that is done keeps its key"
+    second.heartbeat(0)
+    assert tasks.lend().key == b"a", "a heartbeat of 0 gives it back"
+    tasks.lend().repay()
+    assert tasks.lend().key == b"b"
+    assert tasks.lend(wait=0.05) is None
+    with pytest.raises(ValueError):
+        second.repay("later")
+    with pytest.raises(spindle.KeyTooLong):
+        tasks.add("k" * 40_000, "")
+    assert tasks.stats()["add"] == 5
+    assert tasks.remove("c") and not tasks.remove("c") and tasks.get("c") is None
+
+
+def test_a_lend_waits_for_a_task(work):
+    _, client = work
+    lent = queue.Queue()
+    thread = threading.Thread(target=lambda: lent.put(client.tasks.lend(wait=PATIENCE)))
+    thread.start()
+    client.tasks.add("late", "x")
+    assert lent.get(timeout=PATIENCE).key == b"late"
+    thread.join()
+
+
+def test_a_worker_does_each_task_and_gives_back_what_failed(work):
+    _, client = work
+    done, tried = [], []
+
+    @client.tasks.worker(slots=3, lease=30)
+    def work_on(task):
+        tried.append(task.key)
+        if tried.count(task.key) == 1 and task.key.endswith(b"7"):
+            raise OSError("the first try fails")
+        done.append(task.key)
+
+    with work_on:
+        for number in range(50):
+            client.tasks.add(f"task-{number}", "x")
+        wait_for(lambda: len(done) == 50)
+    assert sorted(done) == sorted(f"task-{number}".encode() for number in range(50))
+    assert len(tried) == 55 and client.tasks.count() == 0
+    assert client.tasks.stats()["repay"] == 55, "50 dropped and 5 given back"
+    with pytest.raises(spindle.Error, match="once"):
+        work_on.start()
+
+
+def test_a_lease_is_extended_while_the_function_runs(work):
+    _, client = work
+    calls, lent_again = [], []
+
+    @client.tasks.worker(slots=2, lease=0.6)
+    def slow(task):
+        calls.append(task.lend_key)
+        beats = client.tasks.stats()["heartbeat"]
+        wait_for(lambda: client.tasks.stats()["heartbeat"] >= beats + 5)
+        lent_again.append(client.tasks.lend())
+
+    client.tasks.add("slow", "x")
+    with slow:
+        wait_for(lambda: lent_again)
+    assert len(calls) == 1 and lent_again == [None] and client.tasks.count() == 0
+
+
+def test_stopping_ends_what_runs_first(work):
+    _, client = work
+    begun, go_on, done = threading.Event(), threading.Event(), []
+
+    @client.tasks.worker(slots=1)
+    def work_on(task):
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        done.append(task.key)
+
+    client.tasks.add("one", "x")
+    client.tasks.add("two", "x")
+    work_on.start()
+    assert begun.wait(PATIENCE)
+    stopper = threading.Thread(target=work_on.stop)
+    stopper.start()
+    wait_for(work_on._stopped.is_set)
+    go_on.set()
+    stopper.join()
+    assert done == [b"one"] and client.tasks.count() == 1
+
+
+def test_a_worker_outlives_its_server(work):
+    server, client = work
+    done = queue.Queue()
+
+    @client.tasks.worker(slots=2)
+    def work_on(task):
+        done.put(task.key)
+
+    with work_on:
+        for number in range(2):
+            client.tasks.add(f"task-{number}", "x")
+            assert done.get(timeout=PATIENCE) == f"task-{number}".encode()
+            wait_for(lambda: client.tasks.stats()["repay"])
+            server.restart()
+
+
+PROGRAM = """
+import sys, threading, spindle
+client = spindle.Client(sys.argv[1], tasks=sys.argv[2], jobs=sys.argv[3])
+@client.{what}.worker(slots=2)
+def work(item):
+    print("begun", flush=True)
+    sys.stdin.readline()
+    print("done", flush=True)
+work.run()
+print("ended", flush=True)
+"""
+
+
+@pytest.mark.parametrize("what", ["tasks", 'jobs("mail")'])
+def test_sigterm_ends_a_worker_cleanly(work, what):
+    server, client = work
+    ends = [server.kv, server.endpoints["tasks"], server.endpoints["jobs"]]
+    program = [sys.executable, "-c", PROGRAM.replace("{what}", what), *ends]
+    worker = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    client.tasks.add("one", "x")
+    client.jobs("mail").add("x")
+    try:
+        assert worker.stdout.readline() == "begun\n"
+        worker.send_signal(signal.SIGTERM)
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+        assert worker.stdout.read() == "done\nended\n" and worker.wait() == 0
+    finally:
+        worker.kill()
+        worker.communicate()
+    if what == "tasks":
+        assert client.tasks.count() == 0 and client.tasks.stats()["repay"] == 1
+    else:
+        assert client.jobs("mail").lend(wait=2) is None
+
+
+def test_jobs_are_added_lent_and_acknowledged(work):
+    _, client = work
+    mail = client.jobs("mail", codec=spindle.JSON)
+    first, second = mail.add({"to": "ada"}), mail.add("x" * 900_000)
+    assert first != second and mail.has(first) and not mail.has("none")
+    job = mail.lend()
+    assert (job.id, job.data) == (first, {"to": "ada"})
+    other = mail.lend()
+    assert other.data == "x" * 900_000 and mail.lend() is None
+    job.done()
+    with pytest.raises(spindle.LeaseLost):
+        job.done()
+    assert not mail.has(first)
+    assert mail.lend(wait=PATIENCE).id == second, "its lease of a second has ended"
+    assert client.jobs("empty").lend(wait=0.05) is None
+    client.jobs("empty").add(b"")
+    assert client.jobs("empty").lend().data == b""
+    with pytest.raises(spindle.ValueTooLong):
+        mail.add("x" * 1_000_001)
+    for wrong in ("", "two words", "x" * 256):
+        with pytest.raises(ValueError):
+            client.jobs(wrong)
+
+
+def test_a_worker_of_jobs_leaves_what_failed_to_the_end_of_its_lease(work):
+    _, client = work
+    mail, tried, done = client.jobs("mail"), [], []
+
+    @mail.worker(slots=4)
+    def send(job):
+        tried.append(job.data)
+        if job.data == b"7" and tried.count(b"7") == 1:
+            raise OSError("no route")
+        done.append(job.data)
+
+    with send:
+        for number in range(20):
+            mail.add(str(number))
+        wait_for(lambda: len(done) == 20)
+    assert len(tried) == 21 and done[-1] == b"7" and mail.lend() is None
+
+
+def test_a_server_of_jobs_that_is_not_there_is_told(work):
+    server, client = work
+    mail = client.jobs("mail")
+    server.kill()
+    with pytest.raises(spindle.Disconnected, match="--jobs"):
+        mail.add("x")
+    with pytest.raises(spindle.Disconnected, match="HOST:PORT"):
+        spindle.Client(server.kv, jobs="nowhere").jobs("mail")
+    client.close()
+    with pytest.raises(spindle.Closed):
+        mail.add("x")
+    with pytest.raises(spindle.Closed):
+        client.tasks.count()
+
+
+def test_workers_of_asyncio(work):
+    server, _ = work
+
+    async def body():
+        ends = {kind: server.endpoints[kind] for kind in ("tasks", "jobs")}
+        async with aio.Client(server.kv, timeout=PATIENCE, **ends) as client:
+            done, tried, slow = [], [], []
+
+            @client.tasks.worker(slots=5, lease=0.6)
+            async def work_on(task):
+                tried.append(task.key)
+                if task.key == b"task-7" and tried.count(task.key) == 1:
+                    raise OSError("the first try fails")
+                if task.key == b"task-8":
+                    beats = (await client.tasks.stats())["heartbeat"]
+                    while (await client.tasks.stats())["heartbeat"] < beats + 5:
+                        await asyncio.sleep(0.05)
+                    slow.append(await client.tasks.lend())
+                done.append(task.key)
+
+            @client.jobs("mail").worker(slots=2)
+            async def send(job):
+                done.append(job.data)
+
+            async with work_on, send:
+                for number in range(20):
+                    await client.tasks.add(f"task-{number}", "x")
+                    await client.jobs("mail").add(f"job-{number}")
+                while len(done) < 40:
+                    await asyncio.sleep(0.01)
+            assert len(set(done)) == 40 and tried.count(b"task-7") == 2 and slow == [None]
+            assert await client.tasks.count() == 0 and await client.jobs("mail").lend() is None
+
+            @client.tasks.worker()
+            async def until_sigterm(task):
+                os.kill(os.getpid(), signal.SIGTERM)
+                await asyncio.sleep(0.05)
+                done.append(task.key)
+
+            await client.tasks.add("last", "x")
+            await client.tasks.add("later", "x")
+            await until_sigterm.run()
+            assert done[-1] == b"last" and await client.tasks.count() == 1
+
+    asyncio.run(body())
