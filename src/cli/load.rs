@@ -4,6 +4,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -13,6 +14,7 @@ use serde_json::json;
 use super::CommandError;
 use super::endpoint::Connect;
 use super::operand::{Hex, TableOperand, table};
+use super::watch::stop_on_signals;
 use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};
 use crate::load::{self, Distribution, Mix, Observer, PhaseReport, Plan, Protocol, Second, VerbReport, Workload};
 use crate::server::raise_descriptor_limit;
@@ -191,17 +193,28 @@ pub(super) fn run(flags: LoadFlags, out: &mut dyn Write) -> Result<(), CommandEr
     let plan = flags.into_plan()?;
     raise_descriptor_limit();
     let mut screen = ProgressOutput { out, json, bar: ProgressBar::hidden(), broken: None };
-    let reports = load::run(&plan, &mut screen).map_err(|error| CommandError::Failed(error.to_string()))?;
+    let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
+    let reports = load::run(&plan, &mut screen, &stop).map_err(|error| CommandError::Failed(error.to_string()))?;
     screen.bar.finish_and_clear();
     if let Some(error) = screen.broken {
         return Err(CommandError::Output(error));
+    }
+    // Relaxed: the flag stands for itself.
+    let interrupted = stop.load(Ordering::Relaxed);
+    if interrupted && !json {
+        writeln!(out, "interrupted: what was measured until then is above, if anything was")?;
     }
     if json {
         let phases: Vec<_> = reports.iter().map(in_json).collect();
         writeln!(
             out,
             "{}",
-            json!({ "mix": plan.work.mix.to_string(), "connections": plan.connections, "phases": phases })
+            json!({
+                "mix": plan.work.mix.to_string(),
+                "connections": plan.connections,
+                "phases": phases,
+                "interrupted": interrupted,
+            })
         )?;
     }
     Ok(())
@@ -253,7 +266,7 @@ impl Observer for ProgressOutput<'_> {
 }
 
 /// Formats a duration, with the unit that suits it.
-fn time(nanos: u64) -> String {
+pub(super) fn time(nanos: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "three digits for people")]
     let nanos = nanos as f64;
     match nanos {

@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
@@ -58,6 +59,8 @@ pub(super) struct DriverConfig {
     pub(super) time: Time,
     /// Most requests that each connection may have outstanding.
     pub(super) depth: usize,
+    /// Set when no more requests are to be sent.
+    pub(super) stop: Arc<AtomicBool>,
 }
 
 /// The connections of one thread, and the state to drive them.
@@ -122,13 +125,13 @@ impl Driver {
         })
     }
 
-    /// Sends the requests of the source until it ends or the time is over, and waits for the replies. Requests that are
+    /// Sends the requests of the source until it ends, the time is over or it is told to stop, and waits for the replies. Requests that are
     /// due in the warm-up are not recorded.
     ///
     /// # Errors
     /// [`Error::Lost`], [`Error::Silent`].
     pub(super) fn run(&mut self, order: DriverConfig) -> Result<(), Error> {
-        let DriverConfig { mut source, pace, time, depth } = order;
+        let DriverConfig { mut source, pace, time, depth, stop } = order;
         self.depth = depth;
         let start = self.clock.now().nanos();
         let warm = start + nanos(time.warm_up);
@@ -139,7 +142,8 @@ impl Driver {
         let mut dry = false;
         loop {
             let now = self.clock.now().nanos();
-            let asking = now < end && !dry;
+            // Relaxed: the flag stands for itself.
+            let asking = now < end && !dry && !stop.load(Ordering::Relaxed);
             if asking {
                 dry = !self.ask(&mut source, &mut schedule, now, warm)?;
             } else if self.outstanding == 0 {

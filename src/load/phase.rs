@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
@@ -36,16 +37,17 @@ pub trait Observer {
     fn ends(&mut self, report: &PhaseReport);
 }
 
-/// Carries the plan out. Returns the reports of its phases, in order.
+/// Carries the plan out. Returns the reports of its phases, in order. Once `stop` is set it sends no more requests, and
+/// returns the reports of what was measured until then.
 ///
 /// # Errors
 /// [`Error`].
-pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<PhaseReport>, Error> {
+pub fn run(plan: &Plan, observer: &mut dyn Observer, stop: &Arc<AtomicBool>) -> Result<Vec<PhaseReport>, Error> {
     plan.protocol.knows(plan.work.mix.verbs())?;
     let clock = Clock::start();
     let mut crew = LoadThreads::gather(plan, clock)?;
     if plan.prefill {
-        crew = fill(plan, crew, observer)?;
+        crew = fill(plan, crew, observer, stop)?;
     }
     let mut log = plan.hdr.as_deref().map(Log::create).transpose()?;
     let rates: Vec<Option<f64>> =
@@ -53,15 +55,19 @@ pub fn run(plan: &Plan, observer: &mut dyn Observer) -> Result<Vec<PhaseReport>,
     let mut reports = Vec::new();
     let mut courses = Vec::new();
     for rate in rates {
-        let mut phase =
-            Phase { plan, clock, rate, log: log.as_mut(), seconds: Vec::new(), total: IntervalCounts::new() };
+        // Relaxed, here and below: the flag stands for itself.
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let (log, measured, total) = (log.as_mut(), plan.duration, IntervalCounts::new());
+        let mut phase = Phase { plan, clock, rate, log, seconds: Vec::new(), total, stop, measured };
         crew = phase.run(crew, observer)?;
-        let report = PhaseReport::of(&phase.total, rate, plan.duration.as_secs_f64());
+        let report = PhaseReport::of(&phase.total, rate, phase.measured.as_secs_f64());
         observer.ends(&report);
         reports.push(report);
         courses.push(PlottedPhase { rate, seconds: phase.seconds, latencies: phase.total.together() });
     }
-    if let Some(path) = &plan.plot {
+    if let Some(path) = plan.plot.as_ref().filter(|_| !courses.is_empty()) {
         draw(path, plan, &courses)?;
     }
     Ok(reports)
@@ -149,7 +155,12 @@ fn returned(receiver: &Receiver<PhaseOutcome>) -> Result<Option<(usize, Driver)>
 }
 
 /// Stores every key once.
-fn fill(plan: &Plan, crew: LoadThreads, observer: &mut dyn Observer) -> Result<LoadThreads, Error> {
+fn fill(
+    plan: &Plan,
+    crew: LoadThreads,
+    observer: &mut dyn Observer,
+    stop: &Arc<AtomicBool>,
+) -> Result<LoadThreads, Error> {
     let threads = u32::try_from(crew.drivers.len()).unwrap_or(1);
     observer.begins("storing keys", u64::from(plan.work.keys));
     let keys = plan.work.keys;
@@ -158,6 +169,7 @@ fn fill(plan: &Plan, crew: LoadThreads, observer: &mut dyn Observer) -> Result<L
         pace: Pacing::Closed,
         time: Time { warm_up: Duration::ZERO, measured: None },
         depth: FILLING_DEPTH,
+        stop: Arc::clone(stop),
     };
     let mut stored = IntervalCounts::new();
     let crew = crew.work(order, |crew| {
@@ -193,6 +205,10 @@ struct Phase<'p> {
     log: Option<&'p mut Log>,
     seconds: Vec<Second>,
     total: IntervalCounts,
+    /// Set when the run is to end.
+    stop: &'p Arc<AtomicBool>,
+    /// How long the phase is measured: less than planned if the run ends early.
+    measured: Duration,
 }
 
 impl Phase<'_> {
@@ -206,6 +222,7 @@ impl Phase<'_> {
             pace: pace(rate, number, threads),
             time: Time { warm_up: plan.warm_up, measured: Some(plan.duration) },
             depth: plan.depth,
+            stop: Arc::clone(self.stop),
         };
         let start = clock.now();
         let warm = start.after(plan.warm_up);
@@ -219,7 +236,11 @@ impl Phase<'_> {
             }
             Ok(())
         })?;
-        self.take(&crew, warm, taken_until, clock.now(), observer)?;
+        let end = clock.now();
+        self.take(&crew, warm, taken_until, end, observer)?;
+        if self.stop.load(Ordering::Relaxed) {
+            self.measured = warm.time_until(end.max(warm)).min(plan.duration);
+        }
         Ok(crew)
     }
 

@@ -4,6 +4,7 @@
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use spindle::protocols::kv::client::Client;
 
@@ -136,6 +137,24 @@ fn a_server_that_is_killed_under_load_ends_the_load() {
     std::io::Read::read_to_string(&mut load.stderr.take().unwrap(), &mut said).unwrap();
     assert_eq!(load.wait().unwrap().code(), Some(1), "{said}");
     assert!(said.contains("was lost"), "{said}");
+}
+
+#[test]
+fn ctrl_c_ends_a_load_with_the_summary_of_what_it_has_measured() {
+    let server = Server::start(&[]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spindle"));
+    let flags = ["--warm-up", "0", "--seconds", "600", "--mix", "set=1", "--rate", "1000,2000", "--json"];
+    let load = command.args(["load", "--connect", server.kv()]).args(flags).stdout(Stdio::piped()).spawn().unwrap();
+    while counted(&server, "UPDATE") == 0 {}
+    kill_process(Pid::from_child(&load), Signal::INT).unwrap();
+    let output = load.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&told["interrupted"], told["phases"].as_array().unwrap().len()), (&true.into(), 1), "{told}");
+    let phase = &told["phases"][0];
+    assert_eq!(answers(phase, "set"), counted(&server, "UPDATE"), "what was sent was answered and counted");
+    assert!(phase["seconds"].as_f64().unwrap() < 600.0, "{told}");
+    server.stop();
 }
 
 /// Starts a program that listens on the port that replaces `PORT`, and waits until it does.
