@@ -97,6 +97,7 @@ impl Server {
         Self::start_by(
             command
                 .arg("serve")
+                .env("RUST_LOG", "warn")
                 .args(segments.iter().flatten())
                 .args(endpoints)
                 .args(frontend.iter().flat_map(|frontend| ["--frontend", frontend]))
