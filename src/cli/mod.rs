@@ -23,6 +23,7 @@ mod job;
 mod load;
 mod lockstep_flags;
 mod log;
+mod manual;
 mod mirror;
 mod operand;
 mod password_file;
@@ -105,6 +106,10 @@ enum Command {
     Worker(worker::WorkerArguments),
     /// Put load on a server, and print its throughput and latencies
     Load(load::LoadFlags),
+    /// Print a script by which a shell completes commands and flags
+    Completions(manual::CompletionsArguments),
+    /// Print a page of the manual, for man(1): `spindle man serve | man -l -`
+    Man(manual::ManArguments),
     /// See how a server is configured
     #[command(subcommand)]
     Config(config_show::ConfigCommand),
@@ -148,6 +153,8 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
         Command::Check(arguments) => check::run(&arguments, out),
         Command::Worker(arguments) => worker::run(arguments, out),
         Command::Load(flags) => load::run(flags, out),
+        Command::Completions(arguments) => manual::completions(&arguments, Arguments::command(), out),
+        Command::Man(arguments) => manual::man(&arguments, Arguments::command(), out),
         Command::Config(command) => config_show::run(&command, (&Arguments::command(), &matches), &settings, out),
     }?;
     Ok(out.flush()?)

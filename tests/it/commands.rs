@@ -194,3 +194,37 @@ fn arguments_are_bytes_in_hexadecimal_only_with_hex() {
     assert!(odd.status.code() == Some(2) && said.contains("0x6: with --hex"), "{said}");
     server.stop();
 }
+
+#[test]
+fn a_shell_completes_commands_and_flags() {
+    let complete = |words: &str, at: usize, last: &str| {
+        let script = format!(
+            ". <(\"$0\" completions bash); COMP_WORDS=({words}); COMP_CWORD={at}; _spindle spindle '{last}' x; \
+             echo \"${{COMPREPLY[@]}}\""
+        );
+        let output = Command::new("bash").args(["-c", &script, SPINDLE]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+    };
+    assert_eq!(complete("spindle conf", 1, "conf"), "config");
+    assert_eq!(complete("spindle serve --max-m", 2, "--max-m"), "--max-memory");
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        assert!(told(&["completions", shell], b"").len() > 1_000, "{shell}");
+    }
+    assert_eq!(spindle(&["completions", "cmd"]).status.code(), Some(2));
+}
+
+#[test]
+fn every_command_has_a_page_of_the_manual() {
+    let page = |words: &[&str]| String::from_utf8(told(&[&["man"], words].concat(), b"")).unwrap();
+    assert!(page(&[]).contains(".TH spindle 1"));
+    let serve = page(&["serve"]);
+    assert!(serve.contains(".TH spindle-serve 1") && serve.contains("max\\-memory"), "{serve}");
+    assert!(page(&["task", "lend"]).contains(".TH spindle-task-lend 1"));
+    assert_eq!(spindle(&["man", "fly"]).status.code(), Some(2));
+    let folder = tempfile::tempdir().unwrap();
+    told(&["man", "--directory", folder.path().to_str().unwrap()], b"");
+    for file in ["spindle.1", "spindle-serve.1", "spindle-config-show.1"] {
+        assert!(folder.path().join(file).exists(), "{file}");
+    }
+}

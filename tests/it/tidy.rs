@@ -64,6 +64,8 @@ const PLACES: &[(&str, &[&str])] = &[
     ("axum", &["src/protocols/events/"]),
     ("anyhow", &["src/main.rs", "src/cli/"]),
     ("clap", &["src/cli/"]),
+    ("clap_complete", &["src/cli/manual.rs"]),
+    ("clap_mangen", &["src/cli/manual.rs"]),
     ("core_affinity", &["src/threads.rs"]),
     ("crossbeam", &["src/tables/", "src/tasks/committer.rs", "src/tasks/inbox.rs", "src/protocols/"]),
     ("flurry", &["src/tables/index/"]),
