@@ -1,7 +1,6 @@
 //! The commands that send one request about tables.
 
 use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -10,7 +9,6 @@ use super::CommandError;
 use super::endpoint::Connect;
 use super::operand::{Hex, Operand, TableOperand, name, operand, table};
 use super::show::{self, Format};
-use crate::clock::Clock;
 use crate::protocols::kv::client::{Client, Disconnected, Error};
 use crate::protocols::kv::wire::{EntryRow, Reason, ScanFields, ScanRows, TableLine};
 
@@ -40,10 +38,6 @@ pub(super) enum TableCommand {
     Scan(ScanArguments),
     /// Set the time to live of an element
     Touch(TouchArguments),
-    /// Print the statistics of the server
-    Stats(KvServer),
-    /// Check that the server answers, and print how long that takes
-    Ping(KvServer),
 }
 
 /// The server, and the format of the answer.
@@ -192,12 +186,15 @@ pub(super) fn run(command: TableCommand, out: &mut impl Write) -> Result<(), Com
             of.connect()?.touch(&table, &key, ttl).map_err(failure)?;
             of.format.done(out)
         }
-        TableCommand::Stats(of) => stats(&of, out),
-        TableCommand::Ping(of) => ping(&of, out),
     }
 }
 
 impl KvServer {
+    /// The endpoint of the server.
+    pub(super) fn endpoint(&self) -> &str {
+        &self.server.connect
+    }
+
     pub(super) fn connect(&self) -> Result<Client, CommandError> {
         Client::connect_within(&self.server.connect, self.server.patience.timeouts()).map_err(failure)
     }
@@ -331,24 +328,6 @@ fn entry_line(row: &EntryRow<'_>, format: Format) -> String {
         })
     };
     format.answer(text, json)
-}
-
-fn stats(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {
-    let text = of.connect()?.stats().map_err(failure)?;
-    let json = serde_json::from_str(&text)
-        .map_err(|error| CommandError::Failed(format!("the server's STATS are no JSON: {error}")))?;
-    of.format.print(out, &show::outline(&json), &json)
-}
-
-fn ping(of: &KvServer, out: &mut impl Write) -> Result<(), CommandError> {
-    let mut client = of.connect()?;
-    let clock = Clock::start();
-    client.ping().map_err(failure)?;
-    let nanos = clock.now().nanos();
-    let took = Duration::from_nanos(nanos);
-    let text = format!("{} answered in {took:.1?}\n", of.server.connect);
-    let json = json!({ "ok": true, "micros": nanos / 1_000 });
-    of.format.print(out, &text, &json)
 }
 
 /// The error of the command for an error of the client.

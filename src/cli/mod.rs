@@ -19,12 +19,14 @@ mod error;
 mod events_store;
 mod feed;
 mod feed_flags;
+mod flush;
 mod job;
 mod load;
 mod lockstep_flags;
 mod log;
 mod manual;
 mod mirror;
+mod monitor;
 mod operand;
 mod password_file;
 mod pin;
@@ -106,6 +108,12 @@ enum Command {
     Worker(worker::WorkerArguments),
     /// Put load on a server, and print its throughput and latencies
     Load(load::LoadFlags),
+    /// Delete all tables with all their elements, after a confirmation
+    Flush(flush::FlushArguments),
+    /// Print the statistics of the server
+    Stats(monitor::StatsArguments),
+    /// Check that the server answers, and print how long that takes
+    Ping(monitor::PingArguments),
     /// Print a script by which a shell completes commands and flags
     Completions(manual::CompletionsArguments),
     /// Print a page of the manual, for man(1): `spindle man serve | man -l -`
@@ -153,6 +161,9 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
         Command::Check(arguments) => check::run(&arguments, out),
         Command::Worker(arguments) => worker::run(arguments, out),
         Command::Load(flags) => load::run(flags, out),
+        Command::Flush(arguments) => flush::run(&arguments, out),
+        Command::Stats(arguments) => monitor::stats(&arguments, out),
+        Command::Ping(arguments) => monitor::ping(&arguments, out),
         Command::Completions(arguments) => manual::completions(&arguments, Arguments::command(), out),
         Command::Man(arguments) => manual::man(&arguments, Arguments::command(), out),
         Command::Config(command) => config_show::run(&command, (&Arguments::command(), &matches), &settings, out),

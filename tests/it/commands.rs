@@ -1,12 +1,14 @@
 //! The manners of the commands: their exit statuses, their errors for programs, how they find their server, and how
 //! they read and write bytes.
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::{SPINDLE, Server, spindle, spindle_reads};
+use crate::harness::{Guarded, SPINDLE, Server, spindle, spindle_reads};
 
 /// The status of a command that fails, and the object of its error.
 #[track_caller]
@@ -192,6 +194,84 @@ fn arguments_are_bytes_in_hexadecimal_only_with_hex() {
     let odd = spindle(&["get", "t", "0x6", "--hex", "--connect", server.kv()]);
     let said = String::from_utf8(odd.stderr).unwrap();
     assert!(odd.status.code() == Some(2) && said.contains("0x6: with --hex"), "{said}");
+    server.stop();
+}
+
+/// Runs a command on a terminal, which `script` makes, and types this. Returns the status and what the terminal shows.
+fn on_a_terminal(arguments: &[&str], typed: &str) -> (Option<i32>, String) {
+    let line = format!("{SPINDLE} {}", arguments.join(" "));
+    let mut script = Command::new("script");
+    let mut child =
+        script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn flush_deletes_all_tables_once_it_is_confirmed() {
+    let server = Server::start(&[]);
+    let at = ["--connect", server.kv()];
+    for table in ["a", "b"] {
+        told(&[&["create-table", table][..], &at].concat(), b"");
+    }
+    told(&[&["set", "a", "k", "v"][..], &at].concat(), b"");
+    let tables = || String::from_utf8(told(&[&["tables"][..], &at].concat(), b"")).unwrap().lines().count();
+    let unasked = spindle(&[&["flush"][..], &at].concat());
+    let said = String::from_utf8(unasked.stderr).unwrap();
+    assert!(unasked.status.code() == Some(2) && said.contains("give --yes"), "{said}");
+    let flush = [&["flush"][..], &at].concat();
+    let (status, shown) = on_a_terminal(&flush, "y\n");
+    assert!(status == Some(1) && shown.contains("Delete 2 tables with 1 element of tcp://"), "{shown}");
+    assert_eq!(tables(), 2);
+    let (status, shown) = on_a_terminal(&flush, "yes\n");
+    assert!(status == Some(0) && shown.contains("2 tables deleted"), "{shown}");
+    assert_eq!(tables(), 0);
+    told(&[&["create-table", "a"][..], &at].concat(), b"");
+    assert_eq!(told(&[&["flush", "--yes"][..], &at].concat(), b""), b"1 table deleted\n");
+    assert_eq!(told(&[&["flush", "--json"][..], &at].concat(), b""), b"{\"deleted\":0}\n", "nothing is to be asked");
+    server.stop();
+}
+
+#[test]
+fn pings_are_counted_and_have_percentiles() {
+    let server = Server::start(&[]);
+    let at = ["--connect", server.kv()];
+    let json: Value =
+        serde_json::from_slice(&told(&[&["ping", "--count", "50", "--json"][..], &at].concat(), b"")).unwrap();
+    assert_eq!((&json["count"], &json["ok"]), (&50.into(), &true.into()));
+    let names = ["p50_nanos", "p90_nanos", "p99_nanos", "p99.9_nanos", "max_nanos"];
+    assert!(names.map(|name| json[name].as_u64().unwrap()).is_sorted(), "{json}");
+    assert_eq!(server.stats()["commands"]["PING"]["requests"], 50);
+    let text = String::from_utf8(told(&[&["ping", "--count", "2"][..], &at].concat(), b"")).unwrap();
+    assert!(text.contains("answered 2 times:  p50 ") && text.lines().count() == 1, "{text}");
+    let one = String::from_utf8(told(&[&["ping"][..], &at].concat(), b"")).unwrap();
+    assert!(one.contains(" answered in "), "{one}");
+    server.stop();
+}
+
+#[test]
+fn ctrl_c_ends_pings_with_what_they_took_and_a_watch_of_the_stats() {
+    let server = Server::start(&[]);
+    let start = |arguments: &[&str]| {
+        let mut command = Command::new(SPINDLE);
+        command.args(arguments).args(["--json", "--connect", server.kv()]).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let ping = start(&["ping", "--count", "1000000000"]);
+    while server.stats()["commands"]["PING"]["requests"] == 0 {}
+    kill_process(Pid::from_child(&ping), Signal::INT).unwrap();
+    let output = ping.wait_with_output().unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success() && json["count"].as_u64().unwrap() > 0, "{json}");
+    let mut stats = Guarded(start(&["stats", "--watch", "0.01"]));
+    let mut lines = BufReader::new(stats.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    for _ in 0..3 {
+        let json: Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
+        assert!(json["uptime_seconds"].is_number(), "{json}");
+    }
+    kill_process(Pid::from_child(&stats.0), Signal::INT).unwrap();
+    lines.for_each(drop);
+    assert!(stats.0.wait().unwrap().success());
     server.stop();
 }
 
