@@ -95,8 +95,8 @@ impl ShownChange<'_> {
 /// How long a topic with a server may be silent: its idle bookmarks come more often.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// Whether a topic has been silent for so long that its endpoint may be the wrong one: another publisher accepts the
-/// connection, and never sends a message of it.
+/// Whether a topic has been silent for so long that its endpoint may be the wrong one, where another publisher accepts
+/// the connection and never sends a message of it, or that the server may be out of reach.
 #[derive(Debug)]
 pub(super) struct Silence {
     /// The last message, or the beginning.
@@ -112,7 +112,10 @@ impl Silence {
     /// Says so on standard error, once in each silence. `heard`: a message has come since the last call.
     pub(super) fn tell(&mut self, heard: bool, now: Now, endpoint: &str) {
         if self.is_too_long(heard, now) {
-            eprintln!("nothing heard from {endpoint}: is it the endpoint of --feed?");
+            let seconds = SILENCE_MAX.as_secs();
+            eprintln!(
+                "nothing heard from {endpoint} for {seconds} s: is it the endpoint of --feed, and the server well?"
+            );
         }
     }
 

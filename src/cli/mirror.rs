@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &MirrorArguments, out: &mut impl Write) -> Result<(
     let mut mirror = Mirror::connect_within(&server.connect, &feed.feed, &table, timeouts)
         .map_err(|error| if is_of(&error, &feed.feed) { without_feed(error) } else { failure(error) })?;
     let clock = Clock::start();
-    let mut silence = Silence::begin(clock.now());
+    let (mut silence, mut messages) = (Silence::begin(clock.now()), 0);
     // Relaxed: the flag stands for itself.
     let stops = || stop.load(Ordering::Relaxed);
     while !stops() {
@@ -71,7 +71,8 @@ pub(super) fn run(arguments: &MirrorArguments, out: &mut impl Write) -> Result<(
         if !lines.is_empty() {
             arguments.format.print_all(out, iter::once(lines))?;
         }
-        silence.tell(mirror.at().is_some(), clock.now(), &feed.feed);
+        let before = std::mem::replace(&mut messages, mirror.metrics().messages);
+        silence.tell(messages > before, clock.now(), &feed.feed);
     }
     Ok(())
 }

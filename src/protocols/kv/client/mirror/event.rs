@@ -74,4 +74,6 @@ pub struct MirrorMetrics {
     pub gaps: u64,
     /// Changes that the feed has told, and the copy has taken.
     pub changes: u64,
+    /// Messages of the table's topic that have come, bookmarks among them.
+    pub messages: u64,
 }

@@ -362,6 +362,7 @@ impl Follower {
     /// A message of the table's topic.
     pub(super) fn hear(&mut self, message: &FeedMessage<'_>) {
         self.is_live = true;
+        self.metrics.messages += 1;
         let FeedPosition { epoch, incarnation, sequence } = message.position;
         let life = Life { epoch, incarnation };
         if Some(life) != self.life {

@@ -206,12 +206,14 @@ fn a_mirror_reads_the_table_follows_it_and_comes_back_after_a_loss() {
         set(served, 1..2, b"unheard");
     });
     while next(&mut mirror) != MirrorEvent::NotExact(NotExact::Disconnected) {}
+    let messages = mirror.metrics().messages;
     assert_eq!(mirror.get(&[1]).unwrap().value, b"old", "the old copy stays readable");
     serving.with(|served| {
         let (feed, _) = bound(&served.context, zmq::XPUB, &served.feed_endpoint);
         served.feed = Some(feed);
     });
     wait_for(&mut mirror, 1, b"unheard");
+    assert!(messages > 0 && mirror.metrics().messages > messages, "{:?}", mirror.metrics());
     assert!(mirror.metrics().gaps > 0 && mirror.metrics().scans == 1, "{:?}", mirror.metrics());
     serving.with(|served| {
         served.server.drop_table();
