@@ -41,6 +41,8 @@ class CurveLink:
         self.endpoint = endpoint
         self.closed: Optional[str] = None
         self.is_up = False
+        # Grows when the interests change.
+        self.changes = 0
         self.problem = "there is no connection yet"
         self._kind = kind
         self._security = security
@@ -111,6 +113,7 @@ class CurveLink:
     # ----------------------------------------------------------------------------------------------------- internals
 
     def _connect(self) -> None:
+        self.changes += 1
         context: "zmq.Context[zmq.Socket[bytes]]" = zmq.Context.instance()
         self._socket = found = context.socket(zmq.DEALER if self._kind == "DEALER" else zmq.SUB)
         found.linger = 0
@@ -185,4 +188,5 @@ class CurveLink:
             self._monitor.close(0)
         self._socket = self._monitor = None
         self.is_up = False
+        self.changes += 1
         self._unsent = []

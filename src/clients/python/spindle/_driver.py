@@ -26,6 +26,8 @@ from ._link import LinkLost, Security, open_link
 from .errors import Closed, Disconnected, Error, Timeout
 
 _EMPTY = b""
+# After so long without a look at the connection a thread looks whether it is still there, before it sends.
+_IDLE_SECONDS = 0.0001
 # What the system can poll for.
 _POLL_MILLIS_MAX = 3_600_000
 
@@ -74,7 +76,10 @@ class Driver:
         self._is_inside = False
         self._poll = select.poll()
         self._poll.register(self._wake_out, select.POLLIN)
-        # What is registered besides.
+        # When the connection was last looked at.
+        self._heard = 0.0
+        # What is registered besides, and for which state of the connection.
+        self._watched = -1
         self._polled: List[Tuple[int, int]] = []
 
     def __del__(self) -> None:
@@ -99,25 +104,30 @@ class Driver:
 
     def call(self, request: Frames, timeout: float) -> Frames:
         """Sends a request, and waits for its reply."""
-        waiter = self._exchange((request,), timeout)
-        return waiter.replies[waiter.ids[0]]
+        request_id = next(self._ids).to_bytes(8, "big")
+        message = self._link.encode((request_id, _EMPTY, *request))
+        waiter = _Waiter([request_id])
+        self._exchange(waiter, [message], timeout)
+        return waiter.replies[request_id]
 
     def call_many(self, requests: Sequence[Frames], timeout: float) -> List[Frames]:
         """Sends all requests, and waits for all replies."""
-        waiter = self._exchange(requests, timeout)
+        ids, encode = self._ids, self._link.encode
+        waiter = _Waiter([next(ids).to_bytes(8, "big") for _ in requests])
+        messages = [encode((own, _EMPTY, *request)) for own, request in zip(waiter.ids, requests)]
+        self._exchange(waiter, messages, timeout)
         return [waiter.replies[request_id] for request_id in waiter.ids]
 
-    def _exchange(self, requests: Sequence[Frames], timeout: float) -> _Waiter:
-        deadline = monotonic() + timeout
-        link, ids = self._link, self._ids
-        waiter = _Waiter([next(ids).to_bytes(8, "big") for _ in requests])
-        messages = [link.encode((own, _EMPTY, *request)) for own, request in zip(waiter.ids, requests)]
+    def _exchange(self, waiter: _Waiter, messages: List[Any], timeout: float) -> None:
+        now = monotonic()
+        deadline = now + timeout
+        link = self._link
         try:
             # A fork may have left the lock locked.
             link.check()
             with self._lock:
                 link.check()
-                self._send(waiter, messages)
+                self._send(waiter, messages, now)
             if self._leader is not waiter:
                 self._follow(waiter, deadline, timeout)
             if self._leader is waiter:
@@ -130,15 +140,15 @@ class Driver:
             raise
         if waiter.error is not None:
             raise waiter.error
-        return waiter
 
-    def _send(self, waiter: _Waiter, messages: List[Any]) -> None:
+    def _send(self, waiter: _Waiter, messages: List[Any], now: float) -> None:
         """Sends all messages, and makes the thread the leader if there is none. Only with the lock."""
         link, pending = self._link, self._pending
         self._is_inside = True
-        if self._leader is None and not pending and link.is_up:
+        if self._leader is None and not pending and link.is_up and now - self._heard > _IDLE_SECONDS:
             # The server may have ended since the last request. This one goes over the next connection then.
-            self._watch()
+            if link.changes != self._watched:
+                self._watch()
             if self._poll.poll(0):
                 self._step(waiter)
         for request_id, message in zip(waiter.ids, messages):
@@ -154,7 +164,7 @@ class Driver:
             waiter.event.acquire()
         if link.is_edge and link.is_up:
             self._step(waiter)
-        if self._leader is not waiter and link.interests() != self._polled:
+        if self._leader is not waiter and link.changes != self._watched:
             self._wake()
         self._is_inside = False
 
@@ -165,11 +175,13 @@ class Driver:
         if not link.is_up:
             with lock:
                 self._step(waiter)
+        now = monotonic()
         while True:
-            self._watch()
-            now = monotonic()
+            if link.changes != self._watched:
+                self._watch()
             if waiter.missing and now < deadline:
-                poll(min(_POLL_MILLIS_MAX, max(0.0, (min(deadline, link.due()) - now) * 1000 + 1)))
+                left = (deadline if link.is_up else min(deadline, link.due())) - now
+                poll(min(_POLL_MILLIS_MAX, max(0.0, left * 1000 + 1)))
             with lock:
                 link.check()
                 if self._is_awake:
@@ -177,14 +189,16 @@ class Driver:
                     os.read(self._wake_out, 1)
                 if waiter.missing:
                     self._step(waiter)
+                now = self._heard = monotonic()
                 if not waiter.missing:
                     self._leave(waiter)
                     return
-                if monotonic() >= deadline:
+                if now >= deadline:
                     raise late(link, timeout)
 
     def _watch(self) -> None:
         """Registers the descriptors of the connection. Only the leader, or a thread with the lock if there is none."""
+        self._watched = self._link.changes
         wanted = self._link.interests()
         if wanted != self._polled:
             for fd, _ in self._polled:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, Callable, Dict, Generic, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 from typing import Union
 
-from .codecs import Codec, as_bytes
+from .codecs import BYTES, Codec, as_bytes
 from .errors import Malformed, refusal
 
 T = TypeVar("T")
@@ -254,13 +254,16 @@ class TableCommands(Generic[K, V]):
         return [self._get_chunk(keys[at : at + KEYS_MAX]) for at in range(0, len(keys), KEYS_MAX)]
 
     def _get_chunk(self, keys: Sequence[Key]) -> Command[Dict[Key, V]]:
-        request = [GET_MANY, self.name, *map(as_bytes, keys)]
+        request = [GET_MANY, self.name, *[key.encode() if type(key) is str else as_bytes(key) for key in keys]]
         of_bytes = self.values.decode
+        is_raw = self.values is BYTES
 
         def decode(reply: Frames) -> Dict[Key, V]:
             if len(reply) != 2 * len(keys) + 1:
                 results(request, reply, 2 * len(keys))
             found = zip(keys, reply[1::2], reply[2::2])
+            if is_raw:
+                return {key: value for key, status, value in found if status == OK}  # type: ignore[misc]
             return {key: of_bytes(value) for key, status, value in found if status == OK}
 
         return request, decode

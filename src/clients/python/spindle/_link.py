@@ -88,6 +88,8 @@ class Link:
         self.endpoint = endpoint
         self.closed: Optional[str] = None
         self.is_up = False
+        # Grows when the interests change.
+        self.changes = 0
         # Why there is no connection.
         self.problem = "there is no connection yet"
         self._family, self._address = address_of(endpoint)
@@ -135,6 +137,7 @@ class Link:
             return
         if sent < len(message):
             self._out += message[sent:]
+            self.changes += 1
 
     def interest(self) -> Tuple[int, int]:
         """The descriptor to poll, or -1, and for what."""
@@ -189,6 +192,8 @@ class Link:
     def _flush(self) -> None:
         sent = self._socket.send(self._out)  # type: ignore[union-attr]
         del self._out[:sent]
+        if not self._out:
+            self.changes += 1
 
     def _obey(self) -> None:
         commands, self._decoder.commands = self._decoder.commands, []
@@ -239,6 +244,7 @@ class Link:
                 if hasattr(socket, name):
                     self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         self._is_connecting = True
+        self.changes += 1
         error = self._socket.connect_ex(address)
         if error not in (0, errno.EINPROGRESS, errno.EAGAIN):
             raise OSError(error, os.strerror(error))
@@ -254,6 +260,7 @@ class Link:
         except OSError:
             return False
         self._is_connecting = False
+        self.changes += 1
         self._handshake = _zmtp.Handshake(self._kind, self._security.user, self._security.password)
         self._socket.sendall(self._handshake.greeting())
         return True
@@ -290,6 +297,7 @@ class Link:
             self._socket.close()
         self._socket = self._handshake = self._broken = None
         self.is_up = self._is_connecting = False
+        self.changes += 1
         self._out = bytearray()
 
 

@@ -24,6 +24,7 @@ FRAME_BYTES_MAX = (16 << 20) + (1 << 10)
 _MORE, _LONG, _COMMAND = 1, 2, 4
 # Some versions of libzmq write the name of the command ERROR so.
 _ERROR_OF_LIBZMQ = b"^RROR"
+# Of short frames.
 _MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
 _LAST_HEADS = [bytes((0, size)) for size in range(256)]
 
@@ -34,17 +35,19 @@ def encode(frames: Sequence[bytes]) -> bytes:
     >>> encode([b"a", b""])
     b'\\x01\\x01a\\x00\\x00'
     """
-    parts: List[bytes] = []
-    append = parts.append
-    heads, flags = _MORE_HEADS, _MORE
-    last = len(frames) - 1
-    for index, frame in enumerate(frames):
-        if index == last:
-            heads, flags = _LAST_HEADS, 0
-        size = len(frame)
-        append(heads[size] if size < 256 else bytes((flags | _LONG,)) + size.to_bytes(8, "big"))
-        append(frame)
+    heads = _MORE_HEADS
+    try:
+        parts = [part for frame in frames for part in (heads[len(frame)], frame)]
+        parts[-2] = _LAST_HEADS[len(frames[-1])]
+    except IndexError:
+        # A frame is long.
+        parts = [part for frame in frames for part in (_head(len(frame), _MORE), frame)]
+        parts[-2] = _head(len(frames[-1]), 0)
     return b"".join(parts)
+
+
+def _head(size: int, flags: int) -> bytes:
+    return bytes((flags, size)) if size < 256 else bytes((flags | _LONG,)) + size.to_bytes(8, "big")
 
 
 def _command(name: bytes, data: bytes) -> bytes:
@@ -80,9 +83,24 @@ class Decoder:
             self._held = []
         messages: List[Frames] = []
         frames = self._frames
+        append = frames.append
         at, end, needed = 0, len(data), 2
         while end - at >= 2:
             flags = data[at]
+            if flags <= _MORE:
+                # Nearly all frames are short.
+                start = at + 2
+                stop = start + data[at + 1]
+                if stop > end:
+                    needed = stop - at
+                    break
+                append(data[start:stop])
+                at = stop
+                if not flags:
+                    messages.append(frames)
+                    frames = []
+                    append = frames.append
+                continue
             if flags & _LONG:
                 needed = 9
                 if end - at < 9:
@@ -99,10 +117,11 @@ class Decoder:
             if flags & _COMMAND:
                 self.commands.append(data[start:stop])
             else:
-                frames.append(data[start:stop])
+                append(data[start:stop])
                 if not flags & _MORE:
                     messages.append(frames)
                     frames = []
+                    append = frames.append
             at, needed = stop, 2
         self._frames = frames
         if at < end:
