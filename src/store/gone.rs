@@ -10,17 +10,10 @@
 use std::sync::Arc;
 
 use super::failure::errnos::EIO;
+use super::model::{SEGMENT_BYTES, open_in};
 use super::segment::{name_of, number_of};
 use super::simulated::{Failures, SimulatedFolder};
 use super::*;
-
-const SEGMENT_BYTES: u64 = 16 << 10;
-
-fn open_in(folder: &SimulatedFolder, repair: bool) -> Result<Opened, Error> {
-    let folder: Arc<dyn Folder> = Arc::new(folder.clone());
-    let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 2, max_disk: None };
-    open(&folder, OpenOptions { config, repair, chores: ChoreMode::Writer })
-}
 
 /// Writes `count` tasks of which each segment holds ten, all known synced.
 fn write(folder: &SimulatedFolder, count: u32) {

@@ -19,6 +19,9 @@ use super::segment::name_of;
 use super::simulated::{Failures, SimulatedFolder};
 use super::*;
 
+/// Bytes of a segment in [`open_in`].
+pub(super) const SEGMENT_BYTES: u64 = 16 << 10;
+
 /// The error numbers that calls fail with.
 const ERRNOS: [i32; 4] = [EIO, ENOSPC, EMFILE, EACCES];
 
@@ -445,6 +448,13 @@ fn is_of(error: &Error, errno: i32) -> bool {
         Error::Denied { .. } => errno == EACCES,
         _ => false,
     }
+}
+
+/// Opens a folder as a log of small segments, whose writer does its chores.
+pub(super) fn open_in(folder: &SimulatedFolder, repair: bool) -> Result<Opened, Error> {
+    let folder: Arc<dyn Folder> = Arc::new(folder.clone());
+    let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 2, max_disk: None };
+    open(&folder, OpenOptions { config, repair, chores: ChoreMode::Writer })
 }
 
 /// A number from the environment.

@@ -13,18 +13,10 @@ use super::failure::errnos::{EIO, EMFILE, ENOSPC};
 use super::fault::{Fault, plant};
 use super::folder::write_all;
 use super::format::{SECTOR, seal};
-use super::model::{Owner, read_all};
+use super::model::{Owner, SEGMENT_BYTES, open_in, read_all};
 use super::segment::name_of;
 use super::simulated::{Failures, SimulatedFolder};
 use super::*;
-
-const SEGMENT_BYTES: u64 = 16 << 10;
-
-fn open_in(folder: &SimulatedFolder, repair: bool) -> Result<Opened, Error> {
-    let folder: Arc<dyn Folder> = Arc::new(folder.clone());
-    let config = LogConfig { segment_bytes: SEGMENT_BYTES, files: 2, max_disk: None };
-    open(&folder, OpenOptions { config, repair, chores: ChoreMode::Writer })
-}
 
 fn put(space: Space, key: &str, body: &[u8]) -> Record {
     Record { space, key: key.as_bytes().into(), body: Body::Bytes(Value::from(body)) }
