@@ -119,8 +119,8 @@ class Tasks(Generic[V]):
         self, slots: int = 1, lease: float = 60, failed: str = PENALTY
     ) -> Callable[[Callable[[Task[V]], Awaitable[Any]]], Worker[Task[V]]]:
         """A decorator that makes a :class:`spindle.aio.Worker` of a coroutine function of a task. ``slots`` of it run
-        at a time. A lease is extended while its function runs. The task is dropped when the function returns, and repaid
-        with ``failed`` when it raises.
+        at a time. A lease is extended while its function runs. The task is dropped when the function returns, and
+        repaid with ``failed`` when it raises.
         """
         if failed not in _spiderq.STATUSES:
             raise ValueError(f"a task is repaid with {', '.join(_spiderq.STATUSES)}, not {failed!r}")
