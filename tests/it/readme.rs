@@ -1,5 +1,5 @@
 //! The README is true: its terminal script and its Python run as they are printed, it is short, and every link of a
-//! page leads to a file.
+//! page leads to a file. The Python on the page of the protocol of tables runs beside it.
 //!
 //! The script uses the default ports. So the test runs itself again in a network of its own, where no other server has
 //! them.
@@ -92,10 +92,12 @@ fn second_terminal(steps: &[Step], folder: &Path) {
     }
 }
 
-/// Runs the Python of the README, and expects the output in its comments.
+/// Runs the Python of a page, and expects the output in its comments.
 fn python(program: &str) {
     let Some(python) = python_with_pyzmq() else { return };
-    let output = Command::new(python).args(["-B", "-c", program]).stdin(Stdio::null()).output().unwrap();
+    let mut command = Command::new(python);
+    command.args(["-B", "-c", program]).env("PYTHONPATH", root().join("src/clients/python")).stdin(Stdio::null());
+    let output = command.output().unwrap();
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaint}");
     let expected: Vec<&str> = program.lines().filter_map(|line| Some(line.split_once(PRINTS)?.1)).collect();
@@ -117,10 +119,13 @@ fn run_script() {
     let [first, second] = &terminals[..] else { panic!("the script has two terminals, not {}", terminals.len()) };
     let [serve] = &first[..] else { panic!("the first terminal has one command") };
     let [program] = &blocks(&text, "python")[..] else { panic!("there is one program in Python") };
+    let protocol = std::fs::read_to_string(root().join("src/protocols/kv/PROTOCOL.md")).unwrap();
+    let [with_pyzmq] = &blocks(&protocol, "python")[..] else { panic!("the protocol has one program in Python") };
     let folder = tempfile::tempdir().unwrap();
     let server = first_terminal(serve, folder.path());
     second_terminal(second, folder.path());
     python(program);
+    python(with_pyzmq);
     ctrl_c(server);
 }
 
