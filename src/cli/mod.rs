@@ -32,6 +32,7 @@ mod password_file;
 mod pin;
 mod serve;
 mod serve_words;
+mod shell;
 mod show;
 mod store_flags;
 mod task;
@@ -114,6 +115,8 @@ enum Command {
     Stats(monitor::StatsArguments),
     /// Check that the server answers, and print how long that takes
     Ping(monitor::PingArguments),
+    /// Type the commands one after the other, with history and completion, until `exit`
+    Shell(shell::ShellArguments),
     /// Print a script by which a shell completes commands and flags
     Completions(manual::CompletionsArguments),
     /// Print a page of the manual, for man(1): `spindle man serve | man -l -`
@@ -164,6 +167,7 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
         Command::Flush(arguments) => flush::run(&arguments, out),
         Command::Stats(arguments) => monitor::stats(&arguments, out),
         Command::Ping(arguments) => monitor::ping(&arguments, out),
+        Command::Shell(arguments) => shell::run(&arguments, Arguments::command()),
         Command::Completions(arguments) => manual::completions(&arguments, Arguments::command(), out),
         Command::Man(arguments) => manual::man(&arguments, Arguments::command(), out),
         Command::Config(command) => config_show::run(&command, (&Arguments::command(), &matches), &settings, out),

@@ -1,7 +1,7 @@
 //! The manners of the commands: their exit statuses, their errors for programs, how they find their server, and how
 //! they read and write bytes.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
@@ -307,4 +307,52 @@ fn every_command_has_a_page_of_the_manual() {
     for file in ["spindle.1", "spindle-serve.1", "spindle-config-show.1"] {
         assert!(folder.path().join(file).exists(), "{file}");
     }
+}
+
+#[test]
+fn a_shell_without_a_terminal_is_a_script_that_ends_with_the_first_line_that_fails() {
+    let server = Server::start(&[]);
+    let shell = ["shell", "--connect", server.kv()];
+    let script = b"# birds\ncreate-table birds\nspindle set birds 'grey heron' \"ardea cinerea\"\nget birds 'grey heron' --hex\n";
+    assert_eq!(told(&shell, script), b"OK\nOK\n0x61726465612063696e65726561\n");
+    let output = spindle_reads(&shell, b"get birds wren\ndelete-table birds\n");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("line 1 has failed"), "{said}");
+    assert_eq!(told(&shell, b"tables\nexit\ndelete-table birds\n"), b"1 elements  birds\n");
+    server.stop();
+}
+
+/// Reads the screen until the editor has taken the terminal over and shows its prompt: earlier keys may be lost.
+fn until_the_shell_listens(screen: &mut impl Read) -> String {
+    let mut shown = Vec::new();
+    let is_ready = |shown: &str| shown.rsplit_once("\x1b[?2004h").is_some_and(|(_, rest)| rest.contains("spindle> "));
+    while !is_ready(&String::from_utf8_lossy(&shown)) {
+        let mut byte = [0];
+        screen.read_exact(&mut byte).expect("the shell is there");
+        shown.extend(byte);
+    }
+    String::from_utf8(shown).unwrap()
+}
+
+#[test]
+fn a_shell_goes_on_after_a_mistake_and_keeps_its_lines() {
+    let server = Server::start(&[]);
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().to_str().unwrap();
+    let line = format!("XDG_STATE_HOME={state} {SPINDLE} shell --connect {}", server.kv());
+    let mut script = Command::new("script");
+    let mut child =
+        script.args(["-qec", &line, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut shown = String::new();
+    for line in ["fly\r", "create-table t\r", "set t k 'a b'\r", "ge\tt k\r", "exit\r"] {
+        shown += &until_the_shell_listens(&mut screen);
+        keys.write_all(line.as_bytes()).unwrap();
+    }
+    screen.read_to_string(&mut shown).unwrap();
+    assert!(child.wait().unwrap().success() && shown.contains("'fly'") && shown.contains("a b\r\n"), "{shown}");
+    let history = std::fs::read_to_string(folder.path().join("spindle/history")).unwrap();
+    let kept: Vec<_> = history.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(kept, ["fly", "create-table t", "set t k 'a b'", "get t k", "exit"]);
+    server.stop();
 }

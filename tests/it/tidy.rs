@@ -95,8 +95,10 @@ const PLACES: &[(&str, &[&str])] = &[
             "src/store/failure.rs",
         ],
     ),
+    ("rustyline", &["src/cli/shell.rs"]),
     ("serde", &["src/cli/", "src/protocols/kv/report"]),
     ("serde_json", &["src/cli/", "src/protocols/kv/report.rs", "src/protocols/events/"]),
+    ("shlex", &["src/cli/shell.rs"]),
     (
         "slab",
         &[
@@ -110,7 +112,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ),
     ("sqlx", &["src/protocols/events/"]),
     ("tokio", &["src/protocols/tcp", "src/protocols/jobs/", "src/protocols/events/"]),
-    ("signal_hook", &["src/threads.rs", "src/server/", "src/cli/watch.rs", "src/cli/worker.rs"]),
+    ("signal_hook", &["src/threads.rs", "src/server/", "src/cli/shell.rs", "src/cli/watch.rs", "src/cli/worker.rs"]),
     ("thiserror", &["src/"]),
     ("tikv_jemallocator", &["src/allocator.rs"]),
     ("toml", &["src/cli/config/file.rs"]),
