@@ -61,6 +61,10 @@ class CurveLink:
             self.closed = reason
             self._drop()
 
+    def abandon(self, reason: str) -> None:
+        """After a fork, in the child. The sockets are the parent's, and libzmq is left alone."""
+        self.closed = reason
+
     def check(self) -> None:
         """Raises :class:`Closed` if it was closed."""
         if self.closed is not None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Callable, Dict, Generic, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Generic, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 from typing import Union
 
 from .codecs import BYTES, Codec, as_bytes
@@ -46,7 +47,8 @@ GET_MANY, UPDATE_MANY, LIST_TABLES, STATS, SCAN, INCREMENT, GET_AND_TOUCH, DELET
 )
 
 
-class Entry(NamedTuple, Generic[V]):
+@dataclass(frozen=True)
+class Entry(Generic[V]):
     """An element with its version and its remaining time."""
 
     value: V
@@ -254,7 +256,12 @@ class TableCommands(Generic[K, V]):
         return [self._get_chunk(keys[at : at + KEYS_MAX]) for at in range(0, len(keys), KEYS_MAX)]
 
     def _get_chunk(self, keys: Sequence[Key]) -> Command[Dict[Key, V]]:
-        request = [GET_MANY, self.name, *[key.encode() if type(key) is str else as_bytes(key) for key in keys]]
+        try:
+            # Nearly always keys are text.
+            encoded = list(map(str.encode, keys))  # type: ignore[arg-type]
+        except TypeError:
+            encoded = list(map(as_bytes, keys))
+        request = [GET_MANY, self.name, *encoded]
         of_bytes = self.values.decode
         is_raw = self.values is BYTES
 

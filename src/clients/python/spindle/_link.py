@@ -292,8 +292,21 @@ class Link:
         self._due = now + self._pause
         self._pause = min(self._pause * 2, _PAUSE_MAX)
 
+    def abandon(self, reason: str) -> None:
+        """After a fork, in the child: gives up its copy of the descriptor. The connection is the parent's."""
+        self.closed = reason
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+            self.is_up = False
+
     def _drop(self) -> None:
         if self._socket is not None:
+            try:
+                # The server hears of it also if a child of a fork has a copy of the descriptor.
+                self._socket.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
             self._socket.close()
         self._socket = self._handshake = self._broken = None
         self.is_up = self._is_connecting = False
@@ -306,7 +319,7 @@ _OPEN: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 def _after_fork() -> None:
     for link in list(_OPEN):
-        link.closed = "this client was made before a fork: make one in the child"
+        link.abandon("this client was made before a fork: make one in the child")
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
 from . import _feed
 from ._copy import Change
@@ -28,7 +29,8 @@ _WILDCARDS = ("*", "0.0.0.0", "::", "[::]")
 _log = logging.getLogger("spindle")
 
 
-class MirrorChange(NamedTuple, Generic[K, V]):
+@dataclass(frozen=True)
+class MirrorChange(Generic[K, V]):
     """A change of a mirror's copy."""
 
     key: K

@@ -22,11 +22,15 @@ GREETING_BYTES = 64
 # What a reader of the feed takes: 16 MiB and 1 KiB. A page or a reply of many frames may be longer in all.
 FRAME_BYTES_MAX = (16 << 20) + (1 << 10)
 _MORE, _LONG, _COMMAND = 1, 2, 4
+# The kinds of sockets that a server has for one of ours.
+_PEERS = {"DEALER": (b"ROUTER", b"DEALER", b"REP"), "SUB": (b"PUB", b"XPUB")}
 # Some versions of libzmq write the name of the command ERROR so.
 _ERROR_OF_LIBZMQ = b"^RROR"
 # Of short frames.
 _MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
 _LAST_HEADS = [bytes((0, size)) for size in range(256)]
+_more_head = _MORE_HEADS.__getitem__
+_EMPTY = b""
 
 
 def encode(frames: Sequence[bytes]) -> bytes:
@@ -35,9 +39,10 @@ def encode(frames: Sequence[bytes]) -> bytes:
     >>> encode([b"a", b""])
     b'\\x01\\x01a\\x00\\x00'
     """
-    heads = _MORE_HEADS
+    parts = [_EMPTY] * (2 * len(frames))
+    parts[1::2] = frames
     try:
-        parts = [part for frame in frames for part in (heads[len(frame)], frame)]
+        parts[::2] = map(_more_head, map(len, frames))
         parts[-2] = _LAST_HEADS[len(frames[-1])]
     except IndexError:
         # A frame is long.
@@ -85,9 +90,10 @@ class Decoder:
         frames = self._frames
         append = frames.append
         at, end, needed = 0, len(data), 2
-        while end - at >= 2:
+        last = end - 1
+        while at < last:
             flags = data[at]
-            if flags <= _MORE:
+            if flags <= 1:
                 # Nearly all frames are short.
                 start = at + 2
                 stop = start + data[at + 1]
@@ -136,6 +142,7 @@ class Handshake:
     """The client's side of a handshake. It is told the bytes of the server, and says what to send."""
 
     def __init__(self, kind: str, user: Optional[str] = None, password: Optional[str] = None) -> None:
+        self._kind = kind
         self._mechanism = b"NULL" if user is None else b"PLAIN"
         self._metadata = b"".join(
             bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
@@ -176,8 +183,22 @@ class Handshake:
                 raise Denied(f"the server ends the handshake ({reason or 'it gives no reason'}): check user and key")
             if name == b"WELCOME":
                 out += _command(b"INITIATE", self._metadata)
-            is_over = is_over or name == b"READY"
+            if name == b"READY":
+                self._check_kind(command[6:])
+                is_over = True
         return out, is_over, messages
+
+    def _check_kind(self, metadata: bytes) -> None:
+        """Raises if the server's socket is of a kind that has no use for ours."""
+        at = 0
+        while at < len(metadata):
+            name_end = at + 1 + metadata[at]
+            value_end = name_end + 4 + int.from_bytes(metadata[name_end : name_end + 4], "big")
+            name, value = metadata[at + 1 : name_end], metadata[name_end + 4 : value_end]
+            if name.lower() == b"socket-type" and value not in _PEERS[self._kind]:
+                other = value.decode("ascii", "replace")
+                raise Malformed(f"a {other} answers there, which is no peer of a {self._kind}: is it another service?")
+            at = value_end
 
     def _check_signature(self) -> None:
         if self._greeting and self._greeting[0] != 0xFF:

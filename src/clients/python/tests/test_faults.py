@@ -218,12 +218,16 @@ def test_a_client_of_the_parent_says_so_after_a_fork(client, name, shared_server
     child = os.fork()
     if child == 0:
         try:
-            table.get("a")
-        except spindle.Closed as error:
-            os.write(write, str(error).encode())
-        with spindle.Client(shared_server.kv, timeout=PATIENCE) as own:
-            os.write(write, b"|" + own.table(name)["a"])
-        os._exit(0)
+            try:
+                table.get("a")
+            except spindle.Closed as error:
+                os.write(write, str(error).encode())
+            assert client._driver._link._socket is None, "the child has no copy of the parent's connection"
+            with spindle.Client(shared_server.kv, timeout=PATIENCE) as own:
+                os.write(write, b"|" + own.table(name)["a"])
+            os._exit(0)
+        finally:
+            os._exit(1)
     os.close(write)
     assert os.waitpid(child, 0)[1] == 0
     with open(read) as told:

@@ -255,6 +255,9 @@ def test_a_server_without_a_feed_says_so():
             with pytest.raises(spindle.FeedOff, match="--feed"):
                 client.mirror("t")
             with client.mirror("t", feed=server.kv) as mirror:
+                with pytest.raises(spindle.Malformed, match="another service"):
+                    mirror.wait_exact(PATIENCE)
+            with client.mirror("t", feed="ipc:///nobody/is/there") as mirror:
                 with pytest.raises(spindle.Timeout, match="no connection"):
                     mirror.wait_exact(0.1)
     finally:

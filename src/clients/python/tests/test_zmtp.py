@@ -39,6 +39,7 @@ def test_the_handshake_refuses_other_servers():
         (greeting(b"CURVE"), spindle.Denied),
         (greeting() + b"\x04\x0a\x05ERROR\x03400", spindle.Denied),
         (greeting() + b"\x04\x09^RROR\x03400", spindle.Denied),
+        (greeting() + b"\x04\x1f\x05READY\x01a\0\0\0\0\x0bSocket-Type\0\0\0\x03PUB", spindle.Malformed),
     ):
         with pytest.raises(error):
             _zmtp.Handshake("DEALER").feed(given)

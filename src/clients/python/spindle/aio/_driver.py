@@ -26,6 +26,8 @@ class AsyncDriver:
         self._unsent: Dict[bytes, Any] = {}
         self._loop: Optional[asyncio.AbstractEventLoop] = None
         self._watch: Optional[Watch] = None
+        # The state of the connection for which it is watched.
+        self._watched = -1
 
     def __del__(self) -> None:
         link = getattr(self, "_link", None)
@@ -59,7 +61,7 @@ class AsyncDriver:
             link.send(message)
         else:
             self._unsent[request_id] = message
-        if link.is_edge or not link.is_up or len(link.interests()) != 1 or link.interests()[0][1] != 1:
+        if link.is_edge or link.changes != self._watched:
             self._step()
         timer = loop.call_later(timeout, self._expire, future, timeout)
         try:
@@ -107,6 +109,7 @@ class AsyncDriver:
             future = pending.pop(message[0], None)
             if future is not None and not future.done():
                 future.set_result(message[2:] or [_EMPTY])
+        self._watched = link.changes
         self._watch.update()
 
     def _end(self, failed: List[bytes], error: Error) -> None:
