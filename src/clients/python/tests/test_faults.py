@@ -78,6 +78,30 @@ def test_a_request_on_its_way_fails_at_once_when_its_connection_is_lost(own_serv
         assert client.tables() == {}
 
 
+def test_a_call_of_a_single_thread_fails_at_once_too(own_server):
+    with spindle.Client(own_server.kv, timeout=PATIENCE) as client:
+        table = client.table("t", create=True)
+        errors = []
+
+        def read():
+            try:
+                while True:
+                    table.get("a")
+            except spindle.Error as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        own_server.pause()
+        # Nothing is answered any more, so what is pending stays so.
+        while not client._driver._pending:
+            threading.Event().wait(0.01)
+        own_server.kill()
+        thread.join()
+        assert [type(error) for error in errors] == [spindle.Disconnected]
+        assert not client._driver._pending and client._driver._leader is None
+
+
 def test_a_timeout_without_a_server_says_so(own_server):
     own_server.kill()
     with spindle.Client(own_server.kv, timeout=0.1) as client:
