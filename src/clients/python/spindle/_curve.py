@@ -51,6 +51,8 @@ class CurveLink:
         self._monitor: "Optional[zmq.Socket[bytes]]" = None
         # Messages that libzmq does not take at the moment.
         self._unsent: List[Frames] = []
+        # The event that ends this connection.
+        self._ended: Optional[int] = None
         self._pause = _PAUSE
         self._due = 0.0
         _OPEN.add(self)
@@ -86,6 +88,8 @@ class CurveLink:
 
     def due(self) -> float:
         """When a step is due although the descriptors are silent."""
+        if self._ended is not None:
+            return 0.0
         return self._due if not self.is_up or self._unsent else _NEVER
 
     def step(self, now: float) -> List[Frames]:
@@ -135,7 +139,6 @@ class CurveLink:
         found.curve_publickey = _bytes(public)
         found.curve_secretkey = _bytes(secret)
         self._monitor = found.get_monitor_socket(_WATCHED)
-        self._ended: Optional[int] = None
         try:
             found.connect(self.endpoint)
         except zmq.ZMQError as error:
@@ -190,7 +193,7 @@ class CurveLink:
             self._socket.close(0)
         if self._monitor is not None:
             self._monitor.close(0)
-        self._socket = self._monitor = None
+        self._socket = self._monitor = self._ended = None
         self.is_up = False
         self.changes += 1
         self._unsent = []

@@ -235,7 +235,7 @@ class Driver:
             if link.changes != self._watched:
                 self._watch()
             if waiter.missing and now < deadline:
-                left = (deadline if link.is_up else min(deadline, link.due())) - now
+                left = (deadline if link.is_up and not link.is_edge else min(deadline, link.due())) - now
                 poll(min(_POLL_MILLIS_MAX, max(0.0, left * 1000 + 1)))
             with lock:
                 link.check()

@@ -34,8 +34,9 @@ class Client:
     """A connection to a server. Threads may share it: their requests go over one connection, without waiting for each
     other.
 
-    ``endpoint`` is that of the server's ``--kv``. It is connected to in the background, and again when it is lost. Each
-    request has ``timeout`` seconds. When they are over, :class:`spindle.Timeout` is raised and the client stays usable.
+    ``endpoint`` is that of the server's ``--kv``. The connection is made when it is used, and again when it is lost.
+    Each request has ``timeout`` seconds. When they are over, :class:`spindle.Timeout` is raised and the client stays
+    usable. A request that is on its way when the connection is lost raises :class:`spindle.Disconnected` at once.
     ``user`` and ``password`` are for ZMTP's PLAIN, and ``curve`` for CURVE. ``tasks``, ``jobs`` and ``feed`` are the
     endpoints of the other services, if they are used.
 

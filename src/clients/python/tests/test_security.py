@@ -1,5 +1,6 @@
 """PLAIN and CURVE, against a ROUTER with a ZAP authenticator: the server has neither yet."""
 
+import asyncio
 import threading
 
 import pytest
@@ -8,6 +9,7 @@ import zmq.auth.thread
 from conftest import PATIENCE
 
 import spindle
+from spindle import aio
 
 
 class Guarded:
@@ -74,9 +76,43 @@ def test_a_key_of_the_server_encrypts_with_or_without_keys_of_the_client():
         for keys in (spindle.Curve(public.decode()), spindle.Curve(public, own_public, own_secret)):
             with spindle.Client(server.endpoint, timeout=PATIENCE, curve=keys) as client:
                 client.ping()
+
+        async def tasks():
+            async with aio.Client(server.endpoint, timeout=PATIENCE, curve=spindle.Curve(public)) as client:
+                await asyncio.gather(*(client.ping() for _ in range(50)))
+
+        asyncio.run(tasks())
         with spindle.Client(server.endpoint, timeout=0.5, curve=spindle.Curve(own_public)) as client:
             with pytest.raises((spindle.Denied, spindle.Timeout)):
                 client.ping()
+
+
+def test_a_request_fails_at_once_when_an_encrypted_connection_is_lost():
+    public, secret = zmq.curve_keypair()
+
+    def curve(router):
+        router.curve_server = True
+        router.curve_secretkey = secret
+
+    with Guarded(curve) as server:
+        with spindle.Client(server.endpoint, timeout=PATIENCE, curve=spindle.Curve(public)) as client:
+            client.ping()
+            server.stopped.set()
+            server.thread.join()
+            errors = []
+
+            def ask():
+                try:
+                    client.ping()
+                except spindle.Error as error:
+                    errors.append(error)
+
+            asking = threading.Thread(target=ask)
+            asking.start()
+            server.router.poll()
+            server.router.close()
+            asking.join()
+            assert [type(error) for error in errors] == [spindle.Disconnected]
 
 
 def test_a_server_that_answers_nonsense_is_told():
