@@ -162,21 +162,21 @@ pub const HANDSHAKE_BYTES_MAX: u64 = 8 << 10;
 /// Time that a peer has for its handshake, and for reading its last replies before it is disconnected.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections of a frontend that reads them itself, if there are descriptors for them. Further ones wait to be
-/// accepted.
+/// Connections of a frontend that reads them itself, if there are descriptors. Further ones wait to be accepted.
 pub const CONNECTIONS_MAX: usize = 1 << 16;
 /// Connections that one wait may report as ready.
 pub const READY_EVENTS: usize = 256;
 
-/// Bytes by which the connections of a thread may differ from the frontend's common count. The thread writes the common
-/// count once for so much.
+/// Bytes by which the connections of a thread may differ from the frontend's common count, written once for so much.
 pub const HELD_PORTION_BYTES: u64 = 1 << 20;
-/// While a frontend holds too much, it closes a connection that holds much and moves fewer than [`STALLED_BYTES`] in
-/// this time.
+/// While a frontend holds too much, it closes a large connection that moves fewer than [`STALLED_BYTES`] in this time.
 pub const STALLED_MAX: Duration = Duration::from_secs(10);
 /// See [`STALLED_MAX`]: 6 KiB a second. Any link in use today is faster, and a peer that holds memory on purpose has to
 /// read faster than it would like.
 pub const STALLED_BYTES: u64 = 64 << 10;
+/// Bytes that each lock-step conversation may hold in any case: the longest command with a value of usual length.
+pub const CONVERSATION_BYTES_MIN: usize = 2 << 10;
+const _: () = assert!(TABLE_NAME_BYTES_MAX + 1 + KEY_BYTES_MAX + VALUE_BYTES_DEFAULT <= CONVERSATION_BYTES_MIN);
 
 /// Bytes that are received at once: some hundred small requests.
 pub const RECEIVE_BYTES: usize = 64 << 10;

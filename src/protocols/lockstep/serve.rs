@@ -18,10 +18,13 @@ use std::time::Duration;
 
 use super::conversation::{Answer, Bounds, Conversation};
 use super::handle::execute;
-use super::memory::ConversationMemory;
+use super::memory::{Change, ConversationMemory, LOOK_EVERY};
 use super::wire::{Argument, envelope_frames, message_bounds};
-use crate::clock::{Clock, TimeLimit};
-use crate::limits::{BATCH_MAX, BUFFER_KEPT_BYTES, LARGE_REPLIES_BYTES, LINGER};
+use crate::clock::{Clock, Now, TimeLimit};
+use crate::limits::{
+    BATCH_MAX, BUFFER_KEPT_BYTES, CONVERSATION_BYTES_MIN, KEY_BYTES_MAX, LARGE_REPLIES_BYTES, LINGER,
+    TABLE_NAME_BYTES_MAX,
+};
 use crate::protocols::kv::handle::HandlerContext;
 use crate::protocols::kv::serve::LockstepTally;
 use crate::protocols::kv::waiting::WaitingClients;
@@ -68,7 +71,8 @@ pub fn bind(
     let budget = BufferBudget::new(held_bytes_max / 2);
     let mut connections = Connections::new(&bell, message_bounds(value_max), &budget).map_err(std::io::Error::from)?;
     connections.listen(listener).map_err(std::io::Error::from)?;
-    let memory = ConversationMemory::new(usize::try_from(held_bytes_max / 2).unwrap_or(usize::MAX));
+    let longest = TABLE_NAME_BYTES_MAX + 1 + KEY_BYTES_MAX + value_max;
+    let memory = ConversationMemory::new(usize::try_from(held_bytes_max / 2).unwrap_or(usize::MAX), longest);
     let kept = memory.figure();
     let waiting = WaitingClients::new(&mut session, &bell);
     let answering = Answering { session, clock, waiting, memory, tally, value_max, nul: settings.nul };
@@ -121,8 +125,8 @@ impl LockstepFrontend {
 
     /// Waits until there is work, for the clients or for memory that has to be given back.
     fn wait(&mut self) {
-        let Self { connections, answering: Answering { session, waiting, clock, .. }, .. } = self;
-        let rest = session.patience();
+        let Self { connections, answering: Answering { session, waiting, memory, clock, .. }, .. } = self;
+        let rest = if memory.is_tight() { session.patience().min(LOOK_EVERY) } else { session.patience() };
         let patience = waiting.patience(session).map_or(rest, |patience| patience.min(rest));
         connections.wait(Some(patience), || clock.now());
         session.rest(connections.now());
@@ -131,12 +135,13 @@ impl LockstepFrontend {
     /// Gives turns: to some of the clients for whom the tables may have room again, and to all that have sent bytes.
     fn serve(&mut self, context: &HandlerContext<'_>) {
         let Self { connections, answering, .. } = self;
+        let now = connections.now();
         if !answering.waiting.is_empty() {
             answering.waiting.begin(&mut answering.session);
             for _ in 0..BATCH_MAX {
                 let Some(id) = answering.waiting.next() else { break };
                 connections.resume(id, |id, conversation, outbox, messages, bytes| {
-                    let turn = Turn { id, is_first: true };
+                    let turn = Turn { id, is_first: true, now };
                     answering.turn(conversation, (messages, bytes), outbox, (turn, context))
                 });
                 connections.flush();
@@ -144,7 +149,7 @@ impl LockstepFrontend {
         }
         loop {
             let turn = connections.receive(BATCH_MAX, |id, conversation, outbox, messages, bytes| {
-                let turn = Turn { id, is_first: false };
+                let turn = Turn { id, is_first: false, now };
                 answering.turn(conversation, (messages, bytes), outbox, (turn, context))
             });
             if turn.is_none() {
@@ -153,11 +158,20 @@ impl LockstepFrontend {
             connections.flush();
         }
         while connections.drained().is_some() {}
+        let now = connections.now();
+        self.drop_stalled(now);
+        let Self { connections, answering, .. } = self;
         while let Some(closed) = connections.gone() {
             // A half command dies with its connection.
-            answering.memory.change(closed.state.held_bytes(), 0);
+            answering.memory.end(closed.id, closed.state.held_bytes());
         }
         answering.show(connections);
+    }
+
+    /// Closes the connections whose conversations hold the room of the others and stand still.
+    fn drop_stalled(&mut self, now: Now) {
+        let stalled = self.answering.memory.stalled(now);
+        stalled.into_iter().for_each(|id| self.connections.close(id));
     }
 }
 
@@ -167,6 +181,8 @@ struct Turn {
     id: ConnectionId,
     /// It has waited in the queue for its first message.
     is_first: bool,
+    /// When the turn began.
+    now: Now,
 }
 
 /// The state with which the frontend answers, beside its connections.
@@ -190,19 +206,23 @@ impl Answering {
         outbox: &mut SendBuffer,
         turn: (Turn, &HandlerContext<'_>),
     ) -> TurnOutcome {
-        let before = conversation.held_bytes();
-        let outcome = self.answer_all(conversation, messages, outbox, turn);
-        self.memory.change(before, conversation.held_bytes());
+        let Turn { id, now, .. } = turn.0;
+        let mut change = Change { before: conversation.held_bytes(), ..Change::default() };
+        let outcome = self.answer_all(conversation, messages, outbox, (turn, &mut change.moved));
+        change.after = conversation.held_bytes();
+        change.waits = matches!(outcome, TurnOutcome::Parked(_) | TurnOutcome::Starved(_));
+        self.memory.change(id, change, now);
         outcome
     }
 
     /// Answers messages up to one that has to wait, or until the replies are large together.
+    /// Notes whether the client has fetched a large value or has completed a large UPDATE.
     fn answer_all(
         &mut self,
         conversation: &mut Conversation,
         (messages, bytes): (&Messages, &[u8]),
         outbox: &mut SendBuffer,
-        (Turn { id, mut is_first }, context): (Turn, &HandlerContext<'_>),
+        ((Turn { id, mut is_first, .. }, context), moved): ((Turn, &HandlerContext<'_>), &mut bool),
     ) -> TurnOutcome {
         let Self { session, clock, waiting, memory, tally, value_max, nul } = self;
         let bounds = Bounds { value_max: *value_max, room: memory.room(conversation.held_bytes()) };
@@ -213,7 +233,7 @@ impl Answering {
             if conversation.pending_bytes() > reply_max {
                 return TurnOutcome::Starved(answered);
             }
-            let command = conversation.completes();
+            let (command, held) = (conversation.completes(), conversation.held_bytes());
             let is_held_up = !is_first && waiting.is_ahead_of(command);
             let argument = Argument::of(&message);
             let taken = (!is_held_up).then(|| {
@@ -229,6 +249,7 @@ impl Answering {
                 return TurnOutcome::Parked(answered);
             };
             is_first = false;
+            *moved |= held > CONVERSATION_BYTES_MIN && (command.is_some() || matches!(answer, Answer::Second(_)));
             reply(outbox, &message, &answer, *nul);
             tally.requests.add(1);
             if command.is_some() || answer == Answer::Error {
@@ -245,7 +266,7 @@ impl Answering {
     fn show(&self, connections: &Connections<Conversation>) {
         self.tally.connections.set(connections.len() as u64);
         self.tally.held_bytes.set(connections.bytes() + self.memory.bytes() as u64);
-        self.tally.cut_off.set(connections.cut());
+        self.tally.cut_off.set(connections.cut() + self.memory.dropped());
         self.tally.worker.waiting.set(self.waiting.len() as u64);
     }
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::TcpStream;
 
 use super::*;
-use crate::limits::{HELD_BYTES_MAX, OUTBOX_BYTES_MAX};
+use crate::limits::{CONVERSATION_BYTES_MIN, HELD_BYTES_MAX, OUTBOX_BYTES_MAX, STALLED_MAX};
 use crate::protocols::native::tests::{introduction, message};
 use crate::tables::{BackgroundThreads, Tables, TablesConfig};
 use crate::zmtp::SocketType;
@@ -16,7 +16,7 @@ const PASSES: usize = 10_000;
 const PATIENCE: Option<Duration> = Some(Duration::from_millis(10));
 /// Changes that the tables have room for.
 const CHANGES: usize = 16;
-const VALUE_MAX: usize = 1_024;
+const VALUE_MAX: usize = 300 << 10;
 
 struct Rig {
     front: LockstepFrontend,
@@ -162,9 +162,9 @@ fn a_half_command_dies_with_its_connection() {
 fn values_that_no_client_fetches_leave_room_for_others_or_are_refused() {
     let mut rig = Rig::start();
     let (first, second) = (rig.client(), rig.client());
-    let value = [b'v'; 900];
+    let value = [b'v'; 9_000];
     assert_eq!(rig.call(&first, &[b"0", b"t", b"2", b"t", b"k", &value, b"a"]), ["ok"; 7]);
-    rig.front.answering.memory = ConversationMemory::new(2_000);
+    rig.front.answering.memory = ConversationMemory::new(20_000, 9_000);
     assert_eq!(rig.call(&first, &[b"4", b"t", b"k"]), ["ok"; 3]);
     // A read and a deletion would keep the value for this client.
     for verb in [b"4", b"3"] {
@@ -181,7 +181,7 @@ fn values_that_no_client_fetches_leave_room_for_others_or_are_refused() {
 fn a_client_that_never_reads_is_bounded_and_others_go_on() {
     let mut rig = Rig::start();
     let other = rig.client();
-    assert_eq!(rig.call(&other, &[b"0", b"t", b"2", b"t", b"k", &[b'v'; VALUE_MAX], b"a"]), ["ok"; 7]);
+    assert_eq!(rig.call(&other, &[b"0", b"t", b"2", b"t", b"k", &[b'v'; 1_024], b"a"]), ["ok"; 7]);
     let mut deaf = TcpStream::connect(rig.endpoint.strip_prefix("tcp://").unwrap()).unwrap();
     deaf.write_all(&introduction(SocketType::Dealer)).unwrap();
     deaf.set_nonblocking(true).unwrap();
@@ -197,4 +197,51 @@ fn a_client_that_never_reads_is_bounded_and_others_go_on() {
     }
     rig.pass_until(|rig| rig.front.connections.bytes() > OUTBOX_BYTES_MAX as u64);
     assert_eq!(rig.call(&other, &[b"4", b"t", b"k"]), ["ok"; 3]);
+}
+
+/// Half commands with long values, of clients that do no more, hold all the room. Small commands go on, and the room
+/// comes back when the clients have stood still for long enough.
+#[test]
+fn idle_half_commands_lose_their_room_and_small_commands_pass_meanwhile() {
+    let mut rig = Rig::start();
+    let honest = rig.client();
+    let long = [b'v'; 10_000];
+    assert_eq!(rig.call(&honest, &[b"0", b"t", b"2", b"t", b"k", &long, b"a"]), ["ok"; 7]);
+    rig.front.answering.memory = ConversationMemory::new(30_000, 10_500);
+    let idle: Vec<Client> = (0..2).map(|_| rig.client()).collect();
+    for (client, bytes) in idle.iter().zip([10_000, 7_000]) {
+        assert_eq!(rig.call(client, &[b"2", b"t", b"half", &long[..bytes]]), ["ok"; 4]);
+    }
+    assert_eq!(rig.call(&honest, &[b"4", b"t", b"k", b"6"]), ["ok", "ok", "error", "OUT OF MEMORY"]);
+    let small = [b's'; CONVERSATION_BYTES_MIN - 10];
+    assert_eq!(rig.call(&honest, &[b"2", b"t", b"small", &small, b"a"]), ["ok"; 5]);
+    let text = String::from_utf8(small.to_vec()).unwrap();
+    assert_eq!(rig.call(&honest, &[b"4", b"t", b"small", b"6"]), ["ok", "ok", "ok", &text]);
+    let late = rig.front.answering.clock.now().after(2 * STALLED_MAX);
+    rig.front.drop_stalled(late);
+    rig.pass_until(|rig| rig.tally.cut_off.get() == 1);
+    rig.pass_until(|rig| rig.front.answering.memory.bytes() < 8_000);
+    let long = String::from_utf8(long.to_vec()).unwrap();
+    assert_eq!(rig.call(&honest, &[b"4", b"t", b"k", b"6"]), ["ok", "ok", "ok", &long]);
+}
+
+#[test]
+fn only_a_large_value_that_is_fetched_or_updated_counts_as_progress() {
+    let mut rig = Rig::start();
+    let client = rig.client();
+    let (large, small) = ([b'v'; CONVERSATION_BYTES_MIN + 1], [b'v'; 10]);
+    assert_eq!(rig.call(&client, &[b"0", b"t", b"2", b"t", b"k", &large, b"a"]), ["ok"; 7]);
+    assert_eq!(rig.call(&client, &[b"4", b"t", b"k"]), ["ok"; 3]);
+    let since = rig.front.answering.memory.since();
+    assert_eq!(since.len(), 1);
+    // Small commands and another GET are none.
+    assert_eq!(rig.call(&client, &[b"2", b"t", b"s", &small, b"a", b"4", b"t", b"s", b"6"])[8..], ["vvvvvvvvvv"]);
+    assert_eq!(rig.call(&client, &[b"4", b"t", b"k"]), ["ok"; 3]);
+    assert_eq!(rig.front.answering.memory.since(), since);
+    assert_eq!(rig.call(&client, &[b"6"]).len(), 1);
+    assert_eq!(rig.front.answering.memory.since(), []);
+    assert_eq!(rig.call(&client, &[b"2", b"t", b"k", &large]), ["ok"; 4]);
+    assert_eq!(rig.front.answering.memory.since().len(), 1);
+    assert_eq!(rig.call(&client, &[b"a"]), ["ok"]);
+    assert_eq!(rig.front.answering.memory.since(), []);
 }
