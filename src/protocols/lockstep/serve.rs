@@ -215,8 +215,8 @@ impl Answering {
         outcome
     }
 
-    /// Answers messages up to one that has to wait, or until the replies are large together.
-    /// Notes whether the client has fetched a large value or has completed a large UPDATE.
+    /// Answers messages up to one that has to wait, or until the replies and the values that are copied are large
+    /// together. Notes whether the client has fetched a large value or has completed a large UPDATE.
     fn answer_all(
         &mut self,
         conversation: &mut Conversation,
@@ -228,6 +228,7 @@ impl Answering {
         let bounds = Bounds { value_max: *value_max, room: memory.room(conversation.held_bytes()) };
         let reply_max = if outbox.is_tight() { BUFFER_KEPT_BYTES } else { usize::MAX };
         let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
+        let mut copied = 0;
         let mut batch = session.batch(clock.now());
         for (answered, message) in messages.iter(bytes).enumerate() {
             if conversation.pending_bytes() > reply_max {
@@ -250,12 +251,13 @@ impl Answering {
             };
             is_first = false;
             *moved |= held > CONVERSATION_BYTES_MIN && (command.is_some() || matches!(answer, Answer::Second(_)));
+            copied += conversation.held_bytes().saturating_sub(held) as u64;
             reply(outbox, &message, &answer, *nul);
             tally.requests.add(1);
             if command.is_some() || answer == Answer::Error {
                 tally.worker.count(command, conversation.reason());
             }
-            if outbox.end() > replies_end && answered + 1 < messages.len() {
+            if outbox.end() + copied > replies_end && answered + 1 < messages.len() {
                 return TurnOutcome::Some(answered + 1);
             }
         }

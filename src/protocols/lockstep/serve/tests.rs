@@ -225,6 +225,25 @@ fn idle_half_commands_lose_their_room_and_small_commands_pass_meanwhile() {
     assert_eq!(rig.call(&honest, &[b"4", b"t", b"k", b"6"]), ["ok", "ok", "ok", &long]);
 }
 
+/// A client that asks for long values and fetches none has small replies alone. The copies count toward its turn.
+#[test]
+fn values_that_are_copied_and_not_fetched_end_a_turn() {
+    let mut rig = Rig::start();
+    let other = rig.client();
+    assert_eq!(rig.call(&other, &[b"0", b"t", b"2", b"t", b"k", &[b'v'; VALUE_MAX], b"a"]), ["ok"; 7]);
+    let mut greedy = TcpStream::connect(rig.endpoint.strip_prefix("tcp://").unwrap()).unwrap();
+    let gets: Vec<u8> = [b"4", b"t", b"k"].iter().flat_map(|argument| message(&[b"", *argument])).collect();
+    greedy.write_all(&[introduction(SocketType::Dealer), gets.repeat(20)].concat()).unwrap();
+    let before = rig.tally.requests.get();
+    let mut last = before;
+    while last < before + 60 {
+        rig.pass();
+        let now = rig.tally.requests.get();
+        assert!(now - last <= 3, "{} arguments in one turn", now - last);
+        last = now;
+    }
+}
+
 #[test]
 fn only_a_large_value_that_is_fetched_or_updated_counts_as_progress() {
     let mut rig = Rig::start();
