@@ -5,6 +5,7 @@ This file decides nothing: the follower does. It never waits either: a thread or
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from dataclasses import dataclass
@@ -267,6 +268,8 @@ class MirrorView(Mapping[K, V]):
         """Calls a function with each :class:`MirrorChange` from now on, in order. It may be used as a decorator. An
         exception of the function is logged (``logging``, "spindle"). A function that takes long holds up the mirror.
         """
+        if inspect.iscoroutinefunction(listener):
+            raise TypeError("a listener is a plain function, which may make a task of a coroutine")
         with self._lock:
             self._listeners.append(listener)
             if self._copy.events is None:

@@ -10,6 +10,7 @@ stop      no more is taken; what runs ends; run() returns
 
 from __future__ import annotations
 
+import inspect
 import logging
 import signal
 import threading
@@ -65,6 +66,8 @@ class Worker(Generic[T]):
     def __init__(self, function: Callable[[T], Any], source: Source[T], slots: int) -> None:
         if slots < 1:
             raise ValueError("a worker has at least one slot")
+        if inspect.iscoroutinefunction(function):
+            raise TypeError("a worker of threads calls a plain function: coroutine functions are for spindle.aio")
         self.function = function
         self._source = source
         self._slots = slots

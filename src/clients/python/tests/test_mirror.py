@@ -107,6 +107,12 @@ def test_each_change_is_told_in_order(client, name):
     mirror = client.mirror(name, codec=spindle.JSON, keys=spindle.TEXT)
     mirror.wait_exact(PATIENCE)
 
+    async def coroutine(change):
+        raise AssertionError("nobody awaits it")
+
+    with pytest.raises(TypeError, match="plain function"):
+        mirror.on_change(coroutine)
+
     @mirror.on_change
     def fails(change):
         raise RuntimeError("this listener fails, and the others go on")

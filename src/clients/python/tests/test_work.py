@@ -249,6 +249,27 @@ def test_a_server_of_jobs_that_is_not_there_is_told(work):
         client.tasks.count()
 
 
+def test_a_function_of_the_wrong_kind_is_refused_before_it_gets_work(work):
+    server, client = work
+
+    async def coroutine(item):
+        raise AssertionError("nobody awaits it")
+
+    for decorate in (client.tasks.worker(), client.jobs("mail").worker()):
+        with pytest.raises(TypeError, match="aio"):
+            decorate(coroutine)
+
+    async def body():
+        async with aio.Client(server.kv, tasks=server.endpoints["tasks"]) as own:
+            with pytest.raises(TypeError, match="async def"):
+                own.tasks.worker()(lambda task: None)
+
+    asyncio.run(body())
+    for wrong in ({"slots": 0}, {"failed": "later"}):
+        with pytest.raises(ValueError):
+            client.tasks.worker(**wrong)(print)
+
+
 def test_workers_of_asyncio(work):
     server, _ = work
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import signal
 from time import monotonic
@@ -43,6 +44,8 @@ class Worker(Generic[T]):
     def __init__(self, function: Callable[[T], Awaitable[Any]], source: Source[T], slots: int) -> None:
         if slots < 1:
             raise ValueError("a worker has at least one slot")
+        if inspect.isfunction(function) and not inspect.iscoroutinefunction(function):
+            raise TypeError("a worker of spindle.aio awaits a coroutine function: make it with async def")
         self.function = function
         self._source = source
         self._slots = slots
