@@ -2,6 +2,10 @@
 
 import faulthandler
 import itertools
+import os
+import signal
+import sys
+import threading
 
 import pytest
 from server import Server
@@ -16,11 +20,25 @@ _NAMES = (f"table-{number}" for number in itertools.count())
 
 
 @pytest.fixture(autouse=True)
-def bound():
-    """No test hangs."""
-    faulthandler.dump_traceback_later(TEST_SECONDS, exit=True)
+def bound(request):
+    """No test hangs, and none leaves servers behind."""
+
+    def break_off():
+        request.config.pluginmanager.getplugin("capturemanager").suspend_global_capture()
+        print(f"{request.node.nodeid} takes more than {TEST_SECONDS} s", file=sys.__stderr__)
+        faulthandler.dump_traceback(file=sys.__stderr__)
+        for server in Server.RUNNING:
+            os.kill(server, signal.SIGKILL)
+        os._exit(1)
+
+    timer = threading.Timer(TEST_SECONDS, break_off)
+    timer.daemon = True
+    timer.start()
+    # If Python itself is stuck.
+    faulthandler.dump_traceback_later(TEST_SECONDS + 10, exit=True, file=sys.__stderr__)
     yield
     faulthandler.cancel_dump_traceback_later()
+    timer.cancel()
 
 
 @pytest.fixture(scope="session", params=["proxy", "native"])

@@ -11,6 +11,9 @@ class Server:
 
     NAMES = ("kv", "publish", "feed", "tasks", "jobs", "events", "events-queue")
 
+    # Process ids of servers that run. A run that is broken off ends them.
+    RUNNING = set()
+
     def __init__(self, *flags):
         self.folder = tempfile.TemporaryDirectory(prefix="spindle-python-")
         self.flags = flags
@@ -31,6 +34,7 @@ class Server:
         for name, endpoint in self.endpoints.items():
             arguments += [f"--{name}", endpoint]
         self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.RUNNING.add(self.process.pid)
         for line in self.process.stdout:
             name, _, endpoint = line.strip().partition(" ")
             if name == "ready":
@@ -47,6 +51,7 @@ class Server:
         """kill -9"""
         self.process.kill()
         self.process.wait()
+        self.RUNNING.discard(self.process.pid)
         self.process.stdout.close()
 
     def restart(self):
