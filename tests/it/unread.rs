@@ -10,7 +10,7 @@ const VALUE: usize = 1 << 20;
 /// Values of one answer.
 const KEYS: u8 = 8;
 const SILENT: usize = 40;
-/// Less than half of the answers' bytes, and more than tables and slack together may take.
+/// Less than the bytes of the answers that stay, and more than tables and slack together may take.
 const UNREAD: u64 = 180 << 20;
 
 fn silent_clients_leave_the_tables_their_memory(frontend: &str) {
@@ -29,7 +29,8 @@ fn silent_clients_leave_the_tables_their_memory(frontend: &str) {
             socket.set_rcvhwm(1).unwrap();
             socket.set_rcvbuf(4_096).unwrap();
         });
-        peer.ask(&get_many);
+        // libzmq takes one whole answer for a client that reads none. The second stays with the server.
+        (0..2).for_each(|_| peer.ask(&get_many));
         peer
     };
     let _silent: Vec<Peer> = (0..SILENT).map(|_| silent()).collect();
