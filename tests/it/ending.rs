@@ -149,18 +149,22 @@ fn config() -> ServerConfig {
 
 #[test]
 fn a_server_within_the_process_gives_its_endpoints_back() {
-    let first = server::start(config()).unwrap();
-    let endpoints = (first.kv().to_vec(), first.publish().map(str::to_owned));
     let context = zmq::Context::new();
-    let peer = Peer::connect(&context, &endpoints.0[0]);
-    assert_eq!(peer.call(&[&[5]]), [[1]]);
-    drop(peer);
-    first.stop();
-    let second = ServerConfig { kv: endpoints.0.clone(), publish: endpoints.1.clone(), ..config() };
-    let second = server::start(second).unwrap();
-    assert_eq!(second.kv(), endpoints.0);
-    let peer = Peer::connect(&context, &endpoints.0[0]);
-    assert_eq!(peer.call(&[&[5]]), [[1]]);
+    let begin_again = || {
+        let first = server::start(config()).unwrap();
+        let (kv, publish) = (first.kv().to_vec(), first.publish().map(str::to_owned));
+        let peer = Peer::connect(&context, &kv[0]);
+        assert_eq!(peer.call(&[&[5]]), [[1]]);
+        drop(peer);
+        first.stop();
+        let second = server::start(ServerConfig { kv: kv.clone(), publish, ..config() }).ok()?;
+        assert_eq!(second.kv(), kv);
+        let peer = Peer::connect(&context, &kv[0]);
+        assert_eq!(peer.call(&[&[5]]), [[1]]);
+        Some(())
+    };
+    // The system may give a port to another process as soon as it is free.
+    assert!((0..10).any(|_| begin_again().is_some()), "the endpoints are not given back");
 }
 
 #[test]

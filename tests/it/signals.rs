@@ -106,7 +106,8 @@ fn a_command_dies_of_a_signal_at_once() {
     let endpoint = format!("tcp://{}", silent.local_addr().unwrap());
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let mut command = Command::new(SPINDLE);
-        let child = command.args(["ping", "--timeout", "60", "--connect", &endpoint]).stderr(Stdio::null()).spawn().unwrap();
+        let child =
+            command.args(["ping", "--timeout", "60", "--connect", &endpoint]).stderr(Stdio::null()).spawn().unwrap();
         let mut child = Guarded(child);
         let _connection = silent.accept().unwrap();
         kill_process(Pid::from_child(&child.0), signal).unwrap();

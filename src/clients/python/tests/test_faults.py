@@ -260,7 +260,15 @@ def test_a_client_of_the_parent_says_so_after_a_fork(client, name, shared_server
     assert table["a"] == b"1", "the parent goes on"
 
 
-def test_an_interrupt_ends_a_call_and_leaves_the_client_usable(own_server):
+@pytest.fixture
+def interrupts():
+    """A process that was started in the background may ignore them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_ends_a_call_and_leaves_the_client_usable(own_server, interrupts):
     with spindle.Client(own_server.kv, timeout=PATIENCE) as client:
         table = client.table("t", create=True)
         table["a"] = "1"
