@@ -130,6 +130,8 @@ impl Side {
     pub(crate) fn load(&self, flags: &[String]) -> Value {
         let mut command = Command::new(SPINDLE);
         command.args(["load", "--json", "--protocol", self.protocol, "--connect", &self.endpoint]);
+        // Thousands of connections at once wait for the system's queue: a host sends them again after a second or three.
+        command.args(["--timeout", "30"]);
         if !flags.iter().any(|flag| flag == "--connections") {
             command.args(["--connections", &CONNECTIONS.to_string()]);
         }
