@@ -19,6 +19,7 @@
 //! This module does not parse arguments (`cli`), and does not contain the protocols (`zmtp`, `protocols::kv::wire`). It
 //! speaks RESP and the text protocol of memcached as far as a comparison needs them.
 
+pub mod chart;
 mod connection;
 mod dialect;
 mod driver;
