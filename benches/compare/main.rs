@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench compare -- --out DIR
-//! cargo bench --bench compare -- --out DIR --only echo,best,rivals,native,memory,lag,expiry,notify,feed --rounds 3 --seconds 1
+//! cargo bench --bench compare -- --out DIR --only echo,best,rivals,native,memory,growth,tails,lag,expiry,notify,feed --rounds 3 --seconds 1
 //! ```
 //! Every side is a process of its own, and the load is another: `spindle load`, the same for all. Sides of a comparison
 //! take turns within each round, so that drift of the machine affects all alike. A number is the median of the rounds,
@@ -22,6 +22,7 @@ mod best;
 mod echo;
 mod expiry;
 mod feed;
+mod growth;
 mod lag;
 mod listen;
 mod meet;
@@ -32,6 +33,7 @@ mod report;
 mod rivals;
 mod shape;
 mod side;
+mod tails;
 mod write;
 
 use std::path::PathBuf;
@@ -47,12 +49,14 @@ const DEPTHS: [usize; 3] = [1, 16, 64];
 type Section = fn(&Plan, &mut Report);
 
 /// All comparisons.
-const SECTIONS: [(&str, Section); 9] = [
+const SECTIONS: [(&str, Section); 11] = [
     ("echo", shape::measure),
     ("best", best::measure),
     ("rivals", rivals::throughput),
     ("native", native::measure),
     ("memory", rivals::memory),
+    ("growth", growth::measure),
+    ("tails", tails::measure),
     ("lag", lag::measure),
     ("expiry", expiry::measure),
     ("notify", notify::measure),
