@@ -29,6 +29,9 @@
 //! The caller holds [`FeedLog`] locked from the first `tell` of a batch to its `seal`. So whoever locks it sees whole
 //! batches: a change that was told is in the sequence, in the digest and in the history.
 
+mod lives;
+mod told;
+
 use std::sync::Arc;
 
 use ahash::AHashMap;
@@ -41,6 +44,8 @@ use super::message::{
     topic_of_table,
 };
 use crate::allocator::size_class;
+use lives::Lives;
+use told::ToldVersions;
 
 /// Messages that are evicted at once.
 const EVICTED_AT_ONCE: usize = 256;
@@ -148,10 +153,9 @@ impl Life {
         }
     }
 
-    /// Bytes that it takes when it is over, beside its messages: its place in the map, which may be half empty, and its
-    /// topic.
+    /// Bytes that it takes when it is over, beside its messages: its places, and its topic.
     fn bytes(&self) -> usize {
-        2 * (size_of::<u64>() + size_of::<Self>()) + size_class(ARC_BYTES + self.topic.len())
+        Lives::<Self>::BYTES + size_class(ARC_BYTES + self.topic.len())
     }
 
     fn is_full(&self) -> bool {
@@ -168,11 +172,11 @@ impl Life {
 #[derive(Debug)]
 pub struct FeedLog {
     epoch: u64,
-    lives: AHashMap<u64, Life>,
+    lives: Lives<Life>,
     /// The newest life of each topic that has told a change and is not dropped.
     newest: AHashMap<Arc<[u8]>, u64>,
     /// The told version of each element for which it is above the version whose turn came last.
-    told: AHashMap<usize, u64>,
+    told: ToldVersions,
     /// Lives with an open message.
     open: Vec<u64>,
     /// Buffers for open messages, at most one for each change of a batch. Lives without an open message have none: there
@@ -191,9 +195,9 @@ impl FeedLog {
     pub fn new(epoch: u64, history_bytes: usize) -> Self {
         Self {
             epoch,
-            lives: AHashMap::new(),
+            lives: Lives::new(),
             newest: AHashMap::new(),
-            told: AHashMap::new(),
+            told: ToldVersions::new(),
             open: Vec::new(),
             spare: Vec::new(),
             batch_bytes: 0,
@@ -209,12 +213,10 @@ impl FeedLog {
     /// changes have come. The caller calls [`FeedLog::seal`] before it lets other threads see the feed.
     pub fn tell(&mut self, change: &DueChange<'_>, cause_of: impl FnOnce(u64) -> Option<Cause>) {
         debug_assert!(change.present.version >= change.version, "a change is committed before its turn comes");
-        if !self.told.is_empty()
-            && let Some(told) = self.told.get(&change.element)
-        {
-            debug_assert!(*told >= change.version, "only what is ahead is remembered");
-            if *told == change.version {
-                self.told.remove(&change.element);
+        if let Some(told) = self.told.get(change.element) {
+            debug_assert!(told >= change.version, "only what is ahead is remembered");
+            if told == change.version {
+                self.told.remove(change.element);
             }
             self.metrics.conflated += u64::from(change.cause.is_some());
             return;
@@ -231,16 +233,14 @@ impl FeedLog {
         let bytes = CHANGE_BYTES + change.key.len() + value_bytes.len();
         // No open message has more bytes than the batch and a head.
         if CHANGES_HEAD_BYTES + self.batch_bytes + bytes > FEED_MESSAGE_BYTES
-            && self.lives.get(&change.incarnation).is_some_and(|life| life.lacks_room(bytes))
+            && self.lives.get(change.incarnation).is_some_and(|life| life.lacks_room(bytes))
         {
             self.seal();
         }
-        let life = self.lives.entry(change.incarnation).or_insert_with(|| {
-            let life = Life::new(change.table);
-            let newest = self.newest.entry(Arc::clone(&life.topic)).or_default();
-            *newest = change.incarnation.max(*newest);
-            life
-        });
+        if self.lives.get(change.incarnation).is_none() {
+            self.begin_life(change);
+        }
+        let Some(life) = self.lives.get_mut(change.incarnation) else { unreachable!("it has begun") };
         if change.replaces_value {
             life.digest.remove(change.key, change.version - 1);
         }
@@ -263,6 +263,14 @@ impl FeedLog {
         }
     }
 
+    #[cold]
+    fn begin_life(&mut self, change: &DueChange<'_>) {
+        let life = Life::new(change.table);
+        let newest = self.newest.entry(Arc::clone(&life.topic)).or_default();
+        *newest = change.incarnation.max(*newest);
+        self.lives.insert(change.incarnation, life);
+    }
+
     /// Whether so many bytes were told that the caller should end the batch, and take the published messages.
     #[must_use]
     pub fn ends_batch(&self) -> bool {
@@ -279,7 +287,7 @@ impl FeedLog {
     }
 
     fn seal_life(&mut self, incarnation: u64) {
-        let Some(life) = self.lives.get_mut(&incarnation).filter(|life| life.open_count > 0) else { return };
+        let Some(life) = self.lives.get_mut(incarnation).filter(|life| life.open_count > 0) else { return };
         let first = life.next - u64::from(life.open_count);
         let position = FeedPosition { epoch: self.epoch, incarnation, sequence: first };
         let head = changes_head(position, life.open_count);
@@ -303,11 +311,11 @@ impl FeedLog {
     pub fn evict_some(&mut self) -> bool {
         for _ in 0..EVICTED_AT_ONCE {
             let Some(incarnation) = self.history.next_to_evict() else { return false };
-            let Some(life) = self.lives.get_mut(&incarnation) else { unreachable!("a life stays while it is kept") };
+            let Some(life) = self.lives.get_mut(incarnation) else { unreachable!("a life stays while it is kept") };
             self.history.evict(&mut life.kept);
             if life.is_dropped && life.kept.is_empty() {
                 self.history.forget_life(life.bytes());
-                self.lives.remove(&incarnation);
+                self.lives.remove(incarnation);
             }
         }
         true
@@ -316,7 +324,7 @@ impl FeedLog {
     /// Ends a life of a table: no change of it follows.
     pub fn dropped(&mut self, incarnation: u64, table: &[u8]) {
         self.seal();
-        let sequence = self.lives.get(&incarnation).map_or(1, |life| life.next);
+        let sequence = self.lives.get(incarnation).map_or(1, |life| life.next);
         let position = FeedPosition { epoch: self.epoch, incarnation, sequence };
         let mut payload = Vec::new();
         FeedMessage { position, content: FeedContent::Dropped }.encode(&mut payload);
@@ -325,10 +333,10 @@ impl FeedLog {
             self.newest.remove(&topic);
         }
         self.published.push(PublishedMessage { topic, payload: payload.into() });
-        if let Some(life) = self.lives.get_mut(&incarnation) {
+        if let Some(life) = self.lives.get_mut(incarnation) {
             life.is_dropped = true;
             if life.kept.is_empty() {
-                self.lives.remove(&incarnation);
+                self.lives.remove(incarnation);
             } else {
                 self.history.keep_life(life.bytes());
                 self.evict_some();
@@ -347,13 +355,13 @@ impl FeedLog {
     /// The told version of an element, if it is above the version whose turn came last.
     #[must_use]
     pub fn told_ahead(&self, element: usize) -> Option<u64> {
-        self.told.get(&element).copied()
+        self.told.get(element)
     }
 
     /// The state of a life that is not dropped. One that has told nothing is a new one.
     #[must_use]
     pub fn state(&self, incarnation: u64) -> LifeState {
-        let life = self.lives.get(&incarnation);
+        let life = self.lives.get(incarnation);
         let sequence = life.map_or(1, |life| life.next);
         LifeState {
             next: FeedPosition { epoch: self.epoch, incarnation, sequence },
@@ -376,7 +384,7 @@ impl FeedLog {
         if sequence == next.sequence {
             return Ok(Vec::new());
         }
-        let life = self.lives.get(&current);
+        let life = self.lives.get(current);
         Ok(life.map(|life| life.kept.from(sequence, FEED_REPLAY_BYTES)).unwrap_or_default())
     }
 

@@ -116,15 +116,11 @@ impl<'m> FeedChange<'m> {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         #[expect(clippy::cast_possible_truncation, reason = "bounded by the limits of keys and values")]
         let (key_length, value_length) = (self.key.len() as u8, self.value.len() as u32);
-        let mut head = [0; CHANGE_BYTES - size_of::<u32>()];
-        let fields = [self.version, self.deadline_millis.unwrap_or(0)].map(u64::to_be_bytes);
-        for (byte, field) in
-            head.iter_mut().zip([self.cause as u8].iter().chain(fields.as_flattened()).chain(&[key_length]))
-        {
-            *byte = *field;
-        }
         out.reserve(self.bytes());
-        out.extend_from_slice(&head);
+        out.push(self.cause as u8);
+        out.extend_from_slice(&self.version.to_be_bytes());
+        out.extend_from_slice(&self.deadline_millis.unwrap_or(0).to_be_bytes());
+        out.push(key_length);
         out.extend_from_slice(self.key);
         out.extend_from_slice(&value_length.to_be_bytes());
         out.extend_from_slice(self.value);

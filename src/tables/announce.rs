@@ -105,6 +105,11 @@ pub struct Changes {
     held: AHashMap<(usize, u32), HeldChange>,
     /// Changes that wait for the last change of a slot of an older table, by the address of that slot.
     blocked: AHashMap<usize, Vec<HeldChange>>,
+    /// Changes of the ring that is drained, whose memory is on its way. Empty between two rings.
+    ahead: VecDeque<HeldChange>,
+    /// How many changes at the front of `ahead` have their entries fetched too.
+    entries_fetched: usize,
+    /// Changes whose turn may have come.
     work: VecDeque<HeldChange>,
     ended: Vec<Retired>,
     registry: Arc<Registry>,
@@ -123,7 +128,10 @@ impl Changes {
             owed: Vec::new(),
             held: AHashMap::new(),
             blocked: AHashMap::new(),
-            work: VecDeque::new(),
+            // Their lengths are bounded, and known before the first table.
+            ahead: VecDeque::with_capacity(3 * FEED_CHANGES_MAX),
+            entries_fetched: 0,
+            work: VecDeque::with_capacity(FEED_CHANGES_MAX),
             ended: Vec::new(),
             registry,
             retire,
@@ -185,14 +193,15 @@ impl Changes {
         let mut taken = 0;
         // With a feed, as many as one message takes.
         let at_once = if self.retire.0.feed.is_some() { FEED_CHANGES_MAX } else { LOOK_AHEAD };
-        while taken < share {
+        loop {
             let count = self.take(&ring, number, at_once.min(share - taken));
-            if count == 0 {
-                break;
-            }
             taken += count;
+            self.advance(count);
             while !self.work.is_empty() {
                 self.run(sink);
+            }
+            if count == 0 && self.ahead.is_empty() {
+                break;
             }
         }
         if let Some(state) = self.rings.get_mut(&number) {
@@ -203,12 +212,28 @@ impl Changes {
 
     /// Takes a few changes from a ring, and asks the processor to fetch their slots, so that the cache misses overlap.
     fn take(&mut self, ring: &ChangeRing, number: u64, count: usize) -> usize {
-        let before = self.work.len();
+        let before = self.ahead.len();
         for change in std::iter::from_fn(|| ring.queue.pop()).take(count) {
             change.slot.slot().prefetch();
-            self.work.push_back(HeldChange { change, ring: number });
+            self.ahead.push_back(HeldChange { change, ring: number });
         }
-        self.work.len() - before
+        self.ahead.len() - before
+    }
+
+    /// Puts the changes to work whose memory has had the time of a run to come, and with a feed asks for the entries of
+    /// those whose slots have. `newest`: changes that were taken just now.
+    fn advance(&mut self, newest: usize) {
+        let slots_fetched = self.ahead.len() - newest;
+        let ready = if self.retire.0.feed.is_some() {
+            let guard = epoch::pin();
+            let fresh = self.ahead.range(self.entries_fetched..slots_fetched);
+            fresh.for_each(|held| held.change.slot.slot().prefetch_entry(&guard));
+            let left = slots_fetched - self.entries_fetched;
+            std::mem::replace(&mut self.entries_fetched, left)
+        } else {
+            slots_fetched
+        };
+        self.work.extend(self.ahead.drain(..ready));
     }
 
     /// Announces the changes in `work` whose turn has come, and the held changes that follow them. With a feed, it may
@@ -218,9 +243,6 @@ impl Changes {
         sink.begin();
         let guard = epoch::pin();
         let mut feed = shared.feed.as_ref().map(|feed| (feed, feed.log()));
-        if feed.is_some() {
-            self.work.iter().for_each(|held| held.change.slot.slot().prefetch_entry(&guard));
-        }
         while feed.as_ref().is_none_or(|(_, log)| !log.ends_batch())
             && let Some(held) = self.work.pop_front()
         {
@@ -265,7 +287,7 @@ impl Changes {
     /// The kind of a change of this slot that has come and whose turn has not.
     fn kind_of(&self, address: usize, version: u32) -> Option<Committed> {
         let is_it = |held: &&HeldChange| held.change.slot.slot().address() == address && held.change.version == version;
-        let found = self.held.get(&(address, version)).or_else(|| self.work.iter().find(is_it));
+        let found = self.held.get(&(address, version)).or_else(|| self.work.iter().chain(&self.ahead).find(is_it));
         found.map(|held| held.change.kind)
     }
 

@@ -27,7 +27,7 @@ use super::wire::{Notification, NotificationKind};
 use crate::clock::{Clock, Now};
 use crate::feed::PublishedMessage;
 use crate::limits::{LINGER, PUBLISH_BURST};
-use crate::protocols::publish::{PublisherMetrics, Subscribers};
+use crate::protocols::publish::Subscribers;
 use crate::protocols::sockets::WakeSignal;
 use crate::tables::{ChangeKind, ChangeSink, Changes, Drained};
 use crate::zmtp::encode_frame;
@@ -53,8 +53,6 @@ pub struct Publisher {
     changes: Changes,
     clock: Clock,
     metrics: Arc<PublishTally>,
-    /// The metrics last shown to STATS.
-    shown: PublisherMetrics,
     /// When it sends no more: [`LINGER`] after it has seen that the tables are closed.
     end: Option<Now>,
 }
@@ -69,8 +67,7 @@ impl Publisher {
         metrics: Arc<PublishTally>,
     ) -> Self {
         changes.set_waker(Box::new(move || bell.ring()));
-        let shown = PublisherMetrics::default();
-        Self { subscribers, feed, one_frame, changes, clock, metrics, shown, end: None }
+        Self { subscribers, feed, one_frame, changes, clock, metrics, end: None }
     }
 
     /// The loop of the thread. Returns when the tables are closed, all committed changes are announced, and either the
@@ -145,13 +142,9 @@ impl Publisher {
         }
     }
 
-    /// Updates the metrics for STATS if they have changed.
-    fn show(&mut self) {
-        let publisher_metrics = self.subscribers.metrics();
-        if publisher_metrics != self.shown {
-            self.metrics.subscribers.show(&publisher_metrics);
-            self.shown = publisher_metrics;
-        }
+    /// Updates the metrics for STATS.
+    fn show(&self) {
+        self.metrics.subscribers.show(&self.subscribers.metrics());
     }
 }
 

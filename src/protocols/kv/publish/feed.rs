@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::clock::Now;
 use crate::feed::{BookmarkSchedule, DueBookmark, PublishedMessage, table_of_topic};
 use crate::protocols::kv::report::FeedTally;
-use crate::protocols::publish::{PublisherMetrics, Subscribers};
+use crate::protocols::publish::Subscribers;
 use crate::tables::Changes;
 use crate::zmtp::encode_frame;
 
@@ -28,8 +28,6 @@ pub(in crate::protocols::kv) struct FeedPublisher {
     subscribers: Subscribers,
     schedule: BookmarkSchedule,
     metrics: Arc<FeedTally>,
-    /// The metrics last shown to STATS.
-    shown: PublisherMetrics,
     /// The time of this turn.
     now: Now,
 }
@@ -44,8 +42,7 @@ impl FeedPublisher {
     /// A publisher that sends to these subscribers.
     pub(in crate::protocols::kv) fn new(mut subscribers: Subscribers, metrics: Arc<FeedTally>) -> Self {
         subscribers.note_subscriptions();
-        let (schedule, shown) = (BookmarkSchedule::new(), PublisherMetrics::default());
-        Self { subscribers, schedule, metrics, shown, now: Now::from_nanos(0) }
+        Self { subscribers, schedule: BookmarkSchedule::new(), metrics, now: Now::from_nanos(0) }
     }
 
     /// Whether there is no subscription.
@@ -120,12 +117,8 @@ impl FeedPublisher {
         self.subscribers.metrics().lost
     }
 
-    /// Updates the metrics for STATS if they have changed.
-    fn show(&mut self) {
-        let publisher_metrics = self.subscribers.metrics();
-        if publisher_metrics != self.shown {
-            self.metrics.subscribers.show(&publisher_metrics);
-            self.shown = publisher_metrics;
-        }
+    /// Updates the metrics for STATS.
+    fn show(&self) {
+        self.metrics.subscribers.show(&self.subscribers.metrics());
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::clock::Now;
 use crate::protocols::kv::report::LockstepTally;
 use crate::protocols::kv::wire::Notification;
-use crate::protocols::publish::{PublisherMetrics, Subscribers};
+use crate::protocols::publish::Subscribers;
 use crate::zmtp::encode_frame;
 
 /// Appends the frame of a notification. False: the protocol has none for it, and nothing was appended.
@@ -24,8 +24,6 @@ pub(in crate::protocols::kv) struct OneFramePublisher {
     /// The frame of the present change.
     frame: Vec<u8>,
     tally: Arc<LockstepTally>,
-    /// The metrics last shown to STATS.
-    shown: PublisherMetrics,
 }
 
 impl OneFramePublisher {
@@ -35,7 +33,7 @@ impl OneFramePublisher {
         encode: NotificationEncoder,
         tally: Arc<LockstepTally>,
     ) -> Self {
-        Self { subscribers, encode, frame: Vec::new(), tally, shown: PublisherMetrics::default() }
+        Self { subscribers, encode, frame: Vec::new(), tally }
     }
 
     /// Whether there is no subscription.
@@ -87,12 +85,8 @@ impl OneFramePublisher {
         self.show();
     }
 
-    /// Updates the metrics for STATS if they have changed.
-    fn show(&mut self) {
-        let publisher_metrics = self.subscribers.metrics();
-        if publisher_metrics != self.shown {
-            self.tally.publish.subscribers.show(&publisher_metrics);
-            self.shown = publisher_metrics;
-        }
+    /// Updates the metrics for STATS.
+    fn show(&self) {
+        self.tally.publish.subscribers.show(&self.subscribers.metrics());
     }
 }
