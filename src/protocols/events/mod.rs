@@ -7,27 +7,23 @@
 //! defer    POST /events/async   an event that waits for a worker     find     GET /events/{id}   one event
 //!                                                                    health   GET /health        does the store answer
 //! ```
-//! A request passes through these files: [`serve`] accepts its connection, `connection` has hyper parse it and hands it
-//! to the routes of `handle`. `admission` says which requests are taken up. The routes call one of two stores. `embedded` has the committer of [`crate::tasks`] add a task to a queue, and `mysql` stores
-//! rows in a database. [`wire`] makes the reply. A pending event of `embedded` is a task, which any client can work off
-//! by the spiderq protocol. A pending event of `mysql` is a row, which `mysql::claims` locks. [`client`] is the other
-//! end, for tests and benches.
+//! A request passes through these files: [`serve`] accepts its connection, and `protocols/http` has hyper parse it,
+//! judges it, and hands it to the routes of `handle`. The routes call one of two stores. `embedded` has the committer of
+//! [`crate::tasks`] add a task to a queue, and `mysql` stores rows in a database. [`wire`] makes the reply. A pending
+//! event of `embedded` is a task, which any client can work off by the spiderq protocol. A pending event of `mysql` is a
+//! row, which `mysql::claims` locks. [`client`] is the other end, for tests and benches.
 //!
 //! This module does not serve the queue of pending events, see `spiderq`, and does not work events off, see `worker`.
 //!
 #![doc = include_str!("PROTOCOL.md")]
 
-mod admission;
 pub mod client;
-mod connection;
 mod embedded;
 mod error;
 mod handle;
 pub mod jitter;
 pub mod mysql;
-mod own_errors;
 pub mod serve;
 mod store;
 pub mod wire;
 pub mod words;
-mod write_timeout;

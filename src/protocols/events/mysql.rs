@@ -26,6 +26,7 @@ use tokio::time::timeout;
 
 pub use lazy_connection::{Address, AddressError};
 pub use setup::UnsuitableDatabase;
+pub use writers::WritersMetrics;
 pub(super) use writers::{RunningWriters, Writers};
 
 use super::error::EventStoreError;
@@ -101,6 +102,25 @@ impl Database {
         let rows = connection.rows_afresh(AssertSqlSafe(statement)).await;
         idle.lock().push(connection);
         rows.map_err(|failure| EventStoreError(failure.to_string()))
+    }
+}
+
+/// Tries whether a database stores events, on a connection of its own.
+pub struct DatabaseProbe(LazyConnection);
+
+impl DatabaseProbe {
+    /// A probe, which connects when it is first asked.
+    #[must_use]
+    pub fn new(address: &Address) -> Self {
+        Self(LazyConnection::new(address))
+    }
+
+    /// Inserts an event, and rolls the transaction back.
+    ///
+    /// # Errors
+    /// Why nothing can be stored, in a sentence.
+    pub async fn check(&mut self) -> Result<(), String> {
+        rehearse(&mut self.0).await.map_err(|EventStoreError(why)| why)
     }
 }
 

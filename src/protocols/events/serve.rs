@@ -1,29 +1,25 @@
 //! Serves events: the requests of the clients on the skeleton of [`TcpFrontend`].
 //!
 //! ```text
-//! listener ─► accept, up to EVENT_CONNECTIONS_MAX at once ─► connection: hyper ─► routes ─► store
+//! listener ─► accept, up to EVENT_CONNECTIONS_MAX at once ─► http: a connection ─► routes ─► store
 //! told to stop ─► accept no more ─► answer the requests taken ─► end the last transactions ─► end
 //! ```
 //! This module does not make the replies (`handle`), and does not keep the events (`embedded`, `mysql`).
 
 use std::io;
-use std::mem::take;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::task::spawn_local;
 
-use super::admission::HostRule;
-use super::connection::{ClientTimes, converse};
 use super::embedded::{Embedded, EventQueue};
 use super::handle::{EventsContext, routes};
-use super::mysql::{Address, Database, RunningWriters, UnsuitableDatabase, Writers};
+use super::mysql::{Address, Database, RunningWriters, UnsuitableDatabase, Writers, WritersMetrics};
 use super::store::EventStore;
-use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX, EVENT_HEAD_TIME, EVENT_REPLY_TIME};
+use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX};
+use crate::protocols::http::{HostRule, HttpService};
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,
@@ -64,6 +60,8 @@ pub struct Events {
     pub stopper: Stopper,
     /// The address that the frontend listens at, with the port that the system chose.
     pub address: SocketAddr,
+    /// The metrics of the writers, if the events are in a database.
+    pub database: Option<WritersMetrics>,
 }
 
 /// A frontend that listens, before there is a store. Clients wait in the backlog of the system.
@@ -102,8 +100,12 @@ impl EventsListener {
                 EventsBackend::MySql(database, writers)
             }
         };
-        let hosts = HostRule::new(address.ip().is_loopback(), hosts);
-        Ok(Events { front: EventsFrontend { tcp, backend, hosts }, stopper, address })
+        let database = match &backend {
+            EventsBackend::MySql(_, writers) => Some(writers.metrics()),
+            EventsBackend::Embedded(..) => None,
+        };
+        let hosts = HostRule::new(address.ip().is_loopback(), hosts, "--events-host");
+        Ok(Events { front: EventsFrontend { tcp, backend, hosts }, stopper, address, database })
     }
 }
 
@@ -134,9 +136,7 @@ impl EventsFrontend {
 
 /// All conversations, with their shared state.
 struct EventsProtocol {
-    router: Router,
-    /// Dropped when the connections are to end with the requests that have come.
-    running: Option<watch::Sender<()>>,
+    http: HttpService,
     /// The writers of the database, if there is one.
     writers: Option<RunningWriters>,
 }
@@ -156,28 +156,18 @@ impl EventsProtocol {
             EventsBackend::MySql(database, writers) => (EventStore::MySql(database), Some(writers.start())),
         };
         let router = routes(EventsContext { store, jitter: Arc::default() }, hosts);
-        Self { router, running: Some(watch::Sender::new(())), writers }
+        Self { http: HttpService::new(router), writers }
     }
 }
 
 impl TcpProtocol for EventsProtocol {
     fn converse(&self, stream: TcpStream, permit: ConnectionPermit) {
-        // Nothing is accepted after the sender is dropped.
-        let Some(running) = &self.running else { return };
-        let times = ClientTimes { head: EVENT_HEAD_TIME, reply: EVENT_REPLY_TIME };
-        let connection = converse(stream, self.router.clone(), times, running.subscribe());
-        // The task is not a local one, since a connection needs nothing that is.
-        tokio::spawn(async move {
-            connection.await;
-            drop(permit);
-        });
+        self.http.accept(stream, permit);
     }
 
     async fn finish(&mut self, connections: &ConnectionLimit) {
-        // From here on only the requests taken hold the store.
-        drop(take(&mut self.router));
-        drop(self.running.take());
-        connections.all_closed().await;
+        // The requests taken still hold the store.
+        self.http.finish(connections).await;
         if let Some(writers) = self.writers.take() {
             writers.end().await;
         }

@@ -1,5 +1,5 @@
 //! The HTTP of the protocol: ids in paths, and replies as a status and JSON. This module does no I/O and knows no
-//! store.
+//! store. `protocols/http` has the replies to requests that no route has seen.
 //!
 //! ```text
 //! POST /events        201  Location: /events/7   {"id":7,"value":"heron"}
@@ -7,12 +7,13 @@
 //! GET  /events        200  {"count":8}
 //! GET  /events/8      200  {"id":8,"value":null}
 //! GET  /health        200  {"status":"ok"}
-//! otherwise           400, 403, 404, 405, 408, 413, 414, 431, 503  {"error":"event not found"}
+//! otherwise           400, 404, 405, 503              {"error":"event not found"}
 //! ```
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::limits::{EVENT_BODY_BYTES_MAX, EVENT_HEAD_BYTES_MAX, EVENT_VALUE_CHARS_MAX};
+use crate::limits::EVENT_VALUE_CHARS_MAX;
+use crate::protocols::http::error;
 
 /// Bytes of the longest character in UTF-8.
 const CHAR_BYTES_MAX: usize = 4;
@@ -47,22 +48,6 @@ pub enum Reply {
     NoSuchPath,
     /// The path exists, but does not have this method.
     NotAllowed,
-    /// The body did not come in time.
-    Late,
-    /// The body is too long.
-    TooLong,
-    /// The body is malformed, or ends before its end.
-    BadBody,
-    /// The head did not come in time.
-    HeadLate,
-    /// hyper refuses the head, with this status.
-    Unparsed(u16),
-    /// There is not one valid `Host`.
-    NoHost,
-    /// The server does not go by this name.
-    ForeignHost(String),
-    /// A page of another site has sent the request.
-    CrossSite,
     /// The store does not answer, or the outcome is unknown. The text is the reason.
     Unavailable(String),
 }
@@ -75,14 +60,10 @@ impl Reply {
             Self::Counted(_) | Self::Found(_) | Self::Healthy => 200,
             Self::Created(_) => 201,
             Self::Pending(_) => 202,
-            Self::InvalidId | Self::BadBody | Self::NoHost => 400,
-            Self::ForeignHost(_) | Self::CrossSite => 403,
+            Self::InvalidId => 400,
             Self::NotFound | Self::NoSuchPath => 404,
             Self::NotAllowed => 405,
-            Self::Late | Self::HeadLate => 408,
-            Self::TooLong => 413,
             Self::Unavailable(_) => 503,
-            Self::Unparsed(status) => *status,
         }
     }
 
@@ -109,46 +90,10 @@ impl Reply {
             Self::InvalidId => error("invalid id"),
             Self::NoSuchPath => error("no such path: there are /events, /events/async, /events/{id} and /health"),
             Self::NotAllowed => error("this path does not have this method: see the header Allow"),
-            Self::Late => error("the body did not come in time: send it with the request, or none"),
-            Self::TooLong => error(&format!("the body is longer than {EVENT_BODY_BYTES_MAX} bytes: none is needed")),
-            Self::BadBody => error("the body is malformed, or ends before its end: none is needed"),
-            Self::HeadLate => error("the head of the request did not come in time"),
-            Self::Unparsed(414) => error("the path of the request is too long"),
-            Self::Unparsed(431) => {
-                error(&format!("the head of the request is longer than {EVENT_HEAD_BYTES_MAX} bytes"))
-            }
-            Self::Unparsed(_) => error("the request is malformed: the server speaks HTTP/1.1"),
-            Self::NoHost => error("a request of HTTP/1.1 has one header Host, with the name of the server"),
-            Self::ForeignHost(host) => error(&format!(
-                "the server does not go by the name {host}: use its address, or start it with --events-host"
-            )),
-            Self::CrossSite => error("a page of another site has sent this request: it changes nothing"),
             Self::Unavailable(why) => error(why),
         };
         body.to_string()
     }
-}
-
-fn error(what: &str) -> Value {
-    json!({ "error": what })
-}
-
-/// The bytes of a reply that ends its connection: the reply to a request that no route has seen. `date` is the time of
-/// the header `Date`.
-#[must_use]
-pub fn encode(reply: &Reply, date: &str) -> Vec<u8> {
-    let (status, body) = (reply.status(), reply.body());
-    let reason = match status {
-        408 => "Request Timeout",
-        414 => "URI Too Long",
-        431 => "Request Header Fields Too Large",
-        _ => "Bad Request",
-    };
-    let length = body.len();
-    format!(
-        "HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\ndate: {date}\r\n\r\n{body}"
-    )
-    .into_bytes()
 }
 
 /// Parses an id of any number of digits. A number that is too large for `u64` becomes `u64::MAX`.

@@ -46,10 +46,52 @@ struct WriterShared {
     /// Whether the last transaction of any writer has failed, so that a failure is logged once. Written and read by the
     /// writers.
     is_down: AtomicBool,
-    /// Counts for the log. Written by the writers, read by [`RunningWriters::end`] after the writers have ended.
+    /// Written by the writers, read by the operator's service at any time, and for the log at the end.
+    counts: Arc<WriterCounts>,
+}
+
+/// What the writers have done.
+#[derive(Debug, Default)]
+struct WriterCounts {
     transactions: AtomicU64,
     events: AtomicU64,
     retries: AtomicU64,
+    /// Events that were not stored, or whose outcome is unknown.
+    failures: AtomicU64,
+}
+
+/// The metrics of the writers to a database.
+#[derive(Clone, Debug)]
+pub struct WritersMetrics(Arc<WriterCounts>);
+
+impl WritersMetrics {
+    /// Transactions that were committed.
+    #[must_use]
+    pub fn transactions(&self) -> u64 {
+        // Relaxed: a count publishes no data.
+        self.0.transactions.load(Ordering::Relaxed)
+    }
+
+    /// Events that were stored.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        // Relaxed: as above.
+        self.0.events.load(Ordering::Relaxed)
+    }
+
+    /// Transactions that were tried again.
+    #[must_use]
+    pub fn retries(&self) -> u64 {
+        // Relaxed: as above.
+        self.0.retries.load(Ordering::Relaxed)
+    }
+
+    /// Events that were answered with 503, because they were not stored, or because that is unknown.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        // Relaxed: as above.
+        self.0.failures.load(Ordering::Relaxed)
+    }
 }
 
 /// Writers that are not started yet.
@@ -66,11 +108,14 @@ pub(in crate::protocols::events) struct RunningWriters {
 
 impl Writers {
     pub(super) fn new(address: &Address, new_events: Receiver<NewEvent>) -> Self {
-        let (transactions, events, retries) = Default::default();
-        let (jitter, is_down) = Default::default();
-        let shared =
-            WriterShared { new_events: Mutex::new(new_events), jitter, is_down, transactions, events, retries };
+        let (jitter, is_down, counts) = Default::default();
+        let shared = WriterShared { new_events: Mutex::new(new_events), jitter, is_down, counts };
         Self { address: address.clone(), shared: Arc::new(shared) }
+    }
+
+    /// The metrics of the writers.
+    pub(in crate::protocols::events) fn metrics(&self) -> WritersMetrics {
+        WritersMetrics(Arc::clone(&self.shared.counts))
     }
 
     /// Starts the writers, each in a task of its own.
@@ -87,9 +132,8 @@ impl RunningWriters {
             // A writer that has panicked has ended the process.
             let _ended = task.await;
         }
-        // Relaxed: the writers, which wrote the counts, have ended.
-        let [events, transactions, retries] = [&self.shared.events, &self.shared.transactions, &self.shared.retries]
-            .map(|count| count.load(Ordering::Relaxed));
+        let metrics = WritersMetrics(Arc::clone(&self.shared.counts));
+        let (events, transactions, retries) = (metrics.events(), metrics.transactions(), metrics.retries());
         tracing::info!(events, transactions, retries, "all new events are stored");
     }
 }
@@ -107,9 +151,9 @@ async fn write(mut connection: LazyConnection, shared: Arc<WriterShared>) {
                 if shared.is_down.swap(false, Ordering::Relaxed) {
                     tracing::warn!("events are stored again");
                 }
-                // Relaxed: counts, read at the end.
-                shared.transactions.fetch_add(1, Ordering::Relaxed);
-                shared.events.fetch_add(taken as u64, Ordering::Relaxed);
+                // Relaxed: counts publish no data.
+                shared.counts.transactions.fetch_add(1, Ordering::Relaxed);
+                shared.counts.events.fetch_add(taken as u64, Ordering::Relaxed);
                 for (id, new_event) in (last + 1..).zip(new_events) {
                     // A client that has gone gets no answer, and its event is stored.
                     let _gone = new_event.answer.send(Ok(id));
@@ -120,6 +164,7 @@ async fn write(mut connection: LazyConnection, shared: Arc<WriterShared>) {
                 if !shared.is_down.swap(true, Ordering::Relaxed) {
                     tracing::warn!("events are not acknowledged for now: {}", trouble.0);
                 }
+                shared.counts.failures.fetch_add(taken as u64, Ordering::Relaxed);
                 for new_event in new_events {
                     let _gone = new_event.answer.send(Err(trouble.clone()));
                 }
@@ -140,8 +185,8 @@ async fn store_again(
             Err(TransactionError::Before(StatementError::Again(_))) if tries < TRANSACTION_TRIES => {
                 connection.roll_back().await;
                 tries += 1;
-                // Relaxed: a count, read at the end.
-                shared.retries.fetch_add(1, Ordering::Relaxed);
+                // Relaxed: a count publishes no data.
+                shared.counts.retries.fetch_add(1, Ordering::Relaxed);
                 sleep(shared.jitter.up_to(TRANSACTION_JITTER)).await;
             }
             Err(stopped) => {

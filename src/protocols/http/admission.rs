@@ -19,41 +19,43 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Version};
 use rustix::system::uname;
 
-use super::wire::Reply;
+use super::refusal::Refusal;
 
 /// The header by which a browser says where a request comes from (Fetch Metadata Request Headers, W3C).
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
 /// The names that requests may use for the server.
-pub(super) struct HostRule {
+pub(crate) struct HostRule {
     /// In lower case. None: any name.
     names: Option<Vec<String>>,
+    /// The flag that tells the server a name.
+    flag: &'static str,
 }
 
 impl HostRule {
-    /// The rule of a server that listens on the loopback interface alone, or not, and was told these names.
-    pub(super) fn new(is_loopback: bool, told: Vec<String>) -> Self {
+    /// The rule of a server that listens on the loopback interface alone, or not, and was told these names by `flag`.
+    pub(crate) fn new(is_loopback: bool, told: Vec<String>, flag: &'static str) -> Self {
         if !is_loopback && told.is_empty() {
-            return Self { names: None };
+            return Self { names: None, flag };
         }
         let node = uname().nodename().to_string_lossy().to_ascii_lowercase();
         let told = told.into_iter().map(|name| name.to_ascii_lowercase());
-        Self { names: Some(told.chain([format!("{node}.local"), node]).collect()) }
+        Self { names: Some(told.chain([format!("{node}.local"), node]).collect()), flag }
     }
 
     /// # Errors
     /// The reply to a request that is not taken up.
-    pub(super) fn check(&self, head: &Parts) -> Result<(), Reply> {
+    pub(super) fn check(&self, head: &Parts) -> Result<(), Refusal> {
         let own = host_of(head)?;
         if let Some(own) = &own
             && !self.is_own(own.host())
         {
-            return Err(Reply::ForeignHost(own.host().to_owned()));
+            return Err(Refusal::ForeignHost { host: own.host().to_owned(), flag: self.flag });
         }
         if is_safe(&head.method) || is_of_this_site(&head.headers, own.as_ref()) {
             return Ok(());
         }
-        Err(Reply::CrossSite)
+        Err(Refusal::CrossSite)
     }
 
     fn is_own(&self, host: &str) -> bool {
@@ -68,16 +70,16 @@ impl HostRule {
 }
 
 /// The name by which a request calls the server. Only a request of HTTP/1.0 may have none (RFC 9112, section 3.2).
-fn host_of(head: &Parts) -> Result<Option<Authority>, Reply> {
+fn host_of(head: &Parts) -> Result<Option<Authority>, Refusal> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let host = match (hosts.next(), hosts.next()) {
         (None, _) if head.version < Version::HTTP_11 => None,
-        (Some(host), None) => Some(Authority::try_from(host.as_bytes()).map_err(|_| Reply::NoHost)?),
-        _ => return Err(Reply::NoHost),
+        (Some(host), None) => Some(Authority::try_from(host.as_bytes()).map_err(|_| Refusal::NoHost)?),
+        _ => return Err(Refusal::NoHost),
     };
     let named = head.uri.authority().cloned().or(host);
     if named.as_ref().is_some_and(|named| named.as_str().contains('@') || named.host().is_empty()) {
-        return Err(Reply::NoHost);
+        return Err(Refusal::NoHost);
     }
     Ok(named)
 }
@@ -124,11 +126,11 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        rule.check(&head).map_or_else(|reply| reply.status(), |()| 200)
+        rule.check(&head).map_or_else(|refusal| refusal.status(), |()| 200)
     }
 
     fn local() -> HostRule {
-        HostRule::new(true, vec!["Events.Example".to_owned()])
+        HostRule::new(true, vec!["Events.Example".to_owned()], "--events-host")
     }
 
     #[test]
@@ -155,9 +157,9 @@ mod tests {
         }
         for foreign in ["evil.example:8081", "127.0.0.1.evil.example", "localhost.evil.example", "x.events.example"] {
             assert_eq!(judged(&local(), "GET", &[("host", foreign)]), 403, "{foreign}");
-            let anywhere = HostRule::new(false, Vec::new());
+            let anywhere = HostRule::new(false, Vec::new(), "--events-host");
             assert_eq!(judged(&anywhere, "GET", &[("host", foreign)]), 200, "others may call it as they like");
-            let told = HostRule::new(false, vec!["events.example".to_owned()]);
+            let told = HostRule::new(false, vec!["events.example".to_owned()], "--events-host");
             assert_eq!(judged(&told, "GET", &[("host", foreign)]), 403, "unless it was told its names");
         }
     }

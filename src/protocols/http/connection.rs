@@ -7,7 +7,7 @@
 //! A client that closes its half after a request gets its reply. If the server closed a connection while its client is
 //! sending, the system would reset it, and the client might never read the reply.
 //!
-//! This module does not know the other connections (`serve`), or the replies of the routes (`handle`).
+//! This module does not know the other connections (`service`), or the replies of the routes.
 
 use std::future::{Future, poll_fn};
 use std::io::ErrorKind;
@@ -25,10 +25,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::own_errors::OwnErrors;
-use super::wire::{Reply, encode};
+use super::refusal::{Refusal, encode};
 use super::write_timeout::WriteTimeout;
 use crate::clock::{http_date, wall_millis};
-use crate::limits::{EVENT_DRAIN_TIME, EVENT_DRAINED_BYTES_MAX, EVENT_HEAD_BYTES_MAX};
+use crate::limits::{HTTP_DRAIN_TIME, HTTP_DRAINED_BYTES_MAX, HTTP_HEAD_BYTES_MAX};
 
 /// Bytes that are discarded at once.
 const SCRAP_BYTES: usize = 16 << 10;
@@ -52,7 +52,7 @@ pub(super) async fn converse(stream: TcpStream, router: Router, times: ClientTim
             .timer(TokioTimer::new())
             .half_close(true)
             .header_read_timeout(times.head)
-            .max_buf_size(EVENT_HEAD_BYTES_MAX)
+            .max_buf_size(HTTP_HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(&mut wire), TowerToHyperService::new(router));
         let mut connection = pin!(connection);
         let mut ending = pin!(ended(&mut ending));
@@ -67,7 +67,7 @@ pub(super) async fn converse(stream: TcpStream, router: Router, times: ClientTim
         .await
     };
     if let Err(error) = ended {
-        tracing::debug!("a connection for events has ended: {error}");
+        tracing::debug!("an HTTP connection has ended: {error}");
         if !answer_rest(&mut wire, &error).await {
             return;
         }
@@ -82,21 +82,21 @@ async fn ended(ending: &mut watch::Receiver<()>) {
 
 /// Answers a request that hyper has left without a reply. False: there is nobody to answer.
 async fn answer_rest(wire: &mut OwnErrors<WriteTimeout>, error: &hyper::Error) -> bool {
-    let reply = match error {
+    let refusal = match error {
         _ if !wire.is_begun() => return error.is_parse(),
-        error if error.is_timeout() => Reply::HeadLate,
-        error if error.is_parse() || error.is_incomplete_message() => Reply::Unparsed(400),
+        error if error.is_timeout() => Refusal::HeadLate,
+        error if error.is_parse() || error.is_incomplete_message() => Refusal::Unparsed(400),
         _ => return false,
     };
     let stream = wire.stream();
-    stream.write_all(&encode(&reply, &http_date(wall_millis()))).await.is_ok() && stream.shutdown().await.is_ok()
+    stream.write_all(&encode(&refusal, &http_date(wall_millis()))).await.is_ok() && stream.shutdown().await.is_ok()
 }
 
 /// Discards the bytes that the client still sends until it closes too, within bounds of time and bytes, or until the
 /// server ends.
 async fn drain(stream: &mut TcpStream, ending: &mut watch::Receiver<()>) {
     let mut ending = pin!(ended(ending));
-    let mut drained = pin!(timeout(EVENT_DRAIN_TIME, discard(stream)));
+    let mut drained = pin!(timeout(HTTP_DRAIN_TIME, discard(stream)));
     poll_fn(|context| {
         if ending.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
@@ -108,7 +108,7 @@ async fn drain(stream: &mut TcpStream, ending: &mut watch::Receiver<()>) {
 
 async fn discard(stream: &TcpStream) {
     let (mut scrap, mut thrown) = (vec![0; SCRAP_BYTES], 0);
-    while thrown < EVENT_DRAINED_BYTES_MAX && stream.readable().await.is_ok() {
+    while thrown < HTTP_DRAINED_BYTES_MAX && stream.readable().await.is_ok() {
         match stream.try_read(&mut scrap) {
             Ok(0) => return,
             Ok(bytes) => thrown += bytes,

@@ -1,0 +1,23 @@
+//! Shared by the services over HTTP/1.1: events, and what an operator sees.
+//!
+//! ```text
+//! TcpFrontend accepts ─► service: a task ─► connection: hyper ─► layers: the head is judged, the body read ─► routes
+//! ```
+//! [`HttpService::accept`] is the one place where a connection begins, and [`guarded`] the one place where the head of a
+//! request is judged. `admission` says which requests are taken up. `own_errors` gives a body to the errors that hyper
+//! answers by itself, and `write_timeout` ends a connection whose client does not read.
+//!
+//! This module has no routes.
+
+mod admission;
+mod connection;
+mod layers;
+mod own_errors;
+mod refusal;
+mod service;
+mod write_timeout;
+
+pub(crate) use admission::HostRule;
+pub(crate) use layers::guarded;
+pub(crate) use refusal::{error, json_response};
+pub(crate) use service::HttpService;

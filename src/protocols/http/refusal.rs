@@ -1,0 +1,109 @@
+//! Replies to requests that no route has answered: a status, and a reason as JSON. This module does no I/O.
+//!
+//! ```text
+//! 400, 403, 408, 413, 414, 431  {"error":"the head of the request did not come in time"}
+//! ```
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX};
+
+/// Why a request is not handed to the routes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The body did not come in time.
+    Late,
+    /// The body is too long.
+    TooLong,
+    /// The body is malformed, or ends before its end.
+    BadBody,
+    /// The head did not come in time.
+    HeadLate,
+    /// hyper refuses the head, with this status.
+    Unparsed(u16),
+    /// There is not one valid `Host`.
+    NoHost,
+    /// The server does not go by this name.
+    ForeignHost {
+        /// The name.
+        host: String,
+        /// The flag that would tell the server the name.
+        flag: &'static str,
+    },
+    /// A page of another site has sent the request.
+    CrossSite,
+}
+
+impl Refusal {
+    /// The status code.
+    pub(super) fn status(&self) -> u16 {
+        match self {
+            Self::BadBody | Self::NoHost => 400,
+            Self::ForeignHost { .. } | Self::CrossSite => 403,
+            Self::Late | Self::HeadLate => 408,
+            Self::TooLong => 413,
+            Self::Unparsed(status) => *status,
+        }
+    }
+
+    /// The body.
+    fn body(&self) -> String {
+        let body = match self {
+            Self::Late => error("the body did not come in time: send it with the request, or none"),
+            Self::TooLong => error(&format!("the body is longer than {HTTP_BODY_BYTES_MAX} bytes: none is needed")),
+            Self::BadBody => error("the body is malformed, or ends before its end: none is needed"),
+            Self::HeadLate => error("the head of the request did not come in time"),
+            Self::Unparsed(414) => error("the path of the request is too long"),
+            Self::Unparsed(431) => {
+                error(&format!("the head of the request is longer than {HTTP_HEAD_BYTES_MAX} bytes"))
+            }
+            Self::Unparsed(_) => error("the request is malformed: the server speaks HTTP/1.1"),
+            Self::NoHost => error("a request of HTTP/1.1 has one header Host, with the name of the server"),
+            Self::ForeignHost { host, flag } => {
+                error(&format!("the server does not go by the name {host}: use its address, or start it with {flag}"))
+            }
+            Self::CrossSite => error("a page of another site has sent this request: it changes nothing"),
+        };
+        body.to_string()
+    }
+}
+
+/// The body of a reply that says why there is no better one.
+pub(crate) fn error(what: &str) -> Value {
+    json!({ "error": what })
+}
+
+/// A reply with a JSON body.
+pub(crate) fn json_response(status: u16, body: String) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        json_response(self.status(), self.body())
+    }
+}
+
+/// The bytes of a refusal that ends its connection: the reply to a request that no route has seen. `date` is the time
+/// of the header `Date`.
+pub(super) fn encode(refusal: &Refusal, date: &str) -> Vec<u8> {
+    let (status, body) = (refusal.status(), refusal.body());
+    let reason = match status {
+        408 => "Request Timeout",
+        414 => "URI Too Long",
+        431 => "Request Header Fields Too Large",
+        _ => "Bad Request",
+    };
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\ndate: {date}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}

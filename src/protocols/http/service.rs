@@ -1,0 +1,46 @@
+//! All connections of an HTTP service: each is accepted here, and runs in a task of its own until it ends or the
+//! service does. This module does not know the routes.
+
+use std::mem::take;
+
+use axum::Router;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::connection::{ClientTimes, converse};
+use crate::limits::{HTTP_HEAD_TIME, HTTP_REPLY_TIME};
+use crate::protocols::tcp::{ConnectionLimit, ConnectionPermit};
+
+/// The connections, with their shared state.
+pub(crate) struct HttpService {
+    router: Router,
+    /// Dropped when the connections are to end with the requests that have come.
+    running: Option<watch::Sender<()>>,
+}
+
+impl HttpService {
+    /// A service without a connection.
+    pub(crate) fn new(router: Router) -> Self {
+        Self { router, running: Some(watch::Sender::new(())) }
+    }
+
+    /// Serves a client that was accepted.
+    pub(crate) fn accept(&self, stream: TcpStream, permit: ConnectionPermit) {
+        // Nothing is accepted after the sender is dropped.
+        let Some(running) = &self.running else { return };
+        let times = ClientTimes { head: HTTP_HEAD_TIME, reply: HTTP_REPLY_TIME };
+        let connection = converse(stream, self.router.clone(), times, running.subscribe());
+        // The task is not a local one, since a connection needs nothing that is.
+        tokio::spawn(async move {
+            connection.await;
+            drop(permit);
+        });
+    }
+
+    /// Lets the connections end with the requests that have come. From here on only these hold the state of the routes.
+    pub(crate) async fn finish(&mut self, connections: &ConnectionLimit) {
+        drop(take(&mut self.router));
+        drop(self.running.take());
+        connections.all_closed().await;
+    }
+}
