@@ -75,7 +75,7 @@ impl<'b> ZmtpCommand<'b> {
 pub struct Properties<'b>(&'b [u8]);
 
 impl<'b> Properties<'b> {
-    fn decode(data: &'b [u8]) -> Result<Self, ProtocolError> {
+    pub(super) fn decode(data: &'b [u8]) -> Result<Self, ProtocolError> {
         let mut fields = ByteReader::new(data);
         while !fields.is_empty() {
             let what = "the properties of a READY do not add up";
@@ -127,6 +127,20 @@ fn push_short(out: &mut Vec<u8>, bytes: &[u8]) {
 /// # Panics
 /// If a value is longer than 4 GiB.
 pub(super) fn encode_ready(out: &mut Vec<u8>, properties: &[(&str, &[u8])]) {
+    encode(out, "READY", &[&encode_properties(properties)]);
+}
+
+/// Appends a command whose body begins with its name.
+pub(super) fn encode_body(out: &mut Vec<u8>, body: &[u8]) {
+    encode_command_header(out, body.len());
+    out.extend_from_slice(body);
+}
+
+/// These properties, as a READY has them.
+///
+/// # Panics
+/// If a value is longer than 4 GiB.
+pub(super) fn encode_properties(properties: &[(&str, &[u8])]) -> Vec<u8> {
     let mut data = Vec::new();
     for (name, value) in properties {
         push_short(&mut data, name.as_bytes());
@@ -134,7 +148,7 @@ pub(super) fn encode_ready(out: &mut Vec<u8>, properties: &[(&str, &[u8])]) {
         data.extend_from_slice(&length.to_be_bytes());
         data.extend_from_slice(value);
     }
-    encode(out, "READY", &[&data]);
+    data
 }
 
 /// Appends an ERROR: the handshake is over, for this reason. A longer reason is cut to 255 bytes.

@@ -61,9 +61,22 @@ impl<'b> Part<'b> {
     }
 }
 
+/// The body of the command that these bytes begin with, and the bytes that it takes. None if it has not come whole.
+pub(super) fn command_body(bytes: &[u8], most: u64) -> Result<Option<(&[u8], usize)>, ProtocolError> {
+    let Some((flags, start, size)) = decode_header(bytes)? else { return Ok(None) };
+    if flags & COMMAND == 0 {
+        return Err(ProtocolError::Command { what: "a message has come before the end of the handshake" });
+    }
+    if size > most {
+        return Err(ProtocolError::TooLong { bytes: size, most });
+    }
+    let end = usize::try_from(size).ok().and_then(|size| start.checked_add(size));
+    Ok(end.and_then(|end| Some((bytes.get(start..end)?, end))))
+}
+
 /// The flags, the offset of the body, and its size.
 #[inline]
-fn decode_header(bytes: &[u8]) -> Result<Option<(u8, usize, u64)>, ProtocolError> {
+pub(super) fn decode_header(bytes: &[u8]) -> Result<Option<(u8, usize, u64)>, ProtocolError> {
     let mut fields = ByteReader::new(bytes);
     let Some(flags) = fields.byte() else { return Ok(None) };
     if flags > (MORE | LONG | COMMAND) || flags & (MORE | COMMAND) == (MORE | COMMAND) {

@@ -1,9 +1,15 @@
 //! Any bytes, from a broken or hostile peer. No input panics, no byte is consumed twice, and the split of the bytes
 //! does not change the result.
 
+use std::sync::Arc;
+
 use bolero::check;
 
+use super::curve::client::CurveClient;
+use super::greeting::greeting_of;
+use super::mechanism::Mechanism;
 use super::{Handshake, HandshakeStep, MessageBounds, MessageCutter, Messages, Part, ProtocolError, SocketType};
+use super::{Mechanisms, SecretKey, encode_frame};
 
 const BYTES_MAX: u64 = 64;
 
@@ -40,6 +46,73 @@ fn any_handshake_is_met_or_refused_however_it_is_split() {
             (Err(_), Err(_)) => {}
             other => panic!("{other:?}"),
         }
+    });
+}
+
+/// Lets each peer in, and returns whether the handshake came to an end.
+fn shake_with_users(mechanisms: &Arc<Mechanisms>, bytes: &[u8], size: usize) -> (usize, Result<bool, ProtocolError>) {
+    let mut out = Vec::new();
+    let mut handshake = Handshake::serve(SocketType::Router, mechanisms, &mut out);
+    let (mut taken, mut came) = (0, 0);
+    loop {
+        came = (came + size).min(bytes.len());
+        let mut step = match handshake.advance(bytes.get(taken..came).unwrap_or_default(), &mut out) {
+            Ok((more, step)) => {
+                taken += more;
+                Ok(step)
+            }
+            Err(fault) => Err(fault),
+        };
+        if let Ok(HandshakeStep::Claimed(_)) = step {
+            step = handshake.admit(&mut out);
+            came = came.saturating_sub(size);
+        }
+        assert!(taken <= bytes.len());
+        match step {
+            Ok(HandshakeStep::Done(_)) => return (taken, Ok(true)),
+            Ok(_) if came == bytes.len() => return (taken, Ok(false)),
+            Ok(_) => {}
+            Err(fault) => return (taken, Err(fault)),
+        }
+    }
+}
+
+#[test]
+fn any_handshake_with_users_is_met_or_refused_however_it_is_split() {
+    let key = SecretKey::generate();
+    let client = CurveClient::new(key.public_key());
+    let mechanisms = Arc::new(Mechanisms::Users { plain: true, curve: Some(key) });
+    let hello = |body: &[u8]| [&[4, u8::try_from(body.len()).unwrap_or(0)], body].concat();
+    let starts = [
+        greeting_of(Mechanism::Plain).to_vec(),
+        greeting_of(Mechanism::Curve).to_vec(),
+        [&greeting_of(Mechanism::Plain)[..], &hello(b"\x05HELLO\x01a\x01b")].concat(),
+        [&greeting_of(Mechanism::Curve)[..], &hello(&client.hello())].concat(),
+    ];
+    check!().with_type().for_each(|(start, bytes, size): &(u8, Vec<u8>, u8)| {
+        let start = starts.get(usize::from(*start) % starts.len()).cloned().unwrap_or_default();
+        let bytes = [start, bytes.clone()].concat();
+        let whole = shake_with_users(&mechanisms, &bytes, bytes.len());
+        let in_pieces = shake_with_users(&mechanisms, &bytes, usize::from(*size).max(1));
+        match (whole, in_pieces) {
+            ((_, Err(_)), (_, Err(_))) => {}
+            (whole, in_pieces) => assert_eq!(whole, in_pieces),
+        }
+    });
+}
+
+#[test]
+fn any_sealed_bytes_are_frames_or_a_fault() {
+    check!().with_type().for_each(|(bytes, prefix): &(Vec<u8>, bool)| {
+        let (one, other) = (SecretKey::generate(), SecretKey::generate());
+        let mut cipher = super::cipher::Cipher::between(&other.public_key(), &one);
+        let mut sealed = Vec::new();
+        let body = if *prefix { [b"\x07MESSAGE", &bytes[..]].concat() } else { bytes.clone() };
+        encode_frame(&mut sealed, &body, false);
+        let mut opened = Vec::new();
+        assert!(cipher.opener.open(&sealed, BYTES_MAX, &mut opened).is_err() && opened.is_empty());
+        let taken = cipher.opener.open(bytes, BYTES_MAX, &mut opened);
+        assert!(taken.is_err() || taken == Ok(0), "nobody else can seal");
     });
 }
 

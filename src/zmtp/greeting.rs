@@ -3,14 +3,15 @@
 //! ```text
 //! +0   ff 00 00 00 00 00 00 00 01 7f    signature; the eight bytes in the middle may be anything
 //! +10  03 01                            version
-//! +12  "NULL" and 16 zero bytes         mechanism
-//! +32  00                               as-server: without meaning for NULL
+//! +12  "NULL" and 16 zero bytes         mechanism: NULL, PLAIN or CURVE
+//! +32  00                               as-server: 01 for the server of PLAIN and CURVE
 //! +33  31 zero bytes
 //! ```
 //! A peer of ZMTP 1 begins with the length of its identity instead, and a peer of ZMTP 2 has a smaller version.
 //! [`check`] recognizes both as early as their bytes allow.
 
 use super::ProtocolError;
+use super::mechanism::Mechanism;
 
 /// Bytes of a greeting.
 pub(super) const GREETING_BYTES: usize = 64;
@@ -33,11 +34,27 @@ pub(super) const GREETING: [u8; GREETING_BYTES] = {
     bytes
 };
 
-/// Checks a greeting, or as much of it as has come. True: it is complete and valid.
+/// Bytes of a greeting before the mechanism. A server that takes several mechanisms sends these first, and the rest
+/// when it knows which one its peer wants. A peer needs no more than these to send all of its greeting.
+pub(super) const BEFORE_MECHANISM: usize = MECHANISM.start;
+const AS_SERVER_AT: usize = 32;
+
+/// The greeting of a server with this mechanism.
+pub(super) fn greeting_of(mechanism: Mechanism) -> [u8; GREETING_BYTES] {
+    let mut greeting = GREETING;
+    if mechanism != Mechanism::Null {
+        let name = mechanism.name().bytes().chain(std::iter::repeat(0));
+        greeting.iter_mut().take(MECHANISM.end).skip(MECHANISM.start).zip(name).for_each(|(place, byte)| *place = byte);
+        greeting.iter_mut().skip(AS_SERVER_AT).take(1).for_each(|place| *place = 1);
+    }
+    greeting
+}
+
+/// Checks a greeting, or as much of it as has come. Returns the mechanism when it is complete and valid.
 ///
 /// # Errors
 /// The first violation, as soon as the bytes show it.
-pub(super) fn check(bytes: &[u8]) -> Result<bool, ProtocolError> {
+pub(super) fn check(bytes: &[u8]) -> Result<Option<Mechanism>, ProtocolError> {
     if bytes.first().is_some_and(|first| *first != SIGNATURE_FIRST)
         || bytes.get(SIGNATURE_BYTES - 1).is_some_and(|last| last & 1 == 0)
     {
@@ -46,10 +63,11 @@ pub(super) fn check(bytes: &[u8]) -> Result<bool, ProtocolError> {
     if let Some(major) = bytes.get(MAJOR_AT).copied().filter(|major| *major < MAJOR) {
         return Err(ProtocolError::Version { major });
     }
-    let Some(greeting) = bytes.get(..GREETING_BYTES) else { return Ok(false) };
+    let Some(greeting) = bytes.get(..GREETING_BYTES) else { return Ok(None) };
     let mechanism = greeting.get(MECHANISM).unwrap_or_default();
     let name = mechanism.split(|byte| *byte == 0).next().unwrap_or_default();
-    if name == b"NULL" { Ok(true) } else { Err(ProtocolError::Mechanism { mechanism: super::command::text(name) }) }
+    let unknown = || ProtocolError::Mechanism { mechanism: super::command::text(name) };
+    Mechanism::by_name(name).ok_or_else(unknown).map(Some)
 }
 
 #[cfg(test)]
@@ -58,9 +76,12 @@ mod tests {
 
     #[test]
     fn what_we_send_is_what_we_take() {
-        assert_eq!(check(&GREETING), Ok(true));
+        assert_eq!(check(&GREETING), Ok(Some(Mechanism::Null)));
+        for mechanism in [Mechanism::Null, Mechanism::Plain, Mechanism::Curve] {
+            assert_eq!(check(&greeting_of(mechanism)), Ok(Some(mechanism)));
+        }
         for length in 0..GREETING_BYTES {
-            assert_eq!(check(GREETING.get(..length).unwrap_or_default()), Ok(false), "{length}");
+            assert_eq!(check(GREETING.get(..length).unwrap_or_default()), Ok(None), "{length}");
         }
         assert_eq!(GREETING.get(..16), Some(&b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL"[..]));
     }
@@ -76,8 +97,8 @@ mod tests {
     #[test]
     fn other_mechanisms_are_named() {
         let mut greeting = GREETING;
-        greeting.split_at_mut(12).1.split_at_mut(5).0.copy_from_slice(b"CURVE");
-        assert_eq!(check(&greeting), Err(ProtocolError::Mechanism { mechanism: "CURVE".to_owned() }));
+        greeting.split_at_mut(12).1.split_at_mut(5).0.copy_from_slice(b"CURVY");
+        assert_eq!(check(&greeting), Err(ProtocolError::Mechanism { mechanism: "CURVY".to_owned() }));
         greeting.split_at_mut(10).1.split_at_mut(2).0.copy_from_slice(&[4, 0]);
         assert!(
             matches!(check(&greeting), Err(ProtocolError::Mechanism { .. })),

@@ -8,9 +8,14 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 
-use super::command::{encode_ready, text};
-use super::greeting::{GREETING, GREETING_BYTES, check};
+use super::cipher::Cipher;
+use super::command::{Properties, encode_body, encode_properties, encode_ready, text};
+use super::curve::{Initiated, Welcomed, welcome};
+use super::frame::command_body;
+use super::greeting::{BEFORE_MECHANISM, GREETING, GREETING_BYTES, check, greeting_of};
+use super::mechanism::{Claim, Mechanism, Mechanisms, REFUSED, plain_hello};
 use super::{Part, ProtocolError, ZmtpCommand, encode_error};
 use crate::limits::{HANDSHAKE_BYTES_MAX, IDENTITY_BYTES_MAX};
 
@@ -84,23 +89,65 @@ pub struct HandshakePeer {
 pub enum HandshakeStep {
     /// The handshake needs more bytes. The caller passes the bytes that were not taken again, followed by the new ones.
     More,
-    /// The handshake is over. The bytes that were not taken are the first of the messages.
+    /// The peer claims an identity. The handshake goes on with [`Handshake::admit`] or ends with [`Handshake::refuse`].
+    Claimed(Claim),
+    /// The handshake is over. The bytes that were not taken are the first of the messages. With CURVE they are sealed:
+    /// see [`Handshake::cipher`].
     Done(HandshakePeer),
 }
 
+/// What a handshake waits for.
+enum Stage {
+    /// The peer's greeting.
+    Greeting,
+    /// The READY of NULL.
+    Ready,
+    /// The HELLO of PLAIN.
+    PlainHello,
+    /// A decision about the claim of PLAIN.
+    PlainClaimed,
+    /// The INITIATE of PLAIN.
+    PlainInitiate,
+    /// The HELLO of CURVE.
+    CurveHello,
+    /// The INITIATE of CURVE.
+    CurveInitiate(Welcomed),
+    /// A decision about the claim of CURVE.
+    CurveClaimed(Initiated),
+    /// Nothing more.
+    Over,
+}
+
 /// A handshake in progress.
-#[derive(Debug)]
 pub struct Handshake {
     ours: SocketType,
-    greeted: bool,
+    mechanisms: Option<Arc<Mechanisms>>,
+    stage: Stage,
+    cipher: Option<Box<Cipher>>,
+}
+
+impl fmt::Debug for Handshake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handshake({})", self.ours)
+    }
 }
 
 impl Handshake {
-    /// Begins a handshake: appends our greeting to `out`.
+    /// Begins a handshake with NULL: appends our greeting to `out`.
     #[must_use]
     pub fn begin(ours: SocketType, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(&GREETING);
-        Self { ours, greeted: false }
+        Self { ours, mechanisms: None, stage: Stage::Greeting, cipher: None }
+    }
+
+    /// Begins the handshake of a server with these mechanisms: appends the beginning of our greeting to `out`.
+    #[must_use]
+    pub fn serve(ours: SocketType, mechanisms: &Arc<Mechanisms>, out: &mut Vec<u8>) -> Self {
+        if matches!(**mechanisms, Mechanisms::Open) {
+            return Self::begin(ours, out);
+        }
+        out.extend(GREETING.iter().take(BEFORE_MECHANISM));
+        Self { ours, mechanisms: Some(Arc::clone(mechanisms)), stage: Stage::Greeting, cipher: None }
     }
 
     /// Continues with the bytes that have come and were not taken yet. Returns how many are taken now, and the result.
@@ -110,27 +157,139 @@ impl Handshake {
     /// The [`ProtocolError`] that ends the connection. The caller sends `out` first.
     pub fn advance(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, HandshakeStep), ProtocolError> {
         let mut taken = 0;
-        if !self.greeted {
-            if !check(bytes)? {
-                return Ok((0, HandshakeStep::More));
-            }
-            self.greeted = true;
+        if matches!(self.stage, Stage::Greeting) {
+            let Some(mechanism) = check(bytes)? else { return Ok((0, HandshakeStep::More)) };
             taken = GREETING_BYTES;
-            encode_ready(out, &[("Socket-Type", self.ours.name().as_bytes()), ("Identity", b"")]);
+            self.greet(mechanism, out)?;
         }
-        let rest = bytes.get(taken..).unwrap_or_default();
-        match Part::decode(rest, HANDSHAKE_BYTES_MAX)? {
-            None => Ok((taken, HandshakeStep::More)),
+        loop {
+            let rest = bytes.get(taken..).unwrap_or_default();
+            let (length, step) = match self.stage {
+                Stage::Ready => self.ready(rest, out)?,
+                Stage::PlainClaimed | Stage::CurveClaimed(_) | Stage::Over => (0, HandshakeStep::More),
+                _ => self.command(rest, out)?,
+            };
+            taken += length;
+            // A command of the handshake may be followed by the next one.
+            if length == 0 || step != HandshakeStep::More {
+                return Ok((taken, step));
+            }
+        }
+    }
+
+    /// Answers the greeting of a peer that wants this mechanism.
+    fn greet(&mut self, mechanism: Mechanism, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+        let taken = self.mechanisms.as_ref().map_or(mechanism == Mechanism::Null, |ours| ours.take(mechanism));
+        if let Some(ours) = &self.mechanisms {
+            let shown = if taken { mechanism } else { ours.preferred() };
+            out.extend(greeting_of(shown).iter().skip(BEFORE_MECHANISM));
+        }
+        if !taken {
+            return Err(ProtocolError::Mechanism { mechanism: mechanism.name().to_owned() });
+        }
+        self.stage = match mechanism {
+            Mechanism::Null => {
+                encode_ready(out, &self.properties());
+                Stage::Ready
+            }
+            Mechanism::Plain => Stage::PlainHello,
+            Mechanism::Curve => Stage::CurveHello,
+        };
+        Ok(())
+    }
+
+    fn properties(&self) -> [(&'static str, &'static [u8]); 2] {
+        [("Socket-Type", self.ours.name().as_bytes()), ("Identity", b"")]
+    }
+
+    /// The READY of NULL.
+    fn ready(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, HandshakeStep), ProtocolError> {
+        match Part::decode(bytes, HANDSHAKE_BYTES_MAX)? {
+            None => Ok((0, HandshakeStep::More)),
             Some((Part::Command(ZmtpCommand::Ready(properties)), length)) => {
-                let peer = self.check_peer(properties.get("Socket-Type"), properties.get("Identity"));
-                let peer = peer.inspect_err(|fault| encode_error(out, &fault.to_string()))?;
-                Ok((taken + length, HandshakeStep::Done(peer)))
+                Ok((length, HandshakeStep::Done(self.finish(properties, out)?)))
             }
             Some((Part::Command(ZmtpCommand::Error { reason }), _)) => {
                 Err(ProtocolError::Refused { reason: text(reason) })
             }
             Some(_) => Err(ProtocolError::Command { what: "READY was expected" }),
         }
+    }
+
+    /// A command of PLAIN or CURVE.
+    fn command(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(usize, HandshakeStep), ProtocolError> {
+        const NOT_EXPECTED: ProtocolError = ProtocolError::Command { what: "it does not belong here" };
+        let Some((body, length)) = command_body(bytes, HANDSHAKE_BYTES_MAX)? else {
+            return Ok((0, HandshakeStep::More));
+        };
+        let key = self.mechanisms.as_ref().and_then(|ours| ours.key());
+        let step = match (std::mem::replace(&mut self.stage, Stage::Over), key) {
+            (Stage::PlainHello, _) => {
+                self.stage = Stage::PlainClaimed;
+                HandshakeStep::Claimed(plain_hello(body)?)
+            }
+            (Stage::PlainInitiate, _) => {
+                let properties = body.strip_prefix(b"\x08INITIATE").ok_or(NOT_EXPECTED)?;
+                let peer = self.finish(Properties::decode(properties)?, out)?;
+                encode_ready(out, &self.properties());
+                HandshakeStep::Done(peer)
+            }
+            (Stage::CurveHello, Some(key)) => {
+                let mut answer = Vec::new();
+                self.stage = Stage::CurveInitiate(welcome(body, key, &mut answer)?);
+                encode_body(out, &answer);
+                HandshakeStep::More
+            }
+            (Stage::CurveInitiate(welcomed), Some(key)) => {
+                let initiated = welcomed.initiate(body, key)?;
+                let claim = Claim::Curve(initiated.client);
+                self.stage = Stage::CurveClaimed(initiated);
+                HandshakeStep::Claimed(claim)
+            }
+            _ => return Err(NOT_EXPECTED),
+        };
+        Ok((length, step))
+    }
+
+    /// Lets a peer in after its claim. With CURVE the handshake is then over.
+    ///
+    /// # Errors
+    /// The [`ProtocolError`] that ends the connection. The caller sends `out` first.
+    pub fn admit(&mut self, out: &mut Vec<u8>) -> Result<HandshakeStep, ProtocolError> {
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::PlainClaimed => {
+                encode_body(out, b"\x07WELCOME");
+                self.stage = Stage::PlainInitiate;
+                Ok(HandshakeStep::More)
+            }
+            Stage::CurveClaimed(initiated) => {
+                let properties = initiated.properties.clone();
+                let peer = self.finish(Properties::decode(&properties)?, out)?;
+                let mut answer = Vec::new();
+                self.cipher = Some(Box::new(initiated.ready(&encode_properties(&self.properties()), &mut answer)));
+                encode_body(out, &answer);
+                Ok(HandshakeStep::Done(peer))
+            }
+            _ => Err(ProtocolError::Command { what: "the peer has claimed nothing" }),
+        }
+    }
+
+    /// Refuses a peer after its claim. The caller sends `out` and closes the connection.
+    pub fn refuse(&mut self, out: &mut Vec<u8>) {
+        self.stage = Stage::Over;
+        encode_error(out, REFUSED);
+    }
+
+    /// The cipher of the messages. There is one after a handshake of CURVE.
+    pub fn cipher(&mut self) -> Option<Box<Cipher>> {
+        self.cipher.take()
+    }
+
+    /// Checks the properties of the peer. If they are refused, `out` gets an ERROR.
+    fn finish(&mut self, properties: Properties<'_>, out: &mut Vec<u8>) -> Result<HandshakePeer, ProtocolError> {
+        self.stage = Stage::Over;
+        let peer = self.check_peer(properties.get("Socket-Type"), properties.get("Identity"));
+        peer.inspect_err(|fault| encode_error(out, &fault.to_string()))
     }
 
     fn check_peer(&self, socket_type: Option<&[u8]>, identity: Option<&[u8]>) -> Result<HandshakePeer, ProtocolError> {
@@ -144,6 +303,9 @@ impl Handshake {
         Ok(HandshakePeer { socket_type, identity: identity.to_vec() })
     }
 }
+
+#[cfg(test)]
+mod users;
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,8 @@
 //! ZMTP 3.1, the protocol under ZeroMQ sockets, without any I/O: the caller passes in received bytes and gets bytes to
 //! send.
 //!
-//! Sources: RFC 37 (ZMTP 3.1), with the NULL mechanism of RFC 23. Peers of version 3.0 are supported as well: with
-//! NULL, the two versions differ only in commands that a 3.0 peer does not send.
+//! Sources: RFC 37 (ZMTP 3.1), with NULL of RFC 23, PLAIN of RFC 24 and CURVE of RFC 26. Peers of version 3.0 are
+//! supported as well: the two versions differ only in commands that a 3.0 peer does not send.
 //!
 //! ```text
 //! both      greeting (64 bytes)    signature ff 00×8 7f │ version 03 01 │ "NULL" 00×16 │ as-server 00 │ filler 00×31
@@ -12,45 +12,45 @@
 //! A [`Handshake`] ends after both READYs. Then [`Part::decode`] decodes frames and commands, [`MessageCutter`] cuts
 //! out whole messages, and [`encode_frame`] encodes. Decoded values borrow from the received bytes.
 //!
-//! This module has no sockets and no buffers of connections. It does not know the meaning of messages, and has no
-//! mechanism but NULL.
+//! This module has no sockets and no buffers of connections. It does not know the meaning of messages, and does not
+//! decide who is let in.
 //!
-//! # A further mechanism
+//! # Mechanisms
 //!
-//! A further mechanism would stand in `greeting.rs` and `handshake.rs`. A [`Handshake`] is begun in
-//! `protocols/native/connection.rs`, `protocols/publish/subscriber.rs` and `load/dialect/kv.rs`. The keys, from new
-//! flags, would come in there.
+//! A [`Handshake`] that [`serve`](Handshake::serve)s takes the mechanisms of its [`Mechanisms`]. It returns what the peer
+//! claims ([`Claim`]: a name and a password, or a public key), and goes on when its caller
+//! [`admit`](Handshake::admit)s the peer. After CURVE it has a [`Cipher`]: a [`Sealer`] makes sealed frames of encoded
+//! ones, and an [`Opener`] the other way round, so that nothing else changes. `protocols/native` has both where it
+//! writes and receives (`send_buffer.rs`, `receive_buffer.rs`).
 //!
-//! A cipher needs state of the connection, which [`Part::decode`] and [`encode_frame`] do not have. After the
-//! handshake, these files use them. Other paths than those of `zmtp` and `load` begin under `protocols`.
-//!
-//! - **Decoding of frames**: [`MessageCutter::cut`] in `zmtp/message.rs`, `publish/subscriber_command.rs`,
-//!   `publish/queue.rs` (the ends of messages that wait), `load/dialect/kv.rs`.
-//! - **Encoding of frames**: `native/send_buffer.rs`, `spiderq/responder.rs` (envelopes), `kv/reporter.rs`,
-//!   `kv/publish.rs`, `load/dialect/kv.rs`. In `kv/worker.rs` it is for the proxy alone.
-//! - **Encoding of commands**: `zmtp/message.rs`, `publish/subscriber.rs`, `load/dialect/kv.rs`.
-//!
-//! The publisher shares encoded bytes between subscribers (`protocols/publish/burst.rs`). The native workers share the
-//! bytes of a report between connections (`FinishedReport`, `SendBuffer::push_shared`). A cipher for each connection
-//! does not allow that.
+//! The publisher (`protocols/publish/subscriber.rs`) and the load generator take NULL alone. For the publisher the
+//! sealing would stand where `queue.rs` writes, and what `deliver.rs` offers to the system at once would go through the
+//! queue, since each subscriber has a key of its own.
 //!
 //! The proxy frontend and the clients do not use this module. Their mechanisms would be those of libzmq, set by its
 //! options in `protocols/sockets.rs` and `protocols/client_socket.rs`. libzmq is built without CURVE (`.cargo/libzmq`).
 //! To refuse a client, libzmq asks a ZAP handler. That is a socket and a thread that this server does not have.
 
+mod cipher;
 mod command;
+mod curve;
+mod curve_key;
 mod frame;
 #[cfg(test)]
 mod fuzz;
 mod greeting;
 mod handshake;
+mod mechanism;
 mod message;
 
 use thiserror::Error;
 
+pub use cipher::{Cipher, Opener, SEALED_EXTRA_BYTES, Sealer};
 pub use command::{ZmtpCommand, encode_error, encode_pong, encode_subscribe};
+pub use curve_key::{KEY_CHARS, NotAKey, PublicKey, SecretKey};
 pub use frame::{Part, encode_frame, encode_frame_header};
 pub use handshake::{Handshake, HandshakePeer, HandshakeStep, SocketType};
+pub use mechanism::{Claim, Mechanisms};
 pub use message::{Message, MessageBounds, MessageCutter, Messages, Unconsumed};
 
 /// A peer's violation that ends its connection.
@@ -66,11 +66,17 @@ pub enum ProtocolError {
         /// The major version that the peer offers.
         major: u8,
     },
-    /// The peer wants a mechanism with authentication or encryption.
-    #[error("the peer wants the mechanism {mechanism}, and only NULL is spoken here")]
+    /// The peer wants a mechanism that is not taken here: another than NULL, or NULL where users are named.
+    #[error("the peer wants the mechanism {mechanism}, and it is not taken here")]
     Mechanism {
         /// The name of the mechanism, as far as it is text.
         mechanism: String,
+    },
+    /// A frame of a connection with CURVE is not sealed, or not by the peer.
+    #[error("an encrypted frame cannot be read: {what}")]
+    Sealed {
+        /// The violation.
+        what: &'static str,
     },
     /// The flags of a frame are undefined or do not go together.
     #[error("a frame has the flags {flags:#04x}")]
