@@ -1,0 +1,16 @@
+//! The bounds of the operator's service.
+
+use std::time::Duration;
+
+/// Connections at once: some browsers, scrapers and probes. Further ones wait to be accepted.
+pub(super) const CONNECTIONS_MAX: usize = 128;
+/// Connections that may wait to be accepted.
+pub(super) const BACKLOG: u32 = 128;
+/// Tables that are metrics of their own, the largest ones. The others are a sum: a scraper keeps each series.
+pub(super) const LABELLED_TABLES_MAX: usize = 100;
+/// Queues that are metrics of their own, in the order in which they were made.
+pub(super) const LABELLED_QUEUES_MAX: usize = 100;
+/// How long a probe waits for a store.
+pub(super) const PROBE_TIME: Duration = Duration::from_secs(10);
+/// Probes that may wait for the next one: one for each connection.
+pub(super) const PROBES_WAITING_MAX: usize = CONNECTIONS_MAX;

@@ -1,0 +1,24 @@
+//! What an operator sees, over HTTP: whether the server lives and can store, and its metrics.
+//!
+//! Every file of this folder lists the paths in this order:
+//!
+//! ```text
+//! GET /health    it answers                     GET /stats     all metrics as JSON
+//! GET /ready     every store can store          GET /metrics   all metrics for Prometheus
+//! ```
+//! [`serve`] accepts connections on the skeleton of `protocols/tcp`, and `protocols/http` reads their requests. The
+//! routes read the metrics of the other rooms (`sources`), which their threads write without waiting for a reader.
+//! `probe` has a store tried, and `metrics` writes the exposition format.
+//!
+//! This module changes nothing, but for the record of a probe. It makes no thread of another room wait.
+//!
+#![doc = include_str!("ADMIN.md")]
+
+mod limits;
+mod metrics;
+mod probe;
+mod routes;
+pub mod serve;
+mod sources;
+
+pub use probe::StoreProber;

@@ -1,0 +1,78 @@
+//! The paths of the service, and their replies. This module does not accept connections and does not send.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::Response;
+use axum::routing::get;
+use serde_json::json;
+
+use super::metrics::{Exposition, exposition};
+use super::probe::Probes;
+use super::sources::AdminSources;
+use crate::protocols::http::{HostRule, error, guarded, json_response};
+
+/// The state that requests are answered from.
+#[derive(Clone)]
+pub(super) struct AdminContext {
+    pub(super) sources: Arc<AdminSources>,
+    pub(super) probes: Probes,
+}
+
+/// All paths. HEAD is answered as GET, without the body.
+pub(super) fn routes(context: AdminContext, hosts: HostRule) -> Router {
+    let routes = Router::new()
+        .route("/health", get(health))
+        .route("/ready", get(ready))
+        .route("/stats", get(stats))
+        .route("/metrics", get(metrics))
+        .fallback(|| async { refused(404, "no such path: there are /health, /ready, /stats and /metrics") })
+        .method_not_allowed_fallback(|| async {
+            refused(405, "this path does not have this method: see the header Allow")
+        })
+        .with_state(context);
+    guarded(routes, hosts)
+}
+
+/// The process lives, and this thread too. It asks no store: a server with a stuck disk is not to be restarted for it.
+async fn health() -> Response {
+    told(json_response(200, json!({ "status": "ok" }).to_string()))
+}
+
+async fn ready(State(context): State<AdminContext>) -> Response {
+    match context.probes.ask().await {
+        Ok(()) => told(json_response(200, json!({ "status": "ready" }).to_string())),
+        Err(why) => refused(503, &why),
+    }
+}
+
+async fn stats(State(context): State<AdminContext>) -> Response {
+    told(json_response(200, context.sources.json()))
+}
+
+async fn metrics(State(context): State<AdminContext>, headers: HeaderMap) -> Response {
+    let Exposition { text, content_type } = exposition(context.sources.document(), accepted(&headers));
+    let mut response = Response::new(Body::from(text));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    told(response)
+}
+
+/// What the client accepts.
+fn accepted(headers: &HeaderMap) -> &str {
+    headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default()
+}
+
+fn refused(status: u16, why: &str) -> Response {
+    told(json_response(status, error(why).to_string()))
+}
+
+/// The reply is of this moment, and is what its type says.
+fn told(mut response: Response) -> Response {
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}

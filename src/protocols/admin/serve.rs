@@ -1,0 +1,126 @@
+//! Serves the operator: requests over HTTP on the skeleton of [`TcpFrontend`], in a thread of its own.
+//!
+//! ```text
+//! listener ─► accept, up to CONNECTIONS_MAX at once ─► http: a connection ─► routes ─► metrics, probes
+//! ```
+//! This module does not make the replies (`routes`).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::task::spawn_local;
+
+use super::limits::{BACKLOG, CONNECTIONS_MAX};
+use super::probe::{ProbedStores, Probes, StoreProber};
+use super::routes::{AdminContext, routes};
+use super::sources::AdminSources;
+use crate::protocols::events::mysql::{DatabaseProbe, WritersMetrics};
+use crate::protocols::http::{HostRule, HttpService};
+use crate::protocols::kv::report::ReportSources;
+use crate::protocols::sockets::{ServeError, Stopper};
+use crate::protocols::tcp::{ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol};
+use crate::store;
+use crate::tasks::Tasks;
+
+/// The settings of the service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminConfig {
+    /// The address to listen at.
+    pub address: SocketAddr,
+    /// Names by which requests may call the server, beside addresses and names without a dot.
+    pub hosts: Vec<String>,
+}
+
+/// A service that listens, before there is anything to tell. Clients wait in the backlog of the system.
+pub struct AdminListener {
+    tcp: TcpFrontend,
+    hosts: HostRule,
+}
+
+/// What the service reads and tries.
+pub struct AdminParts {
+    /// The metrics that STATS gives.
+    pub report: Arc<ReportSources>,
+    /// The server's own store, if there is one.
+    pub tasks: Option<Tasks>,
+    /// The database of events, if there is one, and the metrics of the writers to it.
+    pub database: Option<(DatabaseProbe, WritersMetrics)>,
+}
+
+/// The service, its stopper and its address.
+pub struct Admin {
+    /// To be run in the thread `admin`.
+    pub front: AdminFrontend,
+    /// To be run in the thread `admin-probe`, if there is a store.
+    pub prober: Option<StoreProber>,
+    /// Tells the service to take no more requests.
+    pub stopper: Stopper,
+    /// The address that the service listens at, with the port that the system chose.
+    pub address: SocketAddr,
+}
+
+impl AdminListener {
+    /// Listens.
+    ///
+    /// # Errors
+    /// [`ServeError`] if the address is not available, or the system has no descriptor left.
+    pub fn bind(config: &AdminConfig) -> Result<Self, ServeError> {
+        let tcp = TcpFrontend::bind(config.address, BACKLOG, CONNECTIONS_MAX)?;
+        let hosts = HostRule::new(config.address.ip().is_loopback(), config.hosts.clone(), "--admin-host");
+        Ok(Self { tcp, hosts })
+    }
+
+    /// Prepares the service.
+    #[must_use]
+    pub fn serve(self, parts: AdminParts) -> Admin {
+        let Self { tcp, hosts } = self;
+        let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
+        let (probe, database) = parts.database.unzip();
+        let (stores, prober) = ProbedStores::new(parts.tasks, probe);
+        let sources = AdminSources { report: parts.report, database };
+        Admin { front: AdminFrontend { tcp, hosts, sources, stores }, prober, stopper, address }
+    }
+}
+
+/// The service, ready to run.
+pub struct AdminFrontend {
+    tcp: TcpFrontend,
+    hosts: HostRule,
+    sources: AdminSources,
+    stores: ProbedStores,
+}
+
+impl AdminFrontend {
+    /// The loop of the thread. Returns after the stopper was told and every request taken is answered.
+    ///
+    /// # Errors
+    /// None: the prober has those of the store.
+    pub fn run(self) -> Result<(), store::Error> {
+        let Self { tcp, hosts, sources, stores } = self;
+        tcp.run(|| {
+            let (probes, answering) = Probes::new(stores);
+            spawn_local(answering);
+            let context = AdminContext { sources: Arc::new(sources), probes };
+            AdminProtocol { http: HttpService::new(routes(context, hosts)) }
+        })
+    }
+}
+
+/// All connections.
+struct AdminProtocol {
+    http: HttpService,
+}
+
+impl TcpProtocol for AdminProtocol {
+    fn converse(&self, stream: TcpStream, permit: ConnectionPermit) {
+        self.http.accept(stream, permit);
+    }
+
+    async fn finish(&mut self, connections: &ConnectionLimit) {
+        self.http.finish(connections).await;
+    }
+
+    /// Requests that are not answered yet are dropped with their connections.
+    async fn cut_short(&mut self, _connections: &ConnectionLimit) {}
+}

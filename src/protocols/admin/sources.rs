@@ -1,0 +1,55 @@
+//! Where the metrics come from, and the document of `/stats`. This module counts nothing.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::protocols::events::mysql::WritersMetrics;
+use crate::protocols::kv::report::{ReportSources, StatsDocument};
+
+/// The metrics of the other rooms.
+pub(super) struct AdminSources {
+    /// The metrics that STATS gives.
+    pub(super) report: Arc<ReportSources>,
+    /// Those of the writers to a database, if there is one.
+    pub(super) database: Option<WritersMetrics>,
+}
+
+/// The document of `/stats`.
+#[derive(Serialize)]
+pub(super) struct AdminDocument {
+    /// Its parts are those of STATS.
+    #[serde(flatten)]
+    pub(super) stats: StatsDocument,
+    /// `None` if events are not in a database.
+    pub(super) events_database: Option<DatabaseLine>,
+}
+
+/// The database of the events.
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct DatabaseLine {
+    pub(super) transactions: u64,
+    pub(super) events: u64,
+    pub(super) retries: u64,
+    pub(super) failures: u64,
+}
+
+impl AdminSources {
+    /// The metrics at this moment.
+    pub(super) fn document(&self) -> AdminDocument {
+        AdminDocument {
+            stats: self.report.document(),
+            events_database: self.database.as_ref().map(|metrics| DatabaseLine {
+                transactions: metrics.transactions(),
+                events: metrics.events(),
+                retries: metrics.retries(),
+                failures: metrics.failures(),
+            }),
+        }
+    }
+
+    /// The document as JSON.
+    pub(super) fn json(&self) -> String {
+        serde_json::to_string(&self.document()).expect("numbers and text can be written as JSON")
+    }
+}

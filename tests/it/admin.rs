@@ -1,0 +1,276 @@
+//! What an operator sees: health, readiness, STATS and metrics over HTTP, read by a real Prometheus too.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::event::{PollFd, Timespec, poll};
+use serde_json::Value;
+
+use crate::harness::{Guarded, Server, real_peer, spindle};
+use crate::stage::maria_db;
+use crate::tasks_disk::Small;
+
+/// Pause before something that starts is asked again.
+const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+/// Glances until something that starts has failed to.
+const GLANCES: u32 = 1_200;
+
+/// Calls `look` until it has a result.
+fn awaited<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..GLANCES {
+        if let Some(found) = look() {
+            return found;
+        }
+        poll(&mut [] as &mut [PollFd<'_>], Some(&GLANCE)).unwrap();
+    }
+    panic!("{what} does not come");
+}
+
+/// The reply to a GET: its status, its head in lower case, and its body.
+pub(crate) fn get_with(address: &str, path: &str, headers: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {reply:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, head.to_ascii_lowercase(), body.to_owned())
+}
+
+pub(crate) fn get(address: &str, path: &str) -> (u16, String) {
+    let (status, _, body) = get_with(address, path, "");
+    (status, body)
+}
+
+pub(crate) fn json(address: &str, path: &str) -> Value {
+    let (status, body) = get(address, path);
+    assert_eq!(status, 200, "{path}: {body}");
+    serde_json::from_str(&body).unwrap()
+}
+
+fn error(body: &str) -> String {
+    serde_json::from_str::<Value>(body).unwrap()["error"].as_str().unwrap().to_owned()
+}
+
+/// Puts some elements into tables of a server.
+fn fill(server: &Server) {
+    for arguments in [
+        &["create-table", "users"][..],
+        &["set", "users", "ada", "1"],
+        &["set", "users", "bob", "2", "--ttl", "3600"],
+        &["get", "users", "ada"],
+        &["create-table", "odd\"\n\\name"],
+    ] {
+        let output = spindle(&[arguments, &["--connect", server.kv()]].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let missing = spindle(&["get", "users", "eve", "--connect", server.kv()]);
+    assert_eq!(missing.status.code(), Some(3));
+}
+
+#[test]
+fn nothing_is_shown_unless_it_is_asked_for() {
+    let server = Server::start(&[]);
+    assert!(server.admin_or_none().is_none());
+    server.stop();
+}
+
+#[test]
+fn health_and_readiness_of_a_server_with_tables_alone() {
+    let server = Server::start(&["--admin", "0"]);
+    assert_eq!(get(server.admin(), "/health"), (200, r#"{"status":"ok"}"#.to_owned()));
+    assert_eq!(get(server.admin(), "/ready"), (200, r#"{"status":"ready"}"#.to_owned()));
+    let (status, body) = get(server.admin(), "/elsewhere");
+    assert!(status == 404 && error(&body).contains("/metrics"), "{body}");
+    server.stop();
+}
+
+/// A page of another site could read all metrics by a name of its own that points here.
+#[test]
+fn a_request_names_the_server_as_events_do() {
+    let server = Server::start(&["--admin", "0", "--admin-host", "spindle.example"]);
+    let asked = |host: &str| {
+        let mut stream = TcpStream::connect(server.admin()).unwrap();
+        write!(stream, "GET /stats HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    };
+    assert!(asked("spindle.example").starts_with("HTTP/1.1 200"));
+    let refused = asked("evil.example");
+    assert!(refused.starts_with("HTTP/1.1 403") && refused.contains("--admin-host"), "{refused}");
+    server.stop();
+}
+
+#[test]
+fn stats_are_those_of_the_command() {
+    let server = Server::start(&["--admin", "0"]);
+    fill(&server);
+    let (of_admin, of_command) = (json(server.admin(), "/stats"), server.stats());
+    for field in ["version", "tables", "expiry", "feed"] {
+        assert_eq!(of_admin[field], of_command[field], "{field}");
+    }
+    assert_eq!(of_admin["commands"]["UPDATE"]["requests"], 2);
+    assert_eq!(of_admin["commands"]["GET_ENTRY"]["errors"]["KEY NOT FOUND"], 1);
+    assert_eq!(of_admin["events_database"], Value::Null);
+    let unused = &of_admin["commands"]["TOUCH"]["latency_micros"];
+    assert!(unused["samples"] == 0 && unused["p50"].is_null(), "no sample is no latency: {unused}");
+    server.stop();
+}
+
+/// Each probe left nothing in the store, so a disk that had become read-only was ready.
+#[test]
+fn readiness_writes_to_the_store_and_syncs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_tasks(folder.path(), &["--admin", "0"]);
+    let written = || {
+        let stats = json(server.admin(), "/stats");
+        let store = &stats["tasks"]["store"];
+        [&store["batches"], &store["batch_bytes"], &stats["tasks"]["syncs"]].map(|count| count.as_u64().unwrap())
+    };
+    let before = written();
+    assert_eq!(get(server.admin(), "/ready").0, 200);
+    let after = written();
+    assert!(before.iter().zip(after).all(|(before, after)| *before < after), "{before:?} {after:?}");
+    server.stop();
+}
+
+#[test]
+fn a_full_disk_is_not_ready_until_there_is_room() {
+    let Some(small) = Small::mount("24m") else { return };
+    let data = small.path().join("data");
+    let server = Server::start_tasks(&data, &["--admin", "0", "--segment-size", "1M"]);
+    assert_eq!(get(server.admin(), "/ready").0, 200);
+    let ballast = small.path().join("ballast");
+    let mut file = std::fs::File::create(&ballast).unwrap();
+    while file.write_all(&[7; 1 << 16]).is_ok() {}
+    drop(file);
+    let why = awaited("the refusal", || Some(get(server.admin(), "/ready")).filter(|(status, _)| *status == 503));
+    assert!(error(&why.1).contains("nothing can be added to the store"), "{}", why.1);
+    assert_eq!(get(server.admin(), "/health").0, 200, "it lives");
+    std::fs::remove_file(&ballast).unwrap();
+    awaited("room", || Some(get(server.admin(), "/ready")).filter(|(status, _)| *status == 200));
+    server.stop();
+}
+
+#[test]
+fn a_database_that_is_away_is_not_ready_and_its_failures_are_counted() {
+    let Some(mut database) = maria_db() else { return };
+    let server = Server::start_events(&["--events-store", &database.url(), "--admin", "0"]);
+    assert_eq!(get(server.admin(), "/ready"), (200, r#"{"status":"ready"}"#.to_owned()));
+    crate::stage::client(&server).create().unwrap();
+    database.kill();
+    let (status, body) = get(server.admin(), "/ready");
+    assert!(status == 503 && error(&body).contains("nothing can be stored"), "{status} {body}");
+    assert!(!body.contains("secret"), "{body}");
+    crate::stage::client(&server).create().unwrap_err();
+    let counts = &json(server.admin(), "/stats")["events_database"];
+    assert_eq!((&counts["events"], &counts["failures"]), (&1.into(), &1.into()), "{counts}");
+    database.start_again();
+    assert_eq!(get(server.admin(), "/ready").0, 200);
+    server.stop();
+}
+
+/// A server with all frontends, some of which have been used.
+fn full(data: &Path) -> Server {
+    let data = data.to_str().unwrap();
+    let any = "tcp://127.0.0.1:*";
+    let server = Server::start(&[
+        "--admin",
+        "0",
+        "--feed",
+        any,
+        "--tasks",
+        any,
+        "--jobs",
+        "0",
+        "--events",
+        "127.0.0.1:0",
+        "--events-queue",
+        any,
+        "--lockstep",
+        any,
+        "--lockstep-publish",
+        any,
+        "--data",
+        data,
+    ]);
+    fill(&server);
+    let added = spindle(&["job", "add", "mail", "hello", "--connect", server.jobs()]);
+    assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
+    server
+}
+
+#[test]
+fn promtool_finds_no_fault_with_the_metrics() {
+    let Some(promtool) = real_peer("promtool") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let server = full(folder.path());
+    let (status, head, text) = get_with(server.admin(), "/metrics", "");
+    assert!(status == 200 && head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    let mut child = Command::new(promtool)
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.is_empty(), "{said}\n{text}");
+    for line in ["spindle_requests_total{protocol=\"kv\",verb=\"UPDATE\"} 2", "spindle_tables 2.0"] {
+        assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_real_prometheus_scrapes_the_metrics() {
+    let Some(prometheus) = real_peer("prometheus") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let server = full(folder.path());
+    let own = tempfile::tempdir().unwrap();
+    let config = own.path().join("prometheus.yml");
+    let text = "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n- job_name: spindle\n  static_configs:\n  - targets: ";
+    std::fs::write(&config, format!("{text}['{}']\n", server.admin())).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let child = Command::new(prometheus)
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", own.path().join("data").display()))
+        .arg(format!("--web.listen-address={address}"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _prometheus = Guarded(child);
+    let query = |query: &str| -> Option<Value> {
+        TcpStream::connect(&address).ok()?;
+        let (status, body) = get(&address, &format!("/api/v1/query?query={query}"));
+        let found: Value = (status == 200).then(|| serde_json::from_str(&body).ok())??;
+        found["data"]["result"].as_array().filter(|found| !found.is_empty()).map(|found| found[0].clone())
+    };
+    let requests = awaited("a scrape", || query("spindle_requests_total%7Bverb=%22UPDATE%22%7D"));
+    assert_eq!(requests["value"][1], "2", "{requests}");
+    let up = awaited("the target", || query("up"));
+    assert_eq!(up["value"][1], "1", "{up}");
+    let queue = awaited("a family", || query("spindle_queue_family_ready%7Bfamily=%22jobs/%22%7D"));
+    assert_eq!(queue["value"][1], "1", "{queue}");
+    server.stop();
+}
+
+#[test]
+fn a_scraper_that_asks_for_open_metrics_gets_it() {
+    let server = Server::start(&["--admin", "0"]);
+    fill(&server);
+    let (status, head, text) =
+        get_with(server.admin(), "/metrics", "Accept: application/openmetrics-text; version=1.0.0\r\n");
+    assert!(status == 200 && head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+    assert!(text.ends_with("# EOF\n") && text.contains("# UNIT spindle_uptime_seconds seconds\n"), "{text}");
+    assert!(text.contains(r#"spindle_table_elements{table="odd\"\n\\name"} 0"#), "{text}");
+    server.stop();
+}
