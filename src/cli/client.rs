@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::CommandError;
 use super::endpoint::Connect;
+use super::number::{delta, seconds_to_live, version};
 use super::operand::{Hex, Operand, TableOperand, name, operand, table};
 use super::show::{self, Format};
 use crate::protocols::kv::client::{Client, Disconnected, Error};
@@ -64,7 +65,7 @@ pub(super) struct ElementArguments {
     #[arg(value_parser = table())]
     table: TableOperand,
     /// Key of the element: text, - for standard input, or 0x… for bytes with --hex
-    #[arg(value_parser = operand())]
+    #[arg(value_parser = operand(), allow_negative_numbers = true)]
     key: Operand,
     #[command(flatten)]
     of: KvServer,
@@ -75,7 +76,7 @@ pub(super) struct DeleteArguments {
     #[command(flatten)]
     element: ElementArguments,
     /// Delete it only if it has this version
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = version(), allow_negative_numbers = true)]
     if_version: Option<u64>,
 }
 
@@ -84,10 +85,10 @@ pub(super) struct IncrArguments {
     #[command(flatten)]
     element: ElementArguments,
     /// Number to add
-    #[arg(default_value_t = 1, allow_negative_numbers = true)]
+    #[arg(default_value_t = 1, value_parser = delta(), allow_negative_numbers = true)]
     delta: i64,
     /// Time to live of an element that this command makes, in seconds [default: none]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_to_live(), allow_negative_numbers = true)]
     ttl: Option<u32>,
 }
 
@@ -96,12 +97,13 @@ pub(super) struct CasArguments {
     #[command(flatten)]
     element: ElementArguments,
     /// Version that the element must have; 0 if it must be absent
+    #[arg(value_parser = version(), allow_negative_numbers = true)]
     version: u64,
     /// New value of the element: text, - for standard input, or 0x… for bytes with --hex
-    #[arg(value_parser = operand())]
+    #[arg(value_parser = operand(), allow_negative_numbers = true)]
     value: Operand,
     /// Time to live, in seconds; 0 for none [default: unchanged; none for a new element]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_to_live(), allow_negative_numbers = true)]
     ttl: Option<u32>,
 }
 
@@ -126,13 +128,13 @@ pub(super) struct SetArguments {
     #[arg(value_parser = table())]
     table: TableOperand,
     /// Key of the element: text, - for standard input, or 0x… for bytes with --hex
-    #[arg(value_parser = operand())]
+    #[arg(value_parser = operand(), allow_negative_numbers = true)]
     key: Operand,
     /// New value of the element: text, - for standard input, or 0x… for bytes with --hex
-    #[arg(value_parser = operand())]
+    #[arg(value_parser = operand(), allow_negative_numbers = true)]
     value: Operand,
     /// Time to live, in seconds; 0 for none [default: unchanged; none for a new element]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_to_live(), allow_negative_numbers = true)]
     ttl: Option<u32>,
     #[command(flatten)]
     of: KvServer,
@@ -144,10 +146,10 @@ pub(super) struct TouchArguments {
     #[arg(value_parser = table())]
     table: TableOperand,
     /// Key of the element: text, - for standard input, or 0x… for bytes with --hex
-    #[arg(value_parser = operand())]
+    #[arg(value_parser = operand(), allow_negative_numbers = true)]
     key: Operand,
     /// Time to live from now on, in seconds; 0 for none
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_to_live(), allow_negative_numbers = true)]
     ttl: u32,
     #[command(flatten)]
     of: KvServer,
@@ -196,6 +198,7 @@ impl KvServer {
     }
 
     pub(super) fn connect(&self) -> Result<Client, CommandError> {
+        self.server.login.log_in()?;
         Client::connect_within(&self.server.connect, self.server.patience.timeouts()).map_err(failure)
     }
 
@@ -335,6 +338,7 @@ pub(super) fn failure(error: Error) -> CommandError {
     match error {
         Error::Refused(reason) => refusal(reason),
         Error::Disconnected(Disconnected::Endpoint { .. }) => CommandError::Usage(error.to_string()),
+        Error::Disconnected(Disconnected::Denied { .. }) => CommandError::Denied(error.to_string()),
         _ => CommandError::Failed(error.to_string()),
     }
 }
@@ -344,6 +348,7 @@ fn refusal(reason: Reason) -> CommandError {
     let (what, advice) = (reason.text().to_lowercase(), advice(reason));
     match reason {
         Reason::TableNotFound | Reason::KeyNotFound => CommandError::NotFound(format!("{what}: {advice}")),
+        Reason::Denied => CommandError::Denied(format!("{what}: {advice}")),
         Reason::VersionMismatch { current: 0 } => {
             CommandError::VersionMismatch { what: format!("{what}: the element is absent: {advice}"), current: 0 }
         }
@@ -376,6 +381,7 @@ fn advice(reason: Reason) -> &'static str {
         Reason::FeedOff => "start the server with --feed",
         Reason::Compacted { .. } => "scan the table again, or start the server with a larger --feed-history",
         Reason::TooManyTables => "delete one, or start the server with a larger --max-tables",
+        Reason::Denied => "the user has no permission for it: see `spindle user list` on the server's host",
     }
 }
 
@@ -387,7 +393,7 @@ mod tests {
     fn every_refusal_says_what_to_do_in_one_line() {
         for reason in Reason::ALL {
             let line = match failure(Error::Refused(reason)) {
-                CommandError::Failed(line) | CommandError::NotFound(line) => line,
+                CommandError::Failed(line) | CommandError::NotFound(line) | CommandError::Denied(line) => line,
                 CommandError::VersionMismatch { what, .. } => what,
                 CommandError::Usage(_) | CommandError::Output(_) => panic!("{reason:?} is no bad usage"),
             };

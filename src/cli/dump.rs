@@ -71,7 +71,8 @@ pub(super) fn dump(arguments: &DumpArguments, out: &mut impl Write) -> Result<()
         let file = "a dump is bytes for a file: `spindle dump TABLE > FILE`".to_owned();
         return Err(CommandError::Usage(file));
     }
-    let Connect { connect, patience } = &arguments.server;
+    let Connect { connect, patience, login } = &arguments.server;
+    login.log_in()?;
     let mut client = Client::connect_within(connect, patience.timeouts()).map_err(failure)?;
     let table = &spelt(&mut client, &arguments.hex.table(&arguments.table)?)?;
     // It writes the head with the first rows, so a table that is not there leaves an empty file.

@@ -6,6 +6,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
+use super::login_flags::LoginFlags;
 use super::{KV_ENDPOINT, PUBLISH_ENDPOINT};
 
 use crate::protocols::kv::client::{ClientTimeouts, TIMEOUT_DEFAULT};
@@ -92,6 +93,11 @@ pub(super) fn endpoint_or_off(typed: &str) -> Result<String, String> {
     endpoint(typed).map_err(|wrong| format!("{wrong}, or {OFF}"))
 }
 
+/// The endpoint in the value of a flag, unless that is `off`.
+pub(super) fn unless_off(typed: &str) -> Option<String> {
+    (typed != OFF).then(|| typed.to_owned())
+}
+
 /// The address to listen at, or none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listening(pub(super) Option<SocketAddr>);
@@ -129,7 +135,7 @@ fn is_address(address: &str) -> bool {
 }
 
 /// How long to wait for the server.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct Patience {
     /// Seconds to wait for the server to be there, and for each answer [default: 0.3 until it is there, 5 for an
     /// answer]
@@ -139,7 +145,7 @@ pub(super) struct Patience {
 
 impl Patience {
     /// The times.
-    pub(super) fn timeouts(self) -> ClientTimeouts {
+    pub(super) fn timeouts(&self) -> ClientTimeouts {
         timeouts(self.timeout)
     }
 }
@@ -152,6 +158,8 @@ pub(super) struct Connect {
     pub(super) connect: String,
     #[command(flatten)]
     pub(super) patience: Patience,
+    #[command(flatten)]
+    pub(super) login: LoginFlags,
 }
 
 /// The server to subscribe to.
@@ -162,6 +170,8 @@ pub(super) struct Subscribe {
     pub(super) subscribe: String,
     #[command(flatten)]
     pub(super) patience: Patience,
+    #[command(flatten)]
+    pub(super) login: LoginFlags,
 }
 
 #[cfg(test)]
@@ -230,5 +240,6 @@ mod tests {
         }
         assert!(endpoint(OFF).is_err());
         assert_eq!(endpoint_or_off(OFF), Ok(OFF.to_owned()));
+        assert_eq!((unless_off(OFF), unless_off("ipc://off").as_deref()), (None, Some("ipc://off")));
     }
 }

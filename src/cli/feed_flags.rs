@@ -2,7 +2,7 @@
 
 use super::FEED_ENDPOINT;
 use super::amount::bytes_within;
-use super::endpoint::{OFF, endpoint_or_off};
+use super::endpoint::{OFF, endpoint_or_off, unless_off};
 use crate::server::FeedConfig;
 
 /// Bytes of the history, unless a flag says otherwise (`OPERATION.md`).
@@ -24,8 +24,7 @@ impl FeedFlags {
     /// The configuration of the feed, if it is on.
     pub(super) fn config(&self) -> Option<FeedConfig> {
         let history_bytes = usize::try_from(self.feed_history).unwrap_or(usize::MAX);
-        let endpoint = Some(self.feed.clone()).filter(|endpoint| endpoint != OFF);
-        endpoint.map(|endpoint| FeedConfig { endpoint, history_bytes })
+        unless_off(&self.feed).map(|endpoint| FeedConfig { endpoint, history_bytes })
     }
 }
 

@@ -51,6 +51,7 @@ fn is_of(error: &Error, its: &str) -> bool {
 pub(super) fn run(arguments: &MirrorArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
     let FeedServer { server, feed } = &arguments.of;
+    server.login.log_in()?;
     let (table, timeouts) = (arguments.format.hex.table(&arguments.table)?, server.patience.timeouts());
     let mut mirror = Mirror::connect_within(&server.connect, &feed.feed, &table, timeouts)
         .map_err(|error| if is_of(&error, &feed.feed) { without_feed(error) } else { failure(error) })?;

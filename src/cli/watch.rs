@@ -58,7 +58,8 @@ pub(super) fn run(arguments: &WatchArguments, out: &mut impl Write) -> Result<()
     }
     // The name of another table may begin with the wanted one, so each change is compared again.
     let prefix = wanted.unwrap_or_default();
-    let Subscribe { subscribe, patience } = &arguments.server;
+    let Subscribe { subscribe, patience, login } = &arguments.server;
+    login.log_in()?;
     let mut subscriber = Subscriber::connect_within(subscribe, &[prefix], patience.timeouts()).map_err(failure)?;
     // Relaxed: the flag stands for itself.
     while !stop.load(Ordering::Relaxed) {
@@ -83,6 +84,7 @@ fn watch_values(
     out: &mut impl Write,
 ) -> Result<(), CommandError> {
     let endpoint = &arguments.feed.feed;
+    arguments.server.login.log_in()?;
     let timeouts = arguments.server.patience.timeouts();
     let mut subscriber = FeedSubscriber::connect_within(endpoint, wanted, timeouts).map_err(without_feed)?;
     let clock = Clock::start();
