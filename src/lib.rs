@@ -3,8 +3,8 @@
 //! This crate is the server `spindle`, and the library that it is made of. These modules include pages that are
 //! Markdown files beside the code:
 //!
-//! - [`protocols::kv`], [`protocols::lockstep`], [`protocols::spiderq`], [`protocols::jobs`], [`protocols::events`]: each
-//!   protocol, byte by byte
+//! - [`protocols::kv`], [`protocols::lockstep`], [`protocols::spiderq`], [`protocols::jobs`], [`protocols::events`],
+//!   [`protocols::admin`]: each protocol, byte by byte
 //! - [`tables`], [`tasks`]: guarantees
 //! - [`server`]: operation (flags, limits, signals, logs, STATS) and tuning
 //!
@@ -17,6 +17,7 @@
 //! 5  protocols                bytes to verbs and back; the only sockets of the server
 //! 4  tables, tasks            no socket, no flag; the caller passes the time in
 //! 3  store                    durable batches; the only files that the server keeps
+//!    security                 users and what they may do; knows no socket
 //! 2  threads, zmtp            the only place that spawns; ZMTP 3.1 without I/O
 //!    descriptors              how many connections may take
 //! 1  wheel, feed              pure: the one is told the time, the other has what subscribers are told of elements
@@ -226,8 +227,10 @@
 //! | `committer` | 1, if a durable queue is on | commits (applies, stores, answers); expires leases by its own wheel |
 //! | `store` | 1, if a durable queue is on | lays out, summarises and removes segments of the log |
 //! | `control` | 1, if a durable queue is on | the requests of the operator: writes backups |
+//! | `users` | 1, with `--users` | checks passwords; reads the file of users again when it changes |
 //! | `spiderq`, `events-queue` | 1 each, if on | the connections of tasks, and of the queue of events |
 //! | `jobs-io`, `events-io` | 1 each, if on | the connections of jobs and of events |
+//! | `admin`, `admin-probe` | 1 each, if on | the requests of an operator; tries whether the store can store |
 //!
 //! The durable queues are those of tasks, of jobs, and of events in the server's own store. The threads above are made
 //! in `server/mod.rs`, but for `signals` (`server/signals.rs`), `log` (`cli/log.rs`) and `store` (`store/chores.rs`).
@@ -344,6 +347,7 @@ pub mod load;
 mod lock;
 pub mod log;
 pub mod protocols;
+pub mod security;
 pub mod server;
 pub mod stats;
 pub mod store;

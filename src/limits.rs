@@ -383,20 +383,20 @@ pub const EVENT_VALUE_CHARS_MAX: usize = 255;
 pub const EVENT_CONNECTIONS_MAX: usize = 1 << 13;
 /// Connections for events that may wait to be accepted. The system cuts it to its own limit (net.core.somaxconn).
 pub const EVENT_BACKLOG: u32 = 4_096;
-/// Longest head of a request for events, in bytes: room for the cookies of a browser, and the least that hyper takes.
-pub const EVENT_HEAD_BYTES_MAX: usize = 8 << 10;
-/// Longest body of a request for events, in bytes. None is needed. A client that sends one by habit is served.
-pub const EVENT_BODY_BYTES_MAX: usize = 64 << 10;
-/// How long a connection for events may take to send the head of its next request. Then it is closed.
-pub const EVENT_HEAD_TIME: Duration = Duration::from_secs(60);
-/// How long a client may take to send the body of a request for events.
-pub const EVENT_BODY_TIME: Duration = Duration::from_secs(10);
-/// How long a client may leave the reply to its request unread.
-pub const EVENT_REPLY_TIME: Duration = Duration::from_secs(30);
-/// How long a client may go on sending after its last reply. Then the connection is closed.
-pub const EVENT_DRAIN_TIME: Duration = Duration::from_secs(5);
-/// Bytes that a client may go on sending after its last reply. A reset answers later ones.
-pub const EVENT_DRAINED_BYTES_MAX: usize = 64 << 20;
+/// Longest head of an HTTP request, in bytes: room for the cookies of a browser, and the least that hyper takes.
+pub const HTTP_HEAD_BYTES_MAX: usize = 8 << 10;
+/// Longest body of an HTTP request, in bytes. None is needed. A client that sends one by habit is served.
+pub const HTTP_BODY_BYTES_MAX: usize = 64 << 10;
+/// How long an HTTP connection may take to send the head of its next request. Then it is closed.
+pub const HTTP_HEAD_TIME: Duration = Duration::from_secs(60);
+/// How long a client may take to send the body of an HTTP request.
+pub const HTTP_BODY_TIME: Duration = Duration::from_secs(10);
+/// How long a client may leave the reply to its HTTP request unread.
+pub const HTTP_REPLY_TIME: Duration = Duration::from_secs(30);
+/// How long an HTTP client may go on sending after its last reply. Then the connection is closed.
+pub const HTTP_DRAIN_TIME: Duration = Duration::from_secs(5);
+/// Bytes that an HTTP client may go on sending after its last reply. A reset answers later ones.
+pub const HTTP_DRAINED_BYTES_MAX: usize = 64 << 20;
 
 /// How often a frontend over plain TCP looks for a conversation that loses its connection while all are taken.
 pub const PLACE_RECHECK: Duration = Duration::from_millis(10);

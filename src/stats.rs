@@ -219,16 +219,53 @@ impl Percentiles {
     /// The percentiles of the samples of all `latencies` together.
     #[must_use]
     pub fn of<'a>(latencies: impl IntoIterator<Item = &'a Latencies>) -> Self {
+        LatencySnapshot::of(latencies).percentiles()
+    }
+}
+
+/// The latencies of several threads together, as they were at a recent moment, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct LatencySnapshot(Histogram<u64>);
+
+impl LatencySnapshot {
+    /// The samples of all `latencies` together.
+    #[must_use]
+    pub fn of<'a>(latencies: impl IntoIterator<Item = &'a Latencies>) -> Self {
         let mut all = empty_histogram();
         for one in latencies {
             // The sum resizes itself, so it accepts every other histogram.
             let added = all.add(&*one.lock());
             debug_assert!(added.is_ok(), "a histogram that grows takes every other");
         }
+        Self(all)
+    }
+
+    /// The number of samples.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The number of samples that are not above so many nanoseconds, to three digits.
+    #[must_use]
+    pub fn count_within(&self, nanos: u64) -> u64 {
+        if self.0.is_empty() { 0 } else { self.0.count_between(0, nanos) }
+    }
+
+    /// The sum of the samples, in nanoseconds, to three digits.
+    #[must_use]
+    pub fn sum_nanos(&self) -> f64 {
+        if self.0.is_empty() { 0.0 } else { self.0.mean() * self.0.len() as f64 }
+    }
+
+    /// Their percentiles.
+    #[must_use]
+    pub fn percentiles(&self) -> Percentiles {
+        let all = &self.0;
         if all.is_empty() {
-            return Self::default();
+            return Percentiles::default();
         }
-        Self {
+        Percentiles {
             count: all.len(),
             p50: all.value_at_quantile(0.5),
             p90: all.value_at_quantile(0.9),
@@ -289,6 +326,13 @@ impl BusyMeter {
         // Relaxed: as in `begin`. IDLE lies in the future and counts as 0.
         let ongoing = now.saturating_sub(self.since.load(Ordering::Relaxed));
         self.busy.get().saturating_add(ongoing)
+    }
+
+    /// Nanoseconds until `now` of the stretch of work that is open. 0 if the thread waits.
+    #[must_use]
+    pub fn open_nanos(&self, now: u64) -> u64 {
+        // Relaxed: as in `begin`. IDLE lies in the future and counts as 0.
+        now.saturating_sub(self.since.load(Ordering::Relaxed))
     }
 
     /// The share of the time until `now` that was work, from 0 to 1.
@@ -369,6 +413,20 @@ mod tests {
     }
 
     #[test]
+    fn a_snapshot_counts_the_samples_up_to_a_bound() {
+        let latencies = [Latencies::new(), Latencies::new()];
+        assert_eq!(LatencySnapshot::of(&latencies).count_within(u64::MAX), 0);
+        latencies[0].record_all([100, 200]);
+        latencies[1].record(5_000_000);
+        let both = LatencySnapshot::of(&latencies);
+        assert_eq!(
+            (both.count(), both.count_within(150), both.count_within(1_000), both.count_within(u64::MAX)),
+            (3, 1, 2, 3)
+        );
+        assert!((both.sum_nanos() - 5_000_300.0).abs() < 5_000.0, "{}", both.sum_nanos());
+    }
+
+    #[test]
     fn a_latency_beyond_all_bounds_counts_as_the_longest() {
         let latencies = Latencies::new();
         latencies.record(u64::MAX);
@@ -388,7 +446,10 @@ mod tests {
         meter.begin(1_900);
         assert_eq!(meter.busy_nanos(2_000), 200);
         assert!((meter.share(2_000) - 0.2).abs() < 1e-9);
+        assert_eq!(meter.open_nanos(2_000), 100);
         meter.begin(2_000);
         assert_eq!(meter.busy_nanos(2_000), 200);
+        meter.end(2_000);
+        assert_eq!(meter.open_nanos(9_000), 0);
     }
 }

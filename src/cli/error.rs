@@ -88,6 +88,8 @@ pub(super) enum CommandError {
         /// The version of the element; 0 if it is absent.
         current: u64,
     },
+    /// The server does not let this user in, or does not let it do this.
+    Denied(String),
     /// Standard output takes no more bytes.
     Output(io::Error),
 }
@@ -106,13 +108,18 @@ impl CommandError {
             Self::Usage(_) => ExitStatus::Usage,
             Self::NotFound(_) => ExitStatus::NotFound,
             Self::VersionMismatch { .. } => ExitStatus::VersionMismatch,
+            Self::Denied(_) => ExitStatus::Denied,
         }
     }
 
     /// One line that names the error and the remedy.
     pub(super) fn sentence(&self) -> String {
         let text = match self {
-            Self::Usage(what) | Self::Failed(what) | Self::NotFound(what) | Self::VersionMismatch { what, .. } => what,
+            Self::Usage(what)
+            | Self::Failed(what)
+            | Self::NotFound(what)
+            | Self::Denied(what)
+            | Self::VersionMismatch { what, .. } => what,
             Self::Output(error) => &format!("cannot write to standard output: {error}"),
         };
         text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -153,6 +160,7 @@ mod tests {
             (CommandError::Usage(String::new()), 2, "usage"),
             (CommandError::NotFound(String::new()), 3, "not_found"),
             (mismatch, 4, "version_mismatch"),
+            (CommandError::Denied(String::new()), 5, "denied"),
         ];
         for (error, status, kind) in rows {
             let json = error.json();

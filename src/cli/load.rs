@@ -148,6 +148,9 @@ fn number(typed: &str, least: f64, most: f64) -> Option<f64> {
 
 impl LoadFlags {
     fn into_plan(self) -> Result<Plan, CommandError> {
+        if self.server.login.is_given() {
+            return Err(CommandError::Usage("load does not log in: give it a server without --users".to_owned()));
+        }
         let address = self.server.connect.strip_prefix("tcp://").map(str::to_owned);
         let address =
             address.ok_or_else(|| CommandError::Usage("load goes over tcp:// only; see --help".to_owned()))?;

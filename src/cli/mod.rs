@@ -7,6 +7,7 @@
 //! A command that fails says so in one line on standard error, and by its exit status: see [`error`].
 //! This folder parses the arguments once. Modules outside it know no flags, and this folder names no socket.
 
+mod admin_flags;
 mod amount;
 mod backup;
 mod check;
@@ -15,6 +16,7 @@ mod config;
 mod config_show;
 mod dump;
 mod endpoint;
+mod endpoint_conflicts;
 mod error;
 mod events_store;
 mod feed;
@@ -24,18 +26,22 @@ mod job;
 mod load;
 mod lockstep_flags;
 mod log;
+mod login_flags;
 mod manual;
 mod mirror;
 mod monitor;
+mod number;
 mod operand;
 mod password_file;
 mod pin;
+mod security_flags;
 mod serve;
 mod serve_words;
 mod shell;
 mod show;
 mod store_flags;
 mod task;
+mod user;
 mod watch;
 mod worker;
 
@@ -69,6 +75,9 @@ const EVENTS_ENDPOINT: &str = "tcp://127.0.0.1:5558";
 
 /// The endpoint of the feed, unless a flag names another (`OPERATION.md`).
 const FEED_ENDPOINT: &str = "tcp://127.0.0.1:5559";
+
+/// The address of what an operator sees, unless a flag names another (`OPERATION.md`).
+const ADMIN_ADDRESS: &str = "127.0.0.1:8082";
 
 /// The directory of tasks, jobs and events, unless a flag names another (`OPERATION.md`).
 const DATA_FOLDER: &str = "./spindle-data";
@@ -107,6 +116,11 @@ enum Command {
     Check(check::CheckArguments),
     /// Give pending events their values, until a signal; any number of workers may run
     Worker(worker::WorkerArguments),
+    /// Edit the file of users, and what they may do
+    #[command(subcommand)]
+    User(user::UserCommand),
+    /// Make a key of CURVE: the secret key goes into a file, the public key is printed
+    Keygen(user::KeygenArguments),
     /// Put load on a server, and print its throughput and latencies
     Load(load::LoadFlags),
     /// Delete all tables with all their elements, after a confirmation
@@ -163,6 +177,8 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
         Command::Backup(arguments) => backup::run(&arguments, out),
         Command::Check(arguments) => check::run(&arguments, out),
         Command::Worker(arguments) => worker::run(arguments, out),
+        Command::User(command) => user::run(command, out),
+        Command::Keygen(arguments) => user::keygen(&arguments, out),
         Command::Load(flags) => load::run(flags, out),
         Command::Flush(arguments) => flush::run(&arguments, out),
         Command::Stats(arguments) => monitor::stats(&arguments, out),

@@ -47,7 +47,7 @@ impl PasswordFile {
 ///
 /// # Errors
 /// Why it has none. The text shows nothing of the file.
-fn password(file: &Path) -> Result<String, String> {
+pub(super) fn password(file: &Path) -> Result<String, String> {
     let read = || -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         File::open(file)?.take(PASSWORD_BYTES_MAX + 3).read_to_end(&mut bytes)?;

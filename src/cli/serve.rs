@@ -4,19 +4,21 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use clap::ArgAction;
 use clap::builder::TypedValueParser;
 
 use super::CommandError;
+use super::admin_flags::AdminFlags;
 use super::amount::{Amount, amount, bytes_within};
 use super::config::Settings;
-use super::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening};
+use super::endpoint::{Listening, OFF, endpoint, endpoint_or_off, listening, unless_off};
+use super::endpoint_conflicts;
 use super::events_store::EventsStoreFlags;
 use super::feed_flags::FeedFlags;
 use super::lockstep_flags::LockstepFlags;
 use super::log::{self, LEVEL_FLAG, LogFlags};
 use super::pin::pin;
-use super::serve_words::{ack_words, allowed, frontend, version};
+use super::security_flags::SecurityFlags;
+use super::serve_words::{Terminate, ack_words, at_least_one, frontend, terminate, version};
 use super::store_flags::StoreFlags;
 use super::{EVENTS_ADDRESS, EVENTS_ENDPOINT, JOBS_ADDRESS, KV_ENDPOINT, PUBLISH_ENDPOINT, TASKS_ENDPOINT};
 use crate::allocator::{self, Choice};
@@ -119,9 +121,9 @@ pub(super) struct ServeFlags {
     #[arg(long, value_name = "1.3|1.4", default_value = "1.3", value_parser = version)]
     spiderq_version: Version,
 
-    /// Whether clients of the tasks may end the server
-    #[arg(long, value_name = "allow|deny", default_value = "allow", action = ArgAction::Set, value_parser = allowed)]
-    terminate: bool,
+    /// Whether clients of the tasks may end the server; local: those of an endpoint that only this host can reach
+    #[arg(long, value_name = "local|allow|deny", default_value = "local", value_parser = terminate)]
+    terminate: Terminate,
 
     /// Serve durable jobs over TCP, at this address or port if one is given; off for no jobs
     #[arg(long, value_name = "ADDR|PORT|off", num_args = 0..=1, default_value = OFF, default_missing_value = JOBS_ADDRESS, value_parser = listening)]
@@ -154,6 +156,12 @@ pub(super) struct ServeFlags {
     #[command(flatten)]
     store: StoreFlags,
 
+    #[command(flatten)]
+    security: SecurityFlags,
+
+    #[command(flatten)]
+    admin: AdminFlags,
+
     /// Allocator of the process: mimalloc, jemalloc or system [default: mimalloc]
     #[arg(long, value_name = "NAME")]
     allocator: Option<Choice>,
@@ -165,13 +173,6 @@ fn threads() -> impl TypedValueParser<Value = usize> {
 
 fn value_bytes() -> impl TypedValueParser<Value = usize> {
     bytes_within(0, VALUE_BYTES_MAX as u64).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
-}
-
-fn at_least_one(typed: &str) -> Result<usize, String> {
-    match typed.parse() {
-        Ok(0) | Err(_) => Err("it must be a number, at least 1".to_owned()),
-        Ok(number) => Ok(number),
-    }
 }
 
 /// Runs the server until a signal ends it.
@@ -212,14 +213,13 @@ impl ServeFlags {
         let kv = endpoints(self.kv.clone())?;
         let max_memory = self.max_memory.of(available_bytes);
         self.check(max_memory, &kv)?;
-        let publish = Some(self.publish.clone()).filter(|endpoint| endpoint != OFF);
         let database = self.events_store.database()?;
         let hosts = self.events_host.clone();
         let events = self.events.0.map(|address| EventsConfig { address, hosts, database });
-        Ok(ServerConfig {
+        let config = ServerConfig {
             kv,
             frontend: self.frontend,
-            publish,
+            publish: unless_off(&self.publish),
             publish_hwm: self.publish_hwm,
             feed: self.feed.config(),
             lockstep: self.lockstep.config(),
@@ -234,8 +234,12 @@ impl ServeFlags {
             io_threads: self.io_threads,
             allocator,
             events,
+            security: self.security.config()?,
+            admin: self.admin.config(),
             tasks: self.durable(),
-        })
+        };
+        endpoint_conflicts::check(&server::listening(&config))?;
+        Ok(config)
     }
 
     /// Checks that the flags do not contradict each other.
@@ -248,7 +252,7 @@ impl ServeFlags {
             )));
         }
         self.store.check()?;
-        self.lockstep.check(kv, &self.publish)?;
+        self.lockstep.check()?;
         let has_tables = !kv.is_empty() || self.lockstep.config().is_some();
         if !has_tables && self.tasks == OFF && self.jobs.0.is_none() && self.events.0.is_none() {
             return Err(CommandError::Usage(
@@ -260,14 +264,13 @@ impl ServeFlags {
 
     /// The configuration of tasks, jobs, and events of the embedded store.
     fn durable(self) -> Option<TasksConfig> {
-        let settings = |endpoint, access| SpiderqConfig {
+        let settings = |endpoint: String, access| SpiderqConfig {
+            terminate: self.terminate.at(&endpoint),
             endpoint,
             version: self.spiderq_version,
-            terminate: self.terminate,
             access,
         };
-        let tasks = Some(self.tasks).filter(|endpoint| endpoint != OFF);
-        let spiderq = tasks.map(|endpoint| settings(endpoint, Access::Full));
+        let spiderq = unless_off(&self.tasks).map(|endpoint| settings(endpoint, Access::Full));
         let jobs = self.jobs.0.map(|address| jobs::JobsConfig {
             address,
             lease: self.lease * MILLIS_PER_SECOND,

@@ -1,7 +1,8 @@
-//! The words that flags of `spindle serve` take.
+//! The words and numbers that flags of `spindle serve` take.
 
 use crate::protocols::jobs::wire::AckWording;
 use crate::protocols::kv::serve::FrontendKind;
+use crate::protocols::native::is_local;
 use crate::protocols::spiderq::serve::Version;
 
 pub(super) fn frontend(typed: &str) -> Result<FrontendKind, String> {
@@ -28,10 +29,38 @@ pub(super) fn ack_words(typed: &str) -> Result<AckWording, String> {
     }
 }
 
-pub(super) fn allowed(typed: &str) -> Result<bool, String> {
+/// Whether clients of the tasks may end the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Terminate {
+    /// Those that connect from this host.
+    Local,
+    Allow,
+    Deny,
+}
+
+impl Terminate {
+    /// Whether clients of this endpoint may.
+    pub(super) fn at(self, endpoint: &str) -> bool {
+        match self {
+            Self::Local => is_local(endpoint),
+            Self::Allow => true,
+            Self::Deny => false,
+        }
+    }
+}
+
+pub(super) fn terminate(typed: &str) -> Result<Terminate, String> {
     match typed {
-        "allow" => Ok(true),
-        "deny" => Ok(false),
-        _ => Err("it is allow or deny".to_owned()),
+        "local" => Ok(Terminate::Local),
+        "allow" => Ok(Terminate::Allow),
+        "deny" => Ok(Terminate::Deny),
+        _ => Err("it is local, allow or deny".to_owned()),
+    }
+}
+
+pub(super) fn at_least_one(typed: &str) -> Result<usize, String> {
+    match typed.parse() {
+        Ok(0) | Err(_) => Err("it must be a number, at least 1".to_owned()),
+        Ok(number) => Ok(number),
     }
 }

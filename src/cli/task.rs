@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::client::read_both;
 use super::endpoint::{connection, seconds, timeouts};
+use super::login_flags::LoginFlags;
 use super::operand::{Operand, operand};
 use super::show::{self, Format};
 use super::{CommandError, TASKS_ENDPOINT};
@@ -49,6 +50,8 @@ pub(super) struct TaskServer {
     /// answer]
     #[arg(long, value_name = "SECONDS", env = "SPINDLE_TIMEOUT", value_parser = seconds)]
     connect_timeout: Option<Duration>,
+    #[command(flatten)]
+    login: LoginFlags,
     #[command(flatten)]
     format: Format,
 }
@@ -216,6 +219,7 @@ fn no_task() -> CommandError {
 
 impl TaskServer {
     fn connect(&self) -> Result<Client, CommandError> {
+        self.login.log_in()?;
         Client::connect_within(&self.connect, timeouts(self.connect_timeout)).map_err(failure)
     }
 
@@ -254,6 +258,7 @@ fn named(((name, _), count): (&(&str, u8), u64)) -> (String, serde_json::Value) 
 fn failure(error: Error) -> CommandError {
     match error {
         Error::Disconnected(Disconnected::Endpoint { .. }) => CommandError::Usage(error.to_string()),
+        Error::Disconnected(Disconnected::Denied { .. }) => CommandError::Denied(error.to_string()),
         _ => CommandError::Failed(error.to_string()),
     }
 }

@@ -23,6 +23,7 @@ pub(super) use pipeline::{Pipeline, ReplyError};
 use super::sockets::keep_alive;
 use crate::byte_reader::ByteReader;
 use crate::clock::Clock;
+use crate::lock::Mutex;
 
 /// Time before libzmq reconnects by itself, in milliseconds: practically for ever. A negative number would make libzmq
 /// throw away received messages that the client has not read.
@@ -39,6 +40,14 @@ const NOTIFICATIONS_MAX: i32 = crate::limits::PUBLISH_HWM_DEFAULT;
 /// Messages of the feed that may wait in a mirror: 64 MiB of usual ones at most. The server keeps the rest, and a
 /// mirror can ask for those that it drops.
 const FEED_MESSAGES_MAX: i32 = 256;
+
+/// The name and the password with which this process connects. Written by [`log_in`], read for each new socket.
+static LOGIN: Mutex<Option<(String, String)>> = Mutex::new(None);
+
+/// From now on all clients of this process connect as this user, by PLAIN: the password is not encrypted.
+pub fn log_in(user: &str, password: &str) {
+    *LOGIN.lock() = Some((user.to_owned(), password.to_owned()));
+}
 
 /// Gives each monitor in the process its own name.
 static MONITORS: AtomicU64 = AtomicU64::new(0);
@@ -87,6 +96,12 @@ pub enum Disconnected {
         /// Endpoint of the server.
         endpoint: String,
     },
+    /// The server does not let this client in: name a user and its password, or another user.
+    #[error("{endpoint} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD")]
+    Denied {
+        /// Endpoint of the server.
+        endpoint: String,
+    },
     /// No server accepted or answered in time: start the server, or wait longer. The client cannot tell whether its
     /// requests were done.
     #[error("no answer from {endpoint} within {} s: is a server running there?", timeout.as_secs_f64())]
@@ -132,6 +147,8 @@ pub(super) enum ConnectError {
     Unreached,
     /// No server listens there.
     Refused,
+    /// The server does not let this client in.
+    Denied,
     /// The server's end is gone, and the client has read all that it sent.
     Lost,
     /// libzmq refused the endpoint.
@@ -202,6 +219,7 @@ impl ConnectTarget {
             ConnectError::Late => Disconnected::NoAnswer { endpoint, timeout: timeouts.answer },
             ConnectError::Unreached => Disconnected::NoAnswer { endpoint, timeout: timeouts.connect },
             ConnectError::Refused => Disconnected::Refused { endpoint },
+            ConnectError::Denied => Disconnected::Denied { endpoint },
             ConnectError::Lost => Disconnected::Lost { endpoint, unanswered },
             ConnectError::Endpoint(error) => Disconnected::Endpoint { endpoint, problem: error.message().to_owned() },
             ConnectError::Socket(error) => Disconnected::Socket(error.message().to_owned()),
@@ -217,6 +235,10 @@ impl ConnectTarget {
         // vanished.
         keep_alive(&socket)?;
         socket.set_rcvhwm(self.received_max)?;
+        if let Some((user, password)) = &*LOGIN.lock() {
+            socket.set_plain_username(Some(user))?;
+            socket.set_plain_password(Some(password))?;
+        }
         if let Some(bytes) = self.frame_bytes_max {
             socket.set_maxmsgsize(i64::try_from(bytes).unwrap_or(i64::MAX))?;
         }
@@ -229,6 +251,13 @@ impl ConnectTarget {
         }
         Ok(socket)
     }
+}
+
+/// Whether the server has refused the user, or the mechanism.
+fn is_denial(event: u16) -> bool {
+    [SocketEvent::HANDSHAKE_FAILED_AUTH, SocketEvent::HANDSHAKE_FAILED_PROTOCOL]
+        .map(|known| known.to_raw())
+        .contains(&event)
 }
 
 impl ClientSocket {
@@ -254,6 +283,8 @@ impl ClientSocket {
         let events = [
             SocketEvent::CONNECTED,
             SocketEvent::HANDSHAKE_SUCCEEDED,
+            SocketEvent::HANDSHAKE_FAILED_AUTH,
+            SocketEvent::HANDSHAKE_FAILED_PROTOCOL,
             SocketEvent::CONNECT_RETRIED,
             SocketEvent::DISCONNECTED,
         ];
@@ -281,6 +312,7 @@ impl ClientSocket {
             match next_event(&self.monitor) {
                 Some(event) if event == SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() => return Ok(()),
                 Some(event) if event == SocketEvent::CONNECTED.to_raw() => is_accepted = true,
+                Some(event) if is_denial(event) => return Err(ConnectError::Denied),
                 Some(_) => return Err(ConnectError::Lost),
                 None => {}
             }
@@ -292,6 +324,7 @@ impl ClientSocket {
         match next_event(&self.monitor) {
             Some(event) if event == SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() => Ok(true),
             Some(event) if event == SocketEvent::CONNECTED.to_raw() => Ok(false),
+            Some(event) if is_denial(event) => Err(ConnectError::Denied),
             Some(_) => Err(ConnectError::Lost),
             None => Ok(false),
         }

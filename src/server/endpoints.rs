@@ -59,6 +59,12 @@ impl RunningServer {
     pub fn events_queue(&self) -> Option<&str> {
         self.events_queue.as_deref()
     }
+
+    /// The address of what an operator sees.
+    #[must_use]
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.admin
+    }
 }
 
 /// Each bound endpoint on a line, after the name of what is served there.
@@ -90,6 +96,9 @@ pub(super) fn listening(running: &RunningServer) -> String {
     }
     if let Some(endpoint) = running.events_queue() {
         text.push_str(&format!("events-queue {endpoint}\n"));
+    }
+    if let Some(address) = running.admin() {
+        text.push_str(&format!("admin {address}\n"));
     }
     text
 }

@@ -22,10 +22,14 @@
 #![doc = include_str!("../OPERATION.md")]
 #![doc = include_str!("../TUNING.md")]
 
+mod admin;
 mod announce;
 mod cores;
 mod endpoints;
+mod gate;
 mod memory;
+mod service_manager;
+mod settings;
 mod signals;
 mod tasks;
 #[cfg(test)]
@@ -42,7 +46,10 @@ pub use crate::descriptors::raise as raise_descriptor_limit;
 use announce::{StartLimits, announce};
 pub use cores::{Pin, workers_default};
 use endpoints::print_ready;
+use gate::Admissions;
+pub use gate::{GateError, SecurityConfig, listening};
 pub use memory::available_bytes;
+use settings::{feed_settings, kv_settings};
 pub use signals::SignalWatch as Signals;
 pub use tasks::TasksConfig;
 use tasks::TasksListeners;
@@ -50,16 +57,20 @@ use tasks::TasksListeners;
 use crate::allocator;
 use crate::clock::{Clock, wall_nanos};
 use crate::descriptors;
-use crate::limits::{CHANGES_PER_WRITER, CLIENT_BYTES_DEFAULT};
+use crate::limits::CHANGES_PER_WRITER;
+use crate::protocols::admin::serve::{AdminConfig, AdminListener};
 use crate::protocols::events::mysql::Address;
 use crate::protocols::events::serve::{self as events, EventsListener};
-use crate::protocols::kv::serve::{self, Frontend, FrontendKind, Kv, LockstepPart, LockstepTally, Neighbours};
+use crate::protocols::kv::serve::{
+    self, Frontend, FrontendKind, Kv, LockstepPart, LockstepTally, Neighbours, ReportSources,
+};
 use crate::protocols::lockstep::serve::{self as lockstep, Lockstep, LockstepConfig};
 use crate::protocols::lockstep::wire::encode_notification;
 use crate::protocols::sockets::{ServeError, SocketContext, Stopper};
+use crate::security::Users;
 use crate::stats::HeldBytes;
 use crate::store;
-use crate::tables::{self, BackgroundThreads, Tables, TablesConfig, version_base};
+use crate::tables::{BackgroundThreads, Tables, TablesConfig, version_base};
 use crate::threads;
 
 /// The settings of a server.
@@ -101,6 +112,10 @@ pub struct ServerConfig {
     pub tasks: Option<TasksConfig>,
     /// Events over HTTP, if they are on.
     pub events: Option<EventsConfig>,
+    /// Who may do what.
+    pub security: SecurityConfig,
+    /// What an operator sees over HTTP, if it is on.
+    pub admin: Option<AdminConfig>,
 }
 
 /// The settings of the feed.
@@ -135,6 +150,12 @@ pub enum Error {
     /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// An endpoint must not be served as it is configured.
+    #[error(transparent)]
+    Gate(#[from] GateError),
+    /// The file of users is wrong.
+    #[error("--users {0}")]
+    Users(String),
     /// The system makes no more threads.
     #[error("the system makes no more threads: {0}")]
     Thread(#[source] io::Error),
@@ -157,6 +178,12 @@ pub enum Error {
 /// # Errors
 /// [`Error`] if the server cannot start.
 pub fn run(config: ServerConfig, hang_up: impl Fn() + Send + 'static) -> Result<(), Error> {
+    let users = open_users(&config)?;
+    let reread = users.users.clone();
+    let hang_up = move || {
+        hang_up();
+        reread.iter().for_each(Users::reread);
+    };
     let signals = signals::SignalWatch::new(hang_up).map_err(Error::Signals)?;
     descriptors::reserve();
     warn_of_allocator(config.allocator);
@@ -164,11 +191,14 @@ pub fn run(config: ServerConfig, hang_up: impl Fn() + Send + 'static) -> Result<
         memory::avoid_huge_pages();
     }
     let limits = StartLimits::of(&config);
-    let running = start_with(config, signals.serving(), Box::new(signals.ender()))?;
+    let running = start_with(config, users, signals.serving(), Box::new(signals.ender()))?;
     descriptors::warn_if_full();
     announce(&running, limits);
     print_ready(&running);
+    service_manager::watch(Arc::clone(&running.report)).map_err(Error::Thread)?;
+    service_manager::ready();
     signals.wait();
+    service_manager::stopping();
     running.stop();
     tracing::info!("stopped");
     Ok(())
@@ -193,9 +223,12 @@ pub struct RunningServer {
     jobs: Option<SocketAddr>,
     events: Option<SocketAddr>,
     events_queue: Option<String>,
+    admin: Option<SocketAddr>,
     /// For all frontends, the native workers among them.
     stoppers: Vec<Stopper>,
     tables: Tables,
+    /// For the watchdog.
+    report: Arc<ReportSources>,
     /// The threads of all frontends. The workers end when `kv-queue` tells them to. With the native frontend
     /// their stoppers end them.
     frontend: Vec<JoinHandle<()>>,
@@ -204,6 +237,8 @@ pub struct RunningServer {
     background: Vec<JoinHandle<()>>,
     /// Dropped last. The drop waits until the sockets have sent their data or their linger time is over.
     context: Option<SocketContext>,
+    /// Its thread is one of the `background`.
+    users: Option<Users>,
 }
 
 /// Starts a server in threads of this process. A Terminate request of a tasks client is answered and has no other
@@ -212,12 +247,22 @@ pub struct RunningServer {
 /// # Errors
 /// [`Error`] if an endpoint cannot be bound, or the system is out of threads or descriptors. No thread is left running.
 pub fn start(config: ServerConfig) -> Result<RunningServer, Error> {
-    start_with(config, || {}, Box::new(|| {}))
+    let users = open_users(&config)?;
+    start_with(config, users, || {}, Box::new(|| {}))
+}
+
+/// Checks the gate, and reads the file of users if there is one.
+fn open_users(config: &ServerConfig) -> Result<Admissions, Error> {
+    gate::check(config)?;
+    let file = config.security.users.as_deref();
+    let users = file.map(|file| Users::open(file, Clock::start())).transpose().map_err(Error::Users)?;
+    Ok(Admissions::of(config, users))
 }
 
 /// Starts a server. Calls `serving` before a client can be answered, and `terminated` when a client ends the server.
 fn start_with(
     config: ServerConfig,
+    admissions: Admissions,
     serving: impl FnOnce(),
     terminated: Box<dyn Fn() + Send>,
 ) -> Result<RunningServer, Error> {
@@ -239,35 +284,24 @@ fn start_with(
     let slack = memory::slack(config.max_memory);
     let job_room = memory::job_room_bytes(available_bytes(), config.max_memory);
     // Every endpoint is bound before a store is opened: a start that fails leaves nothing behind.
-    let (lockstep, lockstep_held, part) = bind_lockstep(&config, &settings, (&tables, clock))?;
-    let tasks = config.tasks.map(|config| TasksListeners::bind(config, settings.held_bytes_max)).transpose()?;
+    let (mut lockstep, lockstep_held, part) = bind_lockstep(&config, &settings, (&tables, clock))?;
+    let mut tasks = config.tasks.map(|config| TasksListeners::bind(config, settings.held_bytes_max)).transpose()?;
     let events =
         config.events.as_ref().map(|config| EventsListener::bind(config.address, &config.hosts)).transpose()?;
+    let admin = config.admin.as_ref().map(AdminListener::bind).transpose()?;
     let metrics = Neighbours { tasks: tasks.as_ref().map(|tasks| Arc::clone(tasks.metrics())), lockstep: part };
     let mut kv = serve::bind(&context, &settings, clock, (&tables, changes), metrics)?;
+    admissions.hand_out(&mut kv, lockstep.as_mut(), tasks.as_mut());
     let database = config.events.and_then(|config| config.database);
     let (mut tasks, events) =
         open_stores((tasks, events), database.as_ref(), |tasks| tasks.open(job_room, terminated))?;
+    let admin = admin.map(|admin| admin.serve(admin::parts(&kv, (tasks.as_ref(), events.as_ref()), database.as_ref())));
     let mut held = std::mem::take(&mut kv.held);
     held.extend(lockstep_held);
     held.extend(tasks.iter_mut().flat_map(|tasks| std::mem::take(&mut tasks.held)));
-    let mut running = RunningServer {
-        kv: kv.endpoints.clone(),
-        publish: kv.publish.clone(),
-        feed: kv.feed.clone(),
-        lockstep: None,
-        lockstep_publish: kv.lockstep_publish.clone(),
-        tasks: None,
-        jobs: None,
-        stoppers: kv.stoppers.clone(),
-        events: None,
-        events_queue: None,
-        tables,
-        frontend: Vec::new(),
-        background: Vec::new(),
-        context: Some(context),
-    };
+    let mut running = RunningServer::of(&kv, tables, context, admissions.users.clone());
     serving();
+    running.start_users(admissions.users)?;
     running.start_background("expiry", move || expiry.run(|| clock.now()))?;
     running.start_background("reaper", move || reaper.run(|| clock.now()))?;
     // Replies that clients have not taken do not count as memory of the tables, so writers do not wait for them.
@@ -276,59 +310,14 @@ fn start_with(
     running.start_background("compactor", compact)?;
     running.start_frontend(kv, &settings.worker_cores)?;
     running.start_lockstep(lockstep)?;
+    if let Some(admin) = admin {
+        running.start_admin(admin)?;
+    }
     // Events start first. They hold a `Tasks` handle, and the committer ends when the last handle is gone, also if a
     // later start fails.
-    if let Some(events) = events {
-        running.start_events(events)?;
-    }
-    if let Some(tasks) = tasks {
-        running.start_tasks(tasks)?;
-    }
+    events.map_or(Ok(()), |events| running.start_events(events))?;
+    tasks.map_or(Ok(()), |tasks| running.start_tasks(tasks))?;
     Ok(running)
-}
-
-/// The settings of the tables' feed, whose epoch is the time of the start.
-fn feed_settings(config: &ServerConfig, clock: Clock, wall_nanos: u64) -> Option<tables::FeedConfig> {
-    config.feed.as_ref().map(|feed| tables::FeedConfig {
-        epoch: wall_nanos,
-        history_bytes: feed.history_bytes,
-        start_wall_millis: clock.start_wall_millis(),
-    })
-}
-
-/// The settings of the tables' frontend. A client may have at most half of the bytes that all clients may have.
-fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>>) -> serve::KvConfig {
-    let tasks = config.tasks.as_ref();
-    let frontends = [
-        !config.kv.is_empty(),
-        config.publish.is_some(),
-        config.feed.is_some(),
-        config.lockstep.is_some(),
-        config.lockstep_publish.is_some(),
-        tasks.is_some_and(|tasks| tasks.spiderq.is_some()),
-        tasks.is_some_and(|tasks| tasks.events.is_some()),
-    ];
-    let frontends = frontends.into_iter().filter(|is_on| *is_on).count() as u64;
-    let held_bytes_max =
-        memory::held_bytes_max(available_bytes(), config.max_memory, frontends, config.client_bytes_max);
-    let client_bytes_max = config.client_bytes_max.min(held_bytes_max / 2);
-    if client_bytes_max < config.client_bytes_max && config.client_bytes_max != CLIENT_BYTES_DEFAULT {
-        tracing::warn!(
-            "a client may have {client_bytes_max} bytes outstanding: there is no memory for more beside the tables"
-        );
-    }
-    serve::KvConfig {
-        frontend: config.frontend,
-        endpoints: config.kv.clone(),
-        publish: config.publish.clone(),
-        publish_hwm: config.publish_hwm,
-        feed: config.feed.as_ref().map(|feed| feed.endpoint.clone()),
-        value_max: config.max_value,
-        reply_bytes_max: memory::reply_bytes_max(available_bytes(), config.max_memory),
-        client_bytes_max,
-        held_bytes_max,
-        worker_cores,
-    }
 }
 
 /// The frontend of the lock-step dialect, its held bytes, and the part that runs beside the tables' own frontend.
@@ -370,6 +359,29 @@ fn open_stores(
 }
 
 impl RunningServer {
+    /// A server none of whose threads runs.
+    fn of(kv: &Kv, tables: Tables, context: SocketContext, users: Option<Users>) -> Self {
+        Self {
+            kv: kv.endpoints.clone(),
+            publish: kv.publish.clone(),
+            feed: kv.feed.clone(),
+            lockstep: None,
+            lockstep_publish: kv.lockstep_publish.clone(),
+            tasks: None,
+            jobs: None,
+            stoppers: kv.stoppers.clone(),
+            events: None,
+            events_queue: None,
+            admin: None,
+            tables,
+            frontend: Vec::new(),
+            background: Vec::new(),
+            report: Arc::clone(&kv.report),
+            context: Some(context),
+            users,
+        }
+    }
+
     /// Takes no more requests, answers those it took, publishes the committed changes, and returns when all threads
     /// have ended: after at most [`STOP_MAX`](crate::limits::STOP_MAX), regardless of the peers.
     pub fn stop(self) {
@@ -380,6 +392,10 @@ impl RunningServer {
         let thread = threads::spawn(name, None, work).map_err(Error::Thread)?;
         self.background.push(thread);
         Ok(())
+    }
+
+    fn start_users(&mut self, users: Option<Users>) -> Result<(), Error> {
+        users.map_or(Ok(()), |users| self.start_background("users", move || users.run()))
     }
 
     fn start_frontend(&mut self, kv: Kv, cores: &[Option<usize>]) -> Result<(), Error> {
@@ -462,6 +478,7 @@ impl Drop for RunningServer {
         join_in_reverse(&mut self.frontend);
         // The workers' sessions ended with their threads.
         self.tables.close();
+        self.users.iter().for_each(Users::stop);
         join_in_reverse(&mut self.background);
         drop(self.context.take());
     }

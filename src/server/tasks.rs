@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::protocols::control::serve::{Control, ControlListener};
 use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve::{self as jobs, Jobs, JobsListener};
+use crate::protocols::native::Admission;
 use crate::protocols::spiderq::serve::{Spiderq, SpiderqConfig, SpiderqListener};
 use crate::stats::HeldBytes;
 use crate::store::{self, KeyedStore, StoreConfig};
@@ -49,6 +50,8 @@ pub struct TasksConfig {
 /// The opened parts, ready to run.
 pub(super) struct OpenedTasks {
     pub(super) committer: Committer,
+    /// For who tries whether the store can store.
+    pub(super) tasks: Tasks,
     pub(super) spiderq: Option<Spiderq>,
     pub(super) jobs: Option<Jobs>,
     pub(super) events: Option<OpenedEvents>,
@@ -95,6 +98,14 @@ impl TasksListeners {
         Ok(Self { jobs, events: queue(events)?, spiderq: queue(spiderq)?, data, sync, store, metrics: Arc::default() })
     }
 
+    /// From now on the clients of these queues have to prove that they are users.
+    pub(super) fn admit_only(&mut self, tasks: Option<&Admission>, events: Option<&Admission>) {
+        let queues = [(self.spiderq.as_mut(), tasks), (self.events.as_mut(), events)];
+        for (listener, admission) in queues.into_iter().filter_map(|(listener, admission)| listener.zip(admission)) {
+            listener.admit_only(admission);
+        }
+    }
+
     /// The metrics of the tasks, which count nothing before the store is open.
     pub(super) fn metrics(&self) -> &Arc<TaskMetrics> {
         &self.metrics
@@ -108,7 +119,9 @@ impl TasksListeners {
         }
         let (tasks, committer) = tasks::open_with(Box::new(store), Clock::start().reading(), self.metrics)?;
         let control = control(&self.data, &tasks);
-        let mut opened = OpenedTasks { committer, spiderq: None, jobs: None, events: None, control, held: Vec::new() };
+        let own = tasks.clone();
+        let mut opened =
+            OpenedTasks { committer, tasks: own, spiderq: None, jobs: None, events: None, control, held: Vec::new() };
         if let Some(listener) = self.jobs {
             let family = opened.committer.family(JOBS, LeaseOrder::Fifo, Policy::Always)?;
             opened.jobs = Some(listener.serve(job_room, (&mut opened.committer, tasks.clone(), family)));

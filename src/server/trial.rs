@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Pin, ServerConfig, start};
+use super::{Pin, SecurityConfig, ServerConfig, start};
 use crate::allocator;
 use crate::clock::{Now, TimeLimit};
 use crate::limits::{LINGER, LOG_LAST_WORDS, SEALING_MAX, STOP_MAX};
@@ -17,7 +17,7 @@ const KEYS: u64 = 1_000;
 /// Much longer than the test takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn config(frontend: FrontendKind) -> ServerConfig {
+pub(super) fn config(frontend: FrontendKind) -> ServerConfig {
     ServerConfig {
         kv: vec!["tcp://127.0.0.1:*".to_owned()],
         frontend,
@@ -36,7 +36,9 @@ fn config(frontend: FrontendKind) -> ServerConfig {
         io_threads: 1,
         allocator: allocator::in_use(),
         events: None,
+        admin: None,
         tasks: None,
+        security: SecurityConfig::default(),
     }
 }
 

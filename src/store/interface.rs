@@ -207,6 +207,10 @@ pub trait Store: Send {
     /// Why the store takes no adds at present.
     fn adds_room(&self) -> Result<u64, AddsRefused>;
 
+    /// Asks for the space of the file system, so that [`Store::adds_room`] is of this moment. A store without one does
+    /// nothing.
+    fn measure_space(&mut self) {}
+
     /// Makes sure that the next batch can be written if its keys and values have these bytes, although adds are refused.
     /// False: there is no room for it.
     fn prepare(&mut self, bytes: u64) -> bool;

@@ -410,6 +410,10 @@ impl Store for KeyedStore {
         self.log.adds_room()
     }
 
+    fn measure_space(&mut self) {
+        self.log.measure();
+    }
+
     fn prepare(&mut self, bytes: u64) -> bool {
         // A sync removes the segments that are no longer needed. If it fails, the next batch says so.
         self.log.prepare(bytes) || self.log.sync().is_ok() && self.log.prepare(bytes)

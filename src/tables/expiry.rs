@@ -50,7 +50,7 @@ use super::sleeper::Sleeper;
 use super::slot::{NEVER, SlotHandle, SlotRef, SlotState};
 use crate::clock::Now;
 use crate::limits::{DUES_MAX, EXPIRY_BUDGET, LOOK_AHEAD};
-use crate::stats::{Latencies, Percentiles, SharedCounter};
+use crate::stats::{Latencies, LatencySnapshot, SharedCounter};
 use crate::wheel::{Progress, TimerId, Wheel};
 
 /// The longest sleep. A wake-up that a bug loses costs a second at most. A message that it delayed is counted.
@@ -167,8 +167,8 @@ impl ExpirySender {
     }
 
     /// Nanoseconds from the deadlines to the commits of the expiries.
-    pub(super) fn lag(&self) -> Percentiles {
-        Percentiles::of([&self.lag])
+    pub(super) fn lag(&self) -> LatencySnapshot {
+        LatencySnapshot::of([&self.lag])
     }
 }
 

@@ -77,7 +77,7 @@ use memory_budget::{LocalBudget, MemoryBudget, MemoryRoom};
 use table::Table;
 
 use crate::feed::FeedMetrics;
-use crate::stats::Percentiles;
+use crate::stats::LatencySnapshot;
 
 /// The least number of bytes that a table with this many elements takes: with keys of one byte and empty values.
 #[must_use]
@@ -219,7 +219,7 @@ pub struct TablesMetrics {
     /// Dead slots that were freed.
     pub reaped: u64,
     /// Nanoseconds from the deadlines to the commits of the expiries.
-    pub expiry_lag: Percentiles,
+    pub expiry_lag: LatencySnapshot,
     /// The feed, if there is one.
     pub feed: Option<FeedMetrics>,
 }

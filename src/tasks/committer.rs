@@ -69,6 +69,7 @@ pub fn open_with(
         idle_at: None,
         refusals_told: WarningPace::default(),
         backoff: SlowDiskBackoff::default(),
+        is_probed: false,
         failed: false,
     };
     let now = core.clock.now();

@@ -14,7 +14,7 @@
 //! The requests of one frontend are committed in the order in which it submits them or commits them itself: it commits
 //! only when all requests that it submitted are committed and their answers are delivered.
 //!
-//! A backup takes the same lock, for one sync.
+//! A backup and a probe take the same lock, for one sync.
 //!
 //! This module does not commit a batch; see `state.rs`.
 
@@ -32,10 +32,10 @@ use super::submission::{InboxMessage, Submission};
 use crate::clock::ClockReading;
 use crate::limits::{INBOX_BYTES_MAX, INBOX_MAX};
 use crate::lock::Mutex;
-use crate::store::{Error, StoreBackup, StoreWatch};
+use crate::store::{AddsRefused, Error, StoreBackup, StoreWatch};
 
-/// The longest wait of a backup for the lock before it checks the store.
-const BACKUP_CHECK: Duration = Duration::from_secs(5);
+/// The longest wait of a backup or a probe for the lock before it checks the store.
+const LOCK_CHECK: Duration = Duration::from_secs(5);
 
 /// State shared by all handles and the committer.
 pub(super) struct TasksShared {
@@ -151,10 +151,33 @@ impl Tasks {
     /// [`Error`] if the sync fails, or the store does not answer. No further request is answered.
     pub fn backup(&self) -> Result<Option<Box<dyn StoreBackup>>, Error> {
         loop {
-            match self.core.try_lock_for(BACKUP_CHECK) {
+            match self.core.try_lock_for(LOCK_CHECK) {
                 Some(mut core) => return core.backup(),
                 None => self.check()?,
             }
+        }
+    }
+
+    /// Checks that a change can be stored: writes a record and syncs it. The inner error is why the store takes no adds,
+    /// and then nothing was written. `now` reads the clocks. `None`: the store has failed, and the thread that got the
+    /// error ends the process.
+    ///
+    /// # Errors
+    /// [`Error`] if the record cannot be stored, or the store does not answer. No further request is answered.
+    pub fn probe(&self, mut now: impl FnMut() -> ClockReading) -> Result<Option<Result<(), AddsRefused>>, Error> {
+        loop {
+            let Some(mut core) = self.core.try_lock_for(LOCK_CHECK) else {
+                self.check()?;
+                continue;
+            };
+            let probed = core.probe(now())?;
+            let wake = core.wake();
+            if wake < core.sleeps_until {
+                core.sleeps_until = wake;
+                // A committer that has failed needs no waking.
+                let _failed = self.sender.send(InboxMessage::Wake);
+            }
+            return Ok(probed);
         }
     }
 

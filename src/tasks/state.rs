@@ -19,7 +19,8 @@ use crate::clock::{ClockReading, Now};
 use crate::limits::{INBOX_BYTES_MAX, TASKS_PER_BATCH, TOKENS_RESERVED};
 use crate::log::WarningPace;
 use crate::store::{
-    Error, IDS_MARK, IdleWork, NUMBERS_MARK, Space, Store, StoreBackup, StoreSnapshot, TOKENS_MARK, TaskKey, WriteBatch,
+    AddsRefused, Error, IDS_MARK, IdleWork, NUMBERS_MARK, Space, Store, StoreBackup, StoreSnapshot, TOKENS_MARK,
+    TaskKey, WriteBatch,
 };
 use crate::wheel::Progress;
 
@@ -64,6 +65,8 @@ pub(super) struct CommitterState {
     pub(super) refusals_told: WarningPace,
     /// The brake of the frontends.
     pub(super) backoff: SlowDiskBackoff,
+    /// The next commit writes a record and syncs it, also without a change.
+    pub(super) is_probed: bool,
     /// The store has failed. Nothing more is answered, and the thread that got the error ends the process.
     pub(super) failed: bool,
 }
@@ -101,6 +104,22 @@ impl CommitterState {
             self.backoff.note(start, end);
         }
         self.backoff.is_on()
+    }
+
+    /// Writes a record and syncs it, as a batch of requests would be: the record is the mark of the clock. Returns why
+    /// the store takes no adds, and writes nothing then. `None`: the store has failed.
+    pub(super) fn probe(&mut self, now: ClockReading) -> Result<Option<Result<(), AddsRefused>>, Error> {
+        let now = self.clock.tell(now);
+        self.guarded(|core| {
+            core.store.measure_space();
+            if let Err(why) = core.store.adds_room() {
+                return Ok(Some(Err(why)));
+            }
+            core.begin(now)?;
+            core.is_probed = true;
+            core.commit(now, None)?;
+            Ok(Some(Ok(())))
+        })
     }
 
     /// Syncs, and returns a backup of the store. `None`: the store has failed.
@@ -209,7 +228,7 @@ impl CommitterState {
     }
 
     /// Stores the changes, syncs them if a sync is due, then answers. Returns the answers to the sink `own`. A step of
-    /// the wall clock is stored and synced also without a change: it must be known after a crash.
+    /// the wall clock is stored and synced also without a change: it must be known after a crash. So is a probe.
     pub(super) fn commit(&mut self, now: u64, own: Option<usize>) -> Result<Option<Delivery>, Error> {
         let StepResult { mut batch, sync, answers, ids, floor } = self.engine.drain();
         let stored: Vec<TaskKey> = answers.iter().filter_map(|(_, outcome)| stored_in(outcome)).collect();
@@ -217,8 +236,9 @@ impl CommitterState {
         self.store.raise(IDS_MARK, ids);
         self.store.raise(NUMBERS_MARK, floor);
         let is_stepped = self.clock.is_stepped();
-        let sync_now = is_stepped || sync == SyncWithin::Now || self.unsynced.is_some_and(|until| until <= now);
-        if is_stepped || !batch.is_empty() {
+        let is_forced = is_stepped || std::mem::take(&mut self.is_probed);
+        let sync_now = is_forced || sync == SyncWithin::Now || self.unsynced.is_some_and(|until| until <= now);
+        if is_forced || !batch.is_empty() {
             self.mark_clock(&mut batch);
         }
         let is_stirred = !batch.is_empty();

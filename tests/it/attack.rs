@@ -44,6 +44,7 @@ enum Face {
     Proxy,
     Native,
     Publish,
+    Lockstep,
     Tasks,
     Events,
     Jobs,
@@ -71,13 +72,14 @@ enum Way {
 }
 
 impl Face {
-    const ALL: [Self; 6] = [Self::Proxy, Self::Native, Self::Publish, Self::Tasks, Self::Events, Self::Jobs];
+    const ALL: [Self; 7] =
+        [Self::Proxy, Self::Native, Self::Publish, Self::Lockstep, Self::Tasks, Self::Events, Self::Jobs];
 
     fn ways(self) -> Vec<Way> {
         use Way::{Connects, Deaf, Frames, Greetings, HalfOpen, Requests, Subscriptions, Trickle};
         let of_all = [Connects, Deaf, Trickle, HalfOpen];
         let own: &[Way] = match self {
-            Self::Proxy | Self::Native | Self::Tasks => &[Greetings, Frames, Requests],
+            Self::Proxy | Self::Native | Self::Lockstep | Self::Tasks => &[Greetings, Frames, Requests],
             Self::Publish => &[Greetings, Frames, Subscriptions],
             Self::Events | Self::Jobs => &[Requests],
         };
@@ -125,6 +127,11 @@ fn tables_without_the_queue_hold() {
 #[test]
 fn notifications_hold() {
     attack(Face::Publish);
+}
+
+#[test]
+fn tables_in_lock_step_hold() {
+    attack(Face::Lockstep);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use spindle::clock::Clock;
 use spindle::limits::LINGER;
 use spindle::protocols::kv::serve::{Frontend, FrontendKind, KvConfig, Neighbours, bind};
 use spindle::protocols::sockets::SocketContext;
-use spindle::server::{self, Pin, ServerConfig};
+use spindle::server::{self, Pin, SecurityConfig, ServerConfig};
 use spindle::tables::{self, Tables};
 
 use crate::harness::Server;
@@ -143,7 +143,9 @@ fn config() -> ServerConfig {
         io_threads: 1,
         allocator: spindle::allocator::in_use(),
         tasks: None,
+        security: SecurityConfig::default(),
         events: None,
+        admin: None,
     }
 }
 

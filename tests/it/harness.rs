@@ -36,6 +36,7 @@ pub(crate) struct Server {
     jobs: Option<String>,
     events: Option<String>,
     events_queue: Option<String>,
+    admin: Option<String>,
 }
 
 impl Server {
@@ -110,9 +111,21 @@ impl Server {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server starts");
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
         let (publish, feed, tasks, jobs, events, events_queue) = Default::default();
-        let (kv, lockstep, lockstep_publish) = Default::default();
-        let mut server =
-            Self { child, output, kv, publish, feed, lockstep, lockstep_publish, tasks, jobs, events, events_queue };
+        let (kv, lockstep, lockstep_publish, admin) = Default::default();
+        let mut server = Self {
+            child,
+            output,
+            kv,
+            publish,
+            feed,
+            lockstep,
+            lockstep_publish,
+            tasks,
+            jobs,
+            events,
+            events_queue,
+            admin,
+        };
         server.read_until_ready();
         server
     }
@@ -138,6 +151,7 @@ impl Server {
                 (Some("jobs"), Some(endpoint)) => self.jobs = Some(endpoint.to_owned()),
                 (Some("events"), Some(address)) => self.events = Some(address.to_owned()),
                 (Some("events-queue"), Some(endpoint)) => self.events_queue = Some(endpoint.to_owned()),
+                (Some("admin"), Some(address)) => self.admin = Some(address.to_owned()),
                 _ => {}
             }
         }
@@ -197,6 +211,16 @@ impl Server {
     /// The endpoint where workers find pending events.
     pub(crate) fn events_queue(&self) -> &str {
         self.events_queue.as_deref().expect("the server keeps events")
+    }
+
+    /// The address of what an operator sees.
+    pub(crate) fn admin(&self) -> &str {
+        self.admin_or_none().expect("the server shows itself to an operator")
+    }
+
+    /// The address of what an operator sees, if it is on.
+    pub(crate) fn admin_or_none(&self) -> Option<&str> {
+        self.admin.as_deref()
     }
 
     /// The process.

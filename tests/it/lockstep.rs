@@ -194,7 +194,7 @@ fn a_start_with_endpoints_that_collide_is_refused_with_a_sentence() {
     let output = spindle(&["serve", "--lockstep", "tcp://127.0.0.1:5555"]);
     assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("--lockstep and --kv have the same endpoint tcp://127.0.0.1:5555"), "{error}");
+    assert!(error.contains("--kv and --lockstep have the same endpoint tcp://127.0.0.1:5555"), "{error}");
     // A port that another server has is found when it is bound.
     let server = Server::start(&ON);
     for flag in ["--lockstep", "--lockstep-publish"] {

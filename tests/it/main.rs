@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
+/// What an operator sees: health, readiness, STATS and metrics over HTTP, read by a real Prometheus too.
+mod admin;
 /// Hostile peers at every frontend, while a client of each protocol counts wrong answers.
 mod attack;
 /// Backups that a running server writes, under load too, and servers on them.
@@ -86,6 +88,8 @@ mod memory;
 mod mirror;
 /// Native workers serve a client as the proxy does.
 mod native;
+/// The Debian package: built, installed, run as its unit runs it, and removed.
+mod package;
 /// A client that does things that a well-behaved one does not.
 mod peer;
 /// The Python package: its wheel is built, installed and tested against the server.
@@ -96,6 +100,8 @@ mod pyzmq;
 mod readme;
 /// Scans beside writers: an element that stays is in one of the pages.
 mod scanning;
+/// systemd's notify protocol over a real socket: the start, the end, and the watchdog.
+mod service_manager;
 /// Order under pipelining, and clients that disturb no other: by not reading, vanishing, or being two thousand.
 mod serving;
 /// Signals at any moment of a server's life: each has its effect, and none disturbs the server.
@@ -125,6 +131,8 @@ mod tidy;
 /// Unread replies, and the memory of the tables.
 mod unfinished;
 mod unread;
+/// Users: the commands that edit their file, and what each may reach.
+mod users;
 /// Clients that wait for room in the tables, and others that need not wait.
 mod waiting;
 /// Our ZMTP and libzmq's understand each other.

@@ -407,7 +407,7 @@ fn an_endpoint_that_cannot_be_had_is_named() {
     assert_refuses(&spindle(&["serve", "--kv", taken, "--publish", "off"]), taken);
     assert_refuses(&spindle(&["serve", "--kv", "tcp://127.0.0.1:*", "--publish", taken]), taken);
     let elsewhere = "tcp://192.0.2.1:5555";
-    assert_refuses(&spindle(&["serve", "--kv", elsewhere, "--publish", "off"]), elsewhere);
+    assert_refuses(&spindle(&["serve", "--open", "--kv", elsewhere, "--publish", "off"]), elsewhere);
     server.stop();
 }
 

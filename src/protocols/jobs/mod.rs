@@ -20,6 +20,7 @@ pub mod client;
 mod conversation;
 pub mod handle;
 mod pace;
+pub mod permission;
 mod responder;
 pub mod serve;
 #[cfg(test)]

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use zmq::{Context, Message};
 
-pub use crate::protocols::client_socket::{ClientTimeouts, Disconnected};
+pub use crate::protocols::client_socket::{ClientTimeouts, Disconnected, log_in};
 pub use error::Error;
 pub use feed_subscriber::FeedSubscriber;
 pub use mirror::{Mirror, MirrorChange, MirrorElement, MirrorEvent, MirrorMetrics, NotExact};

@@ -31,8 +31,11 @@ use crate::clock::{Clock, TimeLimit};
 use crate::limits::{
     BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD, SCAN_BYTES_MAX,
 };
-use crate::protocols::native::{ConnectionId, Connections, HandoffReceiver, SendBuffer, TurnOutcome};
+use crate::protocols::native::{
+    Admission, ConnectionId, ConnectionState, Connections, HandoffReceiver, SendBuffer, TurnOutcome,
+};
 use crate::protocols::sockets::{Stopper, WakeSignal};
+use crate::security::Identity;
 use crate::stats::Sampler;
 use crate::tables::Session;
 use crate::zmtp::{Message, Messages};
@@ -48,9 +51,22 @@ pub(super) struct WorkerState {
     pub(super) reports: ReportClient,
 }
 
+/// The state of a connection.
+#[derive(Default)]
+pub(super) struct NativeClient {
+    /// The user, where users are named.
+    user: Option<Identity>,
+}
+
+impl ConnectionState for NativeClient {
+    fn admit(&mut self, identity: Identity) {
+        self.user = Some(identity);
+    }
+}
+
 /// A worker that owns its connections, ready to run.
 pub struct NativeWorker {
-    connections: Connections<()>,
+    connections: Connections<NativeClient>,
     handoff: HandoffReceiver,
     stopper: Stopper,
     state: WorkerState,
@@ -61,7 +77,7 @@ pub struct NativeWorker {
 impl NativeWorker {
     /// A worker whose connections come through `handoff`. Each of its wake-ups rings `bell`, also that by `stopper`.
     pub(super) fn new(
-        mut connections: Connections<()>,
+        mut connections: Connections<NativeClient>,
         handoff: HandoffReceiver,
         (stopper, bell): (Stopper, &WakeSignal),
         mut state: WorkerState,
@@ -69,6 +85,11 @@ impl NativeWorker {
         connections.spin_before_sleep();
         let waiting = WaitingClients::new(&mut state.session, bell);
         Self { connections, handoff, stopper, state, waiting }
+    }
+
+    /// From now on a peer has to prove that it is a user.
+    pub(super) fn admit_only(&mut self, admission: &Admission) {
+        self.connections.admit_only(admission);
     }
 
     /// The loop of the thread. Returns when it was told to stop and the requests that were taken are answered.
@@ -130,23 +151,24 @@ impl NativeWorker {
             waiting.begin(&mut state.session);
             for _ in 0..BATCH_MAX {
                 let Some(id) = waiting.next() else { break };
-                connections.resume(id, |id, (), outbox, messages, bytes| {
-                    let turn = ConnectionTurn { id, waiting, is_first: true, made: None };
+                connections.resume(id, |id, client, outbox, messages, bytes| {
+                    let turn = ConnectionTurn { id, waiting, is_first: true, made: None, user: client.user.as_ref() };
                     state.answer_all((messages, bytes), outbox, turn, (context, sampler))
                 });
                 connections.flush();
             }
         }
         while let Some((id, made)) = state.reports.next() {
-            connections.resume(id, |id, (), outbox, messages, bytes| {
-                let turn = ConnectionTurn { id, waiting, is_first: false, made: Some(made) };
+            connections.resume(id, |id, client, outbox, messages, bytes| {
+                let turn =
+                    ConnectionTurn { id, waiting, is_first: false, made: Some(made), user: client.user.as_ref() };
                 state.answer_all((messages, bytes), outbox, turn, (context, sampler))
             });
             connections.flush();
         }
         loop {
-            let turn = connections.receive(BATCH_MAX, |id, (), outbox, messages, bytes| {
-                let turn = ConnectionTurn { id, waiting, is_first: false, made: None };
+            let turn = connections.receive(BATCH_MAX, |id, client, outbox, messages, bytes| {
+                let turn = ConnectionTurn { id, waiting, is_first: false, made: None, user: client.user.as_ref() };
                 state.answer_all((messages, bytes), outbox, turn, (context, sampler))
             });
             if turn.is_none() {
@@ -175,6 +197,8 @@ struct ConnectionTurn<'l> {
     is_first: bool,
     /// The report for which it has waited, and for which its first request asks.
     made: Option<Arc<FinishedReport>>,
+    /// The user, where users are named.
+    user: Option<&'l Identity>,
 }
 
 impl ConnectionTurn<'_> {
@@ -221,12 +245,15 @@ impl WorkerState {
             for (((parsed, is_whole), (few, many)), message) in spaces.zip(&mut left) {
                 *parsed = Some(read(&message, few, many, *value_max));
                 *is_whole = message.is_whole();
+                if let (Some(user), Some(parts)) = (turn.user, parsed) {
+                    parts.restrict(user);
+                }
             }
             batch.prefetch(decoded.iter().flatten().filter_map(RequestParts::element));
             for (parts, is_whole) in decoded.iter().flatten().zip(is_whole) {
                 if let Some(command) = parts.report() {
                     let Some(made) = turn.made.take() else {
-                        reports.order(turn.id, command);
+                        reports.order(turn.id, command, turn.user);
                         return TurnOutcome::Parked(answered);
                     };
                     parts.envelope.iter().for_each(|frame| outbox.push(frame, true));

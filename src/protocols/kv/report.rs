@@ -29,35 +29,34 @@
 //! A table's name is text if it is UTF-8, else `0x…`.
 
 mod changes;
+mod document;
 mod feed;
 mod lockstep;
+mod name;
 mod store_line;
+mod tasks_section;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::Arc;
-
-use serde::Serialize;
+use std::time::Duration;
 
 use changes::ChangesLine;
 pub(super) use changes::PublishTally;
+use document::{ClientsLine, CommandLine, DescriptorsLine, ExpiryLine, LogLine, MemoryLine, WorkerLine};
+pub(crate) use document::{Micros, StatsDocument, TableStats};
 use feed::FeedLine;
 pub(super) use feed::FeedTally;
 use lockstep::LockstepLine;
 pub use lockstep::LockstepTally;
-use store_line::StoreLine;
+pub(crate) use store_line::StoreLine;
+pub(crate) use tasks_section::{TaskFamilyLine, TaskQueueLine, TasksSection};
 
 use super::wire::{Command, Reason};
-use crate::allocator;
-use crate::clock::{Clock, ClockReading, Now};
-use crate::descriptors::{DescriptorBudget, pauses};
+use crate::clock::{Clock, Now};
 use crate::log;
-use crate::stats::{BusyMeter, Counter, Gauge, Latencies, Percentiles};
+use crate::stats::{BusyMeter, Counter, Gauge, Latencies, LatencySnapshot};
 use crate::tables::{TableSummary, Tables, TablesMetrics};
-use crate::tasks::{FamilyMetrics, QueueMetrics, TaskMetrics};
-
-/// Nanoseconds in a microsecond.
-const NANOS_PER_MICRO: u64 = 1_000;
+use crate::tasks::TaskMetrics;
 
 /// The metrics of a worker, on cache lines of their own: no other thread's counting makes the worker wait.
 #[derive(Debug)]
@@ -148,7 +147,7 @@ pub(super) struct ProxyMetrics {
 }
 
 /// The sources of a report.
-pub(super) struct ReportSources {
+pub struct ReportSources {
     pub(super) clock: Clock,
     pub(super) tables: Tables,
     pub(super) workers: Vec<Arc<WorkerMetrics>>,
@@ -167,9 +166,20 @@ pub(super) struct ReportSources {
 impl ReportSources {
     /// The reply to STATS.
     pub(super) fn render(&self) -> String {
+        serde_json::to_string(&self.document()).expect("numbers and text can be written as JSON")
+    }
+
+    /// How long the worker that is longest at work on one batch has been so.
+    pub(crate) fn longest_turn(&self) -> Duration {
+        let now = self.clock.now().nanos();
+        Duration::from_nanos(self.workers.iter().map(|worker| worker.busy.open_nanos(now)).max().unwrap_or(0))
+    }
+
+    /// The metrics of all threads at this moment.
+    pub(crate) fn document(&self) -> StatsDocument {
         let now = self.clock.now();
         let tables_metrics = self.tables.metrics();
-        let sheet = StatsDocument {
+        StatsDocument {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: now.nanos() as f64 / 1e9,
             commands: self.commands(),
@@ -185,8 +195,7 @@ impl ReportSources {
             descriptors: DescriptorsLine::now(),
             log: LogLine { dropped_lines: log::dropped() },
             tasks: self.tasks.as_deref().map(|metrics| TasksSection::of(metrics, self.clock.reading())),
-        };
-        serde_json::to_string(&sheet).expect("numbers and text can be written as JSON")
+        }
     }
 
     /// The tables, as LIST_TABLES shows them.
@@ -200,7 +209,7 @@ impl ReportSources {
             let line = CommandLine {
                 requests: workers().map(|metrics| metrics.requests.get()).sum(),
                 errors: self.refused(Some(command)),
-                latency_micros: Micros::of(Percentiles::of(workers().map(|metrics| &metrics.latencies))),
+                latency_micros: Micros::of(LatencySnapshot::of(workers().map(|metrics| &metrics.latencies))),
             };
             (command.name(), line)
         };
@@ -242,255 +251,6 @@ impl ReportSources {
             undeliverable_replies: sum(|queue| queue.undeliverable.get()),
         }
     }
-}
-
-/// The report in its JSON form.
-#[derive(Serialize)]
-struct StatsDocument<'r> {
-    version: &'static str,
-    uptime_seconds: f64,
-    commands: BTreeMap<&'static str, CommandLine>,
-    not_understood: BTreeMap<&'static str, u64>,
-    workers: Vec<WorkerLine>,
-    tables: Vec<TableStats>,
-    expiry: ExpiryLine,
-    changes: ChangesLine,
-    feed: Option<FeedLine<'r>>,
-    clients: ClientsLine,
-    lockstep: Option<LockstepLine>,
-    memory: MemoryLine,
-    descriptors: DescriptorsLine,
-    log: LogLine,
-    tasks: Option<TasksSection>,
-}
-
-#[derive(Serialize)]
-struct CommandLine {
-    requests: u64,
-    errors: BTreeMap<&'static str, u64>,
-    latency_micros: Micros,
-}
-
-/// Percentiles in microseconds.
-#[derive(Serialize)]
-struct Micros {
-    samples: u64,
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    p999: f64,
-    max: f64,
-}
-
-impl Micros {
-    fn of(nanos: Percentiles) -> Self {
-        let micros = |nanos: u64| nanos as f64 / NANOS_PER_MICRO as f64;
-        Self {
-            samples: nanos.count,
-            p50: micros(nanos.p50),
-            p90: micros(nanos.p90),
-            p99: micros(nanos.p99),
-            p999: micros(nanos.p999),
-            max: micros(nanos.max),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct WorkerLine {
-    requests: u64,
-    busy_share: f64,
-    core: Option<usize>,
-    waiting: u64,
-}
-
-impl WorkerLine {
-    fn of(worker: &Arc<WorkerMetrics>, now: Now) -> Self {
-        Self {
-            requests: worker.requests(),
-            busy_share: worker.busy.share(now.nanos()),
-            core: worker.core,
-            waiting: worker.waiting.get(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct TableStats {
-    name: String,
-    elements: u64,
-    bytes: u64,
-}
-
-impl TableStats {
-    fn of(table: &TableSummary) -> Self {
-        Self { name: printable(&table.name), elements: table.elements, bytes: table.bytes }
-    }
-}
-
-/// A name as text, or as `0x…` if it is not UTF-8.
-fn printable(name: &[u8]) -> String {
-    let hexadecimal = |_| {
-        name.iter().fold(String::from("0x"), |mut text, byte| {
-            // Writing to a string does not fail.
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-    };
-    String::from_utf8(name.to_vec()).unwrap_or_else(hexadecimal)
-}
-
-#[derive(Serialize)]
-struct TasksSection {
-    commits: u64,
-    syncs: u64,
-    waits: u64,
-    lost_wakeups: u64,
-    store: StoreLine,
-    families: Vec<TaskFamilyLine>,
-    queues: Vec<TaskQueueLine>,
-}
-
-#[derive(Serialize)]
-struct TaskFamilyLine {
-    name: String,
-    queues: u64,
-    ready: u64,
-    leased: u64,
-    ran_out: u64,
-}
-
-impl TaskFamilyLine {
-    fn of(family: &Arc<FamilyMetrics>) -> Self {
-        let counts = family.counts();
-        Self {
-            name: printable(family.name()),
-            queues: family.queues(),
-            ready: counts.ready,
-            leased: counts.leased,
-            ran_out: counts.ran_out,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct TaskQueueLine {
-    name: String,
-    ready: u64,
-    leased: u64,
-    dropped: u64,
-    ran_out: u64,
-    waiting: u64,
-    oldest_ready_seconds: Option<f64>,
-}
-
-impl TasksSection {
-    fn of(metrics: &TaskMetrics, now: ClockReading) -> Self {
-        let now = metrics.time(now);
-        let line = |queue: &Arc<QueueMetrics>| {
-            let counts = queue.counts();
-            TaskQueueLine {
-                name: printable(queue.name()),
-                ready: counts.ready,
-                leased: counts.leased,
-                dropped: counts.dropped,
-                ran_out: counts.ran_out,
-                waiting: queue.waiting(),
-                oldest_ready_seconds: queue.oldest().map(|since| now.saturating_sub(since) as f64 / 1e3),
-            }
-        };
-        Self {
-            commits: metrics.commits(),
-            syncs: metrics.syncs(),
-            waits: metrics.waits(),
-            lost_wakeups: metrics.lost_wakeups(),
-            store: StoreLine::of(metrics.store()),
-            families: metrics.families().iter().map(TaskFamilyLine::of).collect(),
-            queues: metrics.queues().iter().map(line).collect(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct ExpiryLine {
-    pending: u64,
-    expired: u64,
-    lag_micros: Micros,
-}
-
-impl ExpiryLine {
-    fn of(tables_metrics: &TablesMetrics) -> Self {
-        Self {
-            pending: tables_metrics.timers,
-            expired: tables_metrics.expired,
-            lag_micros: Micros::of(tables_metrics.expiry_lag),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct ClientsLine {
-    known: u64,
-    outstanding_bytes: u64,
-    unread_bytes: u64,
-    cut_off: u64,
-    held_back: u64,
-    requests: u64,
-    dropped_requests: u64,
-    oversized_requests: u64,
-    undeliverable_replies: u64,
-}
-
-#[derive(Serialize)]
-struct DescriptorsLine {
-    limit: u64,
-    reserve: u64,
-    accept_pauses: u64,
-}
-
-impl DescriptorsLine {
-    fn now() -> Self {
-        let DescriptorBudget { limit, reserve } = DescriptorBudget::now();
-        Self { limit, reserve, accept_pauses: pauses() }
-    }
-}
-
-#[derive(Serialize)]
-struct LogLine {
-    dropped_lines: u64,
-}
-
-#[derive(Serialize)]
-struct MemoryLine {
-    allocator: &'static str,
-    tables_bytes: u64,
-    tables_bytes_max: u64,
-    /// The memory of the process besides the elements that counts against the limit like elements.
-    excess_bytes: u64,
-    moved_elements: u64,
-    /// `None` where the system does not tell it.
-    resident_bytes: Option<u64>,
-}
-
-impl MemoryLine {
-    fn of(tables_metrics: &TablesMetrics) -> Self {
-        Self {
-            allocator: allocator::in_use().name(),
-            tables_bytes: tables_metrics.bytes,
-            tables_bytes_max: tables_metrics.memory_max,
-            excess_bytes: tables_metrics.excess_bytes,
-            moved_elements: tables_metrics.moved,
-            resident_bytes: resident_bytes(),
-        }
-    }
-}
-
-/// The resident memory of the process: the line `VmRSS` of `/proc/self/status` (proc(5)), in kibibytes.
-fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kibibytes << 10)
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@
 //! ```
 //! A connection orders one report at a time, and its later requests wait for that report. So the number of connections
 //! bounds the orders, and answers stay in order. The reporter makes a report after it was ordered, so the report shows
-//! every change that its client knows of. Requests that wait for the same report share it.
+//! every change that its client knows of. Requests that wait for the same report share it,
+//! but a list of the tables that a user may read is made for that request alone.
 //!
 //! This module does not define the contents of a report; see `report`. It does not park connections; see
 //! `protocols/native`.
@@ -17,10 +18,12 @@ use std::sync::Arc;
 use crossbeam::channel::{Receiver, Sender, unbounded};
 
 use super::handle::tables;
+use super::permission::may_read;
 use super::report::ReportSources;
 use super::wire::{Command, Reason, Reply};
 use crate::protocols::native::ConnectionId;
 use crate::protocols::sockets::{Mailbox, WakeSignal};
+use crate::security::Identity;
 use crate::zmtp::encode_frame;
 
 /// A report as its client receives it, behind the envelope.
@@ -44,6 +47,8 @@ impl FinishedReport {
 struct ReportRequest {
     id: ConnectionId,
     command: Command,
+    /// The user that has ordered it, if it may not read all tables.
+    user: Option<Identity>,
     mailbox: Mailbox<MadeReport>,
 }
 
@@ -78,6 +83,12 @@ impl Reporter {
             let due: Vec<ReportRequest> = [first].into_iter().chain(orders.try_iter()).collect();
             let (mut list, mut stats) = (None, None);
             for order in due {
+                if let (Command::ListTables, Some(user)) = (order.command, &order.user) {
+                    let readable = report.tables().into_iter().filter(|table| may_read(user, &table.name)).collect();
+                    let made = FinishedReport::of(&tables(readable, report.reply_bytes_max));
+                    order.mailbox.send((order.id, made));
+                    continue;
+                }
                 let made = match order.command {
                     Command::Stats => stats.get_or_insert_with(|| FinishedReport::of(&Reply::Stats(report.render()))),
                     _ => {
@@ -103,8 +114,9 @@ pub(super) struct ReportClient {
 
 impl ReportClient {
     /// Orders a report for a connection.
-    pub(super) fn order(&mut self, id: ConnectionId, command: Command) {
-        let order = ReportRequest { id, command, mailbox: self.mailbox.clone() };
+    pub(super) fn order(&mut self, id: ConnectionId, command: Command, user: Option<&Identity>) {
+        let user = user.filter(|user| !user.permissions().admin).cloned();
+        let order = ReportRequest { id, command, user, mailbox: self.mailbox.clone() };
         // Without a reporter the server is about to end, and no further request is answered.
         self.waiting += usize::from(self.orders.send(order).is_ok());
     }

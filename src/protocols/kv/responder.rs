@@ -9,9 +9,11 @@
 use std::ops::Deref;
 
 use super::handle::{Busy, HandlerContext, handle};
+use super::permission::may;
 use super::report::WorkerMetrics;
-use super::wire::{Command, Fault, Reply, Request, split};
+use super::wire::{Command, Fault, Reason, Reply, Request, split};
 use crate::clock::Clock;
+use crate::security::Identity;
 use crate::stats::Sampler;
 use crate::tables::Batch;
 
@@ -99,6 +101,16 @@ impl<'i, F: Deref<Target = [u8]>> RequestParts<'i, F> {
     pub(super) fn read(frames: &'i [F], value_max: usize) -> Self {
         let parts = split(frames);
         Self { envelope: parts.envelope, request: Request::decode(parts.body, value_max) }
+    }
+
+    /// Replaces a request that the user may not have carried out by its refusal.
+    pub(super) fn restrict(&mut self, user: &Identity) {
+        if let Ok(request) = &self.request
+            && !may(user, request)
+        {
+            user.note_denied();
+            self.request = Err(Fault { command: Some(request.command()), reason: Reason::Denied });
+        }
     }
 
     /// The command, if the message names one.

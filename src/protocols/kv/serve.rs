@@ -21,13 +21,13 @@ use super::native::{NativeWorker, WorkerState};
 use super::proxy::{self, Proxy, message_bytes_max};
 pub use super::publish::NotificationEncoder;
 use super::publish::{FeedPublisher, OneFramePublisher, Publisher};
-pub use super::report::LockstepTally;
-use super::report::{FeedTally, PublishTally, ReportSources, WorkerMetrics};
+use super::report::{FeedTally, PublishTally, WorkerMetrics};
+pub use super::report::{LockstepTally, ReportSources};
 use super::reporter::Reporter;
 use super::worker::{Worker, WorkerParts};
 use crate::clock::Clock;
 use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, RECEIVED_SHARE, REPLIES_IN_PIPE};
-use crate::protocols::native::{Acceptor, BoundListener, BufferBudget, Connections};
+use crate::protocols::native::{Acceptor, Admission, BoundListener, BufferBudget, Connections};
 use crate::protocols::publish::{PublishLimits, Subscribers};
 use crate::protocols::sockets::{
     ServeError, Socket, SocketContext, Stopper, ThreadGroup, WakeSignal, bound_received, received_bytes,
@@ -131,6 +131,17 @@ pub struct Kv {
     pub lockstep_publish: Option<String>,
     /// Bytes that clients and subscribers have not taken.
     pub held: Vec<HeldBytes>,
+    /// The metrics that STATS gives, for others to read.
+    pub report: Arc<ReportSources>,
+}
+
+impl Kv {
+    /// From now on a client of the native frontend has to prove that it is a user.
+    pub fn admit_only(&mut self, admission: &Admission) {
+        if let Frontend::Native { workers, .. } = &mut self.frontend {
+            workers.iter_mut().for_each(|worker| worker.admit_only(admission));
+        }
+    }
 }
 
 /// Listens at all endpoints. STATS also reports the `neighbours`. Requests wait in the sockets until the parts run.
@@ -180,7 +191,7 @@ pub fn bind(
     };
     stoppers.push(publisher_stopper);
     held.push(clients_held);
-    Ok(Kv { frontend, publisher, stoppers, endpoints, publish, feed: feed_endpoint, lockstep_publish, held })
+    Ok(Kv { frontend, publisher, stoppers, endpoints, publish, feed: feed_endpoint, lockstep_publish, held, report })
 }
 
 /// A frontend, its stoppers, its endpoints, and its held bytes.

@@ -243,11 +243,13 @@ pub enum Reason {
     },
     /// The server has as many tables as its limit allows.
     TooManyTables,
+    /// The user may not do this.
+    Denied,
 }
 
 impl Reason {
     /// The number of reasons.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
 
     /// All reasons, in the order of `PROTOCOL.md`.
     pub const ALL: [Self; Self::COUNT] = [
@@ -269,6 +271,7 @@ impl Reason {
         Self::FeedOff,
         Self::Compacted { oldest: 0 },
         Self::TooManyTables,
+        Self::Denied,
     ];
 
     /// The second frame of the error reply.
@@ -293,6 +296,7 @@ impl Reason {
             Self::FeedOff => "FEED OFF",
             Self::Compacted { .. } => "COMPACTED",
             Self::TooManyTables => "TOO MANY TABLES",
+            Self::Denied => "DENIED",
         }
     }
 }

@@ -196,7 +196,7 @@ impl WorkerReplies<'_> {
         let socket = self.socket;
         for (parsed, number) in decoded().zip(first..) {
             let waits = self.deferred.holds_up(parsed);
-            let is_long = self.is_reporter || matches!(parsed.command(), Some(Command::Scan | Command::Changes));
+            let is_long = parsed.is_long(self.is_reporter);
             let writer = &mut *self.writer;
             let mut answer = || {
                 parsed.answer(&self.responder, batch, sampler, |frame, more| writer.write(socket, is_long, frame, more))
@@ -246,6 +246,12 @@ impl<'i> WorkerMessage<'i> {
             MessageText::Packed(parts) => parts.command(),
             MessageText::AsItCame(parts) => parts.command(),
         }
+    }
+
+    /// Whether it has one of the replies with many frames.
+    #[inline]
+    fn is_long(&self, is_reporter: bool) -> bool {
+        is_reporter || matches!(self.command(), Some(Command::Scan | Command::Changes))
     }
 
     #[inline]

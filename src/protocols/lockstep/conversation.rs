@@ -21,7 +21,10 @@ mod tests;
 
 use super::wire::{Argument, ERROR, OK, Opening, Verb};
 use crate::protocols::kv::handle::Busy;
+use crate::protocols::kv::permission::may;
 use crate::protocols::kv::wire::{Command, Reason, Request, TableName};
+use crate::protocols::native::ConnectionState;
+use crate::security::Identity;
 
 /// The arguments that are kept while a command is collected: the fourth is the last one of an UPDATE.
 const KEPT_MAX: usize = 3;
@@ -73,6 +76,15 @@ impl Answer {
     }
 }
 
+/// Whether the user may not have the request carried out, which is counted then.
+fn is_denied(user: &Identity, request: &Request<'_>) -> bool {
+    let denied = !may(user, request);
+    if denied {
+        user.note_denied();
+    }
+    denied
+}
+
 /// A conversation with one client.
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
@@ -80,6 +92,14 @@ pub(super) struct Conversation {
     collected: Option<CollectedCommand>,
     /// What the client may ask for next. None while a command is being collected.
     pending: Option<SecondPart>,
+    /// The user, where users are named.
+    user: Option<Identity>,
+}
+
+impl ConnectionState for Conversation {
+    fn admit(&mut self, identity: Identity) {
+        self.user = Some(identity);
+    }
 }
 
 impl Conversation {
@@ -99,6 +119,9 @@ impl Conversation {
             }
             Some(command) => {
                 let outcome = match command.request(argument) {
+                    Ok(request) if self.user.as_ref().is_some_and(|user| is_denied(user, &request)) => {
+                        Err(Reason::Denied)
+                    }
                     Ok(request) => execute(&request)?,
                     Err(reason) => Err(reason),
                 };

@@ -28,7 +28,9 @@ use crate::limits::{
 use crate::protocols::kv::handle::HandlerContext;
 use crate::protocols::kv::serve::LockstepTally;
 use crate::protocols::kv::waiting::WaitingClients;
-use crate::protocols::native::{BoundListener, BufferBudget, ConnectionId, Connections, SendBuffer, TurnOutcome};
+use crate::protocols::native::{
+    Admission, BoundListener, BufferBudget, ConnectionId, Connections, SendBuffer, TurnOutcome,
+};
 use crate::protocols::sockets::{ServeError, Stopper, WakeSignal};
 use crate::stats::HeldBytes;
 use crate::tables::Session;
@@ -88,6 +90,11 @@ pub struct LockstepFrontend {
 }
 
 impl LockstepFrontend {
+    /// From now on a peer has to prove that it is a user.
+    pub fn admit_only(&mut self, admission: &Admission) {
+        self.connections.admit_only(admission);
+    }
+
     /// The loop of the thread. Returns when it was told to stop and the requests that were taken are answered.
     pub fn run(mut self) {
         let clock = self.answering.clock;

@@ -9,6 +9,7 @@
 //! the client and throw away replies that the client has not read yet.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::{Errno, ioctl_fionread};
@@ -19,8 +20,10 @@ use super::send_buffer::SendBuffer;
 use crate::clock::Now;
 use crate::limits::OUTBOX_BYTES_MAX;
 use crate::protocols::sockets::is_settled;
+use crate::security::{Identity, Login};
 use crate::zmtp::{
-    Handshake, HandshakeStep, MessageBounds, MessageCutter, Messages, ProtocolError, SocketType, Unconsumed,
+    Claim, Handshake, HandshakeStep, Mechanisms, MessageBounds, MessageCutter, Messages, ProtocolError, SocketType,
+    Unconsumed,
 };
 
 /// Stage of a connection.
@@ -75,6 +78,12 @@ pub(super) struct Connection<S> {
     pub(super) progress: (u64, Now),
     /// A protocol fault follows the held messages.
     pub(super) faulty: bool,
+    /// What the peer claims, until the thread begins to check it.
+    pub(super) claim: Option<Claim>,
+    /// The check of its password, while it lasts. Meanwhile it gets no turns.
+    pub(super) login: Option<Login>,
+    /// The user, where users are named.
+    pub(super) identity: Option<Identity>,
     pub(super) outbox: SendBuffer,
     pub(super) state: S,
     /// Tells it from other connections in the same slot.
@@ -98,10 +107,19 @@ pub(super) struct Connection<S> {
 }
 
 impl<S> Connection<S> {
-    /// Greets a client that has just connected.
-    pub(super) fn greet(descriptor: OwnedFd, state: S, generation: u32, deadline: Now) -> Self {
+    /// Greets a client that has just connected. It has to name a user by one of these mechanisms, if there are any.
+    pub(super) fn greet(
+        descriptor: OwnedFd,
+        state: S,
+        generation: u32,
+        deadline: Now,
+        mechanisms: Option<&Arc<Mechanisms>>,
+    ) -> Self {
         let mut outbox = SendBuffer::default();
-        let handshake = Handshake::begin(SocketType::Router, outbox.bytes_mut());
+        let handshake = match mechanisms {
+            None => Handshake::begin(SocketType::Router, outbox.bytes_mut()),
+            Some(mechanisms) => Handshake::serve(SocketType::Router, mechanisms, outbox.bytes_mut()),
+        };
         Self {
             descriptor,
             stage: ConnectionStage::Shaking(handshake),
@@ -114,6 +132,9 @@ impl<S> Connection<S> {
             starved: false,
             progress: (0, deadline),
             faulty: false,
+            claim: None,
+            login: None,
+            identity: None,
             outbox,
             state,
             generation,
@@ -174,7 +195,7 @@ impl<S> Connection<S> {
 
     /// Whether it may have a turn.
     pub(super) fn is_served(&self) -> bool {
-        !self.paused && !self.parked && !self.throttled
+        !self.paused && !self.parked && !self.throttled && self.login.is_none()
     }
 
     /// Whether it has messages that wait for this server. They are handled even if the client leaves meanwhile.
@@ -198,6 +219,7 @@ impl<S> Connection<S> {
         }
         match (&mut self.stage, end) {
             (_, ReceiveOutcome::End) => Err(InputEnd::Gone),
+            (_, ReceiveOutcome::Fault(fault)) => Err(InputEnd::Fault(fault)),
             (ConnectionStage::Parting(_), ReceiveOutcome::Bytes) => {
                 let rest = self.inbox.unused(shared).len();
                 Ok(Unconsumed { begun: rest..rest, rest })
@@ -208,12 +230,35 @@ impl<S> Connection<S> {
                 let (taken, step) = handshake.advance(bytes, self.outbox.bytes_mut()).map_err(InputEnd::Fault)?;
                 match step {
                     HandshakeStep::More => Ok(Unconsumed { begun: taken..taken, rest: taken }),
+                    HandshakeStep::Claimed(claim) => {
+                        self.claim = Some(claim);
+                        Ok(Unconsumed { begun: taken..taken, rest: taken })
+                    }
                     HandshakeStep::Done(_) => {
                         self.stage = ConnectionStage::Open;
                         self.cut(taken, (bounds, most), shared, messages)
                     }
                 }
             }
+        }
+    }
+
+    /// Lets the peer in after its claim. Frames have at most `frame_bytes`. False: the handshake has failed.
+    pub(super) fn admit(&mut self, frame_bytes: u64) -> bool {
+        let ConnectionStage::Shaking(handshake) = &mut self.stage else { return false };
+        let Ok(step) = handshake.admit(self.outbox.bytes_mut()) else { return false };
+        let HandshakeStep::Done(_) = step else { return true };
+        let cipher = handshake.cipher();
+        self.stage = ConnectionStage::Open;
+        let Some(cipher) = cipher else { return true };
+        self.outbox.seal_from_here(cipher.sealer);
+        self.inbox.open_from_here(cipher.opener, frame_bytes).is_ok()
+    }
+
+    /// Refuses the peer after its claim.
+    pub(super) fn refuse(&mut self) {
+        if let ConnectionStage::Shaking(handshake) = &mut self.stage {
+            handshake.refuse(self.outbox.bytes_mut());
         }
     }
 
@@ -313,6 +358,7 @@ impl<S> Connection<S> {
         if !self.is_disconnecting() {
             self.stage = ConnectionStage::Parting(false);
             (self.paused, self.parked, self.throttled, self.held) = (false, false, false, None);
+            (self.claim, self.login) = (None, None);
         }
     }
 }

@@ -7,6 +7,8 @@
 //! Epoll is level-triggered here: it reports a descriptor as long as it is ready, so a skipped turn is not lost.
 //! Connections with input that was received and not handled are in a list of their own.
 
+mod identity;
+mod leaving;
 mod memory;
 mod turns;
 
@@ -29,11 +31,13 @@ use super::listeners::{BELL, LISTENERS, Listeners, wait};
 use super::send_buffer::SendBuffer;
 use super::spin::SpinRecord;
 use crate::clock::Now;
-use crate::descriptors;
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS, RECEIVE_BYTES};
 use crate::log::WarningPace;
 use crate::protocols::sockets::WakeSignal;
+use crate::security::limits::USERS_LOOK;
 use crate::zmtp::{MessageBounds, Messages};
+use identity::Authentication;
+pub use identity::{Admission, ConnectionState};
 use memory::MemoryWatch;
 pub use turns::TurnOutcome;
 
@@ -90,9 +94,11 @@ pub struct Connections<S> {
     /// The last bytes received, of any connection.
     shared: Vec<u8>,
     messages: Messages,
+    /// Who may connect. None: everybody.
+    authentication: Option<Authentication>,
 }
 
-impl<S: Default> Connections<S> {
+impl<S: ConnectionState> Connections<S> {
     /// No connections yet. A wait ends when `bell` rings. Messages have these bounds. Threads with the same budget
     /// share its memory.
     ///
@@ -128,6 +134,7 @@ impl<S: Default> Connections<S> {
             spin: None,
             shared: Vec::with_capacity(RECEIVE_BYTES),
             messages: Messages::default(),
+            authentication: None,
         })
     }
 
@@ -148,7 +155,8 @@ impl<S: Default> Connections<S> {
     pub fn insert(&mut self, descriptor: OwnedFd, now: Now) {
         self.generation = self.generation.wrapping_add(1);
         let deadline = now.after(HANDSHAKE_TIMEOUT);
-        let connection = Connection::greet(descriptor, S::default(), self.generation, deadline);
+        let mechanisms = self.authentication.as_ref().map(Authentication::mechanisms);
+        let connection = Connection::greet(descriptor, S::default(), self.generation, deadline, mechanisms);
         let entry = self.connections.vacant_entry();
         let id = ConnectionId::new(entry.key(), self.generation);
         // Without epoll the thread would never hear of the connection, so it closes it.
@@ -239,6 +247,7 @@ impl<S: Default> Connections<S> {
         };
         self.now = clock();
         self.close_late();
+        self.hear_users();
         let mut rung = false;
         for event in events {
             match event.data.u64() {
@@ -306,7 +315,8 @@ impl<S: Default> Connections<S> {
 
     fn shortened(&self, timeout: Option<Duration>) -> Option<Duration> {
         let deadline = self.deadlines.front().map(|(deadline, _)| *deadline);
-        let next = deadline.into_iter().chain(self.listeners.again_at()).chain(self.memory.look_at()).min();
+        let next = deadline.into_iter().chain(self.listeners.again_at()).chain(self.memory.look_at());
+        let next = next.chain(self.authentication.as_ref().map(|_| self.now.after(USERS_LOOK / 2))).min();
         let left = next.map(|next| self.now.time_until(next));
         timeout.into_iter().chain(left).min()
     }
@@ -405,83 +415,6 @@ impl<S: Default> Connections<S> {
                 self.close(id);
             }
         }
-    }
-
-    // -------------------------------------------------------------------------------------------------------- leaving
-
-    /// A connection that has closed, with its state.
-    pub fn gone(&mut self) -> Option<Closed<S>> {
-        self.gone.pop()
-    }
-
-    /// Closes a connection at once.
-    pub fn close(&mut self, id: ConnectionId) {
-        if get(&mut self.connections, id).is_none() {
-            return;
-        }
-        let connection = self.connections.remove(id.slot() as usize);
-        self.share.change(0, connection.counted);
-        self.closed += 1;
-        let (is_disconnecting, sent) = (connection.is_disconnecting(), connection.outbox.sent());
-        let state = connection.end();
-        descriptors::closed();
-        if !is_disconnecting {
-            self.gone.push(Closed { id, state, sent });
-        }
-    }
-
-    /// Takes no more requests from a client, and closes the connection when it has read the earlier replies.
-    pub fn disconnect(&mut self, id: ConnectionId) {
-        let Some(connection) = get(&mut self.connections, id) else { return };
-        if !connection.is_disconnecting() {
-            connection.disconnect();
-            connection.deadline = self.now.after(HANDSHAKE_TIMEOUT);
-            self.deadlines.push_back((connection.deadline, id));
-            // The bytes in the send buffer are still sent.
-            self.gone.push(Closed { id, state: std::mem::take(&mut connection.state), sent: connection.outbox.end() });
-        }
-        self.touch(id);
-    }
-
-    /// Stops accepting, and parts with all clients. Each connection closes when its client has read the earlier
-    /// replies, and at once if no bytes are on their way in either direction.
-    pub fn disconnect_all(&mut self) {
-        self.stop_accepting();
-        let all: Vec<ConnectionId> =
-            self.connections.iter().map(|(slot, connection)| ConnectionId::new(slot, connection.generation)).collect();
-        for id in all {
-            if get(&mut self.connections, id).is_some_and(|connection| connection.is_settled()) {
-                self.close(id);
-            } else {
-                self.disconnect(id);
-            }
-        }
-    }
-
-    /// Stops listening. Connected clients are still served.
-    pub fn stop_accepting(&mut self) {
-        self.listeners.close();
-    }
-
-    /// Drops all bytes that the system has not taken.
-    pub fn discard_all(&mut self) {
-        self.connections.iter_mut().for_each(|(_, connection)| connection.discard());
-    }
-
-    /// Receives no more. Input received before still has its turns.
-    pub fn stop_receiving(&mut self) {
-        self.deaf = true;
-    }
-
-    /// Whether input was received and not handled, not counting parked messages.
-    #[must_use]
-    pub fn has_backlog(&self) -> bool {
-        !self.backlog.is_empty()
-    }
-
-    /// How many connections have closed since the last call.
-    pub fn closed(&mut self) -> usize {
-        std::mem::take(&mut self.closed)
     }
 }
 

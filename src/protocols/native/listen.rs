@@ -134,6 +134,19 @@ fn prepare(descriptor: &OwnedFd) -> Result<(), Errno> {
     sockopt::set_socket_keepalive(descriptor, true)
 }
 
+/// Whether only this host can reach an endpoint: one of loopback, or a socket of this host.
+#[must_use]
+pub fn is_local(endpoint: &str) -> bool {
+    match endpoint.split_once("://") {
+        Some(("ipc", _)) => true,
+        Some(("tcp", rest)) => rest
+            .rsplit_once(':')
+            .and_then(|(host, _)| address(host))
+            .is_some_and(|address| address.to_canonical().is_loopback()),
+        _ => false,
+    }
+}
+
 fn address(host: &str) -> Option<IpAddr> {
     match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         Some(host) => host.parse().ok().map(IpAddr::V6),

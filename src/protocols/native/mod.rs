@@ -40,8 +40,8 @@ pub(crate) mod tests;
 
 pub use acceptor::{Acceptor, HandoffReceiver};
 pub use budget::BufferBudget;
-pub use connections::{Closed, Connections, TurnOutcome};
+pub use connections::{Admission, Closed, ConnectionState, Connections, TurnOutcome};
 pub use id::ConnectionId;
-pub use listen::BoundListener;
+pub use listen::{BoundListener, is_local};
 pub(crate) use listeners::{BELL, LISTENERS, Listeners, wait};
 pub use send_buffer::SendBuffer;

@@ -11,15 +11,17 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use crate::limits::{BUFFER_KEPT_BYTES, RECEIVE_BYTES};
-use crate::zmtp::Unconsumed;
+use crate::zmtp::{Opener, ProtocolError, Unconsumed};
 
 /// Outcome of one receive call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReceiveOutcome {
     /// No bytes, or some more bytes.
     Bytes,
     /// The client sends no more.
     End,
+    /// The client has sent what cannot be opened.
+    Fault(ProtocolError),
 }
 
 /// Bytes that are not used yet.
@@ -28,17 +30,47 @@ pub(super) struct ReceiveBuffer {
     /// `bytes[used..]` is not used yet.
     bytes: Vec<u8>,
     used: usize,
+    /// With CURVE, the input before it is opened.
+    sealed: Option<Box<SealedInput>>,
+}
+
+/// Sealed frames of which the last has not come whole.
+#[derive(Debug)]
+struct SealedInput {
+    opener: Opener,
+    bytes: Vec<u8>,
+    frame_bytes: u64,
+}
+
+impl SealedInput {
+    /// Opens what has come whole.
+    fn open(&mut self, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+        let taken = self.opener.open(&self.bytes, self.frame_bytes, out)?;
+        self.bytes.drain(..taken);
+        give_back(&mut self.bytes);
+        Ok(())
+    }
 }
 
 impl ReceiveBuffer {
     /// Length of the buffer, in bytes.
     pub(super) fn held(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes.len())
     }
 
     /// Memory kept for the buffer, in bytes.
     pub(super) fn kept(&self) -> usize {
-        kept(&self.bytes)
+        kept(&self.bytes) + self.sealed.as_ref().map_or(0, |sealed| kept(&sealed.bytes))
+    }
+
+    /// From now on all input is sealed, also what is not used yet. Frames have at most `frame_bytes`.
+    pub(super) fn open_from_here(&mut self, opener: Opener, frame_bytes: u64) -> Result<(), ProtocolError> {
+        let bytes = self.bytes.split_off(self.used);
+        (self.bytes, self.used) = (Vec::new(), 0);
+        let mut sealed = Box::new(SealedInput { opener, bytes, frame_bytes });
+        let opened = sealed.open(&mut self.bytes);
+        self.sealed = Some(sealed);
+        opened
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -48,7 +80,17 @@ impl ReceiveBuffer {
     /// Receives once: into `shared` if no earlier bytes are left, else into the connection's own buffer.
     pub(super) fn receive(&mut self, descriptor: &OwnedFd, shared: &mut Vec<u8>) -> Result<ReceiveOutcome, Errno> {
         shared.clear();
-        let buffer = if self.is_empty() { shared } else { &mut self.bytes };
+        let is_empty = self.is_empty();
+        let buffer = if is_empty { shared } else { &mut self.bytes };
+        if let Some(sealed) = &mut self.sealed {
+            sealed.bytes.reserve(RECEIVE_BYTES);
+            return match recv(descriptor, spare_capacity(&mut sealed.bytes), RecvFlags::DONTWAIT) {
+                Ok((0, _)) => Ok(ReceiveOutcome::End),
+                Ok(_) => Ok(sealed.open(buffer).map_or_else(ReceiveOutcome::Fault, |()| ReceiveOutcome::Bytes)),
+                Err(Errno::AGAIN | Errno::INTR) => Ok(ReceiveOutcome::Bytes),
+                Err(error) => Err(error),
+            };
+        }
         // The buffer doubles while a large message comes: its bytes move a few times, and not once for each portion.
         buffer.reserve(RECEIVE_BYTES);
         match recv(descriptor, spare_capacity(buffer), RecvFlags::DONTWAIT) {
@@ -126,7 +168,7 @@ mod tests {
     /// Keeps these parts of a buffer that holds 0 to 15, of which the first `used` are used. Returns the unused bytes,
     /// and how many bytes the buffer then holds.
     fn kept(used: usize, begun: std::ops::Range<usize>, rest: usize) -> (Vec<u8>, usize) {
-        let mut buffer = ReceiveBuffer { bytes: (0..16).collect(), used };
+        let mut buffer = ReceiveBuffer { bytes: (0..16).collect(), used, sealed: None };
         buffer.keep(&Unconsumed { begun, rest }, b"");
         (buffer.unused(b"").to_vec(), buffer.held())
     }

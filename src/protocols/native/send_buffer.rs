@@ -5,6 +5,7 @@
 //! ```
 //! Behind a large reply the connection is full, so nothing else is appended until little of that reply is left.
 
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use rustix::net::{SendFlags, send};
 
 use super::receive_buffer::{give_back, kept};
 use crate::limits::{LARGE_REPLIES_BYTES, OUTBOX_BYTES_MAX, SENT_BYTES_A_TURN};
-use crate::zmtp::{encode_frame, encode_frame_header};
+use crate::zmtp::{Sealer, encode_frame, encode_frame_header};
 
 // `SendBuffer::push_shared` relies on it: a reply that is not copied ends its turn, so no other reply of the turn
 // comes behind it.
@@ -31,6 +32,56 @@ pub struct SendBuffer {
     sent: u64,
     /// The frontend holds too much.
     tight: bool,
+    /// With CURVE, the bytes on the wire. All other positions count the bytes before they are sealed.
+    sealed: Option<Box<SealedOutput>>,
+}
+
+/// Bytes that are sealed at once, beside one frame: some system calls' worth.
+const SEALED_AT_ONCE: usize = 64 << 10;
+
+/// Sealed frames that the system has not taken.
+#[derive(Debug)]
+struct SealedOutput {
+    sealer: Sealer,
+    /// Bytes that are sent as they are, before the first sealed frame.
+    clear: usize,
+    bytes: Vec<u8>,
+    /// The system has not taken `bytes[taken..]`.
+    taken: usize,
+    /// For each sealed frame, its end in `bytes`, and its length before it was sealed.
+    ends: VecDeque<(usize, usize)>,
+}
+
+impl SealedOutput {
+    /// Seals the next frames if the system has taken the ones before.
+    fn refill(&mut self, frames: &[u8]) {
+        if self.clear > 0 || self.taken < self.bytes.len() {
+            return;
+        }
+        self.bytes.clear();
+        give_back(&mut self.bytes);
+        self.taken = 0;
+        let mut rest = frames;
+        while !rest.is_empty() && self.bytes.len() < SEALED_AT_ONCE {
+            let length = self.sealer.seal(rest, 1, &mut self.bytes);
+            self.ends.push_back((self.bytes.len(), length));
+            rest = rest.get(length..).unwrap_or_default();
+        }
+    }
+
+    /// Notes that the system has taken `count` bytes. Returns how many bytes before sealing they complete.
+    fn take(&mut self, count: usize) -> usize {
+        if self.clear > 0 {
+            self.clear -= count;
+            return count;
+        }
+        self.taken += count;
+        let mut complete = 0;
+        while let Some((_, length)) = self.ends.pop_front_if(|(end, _)| *end <= self.taken) {
+            complete += length;
+        }
+        complete
+    }
 }
 
 impl SendBuffer {
@@ -99,14 +150,22 @@ impl SendBuffer {
         assert_eq!(self.bytes.len(), end, "a frame has the length that its header says");
     }
 
+    /// From now on all that is appended is sealed.
+    pub(super) fn seal_from_here(&mut self, sealer: Sealer) {
+        let clear = self.len();
+        self.sealed =
+            Some(Box::new(SealedOutput { sealer, clear, bytes: Vec::new(), taken: 0, ends: VecDeque::new() }));
+    }
+
     /// Length of the buffer, in bytes.
     pub(super) fn held(&self) -> usize {
-        self.bytes.len() + self.large_left()
+        self.bytes.len() + self.large_left() + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes.len())
     }
 
     /// Memory kept for the buffer, in bytes. A shared reply counts whole for each connection.
     pub(super) fn kept(&self) -> usize {
-        kept(&self.bytes) + self.large.as_ref().map_or(0, |(bytes, _)| bytes.capacity())
+        let sealed = self.sealed.as_ref().map_or(0, |sealed| kept(&sealed.bytes));
+        kept(&self.bytes) + self.large.as_ref().map_or(0, |(bytes, _)| bytes.capacity()) + sealed
     }
 
     /// Whether the frontend holds too much. A caller then appends no large reply that can wait.
@@ -129,14 +188,15 @@ impl SendBuffer {
     pub(super) fn flush(&mut self, descriptor: &OwnedFd) -> Result<(), Errno> {
         let mut turn = SENT_BYTES_A_TURN;
         loop {
-            let next = self.next();
+            self.seal_next();
+            let next = self.next_on_wire();
             let some = next.get(..turn).unwrap_or(next);
             if some.is_empty() {
                 break;
             }
             match send(descriptor, some, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(count) => {
-                    self.take(count);
+                    self.take_on_wire(count);
                     turn -= count;
                 }
                 Err(Errno::INTR) => {}
@@ -147,6 +207,38 @@ impl SendBuffer {
         }
         self.compact();
         Ok(())
+    }
+
+    fn seal_next(&mut self) {
+        if let Some(mut sealed) = self.sealed.take() {
+            sealed.refill(self.next());
+            self.sealed = Some(sealed);
+        }
+    }
+
+    /// The bytes that the system gets next.
+    fn next_on_wire(&self) -> &[u8] {
+        match &self.sealed {
+            None => self.next(),
+            Some(sealed) if sealed.clear > 0 => self.next().get(..sealed.clear).unwrap_or_default(),
+            Some(sealed) => sealed.bytes.get(sealed.taken..).unwrap_or_default(),
+        }
+    }
+
+    /// Notes that the system has taken `count` of [`SendBuffer::next_on_wire`].
+    fn take_on_wire(&mut self, count: usize) {
+        match &mut self.sealed {
+            None => self.take(count),
+            Some(sealed) => {
+                let mut complete = sealed.take(count);
+                // Frames of one refill lie together: before a large reply, or in it.
+                while complete > 0 {
+                    let some = complete.min(self.next().len());
+                    self.take(some);
+                    complete -= some;
+                }
+            }
+        }
     }
 
     /// The bytes to send next, which lie together.
@@ -171,6 +263,10 @@ impl SendBuffer {
         self.bytes = Vec::new();
         self.taken = 0;
         self.large = None;
+        if let Some(sealed) = &mut self.sealed {
+            (sealed.bytes, sealed.taken, sealed.clear) = (Vec::new(), 0, 0);
+            sealed.ends.clear();
+        }
     }
 
     /// Drops the sent bytes, and shrinks the buffer after a large reply. Copies the rest of a shared one when the

@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{BoundListener, BufferBudget, Closed, ConnectionId, Connections, TurnOutcome};
+use super::{BoundListener, BufferBudget, Closed, ConnectionId, ConnectionState, Connections, TurnOutcome};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, HANDSHAKE_TIMEOUT, HELD_BYTES_MAX, OUTBOX_BYTES_MAX};
 use crate::protocols::sockets::WakeSignal;
@@ -23,6 +23,9 @@ use crate::zmtp::{Handshake, MessageBounds, Part, SocketType, ZmtpCommand, encod
 
 const BOUNDS: MessageBounds = MessageBounds { frame_bytes: 1 << 20, frames: 8, bytes: 2 << 20 };
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(10));
+
+impl ConnectionState for () {}
+impl ConnectionState for u32 {}
 
 /// A server that echoes every message, and counts the messages of each connection.
 struct Echo {

@@ -19,7 +19,8 @@ use super::read_pace::ReadPace;
 use super::wire::{Counters, Fault, Reply, Verb};
 use crate::clock::Now;
 use crate::limits::OUTBOX_BYTES_MAX;
-use crate::protocols::native::SendBuffer;
+use crate::protocols::native::{ConnectionState, SendBuffer};
+use crate::security::Identity;
 use crate::store::{self, StoreSnapshot};
 use crate::tasks::{Outcome, Payload};
 
@@ -103,6 +104,21 @@ pub(super) struct ClientState {
     leases: VecDeque<(u64, RepliedLease)>,
     /// Leases whose values are lost: the client was told that there is no task.
     undelivered: Vec<RepliedLease>,
+    /// The user, where users are named.
+    user: Option<Identity>,
+}
+
+impl ConnectionState for ClientState {
+    fn admit(&mut self, identity: Identity) {
+        self.user = Some(identity);
+    }
+}
+
+impl ClientState {
+    /// The user, where users are named.
+    pub(super) fn user(&self) -> Option<&Identity> {
+        self.user.as_ref()
+    }
 }
 
 /// Whether pending replies may wait longer.

@@ -4,6 +4,7 @@
 use crate::protocols::spiderq::wire::{
     AddMode, Counters, Fault, Field, LendMode, RepayStatus, Reply, Request, Verb, tag,
 };
+use crate::security::Resource;
 use crate::store::Value;
 use crate::tasks::{self, Outcome, QueueEnd, Settlement};
 
@@ -22,6 +23,15 @@ pub enum Access {
 }
 
 impl Access {
+    /// The queue, as users are granted it.
+    #[must_use]
+    pub const fn resource(self) -> Resource<'static> {
+        match self {
+            Self::Full => Resource::Tasks,
+            Self::WorkOff { .. } => Resource::Events,
+        }
+    }
+
     /// Whether clients may make requests of this tag. [`Access::task_request`] checks the fields.
     #[must_use]
     pub fn allows(self, tag: u8) -> bool {

@@ -26,6 +26,7 @@ mod client_state;
 mod config;
 pub mod handle;
 mod pending_replies;
+pub mod permission;
 mod read_pace;
 mod responder;
 pub mod serve;

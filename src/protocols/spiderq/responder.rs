@@ -10,6 +10,7 @@ use slab::Slab;
 use super::client_state::{Abandoned, ClientState, RepliedLease};
 use super::config::{SpiderqConfig, Version};
 use super::handle::Access;
+use super::permission::may;
 use super::waiting_places::WaitingPlaces;
 use super::wire::{Counters, Fault, Field, Request, Verb, tag};
 use crate::clock::Clock;
@@ -18,6 +19,7 @@ use crate::limits::{
     TRY_COMMIT_MAX,
 };
 use crate::protocols::native::ConnectionId;
+use crate::security::Identity;
 use crate::store;
 use crate::tasks::{self, CommitAttempt, Delivery, QueueName, RoomWait, Submission, Tasks, Ticket};
 use crate::zmtp::{Message, encode_frame};
@@ -55,13 +57,22 @@ impl ReplyPolicy {
         Self { version, terminate, access, answered: [0; TAGS] }
     }
 
-    /// Decodes a request. A request that the configuration refuses decodes as an unknown tag.
-    fn decode<'f>(&self, frame: &'f [u8]) -> Result<Request<'f>, Fault> {
+    /// Decodes a request. A request that the configuration refuses, or that the user may not make, decodes as an unknown
+    /// tag: the protocol has no other way to say so.
+    fn decode<'f>(&self, frame: &'f [u8], user: Option<&Identity>) -> Result<Request<'f>, Fault> {
+        let unknown = |offending| Fault::Offending { field: Field::UnknownTag, offending };
         let refused = |tag: u8| !self.access.allows(tag) || tag == tag::TERMINATE && !self.terminate;
-        match frame.first() {
-            Some(&offending) if refused(offending) => Err(Fault::Offending { field: Field::UnknownTag, offending }),
-            _ => Request::decode(frame),
+        if let Some(&offending) = frame.first().filter(|tag| refused(**tag)) {
+            return Err(unknown(offending));
         }
+        let request = Request::decode(frame)?;
+        if let Some(user) = user
+            && !may(user, request.verb(), self.access.resource())
+        {
+            user.note_denied();
+            return Err(unknown(request.verb().tag()));
+        }
+        Ok(request)
     }
 
     /// Counts an answered request of this kind.
@@ -153,7 +164,7 @@ impl TaskResponder {
         if envelope.len() > ENVELOPE_BYTES_MAX {
             return false;
         }
-        let decoded = self.policy.decode(frame);
+        let decoded = self.policy.decode(frame, client.user());
         let task_request = |request: &Request<'_>| self.policy.access.task_request(request);
         let mut request = decoded.as_ref().map_or(tasks::Request::Refuse, task_request);
         self.pending_bytes += taken_by(&envelope);

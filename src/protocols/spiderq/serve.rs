@@ -32,7 +32,7 @@ use crate::limits::{
     TASK_FRAME_BYTES_MAX,
 };
 use crate::log::WarningPace;
-use crate::protocols::native::{BoundListener, BufferBudget, ConnectionId, Connections, TurnOutcome};
+use crate::protocols::native::{Admission, BoundListener, BufferBudget, ConnectionId, Connections, TurnOutcome};
 use crate::protocols::sockets::{Mailbox, ServeError, Stopper, WakeSignal};
 use crate::stats::HeldBytes;
 use crate::store;
@@ -82,6 +82,11 @@ impl SpiderqListener {
         let mut connections = Connections::new(&bell, BOUNDS, &budget).map_err(std::io::Error::from)?;
         connections.listen(listener).map_err(std::io::Error::from)?;
         Ok(Self { connections, bell, budget, held_bytes_max, endpoint, settings: settings.clone() })
+    }
+
+    /// From now on a peer has to prove that it is a user.
+    pub fn admit_only(&mut self, admission: &Admission) {
+        self.connections.admit_only(admission);
     }
 
     /// Registers a sink with the committer for the answers about `queue`. Calls `terminated` when a client ends the

@@ -4,6 +4,7 @@
 use super::{ReadAnswer, RealQueues, RecordingSink, add, at};
 use crate::clock::ClockReading;
 use crate::limits::{INBOX_MAX, SUBMIT_MAX, TASKS_PER_BATCH, WAITERS_MAX};
+use crate::store::AddsRefused;
 use crate::store::fake_disk::FakeDisk;
 use crate::tasks::{
     CommitAttempt, Delivery, LeaseOrder, Outcome, Policy, ReplySink, Request, RoomWait, Submission, Ticket,
@@ -139,4 +140,24 @@ fn a_frontend_does_not_wait_for_a_committer_that_takes_nothing() {
     let real = open(&FakeDisk::new());
     (0..=4 * INBOX_MAX).for_each(|_| real.tasks.submit(vec![]));
     assert!(!real.tasks.has_room(0, &mut RoomWait::default()), "it takes no more requests");
+}
+
+#[test]
+fn a_probe_writes_and_syncs_a_record_although_nothing_has_changed() {
+    let store = FakeDisk::new();
+    let mut real = open(&store);
+    let written = |real: &RealQueues| (real.tasks.metrics().commits(), real.tasks.metrics().syncs());
+    let (commits, syncs) = written(&real);
+    assert_eq!(real.tasks.probe(|| at(0)).unwrap(), Some(Ok(())));
+    assert_eq!(written(&real), (commits + 1, syncs + 1));
+    real.committer.batch(at(0)).unwrap();
+    assert_eq!(written(&real), (commits + 1, syncs + 1), "the next batch is not forced");
+    let why = AddsRefused::FreeBytes { free: 1, reserve: 2 };
+    store.refuse_adds(Some(why));
+    assert_eq!(real.tasks.probe(|| at(0)).unwrap(), Some(Err(why)));
+    assert_eq!(written(&real), (commits + 1, syncs + 1), "what is left is for what takes away");
+    store.refuse_adds(None);
+    store.fail_after(0);
+    assert!(real.tasks.probe(|| at(0)).is_err());
+    assert_eq!(real.tasks.probe(|| at(0)).unwrap(), None, "the store has failed");
 }

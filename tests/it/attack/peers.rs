@@ -7,7 +7,7 @@ use spindle::protocols::spiderq::wire::{LendMode, Request};
 use super::Face;
 use super::connections::Line;
 use super::mutation::mutate;
-use super::samples::{Target, identity, kv_frames, task_bytes};
+use super::samples::{Target, identity, kv_frames, lockstep_arguments, task_bytes};
 use super::siege::Siege;
 use super::zmtp::{Client, command, greeting, message, ready};
 use crate::chance::Chance;
@@ -128,14 +128,23 @@ fn answered_in_turn(target: &Target, siege: &Siege, chance: &mut Chance) -> io::
         for number in first..number {
             let reply = client.receive()?;
             let due = reply.len() >= 3 && reply[0] == number.to_be_bytes() && reply[1].is_empty();
-            // Each reply of the tables begins with its status.
-            if !due || (target.face != Face::Tasks && !matches!(reply[2][..], [0 | 1])) {
+            if !due || !is_reply(target.face, &reply[2..]) {
                 return Err(io::Error::new(ErrorKind::InvalidData, format!("instead of reply {number}: {reply:?}")));
             }
         }
         siege.count(usize::try_from(number - first).unwrap());
     }
     Ok(())
+}
+
+/// Whether these frames are a reply as far as their number and their first bytes tell.
+fn is_reply(face: Face, frames: &[Vec<u8>]) -> bool {
+    match face {
+        // An answer of the tasks has its fields in one frame. In lock-step a value stands by itself.
+        Face::Tasks | Face::Lockstep => frames.len() == 1,
+        // Each reply of the tables begins with its status.
+        _ => matches!(frames[0][..], [0 | 1]),
+    }
 }
 
 /// The body of a request. For the tasks it is none that waits for a task, since its answer waits too.
@@ -148,6 +157,9 @@ fn mutated_request(face: Face, chance: &mut Chance) -> Vec<Vec<u8>> {
         }
         return vec![bytes];
     }
+    if face == Face::Lockstep {
+        return mutated_argument(chance);
+    }
     let (mut frames, other) = (kv_frames(chance), kv_frames(chance));
     let at = chance.below(frames.len());
     match chance.below(6) {
@@ -158,6 +170,20 @@ fn mutated_request(face: Face, chance: &mut Chance) -> Vec<Vec<u8>> {
         _ => mutate(chance, &mut frames[at], &other.concat()),
     }
     frames
+}
+
+/// An argument of some command, wherever the conversation stands: the positions of most are wrong.
+fn mutated_argument(chance: &mut Chance) -> Vec<Vec<u8>> {
+    let arguments = lockstep_arguments(chance);
+    let at = chance.below(arguments.len());
+    let mut argument = arguments[at].clone();
+    match chance.below(8) {
+        0 => mutate(chance, &mut argument, &arguments.concat()),
+        1 => return arguments,
+        2 => return vec![argument; chance.pick(&[2, 3, 2_200])],
+        _ => {}
+    }
+    vec![argument]
 }
 
 /// Requests over HTTP or of the jobs, with some bytes wrong. An answer that comes is one of the protocol.

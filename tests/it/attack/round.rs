@@ -56,7 +56,7 @@ fn start(face: Face, data: &Path) -> Server {
             &["--frontend", frontend, "--workers", "2", "--max-value", "128K", "--max-memory", "256M"][..],
             &["--client-bytes-max", "4M", "--publish-hwm", "20000", "--max-tables", "1000"],
             &["--tasks", any, "--terminate", "deny", "--jobs", "0", "--events", "127.0.0.1:0", "--events-queue", any],
-            &["--data", data],
+            &["--lockstep", any, "--data", data],
         ]
         .concat(),
     )
@@ -130,6 +130,7 @@ impl Round {
         let endpoint = match self.face {
             Face::Proxy | Face::Native => server.kv(),
             Face::Publish => server.publish(),
+            Face::Lockstep => server.lockstep(),
             Face::Tasks => server.tasks(),
             Face::Events => server.events(),
             Face::Jobs => server.jobs(),

@@ -43,6 +43,7 @@ impl Target {
                 message(&[&[&b""[..]], &frames.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]].concat())
             }
             Face::Tasks => message(&[b"", &task_bytes(chance)]),
+            Face::Lockstep => conversation(&lockstep_arguments(chance)),
             Face::Publish => subscription(chance),
             Face::Events => http_bytes(chance),
             Face::Jobs => job_bytes(chance),
@@ -59,6 +60,7 @@ impl Target {
         match self.face {
             Face::Proxy | Face::Native => (message(&[&[4], TABLE, LARGE]).repeat(THIRST), true),
             Face::Tasks => (message(&[&encoded(&Request::Lookup { key: LARGE })]).repeat(THIRST), true),
+            Face::Lockstep => (conversation(&[b"4", TABLE, LARGE, b"6"].map(<[u8]>::to_vec)).repeat(THIRST), true),
             Face::Events => (b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n".repeat(THIRST), true),
             Face::Publish => (command(b"SUBSCRIBE", b""), false),
             Face::Jobs => ([b"GET ", LARGE, b"\n"].concat(), false),
@@ -136,6 +138,35 @@ pub(super) fn kv_frames(chance: &mut Chance) -> Vec<Vec<u8>> {
         }
         _ => vec![vec![5]],
     }
+}
+
+/// The arguments of a command in lock-step, and mostly the question for its second part.
+pub(super) fn lockstep_arguments(chance: &mut Chance) -> Vec<Vec<u8>> {
+    let name = format!("attacked{}", chance.below(30)).into_bytes();
+    let key = vec![b'a' + u8::try_from(chance.below(20)).unwrap()];
+    let value = vec![b'v'; chance.pick(&[0, 1, 33, 1_024, 100_000])];
+    let ttl = chance.pick(&[&b"a"[..], b"0", b"1", b"4294967296", b"soon"]).to_vec();
+    let (table, code) = (TABLE.to_vec(), |code: &[u8]| code.to_vec());
+    let mut arguments = match chance.below(7) {
+        0 => vec![code(b"0"), name],
+        1 => vec![code(b"1"), name],
+        2 | 3 => vec![code(b"2"), table, key, value, ttl],
+        4 => vec![code(b"3"), table, key],
+        5 => vec![code(b"4"), table, key],
+        _ => vec![code(b"7")],
+    };
+    if chance.below(4) > 0 {
+        arguments.push(code(b"6"));
+    }
+    if chance.below(2) == 0 {
+        arguments.iter_mut().for_each(|argument| argument.push(0));
+    }
+    arguments
+}
+
+/// The requests of a conversation in lock-step, all at once.
+fn conversation(arguments: &[Vec<u8>]) -> Vec<u8> {
+    arguments.iter().flat_map(|argument| message(&[b"", argument])).collect()
 }
 
 fn encoded(request: &Request<'_>) -> Vec<u8> {

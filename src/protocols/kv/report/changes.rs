@@ -37,16 +37,16 @@ impl SubscribersTally {
 }
 
 #[derive(Serialize)]
-pub(super) struct ChangesLine {
-    waiting: u64,
-    writer_waits: u64,
-    lost_wakeups: u64,
-    published: u64,
-    topics: u64,
-    subscribers: u64,
-    subscriptions: u64,
-    lost_notifications: u64,
-    closed_subscribers: u64,
+pub(crate) struct ChangesLine {
+    pub(crate) waiting: u64,
+    pub(crate) writer_waits: u64,
+    pub(crate) lost_wakeups: u64,
+    pub(crate) published: u64,
+    pub(crate) topics: u64,
+    pub(crate) subscribers: u64,
+    pub(crate) subscriptions: u64,
+    pub(crate) lost_notifications: u64,
+    pub(crate) closed_subscribers: u64,
 }
 
 impl ChangesLine {

@@ -20,26 +20,26 @@ pub(in crate::protocols::kv) struct FeedTally {
 }
 
 #[derive(Serialize)]
-pub(super) struct FeedLine<'m> {
-    endpoint: Option<&'m str>,
-    changes: u64,
-    conflated: u64,
-    messages: u64,
-    bookmarks: u64,
-    history_bytes: u64,
-    history_messages: u64,
-    topics: u64,
-    subscribers: u64,
-    subscriptions: u64,
-    lost_messages: u64,
-    closed_subscribers: u64,
+pub(crate) struct FeedLine {
+    pub(crate) endpoint: Option<String>,
+    pub(crate) changes: u64,
+    pub(crate) conflated: u64,
+    pub(crate) messages: u64,
+    pub(crate) bookmarks: u64,
+    pub(crate) history_bytes: u64,
+    pub(crate) history_messages: u64,
+    pub(crate) topics: u64,
+    pub(crate) subscribers: u64,
+    pub(crate) subscriptions: u64,
+    pub(crate) lost_messages: u64,
+    pub(crate) closed_subscribers: u64,
 }
 
-impl<'m> FeedLine<'m> {
-    pub(super) fn of(feed: &FeedMetrics, metrics: &'m FeedTally) -> Self {
+impl FeedLine {
+    pub(super) fn of(feed: &FeedMetrics, metrics: &FeedTally) -> Self {
         let subscribers = &metrics.subscribers;
         Self {
-            endpoint: metrics.endpoint.get().map(String::as_str),
+            endpoint: metrics.endpoint.get().cloned(),
             changes: feed.changes,
             conflated: feed.conflated,
             messages: feed.messages,

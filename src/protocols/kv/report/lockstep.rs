@@ -42,19 +42,19 @@ impl LockstepTally {
 }
 
 #[derive(Serialize)]
-pub(super) struct LockstepLine {
-    connections: u64,
-    requests: u64,
-    commands: u64,
-    waiting: u64,
-    held_bytes: u64,
-    cut_off: u64,
-    published: u64,
-    topics: u64,
-    subscribers: u64,
-    subscriptions: u64,
-    lost_notifications: u64,
-    closed_subscribers: u64,
+pub(crate) struct LockstepLine {
+    pub(crate) connections: u64,
+    pub(crate) requests: u64,
+    pub(crate) commands: u64,
+    pub(crate) waiting: u64,
+    pub(crate) held_bytes: u64,
+    pub(crate) cut_off: u64,
+    pub(crate) published: u64,
+    pub(crate) topics: u64,
+    pub(crate) subscribers: u64,
+    pub(crate) subscriptions: u64,
+    pub(crate) lost_notifications: u64,
+    pub(crate) closed_subscribers: u64,
 }
 
 impl LockstepLine {

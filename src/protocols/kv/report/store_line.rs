@@ -9,34 +9,34 @@ const NANOS_PER_SECOND: f64 = 1e9;
 
 /// The metrics of the store, in its JSON form.
 #[derive(Serialize)]
-pub(super) struct StoreLine {
-    refuses_adds: bool,
-    segments: u64,
-    live_bytes: u64,
-    dead_bytes: u64,
-    disk_bytes: u64,
-    free_bytes: u64,
-    reserved_bytes: u64,
-    set_aside: u64,
-    batches: u64,
-    batch_bytes: u64,
-    largest_batch_bytes: u64,
-    syncs: u64,
-    copies: u64,
-    copied_bytes: u64,
-    removed_segments: u64,
-    opening: OpeningLine,
+pub(crate) struct StoreLine {
+    pub(crate) refuses_adds: bool,
+    pub(crate) segments: u64,
+    pub(crate) live_bytes: u64,
+    pub(crate) dead_bytes: u64,
+    pub(crate) disk_bytes: u64,
+    pub(crate) free_bytes: u64,
+    pub(crate) reserved_bytes: u64,
+    pub(crate) set_aside: u64,
+    pub(crate) batches: u64,
+    pub(crate) batch_bytes: u64,
+    pub(crate) largest_batch_bytes: u64,
+    pub(crate) syncs: u64,
+    pub(crate) copies: u64,
+    pub(crate) copied_bytes: u64,
+    pub(crate) removed_segments: u64,
+    pub(crate) opening: OpeningLine,
 }
 
 #[derive(Serialize)]
-struct OpeningLine {
-    seconds: f64,
-    segments: u64,
-    summaries: u64,
-    batches: u64,
-    batches_behind: u64,
-    records: u64,
-    bytes: u64,
+pub(crate) struct OpeningLine {
+    pub(crate) seconds: f64,
+    pub(crate) segments: u64,
+    pub(crate) summaries: u64,
+    pub(crate) batches: u64,
+    pub(crate) batches_behind: u64,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
 }
 
 impl StoreLine {

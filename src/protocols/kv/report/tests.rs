@@ -1,5 +1,7 @@
 //! Names, places and counts of a report.
 
+use super::document::resident_bytes;
+use super::name::printable;
 use super::*;
 
 #[test]

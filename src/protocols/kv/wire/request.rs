@@ -231,7 +231,32 @@ impl<'m, F> Request<'m, F> {
     }
 }
 
-impl<F: Deref<Target = [u8]>> Request<'_, F> {
+impl<'m, F: Deref<Target = [u8]>> Request<'m, F> {
+    /// The table that the request is about, if it is about one.
+    #[must_use]
+    pub const fn table(&self) -> Option<TableName<'m>> {
+        match self {
+            Self::CreateTable { table }
+            | Self::DeleteTable { table }
+            | Self::Update { table, .. }
+            | Self::Delete { table, .. }
+            | Self::Get { table, .. }
+            | Self::GetEntry { table, .. }
+            | Self::CompareAndSwap { table, .. }
+            | Self::CompareAndDelete { table, .. }
+            | Self::Touch { table, .. }
+            | Self::GetMany { table, .. }
+            | Self::UpdateMany { table, .. }
+            | Self::Scan { table, .. }
+            | Self::Increment { table, .. }
+            | Self::GetAndTouch { table, .. }
+            | Self::DeleteMany { table, .. }
+            | Self::FeedState { table }
+            | Self::Changes { table, .. } => Some(*table),
+            Self::Ping | Self::ListTables | Self::Stats => None,
+        }
+    }
+
     /// The command of the request.
     #[must_use]
     pub const fn command(&self) -> Command {
@@ -273,25 +298,9 @@ impl<F: Deref<Target = [u8]>> Request<'_, F> {
     /// envelope.
     #[must_use]
     pub const fn needs_delimiter(&self) -> bool {
-        match self {
-            Self::CreateTable { table }
-            | Self::DeleteTable { table }
-            | Self::Update { table, .. }
-            | Self::Delete { table, .. }
-            | Self::Get { table, .. }
-            | Self::GetEntry { table, .. }
-            | Self::CompareAndSwap { table, .. }
-            | Self::CompareAndDelete { table, .. }
-            | Self::Touch { table, .. }
-            | Self::GetMany { table, .. }
-            | Self::UpdateMany { table, .. }
-            | Self::Scan { table, .. }
-            | Self::Increment { table, .. }
-            | Self::GetAndTouch { table, .. }
-            | Self::DeleteMany { table, .. }
-            | Self::FeedState { table }
-            | Self::Changes { table, .. } => table.spelling.is_empty(),
-            Self::Ping | Self::ListTables | Self::Stats => false,
+        match self.table() {
+            Some(table) => table.spelling.is_empty(),
+            None => false,
         }
     }
 

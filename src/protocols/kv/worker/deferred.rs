@@ -98,7 +98,8 @@ impl WorkerReplies<'_> {
 
     /// Answers a client's deferred messages up to one that is busy or has to queue again. Returns the number answered.
     fn answer_client(&mut self, tag: u16, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
-        let Self { responder, socket, deferred: DeferredMessages { waiting, messages: clients, .. }, .. } = self;
+        let Self { responder, socket, deferred, is_reporter, writer } = self;
+        let DeferredMessages { waiting, messages: clients, .. } = &mut **deferred;
         let messages = clients.get_mut(&tag).expect("a client of which something was deferred waits");
         let mut answered = 0;
         while let Some(DeferredMessage { number, frames }) = messages.front() {
@@ -110,12 +111,13 @@ impl WorkerReplies<'_> {
                 waiting.join(tag, command, false);
                 return answered;
             }
+            let is_long = parsed.is_long(*is_reporter);
             let mut begun = false;
             let sink = |bytes: &[u8], more| {
                 if !std::mem::replace(&mut begun, true) {
                     DeferralNotice::Late(*number).send(socket);
                 }
-                socket.send_bytes(bytes, more);
+                writer.write(socket, is_long, bytes, more);
             };
             if parsed.answer(responder, batch, sampler, sink) == Err(Busy) {
                 if answered > 0 {

@@ -18,7 +18,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::super::connection::Connection;
-use super::{ConnectionId, Connections, get};
+use super::{ConnectionId, ConnectionState, Connections, get};
 use crate::clock::Now;
 use crate::limits::{BUFFER_KEPT_BYTES, STALLED_BYTES, STALLED_MAX};
 
@@ -61,7 +61,7 @@ impl MemoryWatch {
     }
 }
 
-impl<S: Default> Connections<S> {
+impl<S: ConnectionState> Connections<S> {
     /// Detects, at each turn, that the frontend holds too much.
     #[inline]
     pub(super) fn notice(&mut self) {

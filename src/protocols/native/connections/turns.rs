@@ -9,7 +9,7 @@
 
 use super::super::connection::{Connection, InputEnd};
 use super::super::send_buffer::SendBuffer;
-use super::{ConnectionId, Connections, get};
+use super::{ConnectionId, ConnectionState, Connections, get};
 use crate::zmtp::Messages;
 
 /// Outcome of one turn's messages.
@@ -44,7 +44,7 @@ impl<S> Connection<S> {
     }
 }
 
-impl<S: Default> Connections<S> {
+impl<S: ConnectionState> Connections<S> {
     /// Runs one turn of a connection: hands at most `most` of its messages, and at least one, to `handle`, with the
     /// bytes that they lie in. Returns `None` if no connection has a turn before the next wait.
     ///
@@ -126,6 +126,12 @@ impl<S: Default> Connections<S> {
         match left {
             Ok(left) => {
                 let unseen = connection.keep(&left, shared);
+                if let Some(claim) = connection.claim.take() {
+                    self.touch(id);
+                    self.identify(id, claim);
+                    self.renew_interest(id);
+                    return;
+                }
                 let answered = !connection.outbox.is_empty();
                 let more = connection.held.is_some() || unseen && messages.len() == most;
                 if more && connection.is_served() {
@@ -217,7 +223,7 @@ mod tests {
     #[test]
     fn a_connection_that_waits_for_memory_gets_no_turns() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let mut connection = Connection::greet(ours.into(), (), 1, Now::from_millis(1));
+        let mut connection = Connection::greet(ours.into(), (), 1, Now::from_millis(1), None);
         let mut after = |outcome| {
             connection.wait_for(outcome);
             (connection.parked, connection.starved, connection.throttled)

@@ -128,7 +128,9 @@ impl Link {
             ConnectError::Late | ConnectError::Unreached | ConnectError::Refused | ConnectError::Lost => {
                 Ok(LinkStep::Idle)
             }
-            ConnectError::Endpoint(_) | ConnectError::Socket(_) => Err(self.target.error(error, 0, self.timeout)),
+            ConnectError::Denied | ConnectError::Endpoint(_) | ConnectError::Socket(_) => {
+                Err(self.target.error(error, 0, self.timeout))
+            }
         }
     }
 

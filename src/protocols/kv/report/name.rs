@@ -1,0 +1,15 @@
+//! Names of tables and queues as text. This module knows no metrics.
+
+use std::fmt::Write;
+
+/// A name as text, or as `0x…` if it is not UTF-8.
+pub(super) fn printable(name: &[u8]) -> String {
+    let hexadecimal = |_| {
+        name.iter().fold(String::from("0x"), |mut text, byte| {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    };
+    String::from_utf8(name.to_vec()).unwrap_or_else(hexadecimal)
+}

@@ -1,0 +1,82 @@
+//! The ends of connections: closed at once, or when their clients have read what is on its way.
+
+use super::{Closed, ConnectionId, ConnectionState, Connections, get};
+use crate::descriptors;
+use crate::limits::HANDSHAKE_TIMEOUT;
+
+impl<S: ConnectionState> Connections<S> {
+    /// A connection that has closed, with its state.
+    pub fn gone(&mut self) -> Option<Closed<S>> {
+        self.gone.pop()
+    }
+
+    /// Closes a connection at once.
+    pub fn close(&mut self, id: ConnectionId) {
+        if get(&mut self.connections, id).is_none() {
+            return;
+        }
+        let connection = self.connections.remove(id.slot() as usize);
+        self.share.change(0, connection.counted);
+        self.closed += 1;
+        let (is_disconnecting, sent) = (connection.is_disconnecting(), connection.outbox.sent());
+        let state = connection.end();
+        descriptors::closed();
+        if !is_disconnecting {
+            self.gone.push(Closed { id, state, sent });
+        }
+    }
+
+    /// Takes no more requests from a client, and closes the connection when it has read the earlier replies.
+    pub fn disconnect(&mut self, id: ConnectionId) {
+        let Some(connection) = get(&mut self.connections, id) else { return };
+        if !connection.is_disconnecting() {
+            connection.disconnect();
+            connection.deadline = self.now.after(HANDSHAKE_TIMEOUT);
+            self.deadlines.push_back((connection.deadline, id));
+            // The bytes in the send buffer are still sent.
+            self.gone.push(Closed { id, state: std::mem::take(&mut connection.state), sent: connection.outbox.end() });
+        }
+        self.touch(id);
+    }
+
+    /// Stops accepting, and parts with all clients. Each connection closes when its client has read the earlier
+    /// replies, and at once if no bytes are on their way in either direction.
+    pub fn disconnect_all(&mut self) {
+        self.stop_accepting();
+        let all: Vec<ConnectionId> =
+            self.connections.iter().map(|(slot, connection)| ConnectionId::new(slot, connection.generation)).collect();
+        for id in all {
+            if get(&mut self.connections, id).is_some_and(|connection| connection.is_settled()) {
+                self.close(id);
+            } else {
+                self.disconnect(id);
+            }
+        }
+    }
+
+    /// Stops listening. Connected clients are still served.
+    pub fn stop_accepting(&mut self) {
+        self.listeners.close();
+    }
+
+    /// Drops all bytes that the system has not taken.
+    pub fn discard_all(&mut self) {
+        self.connections.iter_mut().for_each(|(_, connection)| connection.discard());
+    }
+
+    /// Receives no more. Input received before still has its turns.
+    pub fn stop_receiving(&mut self) {
+        self.deaf = true;
+    }
+
+    /// Whether input was received and not handled, not counting parked messages.
+    #[must_use]
+    pub fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
+    /// How many connections have closed since the last call.
+    pub fn closed(&mut self) -> usize {
+        std::mem::take(&mut self.closed)
+    }
+}

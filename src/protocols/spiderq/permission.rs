@@ -1,0 +1,70 @@
+//! What a user needs for each request about tasks.
+//!
+//! Terminate ends the whole server, so it needs `admin` of the server. Ping needs nothing. The others need their access
+//! to the queue: that of `--tasks`, or that of the events.
+
+use super::wire::Verb;
+use crate::security::{Access, Identity, Resource};
+
+impl Verb {
+    /// The access that the request needs. None: any user may send it.
+    #[must_use]
+    pub const fn access(self) -> Option<Access> {
+        match self {
+            Self::Ping => None,
+            Self::Count | Self::Lookup | Self::Stats => Some(Access::Read),
+            Self::Add | Self::Update | Self::Lend | Self::Repay | Self::Heartbeat | Self::Flush | Self::Remove => {
+                Some(Access::Write)
+            }
+            Self::Terminate => Some(Access::Admin),
+        }
+    }
+}
+
+/// Whether the user may have the request carried out, on this queue.
+#[must_use]
+pub fn may(user: &Identity, verb: Verb, queue: Resource<'_>) -> bool {
+    let resource = if verb == Verb::Terminate { Resource::Server } else { queue };
+    verb.access().is_none_or(|access| user.may(access, resource))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::security::Permissions;
+
+    const VERBS: [Verb; 12] = [
+        Verb::Ping,
+        Verb::Count,
+        Verb::Add,
+        Verb::Update,
+        Verb::Lend,
+        Verb::Repay,
+        Verb::Heartbeat,
+        Verb::Stats,
+        Verb::Terminate,
+        Verb::Lookup,
+        Verb::Flush,
+        Verb::Remove,
+    ];
+
+    #[test]
+    fn every_verb_needs_its_permission_and_no_other_helps() {
+        for verb in VERBS {
+            for granted in Access::ALL {
+                let suffices = verb.access().is_none_or(|needed| granted >= needed) && verb != Verb::Terminate;
+                let tasks = || Permissions { tasks: Some(granted), ..Permissions::default() };
+                let events = || Permissions { events: Some(granted), ..Permissions::default() };
+                for (permissions, queue, other) in
+                    [(tasks(), Resource::Tasks, Resource::Events), (events(), Resource::Events, Resource::Tasks)]
+                {
+                    let user = Identity::invented(permissions);
+                    assert_eq!(may(&user, verb, queue), suffices, "{verb:?} {granted:?}");
+                    assert_eq!(may(&user, verb, other), verb.access().is_none(), "{verb:?} {granted:?}");
+                }
+            }
+            let admin = Identity::invented(Permissions { admin: true, ..Permissions::default() });
+            assert!(may(&admin, verb, Resource::Tasks) && may(&admin, verb, Resource::Events));
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! When a password may be checked: at once, unless its address has sent wrong ones.
+//!
+//! ```text
+//! put ─► waiting, by due time ─► next: the first that is due, unless its origin is paused ─► checked
+//!                                                                  └ the origin's pause over ─► due again
+//! origin      an address, or an address and a user that was let in from there
+//! pauses      250 ms after the first wrong password, then twice as long each time, up to 8 s
+//! ```
+//! A user that was let in from an address has an origin of its own there: another peer that guesses there does not
+//! slow it down. Another's guesses at its name are then slowed down for that name alone.
+//!
+//! This module checks no password and reads no clock.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use super::limits::{
+    ADDRESSES_MAX, ATTEMPTS_MAX, ATTEMPTS_PER_ADDRESS_MAX, WRONG_PASSWORD_MEMORY, WRONG_PASSWORD_PAUSE,
+    WRONG_PASSWORD_PAUSE_MAX,
+};
+use crate::clock::Now;
+
+/// The bits of an address of IPv6 that a host cannot choose by itself: the others are one address here.
+const IPV6_NETWORK: u128 = !0 << 64;
+
+/// Where a peer connects from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerAddress {
+    /// A socket in the file system of this host.
+    Local,
+    /// A host. Those of one network of IPv6 (64 bits) count as one.
+    Host(IpAddr),
+}
+
+impl PeerAddress {
+    /// The address of a host.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        Self::Host(match address.to_canonical() {
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & IPV6_NETWORK).into(),
+            address => address,
+        })
+    }
+}
+
+impl std::fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Local => f.write_str("a local socket"),
+            Self::Host(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Whose pauses an attempt is subject to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Origin {
+    address: PeerAddress,
+    /// A user that was let in from there.
+    user: Option<Box<str>>,
+}
+
+/// The wrong passwords of an origin.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    failures: u32,
+    /// No earlier attempt is checked.
+    free_at: Now,
+    /// The last failure, or the last time that the user was let in.
+    last: Now,
+}
+
+/// An attempt in the heap: by the time at which it is due, then in the order of arrival.
+struct Waiting<T> {
+    due: Now,
+    number: u64,
+    address: PeerAddress,
+    name: Box<str>,
+    attempt: T,
+}
+
+impl<T> PartialEq for Waiting<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl<T> Eq for Waiting<T> {}
+
+impl<T> PartialOrd for Waiting<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Waiting<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.due, self.number).cmp(&(other.due, other.number))
+    }
+}
+
+/// An attempt that may be checked now.
+pub(super) struct Due<T> {
+    pub(super) address: PeerAddress,
+    pub(super) name: Box<str>,
+    pub(super) attempt: T,
+}
+
+/// The attempts that wait, and the origins of wrong ones.
+pub(super) struct Attempts<T> {
+    waiting: BinaryHeap<Reverse<Waiting<T>>>,
+    per_address: HashMap<PeerAddress, usize>,
+    records: HashMap<Origin, Record>,
+    number: u64,
+}
+
+impl<T> Attempts<T> {
+    pub(super) fn new() -> Self {
+        Self { waiting: BinaryHeap::new(), per_address: HashMap::new(), records: HashMap::new(), number: 0 }
+    }
+
+    /// Adds an attempt. False: too many wait.
+    pub(super) fn put(&mut self, address: PeerAddress, name: &str, attempt: T, now: Now) -> bool {
+        let count = self.per_address.get(&address).copied().unwrap_or_default();
+        if self.waiting.len() >= ATTEMPTS_MAX || count >= ATTEMPTS_PER_ADDRESS_MAX {
+            return false;
+        }
+        self.per_address.insert(address, count + 1);
+        self.number += 1;
+        let waiting = Waiting { due: now, number: self.number, address, name: name.into(), attempt };
+        self.waiting.push(Reverse(waiting));
+        true
+    }
+
+    /// The next attempt that may be checked.
+    pub(super) fn next(&mut self, now: Now) -> Option<Due<T>> {
+        while self.waiting.peek().is_some_and(|Reverse(first)| first.due <= now) {
+            let Reverse(mut first) = self.waiting.pop()?;
+            let record = self.records.get(&self.origin(first.address, &first.name));
+            if let Some(record) = record.filter(|record| record.free_at > now) {
+                first.due = record.free_at;
+                self.waiting.push(Reverse(first));
+                continue;
+            }
+            if let Some(count) = self.per_address.get_mut(&first.address) {
+                *count -= 1;
+                if *count == 0 {
+                    self.per_address.remove(&first.address);
+                }
+            }
+            return Some(Due { address: first.address, name: first.name, attempt: first.attempt });
+        }
+        None
+    }
+
+    /// The time at which the next attempt may be due.
+    pub(super) fn next_due(&self) -> Option<Now> {
+        self.waiting.peek().map(|Reverse(first)| first.due)
+    }
+
+    /// The password was right: this user has an origin of its own here from now on.
+    pub(super) fn right(&mut self, address: PeerAddress, name: &str, now: Now) {
+        self.note(Origin { address, user: Some(name.into()) }, Record { failures: 0, free_at: now, last: now });
+    }
+
+    /// The password was wrong: its origin pauses.
+    pub(super) fn wrong(&mut self, address: PeerAddress, name: &str, now: Now) {
+        let origin = self.origin(address, name);
+        let known = self.records.get(&origin).filter(|record| now < record.last.after(WRONG_PASSWORD_MEMORY));
+        let failures = known.map_or(0, |record| record.failures).saturating_add(1);
+        self.note(origin, Record { failures, free_at: now.after(pause(failures)), last: now });
+    }
+
+    fn origin(&self, address: PeerAddress, name: &str) -> Origin {
+        let own = Origin { address, user: Some(name.into()) };
+        if self.records.contains_key(&own) { own } else { Origin { address, user: None } }
+    }
+
+    fn note(&mut self, origin: Origin, record: Record) {
+        if self.records.len() >= ADDRESSES_MAX && !self.records.contains_key(&origin) {
+            let oldest = self.records.iter().min_by_key(|(_, record)| record.last).map(|(origin, _)| origin.clone());
+            oldest.and_then(|oldest| self.records.remove(&oldest));
+        }
+        self.records.insert(origin, record);
+    }
+}
+
+/// The pause after this many wrong passwords in a row.
+fn pause(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(16);
+    (WRONG_PASSWORD_PAUSE * (1 << doublings)).min(WRONG_PASSWORD_PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    const GUESSER: PeerAddress = PeerAddress::Local;
+
+    fn host(last: u8) -> PeerAddress {
+        PeerAddress::of(IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn at(millis: u64) -> Now {
+        Now::from_millis(millis)
+    }
+
+    /// The times at which the attempts of a guesser, all sent at once, are checked until this time.
+    fn checked(attempts: &mut Attempts<()>, until: u64) -> Vec<u64> {
+        let mut times = Vec::new();
+        while let Some(due) = attempts.next_due().filter(|due| due.millis() <= until) {
+            let now = due.max(at(times.last().copied().unwrap_or(0)));
+            while let Some(due) = attempts.next(now) {
+                attempts.wrong(due.address, &due.name, now);
+                times.push(now.millis());
+            }
+        }
+        times
+    }
+
+    #[test]
+    fn guesses_of_one_address_become_slow_however_many_are_sent_at_once() {
+        let mut attempts = Attempts::new();
+        for number in 0..20 {
+            assert!(attempts.put(GUESSER, &format!("user{number}"), (), at(0)));
+        }
+        let expected = [0, 250, 750, 1_750, 3_750, 7_750, 15_750, 23_750];
+        assert_eq!(checked(&mut attempts, 30_000), expected);
+    }
+
+    #[test]
+    fn others_are_not_slowed_down_by_a_guesser() {
+        let mut attempts = Attempts::new();
+        attempts.wrong(GUESSER, "ada", at(0));
+        attempts.put(GUESSER, "ada", (), at(1));
+        attempts.put(host(1), "ada", (), at(1));
+        assert_eq!(attempts.next(at(1)).unwrap().address, host(1));
+        assert!(attempts.next(at(1)).is_none());
+        assert_eq!(attempts.next_due(), Some(at(250)));
+    }
+
+    #[test]
+    fn a_user_who_was_let_in_is_not_slowed_down_by_a_guesser_at_its_address() {
+        let mut attempts = Attempts::new();
+        attempts.right(GUESSER, "ada", at(0));
+        (0..9).for_each(|_| attempts.wrong(GUESSER, "bob", at(10)));
+        for name in ["bob", "ada", "eve"] {
+            attempts.put(GUESSER, name, (), at(20));
+        }
+        assert_eq!(&*attempts.next(at(20)).unwrap().name, "ada");
+        assert!(attempts.next(at(8_009)).is_none());
+        attempts.wrong(GUESSER, "ada", at(30));
+        attempts.put(GUESSER, "ada", (), at(31));
+        assert!(attempts.next(at(32)).is_none(), "guesses at its name are slow too");
+        assert!(attempts.next(at(280)).is_some());
+    }
+
+    #[test]
+    fn wrong_passwords_are_forgotten_after_a_while() {
+        let mut attempts: Attempts<()> = Attempts::new();
+        (0..5).for_each(|_| attempts.wrong(GUESSER, "ada", at(0)));
+        attempts.wrong(GUESSER, "ada", at(60_000));
+        attempts.put(GUESSER, "ada", (), at(60_001));
+        assert!(attempts.next(at(60_249)).is_none() && attempts.next(at(60_250)).is_some());
+    }
+
+    #[test]
+    fn attempts_and_addresses_are_bounded() {
+        let mut attempts = Attempts::new();
+        for number in 0..ATTEMPTS_PER_ADDRESS_MAX {
+            assert!(attempts.put(GUESSER, "ada", number, at(0)));
+        }
+        assert!(!attempts.put(GUESSER, "ada", 0, at(0)));
+        assert!(attempts.put(host(1), "ada", 0, at(0)), "another address is still heard");
+        assert!(attempts.next(at(0)).is_some() && attempts.put(GUESSER, "ada", 0, at(0)));
+        for number in 0..=u32::try_from(ADDRESSES_MAX).unwrap() {
+            attempts.wrong(PeerAddress::of(IpAddr::V4(number.into())), "ada", at(u64::from(number)));
+        }
+        assert_eq!(attempts.records.len(), ADDRESSES_MAX);
+        assert!(!attempts.records.contains_key(&attempts.origin(PeerAddress::of(IpAddr::V4(0.into())), "ada")));
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one() {
+        let of = |text: &str| PeerAddress::of(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+    }
+}

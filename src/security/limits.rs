@@ -1,0 +1,44 @@
+//! The bounds of users. [`crate::limits`] has those that they share with others, and says how they read.
+
+use std::time::Duration;
+
+/// Bytes of the file of users (`OPERATION.md`): 4 KiB for each of [`USERS_MAX`] users.
+pub const USERS_FILE_BYTES_MAX: u64 = 4 << 20;
+/// Users of one file (`OPERATION.md`). A change of the file compares all of them in some milliseconds.
+pub const USERS_MAX: usize = 1_024;
+/// Longest name of a user, in bytes (`OPERATION.md`). ZMTP has 255 for a name of PLAIN.
+pub const USER_NAME_BYTES_MAX: usize = 64;
+/// Longest password, in bytes: that of a name or a password of PLAIN (RFC 24).
+pub const PASSWORD_BYTES_MAX: usize = 255;
+/// Prefixes of one list of a user. A request looks at all of them.
+pub const PREFIXES_MAX: usize = 64;
+/// Longest prefix, in bytes: as long as the longest name of a queue.
+pub const PREFIX_BYTES_MAX: usize = 255;
+
+/// Memory of one check of a password, in KiB: a hash in the file that needs more is refused. A server checks one
+/// password at a time.
+pub const HASH_KIBIBYTES_MAX: u32 = 256 << 10;
+/// Passes of one check of a password over its memory. With the memory above, a check takes a second or so.
+pub const HASH_PASSES_MAX: u32 = 16;
+
+/// How often the file is looked at for a change.
+pub const USERS_LOOK: Duration = Duration::from_secs(1);
+
+/// Passwords that wait to be checked. Further ones are refused: each takes some 30 ms.
+pub const ATTEMPTS_MAX: usize = 1_024;
+/// Passwords of one address that wait to be checked.
+pub const ATTEMPTS_PER_ADDRESS_MAX: usize = 64;
+/// How long an address waits for the next check after its first wrong password. Each further one doubles it.
+pub const WRONG_PASSWORD_PAUSE: Duration = Duration::from_millis(250);
+/// The longest such pause: shorter than a handshake may take, so that a right password still comes through.
+pub const WRONG_PASSWORD_PAUSE_MAX: Duration = Duration::from_secs(8);
+/// Time after which wrong passwords of an address are forgotten.
+pub const WRONG_PASSWORD_MEMORY: Duration = Duration::from_secs(60);
+/// Addresses whose wrong passwords are remembered, 100 bytes each. If there are more, those that failed the longest
+/// time ago are forgotten.
+pub const ADDRESSES_MAX: usize = 4_096;
+/// A refusal of an address is logged at most once in this time (`OPERATION.md`).
+pub const REFUSAL_LOG_PAUSE: Duration = Duration::from_secs(1);
+
+const _: () = assert!(ATTEMPTS_PER_ADDRESS_MAX < ATTEMPTS_MAX);
+const _: () = assert!(WRONG_PASSWORD_PAUSE_MAX.as_millis() < crate::limits::HANDSHAKE_TIMEOUT.as_millis());

@@ -1,0 +1,418 @@
+//! Users: the identity of a peer, and its permissions.
+//!
+//! ```text
+//! --users FILE ─► users: UserList ─► Users (shared) ─► curve(key) ─────────────────► Identity │ Denied
+//!        ▲ SIGHUP, or a change           │           └► password(name, …) ─► Login ─► Identity │ Denied
+//!        └───── the thread `users` ◄─────┘                (checked by the thread `users`)
+//!
+//! a request: Identity::may(access, resource)      a loop: UsersWatch::has_moved ─► Users::is_current(identity)
+//! ```
+//! - A frontend asks for the [`Identity`] of a peer once, at its handshake, and keeps it. A request is checked against
+//!   the permissions in it, without a lock.
+//! - When the file has changed, the thread `users` replaces the list and raises the generation. Each frontend compares
+//!   the generation with the last that it has seen ([`UsersWatch`]: one load), and only if it has moved asks for each
+//!   connection whether its identity [is current](Users::is_current). It cuts those that are not.
+//! - A file that is broken is logged, and the list before stays.
+//! - An unknown name takes as long as a known one: it is checked against a hash of its own.
+//!
+//! This room knows no socket and no verb. It logs no password, no hash and no secret key.
+
+mod attempts;
+pub mod limits;
+mod password;
+mod permissions;
+mod refusals;
+mod reload;
+pub mod user_file;
+pub mod users;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+pub use attempts::PeerAddress;
+pub use password::HashedPassword;
+pub use permissions::{Access, Permissions, Prefixes, Resource};
+pub use refusals::Denied;
+pub use users::{User, UserList};
+
+use crate::clock::Clock;
+use crate::lock::{Condvar, Mutex};
+use crate::zmtp::PublicKey;
+use attempts::Attempts;
+use password::{Digest, DigestKey};
+use refusals::Refusals;
+use reload::FileMark;
+
+/// The user that a peer has proved to be.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    user: Arc<User>,
+    /// Where the peer was let in, and from where.
+    origin: Option<(Users, PeerAddress)>,
+}
+
+impl Identity {
+    /// The name of the user.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.user.name
+    }
+
+    /// An identity without a proof, for tests of permissions.
+    #[cfg(test)]
+    pub(crate) fn invented(permissions: Permissions) -> Self {
+        let user = User { name: "ada".to_owned(), password: None, curve: None, permissions };
+        Self { user: Arc::new(user), origin: None }
+    }
+
+    /// Everything that the user may do.
+    #[must_use]
+    pub fn permissions(&self) -> &Permissions {
+        &self.user.permissions
+    }
+
+    /// Whether the user may use the resource so.
+    #[must_use]
+    pub fn may(&self, access: Access, resource: Resource<'_>) -> bool {
+        self.user.permissions.allow(access, resource)
+    }
+
+    /// Counts that a request was refused for lack of a permission, and logs it if the address had no refusal in the
+    /// last second.
+    pub fn note_denied(&self) {
+        if let Some((users, address)) = &self.origin {
+            users.refused(*address, Denied::Permission, self.name());
+        }
+    }
+}
+
+/// An attempt to log in, checked by the thread `users`. It is a future, and can be polled from any loop that has a
+/// waker. Dropping it gives the attempt up.
+#[derive(Debug)]
+pub struct Login(Arc<Mutex<LoginState>>);
+
+#[derive(Debug, Default)]
+struct LoginState {
+    result: Option<Result<Identity, Denied>>,
+    /// Woken when the result is there.
+    waker: Option<Waker>,
+}
+
+impl Login {
+    /// The result, if it is there. Otherwise `waker` is woken when it is.
+    pub fn result(&self, waker: &Waker) -> Option<Result<Identity, Denied>> {
+        let mut state = self.0.lock();
+        if state.result.is_none() {
+            state.waker = Some(waker.clone());
+        }
+        state.result.clone()
+    }
+
+    fn finished(result: Result<Identity, Denied>) -> Self {
+        Self(Arc::new(Mutex::new(LoginState { result: Some(result), waker: None })))
+    }
+}
+
+impl Future for Login {
+    type Output = Result<Identity, Denied>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.result(context.waker()).map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+/// A password that waits to be checked.
+struct Attempt {
+    password: Box<[u8]>,
+    state: Arc<Mutex<LoginState>>,
+}
+
+/// The work of the thread `users`.
+struct Work {
+    attempts: Attempts<Attempt>,
+    /// The file is to be read again, whether or not it has changed.
+    reread: bool,
+    is_over: bool,
+}
+
+/// The users, and the digests of passwords that were right.
+struct Known {
+    list: UserList,
+    /// By the names of their users. A changed user loses its digest.
+    proven: HashMap<String, Digest>,
+}
+
+struct Shared {
+    file: PathBuf,
+    clock: Clock,
+    /// Raised after each change of `known`.
+    generation: AtomicU64,
+    known: Mutex<Known>,
+    digests: DigestKey,
+    work: Mutex<Work>,
+    /// Signalled after each change of `work`.
+    work_came: Condvar,
+    refusals: Refusals,
+}
+
+/// All users of a server. Clones are the same users.
+#[derive(Clone)]
+pub struct Users(Arc<Shared>);
+
+impl std::fmt::Debug for Users {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Users({})", self.0.file.display())
+    }
+}
+
+impl Users {
+    /// Reads the file. Passwords are checked once a thread calls [`Users::run`].
+    ///
+    /// # Errors
+    /// One line that names the file, the line in it, and what is wrong.
+    pub fn open(file: &Path, clock: Clock) -> Result<Self, String> {
+        let list = UserList::read(file)?;
+        let work = Work { attempts: Attempts::new(), reread: false, is_over: false };
+        Ok(Self(Arc::new(Shared {
+            file: file.to_owned(),
+            clock,
+            generation: AtomicU64::new(0),
+            known: Mutex::new(Known { list, proven: HashMap::new() }),
+            digests: DigestKey::new(),
+            work: Mutex::new(work),
+            work_came: Condvar::new(),
+            refusals: Refusals::default(),
+        })))
+    }
+
+    /// Begins to check a name and a password. A password that was right before is known at once.
+    #[must_use]
+    pub fn password(&self, name: &[u8], password: &[u8], address: PeerAddress) -> Login {
+        let shared = &self.0;
+        let name = std::str::from_utf8(name).unwrap_or_default();
+        if let Some(identity) = self.proven(name, password, address) {
+            return Login::finished(Ok(identity));
+        }
+        let state = Arc::default();
+        let attempt = Attempt { password: password.into(), state: Arc::clone(&state) };
+        let put = {
+            let mut work = shared.work.lock();
+            !work.is_over && work.attempts.put(address, name, attempt, shared.clock.now())
+        };
+        if !put {
+            self.refused(address, Denied::Busy, name);
+            return Login::finished(Err(Denied::Busy));
+        }
+        shared.work_came.notify_one();
+        Login(state)
+    }
+
+    /// The user of a public key.
+    ///
+    /// # Errors
+    /// [`Denied::Key`] if no user has it, which is counted.
+    pub fn curve(&self, key: &PublicKey, address: PeerAddress) -> Result<Identity, Denied> {
+        let found = self.0.known.lock().list.with_key(key).map(|user| self.identity(user, address));
+        found.ok_or_else(|| {
+            self.refused(address, Denied::Key, &key.to_string());
+            Denied::Key
+        })
+    }
+
+    /// Whether the user is still in the file, with the same password, key and permissions.
+    #[must_use]
+    pub fn is_current(&self, identity: &Identity) -> bool {
+        let known = self.0.known.lock();
+        known.list.named(identity.name()).is_some_and(|user| Arc::ptr_eq(user, &identity.user))
+    }
+
+    /// Counts a refusal, and logs it if its address had none in the last second. `who` is a name or a key as the peer
+    /// gave it.
+    pub fn refused(&self, address: PeerAddress, why: Denied, who: &str) {
+        if self.0.refusals.note(address, why, self.0.clock.now()) {
+            tracing::warn!("{address}: refused {:?}: {why}", who.chars().take(80).collect::<String>());
+        }
+    }
+
+    /// Refusals for this reason since the start.
+    #[must_use]
+    pub fn refusals(&self, why: Denied) -> u64 {
+        self.0.refusals.count(why)
+    }
+
+    /// A watch that has seen the users as they are.
+    #[must_use]
+    pub fn watch(&self) -> UsersWatch {
+        UsersWatch { users: self.clone(), seen: self.generation() }
+    }
+
+    /// Has the file read again.
+    pub fn reread(&self) {
+        self.0.work.lock().reread = true;
+        self.0.work_came.notify_one();
+    }
+
+    /// Ends the thread that calls [`Users::run`]. Passwords that wait are refused.
+    pub fn stop(&self) {
+        self.0.work.lock().is_over = true;
+        self.0.work_came.notify_one();
+    }
+
+    /// The loop of the thread `users`: checks passwords one after the other, and reads the file again when it has
+    /// changed. Returns after [`Users::stop`].
+    pub fn run(&self) {
+        let mut mark = FileMark::of(&self.0.file);
+        reload::warn_of_mode(&self.0.file);
+        // Made before the first password comes: the first unknown name would otherwise take longer than the others.
+        let _made = reload::nobody();
+        let mut look = self.0.clock.now().after(limits::USERS_LOOK);
+        loop {
+            let now = self.0.clock.now();
+            if now >= look {
+                look = now.after(limits::USERS_LOOK);
+                let latest = FileMark::of(&self.0.file);
+                if latest != mark {
+                    mark = latest;
+                    self.reload();
+                }
+            }
+            let mut work = self.0.work.lock();
+            if work.is_over {
+                return;
+            }
+            if std::mem::take(&mut work.reread) {
+                drop(work);
+                mark = FileMark::of(&self.0.file);
+                self.reload();
+                continue;
+            }
+            if let Some(due) = work.attempts.next(now) {
+                drop(work);
+                self.check(&due);
+                continue;
+            }
+            let until = work.attempts.next_due().into_iter().chain([look]).min().unwrap_or(look);
+            self.0.work_came.wait_for(&mut work, now.time_until(until));
+        }
+    }
+
+    /// Checks one password and tells the result.
+    fn check(&self, due: &attempts::Due<Attempt>) {
+        let (address, name) = (due.address, &*due.name);
+        // The peer has gone meanwhile: this thread alone holds the state.
+        if Arc::strong_count(&due.attempt.state) == 1 {
+            return;
+        }
+        let result = self.compare(name, &due.attempt.password, address);
+        let now = self.0.clock.now();
+        match &result {
+            Ok(_) => self.0.work.lock().attempts.right(address, name, now),
+            Err(why) => {
+                self.0.work.lock().attempts.wrong(address, name, now);
+                self.refused(address, *why, name);
+            }
+        }
+        let mut state = due.attempt.state.lock();
+        state.result = Some(result);
+        if let Some(waker) = state.waker.take() {
+            drop(state);
+            waker.wake();
+        }
+    }
+
+    /// Compares a password with that of the user. Takes as long if there is none.
+    fn compare(&self, name: &str, password: &[u8], address: PeerAddress) -> Result<Identity, Denied> {
+        let user = self.0.known.lock().list.named(name).cloned();
+        let hash = user.as_ref().and_then(|user| user.password.clone());
+        let is_known = hash.is_some();
+        let is_right = hash.unwrap_or_else(reload::nobody).is_of(password);
+        match user.filter(|_| is_known && is_right) {
+            Some(user) => {
+                let digest = self.0.digests.digest(password);
+                let mut known = self.0.known.lock();
+                // The list may have been replaced during the check.
+                if known.list.named(name).is_none_or(|now| !Arc::ptr_eq(now, &user)) {
+                    return Err(Denied::Password);
+                }
+                known.proven.insert(name.to_owned(), digest);
+                Ok(self.identity(&user, address))
+            }
+            None => Err(Denied::Password),
+        }
+    }
+
+    /// The user, if this password of it was right before.
+    fn proven(&self, name: &str, password: &[u8], address: PeerAddress) -> Option<Identity> {
+        let digest = self.0.digests.digest(password);
+        let known = self.0.known.lock();
+        let user = known.list.named(name)?;
+        known.proven.get(name).filter(|right| right.is(&digest)).map(|_| self.identity(user, address))
+    }
+
+    fn identity(&self, user: &Arc<User>, address: PeerAddress) -> Identity {
+        Identity { user: Arc::clone(user), origin: Some((self.clone(), address)) }
+    }
+
+    /// Reads the file again. If it is broken, the users stay as they are.
+    fn reload(&self) {
+        let mut list = match UserList::read(&self.0.file) {
+            Ok(list) => list,
+            Err(why) => {
+                tracing::error!("{why}; the users stay as they were");
+                return;
+            }
+        };
+        reload::warn_of_mode(&self.0.file);
+        let count = list.sorted().len();
+        {
+            let mut known = self.0.known.lock();
+            list.keep_unchanged(&known.list);
+            let Known { list: earlier, proven } = &mut *known;
+            let is_same = |name: &String| match (earlier.named(name), list.named(name)) {
+                (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+                _ => false,
+            };
+            proven.retain(|name, _| is_same(name));
+            *earlier = list;
+        }
+        // Release: pairs with the Acquire in `generation`. A watch that sees it asks for the new list.
+        self.0.generation.fetch_add(1, Ordering::Release);
+        tracing::info!("{}: {count} users", self.0.file.display());
+    }
+
+    fn generation(&self) -> u64 {
+        // Acquire: pairs with the Release in `reload`.
+        self.0.generation.load(Ordering::Acquire)
+    }
+}
+
+/// Notices that users have changed, by one load.
+#[derive(Debug)]
+pub struct UsersWatch {
+    users: Users,
+    /// The last generation that this watch has seen.
+    seen: u64,
+}
+
+impl UsersWatch {
+    /// Whether users have changed since the last call. If so, each identity may be outdated.
+    #[must_use]
+    pub fn has_moved(&mut self) -> bool {
+        let generation = self.users.generation();
+        std::mem::replace(&mut self.seen, generation) != generation
+    }
+
+    /// The users.
+    #[must_use]
+    pub fn users(&self) -> &Users {
+        &self.users
+    }
+}
+
+#[cfg(test)]
+mod tests;

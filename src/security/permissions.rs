@@ -1,0 +1,222 @@
+//! What a user may do, and the one function that decides it.
+//!
+//! ```text
+//! Access     Read < Write < Admin                      the higher includes the lower
+//! Resource   Table(name) │ Tasks │ JobQueue(name) │ Events │ Server
+//! ```
+//! The verbs of each protocol say beside their types which access to which resource they need. A table or a job queue
+//! is granted by the beginning of its name; the empty prefix grants all. `admin = true` grants everything.
+//!
+//! This module knows no verb, no file and no connection.
+
+/// How much of a resource is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Access {
+    /// Looks at it.
+    Read,
+    /// Changes its content.
+    Write,
+    /// Creates, removes or ends it.
+    Admin,
+}
+
+impl Access {
+    /// All of them, from the lowest.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Admin];
+
+    /// Its word in the file of users.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// The access of a word.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|access| access.word() == word)
+    }
+}
+
+/// A part of the server that users may or may not use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resource<'n> {
+    /// The table of this name, without a NUL at its end.
+    Table(&'n [u8]),
+    /// The queue of `--tasks`.
+    Tasks,
+    /// The queue of `--jobs` with this name.
+    JobQueue(&'n [u8]),
+    /// The events and their queue.
+    Events,
+    /// The server as a whole: its statistics, its end.
+    Server,
+}
+
+/// The beginnings of names, by the access that they grant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefixes {
+    /// For each access, its prefixes. Indexed by [`Access`].
+    lists: [Vec<Box<[u8]>>; 3],
+}
+
+impl Prefixes {
+    /// Grants access to all names that begin with the prefix.
+    pub fn grant(&mut self, access: Access, prefix: &[u8]) {
+        if let Some(list) = self.lists.get_mut(access as usize) {
+            list.push(prefix.into());
+        }
+    }
+
+    /// The prefixes that grant exactly this access.
+    pub fn granted(&self, access: Access) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.lists.get(access as usize).map_or(&[][..], |list| list).iter().map(|prefix| &**prefix)
+    }
+
+    /// Whether a name may be used so.
+    #[must_use]
+    pub fn allow(&self, access: Access, name: &[u8]) -> bool {
+        self.at_least(access).any(|prefix| name.starts_with(prefix))
+    }
+
+    /// Whether some name may be used so.
+    #[must_use]
+    pub fn allow_some(&self, access: Access) -> bool {
+        self.at_least(access).next().is_some()
+    }
+
+    /// The prefixes that grant this access or a higher one.
+    fn at_least(&self, access: Access) -> impl Iterator<Item = &[u8]> {
+        self.lists.iter().skip(access as usize).flatten().map(|prefix| &**prefix)
+    }
+}
+
+/// Everything that a user may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// Everything.
+    pub admin: bool,
+    /// Tables.
+    pub tables: Prefixes,
+    /// The queue of `--tasks`.
+    pub tasks: Option<Access>,
+    /// The queues of `--jobs`.
+    pub jobs: Prefixes,
+    /// The events and their queue.
+    pub events: Option<Access>,
+}
+
+impl Permissions {
+    /// Whether the resource may be used so.
+    ///
+    /// ```
+    /// use spindle::security::{Access, Permissions, Resource};
+    ///
+    /// let mut permissions = Permissions::default();
+    /// permissions.tables.grant(Access::Write, b"eu-");
+    /// assert!(permissions.allow(Access::Read, Resource::Table(b"eu-orders")));
+    /// assert!(!permissions.allow(Access::Admin, Resource::Table(b"eu-orders")));
+    /// assert!(!permissions.allow(Access::Read, Resource::Table(b"us-orders")));
+    /// ```
+    #[must_use]
+    pub fn allow(&self, access: Access, resource: Resource<'_>) -> bool {
+        let at_least = |granted: Option<Access>| granted.is_some_and(|granted| granted >= access);
+        self.admin
+            || match resource {
+                Resource::Table(name) => self.tables.allow(access, name),
+                Resource::JobQueue(name) => self.jobs.allow(access, name),
+                Resource::Tasks => at_least(self.tasks),
+                Resource::Events => at_least(self.events),
+                Resource::Server => false,
+            }
+    }
+
+    /// The parts of a topic of notifications that may be read. A topic is the beginning of a table's name, or a whole
+    /// name and what follows it: the topic itself if all of it may be read, otherwise the longer prefixes in it.
+    #[must_use]
+    pub fn readable_topics(&self, topic: &[u8]) -> Vec<Vec<u8>> {
+        let covers_all = self.admin || self.tables.at_least(Access::Read).any(|prefix| topic.starts_with(prefix));
+        if covers_all {
+            return vec![topic.to_vec()];
+        }
+        let mut inside: Vec<Vec<u8>> =
+            self.tables.at_least(Access::Read).filter(|prefix| prefix.starts_with(topic)).map(<[u8]>::to_vec).collect();
+        inside.sort_unstable();
+        // A prefix that another one covers would bring its messages twice.
+        inside.dedup_by(|longer, kept| longer.starts_with(kept));
+        inside
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_higher_access_includes_the_lower_and_no_other() {
+        for granted in Access::ALL {
+            let permissions = Permissions { tasks: Some(granted), events: Some(granted), ..Permissions::default() };
+            for asked in Access::ALL {
+                assert_eq!(permissions.allow(asked, Resource::Tasks), asked <= granted, "{granted:?} {asked:?}");
+                assert_eq!(permissions.allow(asked, Resource::Events), asked <= granted);
+                assert!(!permissions.allow(asked, Resource::Server));
+                assert!(
+                    !permissions.allow(asked, Resource::Table(b""))
+                        && !permissions.allow(asked, Resource::JobQueue(b""))
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_granted_by_its_beginning_alone() {
+        let mut permissions = Permissions::default();
+        permissions.tables.grant(Access::Read, b"eu");
+        permissions.tables.grant(Access::Admin, b"eu-own");
+        permissions.jobs.grant(Access::Write, b"");
+        let rows: [(Access, &[u8], bool); 7] = [
+            (Access::Read, b"eu", true),
+            (Access::Read, b"eu-orders", true),
+            (Access::Read, b"e", false),
+            (Access::Read, b"xeu", false),
+            (Access::Write, b"eu-orders", false),
+            (Access::Admin, b"eu-own", true),
+            (Access::Write, b"eu-own-2", true),
+        ];
+        for (access, name, expected) in rows {
+            assert_eq!(permissions.allow(access, Resource::Table(name)), expected, "{access:?} {name:?}");
+        }
+        assert!(permissions.allow(Access::Write, Resource::JobQueue(b"any")));
+        assert!(!permissions.allow(Access::Admin, Resource::JobQueue(b"any")));
+    }
+
+    #[test]
+    fn an_admin_may_do_everything_and_a_user_without_permissions_nothing() {
+        let (admin, none) = (Permissions { admin: true, ..Permissions::default() }, Permissions::default());
+        let resources =
+            [Resource::Table(b"t"), Resource::Tasks, Resource::JobQueue(b"q"), Resource::Events, Resource::Server];
+        for resource in resources {
+            for access in Access::ALL {
+                assert!(admin.allow(access, resource) && !none.allow(access, resource), "{access:?} {resource:?}");
+            }
+        }
+        assert_eq!(admin.readable_topics(b""), [b"".to_vec()]);
+        assert!(none.readable_topics(b"").is_empty());
+    }
+
+    #[test]
+    fn a_wide_topic_is_narrowed_to_what_may_be_read() {
+        let mut permissions = Permissions::default();
+        for prefix in [&b"eu"[..], b"eu-orders", b"us-stock"] {
+            permissions.tables.grant(Access::Read, prefix);
+        }
+        permissions.tables.grant(Access::Write, b"us-stock-2");
+        assert_eq!(permissions.readable_topics(b""), [b"eu".to_vec(), b"us-stock".to_vec()]);
+        assert_eq!(permissions.readable_topics(b"us"), [b"us-stock".to_vec()]);
+        assert_eq!(permissions.readable_topics(b"eu-x"), [b"eu-x".to_vec()]);
+        assert!(permissions.readable_topics(b"asia").is_empty());
+    }
+}

@@ -1,0 +1,122 @@
+//! Refused peers and the reasons: counted, and logged at most once a second for each address.
+
+use std::collections::HashMap;
+
+use super::attempts::PeerAddress;
+use super::limits::{ADDRESSES_MAX, REFUSAL_LOG_PAUSE};
+use crate::clock::Now;
+use crate::lock::Mutex;
+use crate::stats::SharedCounter;
+
+/// Why a peer is refused. To the peer, an unknown name and a wrong password are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Denied {
+    /// There is no such name, or it has another password.
+    Password,
+    /// No user has this public key.
+    Key,
+    /// Too many passwords wait to be checked.
+    Busy,
+    /// The peer names no user where one is needed, or it uses a mechanism that is not allowed there.
+    Anonymous,
+    /// The user may not do this.
+    Permission,
+}
+
+impl Denied {
+    /// All reasons.
+    pub const ALL: [Self; 5] = [Self::Password, Self::Key, Self::Busy, Self::Anonymous, Self::Permission];
+
+    /// Its name in STATS.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Password => "password",
+            Self::Key => "key",
+            Self::Busy => "busy",
+            Self::Anonymous => "anonymous",
+            Self::Permission => "permission",
+        }
+    }
+
+    /// The reason as a log line has it.
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::Password => "an unknown name or a wrong password",
+            Self::Key => "an unknown key",
+            Self::Busy => "too many passwords wait to be checked",
+            Self::Anonymous => "no user is named",
+            Self::Permission => "the user may not do this",
+        }
+    }
+}
+
+impl std::fmt::Display for Denied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.sentence())
+    }
+}
+
+/// The counts, and the times of the last lines.
+#[derive(Default)]
+pub(super) struct Refusals {
+    /// Indexed by [`Denied`]. Any thread adds, STATS reads.
+    counts: [SharedCounter; Denied::ALL.len()],
+    logged: Mutex<HashMap<PeerAddress, Now>>,
+}
+
+impl Refusals {
+    /// Counts a refusal. Returns whether it may be logged.
+    pub(super) fn note(&self, address: PeerAddress, why: Denied, now: Now) -> bool {
+        if let Some(count) = self.counts.get(why as usize) {
+            count.add(1);
+        }
+        let mut logged = self.logged.lock();
+        if logged.get(&address).is_some_and(|last| now < last.after(REFUSAL_LOG_PAUSE)) {
+            return false;
+        }
+        if logged.len() >= ADDRESSES_MAX {
+            logged.retain(|_, last| now < last.after(REFUSAL_LOG_PAUSE));
+        }
+        // With so many addresses in one second, a line for each of them would be too many.
+        let has_room = logged.len() < ADDRESSES_MAX;
+        if has_room {
+            logged.insert(address, now);
+        }
+        has_room
+    }
+
+    pub(super) fn count(&self, why: Denied) -> u64 {
+        self.counts.get(why as usize).map_or(0, SharedCounter::get)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn every_refusal_is_counted_and_one_a_second_is_logged() {
+        let refusals = Refusals::default();
+        let at = Now::from_millis;
+        let logged = [0, 1, 999, 1_000, 1_500].map(|millis| refusals.note(PeerAddress::Local, Denied::Key, at(millis)));
+        assert_eq!(logged, [true, false, false, true, false]);
+        assert!(refusals.note(PeerAddress::of(IpAddr::from([10, 0, 0, 1])), Denied::Password, at(1_500)));
+        let counts = Denied::ALL.map(|why| refusals.count(why));
+        assert_eq!(counts, [1, 5, 0, 0, 0]);
+    }
+
+    #[test]
+    fn addresses_are_bounded() {
+        let refusals = Refusals::default();
+        let address = |number: u32| PeerAddress::of(IpAddr::V4(number.into()));
+        let note = |number, millis| refusals.note(address(number), Denied::Key, Now::from_millis(millis));
+        let many = u32::try_from(ADDRESSES_MAX).unwrap_or(0);
+        assert!((0..many).all(|number| note(number, 0)));
+        assert!(!note(many, 10), "and is counted all the same");
+        assert_eq!(refusals.count(Denied::Key), u64::from(many) + 1);
+        assert!(note(many, 1_000));
+    }
+}

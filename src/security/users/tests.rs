@@ -1,0 +1,122 @@
+//! What the file of users may say, and what is said of a wrong one.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+use super::*;
+
+const KEY: &str = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID";
+const OTHER_KEY: &str = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7";
+
+fn parsed(text: &str) -> UserList {
+    UserList::parse(text).unwrap()
+}
+
+#[track_caller]
+fn refused(text: &str, line: usize, about: &str) {
+    let (at, why) = UserList::parse(text).unwrap_err();
+    assert!(at == line && why.contains(about), "{text}\n{at}: {why}");
+}
+
+#[test]
+fn a_user_has_what_its_section_says() {
+    let hash = HashedPassword::of("heron").unwrap();
+    let text = format!(
+        "# the team\n[ada]\npassword = '{}'\ncurve = '{KEY}'\nread = ['']\nwrite = ['eu-', 'us-']\nown = ['mine']\n\
+         tasks = 'write'\njobs-read = ['a']\njobs-write = ['b']\nevents = 'admin'\n[root]\nadmin = true\ncurve = '{OTHER_KEY}'\n",
+        hash.text()
+    );
+    let users = parsed(&text);
+    let ada = users.named("ada").unwrap();
+    assert!(ada.password.as_ref().unwrap().is_of(b"heron"));
+    assert!(Arc::ptr_eq(users.with_key(&KEY.parse().unwrap()).unwrap(), ada));
+    let permissions = &ada.permissions;
+    assert!(!permissions.admin);
+    assert!(permissions.tables.granted(Access::Write).eq([&b"eu-"[..], b"us-"]));
+    assert!(permissions.tables.granted(Access::Admin).eq([b"mine"]));
+    assert!(permissions.jobs.granted(Access::Read).eq([b"a"]) && permissions.jobs.granted(Access::Write).eq([b"b"]));
+    assert_eq!((permissions.tasks, permissions.events), (Some(Access::Write), Some(Access::Admin)));
+    assert!(users.named("root").unwrap().permissions.admin);
+    assert!(users.named("bob").is_none());
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let mut user = User {
+        name: "ä\"b\\".to_owned(),
+        password: Some(HashedPassword::of("p").unwrap()),
+        curve: Some(KEY.parse().unwrap()),
+        permissions: Permissions {
+            admin: true,
+            tasks: Some(Access::Read),
+            events: Some(Access::Write),
+            ..Permissions::default()
+        },
+    };
+    user.permissions.tables.grant(Access::Read, b"tab\x01\"]\n");
+    user.permissions.tables.grant(Access::Write, b"");
+    user.permissions.tables.grant(Access::Admin, b"o");
+    user.permissions.jobs.grant(Access::Read, b"r");
+    user.permissions.jobs.grant(Access::Write, b"w");
+    assert_eq!(**parsed(&section(&user)).named(&user.name).unwrap(), user);
+    assert!(section(&user).is_ascii() || section(&user).contains('ä'));
+}
+
+#[test]
+fn a_wrong_file_is_refused_with_its_line() {
+    let curve = format!("curve = '{KEY}'");
+    refused(&format!("[a]\n{curve}\nraed = ['x']"), 3, "did you mean read?");
+    refused(&format!("[a]\n{curve}\njobs_write = ['x']"), 3, "did you mean jobs-write?");
+    refused(&format!("[a]\n{curve}\ncolour = 1"), 3, "the keys are password, curve,");
+    refused("[a]\n\n[b]\n", 1, "neither a password nor a curve key");
+    refused(&format!("[a]\n{curve}\n[b]\n{curve}"), 3, "the key of \"b\" is that of \"a\"");
+    refused(&format!("[a]\n{curve}\n[a]\n{curve}"), 3, "this is no TOML");
+    refused("a = 1", 1, "outside of a user");
+    refused("[a]\ncurve = 'short'", 2, "public key of 40 characters");
+    refused("[a]\npassword = 'heron'", 2, "no hash of argon2id");
+    refused(&format!("[a]\n{curve}\nadmin = 'yes'"), 3, "true or false");
+    refused(&format!("[a]\n{curve}\nread = 'x'"), 3, "array of strings");
+    refused(&format!("[a]\n{curve}\nread = [1]"), 3, "array of strings");
+    refused(&format!("[a]\n{curve}\ntasks = 'all'"), 3, "\"read\", \"write\" or \"admin\"");
+    refused(&format!("['a b']\n{curve}"), 1, "no white space");
+    refused(&format!("['a:b']\n{curve}"), 1, "no colon");
+    refused(&format!("['']\n{curve}"), 1, "1 to 64 bytes");
+    refused(&format!("[{}]\n{curve}", "n".repeat(65)), 1, "1 to 64 bytes");
+    refused(&format!("[a]\n{curve}\nread = ['{}']", "p".repeat(256)), 3, "more than 255 bytes");
+    refused(&format!("[a]\n{curve}\nread = [{}]", "'p',".repeat(65)), 3, "more than 64 prefixes");
+    refused("[a", 1, "this is no TOML");
+}
+
+#[test]
+fn no_error_shows_a_hash() {
+    let hash = HashedPassword::of("heron").unwrap();
+    let (_, why) = UserList::parse(&format!("[a]\npassword = '{}'\nnope = 1", hash.text())).unwrap_err();
+    assert!(!why.contains(hash.text()));
+    let (_, why) = UserList::parse(&format!("[a]\npassword = '{}x'", hash.text().replace("$m", "$q"))).unwrap_err();
+    assert!(!why.contains("argon2id$"), "{why}");
+}
+
+#[test]
+fn more_users_than_the_bound_are_refused() {
+    let hash = HashedPassword::of("p").unwrap();
+    let file =
+        |count: usize| -> String { (0..count).map(|n| format!("[u{n}]\npassword='{}'\n", hash.text())).collect() };
+    assert_eq!(parsed(&file(USERS_MAX)).sorted().len(), USERS_MAX);
+    refused(&file(USERS_MAX + 1), 2 * USERS_MAX + 1, "more than 1024 users");
+}
+
+#[test]
+fn users_that_stay_the_same_are_shared_with_the_list_before() {
+    let key = |key: &str| format!("curve = '{key}'\n");
+    let first = parsed(&format!("[a]\n{}[b]\n{}", key(KEY), key(OTHER_KEY)));
+    let mut second = parsed(&format!("[a]\n{}[b]\nadmin = true\n{}", key(KEY), key(OTHER_KEY)));
+    second.keep_unchanged(&first);
+    assert!(Arc::ptr_eq(first.named("a").unwrap(), second.named("a").unwrap()));
+    assert!(Arc::ptr_eq(first.named("a").unwrap(), second.with_key(&KEY.parse().unwrap()).unwrap()));
+    assert!(!Arc::ptr_eq(first.named("b").unwrap(), second.named("b").unwrap()));
+}
+
+#[test]
+fn a_file_that_is_missing_or_too_long_is_refused_by_name() {
+    assert!(UserList::read(Path::new("/nowhere/users")).unwrap_err().starts_with("/nowhere/users: it cannot be read"));
+    assert!(UserList::read(Path::new("/dev/zero")).unwrap_err().contains("more than"));
+}

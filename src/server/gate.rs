@@ -1,0 +1,284 @@
+//! The gate: an endpoint that others can reach is served only if users are checked there, or if it is
+//! knowingly open.
+//!
+//! ```text
+//!                    │ loopback, ipc://   │ others can reach it
+//! no --users         │ served             │ refused, unless --open
+//! --users            │ users are checked; where a service cannot check any: refused, unless --open
+//! ```
+//! The gate looks at the endpoints as they are given, before any of them is bound.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::ServerConfig;
+use super::tasks::TasksListeners;
+use crate::protocols::kv::serve::{FrontendKind, Kv};
+use crate::protocols::lockstep::serve::Lockstep;
+use crate::protocols::native::Admission;
+use crate::protocols::native::is_local;
+use crate::security::Users;
+use crate::zmtp::{Mechanisms, SecretKey};
+
+/// The settings of users and reachable endpoints.
+#[derive(Clone, Debug, Default)]
+pub struct SecurityConfig {
+    /// The file of users.
+    pub users: Option<PathBuf>,
+    /// Endpoints that check no users serve every peer that can reach them.
+    pub open: bool,
+    /// Passwords are taken also where others can reach the endpoint, and read what is sent.
+    pub plain_anywhere: bool,
+    /// The server's key of CURVE.
+    pub curve_key: Option<SecretKey>,
+}
+
+impl SecurityConfig {
+    /// The mechanisms of a service over ZeroMQ. None if no peer could name a user there.
+    fn mechanisms(&self, is_local: bool) -> Option<Mechanisms> {
+        let plain = is_local || self.plain_anywhere;
+        let curve = self.curve_key.clone();
+        (plain || curve.is_some()).then_some(Mechanisms::Users { plain, curve })
+    }
+}
+
+/// The users and mechanisms of each service over ZeroMQ that checks users.
+pub(super) struct Admissions {
+    pub(super) users: Option<Users>,
+    kv: Option<Admission>,
+    lockstep: Option<Admission>,
+    tasks: Option<Admission>,
+    events_queue: Option<Admission>,
+}
+
+impl Admissions {
+    /// Those of a server with these users.
+    pub(super) fn of(config: &ServerConfig, users: Option<Users>) -> Self {
+        let admission = |flag: &str| {
+            let users = users.clone()?;
+            // A frontend of several endpoints takes passwords if each of them is local.
+            let mut endpoints = services(config).into_iter().filter(|service| service.flag == flag);
+            let mechanisms = config.security.mechanisms(endpoints.all(|service| service.is_local))?;
+            Some(Admission { users, mechanisms: Arc::new(mechanisms) })
+        };
+        let (kv, lockstep) = (admission("--kv"), admission("--lockstep"));
+        let (tasks, events_queue) = (admission("--tasks"), admission("--events-queue"));
+        Self { users, kv, lockstep, tasks, events_queue }
+    }
+
+    /// Tells the frontends, before they serve their first client.
+    pub(super) fn hand_out(&self, kv: &mut Kv, lockstep: Option<&mut Lockstep>, tasks: Option<&mut TasksListeners>) {
+        self.kv.iter().for_each(|admission| kv.admit_only(admission));
+        if let (Some(lockstep), Some(admission)) = (lockstep, &self.lockstep) {
+            lockstep.front.admit_only(admission);
+        }
+        if let Some(tasks) = tasks {
+            tasks.admit_only(self.tasks.as_ref(), self.events_queue.as_ref());
+        }
+    }
+}
+
+/// Why an endpoint is not served.
+#[derive(Debug, Error)]
+pub enum GateError {
+    /// Other hosts can reach it, and it checks no users.
+    #[error(
+        "{flag} {endpoint}: others can reach this endpoint, and without --users everybody may do everything there; give \
+         --users FILE (spindle user add makes one), listen on loopback or ipc://, or allow it with --open"
+    )]
+    Reachable {
+        /// The flag of the service.
+        flag: &'static str,
+        /// Its endpoint, as it was given.
+        endpoint: String,
+    },
+    /// The service does not check users.
+    #[error(
+        "{flag} {endpoint}: this service does not check the users of --users; turn it off, or serve it to everybody who \
+         can reach it with --open"
+    )]
+    Unchecked {
+        /// The flag of the service.
+        flag: &'static str,
+        /// Its endpoint, as it was given.
+        endpoint: String,
+    },
+    /// No mechanism is left by which a peer could name a user.
+    #[error(
+        "{flag} {endpoint}: others can reach this endpoint, so passwords are not taken there unencrypted; give \
+         --curve-key FILE (spindle keygen makes one), or take them with --plain-anywhere"
+    )]
+    NoMechanism {
+        /// The flag of the service.
+        flag: &'static str,
+        /// Its endpoint, as it was given.
+        endpoint: String,
+    },
+}
+
+/// A service that listens.
+struct Service {
+    flag: &'static str,
+    endpoint: String,
+    is_local: bool,
+    /// Whether it checks the users of `--users`.
+    checks_users: bool,
+}
+
+/// The flag of each service that listens, and its endpoint as it was given. A flag of several endpoints stands there
+/// once for each.
+#[must_use]
+pub fn listening(config: &ServerConfig) -> Vec<(&'static str, String)> {
+    services(config).into_iter().map(|service| (service.flag, service.endpoint)).collect()
+}
+
+/// Checks all endpoints.
+///
+/// # Errors
+/// [`GateError`] for the first that must not be served.
+pub(super) fn check(config: &ServerConfig) -> Result<(), GateError> {
+    let security = &config.security;
+    if security.open {
+        return Ok(());
+    }
+    for service in services(config) {
+        let Service { flag, endpoint, is_local, checks_users } = service;
+        if security.users.is_some() && !checks_users {
+            return Err(GateError::Unchecked { flag, endpoint });
+        }
+        if security.users.is_none() && !is_local {
+            return Err(GateError::Reachable { flag, endpoint });
+        }
+        if security.users.is_some() && security.mechanisms(is_local).is_none() {
+            return Err(GateError::NoMechanism { flag, endpoint });
+        }
+    }
+    Ok(())
+}
+
+fn services(config: &ServerConfig) -> Vec<Service> {
+    let zmq = |flag, endpoint: &str, checks_users| Service {
+        flag,
+        endpoint: endpoint.to_owned(),
+        is_local: is_local(endpoint),
+        checks_users,
+    };
+    let tcp = |flag, address: SocketAddr, checks_users| Service {
+        flag,
+        endpoint: address.to_string(),
+        is_local: is_loopback(address.ip()),
+        checks_users,
+    };
+    let native = config.frontend == FrontendKind::Native;
+    let tasks = config.tasks.as_ref();
+    let mut services: Vec<Service> = config.kv.iter().map(|endpoint| zmq("--kv", endpoint, native)).collect();
+    services.extend(config.publish.iter().map(|endpoint| zmq("--publish", endpoint, false)));
+    services.extend(config.feed.iter().map(|feed| zmq("--feed", &feed.endpoint, false)));
+    services.extend(config.lockstep.iter().map(|lockstep| zmq("--lockstep", &lockstep.endpoint, true)));
+    services.extend(config.lockstep_publish.iter().map(|endpoint| zmq("--lockstep-publish", endpoint, false)));
+    let spiderq = tasks.and_then(|tasks| tasks.spiderq.as_ref());
+    services.extend(spiderq.iter().map(|spiderq| zmq("--tasks", &spiderq.endpoint, true)));
+    let jobs = tasks.and_then(|tasks| tasks.jobs.as_ref());
+    services.extend(jobs.iter().map(|jobs| tcp("--jobs", jobs.address, false)));
+    services.extend(config.events.iter().map(|events| tcp("--events", events.address, false)));
+    services.extend(config.admin.iter().map(|admin| tcp("--admin", admin.address, false)));
+    let queue = tasks.and_then(|tasks| tasks.events.as_ref());
+    services.extend(queue.iter().map(|queue| zmq("--events-queue", &queue.endpoint, true)));
+    services
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocols::admin::serve::AdminConfig;
+    use crate::server::FeedConfig;
+    use crate::server::trial::config as local;
+
+    fn with(kv: &str, security: SecurityConfig) -> Result<(), GateError> {
+        check(&ServerConfig {
+            kv: vec!["tcp://127.0.0.1:1".to_owned(), kv.to_owned()],
+            security,
+            ..local(FrontendKind::Proxy)
+        })
+    }
+
+    #[test]
+    fn an_endpoint_that_others_can_reach_is_not_served_to_everybody() {
+        for own in [
+            "tcp://127.0.0.1:1",
+            "tcp://127.9.9.9:*",
+            "tcp://[::1]:1",
+            "tcp://[::ffff:127.0.0.1]:1",
+            "tcp://lo:1",
+            "ipc:///a",
+            "ipc://@a",
+        ] {
+            assert!(with(own, SecurityConfig::default()).is_ok(), "{own}");
+        }
+        for others in [
+            "tcp://*:1",
+            "tcp://0.0.0.0:1",
+            "tcp://10.0.0.1:1",
+            "tcp://[::]:1",
+            "tcp://[::ffff:10.0.0.1]:1",
+            "tcp://128.0.0.1:1",
+            "tcp://nowhere:1",
+        ] {
+            let why = with(others, SecurityConfig::default()).map_err(|error| error.to_string());
+            assert!(
+                why.is_err_and(|why| why.contains("--open") && why.contains(&format!("--kv {others}"))),
+                "{others}"
+            );
+            assert!(with(others, SecurityConfig { open: true, ..SecurityConfig::default() }).is_ok());
+        }
+    }
+
+    #[test]
+    fn every_service_has_its_gate() {
+        let feed = FeedConfig { endpoint: "tcp://*:1".to_owned(), history_bytes: 0 };
+        let admin = AdminConfig { address: ([0, 0, 0, 0], 1).into(), hosts: Vec::new() };
+        let publish = Some("tcp://*:1".to_owned());
+        let rows = [
+            ServerConfig { publish: publish.clone(), ..local(FrontendKind::Native) },
+            ServerConfig { lockstep_publish: publish, ..local(FrontendKind::Native) },
+            ServerConfig { feed: Some(feed), ..local(FrontendKind::Native) },
+            ServerConfig { admin: Some(admin), ..local(FrontendKind::Native) },
+        ];
+        for (config, flag) in rows.iter().zip(["--publish", "--lockstep-publish", "--feed", "--admin"]) {
+            assert!(matches!(check(config), Err(GateError::Reachable { flag: refused, .. }) if refused == flag));
+        }
+    }
+
+    #[test]
+    fn a_service_that_cannot_check_users_is_refused_with_users_also_on_loopback() {
+        let users = SecurityConfig { users: Some("users".into()), ..SecurityConfig::default() };
+        let with = |frontend| ServerConfig { security: users.clone(), ..local(frontend) };
+        assert!(matches!(check(&with(FrontendKind::Proxy)), Err(GateError::Unchecked { flag: "--kv", .. })));
+        assert!(check(&with(FrontendKind::Native)).is_ok());
+        let publish = Some("tcp://127.0.0.1:1".to_owned());
+        let published = ServerConfig { publish, ..with(FrontendKind::Native) };
+        assert!(matches!(check(&published), Err(GateError::Unchecked { flag: "--publish", .. })));
+    }
+
+    #[test]
+    fn passwords_are_taken_unencrypted_on_this_host_alone_unless_it_is_allowed() {
+        let users = || SecurityConfig { users: Some("users".into()), ..SecurityConfig::default() };
+        let key = Some(SecretKey::generate());
+        let at = |kv: &str, security| ServerConfig { kv: vec![kv.to_owned()], security, ..local(FrontendKind::Native) };
+        assert!(matches!(check(&at("tcp://*:1", users())), Err(GateError::NoMechanism { flag: "--kv", .. })));
+        assert!(check(&at("tcp://*:1", SecurityConfig { plain_anywhere: true, ..users() })).is_ok());
+        assert!(check(&at("tcp://*:1", SecurityConfig { curve_key: key.clone(), ..users() })).is_ok());
+        let plain = |security: SecurityConfig, is_local| match security.mechanisms(is_local) {
+            Some(Mechanisms::Users { plain, .. }) => plain,
+            _ => false,
+        };
+        assert!(plain(users(), true) && !plain(SecurityConfig { curve_key: key, ..users() }, false));
+    }
+}

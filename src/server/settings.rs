@@ -1,0 +1,51 @@
+//! The settings of the tables' frontend and of their feed, made of those of the server.
+
+use super::{ServerConfig, available_bytes, memory};
+use crate::clock::Clock;
+use crate::limits::CLIENT_BYTES_DEFAULT;
+use crate::protocols::kv::serve;
+use crate::tables;
+
+/// The settings of the tables' feed, whose epoch is the time of the start.
+pub(super) fn feed_settings(config: &ServerConfig, clock: Clock, wall_nanos: u64) -> Option<tables::FeedConfig> {
+    config.feed.as_ref().map(|feed| tables::FeedConfig {
+        epoch: wall_nanos,
+        history_bytes: feed.history_bytes,
+        start_wall_millis: clock.start_wall_millis(),
+    })
+}
+
+/// The settings of the tables' frontend. A client may have at most half of the bytes that all clients may have.
+pub(super) fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>>) -> serve::KvConfig {
+    let tasks = config.tasks.as_ref();
+    let frontends = [
+        !config.kv.is_empty(),
+        config.publish.is_some(),
+        config.feed.is_some(),
+        config.lockstep.is_some(),
+        config.lockstep_publish.is_some(),
+        tasks.is_some_and(|tasks| tasks.spiderq.is_some()),
+        tasks.is_some_and(|tasks| tasks.events.is_some()),
+    ];
+    let frontends = frontends.into_iter().filter(|is_on| *is_on).count() as u64;
+    let held_bytes_max =
+        memory::held_bytes_max(available_bytes(), config.max_memory, frontends, config.client_bytes_max);
+    let client_bytes_max = config.client_bytes_max.min(held_bytes_max / 2);
+    if client_bytes_max < config.client_bytes_max && config.client_bytes_max != CLIENT_BYTES_DEFAULT {
+        tracing::warn!(
+            "a client may have {client_bytes_max} bytes outstanding: there is no memory for more beside the tables"
+        );
+    }
+    serve::KvConfig {
+        frontend: config.frontend,
+        endpoints: config.kv.clone(),
+        publish: config.publish.clone(),
+        publish_hwm: config.publish_hwm,
+        feed: config.feed.as_ref().map(|feed| feed.endpoint.clone()),
+        value_max: config.max_value,
+        reply_bytes_max: memory::reply_bytes_max(available_bytes(), config.max_memory),
+        client_bytes_max,
+        held_bytes_max,
+        worker_cores,
+    }
+}

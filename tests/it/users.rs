@@ -1,0 +1,191 @@
+//! Users on the command line, and the gate in front of endpoints that others can reach.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::harness::{SPINDLE, Server, run_python, spindle, spindle_reads};
+
+/// Runs a chapter of `users.py` against a server with the users ada and eve, of few permissions, and root.
+fn run_chapter(chapter: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (users, data) = (inside("users"), inside("data"));
+    let key = |name: &str| text(&spindle(&["keygen", &inside(name)]).stdout).trim().to_owned();
+    let (ada, eve, _server, _stranger) = (key("ada"), key("eve"), key("server"), key("stranger"));
+    let add = |password: &str, flags: &[&str]| {
+        let output = spindle_reads(&[&["user", "add", "--users", &users], flags].concat(), password.as_bytes());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    let of_ada = ["--read", "eu-", "--own", "eu-own", "--tasks", "write", "--password-stdin"];
+    add("heron", &[&["ada", "--curve", &ada][..], &of_ada].concat());
+    add("", &["eve", "--curve", &eve, "--own", "eu-own"]);
+    add("ibis", &["root", "--admin", "--password-stdin"]);
+    let any = "tcp://127.0.0.1:*";
+    let server = Server::start_exactly(&[
+        "--frontend",
+        "native",
+        "--kv",
+        any,
+        "--publish",
+        "off",
+        "--lockstep",
+        any,
+        "--tasks",
+        any,
+        "--data",
+        &data,
+        "--users",
+        &users,
+        "--curve-key",
+        &inside("server"),
+        "--max-value",
+        "2M",
+        "--segment-size",
+        "4M",
+    ]);
+    let keys = folder.path().to_str().unwrap();
+    run_python("users.py", &[chapter, server.kv(), server.lockstep(), server.tasks(), &users, SPINDLE, keys]);
+    server.stop();
+}
+
+#[test]
+fn a_user_may_do_to_tables_what_it_was_granted_and_no_more() {
+    run_chapter("tables");
+}
+
+#[test]
+fn messages_of_every_size_pass_the_cipher() {
+    run_chapter("many");
+}
+
+#[test]
+fn strangers_wrong_passwords_and_unknown_keys_are_refused_everywhere() {
+    run_chapter("refused");
+}
+
+#[test]
+fn a_user_may_do_in_lock_step_what_it_may_do_elsewhere() {
+    run_chapter("lockstep");
+}
+
+#[test]
+fn a_user_may_do_to_tasks_what_it_was_granted() {
+    run_chapter("tasks");
+}
+
+#[test]
+fn a_command_logs_in_and_says_by_its_status_that_it_may_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users").to_str().unwrap().to_owned();
+    let add = ["user", "add", "ada", "--users", &users, "--own", "eu", "--password-stdin"];
+    assert!(spindle_reads(&add, b"heron").status.success());
+    let flags = ["--frontend", "native", "--kv", "tcp://127.0.0.1:*", "--publish", "off", "--users", &users];
+    let server = Server::start_exactly(&flags);
+    let wrong = folder.path().join("wrong");
+    let right = folder.path().join("right");
+    fs::write(&wrong, "egret\n").unwrap();
+    fs::write(&right, "heron\n").unwrap();
+    let run = |command: &[&str], file: &std::path::Path| {
+        let login = ["--user", "ada", "--password-file", file.to_str().unwrap(), "--connect", server.kv()];
+        spindle(&[command, &login].concat())
+    };
+    assert!(run(&["create-table", "eu"], &right).status.success());
+    assert!(run(&["set", "eu", "k", "v"], &right).status.success());
+    refused(&run(&["create-table", "us"], &right), 5, &["denied"]);
+    refused(&run(&["stats"], &right), 5, &["denied"]);
+    refused(&run(&["get", "eu", "k"], &wrong), 5, &["does not let this client in"]);
+    refused(&spindle(&["get", "eu", "k", "--connect", server.kv()]), 5, &["does not let this client in", "--user"]);
+    let json: Value = serde_json::from_slice(&run(&["stats", "--json"], &right).stderr).unwrap();
+    assert_eq!((&json["status"], &json["kind"]), (&5.into(), &"denied".into()));
+    server.stop();
+}
+
+#[test]
+fn a_user_who_is_removed_loses_its_connections_and_others_stay() {
+    run_chapter("removed");
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[track_caller]
+fn refused(output: &Output, status: i32, about: &[&str]) {
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(status) && said.lines().count() == 1, "{said}");
+    assert!(about.iter().all(|about| said.contains(about)), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn users_are_added_listed_and_removed_and_no_secret_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    let file = ["--users", path.to_str().unwrap()];
+    let add = |flags: &[&str]| spindle_reads(&[&["user", "add"], flags, &file].concat(), b"heron\n");
+    let ada = add(&["ada", "--password-stdin", "--read", "eu-", "us-", "--write", "eu-orders", "--tasks", "write"]);
+    assert!(ada.status.success(), "{}", text(&ada.stderr));
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let key = folder.path().join("key");
+    let public = text(&spindle(&["keygen", key.to_str().unwrap()]).stdout);
+    assert_eq!((public.trim().len(), fs::metadata(&key).unwrap().permissions().mode() & 0o777), (40, 0o600));
+    assert!(add(&["bob", "--curve", public.trim(), "--admin"]).status.success());
+    let written = fs::read_to_string(&path).unwrap();
+    assert!(!written.contains("heron") && written.contains("$argon2id$"));
+    let listed = text(&spindle(&[&["user", "list", "--json"], &file[..]].concat()).stdout);
+    let lines: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [ada, bob] = &lines[..] else { panic!("{listed}") };
+    assert_eq!(
+        (&ada["name"], &ada["password"], &ada["read"]),
+        (&"ada".into(), &true.into(), &serde_json::json!(["eu-", "us-"]))
+    );
+    assert_eq!((&bob["admin"], &bob["curve"], &bob["password"]), (&true.into(), &public.trim().into(), &false.into()));
+    assert!(!listed.contains("argon2id"));
+    refused(&add(&["ada", "--password-stdin"]), 1, &["a user \"ada\" already"]);
+    refused(&add(&["eve", "--curve", public.trim()]), 1, &["the key of \"eve\" is that of \"bob\""]);
+    refused(&add(&["eve"]), 2, &["--password-stdin"]);
+    refused(&spindle(&[&["user", "remove", "eve"], &file[..]].concat()), 3, &["no user \"eve\""]);
+    assert!(spindle(&[&["user", "remove", "ada"], &file[..]].concat()).status.success());
+    assert_eq!(text(&spindle(&[&["user", "list"], &file[..]].concat()).stdout).lines().count(), 1);
+}
+
+#[test]
+fn an_endpoint_that_others_can_reach_is_refused_unless_it_is_knowingly_open() {
+    let any = "tcp://*:*";
+    for flags in [
+        &["--kv", any, "--publish", "off"][..],
+        &["--kv", "off", "--tasks", any],
+        &["--kv", "off", "--publish", "off", "--jobs", "0.0.0.0:0"],
+        &["--kv", "off", "--publish", "off", "--events", "0.0.0.0:0"],
+        &["--kv", "off", "--publish", "off", "--events", "127.0.0.1:0", "--events-queue", any],
+        &["--kv", "ipc://@gate", "--publish", "off", "--feed", any],
+        &["--kv", "off", "--publish", "off", "--lockstep", any],
+        &["--kv", "ipc://@gate", "--publish", any],
+        &["--kv", "ipc://@gate", "--publish", "off", "--lockstep-publish", any],
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let flags = [&["serve", "--data", data.to_str().unwrap()], flags].concat();
+        refused(&spindle(&flags), 1, &["others can reach", "--users FILE", "--open"]);
+        assert!(!data.exists(), "nothing is left");
+    }
+    let server = Server::start_exactly(&["--open", "--kv", any, "--publish", any]);
+    let near = server.kv().replace("0.0.0.0", "127.0.0.1");
+    assert!(spindle(&["ping", "--connect", &near]).status.success());
+    server.stop();
+}
+
+#[test]
+fn a_wrong_file_of_users_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    fs::write(&path, "[ada]\npasword = 'x'\n").unwrap();
+    let serve = |path: &str| {
+        spindle(&["serve", "--frontend", "native", "--kv", "ipc://@wrong-users", "--publish", "off", "--users", path])
+    };
+    refused(&serve(path.to_str().unwrap()), 1, &[":2: there is no key \"pasword\": did you mean password?"]);
+    refused(&serve("/nowhere"), 1, &["/nowhere: it cannot be read"]);
+}
