@@ -1,7 +1,7 @@
 //! The only place that makes threads: their names, cores, signal masks, and the handling of a panic.
 //!
 //! - A thread is named as the crate's page lists it. `top -H` and panic messages show the name.
-//! - A pinned thread runs on one core. The system places the other threads.
+//! - A pinned thread runs on one core, and one that stays on some cores on these. The system places the other threads.
 //! - Signals are blocked in it. They arrive in the one thread that reads them (`signals`), and never interrupt a call.
 //!   Signals that a fault of the thread itself raises are not blocked: blocked, they would end the process without a
 //!   message.
@@ -20,6 +20,7 @@ use std::sync::Once;
 use std::thread::{Builder, JoinHandle};
 
 use core_affinity::CoreId;
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The exit status after a panic in a thread: EX_SOFTWARE of sysexits.h.
 const PANIC_STATUS: i32 = 70;
@@ -67,6 +68,17 @@ where
 fn pin(id: usize) {
     if !core_affinity::set_for_current(CoreId { id }) {
         tracing::warn!(core = id, "the system does not let a thread run on this core");
+    }
+}
+
+/// Keeps the calling thread on these cores. Without any, or if the system refuses, it may go on running on all.
+pub fn stay_on(cores: &[usize]) {
+    let mut set = CpuSet::new();
+    cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
+    if set.count() > 0
+        && let Err(why) = sched_setaffinity(None, &set)
+    {
+        tracing::warn!(?cores, "the system does not let a thread stay on these cores: {why}");
     }
 }
 
@@ -159,6 +171,23 @@ mod tests {
         thread.unwrap().join().unwrap();
         assert_eq!(name.as_deref(), Some("named"));
         assert_eq!(seen, core.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_thread_stays_on_its_cores_if_there_are_any() {
+        let all = cores();
+        let (sender, receiver) = mpsc::channel();
+        let (last, wanted) = (all.last().copied(), all.clone());
+        let thread = spawn("staying", None, move || {
+            stay_on(&[]);
+            stay_on(&[usize::MAX]);
+            let before = cores();
+            stay_on(&last.into_iter().collect::<Vec<_>>());
+            sender.send((before, cores())).unwrap();
+        });
+        let (before, after) = receiver.recv().unwrap();
+        thread.unwrap().join().unwrap();
+        assert_eq!((before, after), (wanted, all.into_iter().next_back().into_iter().collect()));
     }
 
     #[test]

@@ -328,7 +328,9 @@ mod tests {
         let typed = ["add", "ada", "--users", "u", "--curve", &key, "--admin"];
         let parsed = <Parsed as clap::Parser>::try_parse_from(typed).unwrap().add;
         assert_eq!((parsed.curve.unwrap().to_string(), parsed.admin), (key, true));
-        assert!(<Parsed as clap::Parser>::try_parse_from(["add", "ada", "--users", "u", "--curve", "--admin"]).is_err());
+        assert!(
+            <Parsed as clap::Parser>::try_parse_from(["add", "ada", "--users", "u", "--curve", "--admin"]).is_err()
+        );
     }
 
     #[test]

@@ -40,6 +40,12 @@ pub(super) fn plan(pin: &Pin, workers: usize, usable: &[usize]) -> Result<Vec<Op
     }
 }
 
+/// The cores beside those that workers are pinned to, for a thread that would otherwise take turns with one of them.
+/// None of them may be left.
+pub(super) fn beside(workers: &[Option<usize>], usable: &[usize]) -> Vec<usize> {
+    usable.iter().copied().filter(|core| !workers.contains(&Some(*core))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
@@ -52,6 +58,13 @@ mod tests {
         assert_eq!(plan(Pin::Auto, 3), [Some(0), Some(2), Some(0)]);
         assert_eq!(plan(Pin::Off, 2), [None, None]);
         assert_eq!(plan(Pin::Cores(vec![2]), 2), [Some(2), Some(2)]);
+    }
+
+    #[test]
+    fn what_workers_leave_is_beside_them() {
+        assert_eq!(beside(&[Some(2), Some(0)], &[0, 1, 2, 5]), [1, 5]);
+        assert_eq!(beside(&[None], &[0, 1]), [0, 1]);
+        assert!(beside(&[Some(0), Some(1), Some(0)], &[0, 1]).is_empty());
     }
 
     #[test]

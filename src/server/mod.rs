@@ -399,7 +399,15 @@ impl RunningServer {
     }
 
     fn start_frontend(&mut self, kv: Kv, cores: &[Option<usize>]) -> Result<(), Error> {
-        self.start_background("publisher", || kv.publisher.run())?;
+        // A publisher that takes turns with a worker costs it a fifth of its time. libzmq's threads move about anyway.
+        let own = match kv.frontend {
+            Frontend::Native { .. } => cores::beside(cores, &threads::cores()),
+            Frontend::Proxy { .. } => Vec::new(),
+        };
+        self.start_background("publisher", move || {
+            threads::stay_on(&own);
+            kv.publisher.run();
+        })?;
         let number = |number: usize| format!("kv-worker-{number}");
         match kv.frontend {
             Frontend::Proxy { queue, workers, reporter } => {

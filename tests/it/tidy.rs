@@ -92,6 +92,7 @@ const PLACES: &[(&str, &[&str])] = &[
         "rustix",
         &[
             "src/clock.rs",
+            "src/threads.rs",
             "src/descriptors.rs",
             "src/server/",
             "src/protocols/",
