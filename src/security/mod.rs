@@ -36,7 +36,7 @@ use std::task::{Context, Poll, Waker};
 
 pub use attempts::PeerAddress;
 pub use password::HashedPassword;
-pub use permissions::{Access, Permissions, Prefixes, Resource};
+pub use permissions::{Access, Coverage, Permissions, Prefixes, Resource};
 pub use refusals::Denied;
 pub use users::{User, UserList};
 

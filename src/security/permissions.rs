@@ -134,21 +134,36 @@ impl Permissions {
             }
     }
 
-    /// The parts of a topic of notifications that may be read. A topic is the beginning of a table's name, or a whole
-    /// name and what follows it: the topic itself if all of it may be read, otherwise the longer prefixes in it.
+    /// How many of the tables whose names begin so, and have at most `longest` bytes, the user may read.
+    ///
+    /// ```
+    /// use spindle::security::{Access, Coverage, Permissions};
+    ///
+    /// let mut permissions = Permissions::default();
+    /// permissions.tables.grant(Access::Read, b"eu-");
+    /// assert_eq!(permissions.readable_tables(b"eu-orders", 254), Coverage::All);
+    /// assert_eq!(permissions.readable_tables(b"e", 254), Coverage::Some);
+    /// assert_eq!(permissions.readable_tables(b"us", 254), Coverage::None);
+    /// ```
     #[must_use]
-    pub fn readable_topics(&self, topic: &[u8]) -> Vec<Vec<u8>> {
-        let covers_all = self.admin || self.tables.at_least(Access::Read).any(|prefix| topic.starts_with(prefix));
-        if covers_all {
-            return vec![topic.to_vec()];
+    pub fn readable_tables(&self, beginning: &[u8], longest: usize) -> Coverage {
+        if self.allow(Access::Read, Resource::Table(beginning)) {
+            return Coverage::All;
         }
-        let mut inside: Vec<Vec<u8>> =
-            self.tables.at_least(Access::Read).filter(|prefix| prefix.starts_with(topic)).map(<[u8]>::to_vec).collect();
-        inside.sort_unstable();
-        // A prefix that another one covers would bring its messages twice.
-        inside.dedup_by(|longer, kept| longer.starts_with(kept));
-        inside
+        let is_inside = |prefix: &[u8]| prefix.starts_with(beginning) && prefix.len() <= longest;
+        if self.tables.at_least(Access::Read).any(is_inside) { Coverage::Some } else { Coverage::None }
     }
+}
+
+/// How many of some things may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// Each of them.
+    All,
+    /// Some, and not others: each has to be looked at.
+    Some,
+    /// None of them.
+    None,
 }
 
 #[cfg(test)]
@@ -203,20 +218,33 @@ mod tests {
                 assert!(admin.allow(access, resource) && !none.allow(access, resource), "{access:?} {resource:?}");
             }
         }
-        assert_eq!(admin.readable_topics(b""), [b"".to_vec()]);
-        assert!(none.readable_topics(b"").is_empty());
+        assert_eq!(admin.readable_tables(b"", 9), Coverage::All);
+        assert_eq!(none.readable_tables(b"", 9), Coverage::None);
     }
 
     #[test]
-    fn a_wide_topic_is_narrowed_to_what_may_be_read() {
+    fn of_the_tables_with_a_beginning_all_some_or_none_may_be_read() {
         let mut permissions = Permissions::default();
         for prefix in [&b"eu"[..], b"eu-orders", b"us-stock"] {
             permissions.tables.grant(Access::Read, prefix);
         }
-        permissions.tables.grant(Access::Write, b"us-stock-2");
-        assert_eq!(permissions.readable_topics(b""), [b"eu".to_vec(), b"us-stock".to_vec()]);
-        assert_eq!(permissions.readable_topics(b"us"), [b"us-stock".to_vec()]);
-        assert_eq!(permissions.readable_topics(b"eu-x"), [b"eu-x".to_vec()]);
-        assert!(permissions.readable_topics(b"asia").is_empty());
+        permissions.tables.grant(Access::Write, b"w");
+        let rows = [
+            (&b""[..], 254, Coverage::Some),
+            (b"us", 254, Coverage::Some),
+            (b"us", 8, Coverage::Some),
+            (b"us", 7, Coverage::None),
+            (b"us-stock", 7, Coverage::All),
+            (b"eu", 2, Coverage::All),
+            (b"eu-x", 254, Coverage::All),
+            (b"w-x", 254, Coverage::All),
+            (b"asia", 254, Coverage::None),
+            (b"u", 1, Coverage::None),
+        ];
+        for (beginning, longest, expected) in rows {
+            assert_eq!(permissions.readable_tables(beginning, longest), expected, "{beginning:?} {longest}");
+        }
+        permissions.tables.grant(Access::Admin, b"");
+        assert_eq!(permissions.readable_tables(b"", 0), Coverage::All);
     }
 }

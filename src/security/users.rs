@@ -276,6 +276,10 @@ fn grant(prefixes: &mut Prefixes, access: Access, key: &str, value: &DeValue<'_>
         if prefix.len() > PREFIX_BYTES_MAX {
             return Err(format!("{key}: a prefix has more than {PREFIX_BYTES_MAX} bytes"));
         }
+        // A name is granted without the NUL at its end, and a topic is followed by one.
+        if prefix.contains('\0') {
+            return Err(format!("{key}: a prefix has a NUL, and names are granted without the one at their ends"));
+        }
         prefixes.grant(access, prefix.as_bytes());
     }
     Ok(())

@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use super::ServerConfig;
 use super::tasks::TasksListeners;
-use crate::protocols::kv::serve::{FrontendKind, Kv};
+use crate::protocols::kv::serve::{FrontendKind, Kv, PublishAdmissions};
 use crate::protocols::lockstep::serve::Lockstep;
 use crate::protocols::native::Admission;
 use crate::protocols::native::is_local;
@@ -52,6 +52,7 @@ pub(super) struct Admissions {
     lockstep: Option<Admission>,
     tasks: Option<Admission>,
     events_queue: Option<Admission>,
+    notifications: PublishAdmissions,
 }
 
 impl Admissions {
@@ -66,12 +67,17 @@ impl Admissions {
         };
         let (kv, lockstep) = (admission("--kv"), admission("--lockstep"));
         let (tasks, events_queue) = (admission("--tasks"), admission("--events-queue"));
-        Self { users, kv, lockstep, tasks, events_queue }
+        let notifications = PublishAdmissions {
+            publish: admission("--publish"),
+            feed: admission("--feed"),
+            one_frame: admission("--lockstep-publish"),
+        };
+        Self { users, kv, lockstep, tasks, events_queue, notifications }
     }
 
     /// Tells the frontends, before they serve their first client.
     pub(super) fn hand_out(&self, kv: &mut Kv, lockstep: Option<&mut Lockstep>, tasks: Option<&mut TasksListeners>) {
-        self.kv.iter().for_each(|admission| kv.admit_only(admission));
+        kv.admit_only(self.kv.as_ref(), &self.notifications);
         if let (Some(lockstep), Some(admission)) = (lockstep, &self.lockstep) {
             lockstep.front.admit_only(admission);
         }
@@ -175,10 +181,10 @@ fn services(config: &ServerConfig) -> Vec<Service> {
     let native = config.frontend == FrontendKind::Native;
     let tasks = config.tasks.as_ref();
     let mut services: Vec<Service> = config.kv.iter().map(|endpoint| zmq("--kv", endpoint, native)).collect();
-    services.extend(config.publish.iter().map(|endpoint| zmq("--publish", endpoint, false)));
-    services.extend(config.feed.iter().map(|feed| zmq("--feed", &feed.endpoint, false)));
+    services.extend(config.publish.iter().map(|endpoint| zmq("--publish", endpoint, true)));
+    services.extend(config.feed.iter().map(|feed| zmq("--feed", &feed.endpoint, true)));
     services.extend(config.lockstep.iter().map(|lockstep| zmq("--lockstep", &lockstep.endpoint, true)));
-    services.extend(config.lockstep_publish.iter().map(|endpoint| zmq("--lockstep-publish", endpoint, false)));
+    services.extend(config.lockstep_publish.iter().map(|endpoint| zmq("--lockstep-publish", endpoint, true)));
     let spiderq = tasks.and_then(|tasks| tasks.spiderq.as_ref());
     services.extend(spiderq.iter().map(|spiderq| zmq("--tasks", &spiderq.endpoint, true)));
     let jobs = tasks.and_then(|tasks| tasks.jobs.as_ref());
@@ -263,8 +269,10 @@ mod tests {
         assert!(matches!(check(&with(FrontendKind::Proxy)), Err(GateError::Unchecked { flag: "--kv", .. })));
         assert!(check(&with(FrontendKind::Native)).is_ok());
         let publish = Some("tcp://127.0.0.1:1".to_owned());
-        let published = ServerConfig { publish, ..with(FrontendKind::Native) };
-        assert!(matches!(check(&published), Err(GateError::Unchecked { flag: "--publish", .. })));
+        assert!(check(&ServerConfig { publish, ..with(FrontendKind::Native) }).is_ok());
+        let admin = Some(AdminConfig { address: ([127, 0, 0, 1], 1).into(), hosts: Vec::new() });
+        let administered = ServerConfig { admin, ..with(FrontendKind::Native) };
+        assert!(matches!(check(&administered), Err(GateError::Unchecked { flag: "--admin", .. })));
     }
 
     #[test]

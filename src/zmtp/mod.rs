@@ -23,9 +23,7 @@
 //! ones, and an [`Opener`] the other way round, so that nothing else changes. `protocols/native` has both where it
 //! writes and receives (`send_buffer.rs`, `receive_buffer.rs`).
 //!
-//! The publisher (`protocols/publish/subscriber.rs`) and the load generator take NULL alone. For the publisher the
-//! sealing would stand where `queue.rs` writes, and what `deliver.rs` offers to the system at once would go through the
-//! queue, since each subscriber has a key of its own.
+//! The publisher has both in `protocols/publish` (`sealed.rs`, `subscriber.rs`). The load generator takes NULL alone.
 //!
 //! The proxy frontend and the clients do not use this module. Their mechanisms would be those of libzmq, set by its
 //! options in `protocols/sockets.rs` and `protocols/client_socket.rs`. libzmq is built without CURVE (`.cargo/libzmq`).

@@ -1,9 +1,12 @@
 """Users as pyzmq sees them, with PLAIN and CURVE: who is let in, what each may do, and when it is cut off.
 
-    users.py CHAPTER KV LOCKSTEP TASKS FILE SPINDLE KEYS    KEYS: a folder with the secret keys ada, eve and server
+    users.py CHAPTER KV LOCKSTEP TASKS FILE SPINDLE KEYS PUBLISH FEED LOCKSTEP_PUBLISH
+
+KEYS is a folder with the secret keys ada, eve and server.
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -24,10 +27,13 @@ def public(folder, name):
 
 
 class Client:
-    """A DEALER as one user: by a password, or by a key if `keys` is the folder."""
+    """A DEALER as one user: by a password, or by a key if `keys` is the folder. With topics, a SUB."""
 
-    def __init__(self, endpoint, user=None, password=None, keys=None, reconnects=True):
-        self.socket = CONTEXT.socket(zmq.DEALER)
+    def __init__(self, endpoint, user=None, password=None, keys=None, reconnects=True, topics=None):
+        self.socket = CONTEXT.socket(zmq.DEALER if topics is None else zmq.SUB)
+        for topic in topics or ():
+            self.socket.subscribe(topic)
+        self.socket.rcvhwm = 0
         self.socket.linger = 0
         self.socket.rcvtimeo = LIMIT
         self.socket.reconnect_ivl = 20 if reconnects else -1
@@ -61,7 +67,7 @@ def check(found, expected):
         raise AssertionError(f"{found!r}, and not {expected!r}")
 
 
-def chapter_tables(kv, lockstep, tasks, file, spindle, keys):
+def chapter_tables(kv, lockstep, tasks, file, spindle, keys, *publishers):
     for login in ({"password": "heron"}, {"keys": keys}):
         ada = Client(kv, "ada", **login)
         check(ada.ask(PING), [OK])
@@ -87,7 +93,7 @@ def chapter_tables(kv, lockstep, tasks, file, spindle, keys):
             check(root.ask(DROP, table), [OK])
 
 
-def chapter_many(kv, lockstep, tasks, file, spindle, keys):
+def chapter_many(kv, lockstep, tasks, file, spindle, keys, *publishers):
     """Replies of every size, pipelined, through the cipher."""
     root = Client(kv, "eve", keys=keys)
     root.socket.sndhwm = root.socket.rcvhwm = 0
@@ -104,28 +110,27 @@ def chapter_many(kv, lockstep, tasks, file, spindle, keys):
     check(root.ask(DROP, b"eu-own"), [OK])
 
 
-def refused(endpoint, **login):
+def refused(endpoint, topics=None, **login):
     """Whether a client is refused in its handshake. It tries no second time."""
-    client = Client(endpoint, **login, reconnects=False)
+    client = Client(endpoint, **login, reconnects=False, topics=topics)
     event = client.event(*FAILED, zmq.EVENT_HANDSHAKE_SUCCEEDED)
     client.socket.close()
     return event in FAILED
 
 
-def chapter_refused(kv, lockstep, tasks, file, spindle, keys):
-    for endpoint in (kv, lockstep, tasks):
-        for login in (
-            {"user": "ada", "password": "egret"},
-            {"user": "eve", "password": "heron"},
-            {"user": "stranger", "keys": keys},
-            {},
-        ):
-            check((endpoint, login, refused(endpoint, **login)), (endpoint, login, True))
+def chapter_refused(kv, lockstep, tasks, file, spindle, keys, publish, feed, lockstep_publish):
+    for endpoint in (kv, lockstep, tasks, publish, feed, lockstep_publish):
+        topics = None if endpoint in (kv, lockstep, tasks) else [b""]
+        # Each wrong password makes the next one wait longer, so not every endpoint gets every one.
+        wrong = {kv: ["ada", "eve"], feed: [], lockstep_publish: []}.get(endpoint, ["ada"])
+        logins = [{"user": user, "password": "egret"} for user in wrong]
+        for login in (*logins, {"user": "stranger", "keys": keys}, {}):
+            check((endpoint, login, refused(endpoint, topics, **login)), (endpoint, login, True))
     # Those who are known are served all the same, and at once.
     check(Client(kv, "ada", keys=keys).ask(PING), [OK])
 
 
-def chapter_lockstep(kv, lockstep, tasks, file, spindle, keys):
+def chapter_lockstep(kv, lockstep, tasks, file, spindle, keys, *publishers):
     root = Client(kv, "root", password="ibis")
     for table in (b"eu-own", b"us"):
         check(root.ask(CREATE, table), [OK])
@@ -143,7 +148,7 @@ def chapter_lockstep(kv, lockstep, tasks, file, spindle, keys):
         check(root.ask(DROP, table), [OK])
 
 
-def chapter_tasks(kv, lockstep, tasks, file, spindle, keys):
+def chapter_tasks(kv, lockstep, tasks, file, spindle, keys, *publishers):
     """What a user may not do is answered like an unknown request: 0B 02 and its first byte."""
 
     def ask(client, request):
@@ -167,9 +172,103 @@ def chapter_tasks(kv, lockstep, tasks, file, spindle, keys):
     check(ask(Client(tasks, "root", password="ibis"), b"\x01"), b"\x01\0\0\0\0")
 
 
-def chapter_removed(kv, lockstep, tasks, file, spindle, keys):
-    clients = [Client(endpoint, "ada", **login) for endpoint in (kv, lockstep, tasks)
+def chapter_topics(kv, lockstep, tasks, file, spindle, keys, publish, feed, lockstep_publish):
+    """Root writes. Each subscriber hears of what it may read, and of nothing else."""
+    root = Client(kv, "root", password="ibis")
+    for table in (b"us", b"eu-own", b"eu-x"):
+        check(root.ask(CREATE, table), [OK])
+    counter = iter(range(1 << 30))
+
+    def write(table):
+        check(root.ask(UPDATE, table, b"key%d" % next(counter), b"v"), [OK])
+
+    def plain(name):
+        return name
+
+    def with_length(name):
+        return bytes([len(name)]) + name
+
+    def with_nul(name):
+        return name + b"\0"
+
+    rows = [(publish, plain, plain), (lockstep_publish, plain, with_nul), (feed, with_length, with_length)]
+    for endpoint, topic, begins in rows:
+        watch = Client(endpoint, "root", password="ibis", topics=[b""])
+        while not watch.socket.poll(20):
+            write(b"us")
+        for user, login, own in (
+            ("ada", {"password": "heron"}, b"eu-x"),
+            ("ada", {"keys": keys}, b"eu-x"),
+            ("eve", {"keys": keys}, b"eu-own"),
+        ):
+            others = {b"us", b"eu-x", b"eu-own"} - {own}
+            forbidden = [begins(other) for other in others if user == "eve" or other == b"us"]
+            for topics in ([b""], [topic(b"us"), topic(own)], [topic(own)[:2], topic(b"us"), b""]):
+                client = Client(endpoint, user, **login, topics=topics)
+                while not client.socket.poll(20):
+                    write(own)
+
+                def hear_the_end():
+                    """Reads up to a change that is the last one, and was written after all the others."""
+                    write(own)
+                    last = b"key%d" % (next(counter) - 1)
+                    while True:
+                        message = client.socket.recv_multipart()
+                        check([name for name in forbidden if message[0].startswith(name)], [])
+                        if last in b"".join(message):
+                            return
+
+                for other in others:
+                    write(other)
+                hear_the_end()
+                if endpoint == feed:
+                    # A bookmark of all that has changed comes within a second, to those who may read it.
+                    while watch.socket.poll(0):
+                        watch.socket.recv_multipart()
+                    write(b"us")
+                    while True:
+                        message = watch.socket.recv_multipart()
+                        if message[0] == topic(b"us") and message[1][1] == 2:
+                            break
+                    hear_the_end()
+                # One of two subscriptions to the same ends, and the other stays.
+                if topics[-1] == b"" and len(topics) == 3:
+                    client.socket.unsubscribe(topics[0])
+                    write(b"us")
+                    hear_the_end()
+                client.socket.close()
+    for table in (b"us", b"eu-own", b"eu-x"):
+        check(root.ask(DROP, table), [OK])
+
+
+def chapter_burst(kv, lockstep, tasks, file, spindle, keys, publish, feed, lockstep_publish):
+    """More than the sockets hold goes to a sealed subscriber that reads late, and nothing is lost."""
+    root = Client(kv, "root", password="ibis")
+    root.socket.sndhwm = 0
+    check(root.ask(CREATE, b"eu-own"), [OK])
+    count = 4_000
+    subscribers = []
+    for topics, login in (([b""], {"keys": keys}), ([b"\x06eu-own"], {"keys": keys})):
+        client = Client(feed, "eve", **login, topics=topics)
+        while not client.socket.poll(20):
+            check(root.ask(UPDATE, b"eu-own", b"first", b""), [OK])
+        subscribers.append(client)
+    for number in range(count):
+        root.socket.send_multipart([bytes([UPDATE]), b"eu-own", b"<%d>" % number, bytes(3_000)])
+    for number in range(count):
+        check(root.socket.recv_multipart(), [OK])
+    for client in subscribers:
+        missing = {b"<%d>" % number for number in range(count)}
+        while missing:
+            missing -= set(re.findall(rb"<\d+>", client.socket.recv_multipart()[1]))
+    check(root.ask(DROP, b"eu-own"), [OK])
+
+
+def chapter_removed(kv, lockstep, tasks, file, spindle, keys, *publishers):
+    clients = [Client(endpoint, "ada", **login, topics=[b""] if endpoint in publishers else None)
+               for endpoint in (kv, lockstep, tasks, *publishers)
                for login in ({"password": "heron"}, {"keys": keys})]
+    listener = Client(publishers[0], "root", password="ibis", topics=[b""])
     stays = Client(kv, "root", password="ibis")
     check(stays.ask(PING), [OK])
     for client in clients:
@@ -181,11 +280,16 @@ def chapter_removed(kv, lockstep, tasks, file, spindle, keys):
     check(refused(kv, user="ada", password="heron"), True)
     check(refused(kv, user="ada", keys=keys), True)
     check(stays.ask(PING), [OK])
+    check(stays.ask(CREATE, b"us"), [OK])
+    while not listener.socket.poll(20):
+        check(stays.ask(UPDATE, b"us", b"k", b"v"), [OK])
+    check(stays.ask(DROP, b"us"), [OK])
     import zmq.utils.monitor as monitor
 
-    while stays.monitor.poll(0):
-        if monitor.recv_monitor_message(stays.monitor)["event"] == zmq.EVENT_DISCONNECTED:
-            raise AssertionError("others stay connected")
+    for client in (stays, listener):
+        while client.monitor.poll(0):
+            if monitor.recv_monitor_message(client.monitor)["event"] == zmq.EVENT_DISCONNECTED:
+                raise AssertionError("others stay connected")
 
 
 globals()[f"chapter_{sys.argv[1]}"](*sys.argv[2:])

@@ -30,8 +30,12 @@ fn run_chapter(chapter: &str) {
         "--kv",
         any,
         "--publish",
-        "off",
+        any,
+        "--feed",
+        any,
         "--lockstep",
+        any,
+        "--lockstep-publish",
         any,
         "--tasks",
         any,
@@ -47,7 +51,9 @@ fn run_chapter(chapter: &str) {
         "4M",
     ]);
     let keys = folder.path().to_str().unwrap();
-    run_python("users.py", &[chapter, server.kv(), server.lockstep(), server.tasks(), &users, SPINDLE, keys]);
+    let publishers = [server.publish(), server.feed(), server.lockstep_publish()];
+    let arguments = [chapter, server.kv(), server.lockstep(), server.tasks(), &users, SPINDLE, keys];
+    run_python("users.py", &[&arguments[..], &publishers].concat());
     server.stop();
 }
 
@@ -74,6 +80,16 @@ fn a_user_may_do_in_lock_step_what_it_may_do_elsewhere() {
 #[test]
 fn a_user_may_do_to_tasks_what_it_was_granted() {
     run_chapter("tasks");
+}
+
+#[test]
+fn a_subscriber_gets_topics_that_its_user_may_read_and_no_others() {
+    run_chapter("topics");
+}
+
+#[test]
+fn a_sealed_subscriber_that_reads_late_loses_nothing() {
+    run_chapter("burst");
 }
 
 #[test]

@@ -27,7 +27,8 @@ use super::wire::{Notification, NotificationKind};
 use crate::clock::{Clock, Now};
 use crate::feed::PublishedMessage;
 use crate::limits::{LINGER, PUBLISH_BURST};
-use crate::protocols::publish::Subscribers;
+use crate::protocols::native::Admission;
+use crate::protocols::publish::{Subscribers, TopicForm};
 use crate::protocols::sockets::WakeSignal;
 use crate::tables::{ChangeKind, ChangeSink, Changes, Drained};
 use crate::zmtp::encode_frame;
@@ -44,6 +45,17 @@ const GATHER_TIME: Duration = Duration::from_millis(1);
 pub(super) use feed::FeedPublisher;
 pub use one_frame::NotificationEncoder;
 pub(super) use one_frame::OneFramePublisher;
+
+/// The users that the endpoints of the publisher let in. None: everybody.
+#[derive(Clone, Debug, Default)]
+pub struct PublishAdmissions {
+    /// Of the notifications.
+    pub publish: Option<Admission>,
+    /// Of the feed.
+    pub feed: Option<Admission>,
+    /// Of another protocol's notifications.
+    pub one_frame: Option<Admission>,
+}
 
 /// The publisher, ready to run.
 pub struct Publisher {
@@ -70,6 +82,18 @@ impl Publisher {
         Self { subscribers, feed, one_frame, changes, clock, metrics, end: None }
     }
 
+    /// From now on subscribers have to prove that they are users, at each endpoint with an admission.
+    pub(super) fn admit_only(&mut self, admissions: &PublishAdmissions) {
+        let PublishAdmissions { publish, feed, one_frame } = admissions;
+        publish.iter().for_each(|admission| self.subscribers.admit_only(admission, TopicForm::Name));
+        if let (Some(publisher), Some(admission)) = (&mut self.feed, feed) {
+            publisher.admit_only(admission);
+        }
+        if let (Some(publisher), Some(admission)) = (&mut self.one_frame, one_frame) {
+            publisher.admit_only(admission);
+        }
+    }
+
     /// The loop of the thread. Returns when the tables are closed, all committed changes are announced, and either the
     /// subscribers that read have received them or [`LINGER`] has passed since the close. Changes that are announced
     /// after that time are not sent, and count as lost: subscribers that do not read cost no more than that.
@@ -89,6 +113,7 @@ impl Publisher {
                 }
                 return self.show();
             }
+            self.hear_users();
             let timeout = self.rest(drained.taken, found);
             self.subscribers.turn(timeout, || clock.now());
             if let Some(feed) = &mut self.feed {
@@ -121,6 +146,17 @@ impl Publisher {
             end.get_or_insert_with(|| clock.now().after(LINGER));
         }
         drained
+    }
+
+    /// Takes the results of checked passwords, before the wait: the bell that told of them may be silent.
+    fn hear_users(&mut self) {
+        self.subscribers.hear_users();
+        if let Some(feed) = &mut self.feed {
+            feed.hear_users();
+        }
+        if let Some(one_frame) = &mut self.one_frame {
+            one_frame.hear_users();
+        }
     }
 
     /// How long the publisher may sleep until there may be a change to announce. `taken`: the changes that the last check

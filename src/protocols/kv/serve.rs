@@ -19,8 +19,8 @@ use std::sync::atomic::AtomicBool;
 use super::flow_control::page_bytes_max;
 use super::native::{NativeWorker, WorkerState};
 use super::proxy::{self, Proxy, message_bytes_max};
-pub use super::publish::NotificationEncoder;
 use super::publish::{FeedPublisher, OneFramePublisher, Publisher};
+pub use super::publish::{NotificationEncoder, PublishAdmissions};
 use super::report::{FeedTally, PublishTally, WorkerMetrics};
 pub use super::report::{LockstepTally, ReportSources};
 use super::reporter::Reporter;
@@ -136,11 +136,13 @@ pub struct Kv {
 }
 
 impl Kv {
-    /// From now on a client of the native frontend has to prove that it is a user.
-    pub fn admit_only(&mut self, admission: &Admission) {
-        if let Frontend::Native { workers, .. } = &mut self.frontend {
+    /// From now on a client of the native frontend has to prove that it is a user, and so has a subscriber of each
+    /// endpoint with an admission.
+    pub fn admit_only(&mut self, requests: Option<&Admission>, notifications: &PublishAdmissions) {
+        if let (Frontend::Native { workers, .. }, Some(admission)) = (&mut self.frontend, requests) {
             workers.iter_mut().for_each(|worker| worker.admit_only(admission));
         }
+        self.publisher.admit_only(notifications);
     }
 }
 

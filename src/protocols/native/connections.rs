@@ -38,6 +38,7 @@ use crate::security::limits::USERS_LOOK;
 use crate::zmtp::{MessageBounds, Messages};
 use identity::Authentication;
 pub use identity::{Admission, ConnectionState};
+pub(crate) use identity::{address_of_peer, note_stranger};
 use memory::MemoryWatch;
 pub use turns::TurnOutcome;
 

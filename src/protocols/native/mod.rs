@@ -41,6 +41,7 @@ pub(crate) mod tests;
 pub use acceptor::{Acceptor, HandoffReceiver};
 pub use budget::BufferBudget;
 pub use connections::{Admission, Closed, ConnectionState, Connections, TurnOutcome};
+pub(crate) use connections::{address_of_peer, note_stranger};
 pub use id::ConnectionId;
 pub use listen::{BoundListener, is_local};
 pub(crate) use listeners::{BELL, LISTENERS, Listeners, wait};

@@ -7,6 +7,7 @@
 //! Changes come in runs of one table, so there are few spans. A message for many subscribers costs no more than one for
 //! a single subscriber.
 
+use super::readers::Readers;
 use super::topics::{Member, Topics};
 use crate::limits::{BURST_BYTES_MAX, BURST_MEMBERS_MAX};
 
@@ -53,10 +54,15 @@ impl Burst {
 
     /// Adds a message if its topic has a subscriber.
     #[inline]
-    pub(super) fn add(&mut self, topics: &Topics, topic: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> bool {
+    pub(super) fn add(
+        &mut self,
+        subscriptions: (&Topics, &Readers),
+        topic: &[u8],
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> bool {
         let audience = match &self.last {
             Some((last, audience)) if last == topic => *audience,
-            _ => self.look_up(topics, topic),
+            _ => self.look_up(subscriptions, topic),
         };
         let Some(audience) = audience else { return false };
         self.append(audience, encode);
@@ -82,7 +88,7 @@ impl Burst {
         }
     }
 
-    fn look_up(&mut self, topics: &Topics, topic: &[u8]) -> Option<usize> {
+    fn look_up(&mut self, (topics, readers): (&Topics, &Readers), topic: &[u8]) -> Option<usize> {
         let start = self.audiences.last().copied().unwrap_or(0);
         let mut lists = 0;
         let members = &mut self.members;
@@ -90,8 +96,9 @@ impl Burst {
             members.extend_from_slice(some);
             lists += 1;
         });
-        if lists > 1 {
+        if lists > 1 || !readers.is_empty() {
             let mut found = members.split_off(start);
+            found.retain(|member| readers.may_read(*member, topic));
             found.sort();
             found.dedup();
             members.append(&mut found);
@@ -147,6 +154,7 @@ impl Burst {
 
 #[cfg(test)]
 mod tests {
+    use super::super::readers::TopicForm;
     use super::*;
 
     /// The runs of each subscriber.
@@ -162,14 +170,14 @@ mod tests {
 
     #[test]
     fn a_message_is_encoded_once_for_all_who_subscribe_and_not_at_all_for_nobody() {
-        let mut topics = Topics::new();
+        let (mut topics, readers) = (Topics::new(), Readers::new(TopicForm::Name));
         topics.subscribe(b"", 1);
         topics.subscribe(b"a", 2);
         topics.subscribe(b"ab", 2);
         let mut burst = Burst::default();
         let mut encoded = 0;
         let mut add = |burst: &mut Burst, topics: &Topics, topic: &[u8]| {
-            burst.add(topics, topic, |bytes| {
+            burst.add((topics, &readers), topic, |bytes| {
                 bytes.push(b'.');
                 encoded += 1;
             })

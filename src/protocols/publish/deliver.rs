@@ -100,7 +100,10 @@ pub(super) fn offer(
         return Ok(Some(0));
     };
     let bytes = portion.bytes(burst);
-    let sent = send(descriptor, &[IoSlice::new(bytes)])?;
+    let sent = match &mut subscriber.sealed {
+        None => send(descriptor, &[IoSlice::new(bytes)])?,
+        Some(sealed) => sealed.offer(bytes, descriptor)?,
+    };
     Ok((sent < bytes.len()).then_some(sent))
 }
 

@@ -42,6 +42,7 @@ impl Subscribers {
         self.subscribers -= usize::from(subscriber.is_open());
         self.subscriptions -= subscriber.topics.len();
         self.topic_bytes -= subscriber.topic_bytes;
+        self.readers.remove(member);
         let topics = std::mem::take(&mut subscriber.topics);
         subscriber.topic_bytes = 0;
         if !topics.is_empty() && !self.ending {
@@ -57,6 +58,7 @@ impl Subscribers {
         subscriber.descriptor = None;
         descriptors::closed();
         subscriber.queue = SubscriberQueue::default();
+        (subscriber.login, subscriber.sealed, subscriber.unfinished) = (None, None, Vec::new());
         if !subscriber.is_leaving {
             self.connections.remove(member as usize);
         }
@@ -84,7 +86,8 @@ impl Subscribers {
     /// of its subscriptions that fit.
     pub fn lose(&mut self, topic: &[u8]) {
         let mut lost = 0;
-        self.topics.matching(topic, |members| lost += members.len() as u64);
+        let is_lost = |member: &&Member| self.readers.may_read(**member, topic);
+        self.topics.matching(topic, |members| lost += members.iter().filter(is_lost).count() as u64);
         self.lost += lost;
     }
 

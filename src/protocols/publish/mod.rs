@@ -18,16 +18,22 @@
 //! - **The publisher reads subscribers fairly beside publishing**: a bounded number of bytes a turn, from all of them
 //!   together. A subscriber that exceeds a bound (subscriptions, bytes of its topics, a frame, PONGs that it does not
 //!   read) gets an ERROR, is closed and counted. The publisher removes its subscriptions some in each turn.
+//! - **Where users are named, a subscriber gets only topics that its user may read** ([`TopicForm`]). A subscriber with
+//!   CURVE gets its messages sealed.
 //! - The number of connections is bounded, and so is the time for a handshake. Keepalive finds hosts that have
 //!   vanished.
 //!
 //! This module does not interpret messages and does not start threads.
 
+mod authentication;
 mod burst;
 mod deliver;
 mod directed;
+mod identity;
 mod leaving;
 mod queue;
+mod readers;
+mod sealed;
 mod subscriber;
 mod subscriber_command;
 mod subscribers;
@@ -35,6 +41,7 @@ mod subscribers;
 mod tests;
 mod topics;
 
+pub use readers::TopicForm;
 pub use subscribers::Subscribers;
 
 use crate::limits::{

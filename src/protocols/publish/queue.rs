@@ -37,7 +37,7 @@ impl QueuedBytes {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn change(&self, before: usize, after: usize) {
+    pub(super) fn change(&self, before: usize, after: usize) {
         // Relaxed: as in `bytes`. A load and a store are enough, since there is one writer.
         self.0.store(self.bytes() - before + after, Ordering::Relaxed);
     }
@@ -271,6 +271,31 @@ impl SubscriberQueue {
         let taken = send(descriptor, slices.get(..count).unwrap_or_default())?;
         self.advance(taken);
         Ok(())
+    }
+
+    /// Offers the first frames to `take`, which returns how many bytes of them it takes, until it takes none. Returns
+    /// the bytes taken. They are then gone from the queue.
+    pub(super) fn hand_over(&mut self, mut take: impl FnMut(&[u8]) -> usize) -> usize {
+        let before = self.bytes;
+        while let Some(first) = self.pieces.front() {
+            let count = take(first.bytes_from(self.sent));
+            if count == 0 {
+                break;
+            }
+            self.advance(count);
+        }
+        before - self.bytes
+    }
+
+    /// Removes all bytes, and returns them.
+    pub(super) fn take_bytes(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.bytes);
+        for piece in &self.pieces {
+            let start = if bytes.is_empty() { self.sent } else { piece.begin };
+            bytes.extend_from_slice(piece.bytes_from(start));
+        }
+        *self = Self::default();
+        bytes
     }
 
     /// Notes that the system has taken `taken` bytes more.

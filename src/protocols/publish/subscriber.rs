@@ -8,6 +8,7 @@
 //! This module does not choose the subscriber's messages, nor the time of its turns; see `burst` and `subscribers`.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use ahash::AHashSet;
 use rustix::event::epoll::EventFlags;
@@ -18,11 +19,19 @@ use thiserror::Error;
 use super::PublishLimits;
 use super::burst::ByteRun;
 use super::queue::{QueuedBytes, SubscriberQueue};
+use super::readers::Readers;
+use super::sealed::SealedOutput;
 use super::subscriber_command::SubscriberCommand;
 use super::topics::{Member, NodeId, Topics};
 use crate::clock::Now;
-use crate::limits::{CONTROL_BYTES_MAX, SUBSCRIBER_RECEIVE_BYTES};
-use crate::zmtp::{Handshake, HandshakeStep, ProtocolError, SocketType, encode_error, encode_pong};
+use crate::limits::{CONTROL_BYTES_MAX, SUBSCRIBER_FRAME_BYTES_MAX, SUBSCRIBER_RECEIVE_BYTES};
+use crate::security::{Identity, Login};
+use crate::zmtp::{
+    Claim, Handshake, HandshakeStep, Mechanisms, Opener, ProtocolError, SocketType, encode_error, encode_pong,
+};
+
+/// The subscriptions of all, and which subscriber these are of.
+type Subscriptions<'s> = (Member, &'s mut Topics, &'s mut Readers);
 
 /// Stage of a connection.
 #[derive(Debug)]
@@ -70,6 +79,16 @@ pub(super) struct SubscriberConnection {
     /// The beginning of a command or frame that has not come whole.
     pub(super) unfinished: Vec<u8>,
     pub(super) queue: SubscriberQueue,
+    /// What the peer claims, until the publisher begins to check it.
+    pub(super) claim: Option<Claim>,
+    /// The check of its password, while it lasts. Meanwhile nothing is received.
+    pub(super) login: Option<Login>,
+    /// The user, where users are named.
+    pub(super) identity: Option<Identity>,
+    /// With CURVE, opens what it sends.
+    opener: Option<Opener>,
+    /// With CURVE, what is sent to it, before the queue.
+    pub(super) sealed: Option<Box<SealedOutput>>,
     /// Nodes of its topics in the trie.
     pub(super) topics: AHashSet<NodeId>,
     /// Bytes of these topics.
@@ -89,10 +108,18 @@ pub(super) struct SubscriberConnection {
 }
 
 impl SubscriberConnection {
-    /// Greets a client that has just connected.
-    pub(super) fn greet(descriptor: OwnedFd, generation: u32, deadline: Now, held: &QueuedBytes) -> Self {
+    /// Greets a client that has just connected. It has to name a user by one of these mechanisms, if there are any.
+    pub(super) fn greet(
+        descriptor: OwnedFd,
+        generation: u32,
+        deadline: Now,
+        (mechanisms, held): (Option<&Arc<Mechanisms>>, &QueuedBytes),
+    ) -> Self {
         let (mut greeting, mut queue) = (Vec::new(), SubscriberQueue::default());
-        let handshake = Handshake::begin(SocketType::XPub, &mut greeting);
+        let handshake = match mechanisms {
+            None => Handshake::begin(SocketType::XPub, &mut greeting),
+            Some(mechanisms) => Handshake::serve(SocketType::XPub, mechanisms, &mut greeting),
+        };
         queue.push_copy(&greeting, 0, held);
         Self {
             descriptor: Some(descriptor),
@@ -100,6 +127,11 @@ impl SubscriberConnection {
             generation,
             unfinished: Vec::new(),
             queue,
+            claim: None,
+            login: None,
+            identity: None,
+            opener: None,
+            sealed: None,
             topics: AHashSet::new(),
             topic_bytes: 0,
             is_leaving: false,
@@ -141,25 +173,43 @@ impl SubscriberConnection {
     pub(super) fn listen(
         &mut self,
         bytes: &[u8],
-        (member, topics): (Member, &mut Topics),
-        (limits, held): (&PublishLimits, &QueuedBytes),
+        subscriptions: Subscriptions<'_>,
+        bounds: (&PublishLimits, &QueuedBytes),
     ) -> Result<(), CloseReason> {
-        let mut taken = self.shake(bytes, held)?;
-        while matches!(self.stage, SubscriberStage::Open)
-            && let Some((said, length)) = SubscriberCommand::decode(bytes.get(taken..).unwrap_or_default())?
-        {
-            taken += length;
-            match said {
-                SubscriberCommand::Subscribe(topic) => self.subscribe(topic, (member, topics), limits)?,
-                SubscriberCommand::Cancel(topic) => self.cancel(topic, (member, topics)),
-                SubscriberCommand::Ping(context) => self.answer(context, held)?,
-                SubscriberCommand::Other => {}
-            }
+        let mut taken = self.shake(bytes, bounds.1)?;
+        let rest = bytes.get(taken..).unwrap_or_default();
+        if let Some(opener) = &mut self.opener {
+            let mut opened = Vec::new();
+            taken += opener.open(rest, SUBSCRIBER_FRAME_BYTES_MAX, &mut opened)?;
+            // Each sealed frame is a whole frame, so nothing is left of the opened ones.
+            self.obey(&opened, subscriptions, bounds)?;
+        } else if matches!(self.stage, SubscriberStage::Open) {
+            taken += self.obey(rest, subscriptions, bounds)?;
         }
         if !self.is_parting() {
             self.unfinished.extend_from_slice(bytes.get(taken..).unwrap_or_default());
         }
         Ok(())
+    }
+
+    /// Obeys the commands that have come whole. Returns how many bytes they are.
+    fn obey(
+        &mut self,
+        bytes: &[u8],
+        (member, topics, readers): Subscriptions<'_>,
+        (limits, held): (&PublishLimits, &QueuedBytes),
+    ) -> Result<usize, CloseReason> {
+        let mut taken = 0;
+        while let Some((said, length)) = SubscriberCommand::decode(bytes.get(taken..).unwrap_or_default())? {
+            taken += length;
+            match said {
+                SubscriberCommand::Subscribe(topic) => self.subscribe(topic, (member, topics, readers), limits)?,
+                SubscriberCommand::Cancel(topic) => self.cancel(topic, (member, topics)),
+                SubscriberCommand::Ping(context) => self.answer(context, held)?,
+                SubscriberCommand::Other => {}
+            }
+        }
+        Ok(taken)
     }
 
     /// Continues the handshake, if it is not over. Returns the number of bytes used.
@@ -169,18 +219,51 @@ impl SubscriberConnection {
         let went_on = handshake.advance(bytes, &mut out);
         self.queue.push_copy(&out, 0, held);
         let (taken, step) = went_on?;
-        if matches!(step, HandshakeStep::Done(_)) {
-            self.stage = SubscriberStage::Open;
+        match step {
+            HandshakeStep::More => {}
+            HandshakeStep::Claimed(claim) => self.claim = Some(claim),
+            HandshakeStep::Done(_) => self.stage = SubscriberStage::Open,
         }
         Ok(taken)
+    }
+
+    /// Lets the peer in after its claim. False: the handshake has failed.
+    pub(super) fn admit(&mut self, identity: Identity, held: &QueuedBytes) -> bool {
+        let SubscriberStage::Shaking(handshake) = &mut self.stage else { return false };
+        let mut out = Vec::new();
+        let admitted = handshake.admit(&mut out);
+        self.queue.push_copy(&out, 0, held);
+        let Ok(step) = admitted else { return false };
+        self.identity = Some(identity);
+        if let HandshakeStep::Done(_) = step {
+            if let Some(cipher) = handshake.cipher() {
+                let clear = self.queue.take_bytes();
+                self.sealed = Some(Box::new(SealedOutput::new(cipher.sealer, clear, held)));
+                self.opener = Some(cipher.opener);
+            }
+            self.stage = SubscriberStage::Open;
+        }
+        true
+    }
+
+    /// Refuses the peer after its claim.
+    pub(super) fn deny(&mut self, held: &QueuedBytes) {
+        if let SubscriberStage::Shaking(handshake) = &mut self.stage {
+            let mut out = Vec::new();
+            handshake.refuse(&mut out);
+            self.queue.push_copy(&out, 0, held);
+        }
     }
 
     fn subscribe(
         &mut self,
         topic: &[u8],
-        (member, topics): (Member, &mut Topics),
+        (member, topics, readers): Subscriptions<'_>,
         limits: &PublishLimits,
     ) -> Result<(), CloseReason> {
+        if self.identity.as_ref().is_some_and(|user| !readers.admit(member, user, topic)) {
+            return Ok(());
+        }
         let Some(id) = topics.subscribe(topic, member) else { return Ok(()) };
         self.topics.insert(id);
         self.topic_bytes += topic.len();
@@ -214,11 +297,17 @@ impl SubscriberConnection {
     /// The connection is broken.
     pub(super) fn flush(&mut self, most: usize) -> Result<(), Errno> {
         let Some(descriptor) = &self.descriptor else { return Ok(()) };
-        if !self.queue.is_empty() {
+        if let Some(sealed) = &mut self.sealed {
+            let mut left = most;
+            while sealed.send(descriptor)? && left > 0 && !self.queue.is_empty() {
+                left = left.saturating_sub(self.queue.hand_over(|frames| sealed.seal(frames)));
+            }
+        } else if !self.queue.is_empty() {
             self.queue.flush(descriptor, most)?;
         }
+        let is_sent = self.is_sent();
         if let SubscriberStage::Parting(closed @ false) = &mut self.stage
-            && self.queue.is_empty()
+            && is_sent
         {
             *closed = true;
             // It fails if the connection is gone. Epoll reports that end.
@@ -227,9 +316,15 @@ impl SubscriberConnection {
         Ok(())
     }
 
+    /// Whether the system has taken all bytes.
+    fn is_sent(&self) -> bool {
+        self.queue.is_empty() && self.sealed.as_ref().is_none_or(|sealed| sealed.is_empty())
+    }
+
     /// Events that the system is to report.
     pub(super) fn wanted(&self) -> EventFlags {
-        if self.queue.is_empty() { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT }
+        let reading = if self.login.is_some() { EventFlags::RDHUP } else { EventFlags::IN };
+        if self.is_sent() { reading } else { reading | EventFlags::OUT }
     }
 
     /// Ends its service. A refused subscriber gets no further messages, but an ERROR with the reason.
@@ -245,5 +340,6 @@ impl SubscriberConnection {
         }
         self.stage = SubscriberStage::Parting(false);
         self.unfinished = Vec::new();
+        (self.claim, self.login) = (None, None);
     }
 }

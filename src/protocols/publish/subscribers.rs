@@ -19,9 +19,11 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::authentication::Authentication;
 use super::burst::Burst;
 use super::deliver::{BurstPortion, QueueBounds, keep, lacks_room, offer};
 use super::queue::QueuedBytes;
+use super::readers::{Readers, TopicForm};
 use super::subscriber::{CloseReason, SubscriberConnection};
 use super::topics::{Member, NodeId, Topics};
 use super::{PublishLimits, PublisherMetrics};
@@ -33,6 +35,7 @@ use crate::limits::{
 use crate::log::WarningPace;
 use crate::protocols::native::{BELL, BoundListener, ConnectionId, LISTENERS, Listeners, wait};
 use crate::protocols::sockets::WakeSignal;
+use crate::security::limits::USERS_LOOK;
 use crate::stats::HeldBytes;
 
 /// Names another set of subscribers to epoll: see [`Subscribers::wake_for`].
@@ -49,6 +52,9 @@ pub struct Subscribers {
     pub(super) connections: Slab<SubscriberConnection>,
     pub(super) generation: u32,
     pub(super) topics: Topics,
+    pub(super) readers: Readers,
+    /// Who may subscribe. None: everybody.
+    pub(super) authentication: Option<Authentication>,
     pub(super) burst: Burst,
     pub(super) portion: BurstPortion,
     /// Subscribers with messages in the burst that is being sent.
@@ -94,6 +100,8 @@ impl Subscribers {
             connections: Slab::new(),
             generation: 0,
             topics: Topics::new(),
+            readers: Readers::new(TopicForm::Name),
+            authentication: None,
             burst: Burst::default(),
             portion: BurstPortion::default(),
             touched: Vec::new(),
@@ -163,7 +171,7 @@ impl Subscribers {
     /// As [`publish`](Self::publish), but sends nothing, also if many messages are collected.
     #[inline]
     pub fn collect(&mut self, topic: &[u8], encode: impl FnOnce(&mut Vec<u8>)) -> bool {
-        !self.topics.is_empty() && self.burst.add(&self.topics, topic, encode)
+        !self.topics.is_empty() && self.burst.add((&self.topics, &self.readers), topic, encode)
     }
 
     /// Sends the published messages if they are many.
@@ -280,6 +288,7 @@ impl Subscribers {
         let events = wait(&self.epoll, &mut room, timeout);
         self.now = clock();
         self.close_late();
+        self.hear_users();
         for event in events {
             match event.data.u64() {
                 BELL => self.bell.silence(),
@@ -298,8 +307,8 @@ impl Subscribers {
         if !self.turns.is_empty() || !self.left.is_empty() {
             return Some(Duration::ZERO);
         }
-        let next =
-            self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.listeners.again_at()).min();
+        let next = self.deadlines.front().map(|(deadline, _)| *deadline).into_iter().chain(self.listeners.again_at());
+        let next = next.chain(self.authentication.as_ref().map(|_| self.now.after(USERS_LOOK / 2))).min();
         let left = next.map(|next| self.now.time_until(next));
         timeout.into_iter().chain(left).min()
     }
@@ -328,7 +337,8 @@ impl Subscribers {
         let id = ConnectionId::new(entry.key(), self.generation);
         // Without epoll the publisher would never hear of the connection, so it closes it.
         if epoll::add(&self.epoll, &descriptor, id.data(), epoll::EventFlags::IN).is_ok() {
-            entry.insert(SubscriberConnection::greet(descriptor, self.generation, deadline, &self.held));
+            let mechanisms = self.authentication.as_ref().map(|authentication| &authentication.mechanisms);
+            entry.insert(SubscriberConnection::greet(descriptor, self.generation, deadline, (mechanisms, &self.held)));
             self.deadlines.push_back((deadline, id));
             self.flush(id.slot());
         }
@@ -337,6 +347,13 @@ impl Subscribers {
     fn note(&mut self, id: ConnectionId, flags: epoll::EventFlags) {
         if flags.contains(epoll::EventFlags::OUT) && self.get(id).is_some() {
             self.flush(id.slot());
+        }
+        if let Some(subscriber) = self.get(id).filter(|subscriber| subscriber.login.is_some()) {
+            subscriber.queued = false;
+            if flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+                self.forget(id.slot());
+            }
+            return;
         }
         let has_input = flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         if has_input && let Some(subscriber) = self.get(id).filter(|subscriber| !subscriber.queued) {
@@ -390,11 +407,14 @@ impl Subscribers {
     /// Receives from one subscriber. Returns how many bytes came.
     fn receive_from(&mut self, id: ConnectionId) -> usize {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let Some(subscriber) = self.get(id) else {
+        let subscriber = self.get(id).and_then(|subscriber| {
+            subscriber.queued = false;
+            subscriber.login.is_none().then_some(subscriber)
+        });
+        let Some(subscriber) = subscriber else {
             self.buffer = buffer;
             return 0;
         };
-        subscriber.queued = false;
         let came = subscriber.receive(&mut buffer);
         match came {
             Some(1..) if !subscriber.is_parting() => self.listen_to(id, &buffer),
@@ -411,20 +431,27 @@ impl Subscribers {
         came.unwrap_or(0)
     }
 
-    fn listen_to(&mut self, id: ConnectionId, bytes: &[u8]) {
-        let Self { connections, topics, limits, held, .. } = self;
+    pub(super) fn listen_to(&mut self, id: ConnectionId, bytes: &[u8]) {
+        let Self { connections, topics, readers, limits, held, .. } = self;
         let Some(subscriber) = connections.get_mut(id.slot() as usize) else { return };
         let before = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
-        let listened = subscriber.listen(bytes, (id.slot(), topics), (limits, held));
+        let listened = subscriber.listen(bytes, (id.slot(), topics, readers), (limits, held));
+        let claim = subscriber.claim.take();
         let after = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
         self.subscribers += usize::from(after.0 && !before.0);
         self.subscriptions = self.subscriptions - before.1 + after.1;
         self.topic_bytes = self.topic_bytes - before.2 + after.2;
         if let Err(refusal) = listened {
+            if let CloseReason::Fault(fault) = &refusal {
+                self.note_stranger(id.slot(), fault);
+            }
             self.refuse(id.slot(), &refusal);
         }
         while self.subscriptions > self.limits.all_subscriptions || self.topic_bytes > self.limits.all_topic_bytes {
             self.refuse_the_largest();
+        }
+        if let Some(claim) = claim {
+            self.identify(id, claim);
         }
         self.flush(id.slot());
     }

@@ -83,6 +83,7 @@ fn a_wrong_file_is_refused_with_its_line() {
     refused(&format!("[{}]\n{curve}", "n".repeat(65)), 1, "1 to 64 bytes");
     refused(&format!("[a]\n{curve}\nread = ['{}']", "p".repeat(256)), 3, "more than 255 bytes");
     refused(&format!("[a]\n{curve}\nread = [{}]", "'p',".repeat(65)), 3, "more than 64 prefixes");
+    refused(&format!("[a]\n{curve}\nread = [\"p\\u0000\"]"), 3, "a prefix has a NUL");
     refused("[a", 1, "this is no TOML");
 }
 

@@ -16,7 +16,8 @@ use std::time::Duration;
 use crate::clock::Now;
 use crate::feed::{BookmarkSchedule, DueBookmark, PublishedMessage, table_of_topic};
 use crate::protocols::kv::report::FeedTally;
-use crate::protocols::publish::Subscribers;
+use crate::protocols::native::Admission;
+use crate::protocols::publish::{Subscribers, TopicForm};
 use crate::tables::Changes;
 use crate::zmtp::encode_frame;
 
@@ -43,6 +44,16 @@ impl FeedPublisher {
     pub(in crate::protocols::kv) fn new(mut subscribers: Subscribers, metrics: Arc<FeedTally>) -> Self {
         subscribers.note_subscriptions();
         Self { subscribers, schedule: BookmarkSchedule::new(), metrics, now: Now::from_nanos(0) }
+    }
+
+    /// From now on subscribers have to prove that they are users.
+    pub(super) fn admit_only(&mut self, admission: &Admission) {
+        self.subscribers.admit_only(admission, TopicForm::LengthAndName);
+    }
+
+    /// As [`Subscribers::hear_users`].
+    pub(super) fn hear_users(&mut self) {
+        self.subscribers.hear_users();
     }
 
     /// Whether there is no subscription.

@@ -11,7 +11,8 @@ use std::time::Duration;
 use crate::clock::Now;
 use crate::protocols::kv::report::LockstepTally;
 use crate::protocols::kv::wire::Notification;
-use crate::protocols::publish::Subscribers;
+use crate::protocols::native::Admission;
+use crate::protocols::publish::{Subscribers, TopicForm};
 use crate::zmtp::encode_frame;
 
 /// Appends the frame of a notification. False: the protocol has none for it, and nothing was appended.
@@ -34,6 +35,16 @@ impl OneFramePublisher {
         tally: Arc<LockstepTally>,
     ) -> Self {
         Self { subscribers, encode, frame: Vec::new(), tally }
+    }
+
+    /// From now on subscribers have to prove that they are users. A frame begins with the name of its table.
+    pub(super) fn admit_only(&mut self, admission: &Admission) {
+        self.subscribers.admit_only(admission, TopicForm::Name);
+    }
+
+    /// As [`Subscribers::hear_users`].
+    pub(super) fn hear_users(&mut self) {
+        self.subscribers.hear_users();
     }
 
     /// Whether there is no subscription.

@@ -14,7 +14,7 @@ use rustix::net::getpeername;
 
 use super::{ConnectionId, Connections, get, touch};
 use crate::security::{Denied, Identity, PeerAddress, Users, UsersWatch};
-use crate::zmtp::{Claim, Mechanisms};
+use crate::zmtp::{Claim, Mechanisms, ProtocolError};
 
 /// The state that a frontend keeps for a connection.
 pub trait ConnectionState: Default {
@@ -42,16 +42,28 @@ pub(super) struct Authentication {
 }
 
 impl Authentication {
+    /// Counts a peer that has named no user.
+    pub(super) fn note_fault(&self, descriptor: &OwnedFd, fault: &ProtocolError) {
+        note_stranger(self.watch.users(), descriptor, fault);
+    }
+
     pub(super) fn mechanisms(&self) -> &Arc<Mechanisms> {
         &self.mechanisms
     }
 }
 
 /// The address of a peer. A peer that has gone meanwhile counts as local: nothing more comes from it.
-fn address_of_peer(descriptor: &OwnedFd) -> PeerAddress {
+pub(crate) fn address_of_peer(descriptor: &OwnedFd) -> PeerAddress {
     let address =
         getpeername(descriptor).ok().flatten().and_then(|address| std::net::SocketAddr::try_from(address).ok());
     address.map_or(PeerAddress::Local, |address| PeerAddress::of(address.ip()))
+}
+
+/// Counts a peer that wants a mechanism that is not taken here.
+pub(crate) fn note_stranger(users: &Users, descriptor: &OwnedFd, fault: &ProtocolError) {
+    if let ProtocolError::Mechanism { mechanism } = fault {
+        users.refused(address_of_peer(descriptor), Denied::Anonymous, mechanism);
+    }
 }
 
 impl<S: ConnectionState> Connections<S> {

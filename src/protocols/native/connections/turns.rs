@@ -145,6 +145,9 @@ impl<S: ConnectionState> Connections<S> {
             Err(InputEnd::Gone) => self.close(id),
             Err(InputEnd::Fault(fault)) => {
                 tracing::debug!("a connection ends: {fault}");
+                if let Some(authentication) = &self.authentication {
+                    authentication.note_fault(connection.descriptor(), &fault);
+                }
                 connection.faulty = true;
                 if connection.held.is_none() {
                     self.disconnect(id);

@@ -1,0 +1,125 @@
+//! The users of subscribers, where users are named.
+//!
+//! ```text
+//! Claim: name, password ─► Login, checked by the thread `users` ─► the bell ─┐
+//!        public key ─────► known or not at once ─────────────────────────────┴► admitted │ refused, closed
+//! users have changed ─► subscribers that are gone, or are another user now, are closed
+//! ```
+//! This module does not decide which topics a user may read; see `readers`.
+
+use super::authentication::Authentication;
+use super::readers::{Readers, TopicForm};
+use super::subscriber::SubscriberConnection;
+use super::subscribers::{Subscribers, member_at};
+use super::topics::Member;
+use crate::protocols::native::{Admission, ConnectionId, address_of_peer, note_stranger};
+use crate::security::{Denied, Identity};
+use crate::zmtp::{Claim, ProtocolError};
+
+impl Subscribers {
+    /// From now on a subscriber has to prove that it is a user, and gets the topics that it may read.
+    pub fn admit_only(&mut self, admission: &Admission, form: TopicForm) {
+        self.readers = Readers::new(form);
+        self.authentication = Some(Authentication::new(admission, &self.bell));
+    }
+
+    /// Begins to check what a subscriber claims.
+    pub(super) fn identify(&mut self, id: ConnectionId, claim: Claim) {
+        let Self { authentication: Some(authentication), connections, .. } = self else { return };
+        let Some(subscriber) = connections.get_mut(id.slot() as usize) else { return };
+        let Some(address) = subscriber.descriptor.as_ref().map(address_of_peer) else { return };
+        let users = authentication.watch.users();
+        match claim {
+            Claim::Curve(key) => {
+                let result = users.curve(&key, address);
+                self.decide(id, result);
+            }
+            Claim::Plain { name, password } => {
+                subscriber.login = Some(users.password(&name, &password, address));
+                authentication.checking.push(id);
+                self.hear_logins();
+            }
+        }
+    }
+
+    /// Counts a peer that wants a mechanism that is not taken here.
+    pub(super) fn note_stranger(&mut self, member: Member, fault: &ProtocolError) {
+        let Self { authentication: Some(authentication), connections, .. } = self else { return };
+        let descriptor = connections.get(member as usize).and_then(|subscriber| subscriber.descriptor.as_ref());
+        if let Some(descriptor) = descriptor {
+            note_stranger(authentication.watch.users(), descriptor, fault);
+        }
+    }
+
+    /// Takes the results of checks that are done, and closes the subscribers of users that are no more.
+    ///
+    /// Each turn does so. A publisher that waits in the turn of other subscribers, with the same bell, does so before:
+    /// the turn in between may have silenced the bell.
+    pub fn hear_users(&mut self) {
+        let Some(authentication) = &mut self.authentication else { return };
+        if authentication.watch.has_moved() {
+            self.close_outdated();
+        }
+        self.hear_logins();
+    }
+
+    fn hear_logins(&mut self) {
+        let Some(authentication) = &mut self.authentication else { return };
+        let waker = authentication.waker.clone();
+        let mut waiting = std::mem::take(&mut authentication.checking);
+        let mut done = Vec::new();
+        waiting.retain(|id| {
+            let login = self.get(*id).and_then(|subscriber| subscriber.login.as_ref());
+            let result = login.map(|login| login.result(&waker));
+            let waits = matches!(result, Some(None));
+            done.extend(result.flatten().map(|result| (*id, result)));
+            waits
+        });
+        if let Some(authentication) = &mut self.authentication {
+            authentication.checking = waiting;
+        }
+        done.into_iter().for_each(|(id, result)| self.decide(id, result));
+    }
+
+    /// Lets a subscriber in, or refuses it.
+    fn decide(&mut self, id: ConnectionId, result: Result<Identity, Denied>) {
+        let Self { connections, held, .. } = self;
+        let Some(subscriber) = connections.get_mut(id.slot() as usize) else { return };
+        subscriber.login = None;
+        let is_in = match result {
+            Ok(identity) => subscriber.admit(identity, held),
+            Err(_) => {
+                subscriber.deny(held);
+                false
+            }
+        };
+        if is_in {
+            // What it has sent behind its claim was not looked at.
+            let bytes = std::mem::take(&mut subscriber.unfinished);
+            self.subscribers += usize::from(subscriber.is_open());
+            self.listen_to(id, &bytes);
+        } else {
+            self.disconnect(id.slot(), None);
+            self.flush(id.slot());
+        }
+    }
+
+    /// Closes the subscribers whose users are no more as they were.
+    fn close_outdated(&mut self) {
+        let Some(authentication) = &self.authentication else { return };
+        let users = authentication.watch.users().clone();
+        let is_outdated = |subscriber: &SubscriberConnection| {
+            subscriber.descriptor.is_some() && subscriber.identity.as_ref().is_some_and(|user| !users.is_current(user))
+        };
+        let outdated: Vec<Member> = self
+            .connections
+            .iter()
+            .filter(|(_, subscriber)| is_outdated(subscriber))
+            .map(|(index, _)| member_at(index))
+            .collect();
+        if !outdated.is_empty() {
+            tracing::info!("{} subscribers of users that have changed are closed", outdated.len());
+        }
+        outdated.into_iter().for_each(|member| self.forget(member));
+    }
+}
