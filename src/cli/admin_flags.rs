@@ -1,8 +1,11 @@
 //! The flags of `spindle serve` for what an operator sees.
 
+use std::time::Duration;
+
 use super::ADMIN_ADDRESS;
 use super::endpoint::{Listening, OFF, listening};
 use crate::protocols::admin::serve::AdminConfig;
+use crate::stats::slow_log::SLOW_MICROS_DEFAULT;
 
 /// The flags of the operator's service, as typed.
 #[derive(Debug, clap::Args)]
@@ -15,9 +18,18 @@ pub(super) struct AdminFlags {
     /// several times [default: on loopback none, elsewhere any]
     #[arg(long, value_name = "NAME")]
     admin_host: Vec<String>,
+
+    /// Time of a request, in microseconds, above which it goes to the slow log; `spindle slow` shows it
+    #[arg(long, value_name = "MICROS", default_value_t = SLOW_MICROS_DEFAULT)]
+    slow: u64,
 }
 
 impl AdminFlags {
+    /// The time above which a request is slow.
+    pub(super) fn slow(&self) -> Duration {
+        Duration::from_micros(self.slow)
+    }
+
     /// The configuration of the service, if it is on.
     pub(super) fn config(&self) -> Option<AdminConfig> {
         let hosts = self.admin_host.clone();

@@ -21,6 +21,7 @@ mod error;
 mod events_store;
 mod feed;
 mod feed_flags;
+mod figures;
 mod flush;
 mod job;
 mod load;
@@ -39,6 +40,7 @@ mod serve;
 mod serve_words;
 mod shell;
 mod show;
+mod slow;
 mod store_flags;
 mod task;
 mod user;
@@ -127,6 +129,8 @@ enum Command {
     Flush(flush::FlushArguments),
     /// Print the statistics of the server
     Stats(monitor::StatsArguments),
+    /// Print the last requests that took longer than the server's --slow
+    Slow(slow::SlowArguments),
     /// Check that the server answers, and print how long that takes
     Ping(monitor::PingArguments),
     /// Type the commands one after the other, with history and completion, until `exit`
@@ -182,6 +186,7 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
         Command::Load(flags) => load::run(flags, out),
         Command::Flush(arguments) => flush::run(&arguments, out),
         Command::Stats(arguments) => monitor::stats(&arguments, out),
+        Command::Slow(arguments) => slow::run(&arguments, out),
         Command::Ping(arguments) => monitor::ping(&arguments, out),
         Command::Shell(arguments) => shell::run(&arguments, Arguments::command()),
         Command::Completions(arguments) => manual::completions(&arguments, Arguments::command(), out),

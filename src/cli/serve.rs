@@ -236,6 +236,7 @@ impl ServeFlags {
             events,
             security: self.security.config()?,
             admin: self.admin.config(),
+            slow: self.admin.slow(),
             tasks: self.durable(),
         };
         endpoint_conflicts::check(&server::listening(&config))?;

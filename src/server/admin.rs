@@ -2,12 +2,32 @@
 
 use std::sync::Arc;
 
-use super::tasks::{OpenedTasks, or_give_up};
+use super::tasks::{OpenedTasks, TasksListeners, or_give_up};
 use super::{Error, RunningServer};
 use crate::protocols::admin::serve::{Admin, AdminParts};
 use crate::protocols::events::mysql::{Address, DatabaseProbe};
-use crate::protocols::events::serve::Events;
-use crate::protocols::kv::serve::Kv;
+use crate::protocols::events::serve::{Events, EventsListener};
+use crate::protocols::kv::serve::{Kv, LockstepPart, Neighbours};
+use crate::stats::slow_log::SlowLog;
+
+/// What STATS reports beside the tables. The slow requests of all frontends go to `slow`.
+pub(super) fn neighbours(
+    tasks: Option<&mut TasksListeners>,
+    events: Option<&mut EventsListener>,
+    lockstep: Option<LockstepPart>,
+    slow: Arc<SlowLog>,
+) -> Neighbours {
+    let mut neighbours = Neighbours { lockstep, slow, ..Neighbours::default() };
+    if let Some(tasks) = tasks {
+        neighbours.tasks = Some(Arc::clone(tasks.metrics()));
+        neighbours.services = tasks.observe(&neighbours.slow);
+    }
+    if let Some(events) = events {
+        events.log_slow(&neighbours.slow);
+        neighbours.services.push(Arc::clone(events.metrics()));
+    }
+    neighbours
+}
 
 /// What the service reads and tries.
 pub(super) fn parts(

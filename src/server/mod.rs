@@ -27,6 +27,7 @@ mod announce;
 mod cores;
 mod endpoints;
 mod gate;
+mod lockstep_part;
 mod memory;
 mod service_manager;
 mod settings;
@@ -39,6 +40,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -48,6 +50,7 @@ pub use cores::{Pin, workers_default};
 use endpoints::print_ready;
 use gate::Admissions;
 pub use gate::{GateError, SecurityConfig, listening};
+use lockstep_part::bind_lockstep;
 pub use memory::available_bytes;
 use settings::{feed_settings, kv_settings};
 pub use signals::SignalWatch as Signals;
@@ -61,14 +64,11 @@ use crate::limits::CHANGES_PER_WRITER;
 use crate::protocols::admin::serve::{AdminConfig, AdminListener};
 use crate::protocols::events::mysql::Address;
 use crate::protocols::events::serve::{self as events, EventsListener};
-use crate::protocols::kv::serve::{
-    self, Frontend, FrontendKind, Kv, LockstepPart, LockstepTally, Neighbours, ReportSources,
-};
-use crate::protocols::lockstep::serve::{self as lockstep, Lockstep, LockstepConfig};
-use crate::protocols::lockstep::wire::encode_notification;
+use crate::protocols::kv::serve::{self, Frontend, FrontendKind, Kv, ReportSources};
+use crate::protocols::lockstep::serve::{Lockstep, LockstepConfig};
 use crate::protocols::sockets::{ServeError, SocketContext, Stopper};
 use crate::security::Users;
-use crate::stats::HeldBytes;
+use crate::stats::slow_log::SlowLog;
 use crate::store;
 use crate::tables::{BackgroundThreads, Tables, TablesConfig, version_base};
 use crate::threads;
@@ -116,6 +116,8 @@ pub struct ServerConfig {
     pub security: SecurityConfig,
     /// What an operator sees over HTTP, if it is on.
     pub admin: Option<AdminConfig>,
+    /// A request that takes longer goes to the slow log.
+    pub slow: Duration,
 }
 
 /// The settings of the feed.
@@ -281,15 +283,16 @@ fn start_with(
     let context = SocketContext::new(config.io_threads);
     let settings = kv_settings(&config, worker_cores);
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
+    let slow = Arc::new(SlowLog::new(config.slow));
     let slack = memory::slack(config.max_memory);
     let job_room = memory::job_room_bytes(available_bytes(), config.max_memory);
     // Every endpoint is bound before a store is opened: a start that fails leaves nothing behind.
-    let (mut lockstep, lockstep_held, part) = bind_lockstep(&config, &settings, (&tables, clock))?;
+    let (mut lockstep, lockstep_held, part) = bind_lockstep(&config, &settings, (&tables, clock), &slow)?;
     let mut tasks = config.tasks.map(|config| TasksListeners::bind(config, settings.held_bytes_max)).transpose()?;
-    let events =
+    let mut events =
         config.events.as_ref().map(|config| EventsListener::bind(config.address, &config.hosts)).transpose()?;
     let admin = config.admin.as_ref().map(AdminListener::bind).transpose()?;
-    let metrics = Neighbours { tasks: tasks.as_ref().map(|tasks| Arc::clone(tasks.metrics())), lockstep: part };
+    let metrics = admin::neighbours(tasks.as_mut(), events.as_mut(), part, slow);
     let mut kv = serve::bind(&context, &settings, clock, (&tables, changes), metrics)?;
     admissions.hand_out(&mut kv, lockstep.as_mut(), tasks.as_mut());
     let database = config.events.and_then(|config| config.database);
@@ -318,24 +321,6 @@ fn start_with(
     events.map_or(Ok(()), |events| running.start_events(events))?;
     tasks.map_or(Ok(()), |tasks| running.start_tasks(tasks))?;
     Ok(running)
-}
-
-/// The frontend of the lock-step dialect, its held bytes, and the part that runs beside the tables' own frontend.
-type BoundLockstep = (Option<Lockstep>, Option<HeldBytes>, Option<LockstepPart>);
-
-/// Listens for the lock-step dialect, if any of it is on.
-fn bind_lockstep(
-    config: &ServerConfig,
-    settings: &serve::KvConfig,
-    (tables, clock): (&Tables, Clock),
-) -> Result<BoundLockstep, Error> {
-    let tally = Arc::new(LockstepTally::new(clock.now()));
-    let limits = (settings.value_max, settings.held_bytes_max);
-    let bind = |config| lockstep::bind(config, limits, (tables.session(), clock), Arc::clone(&tally));
-    let (lockstep, held) = config.lockstep.as_ref().map(bind).transpose()?.unzip();
-    let publish = config.lockstep_publish.clone();
-    let is_on = lockstep.is_some() || publish.is_some();
-    Ok((lockstep, held, is_on.then_some(LockstepPart { publish, encode: encode_notification, tally })))
 }
 
 /// Opens the stores of the frontends. The database is first: a start that it refuses leaves nothing in the other store.

@@ -17,6 +17,8 @@ use crate::protocols::jobs::serve::{self as jobs, Jobs, JobsListener};
 use crate::protocols::native::Admission;
 use crate::protocols::spiderq::serve::{Spiderq, SpiderqConfig, SpiderqListener};
 use crate::stats::HeldBytes;
+use crate::stats::service::ServiceMetrics;
+use crate::stats::slow_log::SlowLog;
 use crate::store::{self, KeyedStore, StoreConfig};
 use crate::tasks::{self, Committer, LeaseOrder, Policy, QueueName, TaskMetrics, Tasks};
 use crate::threads::give_up;
@@ -109,6 +111,20 @@ impl TasksListeners {
     /// The metrics of the tasks, which count nothing before the store is open.
     pub(super) fn metrics(&self) -> &Arc<TaskMetrics> {
         &self.metrics
+    }
+
+    /// Sends the slow requests of the frontends to this log. Returns the metrics of the frontends.
+    pub(super) fn observe(&mut self, slow: &Arc<SlowLog>) -> Vec<Arc<ServiceMetrics>> {
+        let queues = [self.spiderq.as_mut(), self.events.as_mut()].into_iter().flatten();
+        let queues = queues.map(|listener| {
+            listener.log_slow(slow);
+            Arc::clone(listener.metrics())
+        });
+        let jobs = self.jobs.as_mut().map(|jobs| {
+            jobs.log_slow(slow);
+            Arc::clone(jobs.metrics())
+        });
+        queues.chain(jobs).collect()
     }
 
     /// Opens the store. Larger requests for jobs take at most `job_room` bytes together.

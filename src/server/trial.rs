@@ -37,6 +37,7 @@ pub(super) fn config(frontend: FrontendKind) -> ServerConfig {
         allocator: allocator::in_use(),
         events: None,
         admin: None,
+        slow: Duration::from_millis(10),
         tasks: None,
         security: SecurityConfig::default(),
     }

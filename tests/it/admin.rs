@@ -18,7 +18,7 @@ const GLANCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const GLANCES: u32 = 1_200;
 
 /// Calls `look` until it has a result.
-fn awaited<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn awaited<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..GLANCES {
         if let Some(found) = look() {
             return found;
@@ -254,7 +254,7 @@ fn a_real_prometheus_scrapes_the_metrics() {
         let found: Value = (status == 200).then(|| serde_json::from_str(&body).ok())??;
         found["data"]["result"].as_array().filter(|found| !found.is_empty()).map(|found| found[0].clone())
     };
-    let requests = awaited("a scrape", || query("spindle_requests_total%7Bverb=%22UPDATE%22%7D"));
+    let requests = awaited("a scrape", || query("spindle_requests_total%7Bprotocol=%22kv%22,verb=%22UPDATE%22%7D"));
     assert_eq!(requests["value"][1], "2", "{requests}");
     let up = awaited("the target", || query("up"));
     assert_eq!(up["value"][1], "1", "{up}");

@@ -146,6 +146,7 @@ fn config() -> ServerConfig {
         security: SecurityConfig::default(),
         events: None,
         admin: None,
+        slow: Duration::from_millis(10),
     }
 }
 

@@ -106,6 +106,8 @@ mod service_manager;
 mod serving;
 /// Signals at any moment of a server's life: each has its effect, and none disturbs the server.
 mod signals;
+/// Latency from end to end, and the slow log.
+mod slow;
 /// Rust source as the tidy rules see it: code without comments, and the paths that it names.
 mod source;
 /// The places of events in a test, and their workers: one suite for both stores.

@@ -1,12 +1,13 @@
 //! All metrics in the exposition format: OpenMetrics 1.0, or the older text format for clients that do not ask for it.
 //!
 //! ```text
-//! AdminDocument ─► tables, tasks: families ─► OpenMetrics ─┬─► Accept: application/openmetrics-text
+//! AdminDocument ─► requests, tables, tasks: families ─► OpenMetrics ─┬─► Accept: application/openmetrics-text
 //!                                                          └─► text ─► any other client
 //! ```
 //! This module counts nothing.
 
 mod families;
+mod requests;
 mod tables;
 mod tasks;
 mod text;
@@ -63,6 +64,7 @@ impl Collector for Source {
         let build = [("version", stats.version), ("allocator", stats.memory.allocator)];
         to.gauges(family("spindle_build_info", "1, with the version and the allocator."), &[(&build, 1.0)])?;
         to.gauges(family("spindle_uptime", "Time since the start.").seconds(), &[(&[], stats.uptime_seconds)])?;
+        requests::write(&mut to, stats)?;
         tables::write(&mut to, stats)?;
         if let Some(section) = &stats.tasks {
             tasks::write(&mut to, section)?;

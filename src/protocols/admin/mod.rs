@@ -5,6 +5,7 @@
 //! ```text
 //! GET /health    it answers                     GET /stats     all metrics as JSON
 //! GET /ready     every store can store          GET /metrics   all metrics for Prometheus
+//!                                               GET /slow      the slow log
 //! ```
 //! [`serve`] accepts connections on the skeleton of `protocols/tcp`, and `protocols/http` reads their requests. The
 //! routes read the metrics of the other rooms (`sources`), which their threads write without waiting for a reader.
@@ -14,6 +15,7 @@
 //!
 #![doc = include_str!("ADMIN.md")]
 
+pub mod client;
 mod limits;
 mod metrics;
 mod probe;

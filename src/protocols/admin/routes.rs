@@ -30,7 +30,8 @@ pub(super) fn routes(context: AdminContext, hosts: HostRule) -> Router {
         .route("/ready", get(ready))
         .route("/stats", get(stats))
         .route("/metrics", get(metrics))
-        .fallback(|| async { refused(404, "no such path: there are /health, /ready, /stats and /metrics") })
+        .route("/slow", get(slow))
+        .fallback(|| async { refused(404, "no such path: there are /health, /ready, /stats, /slow and /metrics") })
         .method_not_allowed_fallback(|| async {
             refused(405, "this path does not have this method: see the header Allow")
         })
@@ -52,6 +53,10 @@ async fn ready(State(context): State<AdminContext>) -> Response {
 
 async fn stats(State(context): State<AdminContext>) -> Response {
     told(json_response(200, context.sources.json()))
+}
+
+async fn slow(State(context): State<AdminContext>) -> Response {
+    told(json_response(200, context.sources.slow_json()))
 }
 
 async fn metrics(State(context): State<AdminContext>, headers: HeaderMap) -> Response {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::protocols::events::mysql::WritersMetrics;
-use crate::protocols::kv::report::{ReportSources, StatsDocument};
+use crate::protocols::kv::report::{ReportSources, SlowDocument, StatsDocument};
+use crate::stats::slow_log::KEPT_MAX;
 
 /// The metrics of the other rooms.
 pub(super) struct AdminSources {
@@ -46,6 +47,12 @@ impl AdminSources {
                 failures: metrics.failures(),
             }),
         }
+    }
+
+    /// The slow log as JSON.
+    pub(super) fn slow_json(&self) -> String {
+        let document = SlowDocument::of(&self.report.slow, KEPT_MAX);
+        serde_json::to_string(&document).expect("numbers and text can be written as JSON")
     }
 
     /// The document as JSON.

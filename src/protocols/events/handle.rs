@@ -3,67 +3,88 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 
 use super::error::EventStoreError;
 use super::jitter::Jitter;
 use super::store::EventStore;
+use super::timing::{EventTimer, Verb};
 use super::wire::{Event, Reply, id_of};
 use super::words::word;
-use crate::protocols::http::{HostRule, guarded, json_response};
+use crate::protocols::http::{HostRule, Peer, guarded, json_response};
 
 /// The state that requests are answered from.
 #[derive(Clone)]
 pub(super) struct EventsContext {
     pub(super) store: EventStore,
     pub(super) jitter: Arc<Jitter>,
+    pub(super) timer: Arc<EventTimer>,
 }
+
+/// The peer that has sent a request.
+type From = Option<Extension<Peer>>;
 
 /// All paths and their methods. HEAD is answered as GET, without the body.
 pub(super) fn routes(context: EventsContext, hosts: HostRule) -> Router {
+    let (no_path, no_method) = (Arc::clone(&context.timer), Arc::clone(&context.timer));
     let routes = Router::new()
         .route("/events", post(create).get(count))
         .route("/events/async", post(defer))
         .route("/events/{id}", get(find))
         .route("/health", get(health))
-        .fallback(|| async { Reply::NoSuchPath })
-        .method_not_allowed_fallback(|| async { Reply::NotAllowed })
+        .fallback(move || {
+            no_path.count_other();
+            async { Reply::NoSuchPath }
+        })
+        .method_not_allowed_fallback(move || {
+            no_method.count_other();
+            async { Reply::NotAllowed }
+        })
         .with_state(context);
     guarded(routes, hosts)
 }
 
-async fn create(State(context): State<EventsContext>) -> Reply {
+async fn create(State(context): State<EventsContext>, peer: From) -> Reply {
     let value = word(context.jitter.draw());
-    match context.store.add(Some(value)).await {
-        Ok(id) => Reply::Created(Event { id, value: Some(value.to_owned()) }),
-        Err(trouble) => unavailable(trouble),
-    }
+    let stored = async {
+        match context.store.add(Some(value)).await {
+            Ok(id) => Reply::Created(Event { id, value: Some(value.to_owned()) }),
+            Err(trouble) => unavailable(trouble),
+        }
+    };
+    context.timer.timed(Verb::Create, &peer, stored).await
 }
 
-async fn defer(State(context): State<EventsContext>) -> Reply {
-    context.store.add(None).await.map_or_else(unavailable, Reply::Pending)
+async fn defer(State(context): State<EventsContext>, peer: From) -> Reply {
+    let stored = async { context.store.add(None).await.map_or_else(unavailable, Reply::Pending) };
+    context.timer.timed(Verb::Defer, &peer, stored).await
 }
 
-async fn count(State(context): State<EventsContext>) -> Reply {
-    context.store.count().await.map_or_else(unavailable, Reply::Counted)
+async fn count(State(context): State<EventsContext>, peer: From) -> Reply {
+    let counted = async { context.store.count().await.map_or_else(unavailable, Reply::Counted) };
+    context.timer.timed(Verb::Count, &peer, counted).await
 }
 
-async fn find(State(context): State<EventsContext>, id: Result<Path<String>, PathRejection>) -> Reply {
-    let Some(id) = id.ok().and_then(|Path(id)| id_of(&id)) else { return Reply::InvalidId };
-    match context.store.find(id).await {
-        Ok(Some(value)) => Reply::Found(Event { id, value }),
-        Ok(None) => Reply::NotFound,
-        Err(trouble) => unavailable(trouble),
-    }
+async fn find(State(context): State<EventsContext>, peer: From, id: Result<Path<String>, PathRejection>) -> Reply {
+    let found = async {
+        let Some(id) = id.ok().and_then(|Path(id)| id_of(&id)) else { return Reply::InvalidId };
+        match context.store.find(id).await {
+            Ok(Some(value)) => Reply::Found(Event { id, value }),
+            Ok(None) => Reply::NotFound,
+            Err(trouble) => unavailable(trouble),
+        }
+    };
+    context.timer.timed(Verb::Find, &peer, found).await
 }
 
-async fn health(State(context): State<EventsContext>) -> Reply {
-    context.store.check().await.map_or_else(unavailable, |()| Reply::Healthy)
+async fn health(State(context): State<EventsContext>, peer: From) -> Reply {
+    let checked = async { context.store.check().await.map_or_else(unavailable, |()| Reply::Healthy) };
+    context.timer.timed(Verb::Health, &peer, checked).await
 }
 
 fn unavailable(EventStoreError(why): EventStoreError) -> Reply {

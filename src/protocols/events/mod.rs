@@ -25,5 +25,6 @@ pub mod jitter;
 pub mod mysql;
 pub mod serve;
 mod store;
+mod timing;
 pub mod wire;
 pub mod words;

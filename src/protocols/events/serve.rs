@@ -18,12 +18,16 @@ use super::embedded::{Embedded, EventQueue};
 use super::handle::{EventsContext, routes};
 use super::mysql::{Address, Database, RunningWriters, UnsuitableDatabase, Writers, WritersMetrics};
 use super::store::EventStore;
+use super::timing::{self, EventTimer};
+use crate::clock::Clock;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX};
 use crate::protocols::http::{HostRule, HttpService};
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,
 };
+use crate::stats::service::ServiceMetrics;
+use crate::stats::slow_log::SlowLog;
 use crate::store;
 use crate::tasks::{Committer, QueueName, Tasks};
 
@@ -68,6 +72,8 @@ pub struct Events {
 pub struct EventsListener {
     tcp: TcpFrontend,
     hosts: Vec<String>,
+    metrics: Arc<ServiceMetrics>,
+    slow: Arc<SlowLog>,
 }
 
 impl EventsListener {
@@ -77,7 +83,18 @@ impl EventsListener {
     /// [`Error`] if the address is not available, or the system has no descriptor left.
     pub fn bind(address: SocketAddr, hosts: &[String]) -> Result<Self, Error> {
         let tcp = TcpFrontend::bind(address, EVENT_BACKLOG, EVENT_CONNECTIONS_MAX)?;
-        Ok(Self { tcp, hosts: hosts.to_vec() })
+        Ok(Self { tcp, hosts: hosts.to_vec(), metrics: timing::metrics(), slow: Arc::default() })
+    }
+
+    /// The metrics of the frontend, for STATS.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<ServiceMetrics> {
+        &self.metrics
+    }
+
+    /// Slow requests go to this log.
+    pub fn log_slow(&mut self, slow: &Arc<SlowLog>) {
+        self.slow = Arc::clone(slow);
     }
 
     /// Prepares the store.
@@ -85,7 +102,7 @@ impl EventsListener {
     /// # Errors
     /// [`Error`] if the database is not suitable.
     pub fn serve(self, source: EventsSource<'_>) -> Result<Events, Error> {
-        let Self { tcp, hosts } = self;
+        let Self { tcp, hosts, metrics, slow } = self;
         let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
         let backend = match source {
             EventsSource::Embedded(committer, tasks, queue) => {
@@ -105,7 +122,8 @@ impl EventsListener {
             EventsBackend::Embedded(..) => None,
         };
         let hosts = HostRule::new(address.ip().is_loopback(), hosts, "--events-host");
-        Ok(Events { front: EventsFrontend { tcp, backend, hosts }, stopper, address, database })
+        let timer = EventTimer { clock: Clock::start(), metrics, slow };
+        Ok(Events { front: EventsFrontend { tcp, backend, hosts, timer }, stopper, address, database })
     }
 }
 
@@ -120,6 +138,7 @@ pub struct EventsFrontend {
     tcp: TcpFrontend,
     backend: EventsBackend,
     hosts: HostRule,
+    timer: EventTimer,
 }
 
 impl EventsFrontend {
@@ -128,9 +147,9 @@ impl EventsFrontend {
     /// # Errors
     /// [`store::Error`] if the server's own store has failed.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { tcp, backend, hosts } = self;
+        let Self { tcp, backend, hosts, timer } = self;
         let failed = tcp.failed();
-        tcp.run(|| EventsProtocol::start(backend, hosts, failed))
+        tcp.run(|| EventsProtocol::start(backend, hosts, (failed, timer)))
     }
 }
 
@@ -139,11 +158,13 @@ struct EventsProtocol {
     http: HttpService,
     /// The writers of the database, if there is one.
     writers: Option<RunningWriters>,
+    metrics: Arc<ServiceMetrics>,
 }
 
 impl EventsProtocol {
     /// Starts the exchange with the store.
-    fn start(backend: EventsBackend, hosts: HostRule, failed: FailureSender) -> Self {
+    fn start(backend: EventsBackend, hosts: HostRule, (failed, timer): (FailureSender, EventTimer)) -> Self {
+        let metrics = Arc::clone(&timer.metrics);
         let (store, writers) = match backend {
             EventsBackend::Embedded(queue, answers) => {
                 spawn_local(watch_store(queue.tasks.clone(), failed.clone()));
@@ -155,14 +176,14 @@ impl EventsProtocol {
             }
             EventsBackend::MySql(database, writers) => (EventStore::MySql(database), Some(writers.start())),
         };
-        let router = routes(EventsContext { store, jitter: Arc::default() }, hosts);
-        Self { http: HttpService::new(router), writers }
+        let context = EventsContext { store, jitter: Arc::default(), timer: Arc::new(timer) };
+        Self { http: HttpService::new(routes(context, hosts)), writers, metrics }
     }
 }
 
 impl TcpProtocol for EventsProtocol {
     fn converse(&self, stream: TcpStream, permit: ConnectionPermit) {
-        self.http.accept(stream, permit);
+        self.http.accept(stream, (permit, self.metrics.enter()));
     }
 
     async fn finish(&mut self, connections: &ConnectionLimit) {

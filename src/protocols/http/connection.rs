@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::own_errors::OwnErrors;
+use super::peer::FromPeer;
 use super::refusal::{Refusal, encode};
 use super::write_timeout::WriteTimeout;
 use crate::clock::{http_date, wall_millis};
@@ -46,6 +47,7 @@ pub(super) struct ClientTimes {
 pub(super) async fn converse(stream: TcpStream, router: Router, times: ClientTimes, mut ending: watch::Receiver<()>) {
     // Without this option a reply may wait for the acknowledgement of the one before.
     let _gone = stream.set_nodelay(true);
+    let peer = stream.peer_addr().ok();
     let mut wire = OwnErrors::new(WriteTimeout::new(stream, times.reply));
     let ended = {
         let connection = http1::Builder::new()
@@ -53,7 +55,7 @@ pub(super) async fn converse(stream: TcpStream, router: Router, times: ClientTim
             .half_close(true)
             .header_read_timeout(times.head)
             .max_buf_size(HTTP_HEAD_BYTES_MAX)
-            .serve_connection(TokioIo::new(&mut wire), TowerToHyperService::new(router));
+            .serve_connection(TokioIo::new(&mut wire), FromPeer { service: TowerToHyperService::new(router), peer });
         let mut connection = pin!(connection);
         let mut ending = pin!(ended(&mut ending));
         let mut is_ending = false;

@@ -13,11 +13,13 @@ mod admission;
 mod connection;
 mod layers;
 mod own_errors;
+mod peer;
 mod refusal;
 mod service;
 mod write_timeout;
 
 pub(crate) use admission::HostRule;
 pub(crate) use layers::guarded;
+pub(crate) use peer::Peer;
 pub(crate) use refusal::{error, json_response};
 pub(crate) use service::HttpService;

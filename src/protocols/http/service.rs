@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::connection::{ClientTimes, converse};
 use crate::limits::{HTTP_HEAD_TIME, HTTP_REPLY_TIME};
-use crate::protocols::tcp::{ConnectionLimit, ConnectionPermit};
+use crate::protocols::tcp::ConnectionLimit;
 
 /// The connections, with their shared state.
 pub(crate) struct HttpService {
@@ -24,8 +24,8 @@ impl HttpService {
         Self { router, running: Some(watch::Sender::new(())) }
     }
 
-    /// Serves a client that was accepted.
-    pub(crate) fn accept(&self, stream: TcpStream, permit: ConnectionPermit) {
+    /// Serves a client that was accepted. `permit` is dropped when its connection ends.
+    pub(crate) fn accept(&self, stream: TcpStream, permit: impl Send + 'static) {
         // Nothing is accepted after the sender is dropped.
         let Some(running) = &self.running else { return };
         let times = ClientTimes { head: HTTP_HEAD_TIME, reply: HTTP_REPLY_TIME };

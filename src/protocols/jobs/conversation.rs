@@ -30,6 +30,7 @@ use tokio::time::{sleep, timeout};
 use super::handle::{reply, task_request};
 use super::pace::{LOOK, PaceEntry, Paces, RoomKind, Stage};
 use super::responder::JobResponder;
+use super::timing::{JobTimer, JobTimes};
 use super::wire::{AckWording, Decoded, Reply, Verb, decode};
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
@@ -43,6 +44,8 @@ use crate::tasks::{self, Family, Outcome, Payload, QueueName};
 const SETTLING: Duration = Duration::from_millis(5);
 /// Bytes that are read beyond the missing ones: a CRLF, and one more byte, which makes the request malformed.
 const BEHIND: usize = 3;
+/// The beginning of the reply to a request that was not carried out.
+const ERROR: &[u8] = b"ERROR";
 
 /// The state that all conversations share.
 pub(super) struct JobsContext {
@@ -68,6 +71,8 @@ pub(super) struct JobsContext {
     pub(super) cut: Notify,
     /// Tells the frontend that the store has failed.
     pub(super) failed: FailureSender,
+    /// Counts and times the requests.
+    pub(super) timer: JobTimer,
     /// Buffer for discarded bytes.
     pub(super) scrap: RefCell<Vec<u8>>,
 }
@@ -150,13 +155,16 @@ struct Conversation<'h> {
     stream: TcpStream,
     end: Now,
     pace: PaceEntry,
+    times: JobTimes,
 }
 
 /// Serves one connection to its end.
 pub(super) async fn converse(shared: Rc<JobsContext>, stream: TcpStream) {
     let now = shared.clock.now();
     let pace = shared.paces.begin(now);
-    let conversation = Conversation { shared: &shared, stream, end: now.after(JOB_TIME), pace };
+    let _present = shared.timer.metrics.enter();
+    let times = JobTimes::default();
+    let conversation = Conversation { shared: &shared, stream, end: now.after(JOB_TIME), pace, times };
     // A client that has reset the connection gets no reply.
     let Ok(inbox) = conversation.read_request().await else { return };
     if conversation.answer(inbox).await {
@@ -187,7 +195,11 @@ impl<'h> Conversation<'h> {
             }
             match self.stream.try_read_buf(&mut inbox.bytes) {
                 Ok(0) => return Ok(inbox),
-                Ok(bytes) => self.pace.moved(bytes, self.shared.clock.now()),
+                Ok(bytes) => {
+                    let now = self.shared.clock.now();
+                    self.pace.moved(bytes, now);
+                    self.times.received(bytes, now);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
@@ -266,11 +278,14 @@ impl<'h> Conversation<'h> {
 
     /// Answers a request to which no byte will be added. False: the reply could not be sent.
     async fn answer(&self, mut inbox: RequestBuffer<'h>) -> bool {
-        self.pace.enter(Stage::Busy, self.shared.clock.now());
+        let now = self.shared.clock.now();
+        self.pace.enter(Stage::Busy, now);
+        self.times.begin(now);
         let Decoded::Whole(request) = decode(&inbox.bytes, true) else {
             return self.send(&self.written(&Reply::Error)).await;
         };
         let verb = request.verb();
+        self.times.is_for(&request);
         let (queue, request) = match task_request(&request, &self.shared.family, self.shared.lease) {
             Ok(submission) => submission,
             Err(known) => return self.send(&self.written(&known)).await,
@@ -385,7 +400,13 @@ impl<'h> Conversation<'h> {
                 Err(_) => break,
             }
         }
-        rest.is_empty()
+        let is_sent = rest.is_empty();
+        if is_sent {
+            let (reply, times) = ((bytes.len(), bytes.starts_with(ERROR)), [now, self.shared.clock.now()]);
+            let client = || self.stream.peer_addr().map_or_else(|_| "gone".to_owned(), |address| address.to_string());
+            self.shared.timer.sent(&self.times, reply, times, client);
+        }
+        is_sent
     }
 
     /// The output of `work`, or `None` if the place is lost before it is ready.

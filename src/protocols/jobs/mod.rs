@@ -25,4 +25,5 @@ mod responder;
 pub mod serve;
 #[cfg(test)]
 mod tests;
+mod timing;
 pub mod wire;

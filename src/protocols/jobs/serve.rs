@@ -12,6 +12,7 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
@@ -19,11 +20,14 @@ use tokio::task::spawn_local;
 
 use super::conversation::{JobsContext, converse};
 use super::responder::JobResponder;
+use super::timing::{self, JobTimer};
 use super::wire::AckWording;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol, watch_store};
+use crate::stats::service::ServiceMetrics;
+use crate::stats::slow_log::SlowLog;
 use crate::store;
 use crate::tasks::{Committer, Family, Tasks};
 
@@ -55,6 +59,8 @@ pub struct Jobs {
 pub struct JobsListener {
     tcp: TcpFrontend,
     settings: JobsConfig,
+    metrics: Arc<ServiceMetrics>,
+    slow: Arc<SlowLog>,
 }
 
 impl JobsListener {
@@ -64,16 +70,28 @@ impl JobsListener {
     /// [`ServeError`] if the address is not available, or the system has no descriptor left.
     pub fn bind(settings: &JobsConfig) -> Result<Self, ServeError> {
         let tcp = TcpFrontend::bind(settings.address, JOB_BACKLOG, JOB_CONNECTIONS_MAX)?;
-        Ok(Self { tcp, settings: settings.clone() })
+        Ok(Self { tcp, settings: settings.clone(), metrics: timing::metrics(), slow: Arc::default() })
+    }
+
+    /// The metrics of the frontend, for STATS.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<ServiceMetrics> {
+        &self.metrics
+    }
+
+    /// Slow requests go to this log.
+    pub fn log_slow(&mut self, slow: &Arc<SlowLog>) {
+        self.slow = Arc::clone(slow);
     }
 
     /// Registers a sink with the committer for the answers about the queues of `family`. Larger requests take at most
     /// `room_bytes` together, and answers as much again (see [`crate::limits::JOB_ROOM_BYTES`]).
     pub fn serve(self, room_bytes: usize, (committer, tasks, family): (&mut Committer, Tasks, Family)) -> Jobs {
-        let Self { tcp, settings } = self;
+        let Self { tcp, settings, metrics, slow } = self;
         let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
         let answers = TcpFrontend::answers(committer);
-        Jobs { front: JobsFrontend { tcp, answers, tasks, family, settings, room_bytes }, stopper, address }
+        let front = JobsFrontend { tcp, answers, tasks, family, settings, room_bytes, metrics, slow };
+        Jobs { front, stopper, address }
     }
 }
 
@@ -85,6 +103,8 @@ pub struct JobsFrontend {
     family: Family,
     settings: JobsConfig,
     room_bytes: usize,
+    metrics: Arc<ServiceMetrics>,
+    slow: Arc<SlowLog>,
 }
 
 impl JobsFrontend {
@@ -99,7 +119,7 @@ impl JobsFrontend {
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or no answer can come.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { tcp, answers, tasks, family, settings, room_bytes } = self;
+        let Self { tcp, answers, tasks, family, settings, room_bytes, metrics, slow } = self;
         let (failed, clock) = (tcp.failed(), Clock::start());
         let context = Rc::new(JobsContext {
             responder: JobResponder::new(tasks, answers.sink, answers.room.clone(), clock),
@@ -115,6 +135,7 @@ impl JobsFrontend {
             over: Cell::new(false),
             cut: Notify::new(),
             failed,
+            timer: JobTimer { metrics, slow, start_wall_millis: clock.start_wall_millis() },
             scrap: RefCell::new(vec![0; SCRAP_BYTES]),
         });
         tcp.run(|| JobsProtocol::start(context, answers))

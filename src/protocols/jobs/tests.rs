@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
@@ -20,6 +21,7 @@ use tokio::task::spawn_local;
 use super::conversation::{JobsContext, converse};
 use super::responder::JobResponder;
 use super::serve::{Jobs, JobsConfig, JobsListener};
+use super::timing::{self, JobTimer};
 use super::wire::AckWording;
 use crate::clock::Clock;
 use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN};
@@ -138,6 +140,7 @@ fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
         over: Cell::new(false),
         cut: Notify::new(),
         failed: tokio::sync::mpsc::unbounded_channel().0,
+        timer: JobTimer { metrics: timing::metrics(), slow: Arc::default(), start_wall_millis: 0 },
         scrap: RefCell::new(vec![0; 64]),
     });
     let data = vec![b'x'; 2 * JOB_BUFFER_BYTES];

@@ -73,6 +73,7 @@
 #![doc = include_str!("PROTOCOL.md")]
 
 pub mod client;
+mod client_names;
 mod flow_control;
 pub mod handle;
 mod native;
@@ -82,8 +83,9 @@ mod proxy;
 mod publish;
 pub(crate) mod report;
 mod reporter;
-mod responder;
+pub(crate) mod responder;
 pub mod serve;
+mod timing;
 pub(crate) mod waiting;
 pub mod wire;
 mod worker;

@@ -17,6 +17,8 @@
 //! This module does not manage connections; see `protocols/native`. It does not interpret requests; see
 //! [`handle`](super::handle).
 
+mod timing;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,14 +27,15 @@ use super::packet::PACKED_MAX;
 use super::report::{ProxyMetrics, ReportSources, WorkerMetrics};
 use super::reporter::{FinishedReport, ReportClient};
 use super::responder::{RequestParts, Responder, TIMED_ONE_OF};
+use super::timing::TurnSizes;
 use super::waiting::WaitingClients;
 use super::wire::{Command, Fault, Reason, split};
-use crate::clock::{Clock, TimeLimit};
+use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{
     BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD, SCAN_BYTES_MAX,
 };
 use crate::protocols::native::{
-    Admission, ConnectionId, ConnectionState, Connections, HandoffReceiver, SendBuffer, TurnOutcome,
+    Admission, ConnectionId, ConnectionState, Connections, HandoffReceiver, SendBuffer, TimedReply, TurnOutcome,
 };
 use crate::protocols::sockets::{Stopper, WakeSignal};
 use crate::security::Identity;
@@ -49,6 +52,9 @@ pub(super) struct WorkerState {
     pub(super) clients: Arc<ProxyMetrics>,
     pub(super) report: Arc<ReportSources>,
     pub(super) reports: ReportClient,
+    /// Picks the requests that are timed from end to end.
+    pub(super) picker: Sampler,
+    pub(super) turn: TurnSizes,
 }
 
 /// The state of a connection.
@@ -153,28 +159,28 @@ impl NativeWorker {
                 let Some(id) = waiting.next() else { break };
                 connections.resume(id, |id, client, outbox, messages, bytes| {
                     let turn = ConnectionTurn { id, waiting, is_first: true, made: None, user: client.user.as_ref() };
-                    state.answer_all((messages, bytes), outbox, turn, (context, sampler))
+                    state.answer_turn((messages, bytes), outbox, turn, (context, sampler))
                 });
-                connections.flush();
+                state.send(connections);
             }
         }
         while let Some((id, made)) = state.reports.next() {
             connections.resume(id, |id, client, outbox, messages, bytes| {
                 let turn =
                     ConnectionTurn { id, waiting, is_first: false, made: Some(made), user: client.user.as_ref() };
-                state.answer_all((messages, bytes), outbox, turn, (context, sampler))
+                state.answer_turn((messages, bytes), outbox, turn, (context, sampler))
             });
-            connections.flush();
+            state.send(connections);
         }
         loop {
             let turn = connections.receive(BATCH_MAX, |id, client, outbox, messages, bytes| {
                 let turn = ConnectionTurn { id, waiting, is_first: false, made: None, user: client.user.as_ref() };
-                state.answer_all((messages, bytes), outbox, turn, (context, sampler))
+                state.answer_turn((messages, bytes), outbox, turn, (context, sampler))
             });
+            state.send(connections);
             if turn.is_none() {
                 break;
             }
-            connections.flush();
         }
         while connections.drained().is_some() {}
         while connections.gone().is_some() {}
@@ -228,10 +234,11 @@ impl WorkerState {
         outbox: &mut SendBuffer,
         mut turn: ConnectionTurn<'_>,
         (context, sampler): (&HandlerContext<'_>, &mut Sampler),
+        (begun, arrived): (Now, Now),
     ) -> TurnOutcome {
-        let Self { session, clock, value_max, metrics, clients, reports, .. } = self;
+        let Self { session, clock, value_max, metrics, clients, reports, picker, turn: sizes, .. } = self;
         let responder = Responder { clock: *clock, value_max: *value_max, metrics, context };
-        let mut batch = session.batch(clock.now());
+        let mut batch = session.batch(begun);
         let bytes_max = outbox.is_tight().then_some(BUFFER_KEPT_BYTES);
         let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
         let mut answered = 0;
@@ -272,6 +279,12 @@ impl WorkerState {
                             return TurnOutcome::Parked(answered);
                         }
                     }
+                }
+                sizes.end(answered, outbox.end());
+                if let Some(command) = parts.command()
+                    && (picker.picks() || parts.report().is_some())
+                {
+                    outbox.time(TimedReply::sampled(usize::from(command.code()), arrived));
                 }
                 turn.is_first = false;
                 answered += 1;

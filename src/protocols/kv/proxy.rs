@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::client_names::{ClientNames, name_of};
 use super::flow_control::{
     AnsweredRequest, Bounds, ClientIndex, FlowControl, MessageSize, ReplyVerdict, RequestVerdict, RoutingId,
     TrackedConnection,
@@ -85,6 +86,8 @@ pub(super) struct ProxyParts {
     pub(super) workers: ThreadGroup,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<ProxyMetrics>,
+    /// For the slow log.
+    pub(super) names: Arc<ClientNames>,
 }
 
 /// The proxy, ready to run.
@@ -215,8 +218,11 @@ impl Proxy {
     fn index(&mut self) -> ClientIndex {
         let Some(index) = self.account.find(&self.id) else {
             let id = RoutingId::of(&self.id);
+            let name = name_of(&self.id);
             let origin = FrameOrigin::of(self.take_id());
-            return self.account.admit(id, origin);
+            let index = self.account.admit(id, origin);
+            self.parts.names.put(index.tag(), name);
+            return index;
         };
         if self.account.may_change_connection(index) {
             self.look_at_connection(index);

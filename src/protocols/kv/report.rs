@@ -6,7 +6,9 @@
 //!
 //! ```text
 //! {"version", "uptime_seconds",
-//!  "commands": {"GET": {"requests", "errors": {"KEY NOT FOUND": n}, "latency_micros": {samples, p50 … max}}, …},
+//!  "commands": {"GET": {"requests", "errors": {"KEY NOT FOUND": n},
+//!               "latency_micros": {samples, p50 … max},      from its turn until its reply is made
+//!               "end_to_end_micros": {samples, p50 … max}}, …},  from its arrival until its reply is sent
 //!  "not_understood": {reason: n},                             requests that name no command
 //!  "workers": [{"requests", "busy_share", "core", "waiting"}],          waiting: clients, for room in the tables
 //!  "tables": [{"name", "elements", "bytes"}],
@@ -24,7 +26,10 @@
 //!  "tasks": {"commits", "syncs", "waits", "lost_wakeups",     null if there are none; waits: of frontends, for room
 //!            "store": {"segments", "live_bytes", "dead_bytes", …},            of the log under them
 //!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],     queues that come and go, all together
-//!            "queues": [{"name", "ready", "leased", "dropped", "ran_out", "waiting", "oldest_ready_seconds"}]}}
+//!            "queues": [{"name", "ready", "leased", "dropped", "ran_out", "waiting", "oldest_ready_seconds"}]},
+//!  "services": [{"protocol", "connections", "connections_ever", "received_bytes", "sent_bytes",      tasks, jobs, events
+//!                "verbs": [{"verb", "requests", "refused", "latency_micros", "end_to_end_micros"}]}],
+//!  "slow": {"threshold_micros", "seen"}}                      requests that took longer than --slow
 //! ```
 //! A table's name is text if it is UTF-8, else `0x…`.
 
@@ -32,7 +37,9 @@ mod changes;
 mod document;
 mod feed;
 mod lockstep;
+mod micros;
 mod name;
+mod services;
 mod store_line;
 mod tasks_section;
 
@@ -43,17 +50,23 @@ use std::time::Duration;
 use changes::ChangesLine;
 pub(super) use changes::PublishTally;
 use document::{ClientsLine, CommandLine, DescriptorsLine, ExpiryLine, LogLine, MemoryLine, WorkerLine};
-pub(crate) use document::{Micros, StatsDocument, TableStats};
+pub(crate) use document::{StatsDocument, TableStats};
 use feed::FeedLine;
 pub(super) use feed::FeedTally;
 use lockstep::LockstepLine;
 pub use lockstep::LockstepTally;
+pub(crate) use micros::Micros;
+pub(crate) use name::printable;
+use services::SlowLine;
+pub(crate) use services::{ServiceLine, SlowDocument, VerbLine};
 pub(crate) use store_line::StoreLine;
 pub(crate) use tasks_section::{TaskFamilyLine, TaskQueueLine, TasksSection};
 
 use super::wire::{Command, Reason};
 use crate::clock::{Clock, Now};
 use crate::log;
+use crate::stats::service::ServiceMetrics;
+use crate::stats::slow_log::SlowLog;
 use crate::stats::{BusyMeter, Counter, Gauge, Latencies, LatencySnapshot};
 use crate::tables::{TableSummary, Tables, TablesMetrics};
 use crate::tasks::TaskMetrics;
@@ -78,6 +91,8 @@ struct CommandMetrics {
     /// In the order of [`Reason::ALL`].
     refused: [Counter; Reason::COUNT],
     latencies: Latencies,
+    /// From the arrival of a request until its reply was sent.
+    whole: Latencies,
 }
 
 impl WorkerMetrics {
@@ -103,6 +118,11 @@ impl WorkerMetrics {
     /// The latencies of a command.
     pub(super) fn latencies(&self, command: Command) -> &Latencies {
         &self.of(Some(command)).latencies
+    }
+
+    /// The times of a command from the arrival of a request until its reply was sent.
+    pub(crate) fn whole(&self, command: Command) -> &Latencies {
+        &self.of(Some(command)).whole
     }
 
     #[expect(clippy::indexing_slicing, reason = "a command's code is below the number of commands")]
@@ -159,6 +179,10 @@ pub struct ReportSources {
     pub(super) feed: Arc<FeedTally>,
     pub(super) lockstep: Option<Arc<LockstepTally>>,
     pub(super) tasks: Option<Arc<TaskMetrics>>,
+    /// The services beside the tables.
+    pub(super) services: Vec<Arc<ServiceMetrics>>,
+    /// The slow requests of all threads.
+    pub(crate) slow: Arc<SlowLog>,
     /// Bytes of the values or names in one reply.
     pub(super) reply_bytes_max: usize,
 }
@@ -195,6 +219,8 @@ impl ReportSources {
             descriptors: DescriptorsLine::now(),
             log: LogLine { dropped_lines: log::dropped() },
             tasks: self.tasks.as_deref().map(|metrics| TasksSection::of(metrics, self.clock.reading())),
+            services: self.services.iter().map(|service| ServiceLine::of(service)).collect(),
+            slow: SlowLine::of(&self.slow),
         }
     }
 
@@ -206,10 +232,13 @@ impl ReportSources {
     fn commands(&self) -> BTreeMap<&'static str, CommandLine> {
         let line = |command: Command| {
             let workers = || self.worker_counts().map(|worker| worker.of(Some(command)));
+            // The lock-step dialect has its own.
+            let own = || self.workers.iter().chain([&self.reporter]).map(|worker| worker.of(Some(command)));
             let line = CommandLine {
                 requests: workers().map(|metrics| metrics.requests.get()).sum(),
                 errors: self.refused(Some(command)),
                 latency_micros: Micros::of(LatencySnapshot::of(workers().map(|metrics| &metrics.latencies))),
+                end_to_end_micros: Micros::of(LatencySnapshot::of(own().map(|metrics| &metrics.whole))),
             };
             (command.name(), line)
         };

@@ -11,14 +11,14 @@ use std::ops::Deref;
 use super::handle::{Busy, HandlerContext, handle};
 use super::permission::may;
 use super::report::WorkerMetrics;
-use super::wire::{Command, Fault, Reason, Reply, Request, split};
+use super::wire::{Command, Fault, Reason, Reply, Request, TableName, split};
 use crate::clock::Clock;
 use crate::security::Identity;
 use crate::stats::Sampler;
 use crate::tables::Batch;
 
 /// One of this many requests is timed.
-pub(super) const TIMED_ONE_OF: u32 = 32;
+pub(crate) const TIMED_ONE_OF: u32 = 32;
 
 /// Answers the messages of one batch.
 pub(super) struct Responder<'w> {
@@ -142,6 +142,11 @@ impl<'i, F: Deref<Target = [u8]>> RequestParts<'i, F> {
             _ => return None,
         };
         batch.get(table.name(), key).ok()
+    }
+
+    /// The table that the request is about, if it is about one.
+    pub(super) fn table(&self) -> Option<&[u8]> {
+        self.request.as_ref().ok().and_then(Request::table).map(TableName::name)
     }
 
     /// The table and the key of a request for one element.

@@ -16,6 +16,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::client_names::ClientNames;
 use super::flow_control::page_bytes_max;
 use super::native::{NativeWorker, WorkerState};
 use super::proxy::{self, Proxy, message_bytes_max};
@@ -24,6 +25,8 @@ pub use super::publish::{NotificationEncoder, PublishAdmissions};
 use super::report::{FeedTally, PublishTally, WorkerMetrics};
 pub use super::report::{LockstepTally, ReportSources};
 use super::reporter::Reporter;
+use super::responder::TIMED_ONE_OF;
+use super::timing::TurnSizes;
 use super::worker::{Worker, WorkerParts};
 use crate::clock::Clock;
 use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, RECEIVED_SHARE, REPLIES_IN_PIPE};
@@ -32,7 +35,9 @@ use crate::protocols::publish::{PublishLimits, Subscribers};
 use crate::protocols::sockets::{
     ServeError, Socket, SocketContext, Stopper, ThreadGroup, WakeSignal, bound_received, received_bytes,
 };
-use crate::stats::HeldBytes;
+use crate::stats::service::ServiceMetrics;
+use crate::stats::slow_log::SlowLog;
+use crate::stats::{HeldBytes, Sampler};
 use crate::tables::{Changes, Tables};
 use crate::tasks::TaskMetrics;
 use crate::zmtp::MessageBounds;
@@ -78,6 +83,10 @@ pub struct Neighbours {
     pub tasks: Option<Arc<TaskMetrics>>,
     /// The lock-step dialect.
     pub lockstep: Option<LockstepPart>,
+    /// The services beside the tables, for STATS.
+    pub services: Vec<Arc<ServiceMetrics>>,
+    /// The slow requests of all of them.
+    pub slow: Arc<SlowLog>,
 }
 
 /// The part of the lock-step dialect that runs here.
@@ -211,6 +220,7 @@ fn proxy(
     let (router, endpoints) = router(context, settings)?;
     let workers_stop = Arc::new(AtomicBool::new(false));
     let presence = ThreadGroup::new(&bell);
+    let names = Arc::<ClientNames>::default();
     let (backends, sockets) = pipes(context, settings.worker_cores.len() + 1)?;
     let reporter = sockets.len() - 1;
     let worker = |(place, (socket, metrics)): (usize, (Socket, &Arc<WorkerMetrics>))| -> io::Result<Worker> {
@@ -226,6 +236,7 @@ fn proxy(
             bell: WakeSignal::new()?,
             present: presence.enter(),
             is_reporter: place == reporter,
+            names: Arc::clone(&names),
         }))
     };
     let tallies = report.workers.iter().chain([&report.reporter]);
@@ -243,8 +254,17 @@ fn proxy(
     let request_bytes = message_bytes_max(settings.value_max).min(settings.client_bytes_max);
     bound_received((settings.held_bytes_max / RECEIVED_SHARE).max(2 * request_bytes));
     let stop = stopper.clone();
-    let parts =
-        proxy::ProxyParts { router, backends, stopper: stop, bell, workers_stop, workers: presence, clock, metrics };
+    let parts = proxy::ProxyParts {
+        router,
+        backends,
+        stopper: stop,
+        bell,
+        workers_stop,
+        workers: presence,
+        clock,
+        metrics,
+        names,
+    };
     let queue = Proxy::new(parts, settings.value_max, settings.client_bytes_max, settings.held_bytes_max);
     Ok((Frontend::Proxy { queue: Box::new(queue), workers, reporter }, vec![stopper], endpoints, held))
 }
@@ -282,6 +302,8 @@ fn native(
             clients: Arc::clone(clients),
             report: Arc::clone(report),
             reports: reporter.client(&bell),
+            picker: Sampler::new(TIMED_ONE_OF),
+            turn: TurnSizes::default(),
         };
         let connections = Connections::new(&bell, bounds, &budget).map_err(io::Error::from)?;
         let handoff = acceptor.handoff(&bell);
@@ -353,6 +375,8 @@ fn report(settings: &KvConfig, clock: Clock, tables: &Tables, neighbours: &Neigh
         feed: Arc::new(FeedTally::default()),
         lockstep: neighbours.lockstep.as_ref().map(|part| Arc::clone(&part.tally)),
         tasks: neighbours.tasks.clone(),
+        services: neighbours.services.clone(),
+        slow: Arc::clone(&neighbours.slow),
         reply_bytes_max: settings.reply_bytes_max,
     }
 }

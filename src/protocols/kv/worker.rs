@@ -20,16 +20,18 @@
 mod deferred;
 mod inbox;
 mod reply;
+mod timing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::client_names::ClientNames;
 use super::handle::{Busy, HandlerContext};
 use super::packet::{PACKED_MAX, ReceivedMessage, unpack};
 use super::report::{ReportSources, WorkerMetrics};
 use super::responder::{RequestParts, Responder, TIMED_ONE_OF};
 use super::wire::Command;
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
 use crate::limits::LOOK_AHEAD;
 use crate::protocols::sockets::{Frame, Socket, ThreadToken, WakeSignal, wait};
 use crate::stats::Sampler;
@@ -37,6 +39,7 @@ use crate::tables::{Batch, Session};
 use deferred::DeferredMessages;
 use inbox::BatchInbox;
 use reply::ReplyWriter;
+use timing::{RequestTimer, is_alone};
 
 /// A worker, ready to run.
 pub struct Worker {
@@ -52,6 +55,7 @@ pub struct Worker {
     /// It is the reporter: its replies have many frames.
     is_reporter: bool,
     writer: ReplyWriter,
+    timer: RequestTimer,
     /// Set by the proxy before it sends the last frame.
     stop: Arc<AtomicBool>,
     /// The last field, so it is dropped after the socket: the proxy keeps its end of the pipe as long as this token
@@ -76,14 +80,17 @@ pub(super) struct WorkerParts {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) present: ThreadToken,
     pub(super) is_reporter: bool,
+    /// For the slow log.
+    pub(super) names: Arc<ClientNames>,
 }
 
 impl Worker {
     /// A worker that has deferred no message.
     pub(super) fn new(parts: WorkerParts) -> Self {
         let WorkerParts { socket, mut session, clock, value_max, page_bytes_max, metrics, report, bell, .. } = parts;
-        let WorkerParts { stop, present, is_reporter, .. } = parts;
+        let WorkerParts { stop, present, is_reporter, names, .. } = parts;
         let deferred = DeferredMessages::new(&mut session, &bell);
+        let timer = RequestTimer::new(clock, Arc::clone(&report.slow), names);
         Self {
             socket,
             session,
@@ -96,6 +103,7 @@ impl Worker {
             deferred,
             is_reporter,
             writer: ReplyWriter::default(),
+            timer,
             stop,
             present,
         }
@@ -143,17 +151,19 @@ impl Worker {
 
     /// Answers the deferred messages that can be answered now, and each message of the inbox.
     fn answer_all(&mut self, inbox: &mut BatchInbox, context: &HandlerContext<'_>, sampler: &mut Sampler) {
-        let Self { socket, session, clock, value_max, metrics, deferred, is_reporter, writer, .. } = self;
+        let Self { socket, session, clock, value_max, metrics, deferred, is_reporter, writer, timer, .. } = self;
         let now = clock.now();
         metrics.busy.begin(now.nanos());
         deferred.begin(session);
         let mut batch = session.batch(now);
         let responder = Responder { clock: *clock, value_max: *value_max, metrics, context };
-        let mut replies = WorkerReplies { responder, socket, deferred, is_reporter: *is_reporter, writer };
+        let is_reporter = *is_reporter;
+        timer.begin(now);
+        let mut replies = WorkerReplies { responder, socket, deferred, is_reporter, writer, timer, received: now };
         replies.answer_deferred(&mut batch, sampler);
         replies.answer_inbox(inbox, &mut batch, sampler);
         drop(batch);
-        deferred.take(inbox);
+        deferred.take(inbox, now);
         metrics.waiting.set(deferred.clients() as u64);
         metrics.busy.end(clock.now().nanos());
     }
@@ -166,6 +176,9 @@ struct WorkerReplies<'w> {
     deferred: &'w mut DeferredMessages,
     is_reporter: bool,
     writer: &'w mut ReplyWriter,
+    timer: &'w mut RequestTimer,
+    /// When the messages of the inbox had been received.
+    received: Now,
 }
 
 impl WorkerReplies<'_> {
@@ -191,21 +204,38 @@ impl WorkerReplies<'_> {
         for ((parsed, unpacked), number) in decoded.iter_mut().zip(&mut unpacked).zip(first..first + count) {
             *parsed = Some(WorkerMessage::read(inbox.message(number), unpacked, self.responder.value_max));
         }
-        let decoded = || decoded.iter().flatten();
-        batch.prefetch(decoded().filter_map(WorkerMessage::element));
-        let socket = self.socket;
-        for (parsed, number) in decoded().zip(first..) {
+        batch.prefetch(decoded.iter().flatten().filter_map(WorkerMessage::element));
+        let (socket, received) = (self.socket, self.received);
+        let message = |index: usize| Some((decoded.get(index)?.as_ref()?, inbox.message(first + index)));
+        self.timer.restart();
+        for (parsed, index) in decoded.iter().flatten().zip(0..) {
             let waits = self.deferred.holds_up(parsed);
             let is_long = parsed.is_long(self.is_reporter);
-            let writer = &mut *self.writer;
+            let is_alone = is_alone(parsed.command());
+            if is_alone {
+                self.timer.end_stretch(received, index, message);
+            }
+            let (writer, mut bytes) = (&mut *self.writer, 0);
             let mut answer = || {
-                parsed.answer(&self.responder, batch, sampler, |frame, more| writer.write(socket, is_long, frame, more))
+                let sink = |frame: &[u8], more| {
+                    bytes += frame.len() as u64;
+                    writer.write(socket, is_long, frame, more);
+                };
+                parsed.answer(&self.responder, batch, sampler, sink)
             };
             if waits || answer() == Err(Busy) {
                 let lacks_memory = !waits && batch.lacks_memory();
-                self.deferred.defer(parsed, number, lacks_memory, socket);
+                self.deferred.defer(parsed, first + index, lacks_memory, socket);
+                self.timer.note(index, None);
+            } else {
+                self.timer.note(index, Some(bytes));
+                self.timer.pick(parsed.command(), received, self.responder.metrics);
+            }
+            if is_alone {
+                self.timer.end_stretch(received, index + 1, message);
             }
         }
+        self.timer.end_stretch(received, count, message);
     }
 }
 
@@ -245,6 +275,14 @@ impl<'i> WorkerMessage<'i> {
         match &self.text {
             MessageText::Packed(parts) => parts.command(),
             MessageText::AsItCame(parts) => parts.command(),
+        }
+    }
+
+    /// The table that the request is about, if it is about one.
+    fn table(&self) -> Option<&[u8]> {
+        match &self.text {
+            MessageText::Packed(parts) => parts.table(),
+            MessageText::AsItCame(parts) => parts.table(),
         }
     }
 

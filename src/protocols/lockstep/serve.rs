@@ -26,15 +26,21 @@ use crate::limits::{
     TABLE_NAME_BYTES_MAX,
 };
 use crate::protocols::kv::handle::HandlerContext;
+use crate::protocols::kv::responder::TIMED_ONE_OF;
 use crate::protocols::kv::serve::LockstepTally;
 use crate::protocols::kv::waiting::WaitingClients;
+use crate::protocols::kv::wire::{Command, TableName};
 use crate::protocols::native::{
-    Admission, BoundListener, BufferBudget, ConnectionId, Connections, SendBuffer, TurnOutcome,
+    Admission, BoundListener, BufferBudget, ConnectionId, Connections, SendBuffer, TimedReply, TurnOutcome,
 };
 use crate::protocols::sockets::{ServeError, Stopper, WakeSignal};
-use crate::stats::HeldBytes;
+use crate::stats::slow_log::SlowLog;
+use crate::stats::{HeldBytes, Sampler};
 use crate::tables::Session;
 use crate::zmtp::{Message, Messages};
+
+/// The name of the protocol.
+const PROTOCOL: &str = "lockstep";
 
 /// The settings of the frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +70,7 @@ pub fn bind(
     settings: &LockstepConfig,
     (value_max, held_bytes_max): (usize, u64),
     (mut session, clock): (Session, Clock),
-    tally: Arc<LockstepTally>,
+    (tally, slow): (Arc<LockstepTally>, Arc<SlowLog>),
 ) -> Result<(Lockstep, HeldBytes), ServeError> {
     let listener = BoundListener::bind(&settings.endpoint)?;
     let endpoint = listener.endpoint().to_owned();
@@ -77,7 +83,9 @@ pub fn bind(
     let memory = ConversationMemory::new(usize::try_from(held_bytes_max / 2).unwrap_or(usize::MAX), longest);
     let kept = memory.figure();
     let waiting = WaitingClients::new(&mut session, &bell);
-    let answering = Answering { session, clock, waiting, memory, tally, value_max, nul: settings.nul };
+    let (picker, table) = (Sampler::new(TIMED_ONE_OF), Vec::new());
+    let nul = settings.nul;
+    let answering = Answering { session, clock, waiting, memory, tally, slow, picker, table, value_max, nul };
     let front = LockstepFrontend { connections, stopper: stopper.clone(), answering };
     Ok((Lockstep { front, stopper, endpoint }, Box::new(move || budget.held() + kept.get())))
 }
@@ -151,7 +159,7 @@ impl LockstepFrontend {
                     let turn = Turn { id, is_first: true, now };
                     answering.turn(conversation, (messages, bytes), outbox, (turn, context))
                 });
-                connections.flush();
+                answering.send(connections);
             }
         }
         loop {
@@ -159,10 +167,10 @@ impl LockstepFrontend {
                 let turn = Turn { id, is_first: false, now };
                 answering.turn(conversation, (messages, bytes), outbox, (turn, context))
             });
+            answering.send(connections);
             if turn.is_none() {
                 break;
             }
-            connections.flush();
         }
         while connections.drained().is_some() {}
         let now = connections.now();
@@ -192,6 +200,15 @@ struct Turn {
     now: Now,
 }
 
+/// The last command of a turn.
+struct LastCommand {
+    command: Command,
+    /// Bytes of its arguments.
+    request_bytes: usize,
+    /// Bytes of the reply to its last argument.
+    reply_bytes: u64,
+}
+
 /// The state with which the frontend answers, beside its connections.
 struct Answering {
     session: Session,
@@ -200,6 +217,11 @@ struct Answering {
     waiting: WaitingClients<ConnectionId>,
     memory: ConversationMemory,
     tally: Arc<LockstepTally>,
+    slow: Arc<SlowLog>,
+    /// Picks the commands that are timed from end to end.
+    picker: Sampler,
+    /// The table of the last command, for the slow log. Its memory is used again.
+    table: Vec<u8>,
     value_max: usize,
     nul: bool,
 }
@@ -215,7 +237,14 @@ impl Answering {
     ) -> TurnOutcome {
         let Turn { id, now, .. } = turn.0;
         let mut change = Change { before: conversation.held_bytes(), ..Change::default() };
-        let outcome = self.answer_all(conversation, messages, outbox, (turn, &mut change.moved));
+        let begun = self.clock.now();
+        let arrived = outbox.arrived(begun);
+        let mut last = None;
+        let outcome =
+            self.answer_all(conversation, messages, outbox, (turn, &mut change.moved), (begun, arrived, &mut last));
+        if let Some(command) = last {
+            self.describe(outbox, command, [arrived, begun]);
+        }
         change.after = conversation.held_bytes();
         change.waits = matches!(outcome, TurnOutcome::Parked(_) | TurnOutcome::Starved(_));
         self.memory.change(id, change, now);
@@ -230,13 +259,14 @@ impl Answering {
         (messages, bytes): (&Messages, &[u8]),
         outbox: &mut SendBuffer,
         ((Turn { id, mut is_first, .. }, context), moved): ((Turn, &HandlerContext<'_>), &mut bool),
+        (begun, arrived, last): (Now, Now, &mut Option<LastCommand>),
     ) -> TurnOutcome {
-        let Self { session, clock, waiting, memory, tally, value_max, nul } = self;
+        let Self { session, waiting, memory, tally, value_max, nul, picker, table, .. } = self;
         let bounds = Bounds { value_max: *value_max, room: memory.room(conversation.held_bytes()) };
         let reply_max = if outbox.is_tight() { BUFFER_KEPT_BYTES } else { usize::MAX };
         let replies_end = outbox.end() + LARGE_REPLIES_BYTES;
         let mut copied = 0;
-        let mut batch = session.batch(clock.now());
+        let mut batch = session.batch(begun);
         for (answered, message) in messages.iter(bytes).enumerate() {
             if conversation.pending_bytes() > reply_max {
                 return TurnOutcome::Starved(answered);
@@ -245,7 +275,11 @@ impl Answering {
             let is_held_up = !is_first && waiting.is_ahead_of(command);
             let argument = Argument::of(&message);
             let taken = (!is_held_up).then(|| {
-                conversation.take(argument, bounds, |request| execute(request, &mut batch, context, bounds.room))
+                conversation.take(argument, bounds, |request| {
+                    table.clear();
+                    table.extend(request.table().map_or(&b""[..], TableName::name));
+                    execute(request, &mut batch, context, bounds.room)
+                })
             });
             let Some(Ok(answer)) = taken else {
                 let lacks_memory = !is_held_up && batch.lacks_memory();
@@ -259,7 +293,15 @@ impl Answering {
             is_first = false;
             *moved |= held > CONVERSATION_BYTES_MIN && (command.is_some() || matches!(answer, Answer::Second(_)));
             copied += conversation.held_bytes().saturating_sub(held) as u64;
+            let reply_begin = outbox.end();
             reply(outbox, &message, &answer, *nul);
+            if let Some(command) = command {
+                if picker.picks() {
+                    outbox.time(TimedReply::sampled(usize::from(command.code()), arrived));
+                }
+                let request_bytes = held + message.frames().map(<[u8]>::len).sum::<usize>();
+                *last = Some(LastCommand { command, request_bytes, reply_bytes: outbox.end() - reply_begin });
+            }
             tally.requests.add(1);
             if command.is_some() || answer == Answer::Error {
                 tally.worker.count(command, conversation.reason());
@@ -269,6 +311,42 @@ impl Answering {
             }
         }
         TurnOutcome::All
+    }
+
+    /// Times the last command of a turn for the slow log if it was slow. A client that waits for each reply has no other
+    /// command in the turn.
+    fn describe(&self, outbox: &mut SendBuffer, last: LastCommand, [arrived, begun]: [Now; 2]) {
+        let answered = self.clock.now();
+        if self.slow.is_slow(arrived.nanos_until(answered)) {
+            let LastCommand { command, request_bytes, reply_bytes } = last;
+            outbox.time(TimedReply {
+                arrived,
+                begun: Some(begun),
+                answered,
+                verb: usize::from(command.code()),
+                is_sampled: false,
+                request_bytes,
+                reply_bytes,
+                table: Some(self.table.as_slice().into()),
+            });
+        }
+    }
+
+    /// Writes new bytes as far as the system takes them, and records how long the timed replies among them took.
+    fn send(&self, connections: &mut Connections<Conversation>) {
+        connections.flush();
+        if !connections.has_timed() {
+            return;
+        }
+        let now = self.clock.now();
+        let unix_millis = self.clock.start_wall_millis() + now.millis();
+        while let Some((id, reply)) = connections.timed() {
+            let Some(command) = Command::ALL.get(reply.verb) else { continue };
+            if reply.is_sampled {
+                self.tally.worker.whole(*command).record(reply.nanos(now));
+            }
+            reply.log(&self.slow, (now, unix_millis), (PROTOCOL, command.name()), || connections.peer(id));
+        }
     }
 
     /// Updates the metrics for STATS.

@@ -178,6 +178,11 @@ impl<S> Connection<S> {
         self.inbox.kept() + self.outbox.kept() + held + self.cutter.kept_bytes()
     }
 
+    /// Bytes that were received from it, ever.
+    pub(super) fn received(&self) -> u64 {
+        self.inbox.received()
+    }
+
     /// Whether the client has sent bytes that the thread has not received.
     pub(super) fn has_unreceived(&self) -> bool {
         ioctl_fionread(&self.descriptor).is_ok_and(|bytes| bytes > 0)
@@ -213,6 +218,9 @@ impl<S> Connection<S> {
         messages: &mut Messages,
     ) -> Result<Unconsumed, InputEnd> {
         messages.clear();
+        if readable {
+            self.outbox.receive();
+        }
         let end = if readable { self.inbox.receive(&self.descriptor, shared)? } else { ReceiveOutcome::Bytes };
         if !readable {
             shared.clear();

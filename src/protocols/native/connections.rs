@@ -30,6 +30,7 @@ use super::listen::BoundListener;
 use super::listeners::{BELL, LISTENERS, Listeners, wait};
 use super::send_buffer::SendBuffer;
 use super::spin::SpinRecord;
+use super::timed::TimedReply;
 use crate::clock::Now;
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_TIMEOUT, READY_EVENTS, RECEIVE_BYTES};
 use crate::log::WarningPace;
@@ -53,6 +54,15 @@ pub struct Closed<S> {
     pub sent: u64,
 }
 
+/// Bytes of all connections of a thread, ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Received.
+    pub received: u64,
+    /// Taken by the system, before they are sealed.
+    pub sent: u64,
+}
+
 /// All connections of a thread, with a state `S` for each.
 pub struct Connections<S> {
     epoll: OwnedFd,
@@ -70,6 +80,10 @@ pub struct Connections<S> {
     muted: Vec<ConnectionId>,
     /// Connections closed since the last call of [`Connections::closed`].
     closed: usize,
+    /// Connections accepted, ever.
+    accepted: u64,
+    /// Bytes received and sent, ever.
+    traffic: Traffic,
     /// Connections closed, ever, because all together held too much.
     cut: u64,
     cuts_told: WarningPace,
@@ -87,6 +101,8 @@ pub struct Connections<S> {
     touched: VecDeque<ConnectionId>,
     drained: Vec<ConnectionId>,
     gone: Vec<Closed<S>>,
+    /// Timed replies that the system has taken since the frontend asked.
+    pub(super) timed: Vec<(ConnectionId, TimedReply)>,
     /// Memory that all of them hold.
     share: ThreadShare,
     memory: MemoryWatch,
@@ -119,6 +135,8 @@ impl<S: ConnectionState> Connections<S> {
             muting: false,
             muted: Vec::new(),
             closed: 0,
+            accepted: 0,
+            traffic: Traffic::default(),
             cut: 0,
             cuts_told: WarningPace::default(),
             connections: Slab::new(),
@@ -130,6 +148,7 @@ impl<S: ConnectionState> Connections<S> {
             touched: VecDeque::new(),
             drained: Vec::new(),
             gone: Vec::new(),
+            timed: Vec::new(),
             share: budget.share(bell),
             memory: MemoryWatch::default(),
             spin: None,
@@ -163,6 +182,7 @@ impl<S: ConnectionState> Connections<S> {
         // Without epoll the thread would never hear of the connection, so it closes it.
         if epoll::add(&self.epoll, connection.descriptor(), id.data(), connection.interest).is_ok() {
             entry.insert(connection);
+            self.accepted += 1;
             self.deadlines.push_back((deadline, id));
             self.touch(id);
         } else {
@@ -192,6 +212,18 @@ impl<S: ConnectionState> Connections<S> {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.share.bytes()
+    }
+
+    /// How many connections there were, ever.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// Bytes received and sent, ever.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.traffic
     }
 
     /// How many connections were closed, ever, because all together held too much and they stood still.
@@ -360,6 +392,10 @@ impl<S: ConnectionState> Connections<S> {
         Some((&mut connection.state, &mut connection.outbox))
     }
 
+    pub(super) fn descriptor(&mut self, id: ConnectionId) -> Option<&OwnedFd> {
+        get(&mut self.connections, id).map(|connection| connection.descriptor())
+    }
+
     /// A connection whose send buffer was too full and has room again.
     pub fn drained(&mut self) -> Option<ConnectionId> {
         self.drained.pop()
@@ -371,7 +407,13 @@ impl<S: ConnectionState> Connections<S> {
         while let Some(id) = self.touched.pop_front() {
             let Some(connection) = get(&mut self.connections, id) else { continue };
             connection.touched = false;
-            if connection.flush() && connection.is_open() {
+            let before = connection.outbox.sent();
+            let has_room = connection.flush();
+            self.traffic.sent += connection.outbox.sent() - before;
+            while let Some(reply) = connection.outbox.next_timed() {
+                self.timed.push((id, reply));
+            }
+            if has_room && connection.is_open() {
                 self.drained.push(id);
                 // The client may have sent whole messages before the pause.
                 if connection.holds_input() {

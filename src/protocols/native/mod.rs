@@ -37,12 +37,14 @@ mod send_buffer;
 mod spin;
 #[cfg(test)]
 pub(crate) mod tests;
+mod timed;
 
 pub use acceptor::{Acceptor, HandoffReceiver};
 pub use budget::BufferBudget;
-pub use connections::{Admission, Closed, ConnectionState, Connections, TurnOutcome};
+pub use connections::{Admission, Closed, ConnectionState, Connections, Traffic, TurnOutcome};
 pub(crate) use connections::{address_of_peer, note_stranger};
 pub use id::ConnectionId;
 pub use listen::{BoundListener, is_local};
 pub(crate) use listeners::{BELL, LISTENERS, Listeners, wait};
 pub use send_buffer::SendBuffer;
+pub use timed::TimedReply;

@@ -30,6 +30,8 @@ pub(super) struct ReceiveBuffer {
     /// `bytes[used..]` is not used yet.
     bytes: Vec<u8>,
     used: usize,
+    /// Bytes received, ever.
+    received: u64,
     /// With CURVE, the input before it is opened.
     sealed: Option<Box<SealedInput>>,
 }
@@ -56,6 +58,11 @@ impl ReceiveBuffer {
     /// Length of the buffer, in bytes.
     pub(super) fn held(&self) -> usize {
         self.bytes.len() + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes.len())
+    }
+
+    /// Bytes received, ever.
+    pub(super) fn received(&self) -> u64 {
+        self.received
     }
 
     /// Memory kept for the buffer, in bytes.
@@ -86,7 +93,10 @@ impl ReceiveBuffer {
             sealed.bytes.reserve(RECEIVE_BYTES);
             return match recv(descriptor, spare_capacity(&mut sealed.bytes), RecvFlags::DONTWAIT) {
                 Ok((0, _)) => Ok(ReceiveOutcome::End),
-                Ok(_) => Ok(sealed.open(buffer).map_or_else(ReceiveOutcome::Fault, |()| ReceiveOutcome::Bytes)),
+                Ok((_, count)) => {
+                    self.received += count as u64;
+                    Ok(sealed.open(buffer).map_or_else(ReceiveOutcome::Fault, |()| ReceiveOutcome::Bytes))
+                }
                 Err(Errno::AGAIN | Errno::INTR) => Ok(ReceiveOutcome::Bytes),
                 Err(error) => Err(error),
             };
@@ -95,7 +105,11 @@ impl ReceiveBuffer {
         buffer.reserve(RECEIVE_BYTES);
         match recv(descriptor, spare_capacity(buffer), RecvFlags::DONTWAIT) {
             Ok((0, _)) => Ok(ReceiveOutcome::End),
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(ReceiveOutcome::Bytes),
+            Ok((_, count)) => {
+                self.received += count as u64;
+                Ok(ReceiveOutcome::Bytes)
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(ReceiveOutcome::Bytes),
             Err(error) => Err(error),
         }
     }
@@ -168,7 +182,7 @@ mod tests {
     /// Keeps these parts of a buffer that holds 0 to 15, of which the first `used` are used. Returns the unused bytes,
     /// and how many bytes the buffer then holds.
     fn kept(used: usize, begun: std::ops::Range<usize>, rest: usize) -> (Vec<u8>, usize) {
-        let mut buffer = ReceiveBuffer { bytes: (0..16).collect(), used, sealed: None };
+        let mut buffer = ReceiveBuffer { bytes: (0..16).collect(), used, ..ReceiveBuffer::default() };
         buffer.keep(&Unconsumed { begun, rest }, b"");
         (buffer.unused(b"").to_vec(), buffer.held())
     }

@@ -13,6 +13,8 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
 use super::receive_buffer::{give_back, kept};
+use super::timed::TimedReply;
+use crate::clock::Now;
 use crate::limits::{LARGE_REPLIES_BYTES, OUTBOX_BYTES_MAX, SENT_BYTES_A_TURN};
 use crate::zmtp::{Sealer, encode_frame, encode_frame_header};
 
@@ -34,6 +36,11 @@ pub struct SendBuffer {
     tight: bool,
     /// With CURVE, the bytes on the wire. All other positions count the bytes before they are sealed.
     sealed: Option<Box<SealedOutput>>,
+    /// When the requests arrived that have not been answered. None: at the last receive, after which nothing read the
+    /// clock.
+    arrived: Option<Now>,
+    /// Replies that are timed, each with the position in the stream where it ends, in this order.
+    timed: VecDeque<(u64, TimedReply)>,
 }
 
 /// Bytes that are sealed at once, beside one frame: some system calls' worth.
@@ -157,6 +164,29 @@ impl SendBuffer {
             Some(Box::new(SealedOutput { sealer, clear, bytes: Vec::new(), taken: 0, ends: VecDeque::new() }));
     }
 
+    /// When the bytes arrived that the present turn answers. `now` if they have just been received.
+    pub fn arrived(&mut self, now: Now) -> Now {
+        *self.arrived.get_or_insert(now)
+    }
+
+    /// The thread receives again. It does so only when it has answered all that came before.
+    pub(super) fn receive(&mut self) {
+        self.arrived = None;
+    }
+
+    /// Times what was appended until now: [`Connections::timed`](super::Connections::timed) gives it back when the
+    /// system has taken it.
+    pub fn time(&mut self, reply: TimedReply) {
+        self.timed.push_back((self.end(), reply));
+    }
+
+    /// The next timed reply that the system has taken.
+    #[inline]
+    pub(super) fn next_timed(&mut self) -> Option<TimedReply> {
+        let sent = self.sent;
+        self.timed.pop_front_if(|(end, _)| *end <= sent).map(|(_, reply)| reply)
+    }
+
     /// Length of the buffer, in bytes.
     pub(super) fn held(&self) -> usize {
         self.bytes.len() + self.large_left() + self.sealed.as_ref().map_or(0, |sealed| sealed.bytes.len())
@@ -165,7 +195,8 @@ impl SendBuffer {
     /// Memory kept for the buffer, in bytes. A shared reply counts whole for each connection.
     pub(super) fn kept(&self) -> usize {
         let sealed = self.sealed.as_ref().map_or(0, |sealed| kept(&sealed.bytes));
-        kept(&self.bytes) + self.large.as_ref().map_or(0, |(bytes, _)| bytes.capacity()) + sealed
+        let timed = self.timed.len() * size_of::<(u64, TimedReply)>();
+        kept(&self.bytes) + self.large.as_ref().map_or(0, |(bytes, _)| bytes.capacity()) + sealed + timed
     }
 
     /// Whether the frontend holds too much. A caller then appends no large reply that can wait.
@@ -263,6 +294,7 @@ impl SendBuffer {
         self.bytes = Vec::new();
         self.taken = 0;
         self.large = None;
+        self.timed = VecDeque::new();
         if let Some(sealed) = &mut self.sealed {
             (sealed.bytes, sealed.taken, sealed.clear) = (Vec::new(), 0, 0);
             sealed.ends.clear();

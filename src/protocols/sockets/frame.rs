@@ -87,7 +87,7 @@ impl Frame {
 
     /// A property of the connection that the frame came from, if libzmq knows that connection.
     #[expect(unsafe_code, reason = "see the head of the file")]
-    pub(super) fn property(&self, name: &CStr) -> Option<&CStr> {
+    pub(crate) fn property(&self, name: &CStr) -> Option<&CStr> {
         // SAFETY: as in `more`. `name` ends with NUL. The returned text belongs to the connection's properties, which
         // the frame keeps alive until it is closed or received into. Neither can happen while it is borrowed.
         unsafe {

@@ -15,11 +15,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::handle::reply;
+use super::metrics::verb_number;
 use super::read_pace::ReadPace;
 use super::wire::{Counters, Fault, Reply, Verb};
 use crate::clock::Now;
 use crate::limits::OUTBOX_BYTES_MAX;
-use crate::protocols::native::{ConnectionState, SendBuffer};
+use crate::protocols::native::{ConnectionState, SendBuffer, TimedReply};
 use crate::security::Identity;
 use crate::store::{self, StoreSnapshot};
 use crate::tasks::{Outcome, Payload};
@@ -40,6 +41,19 @@ pub(super) struct PendingReply {
     pub(super) outcome: Outcome,
     /// The store before the batch, if the value lies there.
     pub(super) before: Option<Arc<dyn StoreSnapshot>>,
+    pub(super) times: RequestTimes,
+}
+
+/// The times and size of an answered request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestTimes {
+    /// When the request had arrived.
+    pub(super) arrived: Now,
+    /// When the answer came.
+    pub(super) answered: Now,
+    pub(super) request_bytes: usize,
+    /// It may have waited for a task.
+    pub(super) waits: bool,
 }
 
 impl PendingReply {
@@ -78,8 +92,21 @@ impl PendingReply {
             Err(fault) => Reply::Error(fault),
             Ok(verb) => reply(verb, &self.outcome, value, stats),
         };
+        let (begin, number) = (outbox.end(), verb_number(self.verb.ok(), self.times.waits));
         outbox.push_encoded(&self.envelope);
         outbox.push_with(reply.encoded_len(), false, |out| reply.encode(out));
+        let RequestTimes { arrived, answered, request_bytes, waits } = self.times;
+        outbox.time(TimedReply {
+            arrived,
+            begun: None,
+            answered,
+            verb: number,
+            is_sampled: true,
+            request_bytes,
+            reply_bytes: outbox.end() - begin,
+            // The time in which a client waits for a task is not the server's.
+            table: (!waits).then(Box::default),
+        });
         Ok(self.into_lease())
     }
 }
@@ -238,7 +265,9 @@ mod tests {
         let stalls = u64::try_from(CLIENT_STALLS_MAX.as_millis()).unwrap();
         assert_eq!(client.patience(&outbox, at(0)), ReplyDeadline::NoNeed);
         outbox.push(&vec![0; OUTBOX_BYTES_MAX + 1], false);
-        let reply = || PendingReply { envelope: [].into(), verb: Ok(Verb::Ping), outcome: Outcome::Done, before: None };
+        let times = RequestTimes { arrived: at(0), answered: at(0), request_bytes: 1, waits: false };
+        let reply =
+            || PendingReply { envelope: [].into(), verb: Ok(Verb::Ping), outcome: Outcome::Done, before: None, times };
         client.send(reply(), &mut outbox, stats).unwrap();
         assert_eq!(client.patience(&outbox, at(stalls)), ReplyDeadline::Some, "the time begins with the first look");
         assert_eq!(client.patience(&outbox, at(2 * stalls - 1)), ReplyDeadline::Some);

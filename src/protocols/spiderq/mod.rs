@@ -25,6 +25,7 @@ pub mod client;
 mod client_state;
 mod config;
 pub mod handle;
+mod metrics;
 mod pending_replies;
 pub mod permission;
 mod read_pace;

@@ -13,7 +13,7 @@ use super::handle::Access;
 use super::permission::may;
 use super::waiting_places::WaitingPlaces;
 use super::wire::{Counters, Fault, Field, Request, Verb, tag};
-use crate::clock::Clock;
+use crate::clock::{Clock, Now};
 use crate::limits::{
     ENVELOPE_BYTES_MAX, FRAME_OVERHEAD_BYTES, INBOX_BYTES_MAX, SUBMIT_BYTES_MAX, SUBMIT_MAX, TASK_REQUESTS_MAX,
     TRY_COMMIT_MAX,
@@ -38,6 +38,10 @@ pub(super) enum PendingRequest {
         verb: Result<Verb, Fault>,
         /// Whether the request is a Lend that may block.
         waits: bool,
+        /// When it had arrived.
+        arrived: Now,
+        /// Its length, in bytes.
+        request_bytes: usize,
     },
     /// A lease or a blocked Lend that is taken back. No client gets this answer.
     Undo,
@@ -155,8 +159,13 @@ impl TaskResponder {
         self.tasks.count_if_overslept(self.sink, &self.room);
     }
 
-    /// Takes a message of a client. False: the message or its envelope is above the limits, so it cannot be answered.
-    pub(super) fn take(&mut self, peer: ConnectionId, client: &mut ClientState, message: &Message<'_>) -> bool {
+    /// Takes a message of a client that had `arrived` then. False: the message or its envelope is above the limits, so it cannot be answered.
+    pub(super) fn take(
+        &mut self,
+        (peer, client): (ConnectionId, &mut ClientState),
+        message: &Message<'_>,
+        arrived: Now,
+    ) -> bool {
         let mut frames = message.frames();
         let Some(frame) = frames.next_back().filter(|_| message.is_whole()) else { return false };
         let mut envelope = Vec::new();
@@ -171,7 +180,9 @@ impl TaskResponder {
         let waits = self.may_wait(client, &mut request);
         self.burst_bytes += frame.len();
         let verb = decoded.map(|request| request.verb());
-        let ticket = self.put(PendingRequest::Answer { peer, envelope: envelope.into(), verb, waits }, request);
+        let (envelope, request_bytes) = (envelope.into(), frame.len());
+        let pending = PendingRequest::Answer { peer, envelope, verb, waits, arrived, request_bytes };
+        let ticket = self.put(pending, request);
         if waits {
             client.waits_for(ticket);
             self.places.take();

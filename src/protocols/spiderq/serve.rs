@@ -21,8 +21,9 @@ use std::time::Duration;
 
 use crossbeam::channel::Receiver;
 
-use super::client_state::{Abandoned, ClientState, PendingReply, ReplyDeadline};
+use super::client_state::{Abandoned, ClientState, PendingReply, ReplyDeadline, RequestTimes};
 pub use super::config::{SpiderqConfig, Version};
+use super::metrics::{self, verb_number};
 use super::pending_replies::PendingReplies;
 use super::responder::{PendingRequest, ReplyPolicy, TaskResponder};
 use super::wire::Verb;
@@ -35,8 +36,10 @@ use crate::log::WarningPace;
 use crate::protocols::native::{Admission, BoundListener, BufferBudget, ConnectionId, Connections, TurnOutcome};
 use crate::protocols::sockets::{Mailbox, ServeError, Stopper, WakeSignal};
 use crate::stats::HeldBytes;
+use crate::stats::service::ServiceMetrics;
+use crate::stats::slow_log::SlowLog;
 use crate::store;
-use crate::tasks::{Committer, Delivery, QueueName, Tasks};
+use crate::tasks::{Committer, Delivery, Outcome, QueueName, Tasks};
 use crate::zmtp::MessageBounds;
 
 /// Period of three checks: whether answers can still come, whether replies have waited for too long, and whether the
@@ -67,6 +70,8 @@ pub struct SpiderqListener {
     held_bytes_max: u64,
     endpoint: String,
     settings: SpiderqConfig,
+    metrics: Arc<ServiceMetrics>,
+    slow: Arc<SlowLog>,
 }
 
 impl SpiderqListener {
@@ -81,7 +86,19 @@ impl SpiderqListener {
         let budget = BufferBudget::new(held_bytes_max / 2);
         let mut connections = Connections::new(&bell, BOUNDS, &budget).map_err(std::io::Error::from)?;
         connections.listen(listener).map_err(std::io::Error::from)?;
-        Ok(Self { connections, bell, budget, held_bytes_max, endpoint, settings: settings.clone() })
+        let (settings, metrics, slow) = (settings.clone(), metrics::metrics(settings.access), Arc::default());
+        Ok(Self { connections, bell, budget, held_bytes_max, endpoint, settings, metrics, slow })
+    }
+
+    /// The metrics of the frontend, for STATS.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<ServiceMetrics> {
+        &self.metrics
+    }
+
+    /// Slow requests go to this log.
+    pub fn log_slow(&mut self, slow: &Arc<SlowLog>) {
+        self.slow = Arc::clone(slow);
     }
 
     /// From now on a peer has to prove that it is a user.
@@ -96,7 +113,7 @@ impl SpiderqListener {
         (committer, tasks, queue): (&mut Committer, Tasks, QueueName),
         terminated: Box<dyn Fn() + Send>,
     ) -> (Spiderq, HeldBytes) {
-        let Self { connections, bell, budget, held_bytes_max, endpoint, settings } = self;
+        let Self { connections, bell, budget, held_bytes_max, endpoint, settings, metrics, slow } = self;
         let stopper = Stopper::new(&bell);
         let (mailbox, deliveries) = Mailbox::new(&bell);
         let clock = Clock::start();
@@ -115,6 +132,8 @@ impl SpiderqListener {
             refused_ever: 0,
             refusals_told: WarningPace::default(),
             closures_told: WarningPace::default(),
+            metrics,
+            slow,
         };
         let replies = front.replies.figure();
         let held = Box::new(move || budget.held() + replies.get());
@@ -142,6 +161,8 @@ pub struct SpiderqFrontend {
     refused_ever: u64,
     refusals_told: WarningPace,
     closures_told: WarningPace,
+    metrics: Arc<ServiceMetrics>,
+    slow: Arc<SlowLog>,
 }
 
 impl SpiderqFrontend {
@@ -247,11 +268,13 @@ impl SpiderqFrontend {
 
     /// Takes the requests that clients have sent, until none is left or there is no room.
     fn take(&mut self) {
-        let Self { connections, responder, refused_ever, refusals_told, .. } = self;
+        let Self { connections, responder, refused_ever, refusals_told, clock, .. } = self;
         while responder.has_room() {
             let mut refused = None;
-            let turn = connections.receive(SUBMIT_MAX, |peer, client, _, messages, bytes| {
-                let all_taken = messages.iter(bytes).all(|message| responder.take(peer, client, &message));
+            let turn = connections.receive(SUBMIT_MAX, |peer, client, outbox, messages, bytes| {
+                let arrived = outbox.arrived(clock.now());
+                let all_taken =
+                    messages.iter(bytes).all(|message| responder.take((peer, &mut *client), &message, arrived));
                 refused = (!all_taken).then_some(peer);
                 TurnOutcome::All
             });
@@ -309,9 +332,15 @@ impl SpiderqFrontend {
     }
 
     fn hear(&mut self, Delivery { answers, before }: Delivery) -> Result<(), store::Error> {
+        let answered = self.clock.now();
         for (ticket, outcome) in answers {
-            if let PendingRequest::Answer { peer, envelope, verb, waits } = self.responder.answered(ticket) {
-                let reply = PendingReply { envelope, verb, outcome, before: before.clone() };
+            if let PendingRequest::Answer { peer, envelope, verb, waits, arrived, request_bytes } =
+                self.responder.answered(ticket)
+            {
+                let is_refused = verb.is_err() || outcome.is_refused() || matches!(outcome, Outcome::NoRoom { .. });
+                self.metrics.count(verb_number(verb.ok(), waits), is_refused);
+                let times = RequestTimes { arrived, answered, request_bytes, waits };
+                let reply = PendingReply { envelope, verb, outcome, before: before.clone(), times };
                 self.write(peer, waits.then_some(ticket), reply)?;
             }
         }
@@ -319,7 +348,7 @@ impl SpiderqFrontend {
     }
 
     fn send_all(&mut self) -> Result<(), store::Error> {
-        self.connections.flush();
+        self.flush();
         while let Some(peer) = self.connections.drained() {
             if let Some((client, outbox)) = self.connections.connection(peer) {
                 let before = client.replies_bytes();
@@ -327,10 +356,20 @@ impl SpiderqFrontend {
                 self.replies.change(peer, before, client.replies_bytes());
                 client.take_undelivered().into_iter().for_each(|lease| self.responder.take_back(lease));
             }
-            self.connections.flush();
+            self.flush();
         }
         self.settle();
+        metrics::show(&self.connections, &self.metrics);
         Ok(())
+    }
+
+    /// Writes new bytes as far as the system takes them, and records how long the replies among them took.
+    fn flush(&mut self) {
+        self.connections.flush();
+        if self.connections.has_timed() {
+            let now = (self.clock.now(), self.clock.start_wall_millis());
+            metrics::record_sent(&mut self.connections, (&self.metrics, &self.slow), now);
+        }
     }
 
     /// Writes a reply, or keeps it until there is room. `waited` is the ticket of a Lend that may have blocked.

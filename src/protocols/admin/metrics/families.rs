@@ -37,6 +37,9 @@ const BOUNDS: [u64; 22] = [
 ];
 const NANOS_PER_SECOND: f64 = 1e9;
 
+/// The label of requests about tables.
+pub(super) const PROTOCOL: &str = "kv";
+
 /// The labels of a sample: names and values.
 pub(super) type Labels<'l> = &'l [(&'static str, &'l str)];
 

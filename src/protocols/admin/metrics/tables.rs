@@ -1,17 +1,12 @@
-//! The metrics of the tables: their requests, memory, expiry, changes and clients.
+//! The metrics of the tables: their memory, expiry, changes and clients.
 
 use std::fmt::Result;
 
-use super::families::{FamilyWriter, Labels, family};
+use super::families::{FamilyWriter, Labels, PROTOCOL, family};
 use crate::protocols::admin::limits::LABELLED_TABLES_MAX;
 use crate::protocols::kv::report::{StatsDocument, TableStats};
-use crate::stats::LatencySnapshot;
-
-/// The label of requests about tables.
-const PROTOCOL: &str = "kv";
 
 pub(super) fn write(to: &mut FamilyWriter<'_>, stats: &StatsDocument) -> Result {
-    requests(to, stats)?;
     workers(to, stats)?;
     tables(to, stats)?;
     memory(to, stats)?;
@@ -20,28 +15,6 @@ pub(super) fn write(to: &mut FamilyWriter<'_>, stats: &StatsDocument) -> Result 
     feed(to, stats)?;
     clients(to, stats)?;
     lockstep(to, stats)
-}
-
-fn requests(to: &mut FamilyWriter<'_>, stats: &StatsDocument) -> Result {
-    let labels: Vec<_> = stats.commands.keys().map(|verb| [("protocol", PROTOCOL), ("verb", *verb)]).collect();
-    let lines = || labels.iter().map(|labels| &labels[..]).zip(stats.commands.values());
-    let requests: Vec<(Labels<'_>, u64)> = lines().map(|(labels, line)| (labels, line.requests)).collect();
-    to.counters(family("spindle_requests", "Requests that were answered, refused ones included."), &requests)?;
-    let refused: Vec<_> = stats
-        .commands
-        .iter()
-        .flat_map(|(verb, line)| line.errors.iter().map(|(reason, count)| (*verb, *reason, *count)))
-        .chain(stats.not_understood.iter().map(|(reason, count)| ("none", *reason, *count)))
-        .map(|(verb, reason, count)| ([("protocol", PROTOCOL), ("verb", verb), ("reason", reason)], count))
-        .collect();
-    let refused: Vec<(Labels<'_>, u64)> = refused.iter().map(|(labels, count)| (&labels[..], *count)).collect();
-    to.counters(family("spindle_refusals", "Requests that were refused, by reason."), &refused)?;
-    let executions: Vec<(Labels<'_>, &LatencySnapshot)> =
-        lines().map(|(labels, line)| (labels, &line.latency_micros.snapshot)).collect();
-    to.latencies(
-        family("spindle_execution", "Time from a request's turn until its reply was encoded, of a sample of requests."),
-        &executions,
-    )
 }
 
 fn workers(to: &mut FamilyWriter<'_>, stats: &StatsDocument) -> Result {

@@ -52,6 +52,7 @@ impl ProxyRig {
             workers: ThreadGroup::new(&bell),
             clock: Clock::start(),
             metrics: Arc::clone(&metrics),
+            names: Arc::default(),
         };
         let queue = Proxy::new(parts, VALUE_MAX, CLIENT_BYTES, HELD_BYTES);
         let thread = thread::spawn(move || queue.run());

@@ -11,16 +11,14 @@ use super::WorkerMetrics;
 use super::changes::ChangesLine;
 use super::feed::FeedLine;
 use super::lockstep::LockstepLine;
+use super::micros::Micros;
 use super::name::printable;
+use super::services::{ServiceLine, SlowLine};
 use super::tasks_section::TasksSection;
 use crate::allocator;
 use crate::clock::Now;
 use crate::descriptors::{DescriptorBudget, pauses};
-use crate::stats::LatencySnapshot;
 use crate::tables::{TableSummary, TablesMetrics};
-
-/// Nanoseconds in a microsecond.
-const NANOS_PER_MICRO: u64 = 1_000;
 
 /// The report in its JSON form.
 #[derive(Serialize)]
@@ -40,6 +38,8 @@ pub(crate) struct StatsDocument {
     pub(crate) descriptors: DescriptorsLine,
     pub(crate) log: LogLine,
     pub(crate) tasks: Option<TasksSection>,
+    pub(crate) services: Vec<ServiceLine>,
+    pub(crate) slow: SlowLine,
 }
 
 #[derive(Serialize)]
@@ -47,36 +47,7 @@ pub(crate) struct CommandLine {
     pub(crate) requests: u64,
     pub(crate) errors: BTreeMap<&'static str, u64>,
     pub(crate) latency_micros: Micros,
-}
-
-/// Latencies, of which JSON has the percentiles in microseconds. Without a sample there is no percentile.
-#[derive(Serialize)]
-pub(crate) struct Micros {
-    samples: u64,
-    p50: Option<f64>,
-    p90: Option<f64>,
-    p99: Option<f64>,
-    p999: Option<f64>,
-    max: Option<f64>,
-    /// The samples themselves.
-    #[serde(skip)]
-    pub(crate) snapshot: LatencySnapshot,
-}
-
-impl Micros {
-    pub(crate) fn of(snapshot: LatencySnapshot) -> Self {
-        let nanos = snapshot.percentiles();
-        let micros = |value: u64| (nanos.count > 0).then_some(value as f64 / NANOS_PER_MICRO as f64);
-        Self {
-            samples: nanos.count,
-            p50: micros(nanos.p50),
-            p90: micros(nanos.p90),
-            p99: micros(nanos.p99),
-            p999: micros(nanos.p999),
-            max: micros(nanos.max),
-            snapshot,
-        }
-    }
+    pub(crate) end_to_end_micros: Micros,
 }
 
 #[derive(Serialize)]

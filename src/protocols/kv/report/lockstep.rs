@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::WorkerMetrics;
 use super::changes::PublishTally;
+use super::services::{VerbLine, verbs_of};
 use crate::clock::Now;
 use crate::stats::{Counter, Gauge};
 
@@ -55,6 +56,7 @@ pub(crate) struct LockstepLine {
     pub(crate) subscriptions: u64,
     pub(crate) lost_notifications: u64,
     pub(crate) closed_subscribers: u64,
+    pub(crate) verbs: Vec<VerbLine>,
 }
 
 impl LockstepLine {
@@ -73,6 +75,7 @@ impl LockstepLine {
             subscriptions: subscribers.subscriptions.get(),
             lost_notifications: subscribers.lost.get(),
             closed_subscribers: subscribers.closed.get(),
+            verbs: verbs_of(&tally.worker),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// A name as text, or as `0x…` if it is not UTF-8.
-pub(super) fn printable(name: &[u8]) -> String {
+pub(crate) fn printable(name: &[u8]) -> String {
     let hexadecimal = |_| {
         name.iter().fold(String::from("0x"), |mut text, byte| {
             // Writing to a string does not fail.

@@ -9,6 +9,7 @@ use ahash::AHashMap;
 
 use super::inbox::BatchInbox;
 use super::{WorkerMessage, WorkerReplies};
+use crate::clock::Now;
 use crate::limits::BATCH_MAX;
 use crate::protocols::kv::handle::Busy;
 use crate::protocols::kv::packet::{DeferralNotice, PACKED_MAX};
@@ -32,6 +33,7 @@ pub(super) struct DeferredMessages {
 /// A message that was deferred under a number.
 struct DeferredMessage {
     number: u64,
+    received: Now,
     frames: Vec<Frame>,
 }
 
@@ -76,11 +78,11 @@ impl DeferredMessages {
         self.count += 1;
     }
 
-    /// Moves the deferred messages of this batch out of the inbox.
-    pub(super) fn take(&mut self, inbox: &mut BatchInbox) {
+    /// Moves the deferred messages of this batch out of the inbox, which had them at `received`.
+    pub(super) fn take(&mut self, inbox: &mut BatchInbox, received: Now) {
         for (index, tag, number) in self.of_batch.drain(..) {
             let messages = self.messages.get_mut(&tag).expect("a client of which something was deferred waits");
-            messages.push_back(DeferredMessage { number, frames: inbox.take(index) });
+            messages.push_back(DeferredMessage { number, received, frames: inbox.take(index) });
         }
     }
 }
@@ -98,11 +100,11 @@ impl WorkerReplies<'_> {
 
     /// Answers a client's deferred messages up to one that is busy or has to queue again. Returns the number answered.
     fn answer_client(&mut self, tag: u16, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
-        let Self { responder, socket, deferred, is_reporter, writer } = self;
+        let Self { responder, socket, deferred, is_reporter, writer, timer, .. } = self;
         let DeferredMessages { waiting, messages: clients, .. } = &mut **deferred;
         let messages = clients.get_mut(&tag).expect("a client of which something was deferred waits");
         let mut answered = 0;
-        while let Some(DeferredMessage { number, frames }) = messages.front() {
+        while let Some(DeferredMessage { number, received, frames }) = messages.front() {
             let mut unpacked = [&[][..]; PACKED_MAX];
             let parsed = WorkerMessage::read(frames, &mut unpacked, responder.value_max);
             let command = parsed.command();
@@ -112,8 +114,9 @@ impl WorkerReplies<'_> {
                 return answered;
             }
             let is_long = parsed.is_long(*is_reporter);
-            let mut begun = false;
+            let (mut begun, mut sent_bytes) = (false, 0);
             let sink = |bytes: &[u8], more| {
+                sent_bytes += bytes.len() as u64;
                 if !std::mem::replace(&mut begun, true) {
                     DeferralNotice::Late(*number).send(socket);
                 }
@@ -127,6 +130,8 @@ impl WorkerReplies<'_> {
                 }
                 return answered;
             }
+            timer.pick(command, *received, responder.metrics);
+            timer.note_late(&parsed, frames, sent_bytes, *received);
             messages.pop_front();
             answered += 1;
         }

@@ -8,6 +8,8 @@ use std::net::TcpStream;
 use super::*;
 use crate::limits::{CONVERSATION_BYTES_MIN, HELD_BYTES_MAX, OUTBOX_BYTES_MAX, STALLED_MAX};
 use crate::protocols::native::tests::{introduction, message};
+use crate::stats::Percentiles;
+use crate::stats::slow_log::SlowRequest;
 use crate::tables::{BackgroundThreads, Tables, TablesConfig};
 use crate::zmtp::SocketType;
 
@@ -40,8 +42,10 @@ impl Rig {
         let clock = Clock::start();
         let tally = Arc::new(LockstepTally::new(clock.now()));
         let limits = (VALUE_MAX, HELD_BYTES_MAX);
+        // Every command is slow.
+        let slow = Arc::new(SlowLog::new(Duration::ZERO));
         let (Lockstep { front, endpoint, .. }, held) =
-            bind(&settings, limits, (tables.session(), clock), Arc::clone(&tally)).unwrap();
+            bind(&settings, limits, (tables.session(), clock), (Arc::clone(&tally), slow)).unwrap();
         Self { front, background, tally, endpoint, held, context: zmq::Context::new() }
     }
 
@@ -265,4 +269,22 @@ fn only_a_large_value_that_is_fetched_or_updated_counts_as_progress() {
     assert_eq!(rig.front.answering.memory.since().len(), 1);
     assert_eq!(rig.call(&client, &[b"a"]), ["ok"]);
     assert_eq!(rig.front.answering.memory.since(), []);
+}
+
+#[test]
+fn commands_are_timed_to_the_send_of_their_last_reply_and_not_their_arguments() {
+    let mut rig = Rig::start();
+    let client = rig.client();
+    assert_eq!(rig.call(&client, &[b"0", b"table"]), ["ok"; 2]);
+    assert_eq!(rig.call(&client, &[b"2", b"table", b"k", b"value", b"a"]), ["ok"; 5]);
+    assert_eq!(rig.call(&client, &[b"4", b"table", b"k", b"6"])[3], "value");
+    let logged = rig.front.answering.slow.latest(9);
+    let of = |request: &SlowRequest| (request.verb, request.table.to_vec(), request.client.starts_with("127.0.0.1:"));
+    let verbs: Vec<_> = logged.iter().map(of).collect();
+    let expected = ["GET", "UPDATE", "CREATE_TABLE"].map(|verb| (verb, b"table".to_vec(), true));
+    assert_eq!(verbs, expected, "{logged:?}");
+    for command in Command::ALL {
+        let sampled = Percentiles::of([rig.tally.worker.whole(command)]).count;
+        assert_eq!(sampled, u64::from(command == Command::CreateTable), "the first command is picked");
+    }
 }

@@ -27,7 +27,8 @@ pub enum TurnOutcome {
 
 impl TurnOutcome {
     /// How many were taken, if not all.
-    fn count(self) -> Option<usize> {
+    #[must_use]
+    pub fn count(self) -> Option<usize> {
         match self {
             Self::All => None,
             Self::Some(count) | Self::Starved(count) | Self::Parked(count) => Some(count),
@@ -110,9 +111,11 @@ impl<S: ConnectionState> Connections<S> {
         (readable, most): (bool, usize),
         handle: impl FnOnce(ConnectionId, &mut S, &mut SendBuffer, &Messages, &[u8]) -> TurnOutcome,
     ) {
-        let Self { connections, bounds, shared, messages, memory, .. } = self;
+        let Self { connections, bounds, shared, messages, memory, traffic, .. } = self;
         let Some(connection) = get(connections, id) else { return };
+        let before = connection.received();
         let left = connection.take(readable, (bounds, most), shared, messages);
+        traffic.received += connection.received() - before;
         if !messages.is_empty() {
             let (bytes, state, outbox) = connection.parts(shared);
             outbox.set_tight(memory.is_tight_for(id));

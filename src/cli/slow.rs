@@ -1,0 +1,147 @@
+//! `spindle slow`: the last requests that took longer than the server's `--slow`.
+
+use std::io::Write;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::endpoint::{Patience, address_to_connect};
+use super::figures::{bytes, clock_time, count, micros};
+use super::operand::shown;
+use super::show::Format;
+use super::{ADMIN_ADDRESS, CommandError};
+use crate::protocols::admin::client::{Client, Error};
+
+/// The server that shows itself to an operator.
+#[derive(Debug, Args)]
+pub(super) struct AdminServer {
+    /// Address at which the server shows itself to an operator
+    #[arg(long, value_name = "ADDR|PORT", env = "SPINDLE_CONNECT_ADMIN", default_value = ADMIN_ADDRESS, value_parser = address_to_connect)]
+    admin: String,
+    #[command(flatten)]
+    patience: Patience,
+}
+
+impl AdminServer {
+    /// A client of it.
+    pub(super) fn client(&self) -> Client {
+        let timeouts = self.patience.timeouts();
+        Client::new(&self.admin, timeouts.connect, timeouts.answer)
+    }
+}
+
+/// A document of the server.
+///
+/// # Errors
+/// [`CommandError`] if the server does not answer, or not with JSON.
+pub(super) fn document(client: &Client, path: &str) -> Result<Value, CommandError> {
+    let text = client.get(path).map_err(|error| match error {
+        Error::Refused { ref status, .. } if status == "401" || status == "403" => {
+            CommandError::Denied(error.to_string())
+        }
+        error => CommandError::Failed(error.to_string()),
+    })?;
+    serde_json::from_str(&text)
+        .map_err(|error| CommandError::Failed(format!("{} does not answer with JSON: {error}", client.address())))
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SlowArguments {
+    #[command(flatten)]
+    server: AdminServer,
+    /// Print JSON, one line for each answer
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the slow log, the latest request first.
+///
+/// # Errors
+/// [`CommandError`] if the server does not answer, or the answer cannot be printed.
+pub(super) fn run(arguments: &SlowArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    let document = document(&arguments.server.client(), "/slow")?;
+    Format::of(arguments.json).print(out, &text(&document), &document)
+}
+
+/// The titles of the columns, and whether each is text, which stands at the left.
+const COLUMNS: [(&str, bool); 11] = [
+    ("time", true),
+    ("took", false),
+    ("queue", false),
+    ("execution", false),
+    ("write", false),
+    ("protocol", true),
+    ("verb", true),
+    ("table", true),
+    ("request", false),
+    ("reply", false),
+    ("client", true),
+];
+
+/// The requests in columns, under a line that counts them.
+fn text(document: &Value) -> String {
+    let seen = document.get("seen").and_then(Value::as_u64).unwrap_or(0);
+    let bound = micros(document.get("threshold_micros"));
+    let requests = document.get("requests").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    if requests.is_empty() {
+        return format!("no request took longer than {bound}\n");
+    }
+    let rows: Vec<_> = requests.iter().map(row).collect();
+    let titles = COLUMNS.map(|(title, _)| title.to_owned());
+    let widths: [usize; COLUMNS.len()] = std::array::from_fn(|column| {
+        let lengths = rows.iter().chain([&titles]).filter_map(|row| row.get(column));
+        lengths.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    });
+    let line = |row: &[String; COLUMNS.len()]| {
+        let cells = row.iter().zip(widths).zip(COLUMNS).map(|((cell, width), (_, is_text))| {
+            if is_text { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    let head = format!("{} took longer than {bound}, the latest first\n", count(seen));
+    [head, line(&titles)].into_iter().chain(rows.iter().map(line)).collect()
+}
+
+fn row(request: &Value) -> [String; COLUMNS.len()] {
+    let of = |name: &str| request.get(name);
+    let word = |name| shown(of(name).and_then(Value::as_str).unwrap_or_default().as_bytes());
+    [
+        clock_time(of("unix_millis").and_then(Value::as_u64).unwrap_or(0)),
+        micros(of("micros")),
+        micros(of("queue_micros")),
+        micros(of("execution_micros")),
+        micros(of("write_micros")),
+        word("protocol"),
+        word("verb"),
+        word("table"),
+        bytes(of("request_bytes")),
+        bytes(of("reply_bytes")),
+        word("client"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_slow_request_is_said_so() {
+        let document = json!({ "threshold_micros": 10_000.0, "seen": 0, "requests": [] });
+        assert_eq!(text(&document), "no request took longer than 10.0 ms\n");
+    }
+
+    #[test]
+    fn requests_stand_in_columns() {
+        let document = json!({ "threshold_micros": 100.0, "seen": 1, "requests": [{
+            "unix_millis": 1_000, "micros": 1_500.0, "queue_micros": null, "execution_micros": 1_400.0,
+            "write_micros": 100.0, "protocol": "kv", "verb": "GET", "table": "a b", "request_bytes": 10,
+            "reply_bytes": 2_048, "client": "127.0.0.1:7",
+        }] });
+        let expected = "1 took longer than 100 µs, the latest first\n\
+            time             took  queue  execution   write  protocol  verb  table  request    reply  client\n\
+            00:00:01 UTC  1.50 ms      –    1.40 ms  100 µs  kv        GET   a b       10 B  2.0 KiB  127.0.0.1:7\n";
+        assert_eq!(text(&document), expected);
+    }
+}

@@ -1,0 +1,101 @@
+//! A blocking client of the operator's service: one connection for each request.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Bytes of the longest reply that the client reads: STATS of as many tables as a server has at most.
+const REPLY_BYTES_MAX: u64 = 64 << 20;
+/// The status of a reply that has what was asked for.
+const OK: &str = "200";
+
+/// Why there is no document.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// No server has accepted the connection, or it did not reply in time.
+    #[error("no answer from {address} ({source}): is a server with --admin running there?")]
+    NoAnswer {
+        /// The address of the server.
+        address: String,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The server refuses the request.
+    #[error("{address} answers {status}: {reason}")]
+    Refused {
+        /// The address of the server.
+        address: String,
+        /// The status code.
+        status: String,
+        /// The body of the reply.
+        reason: String,
+    },
+    /// The other end does not speak HTTP.
+    #[error("{address} does not answer as --admin does: is it the right address?")]
+    Malformed {
+        /// The address that answered.
+        address: String,
+    },
+}
+
+/// A client of one server.
+#[derive(Clone, Debug)]
+pub struct Client {
+    address: String,
+    /// How long connecting may take, and each wait for the server.
+    timeouts: (Duration, Duration),
+}
+
+impl Client {
+    /// A client of the server at `address`, which is HOST:PORT. Connecting and each wait may take this long.
+    #[must_use]
+    pub fn new(address: &str, connect: Duration, answer: Duration) -> Self {
+        Self { address: address.to_owned(), timeouts: (connect, answer) }
+    }
+
+    /// The address of the server.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The body of a page, such as `/stats`.
+    ///
+    /// # Errors
+    /// [`Error`] if the server does not answer, or refuses.
+    pub fn get(&self, path: &str) -> Result<String, Error> {
+        let reply = self.exchange(path).map_err(|source| Error::NoAnswer { address: self.address.clone(), source })?;
+        let malformed = || Error::Malformed { address: self.address.clone() };
+        let text = String::from_utf8(reply).map_err(|_| malformed())?;
+        let (head, body) = text.split_once("\r\n\r\n").ok_or_else(malformed)?;
+        let status = head.strip_prefix("HTTP/1.1 ").and_then(|line| line.split([' ', '\r']).next());
+        match status.ok_or_else(malformed)? {
+            OK => Ok(body.to_owned()),
+            status => {
+                let (address, status) = (self.address.clone(), status.to_owned());
+                Err(Error::Refused { address, status, reason: body.to_owned() })
+            }
+        }
+    }
+
+    fn exchange(&self, path: &str) -> io::Result<Vec<u8>> {
+        let (connect, answer) = self.timeouts;
+        let mut last = io::Error::other("its host has no address");
+        for address in self.address.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, connect) {
+                Ok(mut stream) => {
+                    stream.set_read_timeout(Some(answer))?;
+                    stream.set_write_timeout(Some(answer))?;
+                    write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)?;
+                    let mut reply = Vec::new();
+                    stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply)?;
+                    return Ok(reply);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}

@@ -1,0 +1,30 @@
+//! Tells the routes who asks: the address of the peer goes with each of its requests. This module does not judge it.
+
+use std::net::SocketAddr;
+
+use axum::http::Request;
+use hyper::service::Service;
+
+/// The address of the peer that has sent a request, among its extensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
+
+/// A service whose requests come from one peer.
+pub(super) struct FromPeer<S> {
+    pub(super) service: S,
+    /// None if the system does not know it any more.
+    pub(super) peer: Option<SocketAddr>,
+}
+
+impl<S: Service<Request<B>>, B> Service<Request<B>> for FromPeer<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn call(&self, mut request: Request<B>) -> Self::Future {
+        if let Some(peer) = self.peer {
+            request.extensions_mut().insert(Peer(peer));
+        }
+        self.service.call(request)
+    }
+}

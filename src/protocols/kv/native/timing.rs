@@ -1,0 +1,103 @@
+//! How long the requests of the native frontend take from end to end.
+//!
+//! ```text
+//! received: arrived ─► the turn begins ─► all its requests are answered ─► flush: the system has the replies
+//!           └─────── queue ───────┘└────────── execution ─────────┘└───────── write ─────────┘
+//! ```
+//! A turn reads the clock when it begins and when it ends, and once more after its flush if a reply of it is timed. One
+//! of [`TIMED_ONE_OF`] requests is picked for the histograms before it is known how long it takes. A turn that was slow
+//! is read again, and each of its requests goes to the slow log. The replies of a turn are sent together, so its times
+//! are those of each of its requests.
+//!
+//! A reply is slow in sending only if the system does not take it at once. So a turn that leaves much in the send buffer
+//! has its last request timed too.
+//!
+//! [`TIMED_ONE_OF`]: crate::protocols::kv::responder::TIMED_ONE_OF
+
+use std::ops::Range;
+
+use super::{ConnectionTurn, NativeClient, WorkerState, read};
+use crate::clock::Now;
+use crate::protocols::kv::handle::HandlerContext;
+use crate::protocols::kv::packet::PACKED_MAX;
+use crate::protocols::kv::responder::RequestParts;
+use crate::protocols::kv::timing::{NO_VERB, PROTOCOL, verb_name};
+use crate::protocols::kv::wire::Command;
+use crate::protocols::native::{Connections, SendBuffer, TimedReply, TurnOutcome};
+use crate::stats::Sampler;
+use crate::zmtp::Messages;
+
+/// Bytes of replies that the system usually takes at once. Beyond them a reply may have to wait for its client.
+const TAKEN_AT_ONCE_BYTES: usize = 64 << 10;
+
+impl WorkerState {
+    /// Answers the messages of a turn, and times it.
+    pub(super) fn answer_turn(
+        &mut self,
+        (messages, bytes): (&Messages, &[u8]),
+        outbox: &mut SendBuffer,
+        turn: ConnectionTurn<'_>,
+        (context, sampler): (&HandlerContext<'_>, &mut Sampler),
+    ) -> TurnOutcome {
+        let begun = self.clock.now();
+        let arrived = outbox.arrived(begun);
+        self.turn.begin(outbox.end());
+        let outcome = self.answer_all((messages, bytes), outbox, turn, (context, sampler), (begun, arrived));
+        let answered = outcome.count().unwrap_or(messages.len());
+        let now = self.clock.now();
+        if self.report.slow.is_slow(arrived.nanos_until(now)) {
+            self.describe((messages, bytes), outbox, 0..answered, [arrived, begun, now]);
+        } else if outbox.len() > TAKEN_AT_ONCE_BYTES {
+            self.describe((messages, bytes), outbox, answered.saturating_sub(1)..answered, [arrived, begun, now]);
+        }
+        outcome
+    }
+
+    /// Times these requests of a turn with what the slow log has to say of them.
+    #[cold]
+    fn describe(
+        &self,
+        (messages, bytes): (&Messages, &[u8]),
+        outbox: &mut SendBuffer,
+        numbers: Range<usize>,
+        [arrived, begun, answered]: [Now; 3],
+    ) {
+        for (number, message) in messages.iter(bytes).enumerate().take(numbers.end).skip(numbers.start) {
+            let (mut few, mut many) = ([&[][..]; PACKED_MAX], Vec::new());
+            let parts: RequestParts<'_, &[u8]> = read(&message, &mut few, &mut many, self.value_max);
+            outbox.time(TimedReply {
+                arrived,
+                begun: Some(begun),
+                answered,
+                verb: parts.command().map_or(NO_VERB, |command| usize::from(command.code())),
+                is_sampled: false,
+                request_bytes: message.frames().map(<[u8]>::len).sum(),
+                reply_bytes: self.turn.bytes(number),
+                table: Some(parts.table().map_or_else(Box::default, Box::from)),
+            });
+        }
+    }
+
+    /// Writes new bytes as far as the system takes them, and records how long the timed replies among them took.
+    #[inline]
+    pub(super) fn send(&self, connections: &mut Connections<NativeClient>) {
+        connections.flush();
+        if connections.has_timed() {
+            self.record(connections);
+        }
+    }
+
+    fn record(&self, connections: &mut Connections<NativeClient>) {
+        let now = self.clock.now();
+        let unix_millis = self.clock.start_wall_millis() + now.millis();
+        while let Some((id, reply)) = connections.timed() {
+            if reply.is_sampled
+                && let Some(command) = Command::ALL.get(reply.verb)
+            {
+                self.metrics.whole(*command).record(reply.nanos(now));
+            }
+            let names = (PROTOCOL, verb_name(reply.verb));
+            reply.log(&self.report.slow, (now, unix_millis), names, || connections.peer(id));
+        }
+    }
+}

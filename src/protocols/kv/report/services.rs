@@ -1,0 +1,145 @@
+//! The part of STATS on the services beside the tables, on the verbs of the lock-step dialect, and on slow requests. This
+//! module counts nothing.
+
+use serde::Serialize;
+
+use super::micros::Micros;
+use super::name::printable;
+use super::{CommandMetrics, Counter, WorkerMetrics};
+use crate::protocols::kv::wire::Command;
+use crate::stats::LatencySnapshot;
+use crate::stats::service::{ServiceMetrics, VerbMetrics};
+use crate::stats::slow_log::{SlowLog, SlowRequest};
+
+/// Nanoseconds in a microsecond.
+const NANOS_PER_MICRO: f64 = 1e3;
+
+/// A service of tasks, jobs or events.
+#[derive(Serialize)]
+pub(crate) struct ServiceLine {
+    pub(crate) protocol: &'static str,
+    pub(crate) connections: u64,
+    pub(crate) connections_ever: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) verbs: Vec<VerbLine>,
+}
+
+/// A verb of a service.
+#[derive(Serialize)]
+pub(crate) struct VerbLine {
+    pub(crate) verb: &'static str,
+    pub(crate) requests: u64,
+    pub(crate) refused: u64,
+    pub(crate) latency_micros: Micros,
+    pub(crate) end_to_end_micros: Micros,
+}
+
+impl ServiceLine {
+    pub(super) fn of(service: &ServiceMetrics) -> Self {
+        Self {
+            protocol: service.protocol,
+            connections: service.connections.get(),
+            connections_ever: service.accepted.get(),
+            received_bytes: service.bytes_in.get(),
+            sent_bytes: service.bytes_out.get(),
+            verbs: service.verbs.iter().map(VerbLine::of_service).collect(),
+        }
+    }
+}
+
+impl VerbLine {
+    fn of_service(verb: &VerbMetrics) -> Self {
+        Self {
+            verb: verb.name,
+            requests: verb.requests.get(),
+            refused: verb.refused.get(),
+            latency_micros: Micros::of(LatencySnapshot::of([&verb.execution])),
+            end_to_end_micros: Micros::of(LatencySnapshot::of([&verb.whole])),
+        }
+    }
+
+    fn of_command(command: Command, metrics: &CommandMetrics) -> Self {
+        Self {
+            verb: command.name(),
+            requests: metrics.requests.get(),
+            refused: metrics.refused.iter().map(Counter::get).sum(),
+            latency_micros: Micros::of(LatencySnapshot::of([&metrics.latencies])),
+            end_to_end_micros: Micros::of(LatencySnapshot::of([&metrics.whole])),
+        }
+    }
+}
+
+/// The verbs that a worker has had, such as those of the lock-step dialect.
+pub(super) fn verbs_of(worker: &WorkerMetrics) -> Vec<VerbLine> {
+    let lines = Command::ALL.into_iter().map(|command| VerbLine::of_command(command, worker.of(Some(command))));
+    lines.filter(|line| line.requests > 0).collect()
+}
+
+/// The slow log, without its requests.
+#[derive(Serialize)]
+pub(crate) struct SlowLine {
+    pub(crate) threshold_micros: f64,
+    pub(crate) seen: u64,
+}
+
+impl SlowLine {
+    pub(super) fn of(log: &SlowLog) -> Self {
+        Self { threshold_micros: micros(log.bound_nanos()), seen: log.seen() }
+    }
+}
+
+/// The slow log with its latest requests.
+#[derive(Serialize)]
+pub(crate) struct SlowDocument {
+    pub(crate) threshold_micros: f64,
+    pub(crate) seen: u64,
+    /// The latest first.
+    pub(crate) requests: Vec<SlowRequestLine>,
+}
+
+impl SlowDocument {
+    pub(crate) fn of(log: &SlowLog, most: usize) -> Self {
+        let SlowLine { threshold_micros, seen } = SlowLine::of(log);
+        Self { threshold_micros, seen, requests: log.latest(most).into_iter().map(SlowRequestLine::of).collect() }
+    }
+}
+
+/// A slow request. A part of its time that is not known is `null`.
+#[derive(Serialize)]
+pub(crate) struct SlowRequestLine {
+    unix_millis: u64,
+    micros: f64,
+    queue_micros: Option<f64>,
+    execution_micros: Option<f64>,
+    write_micros: Option<f64>,
+    client: String,
+    protocol: &'static str,
+    verb: &'static str,
+    table: String,
+    request_bytes: u64,
+    reply_bytes: u64,
+}
+
+impl SlowRequestLine {
+    fn of(request: SlowRequest) -> Self {
+        let stages = request.stages;
+        Self {
+            unix_millis: request.unix_millis,
+            micros: micros(request.nanos),
+            queue_micros: stages.queue.map(micros),
+            execution_micros: stages.execution.map(micros),
+            write_micros: stages.write.map(micros),
+            client: request.client,
+            protocol: request.protocol,
+            verb: request.verb,
+            table: printable(&request.table),
+            request_bytes: request.request_bytes,
+            reply_bytes: request.reply_bytes,
+        }
+    }
+}
+
+fn micros(nanos: u64) -> f64 {
+    nanos as f64 / NANOS_PER_MICRO
+}
