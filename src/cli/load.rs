@@ -12,12 +12,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::CommandError;
+use super::curve_flags::CurveFlags;
 use super::endpoint::Connect;
 use super::operand::{Hex, TableOperand, table};
 use super::watch::stop_on_signals;
 use crate::limits::{KEY_BYTES_MAX, MANY_MAX, VALUE_BYTES_MAX};
 use crate::load::{self, Distribution, Mix, Observer, PhaseReport, Plan, Protocol, Second, VerbReport, Workload};
 use crate::server::raise_descriptor_limit;
+use crate::zmtp::Credentials;
 
 /// Most keys: the generator keeps the version of each key in memory for the verb cas.
 const KEYS_MAX: u32 = 1_000_000_000;
@@ -25,7 +27,7 @@ const KEYS_MAX: u32 = 1_000_000_000;
 const CONNECTIONS_MAX: usize = 60_000;
 
 /// The protocol of the server.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ProtocolName {
     /// Spindle's own
     Kv,
@@ -40,6 +42,8 @@ enum ProtocolName {
 pub(super) struct LoadFlags {
     #[command(flatten)]
     server: Connect,
+    #[command(flatten)]
+    user: CurveFlags,
     /// Protocol of the server
     #[arg(long, value_enum, default_value_t = ProtocolName::Kv)]
     protocol: ProtocolName,
@@ -148,8 +152,9 @@ fn number(typed: &str, least: f64, most: f64) -> Option<f64> {
 
 impl LoadFlags {
     fn into_plan(self) -> Result<Plan, CommandError> {
-        if self.server.login.is_given() {
-            return Err(CommandError::Usage("load does not log in: give it a server without --users".to_owned()));
+        let credentials = self.user.credentials(&self.server.login)?;
+        if self.protocol != ProtocolName::Kv && !matches!(credentials, Credentials::None) {
+            return Err(CommandError::Usage("--user and --curve-key are for Spindle's own protocol alone".to_owned()));
         }
         let address = self.server.connect.strip_prefix("tcp://").map(str::to_owned);
         let address =
@@ -162,6 +167,7 @@ impl LoadFlags {
                 ProtocolName::Redis => Protocol::Redis,
                 ProtocolName::Memcached => Protocol::Memcached,
             },
+            credentials,
             table: self.hex.table(&self.table)?,
             connections: self.connections,
             threads: self.threads,
@@ -197,7 +203,10 @@ pub(super) fn run(flags: LoadFlags, out: &mut dyn Write) -> Result<(), CommandEr
     raise_descriptor_limit();
     let mut screen = ProgressOutput { out, json, bar: ProgressBar::hidden(), broken: None };
     let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
-    let reports = load::run(&plan, &mut screen, &stop).map_err(|error| CommandError::Failed(error.to_string()))?;
+    let reports = load::run(&plan, &mut screen, &stop).map_err(|error| match error {
+        load::Error::Denied { .. } => CommandError::Denied(error.to_string()),
+        _ => CommandError::Failed(error.to_string()),
+    })?;
     screen.bar.finish_and_clear();
     if let Some(error) = screen.broken {
         return Err(CommandError::Output(error));

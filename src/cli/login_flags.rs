@@ -28,12 +28,12 @@ impl LoginFlags {
         self.user.is_some()
     }
 
-    /// Has all connections from now on log in as the user, if one is named.
+    /// The user that is named, and its password.
     ///
     /// # Errors
     /// [`CommandError`] if there is no password.
-    pub(super) fn log_in(&self) -> Result<(), CommandError> {
-        let Some(user) = &self.user else { return Ok(()) };
+    pub(super) fn name_and_password(&self) -> Result<Option<(String, String)>, CommandError> {
+        let Some(user) = &self.user else { return Ok(None) };
         let password = match &self.password_file {
             Some(file) => password(file)
                 .map_err(|why| CommandError::Failed(format!("--password-file {}: {why}", file.display())))?,
@@ -41,7 +41,17 @@ impl LoginFlags {
                 CommandError::Usage(format!("--user {user}: put the password into {PASSWORD}, or give --password-file"))
             })?,
         };
-        log_in(user, &password);
+        Ok(Some((user.clone(), password)))
+    }
+
+    /// Has all connections from now on log in as the user, if one is named.
+    ///
+    /// # Errors
+    /// [`CommandError`] if there is no password.
+    pub(super) fn log_in(&self) -> Result<(), CommandError> {
+        if let Some((user, password)) = self.name_and_password()? {
+            log_in(&user, &password);
+        }
         Ok(())
     }
 }

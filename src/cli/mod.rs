@@ -14,6 +14,7 @@ mod check;
 mod client;
 mod config;
 mod config_show;
+mod curve_flags;
 mod dump;
 mod endpoint;
 mod endpoint_conflicts;
@@ -124,7 +125,7 @@ enum Command {
     /// Make a key of CURVE: the secret key goes into a file, the public key is printed
     Keygen(user::KeygenArguments),
     /// Put load on a server, and print its throughput and latencies
-    Load(load::LoadFlags),
+    Load(Box<load::LoadFlags>),
     /// Delete all tables with all their elements, after a confirmation
     Flush(flush::FlushArguments),
     /// Print the statistics of the server
@@ -183,7 +184,7 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
         Command::Worker(arguments) => worker::run(arguments, out),
         Command::User(command) => user::run(command, out),
         Command::Keygen(arguments) => user::keygen(&arguments, out),
-        Command::Load(flags) => load::run(flags, out),
+        Command::Load(flags) => load::run(*flags, out),
         Command::Flush(arguments) => flush::run(&arguments, out),
         Command::Stats(arguments) => monitor::stats(&arguments, out),
         Command::Slow(arguments) => slow::run(&arguments, out),

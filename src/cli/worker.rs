@@ -8,6 +8,7 @@ use clap::builder::TypedValueParser;
 
 use super::endpoint::connection;
 use super::log::{self, LogFlags};
+use super::login_flags::LoginFlags;
 use super::password_file::PasswordFile;
 use super::{CommandError, EVENTS_ENDPOINT};
 use crate::limits::{CLAIM_MAX, STATEMENT_SECONDS, STORE_ANSWER_MAX};
@@ -34,6 +35,9 @@ pub(super) struct WorkerArguments {
 
     #[command(flatten)]
     password: PasswordFile,
+
+    #[command(flatten)]
+    login: LoginFlags,
 
     /// Shell command that takes an event's id as its last argument and prints the value as its first line [default: a
     /// random word]
@@ -93,6 +97,12 @@ impl TryFrom<WorkerArguments> for WorkerConfig {
 /// # Errors
 /// [`CommandError`] if the worker cannot start, or standard output takes no more lines.
 pub(super) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    if arguments.store.is_some() && arguments.login.is_given() {
+        return Err(CommandError::Usage(
+            "--user is for a server: the URL of --store names the database's user".to_owned(),
+        ));
+    }
+    arguments.login.log_in()?;
     let config = arguments.try_into()?;
     log::begin(LogFlags::TEXT, false)?;
     let signals = Signals::new(|| tracing::info!("SIGHUP: there is nothing to be read again"))
@@ -102,6 +112,9 @@ pub(super) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<()
     let running = worker::start(config).map_err(|error| match error {
         WorkerError::Server(ClientError::Disconnected(Disconnected::Endpoint { .. })) => {
             CommandError::Usage(error.to_string())
+        }
+        WorkerError::Server(ClientError::Disconnected(Disconnected::Denied { .. })) => {
+            CommandError::Denied(error.to_string())
         }
         _ => CommandError::Failed(error.to_string()),
     })?;

@@ -9,12 +9,16 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::dialect::{Dialect, Payloads, Protocol, ReplyKind, create_table};
+use super::dialect::{Dialect, Payloads, ReplyKind, create_table};
+use super::sealed::SealedBytes;
 use super::source::{LoadRequest, RequestKind};
-use super::{Error, Workload};
+use super::{Error, Plan, Workload};
+use crate::zmtp::{Cipher, ProtocolError};
 
 /// How long a server may take to accept a connection, and to answer in the handshake.
 const SET_UP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Refusals of a table's creation with which a run goes on.
+const GOES_ON: [&[u8]; 2] = [b"TABLE EXISTS", b"DENIED"];
 /// Initial bytes of the inbox. At least half of them are free for each read.
 const READ_BYTES: usize = 64 << 10;
 
@@ -39,21 +43,24 @@ pub(super) struct LoadConnection {
     /// Bytes to be sent: `outbox[sent..]`.
     outbox: Vec<u8>,
     sent: usize,
+    /// What stands between these two and the wire, on an encrypted connection.
+    sealed: Option<SealedBytes>,
     /// Requests without a reply, oldest first.
     waiting: VecDeque<OutstandingRequest>,
 }
 
 impl LoadConnection {
-    /// Connects within `timeout`, and completes the handshake.
+    /// Connects to the plan's server, and completes the handshake.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::Lost`].
-    pub(super) fn open(address: &str, protocol: Protocol, table: &[u8], timeout: Duration) -> Result<Self, Error> {
+    /// [`Error::Unreachable`], [`Error::Denied`], [`Error::Lost`].
+    pub(super) fn open(plan: &Plan) -> Result<Self, Error> {
+        let Plan { address, table, credentials, .. } = plan;
         let unreachable = |error| Error::Unreachable { address: address.to_owned(), error };
-        let stream = connect(address, timeout).map_err(unreachable)?;
+        let stream = connect(address, plan.connect_timeout).map_err(unreachable)?;
         stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(SET_UP_TIMEOUT))).map_err(unreachable)?;
         let mut outbox = Vec::new();
-        let dialect = Dialect::new(protocol, table, &mut outbox);
+        let dialect = Dialect::new(plan.protocol, table, credentials, &mut outbox);
         let mut connection = Self {
             stream,
             address: address.to_owned(),
@@ -63,6 +70,7 @@ impl LoadConnection {
             came: 0,
             outbox,
             sent: 0,
+            sealed: None,
             waiting: VecDeque::new(),
         };
         while !connection.dialect.is_ready() {
@@ -71,17 +79,38 @@ impl LoadConnection {
             connection.shake()?;
         }
         connection.flush()?;
+        if let Some(cipher) = connection.dialect.cipher() {
+            connection.seal_from_now(cipher)?;
+        }
         Ok(connection)
     }
 
     fn shake(&mut self) -> Result<(), Error> {
         let bytes = self.inbox.get(self.read..self.came).unwrap_or_default();
         let taken = self.dialect.shake(bytes, &mut self.outbox);
-        self.read += taken.map_err(|why| self.lost(why))?;
+        self.read += taken.map_err(|why| match why {
+            ProtocolError::Refused { .. } | ProtocolError::Mechanism { .. } => {
+                Error::Denied { address: self.address.clone(), why: why.to_string() }
+            }
+            why => self.lost(why),
+        })?;
         Ok(())
     }
 
-    /// Creates the table of the requests if it is missing. To be called before [`LoadConnection::go`].
+    /// The handshake is over, and what was received behind it is sealed.
+    fn seal_from_now(&mut self, cipher: Box<Cipher>) -> Result<(), Error> {
+        let behind = self.inbox.get(self.read..self.came).unwrap_or_default();
+        let mut sealed = SealedBytes::new(cipher, behind);
+        self.inbox.clear();
+        (self.read, self.came) = (0, 0);
+        let opened = sealed.open(&mut self.inbox);
+        self.sealed = Some(sealed);
+        self.came = self.inbox.len();
+        opened.map_err(|fault| self.lost(fault))
+    }
+
+    /// Creates the table of the requests if it is missing, and if the user may create it. To be called before
+    /// [`LoadConnection::go`].
     ///
     /// # Errors
     /// [`Error::Refused`], [`Error::Lost`].
@@ -94,7 +123,7 @@ impl LoadConnection {
             self.receive()?;
             self.answers(|_, outcome| {
                 if let ReplyKind::Refused(reason, _) = outcome {
-                    refused = (reason != b"TABLE EXISTS").then(|| reason.escape_ascii().to_string());
+                    refused = (!GOES_ON.contains(&reason)).then(|| reason.escape_ascii().to_string());
                 }
             })?;
         }
@@ -130,18 +159,12 @@ impl LoadConnection {
     /// # Errors
     /// [`Error::Lost`].
     pub(super) fn flush(&mut self) -> Result<bool, Error> {
-        while let Some(rest) = self.outbox.get(self.sent..).filter(|rest| !rest.is_empty()) {
-            match self.stream.write(rest) {
-                Ok(0) => return Err(self.lost("it takes no more bytes")),
-                Ok(count) => self.sent += count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.lost(error)),
-            }
-        }
-        self.outbox.clear();
-        self.sent = 0;
-        Ok(true)
+        let Self { stream, outbox, sent, sealed, .. } = self;
+        let result = match sealed {
+            None => write(stream, outbox, sent),
+            Some(sealed) => write(stream, sealed.seal(outbox), sent),
+        };
+        result.map_err(|error| self.lost(error))
     }
 
     /// Receives the bytes that are there, up to the room of the inbox.
@@ -149,20 +172,34 @@ impl LoadConnection {
     /// # Errors
     /// [`Error::Lost`], also when the server has closed the connection.
     pub(super) fn receive(&mut self) -> Result<(), Error> {
-        self.make_room();
-        let room = self.inbox.get_mut(self.came..).unwrap_or_default();
-        match self.stream.read(room) {
-            Ok(0) => Err(self.lost("the server has closed it")),
-            Ok(count) => {
-                self.came += count;
-                Ok(())
+        let count = match &mut self.sealed {
+            None => {
+                self.make_room();
+                self.stream.read(self.inbox.get_mut(self.came..).unwrap_or_default())
             }
+            Some(sealed) => sealed.read(&mut self.stream),
+        };
+        match count {
+            Ok(0) => Err(self.lost("the server has closed it")),
+            Ok(count) => self.received(count),
             Err(error) if error.kind() == ErrorKind::WouldBlock && !self.dialect.is_ready() => {
                 Err(self.lost("no answer to the handshake within 5 s"))
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(()),
             Err(error) => Err(self.lost(error)),
         }
+    }
+
+    fn received(&mut self, count: usize) -> Result<(), Error> {
+        let Some(sealed) = &mut self.sealed else {
+            self.came += count;
+            return Ok(());
+        };
+        self.inbox.drain(..self.read);
+        self.read = 0;
+        let opened = sealed.open(&mut self.inbox);
+        self.came = self.inbox.len();
+        opened.map_err(|fault| self.lost(fault))
     }
 
     /// Moves the bytes that are not decoded yet to the front, and doubles the inbox if less than half of `READ_BYTES`
@@ -205,6 +242,22 @@ impl AsFd for LoadConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
+}
+
+/// Sends as many of `bytes[sent..]` as the system takes. Returns whether all are sent; `bytes` is then empty.
+fn write(stream: &mut TcpStream, bytes: &mut Vec<u8>, sent: &mut usize) -> io::Result<bool> {
+    while let Some(rest) = bytes.get(*sent..).filter(|rest| !rest.is_empty()) {
+        match stream.write(rest) {
+            Ok(0) => return Err(io::Error::new(ErrorKind::WriteZero, "it takes no more bytes")),
+            Ok(count) => *sent += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.clear();
+    *sent = 0;
+    Ok(true)
 }
 
 /// Connects to the first address of the name that accepts.

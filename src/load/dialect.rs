@@ -12,6 +12,7 @@ pub(super) use kv::create_table;
 use super::source::{LoadRequest, RequestKind};
 use super::{Error, Workload};
 use crate::limits::KEY_BYTES_MAX;
+use crate::zmtp::{Cipher, Credentials, ProtocolError};
 
 /// A protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,9 +78,9 @@ pub(super) enum Dialect {
 
 impl Dialect {
     /// Begins a connection. Writes the first bytes that its protocol sends to `out`.
-    pub(super) fn new(protocol: Protocol, table: &[u8], out: &mut Vec<u8>) -> Self {
+    pub(super) fn new(protocol: Protocol, table: &[u8], credentials: &Credentials, out: &mut Vec<u8>) -> Self {
         match protocol {
-            Protocol::Kv => Self::Kv(kv::KvDialect::new(table, out)),
+            Protocol::Kv => Self::Kv(kv::KvDialect::new(table, credentials, out)),
             Protocol::Redis => Self::Redis,
             Protocol::Memcached => Self::Memcached,
         }
@@ -97,10 +98,18 @@ impl Dialect {
     ///
     /// # Errors
     /// The violation of the protocol.
-    pub(super) fn shake(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ProtocolViolation> {
+    pub(super) fn shake(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<usize, ProtocolError> {
         match self {
             Self::Kv(kv) => kv.shake(bytes, out),
             Self::Redis | Self::Memcached => Ok(0),
+        }
+    }
+
+    /// The cipher of the bytes behind the handshake, once. `None`: they are not encrypted.
+    pub(super) fn cipher(&mut self) -> Option<Box<Cipher>> {
+        match self {
+            Self::Kv(kv) => kv.cipher(),
+            Self::Redis | Self::Memcached => None,
         }
     }
 

@@ -27,6 +27,7 @@ mod log;
 mod phase;
 mod plot;
 mod record;
+mod sealed;
 mod source;
 
 use std::time::Duration;
@@ -35,6 +36,8 @@ pub use dialect::Protocol;
 pub use phase::{Observer, run};
 pub use record::{PhaseReport, Second, VerbReport};
 pub use source::{Distribution, Mix, RequestKind};
+
+use crate::zmtp::Credentials;
 
 /// The plan of a run.
 #[derive(Clone, Debug)]
@@ -45,6 +48,8 @@ pub struct Plan {
     pub connect_timeout: Duration,
     /// The protocol of the server.
     pub protocol: Protocol,
+    /// The user of Spindle that all connections name.
+    pub credentials: Credentials,
     /// The table that the requests use, created if it is missing. Redis and memcached have none.
     pub table: Vec<u8>,
     /// Connections of all threads together.
@@ -109,6 +114,14 @@ pub enum Error {
         /// The address of the server.
         address: String,
         /// The reason.
+        why: String,
+    },
+    /// The server does not let the user in.
+    #[error("{address} does not let this client in ({why}): name a user with --user or --curve-key")]
+    Denied {
+        /// The address of the server.
+        address: String,
+        /// What the server said.
         why: String,
     },
     /// The server refuses a request that the run needs.

@@ -84,8 +84,7 @@ impl LoadThreads {
     fn gather(plan: &Plan, clock: Clock) -> Result<Self, Error> {
         let mut connections = Vec::with_capacity(plan.connections);
         for _ in 0..plan.connections {
-            let (protocol, timeout) = (plan.protocol, plan.connect_timeout);
-            connections.push(LoadConnection::open(&plan.address, protocol, &plan.table, timeout)?);
+            connections.push(LoadConnection::open(plan)?);
         }
         if let (Protocol::Kv, Some(first)) = (plan.protocol, connections.first_mut()) {
             first.create_table(&plan.table)?;

@@ -108,8 +108,7 @@ impl Cipher {
         Self::of_server(SharedKey::of(theirs, ours).expect("the key is valid"), 0, 0)
     }
 
-    /// The cipher of the client.
-    #[cfg(test)]
+    /// The cipher of the client. `received` and `sent` are the last nonces of the handshake.
     pub(super) fn of_client(key: SharedKey, received: u64, sent: u64) -> Self {
         Self {
             sealer: Sealer { key: key.clone(), direction: Direction::TO_SERVER, last: sent },

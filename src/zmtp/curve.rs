@@ -1,4 +1,4 @@
-//! The handshake of CURVE (RFC 26), on the side of the server.
+//! The handshake of CURVE (RFC 26), on the side of the server; the client's is in `curve/client.rs`.
 //!
 //! ```text
 //! C, S      the long-term keys; C', S' those of this connection
@@ -11,6 +11,8 @@
 //! ```
 //! Between WELCOME and INITIATE the server keeps K alone: what it made is in the cookie. K is new for each connection, so
 //! a recorded INITIATE is of no use on another one.
+
+pub(super) mod client;
 
 use dryoc::classic::crypto_secretbox::{crypto_secretbox_easy, crypto_secretbox_open_easy};
 use dryoc::rng::copy_randombytes;
@@ -149,6 +151,3 @@ fn open(key: &SharedKey, sealed: &[u8], nonce: &[u8; 24]) -> Option<Vec<u8>> {
     let mut content = content.to_vec();
     key.open(&mut content, tag, nonce).then_some(content)
 }
-
-#[cfg(test)]
-pub(super) mod client;

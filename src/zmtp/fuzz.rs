@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bolero::check;
 
-use super::curve::client::CurveClient;
+use super::curve::client::CurveHello;
 use super::greeting::greeting_of;
 use super::mechanism::Mechanism;
+use super::{ClientHandshake, Credentials, Mechanisms, SecretKey, encode_frame};
 use super::{Handshake, HandshakeStep, MessageBounds, MessageCutter, Messages, Part, ProtocolError, SocketType};
-use super::{Mechanisms, SecretKey, encode_frame};
 
 const BYTES_MAX: u64 = 64;
 
@@ -80,20 +80,68 @@ fn shake_with_users(mechanisms: &Arc<Mechanisms>, bytes: &[u8], size: usize) -> 
 #[test]
 fn any_handshake_with_users_is_met_or_refused_however_it_is_split() {
     let key = SecretKey::generate();
-    let client = CurveClient::new(key.public_key());
+    let (_, curve_hello) = CurveHello::stranger(key.public_key());
     let mechanisms = Arc::new(Mechanisms::Users { plain: true, curve: Some(key) });
     let hello = |body: &[u8]| [&[4, u8::try_from(body.len()).unwrap_or(0)], body].concat();
     let starts = [
         greeting_of(Mechanism::Plain).to_vec(),
         greeting_of(Mechanism::Curve).to_vec(),
         [&greeting_of(Mechanism::Plain)[..], &hello(b"\x05HELLO\x01a\x01b")].concat(),
-        [&greeting_of(Mechanism::Curve)[..], &hello(&client.hello())].concat(),
+        [&greeting_of(Mechanism::Curve)[..], &hello(&curve_hello)].concat(),
     ];
     check!().with_type().for_each(|(start, bytes, size): &(u8, Vec<u8>, u8)| {
         let start = starts.get(usize::from(*start) % starts.len()).cloned().unwrap_or_default();
         let bytes = [start, bytes.clone()].concat();
         let whole = shake_with_users(&mechanisms, &bytes, bytes.len());
         let in_pieces = shake_with_users(&mechanisms, &bytes, usize::from(*size).max(1));
+        match (whole, in_pieces) {
+            ((_, Err(_)), (_, Err(_))) => {}
+            (whole, in_pieces) => assert_eq!(whole, in_pieces),
+        }
+    });
+}
+
+/// Runs a client's handshake over bytes that come in pieces of this size. Returns the bytes that it took, and whether it
+/// came to an end.
+fn shake_as_client(credentials: &Credentials, bytes: &[u8], size: usize) -> (usize, Result<bool, ProtocolError>) {
+    let mut out = Vec::new();
+    let mut handshake = ClientHandshake::begin(SocketType::Dealer, credentials.clone(), &mut out);
+    let (mut taken, mut came) = (0, 0);
+    loop {
+        came = (came + size).min(bytes.len());
+        match handshake.advance(bytes.get(taken..came).unwrap_or_default(), &mut out) {
+            Ok((more, peer)) => {
+                taken += more;
+                assert!(taken <= came);
+                if came == bytes.len() || peer.is_some() {
+                    return (taken, Ok(peer.is_some()));
+                }
+            }
+            Err(fault) => return (taken, Err(fault)),
+        }
+    }
+}
+
+#[test]
+fn any_server_is_met_or_refused_however_its_bytes_are_split() {
+    let (own, server) = (SecretKey::generate(), SecretKey::generate().public_key());
+    let all = [
+        Credentials::None,
+        Credentials::Plain { name: "ada".to_owned(), password: "heron".to_owned() },
+        Credentials::Curve { own, server },
+    ];
+    let mechanisms = [Mechanism::Null, Mechanism::Plain, Mechanism::Curve];
+    let welcome = b"\x04\x08\x07WELCOME";
+    check!().with_type().for_each(|(which, begun, bytes, size): &(u8, u8, Vec<u8>, u8)| {
+        let which = usize::from(*which) % all.len();
+        let (Some(credentials), Some(mechanism)) = (all.get(which), mechanisms.get(which)) else { return };
+        let bytes = match begun % 3 {
+            0 => bytes.clone(),
+            1 => [&greeting_of(*mechanism)[..], bytes].concat(),
+            _ => [&greeting_of(*mechanism)[..], welcome, bytes].concat(),
+        };
+        let whole = shake_as_client(credentials, &bytes, bytes.len().max(1));
+        let in_pieces = shake_as_client(credentials, &bytes, usize::from(*size).max(1));
         match (whole, in_pieces) {
             ((_, Err(_)), (_, Err(_))) => {}
             (whole, in_pieces) => assert_eq!(whole, in_pieces),

@@ -50,6 +50,13 @@ pub(super) fn greeting_of(mechanism: Mechanism) -> [u8; GREETING_BYTES] {
     greeting
 }
 
+/// The greeting of a client with this mechanism.
+pub(super) fn client_greeting(mechanism: Mechanism) -> [u8; GREETING_BYTES] {
+    let mut greeting = greeting_of(mechanism);
+    greeting.iter_mut().skip(AS_SERVER_AT).take(1).for_each(|place| *place = 0);
+    greeting
+}
+
 /// Checks a greeting, or as much of it as has come. Returns the mechanism when it is complete and valid.
 ///
 /// # Errors

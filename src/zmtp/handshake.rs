@@ -67,6 +67,24 @@ impl SocketType {
             Self::Sub | Self::XSub => &[Self::Pub, Self::XPub],
         }
     }
+
+    /// The properties that a socket of this type tells.
+    pub(super) fn properties(self) -> [(&'static str, &'static [u8]); 2] {
+        [("Socket-Type", self.name().as_bytes()), ("Identity", b"")]
+    }
+
+    /// The peer with these properties, if the two talk to each other.
+    pub(super) fn meet(self, theirs: Properties<'_>) -> Result<HandshakePeer, ProtocolError> {
+        let missing = ProtocolError::Command { what: "a READY does not say what socket it is" };
+        let name = theirs.get("Socket-Type").ok_or(missing)?;
+        let known = Self::by_name(name).filter(|theirs| self.partners().contains(theirs));
+        let socket_type = known.ok_or_else(|| ProtocolError::SocketType { theirs: text(name), ours: self })?;
+        let identity = theirs.get("Identity").unwrap_or_default();
+        if identity.len() > IDENTITY_BYTES_MAX {
+            return Err(ProtocolError::Command { what: "an identity has more than 255 bytes" });
+        }
+        Ok(HandshakePeer { socket_type, identity: identity.to_vec() })
+    }
 }
 
 impl fmt::Display for SocketType {
@@ -189,17 +207,13 @@ impl Handshake {
         }
         self.stage = match mechanism {
             Mechanism::Null => {
-                encode_ready(out, &self.properties());
+                encode_ready(out, &self.ours.properties());
                 Stage::Ready
             }
             Mechanism::Plain => Stage::PlainHello,
             Mechanism::Curve => Stage::CurveHello,
         };
         Ok(())
-    }
-
-    fn properties(&self) -> [(&'static str, &'static [u8]); 2] {
-        [("Socket-Type", self.ours.name().as_bytes()), ("Identity", b"")]
     }
 
     /// The READY of NULL.
@@ -231,7 +245,7 @@ impl Handshake {
             (Stage::PlainInitiate, _) => {
                 let properties = body.strip_prefix(b"\x08INITIATE").ok_or(NOT_EXPECTED)?;
                 let peer = self.finish(Properties::decode(properties)?, out)?;
-                encode_ready(out, &self.properties());
+                encode_ready(out, &self.ours.properties());
                 HandshakeStep::Done(peer)
             }
             (Stage::CurveHello, Some(key)) => {
@@ -266,7 +280,7 @@ impl Handshake {
                 let properties = initiated.properties.clone();
                 let peer = self.finish(Properties::decode(&properties)?, out)?;
                 let mut answer = Vec::new();
-                self.cipher = Some(Box::new(initiated.ready(&encode_properties(&self.properties()), &mut answer)));
+                self.cipher = Some(Box::new(initiated.ready(&encode_properties(&self.ours.properties()), &mut answer)));
                 encode_body(out, &answer);
                 Ok(HandshakeStep::Done(peer))
             }
@@ -288,19 +302,8 @@ impl Handshake {
     /// Checks the properties of the peer. If they are refused, `out` gets an ERROR.
     fn finish(&mut self, properties: Properties<'_>, out: &mut Vec<u8>) -> Result<HandshakePeer, ProtocolError> {
         self.stage = Stage::Over;
-        let peer = self.check_peer(properties.get("Socket-Type"), properties.get("Identity"));
+        let peer = self.ours.meet(properties);
         peer.inspect_err(|fault| encode_error(out, &fault.to_string()))
-    }
-
-    fn check_peer(&self, socket_type: Option<&[u8]>, identity: Option<&[u8]>) -> Result<HandshakePeer, ProtocolError> {
-        let name = socket_type.ok_or(ProtocolError::Command { what: "a READY does not say what socket it is" })?;
-        let known = SocketType::by_name(name).filter(|theirs| self.ours.partners().contains(theirs));
-        let socket_type = known.ok_or_else(|| ProtocolError::SocketType { theirs: text(name), ours: self.ours })?;
-        let identity = identity.unwrap_or_default();
-        if identity.len() > IDENTITY_BYTES_MAX {
-            return Err(ProtocolError::Command { what: "an identity has more than 255 bytes" });
-        }
-        Ok(HandshakePeer { socket_type, identity: identity.to_vec() })
     }
 }
 

@@ -23,13 +23,15 @@
 //! ones, and an [`Opener`] the other way round, so that nothing else changes. `protocols/native` has both where it
 //! writes and receives (`send_buffer.rs`, `receive_buffer.rs`).
 //!
-//! The publisher has both in `protocols/publish` (`sealed.rs`, `subscriber.rs`). The load generator takes NULL alone.
+//! The publisher has both in `protocols/publish` (`sealed.rs`, `subscriber.rs`). A client's side is a [`ClientHandshake`]
+//! with its [`Credentials`]; the load generator has one, and both ends of the cipher in `load/sealed.rs`.
 //!
-//! The proxy frontend and the clients do not use this module. Their mechanisms would be those of libzmq, set by its
+//! The proxy frontend and the other clients do not use this module. Their mechanisms would be those of libzmq, set by its
 //! options in `protocols/sockets.rs` and `protocols/client_socket.rs`. libzmq is built without CURVE (`.cargo/libzmq`).
 //! To refuse a client, libzmq asks a ZAP handler. That is a socket and a thread that this server does not have.
 
 mod cipher;
+mod client;
 mod command;
 mod curve;
 mod curve_key;
@@ -44,6 +46,7 @@ mod message;
 use thiserror::Error;
 
 pub use cipher::{Cipher, Opener, SEALED_EXTRA_BYTES, Sealer};
+pub use client::{ClientHandshake, Credentials};
 pub use command::{ZmtpCommand, encode_error, encode_pong, encode_subscribe};
 pub use curve_key::{KEY_CHARS, NotAKey, PublicKey, SecretKey};
 pub use frame::{Part, encode_frame, encode_frame_header};

@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
 use crate::harness::{SPINDLE, Server, run_python, spindle, spindle_reads};
+use crate::stage::Worker;
 
 /// Runs a chapter of `users.py` against a server with the users ada and eve, of few permissions, and root.
 fn run_chapter(chapter: &str) {
@@ -116,6 +117,81 @@ fn a_command_logs_in_and_says_by_its_status_that_it_may_not() {
     refused(&spindle(&["get", "eu", "k", "--connect", server.kv()]), 5, &["does not let this client in", "--user"]);
     let json: Value = serde_json::from_slice(&run(&["stats", "--json"], &right).stderr).unwrap();
     assert_eq!((&json["status"], &json["kind"]), (&5.into(), &"denied".into()));
+    server.stop();
+}
+
+#[test]
+fn the_load_generator_logs_in_with_a_password_or_a_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (users, password) = (inside("users"), inside("password"));
+    let key = |name: &str| text(&spindle(&["keygen", &inside(name)]).stdout).trim().to_owned();
+    let (ada, eve, public) = (key("ada"), key("eve"), key("server"));
+    fs::write(&password, "heron\n").unwrap();
+    let add = ["user", "add", "--users", &users, "ada", "--own", "load", "--curve", &ada, "--password-stdin"];
+    assert!(spindle_reads(&add, b"heron").status.success());
+    assert!(spindle(&["user", "add", "--users", &users, "eve", "--curve", &eve, "--read", "load"]).status.success());
+    let flags = ["--frontend", "native", "--kv", "tcp://127.0.0.1:*", "--publish", "off", "--users", &users];
+    let server = Server::start_exactly(&[&flags[..], &["--curve-key", &inside("server")]].concat());
+    let load = |login: &[&str]| {
+        let flags = ["load", "--connect", server.kv(), "--seconds", "0.2", "--warm-up", "0", "--keys", "100", "--json"];
+        spindle(&[&flags[..], &["--mix", "set=50,get=40,many=10", "--depth", "16", "--prefill"], login].concat())
+    };
+    let with_key = |of: &str| ["--curve-key".to_owned(), inside(of), "--curve-server".to_owned(), public.clone()];
+    let strs = |flags: &[String; 4]| load(&flags.each_ref().map(String::as_str));
+    for run in [load(&["--user", "ada", "--password-file", &password]), strs(&with_key("ada"))] {
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        let report: Value = serde_json::from_slice(&run.stdout).unwrap();
+        let phase = &report["phases"][0];
+        assert!(phase["verbs"]["all"]["answers"].as_u64() > Some(100), "{report}");
+        assert_eq!(phase["refused"], serde_json::json!({}), "{report}");
+    }
+    let denied = |run: Output| {
+        assert_eq!(run.status.code(), Some(5), "{}", text(&run.stderr));
+        assert!(text(&run.stderr).contains("does not let this client in"), "{}", text(&run.stderr));
+    };
+    denied(load(&[]));
+    denied(load(&["--user", "eve", "--password-file", &password]));
+    denied(strs(&with_key("server")));
+    assert_eq!(load(&["--user", "ada", "--curve-server", &public]).status.code(), Some(2));
+    assert_eq!(strs(&with_key("nowhere")).status.code(), Some(1));
+    let reader = spindle(
+        &[
+            &["load", "--connect", server.kv(), "--seconds", "0.2", "--warm-up", "0", "--mix", "get=1,set=1", "--json"],
+            &with_key("eve").each_ref().map(String::as_str)[..],
+        ]
+        .concat(),
+    );
+    let report: Value = serde_json::from_slice(&reader.stdout).unwrap();
+    assert!(report["phases"][0]["refused"]["DENIED"].as_u64() > Some(0), "a reader does not write: {report}");
+    server.stop();
+}
+
+#[test]
+fn a_worker_logs_in_to_the_queue_of_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (users, right, wrong, data) = (inside("users"), inside("right"), inside("wrong"), inside("data"));
+    let add = ["user", "add", "--users", &users, "ada", "--events", "write", "--password-stdin"];
+    assert!(spindle_reads(&add, b"heron").status.success());
+    fs::write(&right, "heron\n").unwrap();
+    fs::write(&wrong, "egret\n").unwrap();
+    let off = ["--kv", "off", "--publish", "off"];
+    let events = ["--events", "127.0.0.1:0", "--events-queue", "tcp://127.0.0.1:*", "--data", &data];
+    let server = Server::start_exactly(&[&off[..], &events, &["--users", &users, "--open"]].concat());
+    let source = ["--connect".to_owned(), server.events_queue().to_owned()];
+    let login = |password: &str| ["--user", "ada", "--password-file", password].map(str::to_owned);
+    let told = |flags: &[String]| {
+        let flags: Vec<&str> = ["worker"].into_iter().chain(source.iter().chain(flags).map(String::as_str)).collect();
+        refused(&spindle(&flags), 5, &["does not let this client in"]);
+    };
+    told(&login(&wrong));
+    told(&[]);
+    let login = login(&right);
+    let flags: Vec<&str> = login.iter().map(String::as_str).collect();
+    let worker = Worker::start(&source, &flags, "error", Stdio::inherit());
+    assert_eq!(worker.end(), (0, 0), "it was ready, and had nothing to do");
+    refused(&spindle(&["worker", "--store", "mysql://u@h/d", "--user", "ada"]), 2, &["--store"]);
     server.stop();
 }
 

@@ -1,56 +1,113 @@
-//! The other side of the handshake, for tests: a client that can also lie.
+//! The handshake of CURVE on the side of the client.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
+use dryoc::rng::copy_randombytes;
 
 use super::*;
 
-/// A client with its keys.
-pub(in crate::zmtp) struct CurveClient {
-    pub(in crate::zmtp) own: SecretKey,
-    pub(in crate::zmtp) session: SecretKey,
-    pub(in crate::zmtp) server: PublicKey,
+/// The number of the INITIATE among the boxes of a client. The HELLO is the first.
+const INITIATE_NUMBER: u64 = 2;
+
+/// A client that has made its HELLO.
+pub(in crate::zmtp) struct CurveHello {
+    own: SecretKey,
+    /// The key of this connection.
+    session: SecretKey,
+    server: PublicKey,
+    key: SharedKey,
 }
 
-impl CurveClient {
-    pub(in crate::zmtp) fn new(server: PublicKey) -> Self {
-        Self { own: SecretKey::generate(), session: SecretKey::generate(), server }
-    }
+/// A client that has made its INITIATE.
+pub(in crate::zmtp) struct CurveSession {
+    key: SharedKey,
+}
 
-    /// The body of a HELLO.
-    pub(in crate::zmtp) fn hello(&self) -> Vec<u8> {
-        let key = SharedKey::of(&self.server, &self.session).unwrap();
+impl CurveHello {
+    /// Makes a key for the connection, and the body of the HELLO.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Command`] if the server's key is one that no server can have.
+    pub(in crate::zmtp) fn new(own: SecretKey, server: PublicKey) -> Result<(Self, Vec<u8>), ProtocolError> {
+        let session = SecretKey::generate();
+        let key = SharedKey::of(&server, &session).ok_or(wrong("the key of the server is none"))?;
         let counter = 1_u64.to_be_bytes();
         let mut zeros = [0; HELLO_ZEROS];
         let tag = key.close(&mut zeros, &nonce(b"CurveZMQHELLO---", &counter));
-        [b"\x05HELLO\x01\0", &[0; 72][..], &self.session.public_key().0, &counter, &tag, &zeros].concat()
+        let public = session.public_key();
+        let body = [b"\x05HELLO\x01\0", &[0; HELLO_PADDING - 2][..], &public.0, &counter, &tag, &zeros].concat();
+        Ok((Self { own, session, server, key }, body))
     }
 
-    /// The session key of the server, and the body of an INITIATE in which `vouched` are the keys of the vouch.
+    /// Reads a WELCOME, and makes the body of the INITIATE with these properties.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Command`] if the WELCOME is of another server, or of another connection.
     pub(in crate::zmtp) fn initiate(
+        &self,
+        welcome: &[u8],
+        properties: &[u8],
+    ) -> Result<(CurveSession, Vec<u8>), ProtocolError> {
+        self.initiate_vouching(welcome, [self.session.public_key(), self.server], properties)
+    }
+
+    /// The same, with a vouch for these keys.
+    fn initiate_vouching(
         &self,
         welcome: &[u8],
         vouched: [PublicKey; 2],
         properties: &[u8],
-    ) -> (PublicKey, Vec<u8>) {
-        let rest = welcome.strip_prefix(b"\x07WELCOME").unwrap();
-        let key = SharedKey::of(&self.server, &self.session).unwrap();
-        let content = open(&key, &rest[16..], &nonce(b"WELCOME-", &rest[..16])).unwrap();
-        let (theirs, cookie) = split_key(&content).unwrap();
-        let mut vouch = [vouched[0].0, vouched[1].0].concat();
-        let vouch_key = SharedKey::of(&theirs, &self.own).unwrap();
-        let vouch_tag = vouch_key.close(&mut vouch, &nonce(b"VOUCH---", &[7; 16]));
-        let counter = 2_u64.to_be_bytes();
-        let mut inside = [&self.own.public_key().0[..], &[7; 16], &vouch_tag, &vouch, properties].concat();
-        let tag =
-            SharedKey::of(&theirs, &self.session).unwrap().close(&mut inside, &nonce(b"CurveZMQINITIATE", &counter));
-        (theirs, [b"\x08INITIATE", cookie, &counter, &tag, &inside].concat())
+    ) -> Result<(CurveSession, Vec<u8>), ProtocolError> {
+        const CUT: ProtocolError = wrong("a WELCOME is cut off");
+        let rest = welcome.strip_prefix(b"\x07WELCOME").ok_or(wrong("this is no WELCOME"))?;
+        let (welcome_nonce, sealed) = rest.split_first_chunk::<LONG_NONCE_BYTES>().ok_or(CUT)?;
+        let content = open(&self.key, sealed, &nonce(b"WELCOME-", welcome_nonce));
+        let content = content.ok_or(wrong("the box of a WELCOME is closed"))?;
+        let (theirs, cookie) = split_key(&content)?;
+        let cookie = cookie.as_array::<COOKIE_BYTES>().ok_or(wrong("a cookie has another length"))?;
+        const NO_KEY: ProtocolError = wrong("a WELCOME has a key that is none");
+        let mut vouch_nonce = [0; LONG_NONCE_BYTES];
+        copy_randombytes(&mut vouch_nonce);
+        let mut vouch = vouched.map(|key| key.0).concat();
+        let vouch_tag =
+            SharedKey::of(&theirs, &self.own).ok_or(NO_KEY)?.close(&mut vouch, &nonce(b"VOUCH---", &vouch_nonce));
+        let key = SharedKey::of(&theirs, &self.session).ok_or(NO_KEY)?;
+        let counter = INITIATE_NUMBER.to_be_bytes();
+        let mut inside = [&self.own.public_key().0[..], &vouch_nonce, &vouch_tag, &vouch, properties].concat();
+        let tag = key.close(&mut inside, &nonce(b"CurveZMQINITIATE", &counter));
+        Ok((CurveSession { key }, [b"\x08INITIATE", &cookie[..], &counter, &tag, &inside].concat()))
+    }
+}
+
+impl CurveSession {
+    /// Reads a READY: the server's properties, and the cipher of the messages.
+    ///
+    /// # Errors
+    /// [`ProtocolError::Command`]
+    pub(in crate::zmtp) fn ready(self, body: &[u8]) -> Result<(Vec<u8>, Cipher), ProtocolError> {
+        let rest = body.strip_prefix(b"\x05READY").ok_or(wrong("this is no READY"))?;
+        let (counter, sealed) = rest.split_first_chunk::<NONCE_BYTES>().ok_or(wrong("a READY is cut off"))?;
+        let properties = open(&self.key, sealed, &nonce(b"CurveZMQREADY---", counter));
+        let properties = properties.ok_or(wrong("the box of a READY is closed"))?;
+        Ok((properties, Cipher::of_client(self.key, u64::from_be_bytes(*counter), INITIATE_NUMBER)))
+    }
+}
+
+/// A client that can also lie.
+#[cfg(test)]
+impl CurveHello {
+    pub(in crate::zmtp) fn stranger(server: PublicKey) -> (Self, Vec<u8>) {
+        Self::new(SecretKey::generate(), server).expect("the key of the server is one")
     }
 
-    /// The properties in a READY, and the cipher of the messages.
-    pub(in crate::zmtp) fn ready(&self, theirs: &PublicKey, ready: &[u8]) -> (Vec<u8>, Cipher) {
-        let rest = ready.strip_prefix(b"\x05READY").unwrap();
-        let key = SharedKey::of(theirs, &self.session).unwrap();
-        let properties = open(&key, &rest[8..], &nonce(b"CurveZMQREADY---", &rest[..8])).unwrap();
-        (properties, Cipher::of_client(key, 1, 2))
+    pub(in crate::zmtp) fn own(&self) -> PublicKey {
+        self.own.public_key()
+    }
+
+    /// The keys of a true vouch.
+    pub(in crate::zmtp) fn vouched(&self) -> [PublicKey; 2] {
+        [self.session.public_key(), self.server]
+    }
+
+    pub(in crate::zmtp) fn lie(&self, welcome: &[u8], vouched: [PublicKey; 2], properties: &[u8]) -> Vec<u8> {
+        self.initiate_vouching(welcome, vouched, properties).expect("the WELCOME is one").1
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that fails should say where")]
 
 use super::*;
-use crate::zmtp::curve::client::CurveClient;
+use crate::zmtp::curve::client::CurveHello;
 use crate::zmtp::{PublicKey, SecretKey, encode_frame};
 
 fn users(plain: bool, curve: Option<SecretKey>) -> Arc<Mechanisms> {
@@ -93,29 +93,28 @@ fn a_peer_that_is_refused_is_told_and_cannot_go_on() {
 }
 
 /// A server with CURVE, its key, and a client that has sent its HELLO and got the WELCOME.
-fn welcomed() -> (Handshake, CurveClient, Vec<u8>) {
+fn welcomed() -> (Handshake, CurveHello, Vec<u8>) {
     let key = SecretKey::generate();
-    let client = CurveClient::new(key.public_key());
+    let (client, hello) = CurveHello::stranger(key.public_key());
     let (handshake, _) = greeted(&users(false, Some(key)), Mechanism::Curve);
     let (mut handshake, mut out) = (handshake.unwrap(), Vec::new());
-    let hello = command(&client.hello());
-    assert_eq!(handshake.advance(&hello, &mut out), Ok((hello.len(), HandshakeStep::More)));
+    let sent = command(&hello);
+    assert_eq!(handshake.advance(&sent, &mut out), Ok((sent.len(), HandshakeStep::More)));
     let welcome = bodies(&out).pop().unwrap();
-    assert_eq!((client.hello().len(), welcome.len()), (200, 168));
+    assert_eq!((hello.len(), welcome.len()), (200, 168));
     (handshake, client, welcome)
 }
 
 #[test]
 fn two_sides_of_curve_meet_and_their_messages_are_sealed() {
     let (mut handshake, client, welcome) = welcomed();
-    let vouched = [client.session.public_key(), client.server];
-    let (theirs, initiate) = client.initiate(&welcome, vouched, &dealer());
+    let (session, initiate) = client.initiate(&welcome, &dealer()).unwrap();
     let (initiate, mut out) = (command(&initiate), Vec::new());
-    let claim = HandshakeStep::Claimed(Claim::Curve(client.own.public_key()));
+    let claim = HandshakeStep::Claimed(Claim::Curve(client.own()));
     assert_eq!(handshake.advance(&initiate, &mut out), Ok((initiate.len(), claim)));
     assert!(out.is_empty());
     assert!(matches!(handshake.admit(&mut out), Ok(HandshakeStep::Done(peer)) if peer.identity == b"me"));
-    let (properties, mut near) = client.ready(&theirs, &bodies(&out)[0]);
+    let (properties, mut near) = session.ready(&bodies(&out)[0]).unwrap();
     assert!(properties.starts_with(b"\x0bSocket-Type\0\0\0\x06ROUTER"));
     let mut far = handshake.cipher().unwrap();
 
@@ -150,30 +149,27 @@ fn two_sides_of_curve_meet_and_their_messages_are_sealed() {
 
 #[test]
 fn a_client_that_lies_is_not_believed() {
-    let lies: [fn(&CurveClient) -> [PublicKey; 2]; 3] = [
-        |client| [SecretKey::generate().public_key(), client.server],
-        |client| [client.session.public_key(), SecretKey::generate().public_key()],
-        |client| [client.server, client.session.public_key()],
+    let lies: [fn([PublicKey; 2]) -> [PublicKey; 2]; 3] = [
+        |[_, server]| [SecretKey::generate().public_key(), server],
+        |[session, _]| [session, SecretKey::generate().public_key()],
+        |[session, server]| [server, session],
     ];
     for lie in lies {
         let (mut handshake, client, welcome) = welcomed();
-        let (_, initiate) = client.initiate(&welcome, lie(&client), &dealer());
+        let initiate = client.lie(&welcome, lie(client.vouched()), &dealer());
         assert!(matches!(handshake.advance(&command(&initiate), &mut Vec::new()), Err(ProtocolError::Command { .. })));
     }
     let (_, client, welcome) = welcomed();
-    let vouched = [client.session.public_key(), client.server];
-    let (_, good) = client.initiate(&welcome, vouched, &dealer());
+    let (_, good) = client.initiate(&welcome, &dealer()).unwrap();
     let (mut another, _, _) = welcomed();
     assert!(another.advance(&command(&good), &mut Vec::new()).is_err(), "the cookie is of one connection");
     for at in [9, 40, 105, 112, 120, 130, good.len() - 1] {
         let (mut handshake, client, welcome) = welcomed();
-        let vouched = [client.session.public_key(), client.server];
-        let (_, mut bad) = client.initiate(&welcome, vouched, &dealer());
+        let (_, mut bad) = client.initiate(&welcome, &dealer()).unwrap();
         bad[at] ^= 1;
         assert!(handshake.advance(&command(&bad), &mut Vec::new()).is_err(), "{at}");
         let (mut handshake, client, welcome) = welcomed();
-        let vouched = [client.session.public_key(), client.server];
-        let (_, mut short) = client.initiate(&welcome, vouched, &dealer());
+        let (_, mut short) = client.initiate(&welcome, &dealer()).unwrap();
         short.truncate(at);
         assert!(handshake.advance(&command(&short), &mut Vec::new()).is_err(), "{at}");
     }
@@ -183,7 +179,7 @@ fn a_client_that_lies_is_not_believed() {
 fn a_hello_for_another_server_or_of_another_shape_is_refused() {
     let key = SecretKey::generate();
     let mechanisms = users(false, Some(key.clone()));
-    let good = CurveClient::new(key.public_key()).hello();
+    let good = CurveHello::stranger(key.public_key()).1;
     let changed = |at: usize, to: u8| {
         let mut hello = good.clone();
         hello[at] = to;
@@ -191,7 +187,7 @@ fn a_hello_for_another_server_or_of_another_shape_is_refused() {
     };
     let low_order = [&good[..80], &[0; 32], &good[112..]].concat();
     let bad = [
-        CurveClient::new(SecretKey::generate().public_key()).hello(),
+        CurveHello::stranger(SecretKey::generate().public_key()).1,
         changed(6, 2),
         changed(199, good[199] ^ 1),
         good[..199].to_vec(),
