@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::endpoint::{Patience, address_to_connect};
+use super::login_flags::LoginFlags;
 use super::operand::{Operand, operand};
 use super::show::{self, Format};
 use super::{CommandError, JOBS_ADDRESS};
@@ -36,6 +37,8 @@ pub(super) struct JobServer {
     connect: String,
     #[command(flatten)]
     patience: Patience,
+    #[command(flatten)]
+    login: LoginFlags,
     #[command(flatten)]
     format: Format,
 }
@@ -88,22 +91,22 @@ pub(super) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), Comma
                 (_, Some(path)) => read_file(&path)?,
                 (data, None) => data.map_or(Ok(Vec::new()), |data| data.read(hex, io::stdin()))?,
             };
-            let id = of.client().add(&queue, &data).map_err(failure)?;
+            let id = of.client()?.add(&queue, &data).map_err(|error| of.failure(error))?;
             of.format.print(out, &format!("{id}\n"), &json!({ "id": id.to_string() }))
         }
         JobCommand::Get(QueueArguments { queue, of }) => {
-            let job = of.client().get(&of.queue(queue)?).map_err(failure)?;
+            let job = of.client()?.get(&of.queue(queue)?).map_err(|error| of.failure(error))?;
             let job = job.ok_or_else(|| CommandError::NotFound(NOTHING.to_owned()))?;
             let hex = of.format.hex;
             let json = json!({ "id": job.id.to_string(), "data": hex.shown_in_json(&job.data) });
             of.format.print(out, &format!("{}\n{}", job.id, show::value(&job.data, hex)), &json)
         }
         JobCommand::Ack(JobArguments { queue, id, of }) => {
-            let done = of.client().ack(&of.queue(queue)?, id).map_err(failure)?;
+            let done = of.client()?.ack(&of.queue(queue)?, id).map_err(|error| of.failure(error))?;
             if done { of.format.done(out) } else { Err(CommandError::Failed(NOT_HANDED_OUT.to_owned())) }
         }
         JobCommand::In(JobArguments { queue, id, of }) => {
-            let there = of.client().is_in(&of.queue(queue)?, id).map_err(failure)?;
+            let there = of.client()?.is_in(&of.queue(queue)?, id).map_err(|error| of.failure(error))?;
             of.format.print(out, if there { "YES\n" } else { "NO\n" }, &json!({ "in": there }))
         }
     }
@@ -115,12 +118,24 @@ const NOT_HANDED_OUT: &str =
     "it is not handed out: its time was up, it is done already, or it is of another queue; nothing was changed";
 
 impl JobServer {
-    fn client(&self) -> Client {
+    fn client(&self) -> Result<Client, CommandError> {
         let mut client = Client::new(&self.connect);
         let timeouts = self.patience.timeouts();
         client.set_timeout(timeouts.answer);
         client.set_connect_timeout(timeouts.connect);
-        client
+        if let Some((user, password)) = self.login.name_and_password()? {
+            client.log_in(&user, &password).map_err(|error| self.failure(error))?;
+        }
+        Ok(client)
+    }
+
+    fn failure(&self, error: Error) -> CommandError {
+        match error {
+            Error::Address { .. } | Error::Unwritable(_) | Error::Login => CommandError::Usage(error.to_string()),
+            // A request that the protocol can express is refused for its user, but for rare ends of a disk.
+            Error::Refused { .. } if self.login.is_given() => CommandError::Denied(error.to_string()),
+            _ => CommandError::Failed(error.to_string()),
+        }
     }
 
     /// The name of a queue, which may be a dash.
@@ -143,11 +158,4 @@ fn read_file(path: &PathBuf) -> Result<Vec<u8>, CommandError> {
     let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
     read.map_err(|error| CommandError::Failed(format!("cannot read {}: {error}", path.display())))?;
     Ok(bytes)
-}
-
-fn failure(error: Error) -> CommandError {
-    match error {
-        Error::Address { .. } | Error::Unwritable(_) => CommandError::Usage(error.to_string()),
-        _ => CommandError::Failed(error.to_string()),
-    }
 }

@@ -16,6 +16,8 @@ use thiserror::Error;
 
 use super::ServerConfig;
 use super::tasks::TasksListeners;
+use crate::protocols::admin::serve::AdminListener;
+use crate::protocols::events::serve::EventsListener;
 use crate::protocols::kv::serve::{FrontendKind, Kv, PublishAdmissions};
 use crate::protocols::lockstep::serve::Lockstep;
 use crate::protocols::native::Admission;
@@ -82,8 +84,15 @@ impl Admissions {
             lockstep.front.admit_only(admission);
         }
         if let Some(tasks) = tasks {
-            tasks.admit_only(self.tasks.as_ref(), self.events_queue.as_ref());
+            tasks.admit_only(self.tasks.as_ref(), self.events_queue.as_ref(), self.users.as_ref());
         }
+    }
+
+    /// Tells the services over HTTP, before they serve their first client.
+    pub(super) fn hand_out_http(&self, events: Option<&mut EventsListener>, admin: Option<&mut AdminListener>) {
+        let Some(users) = &self.users else { return };
+        events.into_iter().for_each(|events| events.admit_only(users));
+        admin.into_iter().for_each(|admin| admin.admit_only(users));
     }
 }
 
@@ -123,6 +132,17 @@ pub enum GateError {
         /// Its endpoint, as it was given.
         endpoint: String,
     },
+    /// Passwords would cross a network as they are.
+    #[error(
+        "{flag} {endpoint}: others can reach this endpoint, so passwords are not taken there unencrypted; listen on \
+         loopback behind a proxy with TLS, or take them with --plain-anywhere"
+    )]
+    Unencrypted {
+        /// The flag of the service.
+        flag: &'static str,
+        /// Its endpoint, as it was given.
+        endpoint: String,
+    },
 }
 
 /// A service that listens.
@@ -132,6 +152,8 @@ struct Service {
     is_local: bool,
     /// Whether it checks the users of `--users`.
     checks_users: bool,
+    /// Whether it has CURVE. Otherwise a password is the only proof.
+    has_curve: bool,
 }
 
 /// The flag of each service that listens, and its endpoint as it was given. A flag of several endpoints stands there
@@ -151,15 +173,18 @@ pub(super) fn check(config: &ServerConfig) -> Result<(), GateError> {
         return Ok(());
     }
     for service in services(config) {
-        let Service { flag, endpoint, is_local, checks_users } = service;
+        let Service { flag, endpoint, is_local, checks_users, has_curve } = service;
         if security.users.is_some() && !checks_users {
             return Err(GateError::Unchecked { flag, endpoint });
         }
         if security.users.is_none() && !is_local {
             return Err(GateError::Reachable { flag, endpoint });
         }
-        if security.users.is_some() && security.mechanisms(is_local).is_none() {
+        if security.users.is_some() && has_curve && security.mechanisms(is_local).is_none() {
             return Err(GateError::NoMechanism { flag, endpoint });
+        }
+        if security.users.is_some() && !has_curve && !is_local && !security.plain_anywhere {
+            return Err(GateError::Unencrypted { flag, endpoint });
         }
     }
     Ok(())
@@ -171,12 +196,14 @@ fn services(config: &ServerConfig) -> Vec<Service> {
         endpoint: endpoint.to_owned(),
         is_local: is_local(endpoint),
         checks_users,
+        has_curve: true,
     };
     let tcp = |flag, address: SocketAddr, checks_users| Service {
         flag,
         endpoint: address.to_string(),
         is_local: is_loopback(address.ip()),
         checks_users,
+        has_curve: false,
     };
     let native = config.frontend == FrontendKind::Native;
     let tasks = config.tasks.as_ref();
@@ -188,9 +215,9 @@ fn services(config: &ServerConfig) -> Vec<Service> {
     let spiderq = tasks.and_then(|tasks| tasks.spiderq.as_ref());
     services.extend(spiderq.iter().map(|spiderq| zmq("--tasks", &spiderq.endpoint, true)));
     let jobs = tasks.and_then(|tasks| tasks.jobs.as_ref());
-    services.extend(jobs.iter().map(|jobs| tcp("--jobs", jobs.address, false)));
-    services.extend(config.events.iter().map(|events| tcp("--events", events.address, false)));
-    services.extend(config.admin.iter().map(|admin| tcp("--admin", admin.address, false)));
+    services.extend(jobs.iter().map(|jobs| tcp("--jobs", jobs.address, true)));
+    services.extend(config.events.iter().map(|events| tcp("--events", events.address, true)));
+    services.extend(config.admin.iter().map(|admin| tcp("--admin", admin.address, true)));
     let queue = tasks.and_then(|tasks| tasks.events.as_ref());
     services.extend(queue.iter().map(|queue| zmq("--events-queue", &queue.endpoint, true)));
     services
@@ -270,9 +297,21 @@ mod tests {
         assert!(check(&with(FrontendKind::Native)).is_ok());
         let publish = Some("tcp://127.0.0.1:1".to_owned());
         assert!(check(&ServerConfig { publish, ..with(FrontendKind::Native) }).is_ok());
-        let admin = Some(AdminConfig { address: ([127, 0, 0, 1], 1).into(), hosts: Vec::new() });
-        let administered = ServerConfig { admin, ..with(FrontendKind::Native) };
-        assert!(matches!(check(&administered), Err(GateError::Unchecked { flag: "--admin", .. })));
+    }
+
+    #[test]
+    fn passwords_over_plain_tcp_stay_on_this_host_unless_it_is_allowed() {
+        let users = || SecurityConfig { users: Some("users".into()), ..SecurityConfig::default() };
+        let at = |address: [u8; 4], security| {
+            let admin = Some(AdminConfig { address: (address, 1).into(), hosts: Vec::new() });
+            check(&ServerConfig { admin, security, ..local(FrontendKind::Native) })
+        };
+        assert!(at([127, 0, 0, 1], users()).is_ok());
+        let key = Some(SecretKey::generate());
+        for security in [users(), SecurityConfig { curve_key: key, ..users() }] {
+            assert!(matches!(at([0, 0, 0, 0], security), Err(GateError::Unencrypted { flag: "--admin", .. })));
+        }
+        assert!(at([0, 0, 0, 0], SecurityConfig { plain_anywhere: true, ..users() }).is_ok());
     }
 
     #[test]

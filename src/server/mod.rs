@@ -291,10 +291,11 @@ fn start_with(
     let mut tasks = config.tasks.map(|config| TasksListeners::bind(config, settings.held_bytes_max)).transpose()?;
     let mut events =
         config.events.as_ref().map(|config| EventsListener::bind(config.address, &config.hosts)).transpose()?;
-    let admin = config.admin.as_ref().map(AdminListener::bind).transpose()?;
+    let mut admin = config.admin.as_ref().map(AdminListener::bind).transpose()?;
     let metrics = admin::neighbours(tasks.as_mut(), events.as_mut(), part, slow);
     let mut kv = serve::bind(&context, &settings, clock, (&tables, changes), metrics)?;
     admissions.hand_out(&mut kv, lockstep.as_mut(), tasks.as_mut());
+    admissions.hand_out_http(events.as_mut(), admin.as_mut());
     let database = config.events.and_then(|config| config.database);
     let (mut tasks, events) =
         open_stores((tasks, events), database.as_ref(), |tasks| tasks.open(job_room, terminated))?;

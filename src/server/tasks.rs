@@ -16,6 +16,7 @@ use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve::{self as jobs, Jobs, JobsListener};
 use crate::protocols::native::Admission;
 use crate::protocols::spiderq::serve::{Spiderq, SpiderqConfig, SpiderqListener};
+use crate::security::Users;
 use crate::stats::HeldBytes;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
@@ -100,8 +101,11 @@ impl TasksListeners {
         Ok(Self { jobs, events: queue(events)?, spiderq: queue(spiderq)?, data, sync, store, metrics: Arc::default() })
     }
 
-    /// From now on the clients of these queues have to prove that they are users.
-    pub(super) fn admit_only(&mut self, tasks: Option<&Admission>, events: Option<&Admission>) {
+    /// From now on the clients of these queues, and of jobs, have to prove that they are users.
+    pub(super) fn admit_only(&mut self, tasks: Option<&Admission>, events: Option<&Admission>, jobs: Option<&Users>) {
+        if let (Some(listener), Some(users)) = (&mut self.jobs, jobs) {
+            listener.admit_only(users);
+        }
         let queues = [(self.spiderq.as_mut(), tasks), (self.events.as_mut(), events)];
         for (listener, admission) in queues.into_iter().filter_map(|(listener, admission)| listener.zip(admission)) {
             listener.admit_only(admission);

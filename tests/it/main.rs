@@ -135,6 +135,8 @@ mod unfinished;
 mod unread;
 /// Users: the commands that edit their file, and what each may reach.
 mod users;
+/// Users over plain TCP: jobs and HTTP.
+mod users_tcp;
 /// Clients that wait for room in the tables, and others that need not wait.
 mod waiting;
 /// Our ZMTP and libzmq's understand each other.

@@ -77,6 +77,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("hdrhistogram", &["src/stats.rs", "src/load/record.rs", "src/load/log.rs"]),
     ("hashbrown", &["src/tasks/queue/keys.rs"]),
     ("httpdate", &["src/clock.rs"]),
+    ("base64", &["src/protocols/http/users.rs"]),
     ("hyper", &["src/protocols/http/connection.rs", "src/protocols/http/peer.rs"]),
     ("hyper_util", &["src/protocols/http/connection.rs"]),
     ("indicatif", &["src/cli/load.rs"]),

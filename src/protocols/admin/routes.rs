@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::Response;
 use axum::routing::get;
 use serde_json::json;
@@ -14,7 +14,8 @@ use serde_json::json;
 use super::metrics::{Exposition, exposition};
 use super::probe::Probes;
 use super::sources::AdminSources;
-use crate::protocols::http::{HostRule, error, guarded, json_response};
+use crate::protocols::http::{Guard, error, guarded, json_response};
+use crate::security::{Access, Resource};
 
 /// The state that requests are answered from.
 #[derive(Clone)]
@@ -24,7 +25,7 @@ pub(super) struct AdminContext {
 }
 
 /// All paths. HEAD is answered as GET, without the body.
-pub(super) fn routes(context: AdminContext, hosts: HostRule) -> Router {
+pub(super) fn routes(context: AdminContext, guard: Guard) -> Router {
     let routes = Router::new()
         .route("/health", get(health))
         .route("/ready", get(ready))
@@ -36,7 +37,12 @@ pub(super) fn routes(context: AdminContext, hosts: HostRule) -> Router {
             refused(405, "this path does not have this method: see the header Allow")
         })
         .with_state(context);
-    guarded(routes, hosts)
+    guarded(routes, guard)
+}
+
+/// What a request needs where users are named. A prober of a load balancer has no password, so health is for all.
+pub(super) fn needed(_: &Method, path: &str) -> Option<(Access, Resource<'static>)> {
+    (!matches!(path, "/health" | "/ready")).then_some((Access::Admin, Resource::Server))
 }
 
 /// The process lives, and this thread too. It asks no store: a server with a stuck disk is not to be restarted for it.

@@ -13,13 +13,14 @@ use tokio::task::spawn_local;
 
 use super::limits::{BACKLOG, CONNECTIONS_MAX};
 use super::probe::{ProbedStores, Probes, StoreProber};
-use super::routes::{AdminContext, routes};
+use super::routes::{AdminContext, needed, routes};
 use super::sources::AdminSources;
 use crate::protocols::events::mysql::{DatabaseProbe, WritersMetrics};
-use crate::protocols::http::{HostRule, HttpService};
+use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::protocols::kv::report::ReportSources;
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol};
+use crate::security::Users;
 use crate::store;
 use crate::tasks::Tasks;
 
@@ -35,7 +36,7 @@ pub struct AdminConfig {
 /// A service that listens, before there is anything to tell. Clients wait in the backlog of the system.
 pub struct AdminListener {
     tcp: TcpFrontend,
-    hosts: HostRule,
+    guard: Guard,
 }
 
 /// What the service reads and tries.
@@ -68,25 +69,30 @@ impl AdminListener {
     pub fn bind(config: &AdminConfig) -> Result<Self, ServeError> {
         let tcp = TcpFrontend::bind(config.address, BACKLOG, CONNECTIONS_MAX)?;
         let hosts = HostRule::new(config.address.ip().is_loopback(), config.hosts.clone(), "--admin-host");
-        Ok(Self { tcp, hosts })
+        Ok(Self { tcp, guard: Guard { hosts, users: None } })
+    }
+
+    /// From now on a client has to name one of these users, but for its health.
+    pub fn admit_only(&mut self, users: &Users) {
+        self.guard.users = Some(HttpUsers::new(users.clone(), needed));
     }
 
     /// Prepares the service.
     #[must_use]
     pub fn serve(self, parts: AdminParts) -> Admin {
-        let Self { tcp, hosts } = self;
+        let Self { tcp, guard } = self;
         let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
         let (probe, database) = parts.database.unzip();
         let (stores, prober) = ProbedStores::new(parts.tasks, probe);
         let sources = AdminSources { report: parts.report, database };
-        Admin { front: AdminFrontend { tcp, hosts, sources, stores }, prober, stopper, address }
+        Admin { front: AdminFrontend { tcp, guard, sources, stores }, prober, stopper, address }
     }
 }
 
 /// The service, ready to run.
 pub struct AdminFrontend {
     tcp: TcpFrontend,
-    hosts: HostRule,
+    guard: Guard,
     sources: AdminSources,
     stores: ProbedStores,
 }
@@ -97,12 +103,12 @@ impl AdminFrontend {
     /// # Errors
     /// None: the prober has those of the store.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { tcp, hosts, sources, stores } = self;
+        let Self { tcp, guard, sources, stores } = self;
         tcp.run(|| {
             let (probes, answering) = Probes::new(stores);
             spawn_local(answering);
             let context = AdminContext { sources: Arc::new(sources), probes };
-            AdminProtocol { http: HttpService::new(routes(context, hosts)) }
+            AdminProtocol { http: HttpService::new(routes(context, guard)) }
         })
     }
 }

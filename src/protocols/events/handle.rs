@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
+use axum::http::Method;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -16,7 +17,8 @@ use super::store::EventStore;
 use super::timing::{EventTimer, Verb};
 use super::wire::{Event, Reply, id_of};
 use super::words::word;
-use crate::protocols::http::{HostRule, Peer, guarded, json_response};
+use crate::protocols::http::{Guard, Peer, guarded, json_response};
+use crate::security::{Access, Resource};
 
 /// The state that requests are answered from.
 #[derive(Clone)]
@@ -30,7 +32,7 @@ pub(super) struct EventsContext {
 type From = Option<Extension<Peer>>;
 
 /// All paths and their methods. HEAD is answered as GET, without the body.
-pub(super) fn routes(context: EventsContext, hosts: HostRule) -> Router {
+pub(super) fn routes(context: EventsContext, guard: Guard) -> Router {
     let (no_path, no_method) = (Arc::clone(&context.timer), Arc::clone(&context.timer));
     let routes = Router::new()
         .route("/events", post(create).get(count))
@@ -46,7 +48,13 @@ pub(super) fn routes(context: EventsContext, hosts: HostRule) -> Router {
             async { Reply::NotAllowed }
         })
         .with_state(context);
-    guarded(routes, hosts)
+    guarded(routes, guard)
+}
+
+/// What a request needs where users are named. A prober of a load balancer has no password, so health is for all.
+pub(super) fn needed(method: &Method, path: &str) -> Option<(Access, Resource<'static>)> {
+    let access = if matches!(*method, Method::GET | Method::HEAD) { Access::Read } else { Access::Write };
+    (path != "/health").then_some((access, Resource::Events))
 }
 
 async fn create(State(context): State<EventsContext>, peer: From) -> Reply {

@@ -15,17 +15,18 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
 use super::embedded::{Embedded, EventQueue};
-use super::handle::{EventsContext, routes};
+use super::handle::{EventsContext, needed, routes};
 use super::mysql::{Address, Database, RunningWriters, UnsuitableDatabase, Writers, WritersMetrics};
 use super::store::EventStore;
 use super::timing::{self, EventTimer};
 use crate::clock::Clock;
 use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX};
-use crate::protocols::http::{HostRule, HttpService};
+use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,
 };
+use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::store;
@@ -74,6 +75,7 @@ pub struct EventsListener {
     hosts: Vec<String>,
     metrics: Arc<ServiceMetrics>,
     slow: Arc<SlowLog>,
+    users: Option<HttpUsers>,
 }
 
 impl EventsListener {
@@ -83,7 +85,8 @@ impl EventsListener {
     /// [`Error`] if the address is not available, or the system has no descriptor left.
     pub fn bind(address: SocketAddr, hosts: &[String]) -> Result<Self, Error> {
         let tcp = TcpFrontend::bind(address, EVENT_BACKLOG, EVENT_CONNECTIONS_MAX)?;
-        Ok(Self { tcp, hosts: hosts.to_vec(), metrics: timing::metrics(), slow: Arc::default() })
+        let (metrics, slow) = (timing::metrics(), Arc::default());
+        Ok(Self { tcp, hosts: hosts.to_vec(), metrics, slow, users: None })
     }
 
     /// The metrics of the frontend, for STATS.
@@ -97,12 +100,17 @@ impl EventsListener {
         self.slow = Arc::clone(slow);
     }
 
+    /// From now on a client has to name one of these users, but for the health of the store.
+    pub fn admit_only(&mut self, users: &Users) {
+        self.users = Some(HttpUsers::new(users.clone(), needed));
+    }
+
     /// Prepares the store.
     ///
     /// # Errors
     /// [`Error`] if the database is not suitable.
     pub fn serve(self, source: EventsSource<'_>) -> Result<Events, Error> {
-        let Self { tcp, hosts, metrics, slow } = self;
+        let Self { tcp, hosts, metrics, slow, users } = self;
         let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
         let backend = match source {
             EventsSource::Embedded(committer, tasks, queue) => {
@@ -123,7 +131,8 @@ impl EventsListener {
         };
         let hosts = HostRule::new(address.ip().is_loopback(), hosts, "--events-host");
         let timer = EventTimer { clock: Clock::start(), metrics, slow };
-        Ok(Events { front: EventsFrontend { tcp, backend, hosts, timer }, stopper, address, database })
+        let guard = Guard { hosts, users };
+        Ok(Events { front: EventsFrontend { tcp, backend, guard, timer }, stopper, address, database })
     }
 }
 
@@ -137,7 +146,7 @@ enum EventsBackend {
 pub struct EventsFrontend {
     tcp: TcpFrontend,
     backend: EventsBackend,
-    hosts: HostRule,
+    guard: Guard,
     timer: EventTimer,
 }
 
@@ -147,9 +156,9 @@ impl EventsFrontend {
     /// # Errors
     /// [`store::Error`] if the server's own store has failed.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { tcp, backend, hosts, timer } = self;
+        let Self { tcp, backend, guard, timer } = self;
         let failed = tcp.failed();
-        tcp.run(|| EventsProtocol::start(backend, hosts, (failed, timer)))
+        tcp.run(|| EventsProtocol::start(backend, guard, (failed, timer)))
     }
 }
 
@@ -163,7 +172,7 @@ struct EventsProtocol {
 
 impl EventsProtocol {
     /// Starts the exchange with the store.
-    fn start(backend: EventsBackend, hosts: HostRule, (failed, timer): (FailureSender, EventTimer)) -> Self {
+    fn start(backend: EventsBackend, guard: Guard, (failed, timer): (FailureSender, EventTimer)) -> Self {
         let metrics = Arc::clone(&timer.metrics);
         let (store, writers) = match backend {
             EventsBackend::Embedded(queue, answers) => {
@@ -177,7 +186,7 @@ impl EventsProtocol {
             EventsBackend::MySql(database, writers) => (EventStore::MySql(database), Some(writers.start())),
         };
         let context = EventsContext { store, jitter: Arc::default(), timer: Arc::new(timer) };
-        Self { http: HttpService::new(routes(context, hosts)), writers, metrics }
+        Self { http: HttpService::new(routes(context, guard)), writers, metrics }
     }
 }
 

@@ -14,11 +14,25 @@ use tokio::time::timeout;
 
 use super::admission::HostRule;
 use super::refusal::Refusal;
+use super::users::{HttpUsers, authorize};
 use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_BODY_TIME};
 
 /// The routes, behind what judges a request before they see it.
-pub(crate) fn guarded(routes: Router, hosts: HostRule) -> Router {
+pub(crate) fn guarded(routes: Router, guard: Guard) -> Router {
+    let Guard { hosts, users } = guard;
+    let routes = match users {
+        None => routes,
+        Some(users) => routes.layer(from_fn_with_state(users, authorize)),
+    };
     routes.layer(from_fn(take_body)).layer(from_fn_with_state(Arc::new(hosts), admit))
+}
+
+/// What judges the requests of a service.
+pub(crate) struct Guard {
+    /// The names that requests may use for the server.
+    pub(crate) hosts: HostRule,
+    /// The users. None: everybody.
+    pub(crate) users: Option<HttpUsers>,
 }
 
 /// Refuses a request that is not for this server, or comes from a page of another site.

@@ -4,7 +4,7 @@
 //! TcpFrontend accepts ─► service: a task ─► connection: hyper ─► layers: the head is judged, the body read ─► routes
 //! ```
 //! [`HttpService::accept`] is the one place where a connection begins, and [`guarded`] the one place where the head of a
-//! request is judged. `admission` says which requests are taken up. `own_errors` gives a body to the errors that hyper
+//! request is judged. `admission` says which requests are taken up, and `users` which of them a user may send. `own_errors` gives a body to the errors that hyper
 //! answers by itself, and `write_timeout` ends a connection whose client does not read.
 //!
 //! This module has no routes.
@@ -16,10 +16,12 @@ mod own_errors;
 mod peer;
 mod refusal;
 mod service;
+mod users;
 mod write_timeout;
 
 pub(crate) use admission::HostRule;
-pub(crate) use layers::guarded;
+pub(crate) use layers::{Guard, guarded};
 pub(crate) use peer::Peer;
 pub(crate) use refusal::{error, json_response};
 pub(crate) use service::HttpService;
+pub(crate) use users::HttpUsers;

@@ -1,16 +1,19 @@
 //! Replies to requests that no route has answered: a status, and a reason as JSON. This module does no I/O.
 //!
 //! ```text
-//! 400, 403, 408, 413, 414, 431  {"error":"the head of the request did not come in time"}
+//! 400, 401, 403, 408, 413, 414, 431  {"error":"the head of the request did not come in time"}
 //! ```
 
 use axum::body::Body;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::limits::{HTTP_BODY_BYTES_MAX, HTTP_HEAD_BYTES_MAX};
+
+/// The way in which a client names its user.
+const CHALLENGE: &str = "Basic realm=\"spindle\", charset=\"UTF-8\"";
 
 /// Why a request is not handed to the routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +39,12 @@ pub(crate) enum Refusal {
     },
     /// A page of another site has sent the request.
     CrossSite,
+    /// The request names no user, or has a wrong password.
+    NoUser,
+    /// The user may not do this.
+    Forbidden,
+    /// The password could not be checked in time.
+    Busy,
 }
 
 impl Refusal {
@@ -43,9 +52,11 @@ impl Refusal {
     pub(super) fn status(&self) -> u16 {
         match self {
             Self::BadBody | Self::NoHost => 400,
-            Self::ForeignHost { .. } | Self::CrossSite => 403,
+            Self::NoUser => 401,
+            Self::ForeignHost { .. } | Self::CrossSite | Self::Forbidden => 403,
             Self::Late | Self::HeadLate => 408,
             Self::TooLong => 413,
+            Self::Busy => 503,
             Self::Unparsed(status) => *status,
         }
     }
@@ -66,6 +77,9 @@ impl Refusal {
             Self::ForeignHost { host, flag } => {
                 error(&format!("the server does not go by the name {host}: use its address, or start it with {flag}"))
             }
+            Self::NoUser => error("name a user and its password, by Authorization: Basic"),
+            Self::Forbidden => error("this user may not do this"),
+            Self::Busy => error("too many passwords wait to be checked: try again"),
             Self::CrossSite => error("a page of another site has sent this request: it changes nothing"),
         };
         body.to_string()
@@ -87,7 +101,11 @@ pub(crate) fn json_response(status: u16, body: String) -> Response {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        json_response(self.status(), self.body())
+        let mut response = json_response(self.status(), self.body());
+        if self == Self::NoUser {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(CHALLENGE));
+        }
+        response
     }
 }
 

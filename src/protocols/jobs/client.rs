@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::wire::{Fault, JobId, Malformed, Reply, Request};
+use super::wire::{Fault, JobId, Malformed, Reply, Request, encode_auth};
 use crate::limits::JOB_DATA_BYTES_MAX;
 
 /// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
@@ -41,8 +41,11 @@ pub enum Error {
     /// The protocol cannot express the request. It was not sent.
     #[error("this request cannot be made: {0}")]
     Unwritable(Fault),
-    /// The server does not understand the request.
-    #[error("{address} refuses this request: is it a server of another kind?")]
+    /// No line of the protocol can have this name or password. Nothing was sent.
+    #[error("a user's name has no white space, and its password at most 255 bytes on one line")]
+    Login,
+    /// The server does not understand the request, or refuses it to this user.
+    #[error("{address} refuses this request: is it a server of another kind, or may another user do this?")]
     Refused {
         /// The address of the server.
         address: String,
@@ -82,20 +85,47 @@ pub struct Job {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     address: String,
+    /// The line that names the user, if one is named.
+    login: Vec<u8>,
     /// How long connecting may take.
     connect_timeout: Duration,
     /// How long each wait for the server may take.
     timeout: Duration,
 }
 
+/// It shows no password.
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Client({})", self.address)
+    }
+}
+
 impl Client {
     /// A client of the server at `address`, which is HOST:PORT. It connects with each request.
     #[must_use]
     pub fn new(address: &str) -> Self {
-        Self { address: address.to_owned(), connect_timeout: TIMEOUT_DEFAULT, timeout: TIMEOUT_DEFAULT }
+        Self {
+            address: address.to_owned(),
+            login: Vec::new(),
+            connect_timeout: TIMEOUT_DEFAULT,
+            timeout: TIMEOUT_DEFAULT,
+        }
+    }
+
+    /// Each request from now on is this user's. The password is not encrypted.
+    ///
+    /// # Errors
+    /// [`Error::Login`] if the protocol cannot express the name or the password.
+    pub fn log_in(&mut self, user: &str, password: &str) -> Result<(), Error> {
+        let mut login = Vec::new();
+        if !encode_auth(user.as_bytes(), password.as_bytes(), &mut login) {
+            return Err(Error::Login);
+        }
+        self.login = login;
+        Ok(())
     }
 
     /// Sets how long connecting and each wait for the server may take from now on.
@@ -163,7 +193,7 @@ impl Client {
     /// Sends a request. `read` converts the reply, and returns `None` for a reply to another kind of request.
     fn call<T>(&self, request: &Request<'_>, read: impl FnOnce(Reply<'_>) -> Option<T>) -> Result<T, Error> {
         request.check().map_err(Error::Unwritable)?;
-        let mut bytes = Vec::new();
+        let mut bytes = self.login.clone();
         request.encode(&mut bytes);
         let answer = self.exchange(&bytes)?;
         let address = || self.address.clone();

@@ -2,7 +2,7 @@
 //! that lets the client read the reply.
 //!
 //! ```text
-//! read ─► complete? ─► submit ═► answer ─► write ─► shut down ─► discard input until the client closes ─► close
+//! (AUTH ─►) read ─► complete? ─► submit ═► answer ─► write ─► shut down ─► discard input until the client closes ─► close
 //!  ▲          │
 //!  └── more ──┘       silent for 1 ms: GET, ACK and IN are complete · silent for 5 s, or 60 s in all: ERROR
 //!                     half-closed by the client, or slow while others wait: the request ends with what has come
@@ -12,6 +12,8 @@
 //! larger request takes memory from a bounded budget as its bytes come. A large reply takes memory from another one.
 //!
 //! This module does not know the bytes (`wire`), their meaning (`handle`), or the other connections (`serve`).
+
+mod login;
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -36,6 +38,7 @@ use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
 use crate::protocols::sockets::is_settled;
 use crate::protocols::tcp::{Answer, FailureSender};
+use crate::security::{Identity, Users};
 use crate::store::{self, StoreSnapshot, Value};
 use crate::tasks::{self, Family, Outcome, Payload, QueueName};
 
@@ -54,6 +57,8 @@ pub(super) struct JobsContext {
     /// Length of a lease, in milliseconds.
     pub(super) lease: u64,
     pub(super) words: AckWording,
+    /// Who may ask. None: everybody.
+    pub(super) users: Option<Users>,
     pub(super) clock: Clock,
     /// Bytes that requests may take beyond their first buffers.
     pub(super) coming: Semaphore,
@@ -141,6 +146,15 @@ enum Sent {
     Late,
 }
 
+/// What a request needs before it can be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Nothing: it is complete or malformed.
+    Nothing,
+    /// Bytes, for which the server waits so long.
+    More { missing: usize, patience: Duration },
+}
+
 /// The bytes of a request that have come.
 #[derive(Default)]
 struct RequestBuffer<'h> {
@@ -165,36 +179,69 @@ pub(super) async fn converse(shared: Rc<JobsContext>, stream: TcpStream) {
     let _present = shared.timer.metrics.enter();
     let times = JobTimes::default();
     let conversation = Conversation { shared: &shared, stream, end: now.after(JOB_TIME), pace, times };
+    let mut inbox = RequestBuffer::default();
     // A client that has reset the connection gets no reply.
-    let Ok(inbox) = conversation.read_request().await else { return };
-    if conversation.answer(inbox).await {
+    let Ok(asker) = conversation.ask(&mut inbox).await else { return };
+    let answered = match asker {
+        Asker::Nobody => {
+            conversation.times.begin(shared.clock.now());
+            conversation.send(&conversation.written(&Reply::Error)).await
+        }
+        Asker::Anybody => conversation.answer(inbox, None).await,
+        Asker::User(user) => conversation.answer(inbox, Some(&user)).await,
+    };
+    if answered {
         conversation.close().await;
     }
+}
+
+/// The sender of a request.
+enum Asker {
+    /// No user is needed.
+    Anybody,
+    /// A user that has logged in.
+    User(Identity),
+    /// A user is needed, and none has logged in.
+    Nobody,
 }
 
 impl<'h> Conversation<'h> {
     // ------------------------------------------------------------------------------------------------------- requests
 
-    /// Reads until the request is complete or malformed, the client is silent or half-closes, the time is over, or the
-    /// server ends.
-    async fn read_request(&self) -> io::Result<RequestBuffer<'h>> {
-        let mut inbox = RequestBuffer::default();
-        loop {
-            let (missing, patience) = match decode(&inbox.bytes, false) {
-                Decoded::Whole(_) | Decoded::Wrong(_) => return Ok(inbox),
-                Decoded::Pausing => (1, JOB_PAUSE),
-                Decoded::Short { missing } => (missing, JOB_SILENCE),
-            };
-            match timeout(self.left(), self.shared.unless_over(self.make_room(&mut inbox, missing))).await {
+    /// Reads the user, if one is needed, and the request.
+    async fn ask(&self, inbox: &mut RequestBuffer<'h>) -> io::Result<Asker> {
+        let asker = match &self.shared.users {
+            None => Asker::Anybody,
+            Some(users) => self.log_in(users, inbox).await?.map_or(Asker::Nobody, Asker::User),
+        };
+        if !matches!(asker, Asker::Nobody) {
+            self.read_request(inbox).await?;
+        }
+        Ok(asker)
+    }
+
+    async fn read_request(&self, inbox: &mut RequestBuffer<'h>) -> io::Result<()> {
+        self.read_until(inbox, |bytes| match decode(bytes, false) {
+            Decoded::Whole(_) | Decoded::Wrong(_) => Need::Nothing,
+            Decoded::Pausing => Need::More { missing: 1, patience: JOB_PAUSE },
+            Decoded::Short { missing } => Need::More { missing, patience: JOB_SILENCE },
+        })
+        .await
+    }
+
+    /// Reads until nothing more is needed, the client is silent or half-closes, the time is over, or the server ends.
+    async fn read_until(&self, inbox: &mut RequestBuffer<'h>, need: impl Fn(&[u8]) -> Need) -> io::Result<()> {
+        while let Need::More { missing, patience } = need(&inbox.bytes) {
+            match timeout(self.left(), self.shared.unless_over(self.make_room(inbox, missing))).await {
                 Ok(Some(true)) => {}
                 Ok(None) => return Err(ErrorKind::Interrupted.into()),
-                Ok(Some(false)) | Err(_) => return Ok(inbox),
+                Ok(Some(false)) | Err(_) => return Ok(()),
             }
             if self.wait_for_bytes(patience.min(self.left())).await != ReadOutcome::Readable {
-                return Ok(inbox);
+                return Ok(());
             }
             match self.stream.try_read_buf(&mut inbox.bytes) {
-                Ok(0) => return Ok(inbox),
+                Ok(0) => return Ok(()),
                 Ok(bytes) => {
                     let now = self.shared.clock.now();
                     self.pace.moved(bytes, now);
@@ -204,6 +251,7 @@ impl<'h> Conversation<'h> {
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
     /// Makes room for missing bytes, and waits until `coming` allows it. False: the place is lost. Below `JOB_STEPS_BYTES` the buffer grows to at
@@ -277,13 +325,16 @@ impl<'h> Conversation<'h> {
     // -------------------------------------------------------------------------------------------------------- answers
 
     /// Answers a request to which no byte will be added. False: the reply could not be sent.
-    async fn answer(&self, mut inbox: RequestBuffer<'h>) -> bool {
+    async fn answer(&self, mut inbox: RequestBuffer<'h>, user: Option<&Identity>) -> bool {
         let now = self.shared.clock.now();
         self.pace.enter(Stage::Busy, now);
         self.times.begin(now);
         let Decoded::Whole(request) = decode(&inbox.bytes, true) else {
             return self.send(&self.written(&Reply::Error)).await;
         };
+        if !self.is_allowed(user, &request) {
+            return self.send(&self.written(&Reply::Error)).await;
+        }
         let verb = request.verb();
         self.times.is_for(&request);
         let (queue, request) = match task_request(&request, &self.shared.family, self.shared.lease) {

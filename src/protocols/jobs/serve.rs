@@ -26,6 +26,7 @@ use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol, watch_store};
+use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::store;
@@ -61,6 +62,7 @@ pub struct JobsListener {
     settings: JobsConfig,
     metrics: Arc<ServiceMetrics>,
     slow: Arc<SlowLog>,
+    users: Option<Users>,
 }
 
 impl JobsListener {
@@ -70,7 +72,8 @@ impl JobsListener {
     /// [`ServeError`] if the address is not available, or the system has no descriptor left.
     pub fn bind(settings: &JobsConfig) -> Result<Self, ServeError> {
         let tcp = TcpFrontend::bind(settings.address, JOB_BACKLOG, JOB_CONNECTIONS_MAX)?;
-        Ok(Self { tcp, settings: settings.clone(), metrics: timing::metrics(), slow: Arc::default() })
+        let (metrics, slow) = (timing::metrics(), Arc::default());
+        Ok(Self { tcp, settings: settings.clone(), metrics, slow, users: None })
     }
 
     /// The metrics of the frontend, for STATS.
@@ -84,13 +87,18 @@ impl JobsListener {
         self.slow = Arc::clone(slow);
     }
 
+    /// From now on a client has to name one of these users.
+    pub fn admit_only(&mut self, users: &Users) {
+        self.users = Some(users.clone());
+    }
+
     /// Registers a sink with the committer for the answers about the queues of `family`. Larger requests take at most
     /// `room_bytes` together, and answers as much again (see [`crate::limits::JOB_ROOM_BYTES`]).
     pub fn serve(self, room_bytes: usize, (committer, tasks, family): (&mut Committer, Tasks, Family)) -> Jobs {
-        let Self { tcp, settings, metrics, slow } = self;
+        let Self { tcp, settings, metrics, slow, users } = self;
         let (stopper, address) = (tcp.stopper(), tcp.acceptor().address);
         let answers = TcpFrontend::answers(committer);
-        let front = JobsFrontend { tcp, answers, tasks, family, settings, room_bytes, metrics, slow };
+        let front = JobsFrontend { tcp, answers, tasks, family, settings, users, room_bytes, metrics, slow };
         Jobs { front, stopper, address }
     }
 }
@@ -102,6 +110,7 @@ pub struct JobsFrontend {
     tasks: Tasks,
     family: Family,
     settings: JobsConfig,
+    users: Option<Users>,
     room_bytes: usize,
     metrics: Arc<ServiceMetrics>,
     slow: Arc<SlowLog>,
@@ -119,13 +128,14 @@ impl JobsFrontend {
     /// # Errors
     /// [`store::Error`] if a value cannot be read, or no answer can come.
     pub fn run(self) -> Result<(), store::Error> {
-        let Self { tcp, answers, tasks, family, settings, room_bytes, metrics, slow } = self;
+        let Self { tcp, answers, tasks, family, settings, users, room_bytes, metrics, slow } = self;
         let (failed, clock) = (tcp.failed(), Clock::start());
         let context = Rc::new(JobsContext {
             responder: JobResponder::new(tasks, answers.sink, answers.room.clone(), clock),
             family,
             lease: settings.lease,
             words: settings.words,
+            users,
             clock,
             coming: Semaphore::new(room_bytes),
             going: Semaphore::new(room_bytes),

@@ -131,6 +131,7 @@ fn a_job_whose_lease_ended_while_its_reply_waited_is_not_sent() {
         family: family.clone(),
         lease: LEASE,
         words: AckWording::OkNo,
+        users: None,
         clock,
         coming: Semaphore::new(0),
         going: Semaphore::new(0),

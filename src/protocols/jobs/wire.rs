@@ -9,7 +9,7 @@
 //! IN <queue> <id>                  YES, NO
 //! (anything else)                  ERROR
 //! ```
-//! One space separates two fields. A request may end with LF or CRLF, a reply never does. A connection carries one
+//! Where users are named, the line of `auth` comes before the request. One space separates two fields. A request may end with LF or CRLF, a reply never does. A connection carries one
 //! request, so bytes that were read with the request and stand behind it make the request malformed. [`Decoded`] says
 //! whether a request is complete. The protocol does not require an end of line, so a GET, ACK or IN without one is
 //! complete when no byte follows.
@@ -23,10 +23,12 @@
 //! assert_eq!(decode(b"GET mail", false), Decoded::Pausing);
 //! ```
 
+mod auth;
 mod reply;
 mod request;
 #[cfg(test)]
 mod tests;
 
+pub use auth::{DecodedAuth, decode_auth, encode_auth};
 pub use reply::{AckWording, Malformed, Reply};
 pub use request::{Decoded, Fault, JobId, Request, Verb, decode};

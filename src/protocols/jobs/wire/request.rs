@@ -243,6 +243,14 @@ impl Request<'_> {
         }
     }
 
+    /// The queue of the request.
+    #[must_use]
+    pub fn queue(&self) -> &[u8] {
+        match self {
+            Self::Add { queue, .. } | Self::Get { queue } | Self::Ack { queue, .. } | Self::In { queue, .. } => queue,
+        }
+    }
+
     /// Appends the encoded request, with an end that lets the server answer at once. It writes the queue and the id
     /// unchanged.
     pub fn encode(&self, out: &mut Vec<u8>) {

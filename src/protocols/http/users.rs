@@ -1,0 +1,138 @@
+//! Users of an HTTP service: `Authorization: Basic` (RFC 7617), for each request.
+//!
+//! ```text
+//! request ─► does its path need a user? ─► name and password ─► Login ─► may the user do this? ─► routes
+//!              no: routes                    none: 401           wrong: 401   no: 403
+//! ```
+//! A password that was right before is known by its digest, so a further request costs a microsecond. A wrong one is
+//! slowed down as elsewhere: its request waits.
+//!
+//! This module does not know the paths: each service says what a request needs.
+
+use axum::extract::{Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio::time::timeout;
+
+use super::peer::Peer;
+use super::refusal::Refusal;
+use crate::limits::HANDSHAKE_TIMEOUT;
+use crate::security::limits::{PASSWORD_BYTES_MAX, USER_NAME_BYTES_MAX};
+use crate::security::{Access, Denied, Identity, PeerAddress, Resource, Users};
+
+/// What a request with this method and path needs. None: any client may send it.
+pub(crate) type NeededAccess = fn(&Method, &str) -> Option<(Access, Resource<'static>)>;
+
+/// The users of a service, and what its requests need.
+#[derive(Clone)]
+pub(crate) struct HttpUsers {
+    users: Users,
+    needed: NeededAccess,
+}
+
+impl HttpUsers {
+    pub(crate) fn new(users: Users, needed: NeededAccess) -> Self {
+        Self { users, needed }
+    }
+
+    async fn check(&self, head: &Parts) -> Result<(), Refusal> {
+        let Some((access, resource)) = (self.needed)(&head.method, head.uri.path()) else { return Ok(()) };
+        let peer = head.extensions.get();
+        let address = peer.map_or(PeerAddress::Local, |Peer(address)| PeerAddress::of(address.ip()));
+        let user = self.user(&head.headers, address).await?;
+        if user.may(access, resource) {
+            return Ok(());
+        }
+        user.note_denied();
+        Err(Refusal::Forbidden)
+    }
+
+    async fn user(&self, headers: &HeaderMap, address: PeerAddress) -> Result<Identity, Refusal> {
+        let Some((name, password)) = name_and_password(headers) else {
+            self.users.refused(address, Denied::Anonymous, "");
+            return Err(Refusal::NoUser);
+        };
+        match timeout(HANDSHAKE_TIMEOUT, self.users.password(&name, &password, address)).await {
+            Ok(Ok(user)) => Ok(user),
+            Ok(Err(Denied::Busy)) | Err(_) => Err(Refusal::Busy),
+            Ok(Err(_)) => Err(Refusal::NoUser),
+        }
+    }
+}
+
+/// Refuses a request of a client that may not send it.
+pub(super) async fn authorize(State(users): State<HttpUsers>, request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    match users.check(&head).await {
+        Ok(()) => next.run(Request::from_parts(head, body)).await,
+        Err(refusal) => refusal.into_response(),
+    }
+}
+
+/// The name and the password of a request, if it has one header with both.
+fn name_and_password(headers: &HeaderMap) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let (Some(only), None) = (given.next(), given.next()) else { return None };
+    let (scheme, encoded) = only.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let said = STANDARD.decode(encoded.trim_start_matches(' ')).ok()?;
+    let colon = said.iter().position(|byte| *byte == b':')?;
+    let (name, password) = (said.get(..colon)?, said.get(colon + 1..)?);
+    let is_short = name.len() <= USER_NAME_BYTES_MAX && password.len() <= PASSWORD_BYTES_MAX;
+    is_short.then(|| (name.to_vec(), password.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    fn read(values: &[&str]) -> Option<(Vec<u8>, Vec<u8>)> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, value.parse().unwrap());
+        }
+        name_and_password(&headers)
+    }
+
+    fn basic(said: &[u8]) -> String {
+        format!("Basic {}", STANDARD.encode(said))
+    }
+
+    #[test]
+    fn a_name_and_a_password_are_read_up_to_the_first_colon() {
+        let pair = |name: &str, password: &str| Some((name.as_bytes().to_vec(), password.as_bytes().to_vec()));
+        assert_eq!(read(&["Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="]), pair("Aladdin", "open sesame"), "of RFC 7617");
+        assert_eq!(read(&["bAsIc   QWxhZGRpbjpvcGVuIHNlc2FtZQ=="]), pair("Aladdin", "open sesame"));
+        assert_eq!(read(&[&basic("ada:a:b".as_bytes())]), pair("ada", "a:b"));
+        assert_eq!(read(&[&basic("test:123£".as_bytes())]), pair("test", "123£"));
+        assert_eq!(read(&[&basic(b":")]), pair("", ""));
+    }
+
+    #[test]
+    fn anything_else_names_no_user() {
+        let twice = basic(b"ada:heron");
+        let long = basic(&[b"ada:", &[b'x'; PASSWORD_BYTES_MAX + 1][..]].concat());
+        for values in [
+            &[][..],
+            &[""],
+            &["Basic"],
+            &["Basic "],
+            &["Basic !!!!"],
+            &["Bearer QWxhZGRpbjpvcGVuIHNlc2FtZQ=="],
+            &[&basic(b"no colon")],
+            &[&long],
+            &[&twice, &twice],
+        ] {
+            assert_eq!(read(values), None, "{values:?}");
+        }
+    }
+}

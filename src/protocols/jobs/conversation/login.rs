@@ -1,0 +1,53 @@
+//! The user of a connection, where users are named: its line comes first, and the command behind it.
+//!
+//! ```text
+//! AUTH name password ─► Login, checked by the thread `users` ─► the command is read │ ERROR
+//! ```
+//! A line that is missing, malformed or wrong is answered with ERROR, as any other request that is refused. While a
+//! password is checked, nothing is read.
+
+use tokio::time::timeout;
+
+use super::{Conversation, Need, RequestBuffer};
+use crate::limits::JOB_SILENCE;
+use crate::protocols::jobs::pace::Stage;
+use crate::protocols::jobs::permission::may;
+use crate::protocols::jobs::wire::{DecodedAuth, Request, decode_auth};
+use crate::security::{Denied, Identity, PeerAddress, Users};
+
+impl<'h> Conversation<'h> {
+    /// Reads the line and takes it off the request. None: there is no user.
+    pub(super) async fn log_in(
+        &self,
+        users: &Users,
+        inbox: &mut RequestBuffer<'h>,
+    ) -> std::io::Result<Option<Identity>> {
+        let address = self.stream.peer_addr().map_or(PeerAddress::Local, |address| PeerAddress::of(address.ip()));
+        self.read_until(inbox, |bytes| match decode_auth(bytes) {
+            DecodedAuth::Short => Need::More { missing: 1, patience: JOB_SILENCE },
+            DecodedAuth::Whole { .. } | DecodedAuth::Wrong => Need::Nothing,
+        })
+        .await?;
+        let DecodedAuth::Whole { name, password, length } = decode_auth(&inbox.bytes) else {
+            users.refused(address, Denied::Anonymous, "");
+            return Ok(None);
+        };
+        let login = users.password(name, password, address);
+        inbox.bytes.drain(..length);
+        self.pace.enter(Stage::Busy, self.shared.clock.now());
+        let checked = timeout(self.left(), self.shared.unless_over(login)).await;
+        self.pace.enter(Stage::Reading, self.shared.clock.now());
+        Ok(checked.ok().flatten().and_then(Result::ok))
+    }
+
+    /// Whether the user may have the request carried out now. Without users, everybody may do everything.
+    pub(super) fn is_allowed(&self, user: Option<&Identity>, request: &Request<'_>) -> bool {
+        let (Some(users), Some(user)) = (&self.shared.users, user) else { return self.shared.users.is_none() };
+        let is_allowed = may(user, request.verb(), request.queue());
+        if !is_allowed {
+            user.note_denied();
+        }
+        // The user may have changed since it logged in.
+        is_allowed && users.is_current(user)
+    }
+}
