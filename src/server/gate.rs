@@ -80,6 +80,7 @@ impl Admissions {
     /// Tells the frontends, before they serve their first client.
     pub(super) fn hand_out(&self, kv: &mut Kv, lockstep: Option<&mut Lockstep>, tasks: Option<&mut TasksListeners>) {
         kv.admit_only(self.kv.as_ref(), &self.notifications);
+        self.users.iter().for_each(|users| drop(kv.report.users.set(users.clone())));
         if let (Some(lockstep), Some(admission)) = (lockstep, &self.lockstep) {
             lockstep.front.admit_only(admission);
         }

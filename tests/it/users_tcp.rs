@@ -177,6 +177,13 @@ fn a_request_over_http_names_its_user() {
         answered(admin, &request, Some(ADA), as_ada);
         answered(admin, &request, Some(ROOT), as_root);
     }
+    // Every refusal is counted, by its reason.
+    let stats = http(admin, "GET /stats", Some(ROOT));
+    let stats: serde_json::Value = serde_json::from_str(stats.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    let refused = &stats["users"]["refused"];
+    assert_eq!((&refused["password"], &refused["permission"]), (&1.into(), &6.into()), "{refused}");
+    let metrics = http(admin, "GET /metrics", Some(ROOT));
+    assert!(metrics.contains("spindle_denials_total{reason=\"permission\"} 6\n"), "{metrics}");
     assert!(spindle(&["user", "remove", "ada", "--users", &served.users()]).status.success());
     while !http(events, "GET /events", Some(ADA)).starts_with("HTTP/1.1 401 ") {}
     answered(events, "GET /events", Some(EVE), 200);

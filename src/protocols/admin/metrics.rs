@@ -19,7 +19,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use families::{FamilyWriter, family};
+use families::{FamilyWriter, Labels, family};
 use text::older;
 
 use super::sources::AdminDocument;
@@ -71,6 +71,12 @@ impl Collector for Source {
         }
         if let Some(database) = *events_database {
             tasks::write_database(&mut to, database)?;
+        }
+        if let Some(users) = &stats.users {
+            let labels: Vec<_> = users.refused.keys().map(|reason| [("reason", *reason)]).collect();
+            let refused: Vec<(Labels<'_>, u64)> =
+                labels.iter().map(|labels| &labels[..]).zip(users.refused.values().copied()).collect();
+            to.counters(family("spindle_denials", "Peers and requests that were refused for their users."), &refused)?;
         }
         let descriptors = &stats.descriptors;
         to.gauge(family("spindle_descriptors_limit", "Files that the process may have open."), descriptors.limit)?;

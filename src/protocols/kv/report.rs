@@ -23,6 +23,7 @@
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes", "moved_elements", "resident_bytes"},
 //!  "descriptors": {"limit", "reserve", "accept_pauses"},      how often there was none for a connection
 //!  "log": {"dropped_lines"},                                  lines that standard error has not taken
+//!  "users": {"refused": {"password", "key", "busy", "anonymous", "permission"}},   null without --users
 //!  "tasks": {"commits", "syncs", "waits", "lost_wakeups",     null if there are none; waits: of frontends, for room
 //!            "store": {"segments", "live_bytes", "dead_bytes", …},            of the log under them
 //!            "families": [{"name", "queues", "ready", "leased", "ran_out"}],     queues that come and go, all together
@@ -44,12 +45,12 @@ mod store_line;
 mod tasks_section;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use changes::ChangesLine;
 pub(super) use changes::PublishTally;
-use document::{ClientsLine, CommandLine, DescriptorsLine, ExpiryLine, LogLine, MemoryLine, WorkerLine};
+use document::{ClientsLine, CommandLine, DescriptorsLine, ExpiryLine, LogLine, MemoryLine, UsersLine, WorkerLine};
 pub(crate) use document::{StatsDocument, TableStats};
 use feed::FeedLine;
 pub(super) use feed::FeedTally;
@@ -65,6 +66,7 @@ pub(crate) use tasks_section::{TaskFamilyLine, TaskQueueLine, TasksSection};
 use super::wire::{Command, Reason};
 use crate::clock::{Clock, Now};
 use crate::log;
+use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
 use crate::stats::{BusyMeter, Counter, Gauge, Latencies, LatencySnapshot};
@@ -183,6 +185,8 @@ pub struct ReportSources {
     pub(super) services: Vec<Arc<ServiceMetrics>>,
     /// The slow requests of all threads.
     pub(crate) slow: Arc<SlowLog>,
+    /// Set once, before the server runs, where users are named.
+    pub(crate) users: OnceLock<Users>,
     /// Bytes of the values or names in one reply.
     pub(super) reply_bytes_max: usize,
 }
@@ -218,6 +222,7 @@ impl ReportSources {
             memory: MemoryLine::of(&tables_metrics),
             descriptors: DescriptorsLine::now(),
             log: LogLine { dropped_lines: log::dropped() },
+            users: self.users.get().map(UsersLine::of),
             tasks: self.tasks.as_deref().map(|metrics| TasksSection::of(metrics, self.clock.reading())),
             services: self.services.iter().map(|service| ServiceLine::of(service)).collect(),
             slow: SlowLine::of(&self.slow),

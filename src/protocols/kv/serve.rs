@@ -13,8 +13,8 @@
 //! This module does not start threads or choose cores, and does not make the two other threads behind the tables.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use super::client_names::ClientNames;
 use super::flow_control::page_bytes_max;
@@ -377,6 +377,7 @@ fn report(settings: &KvConfig, clock: Clock, tables: &Tables, neighbours: &Neigh
         tasks: neighbours.tasks.clone(),
         services: neighbours.services.clone(),
         slow: Arc::clone(&neighbours.slow),
+        users: OnceLock::new(),
         reply_bytes_max: settings.reply_bytes_max,
     }
 }

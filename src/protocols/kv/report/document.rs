@@ -18,6 +18,7 @@ use super::tasks_section::TasksSection;
 use crate::allocator;
 use crate::clock::Now;
 use crate::descriptors::{DescriptorBudget, pauses};
+use crate::security::{Denied, Users};
 use crate::tables::{TableSummary, TablesMetrics};
 
 /// The report in its JSON form.
@@ -37,6 +38,7 @@ pub(crate) struct StatsDocument {
     pub(crate) memory: MemoryLine,
     pub(crate) descriptors: DescriptorsLine,
     pub(crate) log: LogLine,
+    pub(crate) users: Option<UsersLine>,
     pub(crate) tasks: Option<TasksSection>,
     pub(crate) services: Vec<ServiceLine>,
     pub(crate) slow: SlowLine,
@@ -129,6 +131,19 @@ impl DescriptorsLine {
 #[derive(Serialize)]
 pub(crate) struct LogLine {
     pub(crate) dropped_lines: u64,
+}
+
+/// Peers and requests that were refused for their users.
+#[derive(Serialize)]
+pub(crate) struct UsersLine {
+    /// By reason, also those without a refusal.
+    pub(crate) refused: BTreeMap<&'static str, u64>,
+}
+
+impl UsersLine {
+    pub(super) fn of(users: &Users) -> Self {
+        Self { refused: Denied::ALL.into_iter().map(|why| (why.word(), users.refusals(why))).collect() }
+    }
 }
 
 #[derive(Serialize)]
