@@ -16,6 +16,7 @@ use thiserror::Error;
 
 use super::ServerConfig;
 use super::tasks::TasksListeners;
+use crate::clock::Clock;
 use crate::protocols::admin::serve::AdminListener;
 use crate::protocols::events::serve::EventsListener;
 use crate::protocols::kv::serve::{FrontendKind, Kv, PublishAdmissions};
@@ -58,8 +59,16 @@ pub(super) struct Admissions {
 }
 
 impl Admissions {
+    /// Checks the gate, and reads the file of users if there is one.
+    pub(super) fn open(config: &ServerConfig) -> Result<Self, super::Error> {
+        check(config)?;
+        let file = config.security.users.as_deref();
+        let users = file.map(|file| Users::open(file, Clock::start())).transpose().map_err(super::Error::Users)?;
+        Ok(Self::of(config, users))
+    }
+
     /// Those of a server with these users.
-    pub(super) fn of(config: &ServerConfig, users: Option<Users>) -> Self {
+    fn of(config: &ServerConfig, users: Option<Users>) -> Self {
         let admission = |flag: &str| {
             let users = users.clone()?;
             // A frontend of several endpoints takes passwords if each of them is local.

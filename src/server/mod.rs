@@ -180,8 +180,8 @@ pub enum Error {
 /// # Errors
 /// [`Error`] if the server cannot start.
 pub fn run(config: ServerConfig, hang_up: impl Fn() + Send + 'static) -> Result<(), Error> {
-    let users = open_users(&config)?;
-    let reread = users.users.clone();
+    let admissions = Admissions::open(&config)?;
+    let reread = admissions.users.clone();
     let hang_up = move || {
         hang_up();
         reread.iter().for_each(Users::reread);
@@ -193,7 +193,7 @@ pub fn run(config: ServerConfig, hang_up: impl Fn() + Send + 'static) -> Result<
         memory::avoid_huge_pages();
     }
     let limits = StartLimits::of(&config);
-    let running = start_with(config, users, signals.serving(), Box::new(signals.ender()))?;
+    let running = start_with(config, admissions, signals.serving(), Box::new(signals.ender()))?;
     descriptors::warn_if_full();
     announce(&running, limits);
     print_ready(&running);
@@ -249,16 +249,8 @@ pub struct RunningServer {
 /// # Errors
 /// [`Error`] if an endpoint cannot be bound, or the system is out of threads or descriptors. No thread is left running.
 pub fn start(config: ServerConfig) -> Result<RunningServer, Error> {
-    let users = open_users(&config)?;
-    start_with(config, users, || {}, Box::new(|| {}))
-}
-
-/// Checks the gate, and reads the file of users if there is one.
-fn open_users(config: &ServerConfig) -> Result<Admissions, Error> {
-    gate::check(config)?;
-    let file = config.security.users.as_deref();
-    let users = file.map(|file| Users::open(file, Clock::start())).transpose().map_err(Error::Users)?;
-    Ok(Admissions::of(config, users))
+    let admissions = Admissions::open(&config)?;
+    start_with(config, admissions, || {}, Box::new(|| {}))
 }
 
 /// Starts a server. Calls `serving` before a client can be answered, and `terminated` when a client ends the server.
