@@ -55,7 +55,7 @@ fn error(body: &str) -> String {
 }
 
 /// Puts some elements into tables of a server.
-fn fill(server: &Server) {
+pub(crate) fn fill(server: &Server) {
     for arguments in [
         &["create-table", "users"][..],
         &["set", "users", "ada", "1"],

@@ -8,6 +8,8 @@ mod admin;
 mod attack;
 /// Backups that a running server writes, under load too, and servers on them.
 mod backup;
+/// A real Chromium, driven by tests.
+mod browser;
 /// Random choices from a seed, so that a failure can be repeated.
 mod chance;
 /// Decides whether a history of one element is possible as one operation after the other.
@@ -90,6 +92,8 @@ mod mirror;
 mod native;
 /// The Debian package: built, installed, run as its unit runs it, and removed.
 mod package;
+/// The page for an operator, in a real browser.
+mod page;
 /// A client that does things that a well-behaved one does not.
 mod peer;
 /// The Python package: its wheel is built, installed and tested against the server.

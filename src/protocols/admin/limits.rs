@@ -10,6 +10,12 @@ pub(super) const BACKLOG: u32 = 128;
 pub(super) const LABELLED_TABLES_MAX: usize = 100;
 /// Queues that are metrics of their own, in the order in which they were made.
 pub(super) const LABELLED_QUEUES_MAX: usize = 100;
+/// Pages that are shown live at once. Further ones get 503, and their browsers ask again.
+pub(super) const LISTENERS_MAX: usize = 32;
+/// Tables that the page shows, the largest ones, and queues.
+pub(super) const SHOWN_MAX: usize = 100;
+/// Slow requests that the page shows, the latest ones.
+pub(super) const SLOW_SHOWN_MAX: usize = 50;
 /// How long a probe waits for a store.
 pub(super) const PROBE_TIME: Duration = Duration::from_secs(10);
 /// Probes that may wait for the next one: one for each connection.

@@ -5,11 +5,13 @@
 //! ```text
 //! GET /health    it answers                     GET /stats     all metrics as JSON
 //! GET /ready     every store can store          GET /metrics   all metrics for Prometheus
-//!                                               GET /slow      the slow log
+//! GET /          the page                       GET /slow      the slow log
+//! GET /events    what the page shows, live
 //! ```
 //! [`serve`] accepts connections on the skeleton of `protocols/tcp`, and `protocols/http` reads their requests. The
 //! routes read the metrics of the other rooms (`sources`), which their threads write without waiting for a reader.
-//! `probe` has a store tried, and `metrics` writes the exposition format.
+//! `page` has the page, and `live`
+//! sends it its figures. `probe` has a store tried, and `metrics` writes the exposition format.
 //!
 //! This module changes nothing, but for the record of a probe. It makes no thread of another room wait.
 //!
@@ -17,7 +19,9 @@
 
 pub mod client;
 mod limits;
+mod live;
 mod metrics;
+mod page;
 mod probe;
 mod routes;
 pub mod serve;

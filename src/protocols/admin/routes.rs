@@ -11,7 +11,9 @@ use axum::response::Response;
 use axum::routing::get;
 use serde_json::json;
 
+use super::live::Live;
 use super::metrics::{Exposition, exposition};
+use super::page::with_page;
 use super::probe::Probes;
 use super::sources::AdminSources;
 use crate::protocols::http::{Guard, error, guarded, json_response};
@@ -22,6 +24,7 @@ use crate::security::{Access, Resource};
 pub(super) struct AdminContext {
     pub(super) sources: Arc<AdminSources>,
     pub(super) probes: Probes,
+    pub(super) live: Arc<Live>,
 }
 
 /// All paths. HEAD is answered as GET, without the body.
@@ -32,7 +35,11 @@ pub(super) fn routes(context: AdminContext, guard: Guard) -> Router {
         .route("/stats", get(stats))
         .route("/metrics", get(metrics))
         .route("/slow", get(slow))
-        .fallback(|| async { refused(404, "no such path: there are /health, /ready, /stats, /slow and /metrics") })
+        .route("/events", get(events));
+    let routes = with_page(routes)
+        .fallback(|| async {
+            refused(404, "no such path: there are /, /health, /ready, /stats, /slow, /events and /metrics")
+        })
         .method_not_allowed_fallback(|| async {
             refused(405, "this path does not have this method: see the header Allow")
         })
@@ -69,6 +76,16 @@ async fn metrics(State(context): State<AdminContext>, headers: HeaderMap) -> Res
     let Exposition { text, content_type } = exposition(context.sources.document(), accepted(&headers));
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    told(response)
+}
+
+/// What the page shows, live.
+async fn events(State(context): State<AdminContext>) -> Response {
+    let Some(body) = context.live.listen() else {
+        return refused(503, "enough pages are shown live: close one, or ask again later");
+    };
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     told(response)
 }
 

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
 use super::limits::{BACKLOG, CONNECTIONS_MAX};
+use super::live::Live;
 use super::probe::{ProbedStores, Probes, StoreProber};
 use super::routes::{AdminContext, needed, routes};
 use super::sources::AdminSources;
@@ -107,8 +108,11 @@ impl AdminFrontend {
         tcp.run(|| {
             let (probes, answering) = Probes::new(stores);
             spawn_local(answering);
-            let context = AdminContext { sources: Arc::new(sources), probes };
-            AdminProtocol { http: HttpService::new(routes(context, guard)) }
+            let sources = Arc::new(sources);
+            let live = Live::new(Arc::clone(&sources));
+            spawn_local(Arc::clone(&live).run());
+            let context = AdminContext { sources, probes, live: Arc::clone(&live) };
+            AdminProtocol { http: HttpService::new(routes(context, guard)), live }
         })
     }
 }
@@ -116,6 +120,7 @@ impl AdminFrontend {
 /// All connections.
 struct AdminProtocol {
     http: HttpService,
+    live: Arc<Live>,
 }
 
 impl TcpProtocol for AdminProtocol {
@@ -124,6 +129,8 @@ impl TcpProtocol for AdminProtocol {
     }
 
     async fn finish(&mut self, connections: &ConnectionLimit) {
+        // A reply that is live has no other end.
+        self.live.close();
         self.http.finish(connections).await;
     }
 

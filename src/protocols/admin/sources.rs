@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::limits::{SHOWN_MAX, SLOW_SHOWN_MAX};
+use crate::clock::wall_millis;
 use crate::protocols::events::mysql::WritersMetrics;
 use crate::protocols::kv::report::{ReportSources, SlowDocument, StatsDocument};
 use crate::stats::slow_log::KEPT_MAX;
@@ -24,6 +26,19 @@ pub(super) struct AdminDocument {
     pub(super) stats: StatsDocument,
     /// `None` if events are not in a database.
     pub(super) events_database: Option<DatabaseLine>,
+}
+
+/// What the page shows.
+#[derive(Serialize)]
+struct PageDocument {
+    #[serde(flatten)]
+    document: AdminDocument,
+    unix_millis: u64,
+    tables_count: usize,
+    /// Of all tables.
+    elements: u64,
+    queues_count: usize,
+    slow_log: SlowDocument,
 }
 
 /// The database of the events.
@@ -47,6 +62,22 @@ impl AdminSources {
                 failures: metrics.failures(),
             }),
         }
+    }
+
+    /// What the page shows: the document with the largest tables and the first queues alone, and the slow log.
+    pub(super) fn page_json(&self) -> String {
+        let mut document = self.document();
+        let stats = &mut document.stats;
+        let (tables_count, elements) =
+            (stats.tables.len(), stats.tables.iter().map(|table| table.elements).sum::<u64>());
+        stats.tables.sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.name.cmp(&other.name)));
+        stats.tables.truncate(SHOWN_MAX);
+        let queues_count = stats.tasks.as_ref().map_or(0, |tasks| tasks.queues.len());
+        stats.tasks.iter_mut().for_each(|tasks| tasks.queues.truncate(SHOWN_MAX));
+        let slow = SlowDocument::of(&self.report.slow, SLOW_SHOWN_MAX);
+        let page =
+            PageDocument { document, unix_millis: wall_millis(), tables_count, elements, queues_count, slow_log: slow };
+        serde_json::to_string(&page).expect("numbers and text can be written as JSON")
     }
 
     /// The slow log as JSON.

@@ -1,0 +1,105 @@
+//! The figures as they change: server-sent events, a second apart, to some listeners.
+//!
+//! ```text
+//! GET /events ─► a listener: the figures now ─► each second the figures, made once for all ─► its connection
+//! ```
+//! A listener that does not read misses figures, and gets later ones when it reads again. So a listener holds two
+//! messages at most. While nobody listens, no figures are made.
+//!
+//! The format is that of the HTML standard, "Server-sent events": each message is a line `data: ` with JSON, and an
+//! empty line. This module does not choose the figures (`sources`).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::Frame;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::sleep;
+
+use super::limits::LISTENERS_MAX;
+use super::sources::AdminSources;
+use crate::lock::Mutex;
+
+/// The time from one message to the next.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// The listeners.
+pub(super) struct Live {
+    sources: Arc<AdminSources>,
+    /// None when the service ends.
+    listeners: Mutex<Option<Vec<Sender<Bytes>>>>,
+    /// Notified when there is a first listener, and at the end.
+    changed: Notify,
+}
+
+impl Live {
+    /// Nobody listens.
+    pub(super) fn new(sources: Arc<AdminSources>) -> Arc<Self> {
+        Arc::new(Self { sources, listeners: Mutex::new(Some(Vec::new())), changed: Notify::new() })
+    }
+
+    /// The body for a further listener. None: there are enough of them, or the service ends.
+    pub(super) fn listen(&self) -> Option<Body> {
+        let mut listeners = self.listeners.lock();
+        let listeners = listeners.as_mut()?;
+        listeners.retain(|listener| !listener.is_closed());
+        if listeners.len() >= LISTENERS_MAX {
+            return None;
+        }
+        let (sender, receiver) = channel(1);
+        // It has room for one message.
+        let _sent = sender.try_send(self.message());
+        listeners.push(sender);
+        self.changed.notify_one();
+        Some(Body::new(EventBody(receiver)))
+    }
+
+    /// Sends the figures each second, until the end.
+    pub(super) async fn run(self: Arc<Self>) {
+        loop {
+            match self.listeners.lock().as_mut() {
+                None => return,
+                Some(listeners) => listeners.retain(|listener| !listener.is_closed()),
+            }
+            if self.listeners.lock().as_ref().is_some_and(Vec::is_empty) {
+                self.changed.notified().await;
+            }
+            sleep(PERIOD).await;
+            let message = self.message();
+            for listener in self.listeners.lock().iter().flatten() {
+                // One that has not read its last message misses this one.
+                let _missed = listener.try_send(message.clone());
+            }
+        }
+    }
+
+    /// Ends all bodies.
+    pub(super) fn close(&self) {
+        drop(self.listeners.lock().take());
+        self.changed.notify_one();
+    }
+
+    /// The figures now, as a message. JSON has no line feeds of its own.
+    fn message(&self) -> Bytes {
+        Bytes::from(format!("data: {}\n\n", self.sources.page_json()))
+    }
+}
+
+/// The body of a listener's reply. It ends with the service.
+struct EventBody(Receiver<Bytes>);
+
+impl HttpBody for EventBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0.poll_recv(context).map(|message| message.map(|message| Ok(Frame::data(message))))
+    }
+}

@@ -1,0 +1,181 @@
+// Shows the figures that the server sends once a second, and goes on when the server comes back.
+"use strict";
+
+const KEPT = 300;
+const history = { times: [], rates: [], memory: [] };
+let before = null;
+let charts = [];
+
+// The verbs of all protocols as one list.
+function verbsOf(now) {
+  const line = (protocol) => (verb) => ({ protocol, verb: verb.verb, requests: verb.requests, refused: verb.refused,
+    execution: verb.latency_micros, whole: verb.end_to_end_micros });
+  const lockstep = now.lockstep ? now.lockstep.verbs.map(line("lockstep")) : [];
+  // The commands of the lock-step dialect count among those of the tables too.
+  const part = (verb, of) => lockstep.filter((one) => one.verb === verb).reduce((sum, one) => sum + one[of], 0);
+  const tables = Object.entries(now.commands).map(([verb, one]) => ({
+    protocol: "kv", verb, requests: one.requests - part(verb, "requests"),
+    refused: Object.values(one.errors).reduce((sum, count) => sum + count, 0) - part(verb, "refused"),
+    execution: one.latency_micros, whole: one.end_to_end_micros,
+  }));
+  return tables.concat(lockstep, now.services.flatMap((service) => service.verbs.map(line(service.protocol))));
+}
+
+function showOverview(now, verbs, perSecond, total) {
+  text("version", now.version);
+  text("rate", perSecond === null ? NONE : rate(perSecond) + "/s");
+  text("rate-note", count(total) + " since the start");
+  const memory = now.memory;
+  text("memory", bytes(memory.tables_bytes + memory.excess_bytes));
+  text("memory-note", "of " + bytes(memory.tables_bytes_max) + (memory.excess_bytes > 0 ? ", " + bytes(memory.excess_bytes) + " garbage" : ""));
+  text("elements", count(now.elements));
+  text("elements-note", now.tables_count === 1 ? "in 1 table" : "in " + count(now.tables_count) + " tables");
+  text("timers", count(now.expiry.pending));
+  const lag = now.expiry.lag_micros;
+  text("timers-note", now.expiry.expired === 0 ? "none has expired" : count(now.expiry.expired) + " expired, p99 " + micros(lag.p99) + " late");
+  const clients = now.clients.known + (now.lockstep ? now.lockstep.connections : 0) + now.services.reduce((sum, service) => sum + service.connections, 0);
+  text("connections", count(clients));
+  text("connections-note", now.clients.cut_off === 0 ? "none was cut off" : count(now.clients.cut_off) + " cut off");
+  text("uptime", seconds(now.uptime_seconds));
+  text("uptime-note", bytes(now.memory.resident_bytes || 0) + " resident");
+}
+
+function showVerbs(verbs) {
+  const used = verbs.filter((line) => line.requests > 0).sort((one, other) => other.requests - one.requests);
+  const rows = used.map((line) => {
+    const known = before && before.verbs.get(line.protocol + " " + line.verb);
+    const perSecond = known === undefined || known === null ? null : (line.requests - known) / before.elapsed;
+    return [line.protocol, line.verb, rate(perSecond), count(line.requests), count(line.refused),
+      micros(line.whole.p50), micros(line.whole.p99), micros(line.execution.p50), micros(line.execution.p99)];
+  });
+  show("verbs", [["protocol", "text"], ["verb", "text"], ["a second"], ["in all"], ["refused"], ["p50"], ["p99"],
+    ["execution p50"], ["execution p99"]], rows, "No request has come since the start.");
+}
+
+function showTables(now) {
+  const largest = now.tables.length > 0 ? now.tables[0].bytes : 0;
+  text("tables-count", now.tables_count > now.tables.length ? "the " + now.tables.length + " largest of " + count(now.tables_count) : "");
+  show("tables", [["table", "text name"], ["elements"], ["memory"], ["", "text"]],
+    now.tables.map((table) => [visible(table.name), count(table.elements), bytes(table.bytes), share(table.bytes, largest)]),
+    "There is no table. CREATE_TABLE makes one.");
+}
+
+function showQueues(now) {
+  if (!now.tasks) {
+    show("queues", [], [], "Tasks, jobs and events are off, or in a database. --tasks, --jobs and --events turn them on.");
+    return;
+  }
+  const families = now.tasks.families.map((family) => [visible(family.name) + "…", count(family.ready), count(family.leased), NONE, NONE, NONE]);
+  const queues = now.tasks.queues.map((queue) => [visible(queue.name), count(queue.ready), count(queue.leased),
+    count(queue.dropped), count(queue.waiting), seconds(queue.oldest_ready_seconds)]);
+  show("queues", [["queue", "text name"], ["ready"], ["lent"], ["dropped"], ["waiting"], ["oldest ready"]],
+    families.concat(queues), "There is no queue. A task, a job or an event makes one.");
+}
+
+function showSubscribers(now) {
+  const rows = [["publish", now.changes, now.changes.published, now.changes.lost_notifications]];
+  if (now.feed) rows.push(["feed", now.feed, now.feed.messages, now.feed.lost_messages]);
+  if (now.lockstep) rows.push(["lockstep-publish", now.lockstep, now.lockstep.published, now.lockstep.lost_notifications]);
+  show("subscribers", [["endpoint", "text"], ["subscribers"], ["subscriptions"], ["messages"], ["lost"], ["closed"]],
+    rows.map(([name, line, sent, lost]) => [name, count(line.subscribers), count(line.subscriptions), count(sent), count(lost), count(line.closed_subscribers)]), "");
+}
+
+function showStore(now) {
+  const rows = [];
+  if (now.tasks) {
+    const store = now.tasks.store;
+    rows.push(["takes additions", store.refuses_adds ? "no: there is no room" : "yes"], ["live records", bytes(store.live_bytes)],
+      ["to be cleaned", bytes(store.dead_bytes)], ["all files", bytes(store.disk_bytes)], ["free on the disk", bytes(store.free_bytes)],
+      ["batches", count(store.batches)], ["syncs", count(now.tasks.syncs)], ["records set aside", count(store.set_aside)]);
+  }
+  if (now.events_database) {
+    const line = now.events_database;
+    rows.push(["database: events", count(line.events)], ["database: transactions", count(line.transactions)],
+      ["database: tried again", count(line.retries)], ["database: answered 503", count(line.failures)]);
+  }
+  show("store", [["", "text"], [""]], rows, "Nothing is stored: tasks, jobs and events are off.");
+}
+
+function showSlow(now) {
+  const slow = now.slow_log;
+  text("slow-count", "longer than " + micros(slow.threshold_micros) + ": " + count(slow.seen) + " since the start");
+  show("slow", [["time", "text"], ["took"], ["queue"], ["execution"], ["write"], ["protocol", "text"], ["verb", "text"],
+    ["table or queue", "text name"], ["request"], ["reply"], ["client", "text"]],
+    slow.requests.map((line) => [clockTime(line.unix_millis), micros(line.micros), micros(line.queue_micros), micros(line.execution_micros),
+      micros(line.write_micros), line.protocol, line.verb, line.table === "" ? NONE : visible(line.table), bytes(line.request_bytes),
+      line.reply_bytes > 0 ? bytes(line.reply_bytes) : NONE, line.client]),
+    "No request was slow.");
+}
+
+function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
+
+function makeCharts() {
+  charts.forEach((chart) => chart.plot.destroy());
+  const grid = { stroke: colour("--line"), width: 1 };
+  const make = (id, data, show, stroke) => {
+    const place = document.getElementById(id);
+    const axis = { stroke: colour("--faint"), grid, ticks: grid, font: "12px system-ui, sans-serif" };
+    const options = {
+      width: place.clientWidth, height: place.clientHeight, legend: { show: false }, cursor: { show: false },
+      scales: { y: { range: (plot, least, most) => [0, Math.max(most * 1.1, 1)] } },
+      axes: [{ ...axis, space: 70, values: (plot, times) => times.map((time) => clockTime(time * 1000)) },
+        { ...axis, size: 70, values: (plot, values) => values.map(show) }],
+      series: [{}, { stroke: colour(stroke), width: 2, fill: colour("--bar") + "66", points: { show: false } }],
+    };
+    return { place, data, plot: new uPlot(options, data(), place) };
+  };
+  charts = [make("chart-rate", () => [history.times, history.rates], rate, "--accent"),
+    make("chart-memory", () => [history.times, history.memory], bytes, "--second")];
+}
+
+function remember(now, perSecond) {
+  history.times.push(now.unix_millis / 1000);
+  history.rates.push(perSecond);
+  history.memory.push(now.memory.tables_bytes + now.memory.excess_bytes);
+  for (const list of Object.values(history)) if (list.length > KEPT) list.shift();
+  charts.forEach((chart) => chart.plot.setData(chart.data()));
+}
+
+function update(now) {
+  const verbs = verbsOf(now);
+  const total = verbs.reduce((sum, line) => sum + line.requests, 0);
+  // After a restart all counts begin again.
+  if (before && now.uptime_seconds <= before.uptime) before = null;
+  if (before) before.elapsed = now.uptime_seconds - before.uptime;
+  const perSecond = before ? (total - before.total) / before.elapsed : null;
+  showOverview(now, verbs, perSecond, total);
+  showVerbs(verbs);
+  showTables(now);
+  showQueues(now);
+  showSubscribers(now);
+  showStore(now);
+  showSlow(now);
+  remember(now, perSecond);
+  before = { uptime: now.uptime_seconds, total, verbs: new Map(verbs.map((line) => [line.protocol + " " + line.verb, line.requests])) };
+}
+
+function say(state, isLive) {
+  const place = document.getElementById("state");
+  if (place.textContent !== state) place.textContent = state;
+  place.className = isLive ? "live" : "waiting";
+  document.body.classList.toggle("stale", !isLive);
+}
+
+function listen() {
+  const source = new EventSource("events");
+  source.onmessage = (message) => {
+    update(JSON.parse(message.data));
+    say("live", true);
+  };
+  source.onerror = () => {
+    say("the server does not answer; trying again", false);
+    // The browser asks again by itself, unless it was refused.
+    if (source.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+  };
+}
+
+makeCharts();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", makeCharts);
+new ResizeObserver(() => charts.forEach(({ place, plot }) => plot.setSize({ width: place.clientWidth, height: place.clientHeight })))
+  .observe(document.querySelector(".charts"));
+listen();

@@ -1,0 +1,166 @@
+//! The page of `--admin` in a real Chromium: it shows what STATS says, survives a restart of the server, and stands on
+//! a small screen and a large one. It loads nothing from elsewhere.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use serde_json::Value;
+
+use crate::admin::{awaited, fill, get, get_with};
+use crate::browser::Browser;
+use crate::harness::{Server, spindle};
+
+/// Listeners that a server serves at once.
+const LISTENERS_MAX: usize = 32;
+/// A folder for pictures of the page, if a person wants to see them.
+const PICTURES: &str = "SPINDLE_PICTURES";
+
+/// A port that is free now.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn start(port: u16, data: &std::path::Path, flags: &[&str]) -> Server {
+    let (admin, any) = (format!("127.0.0.1:{port}"), "tcp://127.0.0.1:*");
+    let all = ["--admin", &admin, "--tasks", any, "--jobs", "0", "--events", "127.0.0.1:0", "--events-queue", any];
+    let more = ["--feed", any, "--lockstep", any, "--data", data.to_str().unwrap()];
+    Server::start(&[&all[..], &more, flags].concat())
+}
+
+/// The cells of a row of a table of the page, found by the text of two of its first cells.
+fn row(browser: &Browser, id: &str, first: &[&str]) -> Option<Vec<String>> {
+    let rows = browser.value(&format!(
+        "[...document.querySelectorAll('#{id} tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+    ));
+    let rows: Vec<Vec<String>> = serde_json::from_value(rows).unwrap();
+    rows.into_iter().find(|row| first.iter().zip(row).all(|(wanted, cell)| wanted == cell))
+}
+
+fn text(browser: &Browser, id: &str) -> String {
+    browser.value(&format!("document.getElementById('{id}').textContent")).as_str().unwrap().to_owned()
+}
+
+/// Waits for the row.
+fn await_row(browser: &Browser, id: &str, first: &[&str]) -> Vec<String> {
+    awaited(&format!("{first:?}"), || row(browser, id, first))
+}
+
+#[test]
+fn the_page_shows_what_stats_say_and_goes_on_after_a_restart() {
+    let Some(browser) = Browser::start() else { return };
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+    let server = start(port, folder.path(), &["--slow", "600000000"]);
+    fill(&server);
+    let added = spindle(&["job", "add", "mail", "hello", "--connect", server.jobs()]);
+    assert!(added.status.success());
+    browser.open(&format!("http://127.0.0.1:{port}/"));
+    browser.wait_for("document.getElementById('state').textContent === 'live'");
+    let stats = server.stats();
+    let update = await_row(&browser, "verbs", &["kv", "UPDATE"]);
+    assert_eq!(update[3], stats["commands"]["UPDATE"]["requests"].to_string());
+    let entry = await_row(&browser, "verbs", &["kv", "GET_ENTRY"]);
+    assert_eq!(entry[4], "1", "refused");
+    assert_eq!(await_row(&browser, "verbs", &["jobs", "ADD"])[3], "1");
+    assert_eq!(await_row(&browser, "tables", &["users"])[1], "2");
+    assert_eq!(await_row(&browser, "queues", &["jobs/…"])[1], "1");
+    assert_eq!(text(&browser, "timers"), "1");
+    assert_eq!(text(&browser, "version").trim(), stats["version"].as_str().unwrap());
+    assert_eq!(text(&browser, "slow"), "No request was slow.");
+    assert_eq!(browser.errors(), [""; 0], "the policy forbids nothing that the page needs");
+    server.stop();
+    browser.wait_for("document.getElementById('state').className === 'waiting'");
+    let again = start(port, folder.path(), &["--slow", "0"]);
+    browser.wait_for("document.getElementById('state').textContent === 'live'");
+    fill(&again);
+    await_row(&browser, "tables", &["users"]);
+    browser.wait_for("document.querySelectorAll('#slow tbody tr').length > 0");
+    again.stop();
+}
+
+#[test]
+fn the_page_stands_on_a_small_screen_and_a_large_one_light_and_dark() {
+    let Some(browser) = Browser::start() else { return };
+    let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+    let server = start(port, folder.path(), &["--slow", "0", "--frontend", "native"]);
+    fill(&server);
+    let long = "a-table-with-a-name-that-is-much-longer-than-any-column-has-room-for-".repeat(3);
+    assert!(spindle(&["create-table", &long, "--connect", server.kv()]).status.success());
+    assert!(spindle(&["task", "add", "key", "value", "--connect", server.tasks()]).status.success());
+    crate::stage::client(&server).create().unwrap();
+    let load = ["load", "--connect", server.kv(), "--depth", "16", "--seconds", "1", "--warm-up", "0", "--prefill"];
+    assert!(spindle(&load).status.success());
+    browser.open(&format!("http://127.0.0.1:{port}/"));
+    browser.wait_for("document.getElementById('state').textContent === 'live'");
+    browser.wait_for("document.querySelectorAll('#slow tbody tr').length > 0");
+    for (size, scheme) in [((375, 812), "light"), ((375, 812), "dark"), ((1_440, 900), "light"), ((1_440, 900), "dark")]
+    {
+        browser.look(size, scheme);
+        browser.wait_for(&format!("innerWidth === {}", size.0));
+        browser.wait_for("document.documentElement.scrollWidth <= innerWidth");
+        // A figure that does not fit, or a chart that is wider than its place.
+        let clipped = "[...document.querySelectorAll('.figure, .note, h2, .chart')].filter((one) => \
+                       one.scrollWidth > one.clientWidth).map((one) => one.id + one.textContent)";
+        awaited("that all fits", || (browser.value(clipped) == Value::Array(Vec::new())).then_some(()));
+        let back = browser.value("getComputedStyle(document.documentElement).backgroundColor");
+        assert_eq!(back == "rgb(246, 247, 249)", scheme == "light", "{back}");
+        if let Some(folder) = std::env::var_os(PICTURES) {
+            let name = format!("page-{}-{scheme}.png.base64", size.0);
+            std::fs::write(std::path::Path::new(&folder).join(name), browser.picture()).unwrap();
+        }
+    }
+    assert_eq!(browser.errors(), [""; 0]);
+    server.stop();
+}
+
+#[test]
+fn the_files_are_served_with_a_policy_and_name_no_other_host() {
+    let server = Server::start(&["--admin", "0"]);
+    let (status, head, page) = get_with(server.admin(), "/", "");
+    assert!(status == 200 && head.contains("content-type: text/html"), "{head}");
+    assert!(head.contains("content-security-policy: default-src 'none'; script-src 'self'"), "{head}");
+    let links = page.split(['"', '\'']).filter(|part| part.starts_with("page/"));
+    for link in links {
+        let (status, body) = get(server.admin(), &format!("/{link}"));
+        assert!(status == 200 && !body.is_empty(), "{link}");
+    }
+    assert!(!page.contains("://") && !page.contains("<style") && !page.contains("onclick"), "{page}");
+    assert!(get(server.admin(), "/page/uPlot.LICENSE.txt").1.contains("MIT License"));
+    server.stop();
+}
+
+/// A listener of the live figures, after its first message.
+fn listen(address: &str) -> (u16, TcpStream) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET /events HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut heard = Vec::new();
+    while !heard.windows(4).any(|end| end == b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        heard.extend(byte);
+    }
+    let head = String::from_utf8(heard).unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), stream)
+}
+
+#[test]
+fn so_many_listen_at_once_and_a_place_is_given_again() {
+    let server = Server::start(&["--admin", "0"]);
+    let listeners: Vec<_> = (0..LISTENERS_MAX).map(|_| listen(server.admin())).collect();
+    assert!(listeners.iter().all(|(status, _)| *status == 200));
+    assert_eq!(listen(server.admin()).0, 503);
+    assert_eq!(get(server.admin(), "/health").0, 200, "others are served");
+    drop(listeners);
+    awaited("a place", || Some(listen(server.admin())).filter(|(status, _)| *status == 200));
+    server.stop();
+}
+
+#[test]
+fn the_end_of_the_server_ends_those_who_listen() {
+    let server = Server::start(&["--admin", "0"]);
+    let (status, mut stream) = listen(server.admin());
+    assert_eq!(status, 200);
+    server.stop();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("data: {\"version\":") && rest.ends_with("0\r\n\r\n"), "a whole reply: {rest}");
+}
