@@ -37,6 +37,8 @@ pub struct ServiceMetrics {
     pub protocol: &'static str,
     /// One for each verb, in the order of the service.
     pub verbs: Box<[VerbMetrics]>,
+    /// Requests that the store could not serve.
+    pub unavailable: Counter,
     /// Connections now.
     pub connections: Gauge,
     /// Connections since the start.
@@ -61,6 +63,7 @@ impl ServiceMetrics {
         Self {
             protocol,
             verbs: verbs.iter().map(verb).collect(),
+            unavailable: Counter::new(),
             connections: Gauge::new(),
             accepted: Gauge::new(),
             bytes_in: Gauge::new(),

@@ -124,6 +124,24 @@ fn the_log_keeps_the_latest_and_counts_all() {
 }
 
 #[test]
+fn connections_and_their_bytes_are_counted_where_they_are_owned() {
+    let server = Server::start(&["--frontend", "native", "--lockstep", "tcp://127.0.0.1:*"]);
+    run(&["create-table", "users", "--connect", server.kv()]);
+    let lines = awaited("a closed connection", || {
+        let stats = server.stats();
+        (stats["connections"]["connections_ever"].as_u64()? >= 2).then_some(stats)
+    });
+    // A greeting has 64 bytes, in each direction.
+    assert!(lines["connections"]["received_bytes"].as_u64().unwrap() > 2 * 64, "{lines}");
+    assert!(lines["connections"]["sent_bytes"].as_u64().unwrap() > 2 * 64, "{lines}");
+    assert_eq!(lines["lockstep"]["connections_ever"], 0);
+    server.stop();
+    let behind_the_proxy = Server::start(&["--frontend", "proxy"]);
+    assert!(behind_the_proxy.stats()["connections"].is_null());
+    behind_the_proxy.stop();
+}
+
+#[test]
 fn nothing_is_slow_below_the_bound() {
     let server = Server::start(&["--admin", "0", "--slow", "600000000"]);
     load(&server, &["--mix", "get=1"]);
@@ -181,6 +199,9 @@ fn every_request_of_tasks_jobs_and_events_is_counted_and_timed() {
         "spindle_request_seconds_count{protocol=\"tasks\",verb=\"ADD\"} 5",
         "spindle_request_seconds_count{protocol=\"events\",verb=\"POST /events\"} 1",
         "spindle_requests_total{protocol=\"jobs\",verb=\"GET\"} 1",
+        "spindle_accepted_connections_total{protocol=\"jobs\"} 2",
+        "spindle_connections{protocol=\"events\"} 1.0",
+        "spindle_events_unavailable_total 0",
     ] {
         assert!(text.lines().any(|other| other == line), "{line}\n{text}");
     }

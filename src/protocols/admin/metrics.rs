@@ -6,6 +6,7 @@
 //! ```
 //! This module counts nothing.
 
+mod connections;
 mod families;
 mod requests;
 mod tables;
@@ -65,6 +66,7 @@ impl Collector for Source {
         to.gauges(family("spindle_build_info", "1, with the version and the allocator."), &[(&build, 1.0)])?;
         to.gauges(family("spindle_uptime", "Time since the start.").seconds(), &[(&[], stats.uptime_seconds)])?;
         requests::write(&mut to, stats)?;
+        connections::write(&mut to, stats)?;
         tables::write(&mut to, stats)?;
         if let Some(section) = &stats.tasks {
             tasks::write(&mut to, section)?;

@@ -62,6 +62,7 @@ impl EventTimer {
         let nanos = arrived.nanos_until(now);
         self.metrics.count(number, reply.status() >= REFUSED);
         self.metrics.record(number, Some(nanos), nanos);
+        self.metrics.unavailable.add(u64::from(matches!(reply, Reply::Unavailable(_))));
         if self.slow.is_slow(nanos) {
             self.slow.add(SlowRequest {
                 unix_millis: self.clock.start_wall_millis() + now.millis(),

@@ -19,6 +19,7 @@
 //!  "feed": {"endpoint", "changes", "conflated", "messages", "bookmarks", "history_bytes", …},  null if there is none
 //!  "clients": {"known", "outstanding_bytes", "unread_bytes", "cut_off", "requests", "dropped_requests",
 //!              "undeliverable_replies", …},
+//!  "connections": {"connections", "connections_ever", "received_bytes", "sent_bytes"},  null behind the proxy
 //!  "lockstep": {"connections", "requests", "commands", "waiting", "published", …},       null if there is none
 //!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes", "moved_elements", "resident_bytes"},
 //!  "descriptors": {"limit", "reserve", "accept_pauses"},      how often there was none for a connection
@@ -59,7 +60,7 @@ pub use lockstep::LockstepTally;
 pub(crate) use micros::Micros;
 pub(crate) use name::printable;
 use services::SlowLine;
-pub(crate) use services::{ServiceLine, SlowDocument, VerbLine};
+pub(crate) use services::{ServiceLine, SlowDocument, TrafficLine, TrafficMetrics, VerbLine};
 pub(crate) use store_line::StoreLine;
 pub(crate) use tasks_section::{TaskFamilyLine, TaskQueueLine, TasksSection};
 
@@ -166,6 +167,8 @@ pub(super) struct ProxyMetrics {
     pub(super) held_bytes: Gauge,
     /// Bytes that libzmq holds for clients besides, and that they may not have read.
     pub(super) unread_bytes: Gauge,
+    /// Of a worker that owns its connections.
+    pub(super) traffic: TrafficMetrics,
 }
 
 /// The sources of a report.
@@ -187,6 +190,8 @@ pub struct ReportSources {
     pub(crate) slow: Arc<SlowLog>,
     /// Set once, before the server runs, where users are named.
     pub(crate) users: OnceLock<Users>,
+    /// Whether the workers own their connections.
+    pub(super) owns_connections: bool,
     /// Bytes of the values or names in one reply.
     pub(super) reply_bytes_max: usize,
 }
@@ -218,6 +223,7 @@ impl ReportSources {
             changes: self.changes(&tables_metrics),
             feed: tables_metrics.feed.as_ref().map(|feed| FeedLine::of(feed, &self.feed)),
             clients: self.clients(),
+            connections: self.owns_connections.then(|| TrafficLine::of(self.queues.iter().map(|queue| &queue.traffic))),
             lockstep: self.lockstep.as_deref().map(LockstepLine::of),
             memory: MemoryLine::of(&tables_metrics),
             descriptors: DescriptorsLine::now(),

@@ -378,6 +378,7 @@ fn report(settings: &KvConfig, clock: Clock, tables: &Tables, neighbours: &Neigh
         services: neighbours.services.clone(),
         slow: Arc::clone(&neighbours.slow),
         users: OnceLock::new(),
+        owns_connections: settings.frontend == FrontendKind::Native,
         reply_bytes_max: settings.reply_bytes_max,
     }
 }

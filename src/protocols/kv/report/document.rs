@@ -13,7 +13,7 @@ use super::feed::FeedLine;
 use super::lockstep::LockstepLine;
 use super::micros::Micros;
 use super::name::printable;
-use super::services::{ServiceLine, SlowLine};
+use super::services::{ServiceLine, SlowLine, TrafficLine};
 use super::tasks_section::TasksSection;
 use crate::allocator;
 use crate::clock::Now;
@@ -34,6 +34,7 @@ pub(crate) struct StatsDocument {
     pub(crate) changes: ChangesLine,
     pub(crate) feed: Option<FeedLine>,
     pub(crate) clients: ClientsLine,
+    pub(crate) connections: Option<TrafficLine>,
     pub(crate) lockstep: Option<LockstepLine>,
     pub(crate) memory: MemoryLine,
     pub(crate) descriptors: DescriptorsLine,

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::WorkerMetrics;
 use super::changes::PublishTally;
-use super::services::{VerbLine, verbs_of};
+use super::services::{TrafficLine, TrafficMetrics, VerbLine, verbs_of};
 use crate::clock::Now;
 use crate::stats::{Counter, Gauge};
 
@@ -15,6 +15,8 @@ use crate::stats::{Counter, Gauge};
 pub struct LockstepTally {
     /// Connections.
     pub(crate) connections: Gauge,
+    /// Its connections, and their bytes.
+    pub(crate) traffic: TrafficMetrics,
     /// Bytes that the frontend holds for its clients.
     pub(crate) held_bytes: Gauge,
     /// The number of times that a client was cut off.
@@ -33,6 +35,7 @@ impl LockstepTally {
     pub fn new(now: Now) -> Self {
         Self {
             connections: Gauge::new(),
+            traffic: TrafficMetrics::default(),
             held_bytes: Gauge::new(),
             cut_off: Gauge::new(),
             requests: Counter::new(),
@@ -57,11 +60,15 @@ pub(crate) struct LockstepLine {
     pub(crate) lost_notifications: u64,
     pub(crate) closed_subscribers: u64,
     pub(crate) verbs: Vec<VerbLine>,
+    pub(crate) connections_ever: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
 }
 
 impl LockstepLine {
     pub(super) fn of(tally: &LockstepTally) -> Self {
         let subscribers = &tally.publish.subscribers;
+        let TrafficLine { connections_ever, received_bytes, sent_bytes, .. } = TrafficLine::of([&tally.traffic]);
         Self {
             connections: tally.connections.get(),
             requests: tally.requests.get(),
@@ -76,6 +83,9 @@ impl LockstepLine {
             lost_notifications: subscribers.lost.get(),
             closed_subscribers: subscribers.closed.get(),
             verbs: verbs_of(&tally.worker),
+            connections_ever,
+            received_bytes,
+            sent_bytes,
         }
     }
 }

@@ -7,21 +7,62 @@ use super::micros::Micros;
 use super::name::printable;
 use super::{CommandMetrics, Counter, WorkerMetrics};
 use crate::protocols::kv::wire::Command;
-use crate::stats::LatencySnapshot;
+use crate::protocols::native::{ConnectionState, Connections};
 use crate::stats::service::{ServiceMetrics, VerbMetrics};
 use crate::stats::slow_log::{SlowLog, SlowRequest};
+use crate::stats::{Gauge, LatencySnapshot};
 
 /// Nanoseconds in a microsecond.
 const NANOS_PER_MICRO: f64 = 1e3;
+
+/// Connections and their bytes, since the start but for the first.
+#[derive(Clone, Copy, Serialize)]
+pub(crate) struct TrafficLine {
+    pub(crate) connections: u64,
+    pub(crate) connections_ever: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+}
+
+impl TrafficLine {
+    /// Of all threads together.
+    pub(super) fn of<'a>(threads: impl IntoIterator<Item = &'a TrafficMetrics>) -> Self {
+        let none = Self { connections: 0, connections_ever: 0, received_bytes: 0, sent_bytes: 0 };
+        threads.into_iter().fold(none, |sum, thread| Self {
+            connections: sum.connections + thread.connections.get(),
+            connections_ever: sum.connections_ever + thread.accepted.get(),
+            received_bytes: sum.received_bytes + thread.received.get(),
+            sent_bytes: sum.sent_bytes + thread.sent.get(),
+        })
+    }
+}
+
+/// The connections of one thread, and their bytes. Their thread writes them.
+#[derive(Debug, Default)]
+pub(crate) struct TrafficMetrics {
+    connections: Gauge,
+    accepted: Gauge,
+    received: Gauge,
+    sent: Gauge,
+}
+
+impl TrafficMetrics {
+    /// Updates the metrics.
+    pub(crate) fn show<S: ConnectionState>(&self, connections: &Connections<S>) {
+        self.connections.set(connections.len() as u64);
+        self.accepted.set(connections.accepted());
+        self.received.set(connections.traffic().received);
+        self.sent.set(connections.traffic().sent);
+    }
+}
 
 /// A service of tasks, jobs or events.
 #[derive(Serialize)]
 pub(crate) struct ServiceLine {
     pub(crate) protocol: &'static str,
-    pub(crate) connections: u64,
-    pub(crate) connections_ever: u64,
-    pub(crate) received_bytes: u64,
-    pub(crate) sent_bytes: u64,
+    #[serde(flatten)]
+    pub(crate) traffic: TrafficLine,
+    pub(crate) unavailable: u64,
     pub(crate) verbs: Vec<VerbLine>,
 }
 
@@ -39,10 +80,13 @@ impl ServiceLine {
     pub(super) fn of(service: &ServiceMetrics) -> Self {
         Self {
             protocol: service.protocol,
-            connections: service.connections.get(),
-            connections_ever: service.accepted.get(),
-            received_bytes: service.bytes_in.get(),
-            sent_bytes: service.bytes_out.get(),
+            traffic: TrafficLine {
+                connections: service.connections.get(),
+                connections_ever: service.accepted.get(),
+                received_bytes: service.bytes_in.get(),
+                sent_bytes: service.bytes_out.get(),
+            },
+            unavailable: service.unavailable.get(),
             verbs: service.verbs.iter().map(VerbLine::of_service).collect(),
         }
     }
