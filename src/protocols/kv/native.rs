@@ -282,8 +282,8 @@ impl WorkerState {
                     }
                 }
                 sizes.end(answered, outbox.end());
-                if let Some(command) = parts.command()
-                    && (picker.picks() || parts.report().is_some())
+                if picker.picks()
+                    && let Some(command) = parts.command()
                 {
                     outbox.time(TimedReply::sampled(usize::from(command.code()), arrived));
                 }

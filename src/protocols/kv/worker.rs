@@ -229,7 +229,7 @@ impl WorkerReplies<'_> {
                 self.timer.note(index, None);
             } else {
                 self.timer.note(index, Some(bytes));
-                self.timer.pick(parsed.command(), received, self.responder.metrics);
+                self.timer.pick(parsed, received, self.responder.metrics);
             }
             if is_alone {
                 self.timer.end_stretch(received, index + 1, message);

@@ -130,7 +130,7 @@ impl WorkerReplies<'_> {
                 }
                 return answered;
             }
-            timer.pick(command, *received, responder.metrics);
+            timer.pick(&parsed, *received, responder.metrics);
             timer.note_late(&parsed, frames, sent_bytes, *received);
             messages.pop_front();
             answered += 1;

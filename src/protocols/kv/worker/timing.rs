@@ -58,9 +58,9 @@ impl RequestTimer {
 
     /// Records a request whose reply was just sent, if it is picked.
     #[inline]
-    pub(super) fn pick(&mut self, command: Option<Command>, received: Now, metrics: &WorkerMetrics) {
+    pub(super) fn pick(&mut self, parsed: &WorkerMessage<'_>, received: Now, metrics: &WorkerMetrics) {
         if self.picker.picks()
-            && let Some(command) = command
+            && let Some(command) = parsed.command()
         {
             metrics.whole(command).record(received.nanos_until(self.clock.now()));
         }
