@@ -22,6 +22,9 @@ use crate::zmtp::{Sealer, encode_frame, encode_frame_header};
 // comes behind it.
 const _: () = assert!(LARGE_REPLIES_BYTES <= OUTBOX_BYTES_MAX as u64);
 
+/// Timed replies for which a buffer keeps its memory: those of a usual turn.
+const TIMED_KEPT: usize = 16;
+
 /// Bytes to be sent to one client.
 #[derive(Debug, Default)]
 pub struct SendBuffer {
@@ -184,7 +187,12 @@ impl SendBuffer {
     #[inline]
     pub(super) fn next_timed(&mut self) -> Option<TimedReply> {
         let sent = self.sent;
-        self.timed.pop_front_if(|(end, _)| *end <= sent).map(|(_, reply)| reply)
+        let reply = self.timed.pop_front_if(|(end, _)| *end <= sent).map(|(_, reply)| reply);
+        // A client that reads slowly may have had many. Their memory is given back, as that of a large reply is.
+        if self.timed.is_empty() && self.timed.capacity() > TIMED_KEPT {
+            self.timed = VecDeque::new();
+        }
+        reply
     }
 
     /// Length of the buffer, in bytes.
@@ -195,7 +203,8 @@ impl SendBuffer {
     /// Memory kept for the buffer, in bytes. A shared reply counts whole for each connection.
     pub(super) fn kept(&self) -> usize {
         let sealed = self.sealed.as_ref().map_or(0, |sealed| kept(&sealed.bytes));
-        let timed = self.timed.len() * size_of::<(u64, TimedReply)>();
+        // Those of a usual turn are not counted, as little buffers are not.
+        let timed = self.timed.capacity().saturating_sub(TIMED_KEPT) * size_of::<(u64, TimedReply)>();
         kept(&self.bytes) + self.large.as_ref().map_or(0, |(bytes, _)| bytes.capacity()) + sealed + timed
     }
 
@@ -338,6 +347,22 @@ mod tests {
             assert_eq!(buffer.bytes, b"\x01\x03abc");
             assert_eq!((buffer.len(), buffer.end(), buffer.sent(), buffer.is_empty()), (5, 5, 0, false));
         }
+    }
+
+    /// The memory for the times of many replies was kept as long as the connection.
+    #[test]
+    fn the_times_of_many_replies_are_given_back_with_the_replies() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let (descriptor, mut buffer) = (OwnedFd::from(ours), SendBuffer::default());
+        for number in 0..1_000 {
+            buffer.push(b"x", false);
+            buffer.time(TimedReply::sampled(number, Now::from_millis(1)));
+        }
+        assert!(buffer.next_timed().is_none() && buffer.kept() > 900 * size_of::<TimedReply>());
+        buffer.flush(&descriptor).unwrap();
+        let verbs = std::iter::from_fn(|| buffer.next_timed()).map(|reply| reply.verb);
+        assert_eq!(verbs.collect::<Vec<_>>(), (0..1_000).collect::<Vec<_>>());
+        assert!(buffer.timed.capacity() == 0 && buffer.kept() < 100 * size_of::<TimedReply>());
     }
 
     /// The descriptor blocks: the flush must not.
