@@ -24,6 +24,14 @@ pub(super) struct SecurityFlags {
     /// Take passwords unencrypted also where others can reach the endpoint
     #[arg(long)]
     plain_anywhere: bool,
+
+    /// File with the certificate of jobs, events and --admin, which then speak TLS; PEM, read again on SIGHUP
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// File with the private key of --tls-cert
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 }
 
 impl SecurityFlags {
@@ -44,6 +52,7 @@ impl SecurityFlags {
             open: self.open,
             plain_anywhere: self.plain_anywhere,
             curve_key,
+            tls: self.tls_cert.clone().zip(self.tls_key.clone()),
         })
     }
 }

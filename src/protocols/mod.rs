@@ -16,4 +16,4 @@ pub mod native;
 pub mod publish;
 pub mod sockets;
 pub mod spiderq;
-mod tcp;
+pub mod tcp;

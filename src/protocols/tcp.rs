@@ -3,6 +3,8 @@
 //!
 //! This module does not interpret the bytes of a connection; see `jobs` and `events`.
 
+mod certificate;
+mod client_stream;
 mod frontend;
 
 use std::future::poll_fn;
@@ -20,6 +22,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
+pub use certificate::Certificate;
+pub(crate) use client_stream::{Accepted, ClientStream};
 pub(super) use frontend::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,
 };

@@ -23,6 +23,7 @@ use crate::protocols::kv::serve::{FrontendKind, Kv, PublishAdmissions};
 use crate::protocols::lockstep::serve::Lockstep;
 use crate::protocols::native::Admission;
 use crate::protocols::native::is_local;
+use crate::protocols::tcp::Certificate;
 use crate::security::Users;
 use crate::zmtp::{Mechanisms, SecretKey};
 
@@ -37,6 +38,8 @@ pub struct SecurityConfig {
     pub plain_anywhere: bool,
     /// The server's key of CURVE.
     pub curve_key: Option<SecretKey>,
+    /// The files of the certificate and its key, if services over TCP are encrypted.
+    pub tls: Option<(PathBuf, PathBuf)>,
 }
 
 impl SecurityConfig {
@@ -56,15 +59,28 @@ pub(super) struct Admissions {
     tasks: Option<Admission>,
     events_queue: Option<Admission>,
     notifications: PublishAdmissions,
+    pub(super) certificate: Option<Certificate>,
 }
 
 impl Admissions {
-    /// Checks the gate, and reads the file of users if there is one.
+    /// Checks the gate, and reads the files of users and of the certificate.
     pub(super) fn open(config: &ServerConfig) -> Result<Self, super::Error> {
         check(config)?;
-        let file = config.security.users.as_deref();
-        let users = file.map(|file| Users::open(file, Clock::start())).transpose().map_err(super::Error::Users)?;
-        Ok(Self::of(config, users))
+        let SecurityConfig { users, tls, .. } = &config.security;
+        let users =
+            users.as_deref().map(|file| Users::open(file, Clock::start())).transpose().map_err(super::Error::Users)?;
+        let certificate = tls.as_ref().map(|(chain, key)| Certificate::open(chain, key)).transpose();
+        let certificate = certificate.map_err(GateError::Certificate)?;
+        Ok(Self { certificate, ..Self::of(config, users) })
+    }
+
+    /// Has the files read again.
+    pub(super) fn rereader(&self) -> impl Fn() + Send + use<> {
+        let (users, certificate) = (self.users.clone(), self.certificate.clone());
+        move || {
+            users.iter().for_each(Users::reread);
+            certificate.iter().for_each(Certificate::reread);
+        }
     }
 
     /// Those of a server with these users.
@@ -83,7 +99,7 @@ impl Admissions {
             feed: admission("--feed"),
             one_frame: admission("--lockstep-publish"),
         };
-        Self { users, kv, lockstep, tasks, events_queue, notifications }
+        Self { users, kv, lockstep, tasks, events_queue, notifications, certificate: None }
     }
 
     /// Tells the frontends, before they serve their first client.
@@ -95,14 +111,20 @@ impl Admissions {
         }
         if let Some(tasks) = tasks {
             tasks.admit_only(self.tasks.as_ref(), self.events_queue.as_ref(), self.users.as_ref());
+            self.certificate.iter().for_each(|certificate| tasks.encrypt_jobs(certificate));
         }
     }
 
     /// Tells the services over HTTP, before they serve their first client.
     pub(super) fn hand_out_http(&self, events: Option<&mut EventsListener>, admin: Option<&mut AdminListener>) {
-        let Some(users) = &self.users else { return };
-        events.into_iter().for_each(|events| events.admit_only(users));
-        admin.into_iter().for_each(|admin| admin.admit_only(users));
+        if let Some(events) = events {
+            self.users.iter().for_each(|users| events.admit_only(users));
+            self.certificate.iter().for_each(|certificate| events.encrypt(certificate));
+        }
+        if let Some(admin) = admin {
+            self.users.iter().for_each(|users| admin.admit_only(users));
+            self.certificate.iter().for_each(|certificate| admin.encrypt(certificate));
+        }
     }
 }
 
@@ -142,10 +164,13 @@ pub enum GateError {
         /// Its endpoint, as it was given.
         endpoint: String,
     },
+    /// The files of the certificate or its key are wrong.
+    #[error("--tls-cert, --tls-key: {0}")]
+    Certificate(String),
     /// Passwords would cross a network as they are.
     #[error(
-        "{flag} {endpoint}: others can reach this endpoint, so passwords are not taken there unencrypted; listen on \
-         loopback behind a proxy with TLS, or take them with --plain-anywhere"
+        "{flag} {endpoint}: others can reach this endpoint, so passwords are not taken there unencrypted; give \
+         --tls-cert FILE and --tls-key FILE, or take them with --plain-anywhere"
     )]
     Unencrypted {
         /// The flag of the service.
@@ -193,7 +218,8 @@ pub(super) fn check(config: &ServerConfig) -> Result<(), GateError> {
         if security.users.is_some() && has_curve && security.mechanisms(is_local).is_none() {
             return Err(GateError::NoMechanism { flag, endpoint });
         }
-        if security.users.is_some() && !has_curve && !is_local && !security.plain_anywhere {
+        let is_encrypted = is_local || security.plain_anywhere || security.tls.is_some();
+        if security.users.is_some() && !has_curve && !is_encrypted {
             return Err(GateError::Unencrypted { flag, endpoint });
         }
     }
@@ -322,6 +348,8 @@ mod tests {
             assert!(matches!(at([0, 0, 0, 0], security), Err(GateError::Unencrypted { flag: "--admin", .. })));
         }
         assert!(at([0, 0, 0, 0], SecurityConfig { plain_anywhere: true, ..users() }).is_ok());
+        let tls = Some(("certificate".into(), "key".into()));
+        assert!(at([0, 0, 0, 0], SecurityConfig { tls, ..users() }).is_ok());
     }
 
     #[test]

@@ -181,10 +181,10 @@ pub enum Error {
 /// [`Error`] if the server cannot start.
 pub fn run(config: ServerConfig, hang_up: impl Fn() + Send + 'static) -> Result<(), Error> {
     let admissions = Admissions::open(&config)?;
-    let reread = admissions.users.clone();
+    let reread = admissions.rereader();
     let hang_up = move || {
         hang_up();
-        reread.iter().for_each(Users::reread);
+        reread();
     };
     let signals = signals::SignalWatch::new(hang_up).map_err(Error::Signals)?;
     descriptors::reserve();

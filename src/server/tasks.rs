@@ -16,6 +16,7 @@ use crate::protocols::events::serve as events;
 use crate::protocols::jobs::serve::{self as jobs, Jobs, JobsListener};
 use crate::protocols::native::Admission;
 use crate::protocols::spiderq::serve::{Spiderq, SpiderqConfig, SpiderqListener};
+use crate::protocols::tcp::Certificate;
 use crate::security::Users;
 use crate::stats::HeldBytes;
 use crate::stats::service::ServiceMetrics;
@@ -110,6 +111,11 @@ impl TasksListeners {
         for (listener, admission) in queues.into_iter().filter_map(|(listener, admission)| listener.zip(admission)) {
             listener.admit_only(admission);
         }
+    }
+
+    /// From now on connections for jobs are encrypted.
+    pub(super) fn encrypt_jobs(&mut self, certificate: &Certificate) {
+        self.jobs.iter_mut().for_each(|jobs| jobs.encrypt(certificate));
     }
 
     /// The metrics of the tasks, which count nothing before the store is open.

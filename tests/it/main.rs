@@ -134,6 +134,8 @@ mod tasks_crash;
 mod tasks_disk;
 /// The source text keeps the floors, the places of the dependencies and the house rules.
 mod tidy;
+/// TLS of jobs, events and `--admin`.
+mod tls;
 /// Unread replies, and the memory of the tables.
 mod unfinished;
 mod unread;

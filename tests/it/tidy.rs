@@ -104,6 +104,8 @@ const PLACES: &[(&str, &[&str])] = &[
             "src/store/failure.rs",
         ],
     ),
+    ("tokio_rustls", &["src/protocols/tcp/"]),
+    ("rustls", &["src/protocols/tcp/certificate.rs"]),
     ("rustyline", &["src/cli/shell.rs"]),
     ("sd_notify", &["src/server/service_manager.rs"]),
     ("serde", &["src/cli/", "src/protocols/kv/report", "src/protocols/admin/"]),

@@ -8,7 +8,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
 use super::limits::{BACKLOG, CONNECTIONS_MAX};
@@ -20,7 +19,7 @@ use crate::protocols::events::mysql::{DatabaseProbe, WritersMetrics};
 use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::protocols::kv::report::ReportSources;
 use crate::protocols::sockets::{ServeError, Stopper};
-use crate::protocols::tcp::{ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol};
+use crate::protocols::tcp::{Accepted, Certificate, ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol};
 use crate::security::Users;
 use crate::store;
 use crate::tasks::Tasks;
@@ -71,6 +70,11 @@ impl AdminListener {
         let tcp = TcpFrontend::bind(config.address, BACKLOG, CONNECTIONS_MAX)?;
         let hosts = HostRule::new(config.address.ip().is_loopback(), config.hosts.clone(), "--admin-host");
         Ok(Self { tcp, guard: Guard { hosts, users: None } })
+    }
+
+    /// From now on connections are encrypted.
+    pub fn encrypt(&mut self, certificate: &Certificate) {
+        self.tcp.encrypt(certificate);
     }
 
     /// From now on a client has to name one of these users, but for its health.
@@ -124,8 +128,8 @@ struct AdminProtocol {
 }
 
 impl TcpProtocol for AdminProtocol {
-    fn converse(&self, stream: TcpStream, permit: ConnectionPermit) {
-        self.http.accept(stream, permit);
+    fn converse(&self, accepted: Accepted, permit: ConnectionPermit) {
+        self.http.accept(accepted, permit);
     }
 
     async fn finish(&mut self, connections: &ConnectionLimit) {

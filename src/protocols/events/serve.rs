@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
 use super::embedded::{Embedded, EventQueue};
@@ -24,7 +23,8 @@ use crate::limits::{EVENT_BACKLOG, EVENT_CONNECTIONS_MAX};
 use crate::protocols::http::{Guard, HostRule, HttpService, HttpUsers};
 use crate::protocols::sockets::{ServeError, Stopper};
 use crate::protocols::tcp::{
-    AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,
+    Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol,
+    watch_store,
 };
 use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
@@ -98,6 +98,11 @@ impl EventsListener {
     /// Slow requests go to this log.
     pub fn log_slow(&mut self, slow: &Arc<SlowLog>) {
         self.slow = Arc::clone(slow);
+    }
+
+    /// From now on connections are encrypted.
+    pub fn encrypt(&mut self, certificate: &Certificate) {
+        self.tcp.encrypt(certificate);
     }
 
     /// From now on a client has to name one of these users, but for the health of the store.
@@ -191,8 +196,8 @@ impl EventsProtocol {
 }
 
 impl TcpProtocol for EventsProtocol {
-    fn converse(&self, stream: TcpStream, permit: ConnectionPermit) {
-        self.http.accept(stream, (permit, self.metrics.enter()));
+    fn converse(&self, accepted: Accepted, permit: ConnectionPermit) {
+        self.http.accept(accepted, (permit, self.metrics.enter()));
     }
 
     async fn finish(&mut self, connections: &ConnectionLimit) {

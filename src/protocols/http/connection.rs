@@ -10,7 +10,6 @@
 //! This module does not know the other connections (`service`), or the replies of the routes.
 
 use std::future::{Future, poll_fn};
-use std::io::ErrorKind;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
@@ -19,8 +18,7 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -30,6 +28,7 @@ use super::refusal::{Refusal, encode};
 use super::write_timeout::WriteTimeout;
 use crate::clock::{http_date, wall_millis};
 use crate::limits::{HTTP_DRAIN_TIME, HTTP_DRAINED_BYTES_MAX, HTTP_HEAD_BYTES_MAX};
+use crate::protocols::tcp::ClientStream;
 
 /// Bytes that are discarded at once.
 const SCRAP_BYTES: usize = 16 << 10;
@@ -44,10 +43,15 @@ pub(super) struct ClientTimes {
 }
 
 /// Serves one connection to its end. It ends with the requests that have come when the sender of `ending` is gone.
-pub(super) async fn converse(stream: TcpStream, router: Router, times: ClientTimes, mut ending: watch::Receiver<()>) {
+pub(super) async fn converse(
+    stream: ClientStream,
+    router: Router,
+    times: ClientTimes,
+    mut ending: watch::Receiver<()>,
+) {
     // Without this option a reply may wait for the acknowledgement of the one before.
-    let _gone = stream.set_nodelay(true);
-    let peer = stream.peer_addr().ok();
+    let _gone = stream.tcp().set_nodelay(true);
+    let peer = stream.address();
     let mut wire = OwnErrors::new(WriteTimeout::new(stream, times.reply));
     let ended = {
         let connection = http1::Builder::new()
@@ -78,7 +82,7 @@ pub(super) async fn converse(stream: TcpStream, router: Router, times: ClientTim
 }
 
 /// Ready when the sender is gone.
-async fn ended(ending: &mut watch::Receiver<()>) {
+pub(super) async fn ended(ending: &mut watch::Receiver<()>) {
     while ending.changed().await.is_ok() {}
 }
 
@@ -96,7 +100,7 @@ async fn answer_rest(wire: &mut OwnErrors<WriteTimeout>, error: &hyper::Error) -
 
 /// Discards the bytes that the client still sends until it closes too, within bounds of time and bytes, or until the
 /// server ends.
-async fn drain(stream: &mut TcpStream, ending: &mut watch::Receiver<()>) {
+async fn drain(stream: &mut ClientStream, ending: &mut watch::Receiver<()>) {
     let mut ending = pin!(ended(ending));
     let mut drained = pin!(timeout(HTTP_DRAIN_TIME, discard(stream)));
     poll_fn(|context| {
@@ -108,14 +112,12 @@ async fn drain(stream: &mut TcpStream, ending: &mut watch::Receiver<()>) {
     .await;
 }
 
-async fn discard(stream: &TcpStream) {
+async fn discard(stream: &mut ClientStream) {
     let (mut scrap, mut thrown) = (vec![0; SCRAP_BYTES], 0);
-    while thrown < HTTP_DRAINED_BYTES_MAX && stream.readable().await.is_ok() {
-        match stream.try_read(&mut scrap) {
-            Ok(0) => return,
+    while thrown < HTTP_DRAINED_BYTES_MAX {
+        match stream.read(&mut scrap).await {
+            Ok(0) | Err(_) => return,
             Ok(bytes) => thrown += bytes,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => return,
         }
     }
 }
@@ -151,7 +153,7 @@ mod tests {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (_running, ending) = watch::channel(());
                 let times = ClientTimes { head: head_time, reply: LONG };
-                converse(stream, Router::new(), times, ending).await;
+                converse(ClientStream::Plain(stream), Router::new(), times, ending).await;
             });
             client.join()
         });
@@ -182,7 +184,8 @@ mod tests {
             // More than the system takes for a client that does not read.
             let router = Router::new().fallback(|| async { vec![b'x'; 64 << 20] });
             let times = ClientTimes { head: LONG, reply: Duration::from_millis(20) };
-            let served = timeout(Duration::from_secs(60), converse(stream, router, times, ending)).await;
+            let served =
+                timeout(Duration::from_secs(60), converse(ClientStream::Plain(stream), router, times, ending)).await;
             assert!(served.is_ok(), "the connection is still held");
             let mut heard = Vec::new();
             let cut = deaf.read_to_end(&mut heard);

@@ -4,12 +4,11 @@
 use std::mem::take;
 
 use axum::Router;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::connection::{ClientTimes, converse};
+use super::connection::{ClientTimes, converse, ended};
 use crate::limits::{HTTP_HEAD_TIME, HTTP_REPLY_TIME};
-use crate::protocols::tcp::ConnectionLimit;
+use crate::protocols::tcp::{Accepted, ConnectionLimit};
 
 /// The connections, with their shared state.
 pub(crate) struct HttpService {
@@ -25,14 +24,16 @@ impl HttpService {
     }
 
     /// Serves a client that was accepted. `permit` is dropped when its connection ends.
-    pub(crate) fn accept(&self, stream: TcpStream, permit: impl Send + 'static) {
+    pub(crate) fn accept(&self, accepted: Accepted, permit: impl Send + 'static) {
         // Nothing is accepted after the sender is dropped.
         let Some(running) = &self.running else { return };
         let times = ClientTimes { head: HTTP_HEAD_TIME, reply: HTTP_REPLY_TIME };
-        let connection = converse(stream, self.router.clone(), times, running.subscribe());
+        let (router, mut running) = (self.router.clone(), running.subscribe());
         // The task is not a local one, since a connection needs nothing that is.
         tokio::spawn(async move {
-            connection.await;
+            if let Some(stream) = accepted.open(ended(&mut running)).await {
+                converse(stream, router, times, running).await;
+            }
             drop(permit);
         });
     }

@@ -8,12 +8,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
+
+use crate::protocols::tcp::ClientStream;
 
 /// The stream, and the deadline of a write that is stuck.
 pub(super) struct WriteTimeout {
-    stream: TcpStream,
+    stream: ClientStream,
     /// How long a write may be stuck.
     most: Duration,
     /// None while no write is stuck.
@@ -22,12 +23,12 @@ pub(super) struct WriteTimeout {
 
 impl WriteTimeout {
     /// A connection on which a write may be stuck for `most`.
-    pub(super) fn new(stream: TcpStream, most: Duration) -> Self {
+    pub(super) fn new(stream: ClientStream, most: Duration) -> Self {
         Self { stream, most, until: None }
     }
 
     /// The connection without the limit.
-    pub(super) fn stream(&mut self) -> &mut TcpStream {
+    pub(super) fn stream(&mut self) -> &mut ClientStream {
         &mut self.stream
     }
 

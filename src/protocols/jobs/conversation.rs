@@ -23,20 +23,19 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use rustix::net::{SendFlags, send};
-use tokio::io::{AsyncWriteExt, Interest};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{sleep, timeout};
+
+use login::Asker;
 
 use super::handle::{reply, task_request};
 use super::pace::{LOOK, PaceEntry, Paces, RoomKind, Stage};
 use super::responder::JobResponder;
+use super::stream::JobStream;
 use super::timing::{JobTimer, JobTimes};
 use super::wire::{AckWording, Decoded, Reply, Verb, decode};
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{JOB_BUFFER_BYTES, JOB_DRAINED_BYTES_MAX, JOB_PAUSE, JOB_SILENCE, JOB_STEPS_BYTES, JOB_TIME};
-use crate::protocols::sockets::is_settled;
 use crate::protocols::tcp::{Answer, FailureSender};
 use crate::security::{Identity, Users};
 use crate::store::{self, StoreSnapshot, Value};
@@ -104,6 +103,16 @@ impl JobsContext {
         self.cut.notify_waiters();
     }
 
+    /// Ready when the server has stopped reading requests.
+    pub(super) async fn until_closed(&self) {
+        let mut closed = pin!(self.closed.notified());
+        poll_fn(|context| {
+            let is_closed = closed.as_mut().poll(context).is_ready() || self.closing.get();
+            if is_closed { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
     /// The output of `work`, or `None` if conversations are cut short before it is ready.
     async fn unless_over<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let (mut work, mut cut) = (pin!(work), pin!(self.cut.notified()));
@@ -166,14 +175,14 @@ struct RequestBuffer<'h> {
 /// A connection, and the deadline of its request.
 struct Conversation<'h> {
     shared: &'h JobsContext,
-    stream: TcpStream,
+    stream: JobStream,
     end: Now,
     pace: PaceEntry,
     times: JobTimes,
 }
 
 /// Serves one connection to its end.
-pub(super) async fn converse(shared: Rc<JobsContext>, stream: TcpStream) {
+pub(super) async fn converse(shared: Rc<JobsContext>, stream: JobStream) {
     let now = shared.clock.now();
     let pace = shared.paces.begin(now);
     let _present = shared.timer.metrics.enter();
@@ -193,16 +202,6 @@ pub(super) async fn converse(shared: Rc<JobsContext>, stream: TcpStream) {
     if answered {
         conversation.close().await;
     }
-}
-
-/// The sender of a request.
-enum Asker {
-    /// No user is needed.
-    Anybody,
-    /// A user that has logged in.
-    User(Identity),
-    /// A user is needed, and none has logged in.
-    Nobody,
 }
 
 impl<'h> Conversation<'h> {
@@ -300,13 +299,13 @@ impl<'h> Conversation<'h> {
     /// Waits for `patience` at most until there are bytes to read.
     async fn wait_for_bytes(&self, patience: Duration) -> ReadOutcome {
         let mut silence = pin!(sleep(patience));
-        let mut closed = pin!(self.shared.closed.notified());
+        let mut closed = pin!(self.shared.until_closed());
         let mut lost = pin!(self.pace.lost());
         poll_fn(|context| {
             if self.stream.poll_read_ready(context).is_ready() {
                 return Poll::Ready(ReadOutcome::Readable);
             }
-            if closed.as_mut().poll(context).is_ready() || self.shared.closing.get() {
+            if closed.as_mut().poll(context).is_ready() {
                 return Poll::Ready(ReadOutcome::Closing);
             }
             if lost.as_mut().poll(context).is_ready() {
@@ -435,29 +434,25 @@ impl<'h> Conversation<'h> {
         self.pace.enter(Stage::Sending, now);
         let (end, mut rest) = (now.after(JOB_TIME), bytes);
         while !rest.is_empty() && self.shared.clock.now() < end {
-            let write = || Ok(send(&self.stream, rest, SendFlags::MORE | SendFlags::NOSIGNAL)?);
-            match self.stream.try_io(Interest::WRITABLE, write) {
-                Ok(sent) => {
-                    self.pace.moved(sent, self.shared.clock.now());
-                    rest = rest.get(sent..).unwrap_or_default();
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    let writable = timeout(JOB_SILENCE, self.stream.writable());
-                    let writable = self.unless_lost(writable);
-                    if !matches!(self.shared.unless_over(writable).await, Some(Some(Ok(_)))) {
-                        break;
-                    }
-                }
-                Err(_) => break,
-            }
+            let sending = poll_fn(|context| self.stream.poll_send(context, rest));
+            let Some(sent) = self.in_time(sending).await else { break };
+            self.pace.moved(sent, self.shared.clock.now());
+            rest = rest.get(sent..).unwrap_or_default();
         }
-        let is_sent = rest.is_empty();
+        let flushed = poll_fn(|context| self.stream.poll_flush(context));
+        let is_sent = rest.is_empty() && self.in_time(flushed).await.is_some();
         if is_sent {
             let (reply, times) = ((bytes.len(), bytes.starts_with(ERROR)), [now, self.shared.clock.now()]);
-            let client = || self.stream.peer_addr().map_or_else(|_| "gone".to_owned(), |address| address.to_string());
+            let client = || self.stream.address().map_or_else(|| "gone".to_owned(), |address| address.to_string());
             self.shared.timer.sent(&self.times, reply, times, client);
         }
         is_sent
+    }
+
+    /// The output of `work`, unless it fails, takes too long, or the conversation is over or loses its place meanwhile.
+    async fn in_time<T>(&self, work: impl Future<Output = io::Result<T>>) -> Option<T> {
+        let work = self.unless_lost(timeout(JOB_SILENCE, work));
+        self.shared.unless_over(work).await??.ok()?.ok()
     }
 
     /// The output of `work`, or `None` if the place is lost before it is ready.
@@ -472,8 +467,8 @@ impl<'h> Conversation<'h> {
 
     /// Shuts our end down, and discards the bytes that the client still sends until it closes too, within bounds of
     /// time and bytes. While the server ends, it waits only until the client has the reply.
-    async fn close(mut self) {
-        if self.stream.shutdown().await.is_err() {
+    async fn close(self) {
+        if self.in_time(poll_fn(|context| self.stream.poll_end(context))).await.is_none() {
             return;
         }
         let now = self.shared.clock.now();
@@ -484,11 +479,11 @@ impl<'h> Conversation<'h> {
             match self.wait_for_bytes(JOB_SILENCE).await {
                 ReadOutcome::Readable => {}
                 ReadOutcome::Silent | ReadOutcome::Lost => return,
-                ReadOutcome::Closing if is_settled(&self.stream) => return,
+                ReadOutcome::Closing if self.stream.is_settled() => return,
                 // The reply is on its way. The system does not notify of its arrival.
                 ReadOutcome::Closing => sleep(SETTLING).await,
             }
-            match self.stream.try_read(&mut self.shared.scrap.borrow_mut()) {
+            match self.stream.try_discard(&mut self.shared.scrap.borrow_mut()) {
                 Ok(0) => return,
                 Ok(bytes) => thrown += bytes,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}

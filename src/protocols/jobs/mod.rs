@@ -23,6 +23,7 @@ mod pace;
 pub mod permission;
 mod responder;
 pub mod serve;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod timing;

@@ -14,18 +14,20 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_local;
 
 use super::conversation::{JobsContext, converse};
 use super::responder::JobResponder;
+use super::stream::JobStream;
 use super::timing::{self, JobTimer};
 use super::wire::AckWording;
 use crate::clock::Clock;
 use crate::limits::{JOB_BACKLOG, JOB_CONNECTIONS_MAX};
 use crate::protocols::sockets::{ServeError, Stopper};
-use crate::protocols::tcp::{AnswerReceiver, ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol, watch_store};
+use crate::protocols::tcp::{
+    Accepted, AnswerReceiver, Certificate, ConnectionLimit, ConnectionPermit, TcpFrontend, TcpProtocol, watch_store,
+};
 use crate::security::Users;
 use crate::stats::service::ServiceMetrics;
 use crate::stats::slow_log::SlowLog;
@@ -85,6 +87,11 @@ impl JobsListener {
     /// Slow requests go to this log.
     pub fn log_slow(&mut self, slow: &Arc<SlowLog>) {
         self.slow = Arc::clone(slow);
+    }
+
+    /// From now on connections are encrypted.
+    pub fn encrypt(&mut self, certificate: &Certificate) {
+        self.tcp.encrypt(certificate);
     }
 
     /// From now on a client has to name one of these users.
@@ -171,10 +178,12 @@ impl JobsProtocol {
 }
 
 impl TcpProtocol for JobsProtocol {
-    fn converse(&self, stream: TcpStream, permit: ConnectionPermit) {
-        let conversation = converse(Rc::clone(&self.0), stream);
+    fn converse(&self, accepted: Accepted, permit: ConnectionPermit) {
+        let shared = Rc::clone(&self.0);
         spawn_local(async move {
-            conversation.await;
+            if let Some(stream) = accepted.open(shared.until_closed()).await {
+                converse(shared, JobStream::new(stream)).await;
+            }
             drop(permit);
         });
     }

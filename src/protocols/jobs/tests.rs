@@ -21,11 +21,12 @@ use tokio::task::spawn_local;
 use super::conversation::{JobsContext, converse};
 use super::responder::JobResponder;
 use super::serve::{Jobs, JobsConfig, JobsListener};
+use super::stream::JobStream;
 use super::timing::{self, JobTimer};
 use super::wire::AckWording;
 use crate::clock::Clock;
 use crate::limits::{JOB_BUFFER_BYTES, JOB_ROOM_BYTES_MIN};
-use crate::protocols::tcp::RoomSignal;
+use crate::protocols::tcp::{ClientStream, RoomSignal};
 use crate::store::Value;
 use crate::store::fake_disk::FakeDisk;
 use crate::tasks::{self, Committer, Delivery, Family, LeaseOrder, Policy, ReplySink, Request, Tasks};
@@ -113,7 +114,8 @@ async fn serve(context: &Rc<JobsContext>, request: &[u8]) -> tokio::net::TcpStre
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut client = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     client.write_all(request).await.unwrap();
-    spawn_local(converse(Rc::clone(context), listener.accept().await.unwrap().0));
+    let stream = JobStream::new(ClientStream::Plain(listener.accept().await.unwrap().0));
+    spawn_local(converse(Rc::clone(context), stream));
     client
 }
 

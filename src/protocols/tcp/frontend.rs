@@ -18,14 +18,13 @@ use std::sync::Arc;
 use std::task::{Poll, Wake};
 
 use crossbeam::channel::Receiver;
-use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
-use super::{Entered, PausableAcceptor, RoomSignal};
+use super::{Accepted, Certificate, Entered, PausableAcceptor, RoomSignal};
 use crate::limits::{LINGER, PLACE_RECHECK, STORE_SWEEP};
 use crate::protocols::sockets::{Mailbox, ServeError, Stopper};
 use crate::store;
@@ -40,7 +39,7 @@ pub(crate) type ConnectionPermit = (OwnedSemaphorePermit, Entered);
 /// The conversations of a protocol.
 pub(crate) trait TcpProtocol {
     /// Starts a conversation with a client, in a task that holds `permit` to its end.
-    fn converse(&self, stream: TcpStream, permit: ConnectionPermit);
+    fn converse(&self, accepted: Accepted, permit: ConnectionPermit);
 
     /// All connections are taken, and a client waits for one. The protocol may end a conversation that is slow.
     fn make_place(&self) {}
@@ -135,6 +134,8 @@ pub(crate) async fn watch_store(tasks: Tasks, failed: FailureSender) {
 pub(crate) struct TcpFrontend {
     runtime: Runtime,
     acceptor: PausableAcceptor,
+    /// With which connections are encrypted.
+    certificate: Option<Certificate>,
     connections_max: usize,
     stopper: Stopper,
     bell: Arc<TaskBell>,
@@ -151,7 +152,12 @@ impl TcpFrontend {
         let bell = Arc::<TaskBell>::default();
         let stopper = Stopper::new(Arc::clone(&bell));
         let (failed, failures) = unbounded_channel();
-        Ok(Self { runtime, acceptor, connections_max, stopper, bell, failed, failures })
+        Ok(Self { runtime, acceptor, certificate: None, connections_max, stopper, bell, failed, failures })
+    }
+
+    /// From now on connections are encrypted.
+    pub(crate) fn encrypt(&mut self, certificate: &Certificate) {
+        self.certificate = Some(certificate.clone());
     }
 
     /// The acceptor of the connections.
@@ -187,11 +193,12 @@ impl TcpFrontend {
     /// # Errors
     /// The failure of the store.
     pub(crate) fn run<P: TcpProtocol>(self, start: impl FnOnce() -> P) -> Result<(), store::Error> {
-        let Self { runtime, acceptor, connections_max, stopper, bell, failed: _failed, mut failures } = self;
+        let Self { runtime, acceptor, certificate, connections_max, stopper, bell, failed: _failed, mut failures } =
+            self;
         let served = async move {
             let mut protocol = start();
             let connections = ConnectionLimit::new(connections_max);
-            let accepting = accept(acceptor, &connections, &protocol);
+            let accepting = accept((acceptor, certificate), &connections, &protocol);
             unless_failed(until_told(&stopper, &bell, accepting), &mut failures).await?;
             if timeout(LINGER, protocol.finish(&connections)).await.is_err() {
                 unless_failed(protocol.cut_short(&connections), &mut failures).await?;
@@ -204,14 +211,15 @@ impl TcpFrontend {
 
 /// Accepts connections. If there is no room for one, it is the last until there is.
 async fn accept(
-    mut acceptor: PausableAcceptor,
+    (mut acceptor, certificate): (PausableAcceptor, Option<Certificate>),
     connections: &ConnectionLimit,
     protocol: &impl TcpProtocol,
 ) -> Infallible {
     loop {
         let (stream, entered) = acceptor.accept(|| protocol.make_place()).await;
         let permit = connections.permit(|| protocol.make_place()).await;
-        protocol.converse(stream, (permit, entered));
+        let certificate = certificate.clone();
+        protocol.converse(Accepted { stream, certificate }, (permit, entered));
     }
 }
 

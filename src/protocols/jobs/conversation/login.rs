@@ -15,6 +15,16 @@ use crate::protocols::jobs::permission::may;
 use crate::protocols::jobs::wire::{DecodedAuth, Request, decode_auth};
 use crate::security::{Denied, Identity, PeerAddress, Users};
 
+/// The sender of a request.
+pub(super) enum Asker {
+    /// No user is needed.
+    Anybody,
+    /// A user that has logged in.
+    User(Identity),
+    /// A user is needed, and none has logged in.
+    Nobody,
+}
+
 impl<'h> Conversation<'h> {
     /// Reads the line and takes it off the request. None: there is no user.
     pub(super) async fn log_in(
@@ -22,7 +32,8 @@ impl<'h> Conversation<'h> {
         users: &Users,
         inbox: &mut RequestBuffer<'h>,
     ) -> std::io::Result<Option<Identity>> {
-        let address = self.stream.peer_addr().map_or(PeerAddress::Local, |address| PeerAddress::of(address.ip()));
+        // A client that has gone meanwhile counts as local: nothing more comes from it.
+        let address = self.stream.address().map_or(PeerAddress::Local, |address| PeerAddress::of(address.ip()));
         self.read_until(inbox, |bytes| match decode_auth(bytes) {
             DecodedAuth::Short => Need::More { missing: 1, patience: JOB_SILENCE },
             DecodedAuth::Whole { .. } | DecodedAuth::Wrong => Need::Nothing,

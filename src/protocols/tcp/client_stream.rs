@@ -1,0 +1,110 @@
+//! A client's connection: plain, or with TLS.
+//!
+//! ```text
+//! accept ─► Accepted ─► open: the handshake, if there is a certificate ─► ClientStream ─► a conversation
+//!                        └─ not done within HANDSHAKE_TIMEOUT, or wrong: closed
+//! ```
+//! A handshake takes place in the task of its connection. A client that does not finish it costs its own connection, of
+//! which the frontend has a bounded number.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::server::TlsStream;
+
+use super::certificate::Certificate;
+use crate::limits::HANDSHAKE_TIMEOUT;
+
+/// A connection that was accepted, before its handshake.
+pub(crate) struct Accepted {
+    pub(super) stream: TcpStream,
+    pub(super) certificate: Option<Certificate>,
+}
+
+impl Accepted {
+    /// Makes the handshake, if the server has a certificate. None: it has failed, or the server ends before.
+    pub(crate) async fn open(self, ending: impl Future<Output = ()>) -> Option<ClientStream> {
+        let (mut shaking, mut ending) = (pin!(self.shake()), pin!(ending));
+        poll_fn(|context| match shaking.as_mut().poll(context) {
+            Poll::Ready(opened) => Poll::Ready(opened),
+            Poll::Pending => ending.as_mut().poll(context).map(|()| None),
+        })
+        .await
+    }
+
+    async fn shake(self) -> Option<ClientStream> {
+        let Self { stream, certificate } = self;
+        let Some(certificate) = certificate else { return Some(ClientStream::Plain(stream)) };
+        // What the handshake needs is sent at once.
+        let _gone = stream.set_nodelay(true);
+        match timeout(HANDSHAKE_TIMEOUT, certificate.acceptor().accept(stream)).await {
+            Ok(Ok(stream)) => Some(ClientStream::Tls(Box::new(stream))),
+            Ok(Err(error)) => {
+                tracing::debug!("a handshake of TLS has failed: {error}");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+/// A connection that requests come from.
+pub(crate) enum ClientStream {
+    /// As the system has it.
+    Plain(TcpStream),
+    /// Encrypted.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl ClientStream {
+    /// The connection as the system has it.
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        }
+    }
+
+    /// Where the client connects from. None if it has gone.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.tcp().peer_addr().ok()
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! TLS of jobs, events and `--admin`: served, read again, and refused at the start if its files are wrong.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustix::process::Signal;
+
+use crate::harness::{Server, real_peer, run_python, spindle, spindle_reads};
+
+/// A folder with a certificate, its key, and the log of a server.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = Self(tempfile::tempdir().unwrap());
+        folder.renew();
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// Makes another certificate and its key, and replaces the files in one step each.
+    fn renew(&self) {
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        for (name, text) in [("key", signing_key.serialize_pem()), ("certificate", cert.pem())] {
+            fs::write(self.path("new"), text).unwrap();
+            fs::rename(self.path("new"), self.path(name)).unwrap();
+        }
+    }
+
+    /// A server that others can reach, with a user `root` whose password is `heron`.
+    fn start(&self) -> Server {
+        let users = self.text("users");
+        let add = ["user", "add", "root", "--admin", "--password-stdin", "--users", &users];
+        assert!(spindle_reads(&add, b"heron").status.success());
+        let (any, data) = ("0.0.0.0:0", self.text("data"));
+        let on = ["--frontend", "native", "--jobs", any, "--events", any, "--events-queue", "tcp://127.0.0.1:*"];
+        let more = ["--admin", any, "--data", &data, "--users", &users];
+        Server::start_logging(&self.path("log"), &[&on[..], &more, &self.flags("certificate", "key")].concat())
+    }
+
+    fn flags(&self, certificate: &str, key: &str) -> [&'static str; 4] {
+        let leak = |name: &str| -> &'static str { self.text(name).leak() };
+        ["--tls-cert", leak(certificate), "--tls-key", leak(key)]
+    }
+
+    fn run(&self, chapter: &str, server: &Server) {
+        let certificate = self.text("certificate");
+        run_python("tls.py", &[chapter, &certificate, server.jobs(), server.events(), server.admin()]);
+    }
+
+    /// Waits until the log says this so many times.
+    fn wait_for_log(&self, said: &str, times: usize) {
+        while fs::read_to_string(self.path("log")).unwrap().matches(said).count() < times {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn jobs_events_and_the_operator_are_served_encrypted() {
+    let folder = Folder::new();
+    let server = folder.start();
+    folder.run("served", &server);
+    if let Some(curl) = real_peer("curl") {
+        let url = server.admin().replace("0.0.0.0", "https://localhost") + "/stats";
+        let flags = ["--silent", "--show-error", "--fail", "--noproxy", "*", "--user", "root:heron", "--cacert"];
+        let output = Command::new(curl).args(flags).args([&folder.text("certificate"), &url]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8(output.stdout).unwrap().starts_with("{\"version\""));
+    }
+    server.stop();
+}
+
+#[test]
+fn the_certificate_is_read_again_and_a_broken_one_changes_nothing() {
+    let folder = Folder::new();
+    let server = folder.start();
+    folder.run("comes", &server);
+    folder.renew();
+    server.signal(Signal::HUP);
+    folder.run("comes", &server);
+    fs::copy(folder.path("certificate"), folder.path("good")).unwrap();
+    for broken in ["", "-----BEGIN CERTIFICATE-----\n"] {
+        fs::write(folder.path("certificate"), broken).unwrap();
+        server.signal(Signal::HUP);
+        folder.wait_for_log("the certificate stays as it was", 1);
+    }
+    fs::rename(folder.path("good"), folder.path("certificate")).unwrap();
+    folder.run("served", &server);
+    server.stop();
+}
+
+#[test]
+fn a_client_that_does_not_finish_its_handshake_costs_its_own_connection_alone() {
+    let folder = Folder::new();
+    let server = folder.start();
+    let silent: Vec<TcpStream> = [server.jobs(), server.events(), server.admin()]
+        .into_iter()
+        .flat_map(|address| {
+            (0..20).map(|number| {
+                let mut stream = TcpStream::connect(address.replace("0.0.0.0", "127.0.0.1")).unwrap();
+                // The beginning of a ClientHello, or nothing.
+                stream.write_all(&b"\x16\x03\x01\x02\x00\x01"[..number % 7]).unwrap();
+                stream
+            })
+        })
+        .collect();
+    folder.run("served", &server);
+    // They are closed when their time is over.
+    for mut stream in silent {
+        let mut told = Vec::new();
+        let _reset = stream.read_to_end(&mut told);
+    }
+    server.stop();
+}
+
+#[test]
+fn wrong_files_are_refused_at_the_start() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    fs::copy(other.path("key"), folder.path("other-key")).unwrap();
+    let serve = |certificate: &str, key: &str| {
+        let data = folder.text("data");
+        let flags = ["serve", "--kv", "off", "--publish", "off", "--jobs", "127.0.0.1:0", "--data", &data];
+        let output = spindle(&[&flags[..], &folder.flags(certificate, key)].concat());
+        assert_eq!(output.status.code(), Some(1));
+        assert!(!Path::new(&data).exists(), "nothing is left");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (certificate, key, about) in [
+        ("nowhere", "key", "nowhere: it cannot be read"),
+        ("key", "key", "key: it has no certificate"),
+        ("certificate", "certificate", "certificate: it has no private key"),
+        ("certificate", "other-key", "other-key: it is not the key of the certificate in"),
+    ] {
+        let said = serve(certificate, key);
+        assert!(said.contains(about) && said.contains("--tls-cert") && said.lines().count() <= 2, "{said}");
+    }
+}
