@@ -37,6 +37,34 @@ pub(super) fn count(value: u64) -> String {
     if value < 10_000 { value.to_string() } else { scaled(value as f64, 1_000.0, &["", "k", "M", "G", "T"]) }
 }
 
+/// Events in a second.
+pub(super) fn rate(value: Option<f64>) -> String {
+    match value {
+        None => NONE.to_owned(),
+        Some(value) if value > 0.0 && value < 10.0 => format!("{value:.1}"),
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a rate is a small positive number"
+        )]
+        Some(value) => count(value.round() as u64),
+    }
+}
+
+/// An age or an uptime in seconds.
+pub(super) fn seconds(value: Option<&Value>) -> String {
+    let Some(value) = value.and_then(Value::as_f64) else { return NONE.to_owned() };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an age is a small positive number")]
+    let whole = value as u64;
+    match whole {
+        0..10 => format!("{value:.1} s"),
+        10..60 => format!("{whole} s"),
+        60..HOUR => format!("{} min {} s", whole / 60, whole % 60),
+        HOUR..DAY => format!("{} h {} min", whole / HOUR, whole % HOUR / 60),
+        _ => format!("{} d {} h", whole / DAY, whole % DAY / HOUR),
+    }
+}
+
 /// The time of day, in UTC, of so many milliseconds since 1970.
 pub(super) fn clock_time(unix_millis: u64) -> String {
     let seconds = unix_millis / 1_000 % DAY;
@@ -77,6 +105,12 @@ mod tests {
         let size = |value: u64| bytes(Some(&json!(value)));
         assert_eq!([0, 1_023, 1_024, 1_048_575, 5 << 30].map(size), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "5.0 GiB"]);
         assert_eq!([0, 9_999, 10_000, 1_234_567].map(count), ["0", "9999", "10.0 k", "1.23 M"]);
+        assert_eq!([None, Some(0.0), Some(0.25), Some(12_345.6)].map(rate), ["–", "0", "0.2", "12.3 k"]);
+        let age = |value: f64| seconds(Some(&json!(value)));
+        assert_eq!(
+            [1.25, 59.9, 61.0, 3_700.0, 90_000.0].map(age),
+            ["1.2 s", "59 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]
+        );
         assert_eq!(micros(Some(&Value::Null)), NONE);
         assert_eq!(clock_time(86_399_000), "23:59:59 UTC");
     }

@@ -44,6 +44,7 @@ mod show;
 mod slow;
 mod store_flags;
 mod task;
+mod top;
 mod user;
 mod watch;
 mod worker;
@@ -132,6 +133,8 @@ enum Command {
     Stats(monitor::StatsArguments),
     /// Print the last requests that took longer than the server's --slow
     Slow(slow::SlowArguments),
+    /// Show what the server does, in a terminal: rates, latencies, tables, queues and slow requests
+    Top(top::TopArguments),
     /// Check that the server answers, and print how long that takes
     Ping(monitor::PingArguments),
     /// Type the commands one after the other, with history and completion, until `exit`
@@ -188,6 +191,7 @@ fn dispatch((matches, settings): (ArgMatches, Settings), out: &mut impl Write) -
         Command::Flush(arguments) => flush::run(&arguments, out),
         Command::Stats(arguments) => monitor::stats(&arguments, out),
         Command::Slow(arguments) => slow::run(&arguments, out),
+        Command::Top(arguments) => top::run(&arguments, out),
         Command::Ping(arguments) => monitor::ping(&arguments, out),
         Command::Shell(arguments) => shell::run(&arguments, Arguments::command()),
         Command::Completions(arguments) => manual::completions(&arguments, Arguments::command(), out),

@@ -136,6 +136,8 @@ mod tasks_disk;
 mod tidy;
 /// TLS of jobs, events and `--admin`.
 mod tls;
+/// `spindle top` in a terminal and without one.
+mod top;
 /// Unread replies, and the memory of the tables.
 mod unfinished;
 mod unread;

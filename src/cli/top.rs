@@ -1,0 +1,230 @@
+//! `spindle top`: what a server does, in a terminal, again and again.
+//!
+//! ```text
+//! --admin: /stats, /slow ─► model: rates since the document before ─► screen: a frame ─► terminal, or standard output
+//!                                        keys ─► sort, help, quit ─┘
+//! ```
+//! Without a terminal, or with `--once`, it prints one frame as plain text. Of a terminal, all settings are as before
+//! when it ends, also by a signal or a panic.
+
+mod model;
+mod screen;
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::CommandError;
+use super::slow::{AdminServer, document};
+use super::watch::stop_on_signals;
+use crate::clock::{Clock, Now};
+use crate::protocols::admin::client::Client;
+use model::{Model, Sort};
+use screen::draw;
+
+/// The time from one look at the server to the next. Rates are of this time.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The longest wait for a key: a signal is seen after it.
+const GLANCE: Duration = Duration::from_millis(100);
+/// Columns and lines of a frame without a terminal. All rows that a person reads at once have a place.
+const PLAIN_SIZE: (u16, u16) = (120, 60);
+
+#[derive(Debug, Args)]
+pub(super) struct TopArguments {
+    #[command(flatten)]
+    server: AdminServer,
+    /// Print one frame, of a second, and end; this is so without a terminal too
+    #[arg(long)]
+    once: bool,
+    /// Order of the verbs: rate, count, p99 or name; the key s changes it
+    #[arg(long, value_name = "ORDER", default_value = "rate", value_parser = Sort::parse)]
+    sort: Sort,
+}
+
+/// Shows the server until `q`, Ctrl-C or a signal.
+///
+/// # Errors
+/// [`CommandError`] if the server does not answer at first, or the terminal cannot be used.
+pub(super) fn run(arguments: &TopArguments, out: &mut impl Write) -> Result<(), CommandError> {
+    let client = arguments.server.client();
+    let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
+    let mut model = Model::new(client.address(), arguments.sort);
+    look(&client, &mut model)?;
+    if arguments.once || !io::stdout().is_terminal() {
+        std::thread::park_timeout(PERIOD);
+        look(&client, &mut model)?;
+        out.write_all(plain(&model)?.as_bytes())?;
+        return Ok(());
+    }
+    let mut terminal = ratatui::try_init().map_err(CommandError::Output)?;
+    let shown = show(&mut terminal, &client, &mut model, &stop);
+    ratatui::restore();
+    Ok(shown?)
+}
+
+/// Reads the documents of the server.
+fn look(client: &Client, model: &mut Model) -> Result<(), CommandError> {
+    model.update(&document(client, "/stats")?, &document(client, "/slow")?);
+    Ok(())
+}
+
+/// Draws a frame each second and after each key, until a key or a signal ends it.
+fn show(
+    terminal: &mut ratatui::DefaultTerminal,
+    client: &Client,
+    model: &mut Model,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let clock = Clock::start();
+    let mut next: Now = clock.now().after(PERIOD);
+    // Relaxed: the flag stands for itself.
+    while !stop.load(Ordering::Relaxed) {
+        terminal.draw(|frame| draw(frame, model))?;
+        if event::poll(clock.now().time_until(next).min(GLANCE))?
+            && let Event::Key(key) = event::read()?
+            && is_end(key, model)
+        {
+            return Ok(());
+        }
+        if next <= clock.now() {
+            // A server that is away may come back.
+            if let Err(error) = look(client, model) {
+                model.miss(&error.sentence());
+            }
+            next = clock.now().after(PERIOD);
+        }
+    }
+    Ok(())
+}
+
+/// Handles a key. True: it ends the command.
+fn is_end(key: KeyEvent, model: &mut Model) -> bool {
+    if key.kind != KeyEventKind::Press {
+        return false;
+    }
+    match key.code {
+        KeyCode::Char('q') | KeyCode::Esc => return true,
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
+        KeyCode::Char('s') => model.sort_next(),
+        KeyCode::Char('?' | 'h') => model.toggle_help(),
+        _ => {}
+    }
+    false
+}
+
+/// A frame as text.
+fn plain(model: &Model) -> Result<String, CommandError> {
+    let (width, height) = PLAIN_SIZE;
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap_or_else(|never| match never {});
+    terminal.draw(|frame| draw(frame, model)).unwrap_or_else(|never| match never {});
+    let buffer = terminal.backend().buffer();
+    let cells: Vec<&str> = buffer.content().iter().map(|cell| cell.symbol()).collect();
+    let lines = cells.chunks(usize::from(width)).map(|line| line.concat().trim_end().to_owned());
+    let mut lines: Vec<String> = lines.collect();
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    Ok(lines.join("\n") + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn stats(uptime: f64, gets: u64) -> Value {
+        let times = |p50: f64, p99: f64| json!({ "samples": 3, "p50": p50, "p99": p99 });
+        let none = json!({ "samples": 0, "p50": null, "p99": null });
+        json!({
+            "version": "1.2.3", "uptime_seconds": uptime,
+            "commands": {
+                "GET": { "requests": gets, "errors": { "KEY NOT FOUND": 2 }, "end_to_end_micros": times(20.0, 40.0) },
+                "UPDATE": { "requests": 500, "errors": {}, "end_to_end_micros": times(30.0, 9_000.0) },
+                "TOUCH": { "requests": 1, "errors": {}, "end_to_end_micros": none },
+                "SCAN": { "requests": 0, "errors": {}, "end_to_end_micros": none },
+            },
+            "tables": [{ "name": "small", "elements": 1, "bytes": 100 }, { "name": "large", "elements": 5, "bytes": 4_096 }],
+            "expiry": { "pending": 7 }, "clients": { "known": 3 },
+            "memory": { "tables_bytes": 4_196, "tables_bytes_max": 1_048_576, "excess_bytes": 0, "resident_bytes": 2_048 },
+            "lockstep": null,
+            "tasks": { "families": [], "queues": [{ "name": "mail", "ready": 4, "leased": 2, "oldest_ready_seconds": 61.0 }] },
+            "services": [{ "protocol": "jobs", "connections": 1, "verbs": [
+                { "verb": "ADD", "requests": 9, "refused": 0, "end_to_end_micros": times(500.0, 700.0) },
+            ] }],
+        })
+    }
+
+    fn slow() -> Value {
+        json!({ "threshold_micros": 10_000.0, "seen": 1, "requests": [{
+            "unix_millis": 0, "micros": 12_000.0, "queue_micros": 11_000.0, "execution_micros": 900.0,
+            "write_micros": 100.0, "protocol": "kv", "verb": "SCAN", "table": "large", "client": "10.0.0.1:9",
+        }] })
+    }
+
+    fn model() -> Model {
+        let mut model = Model::new("127.0.0.1:8082", Sort::Rate);
+        model.update(&stats(10.0, 1_000), &slow());
+        model.update(&stats(12.0, 3_000), &slow());
+        model
+    }
+
+    fn verbs(text: &str) -> Vec<&str> {
+        let lines = text.lines().filter_map(|line| line.strip_prefix("kv ").or_else(|| line.strip_prefix("jobs ")));
+        lines.filter_map(|line| line.split_whitespace().next()).filter(|verb| *verb != "SCAN").collect()
+    }
+
+    #[test]
+    fn a_frame_shows_rates_tables_queues_and_slow_requests() {
+        let text = plain(&model()).unwrap();
+        let line =
+            |begin: &str| text.lines().find(|line| line.contains(begin)).unwrap_or_else(|| panic!("{begin}: {text}"));
+        assert!(line("Spindle 1.2.3").contains("127.0.0.1:8082"), "{text}");
+        assert!(line("GET").contains("1000") && line("GET").contains("20.0 µs"), "{text}");
+        assert!(line("TOUCH").contains("–"), "no sample is no latency: {text}");
+        assert!(text.find("large").unwrap() < text.find("small").unwrap(), "the largest first: {text}");
+        assert!(line("mail").contains("1 min 1 s"), "{text}");
+        assert!(line("10.0.0.1:9").contains("12.0 ms"), "{text}");
+    }
+
+    #[test]
+    fn the_key_s_sorts_and_the_question_mark_helps() {
+        let mut model = model();
+        let key = |code| KeyEvent::new(KeyCode::Char(code), KeyModifiers::NONE);
+        assert_eq!(verbs(&plain(&model).unwrap()), ["GET", "UPDATE", "ADD", "TOUCH"]);
+        assert!(!is_end(key('s'), &mut model));
+        assert!(!is_end(key('s'), &mut model));
+        assert_eq!(verbs(&plain(&model).unwrap()), ["UPDATE", "ADD", "GET", "TOUCH"], "by p99");
+        assert!(!is_end(key('?'), &mut model));
+        assert!(plain(&model).unwrap().contains("q      quit"));
+        assert!(is_end(key('q'), &mut model));
+        assert!(is_end(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), &mut model));
+    }
+
+    #[test]
+    fn a_server_that_is_away_is_said_so_and_after_a_restart_rates_begin_again() {
+        let mut model = model();
+        model.miss("no answer");
+        assert!(plain(&model).unwrap().contains("no answer"));
+        model.update(&stats(1.0, 5), &slow());
+        let text = plain(&model).unwrap();
+        assert!(!text.contains("no answer"));
+        let get = text.lines().find(|line| line.contains("GET")).unwrap();
+        assert!(get.contains('–'), "no rate yet: {get}");
+    }
+
+    #[test]
+    fn a_small_terminal_is_no_fault() {
+        for size in [(1, 1), (20, 5), (80, 24)] {
+            let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
+            terminal.draw(|frame| draw(frame, &model())).unwrap();
+        }
+    }
+}
