@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::harness::{Guarded, SPINDLE, Server, spindle, spindle_reads};
+use crate::harness::{Guarded, SPINDLE, Server, free_port, spindle, spindle_reads};
 
 /// The status of a command that fails, and the object of its error.
 #[track_caller]
@@ -52,11 +52,6 @@ fn the_status_and_the_object_tell_why_a_command_has_failed() {
     let (_, absent) = failed(&[&["cas", "t", "new", "1", "v"][..], &kv].concat());
     assert_eq!(absent["current_version"], 0);
     server.stop();
-}
-
-/// A port of this host at which nothing listens.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[test]

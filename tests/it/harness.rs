@@ -4,8 +4,10 @@
 //! prints so, and gone when it has been waited for.
 
 use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
@@ -333,4 +335,19 @@ pub(crate) fn real_peer(program: &str) -> Option<PathBuf> {
         eprintln!("skipped: {program} is missing; tests/run installs it");
     }
     found
+}
+
+/// A port at which nothing listens, and which the system gives to no other process by itself: it lies below those that
+/// Linux gives out. So a server that starts again finds it free.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 20_000;
+    const COUNT: u16 = 10_000;
+    let begin = u16::try_from(std::process::id() % u32::from(COUNT)).unwrap();
+    let ports = std::iter::repeat_with(|| {
+        // Relaxed: the number only has to be another one each time.
+        FIRST + (begin + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT) % COUNT
+    });
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.take(usize::from(COUNT)).find(is_free).expect("one of ten thousand ports is free")
 }

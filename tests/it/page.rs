@@ -2,23 +2,18 @@
 //! a small screen and a large one. It loads nothing from elsewhere.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 
 use serde_json::Value;
 
 use crate::admin::{awaited, fill, get, get_with};
 use crate::browser::Browser;
-use crate::harness::{Server, spindle};
+use crate::harness::{Server, free_port, spindle};
 
 /// Listeners that a server serves at once.
 const LISTENERS_MAX: usize = 32;
 /// A folder for pictures of the page, if a person wants to see them.
 const PICTURES: &str = "SPINDLE_PICTURES";
-
-/// A port that is free now.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 fn start(port: u16, data: &std::path::Path, flags: &[&str]) -> Server {
     let (admin, any) = (format!("127.0.0.1:{port}"), "tcp://127.0.0.1:*");
