@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::endpoint::{Patience, address_to_connect};
 use super::figures::{bytes, clock_time, count, micros};
+use super::login_flags::LoginFlags;
 use super::operand::shown;
 use super::show::Format;
 use super::{ADMIN_ADDRESS, CommandError};
@@ -20,13 +21,22 @@ pub(super) struct AdminServer {
     admin: String,
     #[command(flatten)]
     patience: Patience,
+    #[command(flatten)]
+    login: LoginFlags,
 }
 
 impl AdminServer {
     /// A client of it.
-    pub(super) fn client(&self) -> Client {
+    ///
+    /// # Errors
+    /// [`CommandError`] if a user is named, and there is no password.
+    pub(super) fn client(&self) -> Result<Client, CommandError> {
         let timeouts = self.patience.timeouts();
-        Client::new(&self.admin, timeouts.connect, timeouts.answer)
+        let client = Client::new(&self.admin, timeouts.connect, timeouts.answer);
+        Ok(match self.login.name_and_password()? {
+            Some((name, password)) => client.with_user(&name, &password),
+            None => client,
+        })
     }
 }
 
@@ -36,9 +46,10 @@ impl AdminServer {
 /// [`CommandError`] if the server does not answer, or not with JSON.
 pub(super) fn document(client: &Client, path: &str) -> Result<Value, CommandError> {
     let text = client.get(path).map_err(|error| match error {
-        Error::Refused { ref status, .. } if status == "401" || status == "403" => {
-            CommandError::Denied(error.to_string())
-        }
+        Error::Refused { address, status, .. } if status == "401" => CommandError::Denied(format!(
+            "{address} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD"
+        )),
+        Error::Refused { ref status, .. } if status == "403" => CommandError::Denied(error.to_string()),
         error => CommandError::Failed(error.to_string()),
     })?;
     serde_json::from_str(&text)
@@ -59,7 +70,7 @@ pub(super) struct SlowArguments {
 /// # Errors
 /// [`CommandError`] if the server does not answer, or the answer cannot be printed.
 pub(super) fn run(arguments: &SlowArguments, out: &mut impl Write) -> Result<(), CommandError> {
-    let document = document(&arguments.server.client(), "/slow")?;
+    let document = document(&arguments.server.client()?, "/slow")?;
     Format::of(arguments.json).print(out, &text(&document), &document)
 }
 

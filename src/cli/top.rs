@@ -51,7 +51,7 @@ pub(super) struct TopArguments {
 /// # Errors
 /// [`CommandError`] if the server does not answer at first, or the terminal cannot be used.
 pub(super) fn run(arguments: &TopArguments, out: &mut impl Write) -> Result<(), CommandError> {
-    let client = arguments.server.client();
+    let client = arguments.server.client()?;
     let stop = stop_on_signals().map_err(|error| CommandError::Failed(error.to_string()))?;
     let mut model = Model::new(client.address(), arguments.sort);
     look(&client, &mut model)?;

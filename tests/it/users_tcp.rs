@@ -223,3 +223,22 @@ fn passwords_cross_no_network_as_they_are_unless_it_is_allowed() {
         assert!(!Path::new(&data).exists(), "nothing is left");
     }
 }
+
+#[test]
+fn a_command_for_an_operator_logs_in() {
+    let served = Served::start();
+    let password = served.folder.path().join("password");
+    fs::write(&password, "heron\n").unwrap();
+    let run = |command: &[&str], user: &[&str]| spindle(&[command, &["--admin", served.server.admin()], user].concat());
+    let of = |name| ["--user", name, "--password-file", password.to_str().unwrap()];
+    for command in [&["slow"][..], &["slow", "--json"], &["top", "--once"]] {
+        let done = run(command, &of("root"));
+        assert!(done.status.success() && !done.stdout.is_empty(), "{command:?}: {done:?}");
+        for (user, about) in [(&[][..], "--user"), (&of("bob"), "--user"), (&of("eve"), "403")] {
+            let refused = run(command, user);
+            let said = String::from_utf8(refused.stderr).unwrap();
+            assert!(refused.status.code() == Some(5) && said.contains(about), "{command:?} {user:?}: {said}");
+        }
+    }
+    served.stop();
+}

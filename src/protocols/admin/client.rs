@@ -1,10 +1,13 @@
 //! A blocking client of the operator's service: one connection for each request.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use thiserror::Error;
+
+use crate::protocols::http::authorization;
 
 /// Bytes of the longest reply that the client reads: STATS of as many tables as a server has at most.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
@@ -41,18 +44,33 @@ pub enum Error {
 }
 
 /// A client of one server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     address: String,
     /// How long connecting may take, and each wait for the server.
     timeouts: (Duration, Duration),
+    /// The header that names the user, and its line's end. Empty: no user is named.
+    authorization: String,
+}
+
+/// It shows no password.
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({})", self.address)
+    }
 }
 
 impl Client {
     /// A client of the server at `address`, which is HOST:PORT. Connecting and each wait may take this long.
     #[must_use]
     pub fn new(address: &str, connect: Duration, answer: Duration) -> Self {
-        Self { address: address.to_owned(), timeouts: (connect, answer) }
+        Self { address: address.to_owned(), timeouts: (connect, answer), authorization: String::new() }
+    }
+
+    /// The same for a server that asks for a user. The password is not encrypted.
+    #[must_use]
+    pub fn with_user(self, name: &str, password: &str) -> Self {
+        Self { authorization: format!("Authorization: {}\r\n", authorization(name, password)), ..self }
     }
 
     /// The address of the server.
@@ -88,7 +106,10 @@ impl Client {
                 Ok(mut stream) => {
                     stream.set_read_timeout(Some(answer))?;
                     stream.set_write_timeout(Some(answer))?;
-                    write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)?;
+                    let Self { address, authorization, .. } = self;
+                    let head =
+                        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{authorization}\r\n");
+                    stream.write_all(head.as_bytes())?;
                     let mut reply = Vec::new();
                     stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply)?;
                     return Ok(reply);

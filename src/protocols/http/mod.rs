@@ -24,4 +24,4 @@ pub(crate) use layers::{Guard, guarded};
 pub(crate) use peer::Peer;
 pub(crate) use refusal::{error, json_response};
 pub(crate) use service::HttpService;
-pub(crate) use users::HttpUsers;
+pub(crate) use users::{HttpUsers, authorization};

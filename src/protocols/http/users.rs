@@ -74,6 +74,11 @@ pub(super) async fn authorize(State(users): State<HttpUsers>, request: Request, 
     }
 }
 
+/// The value of the header `Authorization` of a client with this user.
+pub(crate) fn authorization(name: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{name}:{password}")))
+}
+
 /// The name and the password of a request, if it has one header with both.
 fn name_and_password(headers: &HeaderMap) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
