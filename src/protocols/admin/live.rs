@@ -4,7 +4,7 @@
 //! GET /events ─► a listener: the figures now ─► each second the figures, made once for all ─► its connection
 //! ```
 //! A listener that does not read misses figures, and gets later ones when it reads again. So a listener holds two
-//! messages at most. While nobody listens, no figures are made.
+//! messages at most. Without a listener, no figures are made.
 //!
 //! The format is that of the HTML standard, "Server-sent events": each message is a line `data: ` with JSON, and an
 //! empty line. This module does not choose the figures (`sources`).

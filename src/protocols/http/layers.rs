@@ -31,7 +31,7 @@ pub(crate) fn guarded(routes: Router, guard: Guard) -> Router {
 pub(crate) struct Guard {
     /// The names that requests may use for the server.
     pub(crate) hosts: HostRule,
-    /// The users. None: everybody.
+    /// The users. None: any client is served.
     pub(crate) users: Option<HttpUsers>,
 }
 

@@ -1,4 +1,4 @@
-//! Tells the routes who asks: the address of the peer goes with each of its requests. This module does not judge it.
+//! Tells the routes the peer: its address goes with each of its requests. This module does not judge it.
 
 use std::net::SocketAddr;
 

@@ -56,7 +56,7 @@ pub(super) struct JobsContext {
     /// Length of a lease, in milliseconds.
     pub(super) lease: u64,
     pub(super) words: AckWording,
-    /// Who may ask. None: everybody.
+    /// The users that may ask. None: any client may.
     pub(super) users: Option<Users>,
     pub(super) clock: Clock,
     /// Bytes that requests may take beyond their first buffers.

@@ -46,7 +46,7 @@ pub(super) use feed::FeedPublisher;
 pub use one_frame::NotificationEncoder;
 pub(super) use one_frame::OneFramePublisher;
 
-/// The users that the endpoints of the publisher let in. None: everybody.
+/// The users that the endpoints of the publisher let in. None: any client.
 #[derive(Clone, Debug, Default)]
 pub struct PublishAdmissions {
     /// Of the notifications.

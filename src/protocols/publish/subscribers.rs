@@ -53,7 +53,7 @@ pub struct Subscribers {
     pub(super) generation: u32,
     pub(super) topics: Topics,
     pub(super) readers: Readers,
-    /// Who may subscribe. None: everybody.
+    /// The users that may subscribe. None: any client may.
     pub(super) authentication: Option<Authentication>,
     pub(super) burst: Burst,
     pub(super) portion: BurstPortion,

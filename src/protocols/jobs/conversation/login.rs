@@ -51,7 +51,7 @@ impl<'h> Conversation<'h> {
         Ok(checked.ok().flatten().and_then(Result::ok))
     }
 
-    /// Whether the user may have the request carried out now. Without users, everybody may do everything.
+    /// Whether the user may have the request carried out now. Without users, any client may do everything.
     pub(super) fn is_allowed(&self, user: Option<&Identity>, request: &Request<'_>) -> bool {
         let (Some(users), Some(user)) = (&self.shared.users, user) else { return self.shared.users.is_none() };
         let is_allowed = may(user, request.verb(), request.queue());
