@@ -17,7 +17,8 @@ from .errors import Closed, Denied, Disconnected, Error
 _RECONNECT_MILLIS = 1 << 30
 _REFUSED = (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
 _WATCHED = (
-    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    zmq.EVENT_CONNECTED
+    | zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_CONNECT_RETRIED
@@ -51,6 +52,8 @@ class CurveLink:
         self._monitor: "Optional[zmq.Socket[bytes]]" = None
         # Messages that libzmq does not take at the moment.
         self._unsent: List[Frames] = []
+        # Whether a host has accepted the connection.
+        self._is_accepted = False
         # The event that ends this connection.
         self._ended: Optional[int] = None
         self._pause = _PAUSE
@@ -153,6 +156,8 @@ class CurveLink:
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.is_up = True
                 self._pause = _PAUSE
+            elif event == zmq.EVENT_CONNECTED:
+                self._is_accepted = True
             else:
                 self._ended = event
         return self._ended
@@ -175,10 +180,12 @@ class CurveLink:
         return messages
 
     def _fail(self, event: int, now: float) -> None:
-        was_up = self.is_up
+        was_up, was_accepted = self.is_up, self._is_accepted
         self._drop()
         error: Error = Disconnected(f"lost the connection to {self.endpoint}")
         self.problem = "no server listens there"
+        if was_accepted and not was_up:
+            self.problem = "the server ends the handshake, as it does if server_key is not its own"
         if event in _REFUSED:
             self.problem = "the server refuses the handshake"
             error = Denied(f"{self.endpoint} does not accept this key, or has no CURVE")
@@ -194,6 +201,6 @@ class CurveLink:
         if self._monitor is not None:
             self._monitor.close(0)
         self._socket = self._monitor = self._ended = None
-        self.is_up = False
+        self.is_up = self._is_accepted = False
         self.changes += 1
         self._unsent = []

@@ -283,6 +283,9 @@ class Driver:
             messages = link.step(monotonic())
             if link.is_up and not was_up:
                 self._send_waiting()
+                if link.is_edge:
+                    # The replies may be there already.
+                    messages += link.step(monotonic())
         except LinkLost as loss:
             self._fail(loss, own)
             messages = []

@@ -69,7 +69,7 @@ class Follower:
         # The sequence behind the last one that the feed has shown. Above `next`: there is a gap.
         self._heard = 1
         # A message has come over the present connection to the feed.
-        self._is_live = False
+        self.is_live = False
         # The life of a message that may be of a newer life than ours.
         self._doubtful: Optional[Life] = None
         # The next round trusts nothing that is known.
@@ -88,7 +88,7 @@ class Follower:
     # -------------------------------------------------------------------------------------------------------- asking
 
     def _wanted(self) -> Optional[Tuple[int, Any]]:
-        if self._asked is not None or not self._is_live:
+        if self._asked is not None or not self.is_live:
             return None
         if self._doubtful is not None or self._stage == STARTING:
             return ASK_STATE, None
@@ -251,12 +251,12 @@ class Follower:
 
     def feed_lost(self) -> None:
         """The connection to the feed is lost."""
-        self._is_live = False
+        self.is_live = False
         self._judge()
 
     def hear(self, message: Message) -> None:
         """A message of the table's topic."""
-        self._is_live = True
+        self.is_live = True
         kind = message.kind
         life = message.position[:2]
         if life != self.life:
@@ -345,4 +345,4 @@ class Follower:
         if self._stage == ENDING and self._end is not None:
             if self.next >= self._end.position.sequence and not self.copy.ahead:
                 self._complete()
-        self.is_exact = self._stage == COMPLETE and self.next >= self._heard and self._is_live
+        self.is_exact = self._stage == COMPLETE and self.next >= self._heard and self.is_live

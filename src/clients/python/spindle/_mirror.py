@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Callable, Dict, Generic, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
-from . import _feed
+from . import _feed, _kv
 from ._copy import Change
 from ._follower import ASK_CHANGES, ASK_PAGE, Asked, Follower
-from ._kv import OK, Entry, Frames, Key
+from ._kv import OK, Command, Entry, Frames, Key
 from ._link import LinkLost, Security, address_of, open_link
 from .codecs import Codec, as_bytes
-from .errors import Error, FeedOff, KeyNotFound, Malformed, Timeout, refusal
+from .errors import Denied, Error, FeedOff, KeyNotFound, Malformed, Timeout, refusal
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -26,6 +26,9 @@ V = TypeVar("V")
 # The pause after an answer with which the mirror can do nothing.
 _PAUSE = 0.25
 _NEVER = float("inf")
+# So long after it was connected a feed has shown a bookmark.
+_SILENCE = 2.0
+NO_TABLE = b"TABLE NOT FOUND"
 _WILDCARDS = ("*", "0.0.0.0", "::", "[::]")
 _log = logging.getLogger("spindle")
 
@@ -58,6 +61,19 @@ def feed_of(stats: Dict[str, Any], endpoint: str) -> str:
     return str(told)
 
 
+def feed_command(endpoint: str) -> Command[str]:
+    """Asks the server of ``endpoint`` for the endpoint of its feed."""
+    request, decode = _kv.stats()
+
+    def told(reply: Frames) -> str:
+        try:
+            return feed_of(decode(reply), endpoint)
+        except Denied:
+            raise Denied("DENIED (only admins are told the endpoint of the feed: name it with feed=…)") from None
+
+    return request, told
+
+
 class MirrorPump:
     """Two links and a follower. Its owner polls the links, calls :meth:`step`, and locks it."""
 
@@ -72,11 +88,14 @@ class MirrorPump:
         self._feed: Any = open_link(feed, "SUB", security, [self._topic])
         self._requests: Any = open_link(endpoint, "DEALER", security)
         self.links = [self._feed, self._requests]
-        self._asked: Optional[Tuple[bytes, Asked, Frames]] = None
+        # The outstanding request. None for what the follower has asked: it only asks why the feed is silent.
+        self._asked: Optional[Tuple[bytes, Optional[Asked], Frames]] = None
         self._count = 0
         # When the reply is late, and when the next request may be sent.
         self._late = _NEVER
         self._pause: Optional[float] = None
+        # When a feed that is up has been silent for long.
+        self._silence: Optional[float] = None
 
     def close(self) -> None:
         """Ends both connections."""
@@ -91,13 +110,15 @@ class MirrorPump:
     def due(self) -> float:
         """When a step is due although nothing has come."""
         pause = _NEVER if self._pause is None else self._pause
-        return float(min(self._late, pause, self._feed.due(), self._requests.due()))
+        silence = _NEVER if self._silence is None else self._silence
+        return float(min(self._late, pause, silence, self._feed.due(), self._requests.due()))
 
     def step(self, now: float) -> None:
         """Takes what has come, and asks for what is needed."""
         self._hear(now)
         self._hear_reply(now)
-        self._ask(now)
+        while self._ask(now):
+            self._hear_reply(now)
 
     def _hear(self, now: float) -> None:
         try:
@@ -136,12 +157,15 @@ class MirrorPump:
             self._requests.interrupt()
             self._lose_request()
 
-    def _answer(self, asked: Asked, request: Frames, reply: Frames) -> None:
+    def _answer(self, asked: Optional[Asked], request: Frames, reply: Frames) -> None:
         follower = self.follower
-        if reply[0] != OK:
+        if asked is None:
+            if reply[0] != OK and reply[1:2] != [NO_TABLE]:
+                raise refusal(request, reply)
+        elif reply[0] != OK:
             error = refusal(request, reply)
             answers: Dict[bytes, Callable[[], None]] = {
-                b"TABLE NOT FOUND": follower.answer_no_table,
+                NO_TABLE: follower.answer_no_table,
                 b"BAD CURSOR": follower.answer_bad_cursor,
                 b"COMPACTED": follower.answer_compacted,
             }
@@ -161,30 +185,47 @@ class MirrorPump:
         self._asked, self._late = None, _NEVER
         self.follower.requests_lost()
 
-    def _ask(self, now: float) -> None:
-        if self._asked is not None or not self._requests.is_up or not self.follower.wants():
+    def _ask(self, now: float) -> bool:
+        """Sends a request if one is needed. True: its reply may have come already."""
+        silence, self._silence = self._silence, None
+        if self._asked is not None or not self._requests.is_up:
             self._pause = None
-            return
+            return False
+        if not self.follower.wants():
+            self._pause = None
+            return self._ask_why_silent(now, silence)
         if self._pause is None:
             self._pause = now + self.follower.pause()
         if now < self._pause:
-            return
+            return False
         self._pause = None
         asked = self.follower.ask()
         if asked is None:
-            return
+            return False
         if asked.kind == ASK_PAGE:
             request = _feed.page_request(self.table, asked.argument)
         elif asked.kind == ASK_CHANGES:
             request = _feed.changes_request(self.table, asked.argument)
         else:
             request = _feed.state_request(self.table)
+        return self._send(now, asked, request)
+
+    def _ask_why_silent(self, now: float, silence: Optional[float]) -> bool:
+        """A feed without a message may be one that the user may not read. The server says so if it is asked."""
+        if self.follower.is_live or not self._feed.is_up:
+            return False
+        self._silence = now + _SILENCE if silence is None else silence
+        if now < self._silence:
+            return False
+        self._silence = None
+        return self._send(now, None, _feed.state_request(self.table))
+
+    def _send(self, now: float, asked: Optional[Asked], request: Frames) -> bool:
         self._count += 1
         request_id = self._count.to_bytes(8, "big")
         self._asked, self._late = (request_id, asked, request), now + self._timeout
         self._requests.send(self._requests.encode((request_id, b"", *request)))
-        if self._requests.is_edge:
-            self._hear_reply(now)
+        return bool(self._requests.is_edge)
 
 
 class MirrorView(Mapping[K, V]):
@@ -302,4 +343,6 @@ class MirrorView(Mapping[K, V]):
         """Why it is not exact in time."""
         down = [link for link in self._pump.links if not link.is_up]
         why = f": no connection to {down[0].endpoint}: {down[0].problem}" if down else ""
+        if not down and not self._pump.follower.is_live:
+            why = f": nothing comes from {self._pump.links[0].endpoint}. Is it the feed of this server?"
         return Timeout(f"the mirror of {self.table!r} is not exact after {timeout:g} s{why}")

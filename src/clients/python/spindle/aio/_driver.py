@@ -101,6 +101,9 @@ class AsyncDriver:
                 unsent, self._unsent = self._unsent, {}
                 for message in unsent.values():
                     link.send(message)
+                if link.is_edge:
+                    # The replies may be there already.
+                    messages += link.step(self._loop.time())
         except LinkLost as loss:
             messages = []
             failed = [own for own in pending if not loss.was_up or own not in self._unsent]
