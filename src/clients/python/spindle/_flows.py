@@ -12,9 +12,9 @@ import pickle
 import random
 from typing import Any, Callable, Generator, Generic, NamedTuple, Optional, Tuple, TypeVar, Union
 
-from ._kv import Command, Entry, Key, TableCommands, Ttl, seconds
-from .codecs import BYTES
-from .errors import KeyNotFound, LockLost, Timeout, VersionMismatch
+from ._kv import Command, Entry, Key, TableCommands, Ttl, create_table, seconds, tables, text_of
+from .codecs import BYTES, as_bytes
+from .errors import Denied, KeyNotFound, LockLost, TableExists, Timeout, VersionMismatch
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -46,6 +46,17 @@ def pauses_of(first: float, longest: float) -> Generator[float, None, None]:
 def pauses() -> Generator[Pause, None, None]:
     """The pauses between two looks at what another client has."""
     return (Pause(seconds) for seconds in pauses_of(_PAUSE_MIN, _PAUSE_MAX))
+
+
+def make_table(name: Key) -> Flow[None]:
+    """Makes a table if it does not exist. A user who may not make it may still use it."""
+    try:
+        yield create_table(name)
+    except TableExists:
+        pass
+    except Denied:
+        if text_of(as_bytes(name)) not in (yield tables()):
+            raise
 
 
 class LockState:

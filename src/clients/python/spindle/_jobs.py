@@ -4,16 +4,26 @@
 ADD queue length data → id        GET queue → id length data, or NONE
 ACK queue id → OK or NO           IN queue id → YES or NO
 ```
+With a user, the line ``AUTH name password`` comes before the command.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Tuple
+import os
+import ssl
+from typing import NamedTuple, Optional, Tuple, Union
 
-from .errors import BadRequest, Disconnected, Malformed, ValueTooLong
+from ._link import Security
+from .errors import BadRequest, Denied, Disconnected, Malformed, ValueTooLong
+
+Tls = Union[ssl.SSLContext, str, "os.PathLike[str]"]
+"""A context of TLS, or the path of a file with the certificates that are trusted (PEM)."""
 
 DATA_BYTES_MAX = 1_000_000
 DEFAULT_PORT = 8080
+ID_DIGITS = 20
+# How an alert of TLS begins.
+_ALERT = b"\x15\x03"
 
 
 class RawJob(NamedTuple):
@@ -36,6 +46,66 @@ def address_of(address: Optional[str], endpoint: str) -> Tuple[str, int]:
     if not port.isdigit():
         raise Disconnected(f"{address!r} is no address of jobs: it should look like HOST:PORT")
     return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class Place(NamedTuple):
+    """Where jobs are served, and how a client shows who it is there."""
+
+    host: str
+    port: int
+    login: bytes
+    tls: Optional[ssl.SSLContext]
+
+    @classmethod
+    def of(
+        cls, address: Optional[str], endpoint: str, security: Security, tls: Optional[ssl.SSLContext]
+    ) -> "Place":
+        """The place of a client with these settings."""
+        return cls(*address_of(address, endpoint), login_of(security), tls)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def fault(self, error: OSError) -> Disconnected:
+        """Why a connection has failed."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = f"its certificate is not trusted ({error.verify_message})"
+        else:
+            why = f"{error.strerror or error}. Is a server with --jobs{'' if self.tls is None else ' and TLS'} there?"
+        return Disconnected(f"{self}: {why}")
+
+    def check(self, answer: bytes) -> bytes:
+        """The answer, if it is none of an error."""
+        if answer == b"ERROR" and self.login:
+            raise Denied(f"{self} answers ERROR: check user and password, what the user may do, and the server's disk")
+        if answer == b"ERROR":
+            raise BadRequest(f"{self} answers ERROR: is its disk full, or does it want a user and password?")
+        if not answer:
+            raise Disconnected(f"{self} has closed the connection without an answer")
+        if answer.startswith(_ALERT) and self.tls is None:
+            raise Malformed(f"{self} speaks TLS: give the client tls=…")
+        return answer
+
+
+def context_of(tls: Optional[Tls]) -> Optional[ssl.SSLContext]:
+    """The context of a client's ``tls``."""
+    if tls is None or isinstance(tls, ssl.SSLContext):
+        return tls
+    return ssl.create_default_context(cafile=os.fspath(tls))
+
+
+def login_of(security: Security) -> bytes:
+    """The line before each command.
+
+    >>> login_of(Security("ada", "heron"))
+    b'AUTH ada heron\\n'
+    """
+    if security.user is None:
+        return b""
+    name, password = security.user.encode(), (security.password or "").encode()
+    if name.split() != [name] or b"\n" in password or password.endswith(b"\r"):
+        raise ValueError("for jobs, a user has no white space, and a password no end of a line")
+    return b"AUTH %s %s\n" % (name, password)
 
 
 def check_queue(name: str) -> bytes:
@@ -64,24 +134,16 @@ def has(queue: bytes, job: str) -> bytes:
     return b"IN %s %s\n" % (queue, job.encode())
 
 
-def _check(answer: bytes) -> bytes:
-    if answer == b"ERROR":
-        raise BadRequest("the server of jobs answers ERROR")
-    if not answer:
-        raise Disconnected("the server of jobs has closed the connection without an answer")
-    return answer
-
-
 def id_of(answer: bytes) -> str:
     """The answer to ADD."""
-    if b" " in _check(answer) or len(answer) > 128:
-        raise Malformed(f"no server of jobs answers there: {answer[:16]!r}")
-    return answer.decode("ascii", "replace")
+    if not answer.isdigit() or len(answer) != ID_DIGITS:
+        raise Malformed(f"no server of jobs answers there, or the answer is cut off: {answer[:32]!r}")
+    return answer.decode()
 
 
 def job_of(answer: bytes) -> Optional[RawJob]:
     """The answer to GET."""
-    if _check(answer) == b"NONE":
+    if answer == b"NONE":
         return None
     job, _, rest = answer.partition(b" ")
     length, _, data = rest.partition(b" ")
@@ -92,6 +154,6 @@ def job_of(answer: bytes) -> Optional[RawJob]:
 
 def is_yes(answer: bytes) -> bool:
     """The answer to ACK and IN."""
-    if _check(answer) not in (b"OK", b"YES", b"NO"):
+    if answer not in (b"OK", b"YES", b"NO"):
         raise Malformed(f"no server of jobs answers there: {answer[:16]!r}")
     return answer != b"NO"

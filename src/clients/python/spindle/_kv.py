@@ -63,6 +63,11 @@ def u64(number: int) -> bytes:
     return number.to_bytes(8, "big")
 
 
+def text_of(name: bytes) -> str:
+    """The name of a table as text, also one that is no UTF-8."""
+    return name.decode("utf-8", "surrogateescape")
+
+
 def seconds(ttl: Ttl) -> bytes:
     """The field of a TTL, rounded up: never early.
 
@@ -103,6 +108,18 @@ def done(request: Frames) -> Command[None]:
     return request, decode
 
 
+def is_there(request: Frames, count: int) -> Command[bool]:
+    """A request about an element, whose reply has so many results. False: there is none."""
+
+    def decode(reply: Frames) -> bool:
+        if reply[1:] == [KEY_NOT_FOUND]:
+            return False
+        results(request, reply, count)
+        return True
+
+    return request, decode
+
+
 def ping() -> Command[None]:
     return done([PING])
 
@@ -119,7 +136,7 @@ def tables() -> Command[Dict[str, int]]:
     """The name of each table, and how many elements it has."""
     request = [LIST_TABLES]
     return request, lambda reply: {
-        name.decode("utf-8", "surrogateescape"): int.from_bytes(count, "big")
+        text_of(name): int.from_bytes(count, "big")
         for name, count in rows(request, reply, 2)
     }
 
@@ -158,15 +175,7 @@ class TableCommands(Generic[K, V]):
         return request, decode
 
     def has(self, key: Key) -> Command[bool]:
-        request = [GET, self.name, as_bytes(key)]
-
-        def decode(reply: Frames) -> bool:
-            if reply[1:] == [KEY_NOT_FOUND]:
-                return False
-            results(request, reply, 1)
-            return True
-
-        return request, decode
+        return is_there([GET, self.name, as_bytes(key)], 1)
 
     def item(self, key: Key) -> Command[V]:
         request = [GET, self.name, as_bytes(key)]
@@ -179,15 +188,7 @@ class TableCommands(Generic[K, V]):
         return done(request)
 
     def delete(self, key: Key) -> Command[bool]:
-        request = [DELETE, self.name, as_bytes(key)]
-
-        def decode(reply: Frames) -> bool:
-            if reply[1:] == [KEY_NOT_FOUND]:
-                return False
-            results(request, reply, 1)
-            return True
-
-        return request, decode
+        return is_there([DELETE, self.name, as_bytes(key)], 1)
 
     def remove(self, key: Key) -> Command[V]:
         request = [DELETE, self.name, as_bytes(key)]
@@ -229,15 +230,7 @@ class TableCommands(Generic[K, V]):
         return request, decode
 
     def touch(self, key: Key, ttl: Ttl) -> Command[bool]:
-        request = [TOUCH, self.name, as_bytes(key), seconds(ttl)]
-
-        def decode(reply: Frames) -> bool:
-            if reply[1:] == [KEY_NOT_FOUND]:
-                return False
-            results(request, reply, 0)
-            return True
-
-        return request, decode
+        return is_there([TOUCH, self.name, as_bytes(key), seconds(ttl)], 0)
 
     def get_and_touch(self, key: Key, ttl: Ttl, default: D) -> Command[Union[V, D]]:
         _, decode = self.get(key, default)
@@ -308,7 +301,7 @@ class TableCommands(Generic[K, V]):
             for found, count in rows(request, reply, 2):
                 if found.rstrip(b"\0") == name:
                     return int.from_bytes(count, "big")
-            raise refusal([LIST_TABLES, name], [b"\0", b"TABLE NOT FOUND"])
+            raise refusal(request + [name], [b"\0", b"TABLE NOT FOUND"])
 
         return request, decode
 

@@ -53,6 +53,14 @@ class Security(NamedTuple):
     password: Optional[str] = None
     curve: Optional[Curve] = None
 
+    @classmethod
+    def of(cls, user: Optional[str], password: Optional[str], curve: Optional[Curve]) -> "Security":
+        """That of a client, which is checked before it connects."""
+        if password is not None and user is None:
+            raise ValueError("a password is that of a user: give user=… too")
+        _zmtp.hello(user, password)
+        return cls(user, password, curve)
+
 
 class LinkLost(Exception):
     """The connection is lost, or was refused. ``error`` is for what was on its way, or waits for a connection."""

@@ -9,7 +9,7 @@ from struct import Struct, error as struct_error
 from typing import Dict, NamedTuple, Optional, Tuple
 
 from ._kv import Command, Frames
-from .errors import BadRequest, Error, KeyTooLong, Malformed, ValueTooLong
+from .errors import BadRequest, Denied, Error, KeyTooLong, Malformed, OutOfDisk, ValueTooLong
 
 _U32 = Struct(">I")
 _U64 = Struct(">Q")
@@ -20,7 +20,8 @@ STATUSES = {PENALTY: b"\x01", REWARD: b"\x02", FRONT: b"\x03", DROP: b"\x04"}
 _COUNTED, _ADDED, _KEPT, _UPDATED, _NOT_FOUND, _LENT, _REPAID = 1, 2, 3, 4, 5, 6, 7
 _HEARTBEATEN, _SKIPPED, _STATS, _ERROR, _VALUE_FOUND, _VALUE_NOT_FOUND = 8, 9, 10, 11, 13, 14
 _QUEUE_EMPTY, _PONG, _REMOVED, _NOT_REMOVED = 16, 17, 18, 19
-# Errors about keys and values that are too long.
+# Errors: a tag that is unknown, or not for this user; keys and values that are too long.
+_UNKNOWN_TAG = 2
 _KEY_ERRORS, _VALUE_ERRORS = (4, 10, 40, 45, 48, 58), (6, 12, 42)
 _COUNTERS = {
     8: ("count", "add", "update", "lookup", "lend", "repay", "heartbeat", "stats"),
@@ -51,9 +52,13 @@ def _fault(reply: bytes) -> Error:
     if reply[:1] != bytes((_ERROR,)) or len(reply) < 2:
         return Malformed(f"no server of tasks answers there: {reply[:16]!r}")
     number = reply[1]
+    if number == _UNKNOWN_TAG:
+        return Denied("the user may not do this with tasks, or the server is too old for it")
     if number in _KEY_ERRORS:
         return KeyTooLong("the key of a task has 32 KiB at most")
     if number in _VALUE_ERRORS:
+        if reply[6:10] == bytes(4):
+            return OutOfDisk("the disk of the server of tasks has no room for more")
         return ValueTooLong("the value of a task has 16 MiB at most")
     return BadRequest(f"the server of tasks refuses the request with error {number}")
 

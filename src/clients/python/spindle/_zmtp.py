@@ -138,6 +138,18 @@ class Decoder:
         return messages
 
 
+def hello(user: Optional[str], password: Optional[str]) -> bytes:
+    """The data of HELLO.
+
+    >>> hello("ada", "heron")
+    b'\\x03ada\\x05heron'
+    """
+    credentials = [(user or "").encode(), (password or "").encode()]
+    if any(len(text) > 255 for text in credentials):
+        raise ValueError("a user and a password have 255 bytes at most")
+    return b"".join(bytes((len(text),)) + text for text in credentials)
+
+
 class Handshake:
     """The client's side of a handshake. It is told the bytes of the server, and says what to send."""
 
@@ -148,10 +160,7 @@ class Handshake:
             bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
             for name, value in ((b"Socket-Type", kind.encode()), (b"Identity", b""))
         )
-        credentials = [(user or "").encode(), (password or "").encode()]
-        if any(len(text) > 255 for text in credentials):
-            raise ValueError("a user and a password have 255 bytes at most")
-        self._hello = b"".join(bytes((len(text),)) + text for text in credentials)
+        self._hello = hello(user, password)
         self._greeting = b""
         self.decoder = Decoder()
 

@@ -10,12 +10,13 @@ from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, overload
 
 from . import _kv
 from ._driver import Driver
-from ._flows import Flow, Pause
+from ._flows import Flow, Pause, make_table
+from ._jobs import Place, Tls, context_of
 from ._kv import Command, Key, TableCommands
 from ._link import Curve, Security
-from ._mirror import MirrorPump, feed_of
+from ._mirror import MirrorPump, feed_command
 from .codecs import BYTES, Codec
-from .errors import Error, TableExists
+from .errors import Error
 from .jobs import Jobs
 from .mirror import Mirror
 from .table import Table
@@ -37,8 +38,11 @@ class Client:
     ``endpoint`` is that of the server's ``--kv``. The connection is made when it is used, and again when it is lost.
     Each request has ``timeout`` seconds. When they are over, :class:`spindle.Timeout` is raised and the client stays
     usable. A request that is on its way when the connection is lost raises :class:`spindle.Disconnected` at once.
-    ``user`` and ``password`` are for ZMTP's PLAIN, and ``curve`` for CURVE. ``tasks``, ``jobs`` and ``feed`` are the
-    endpoints of the other services, if they are used.
+    ``tasks``, ``jobs`` and ``feed`` are the endpoints of the other services, if they are used.
+
+    A server with ``--users`` wants ``user`` and ``password``, or ``curve`` with the keys of a user, which encrypts
+    too. Jobs have no CURVE. They take ``user`` and ``password``, encrypted with ``tls``, which is an
+    ``ssl.SSLContext`` or the path of the certificates to trust.
 
     >>> with spindle.Client(endpoint) as client:
     ...     birds = client.table("birds", create=True)
@@ -60,13 +64,15 @@ class Client:
         feed: Optional[str] = None,
         tasks: Optional[str] = None,
         jobs: Optional[str] = None,
+        tls: Optional[Tls] = None,
     ) -> None:
         self.endpoint = endpoint
         self.timeout = timeout
-        self._security = Security(user, password, curve)
+        self._security = Security.of(user, password, curve)
         self._feed = feed
         self._tasks_endpoint = tasks
         self._jobs_address = jobs
+        self._tls = context_of(tls)
         self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
         self._tasks: Optional[Tasks[bytes]] = None
         self._lock = threading.Lock()
@@ -108,10 +114,7 @@ class Client:
         >>> client.table("birds", create=True, codec=spindle.JSON).set("stork", {"legs": 2})
         """
         if create:
-            try:
-                self.create_table(name)
-            except TableExists:
-                pass
+            self._flow(make_table(name))
         return Table(self, TableCommands(name, codec, keys))
 
     @overload
@@ -133,7 +136,7 @@ class Client:
         """
         endpoint = feed or self._feed
         if endpoint is None:
-            endpoint = feed_of(self.stats(), self.endpoint)
+            endpoint = self._run(feed_command(self.endpoint))
         mirror: Mirror[Any, Any] = Mirror(
             MirrorPump(name, self.endpoint, endpoint, self._security, self.timeout), keys, codec
         )
@@ -163,6 +166,9 @@ class Client:
 
     def _tasks_address(self) -> str:
         return self._tasks_endpoint or endpoint_of(self.endpoint)
+
+    def _jobs_place(self) -> Place:
+        return Place.of(self._jobs_address, self.endpoint, self._security, self._tls)
 
     def _check(self) -> None:
         """Raises :class:`spindle.Closed` if the client was closed."""

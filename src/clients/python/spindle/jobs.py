@@ -10,13 +10,38 @@ from typing import TYPE_CHECKING, Any, Callable, Generic, List, Optional, TypeVa
 from . import _jobs
 from ._flows import pauses_of
 from .codecs import Codec
-from .errors import Disconnected, LeaseLost, Timeout
+from .errors import Error, LeaseLost, Timeout
 from .worker import Worker
 
 if TYPE_CHECKING:
     from .client import Client
 
 V = TypeVar("V")
+
+
+def _exchange(place: _jobs.Place, request: bytes, deadline: float) -> bytes:
+    """The answer to one request."""
+
+    def bound(connection: socket.socket) -> socket.socket:
+        left = deadline - monotonic()
+        if left <= 0:
+            raise socket.timeout()
+        connection.settimeout(left)
+        return connection
+
+    parts: List[bytes] = []
+    with socket.create_connection(place[:2], timeout=max(0.0, deadline - monotonic())) as plain:
+        connection = plain
+        if place.tls is not None:
+            connection = place.tls.wrap_socket(bound(plain), server_hostname=place.host, suppress_ragged_eofs=False)
+        with connection:
+            bound(connection).sendall(place.login + request)
+            while True:
+                part = bound(connection).recv(1 << 16)
+                if not part:
+                    return b"".join(parts)
+                parts.append(part)
+
 
 # The pauses between two looks at an empty queue: at first, and at most.
 POLL_PAUSES = (0.005, 0.25)
@@ -82,31 +107,21 @@ class Jobs(Generic[V]):
         self._client = client
         self._codec = codec
         self._queue = _jobs.check_queue(name)
-        self._address = _jobs.address_of(client._jobs_address, client.endpoint)
+        self._place = client._jobs_place()
         self.name = name
 
     def _ask(self, request: bytes) -> bytes:
         """One connection for one request."""
         self._client._check()
-        timeout, (host, port) = self._client.timeout, self._address
-        deadline = monotonic() + timeout
-        parts: List[bytes] = []
+        timeout, place = self._client.timeout, self._place
         try:
-            with socket.create_connection((host, port), timeout=timeout) as connection:
-                connection.sendall(request)
-                while True:
-                    left = deadline - monotonic()
-                    if left <= 0:
-                        raise socket.timeout()
-                    connection.settimeout(left)
-                    part = connection.recv(1 << 16)
-                    if not part:
-                        return b"".join(parts)
-                    parts.append(part)
+            return place.check(_exchange(place, request, monotonic() + timeout))
         except socket.timeout:
-            raise Timeout(f"no answer of {host}:{port} within {timeout:g} s") from None
+            raise Timeout(f"no answer of {place} within {timeout:g} s") from None
+        except Error:
+            raise
         except OSError as error:
-            raise Disconnected(f"{host}:{port}: {error.strerror or error}. Is a server with --jobs there?") from None
+            raise place.fault(error) from None
 
     def add(self, data: Any) -> str:
         """Adds a job, which is on disk then. Returns its id."""

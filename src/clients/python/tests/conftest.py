@@ -19,6 +19,15 @@ TEST_SECONDS = 60
 _NAMES = (f"table-{number}" for number in itertools.count())
 
 
+def again(call, *errors):
+    """Calls until there is no such error: a server that was started again is found in time."""
+    while True:
+        try:
+            return call()
+        except errors:
+            pass
+
+
 @pytest.fixture(autouse=True)
 def bound(request):
     """No test hangs, and none leaves servers behind."""

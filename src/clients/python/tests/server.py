@@ -1,9 +1,14 @@
 """A real server for the tests. ``SPINDLE_BIN`` names the program."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import tempfile
+
+import zmq
+
+import spindle
 
 
 class Server:
@@ -25,15 +30,20 @@ class Server:
         if "--jobs" in flags:
             self.endpoints["jobs"] = "127.0.0.1:0"
         self.process = None
+        self.prepare()
         self.start()
+
+    def prepare(self):
+        """Makes what the server needs, in its folder."""
 
     def start(self):
         """Starts it, and waits until it is ready."""
-        arguments = [os.environ["SPINDLE_BIN"], "serve", "--publish", "off", "--data", self.folder.name]
+        arguments = ["serve", "--publish", "off", "--data", str(self.path("data"))]
         arguments += [flag for flag in self.flags if flag not in ("--feed", "--tasks", "--jobs")]
         for name, endpoint in self.endpoints.items():
             arguments += [f"--{name}", endpoint]
-        self.process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        program = os.environ["SPINDLE_BIN"]
+        self.process = subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.RUNNING.add(self.process.pid)
         for line in self.process.stdout:
             name, _, endpoint = line.strip().partition(" ")
@@ -42,6 +52,10 @@ class Server:
             if name in self.NAMES:
                 self.endpoints[name] = endpoint
         raise AssertionError(f"the server does not start: {self.process.wait()}")
+
+    def path(self, name):
+        """A file in the folder of the server."""
+        return pathlib.Path(self.folder.name, name)
 
     @property
     def kv(self):
@@ -71,3 +85,53 @@ class Server:
         if self.process.poll() is None:
             self.kill()
         self.folder.cleanup()
+
+
+class Guarded(Server):
+    """A server with users and CURVE, and with TLS where the flags say so."""
+
+    # What each user may do. The password is the name, backwards.
+    USERS = {
+        "root": ("--admin",),
+        "ada": ("--own", "eu-", "--tasks", "write", "--jobs-write", "mail"),
+        "eve": ("--read", "eu-", "--tasks", "read", "--jobs-read", "mail"),
+    }
+    PEM = pathlib.Path(__file__).parent / "localhost.pem"
+    TLS = ("--tls-cert", str(PEM), "--tls-key", str(PEM))
+
+    def prepare(self):
+        self.server_key = self.keygen("server")
+        self.flags += ("--curve-key", str(self.path("server")), "--users", str(self.path("users")))
+        for name in self.USERS:
+            self.keygen(name)
+            self.add(name)
+
+    def keygen(self, name):
+        """Makes a secret key, and returns the public one."""
+        return self.run("keygen", self.path(name)).strip()
+
+    def add(self, name):
+        """Adds a user with a password and a key."""
+        flags = ["--users", self.path("users"), f"--curve={self.keys(name).public_key.decode()}", "--password-stdin"]
+        self.run("user", "add", name, *flags, *self.USERS[name], given=name[::-1])
+
+    def remove(self, name):
+        """Takes a user away. The server notices it within a second."""
+        self.run("user", "remove", name, "--users", self.path("users"))
+
+    def keys(self, name):
+        """The keys with which a user logs in."""
+        secret = self.path(name).read_text().strip().encode()
+        return spindle.Curve(self.server_key, zmq.curve_public(secret), secret)
+
+    def login(self, name, mechanism="plain"):
+        """The arguments of a client of this user."""
+        if mechanism == "curve":
+            return {"curve": self.keys(name)}
+        return {"user": name, "password": name[::-1]}
+
+    @staticmethod
+    def run(*arguments, given=""):
+        """Runs a command of the program, and returns what it prints."""
+        command = [os.environ["SPINDLE_BIN"], *map(str, arguments)]
+        return subprocess.run(command, input=given, check=True, capture_output=True, text=True).stdout

@@ -6,19 +6,10 @@ import socket
 import threading
 
 import pytest
-from conftest import PATIENCE
+from conftest import PATIENCE, again
 from server import Server
 
 import spindle
-
-
-def again(call, *errors):
-    """Calls until there is no such error: a server that was started again is found in time."""
-    while True:
-        try:
-            return call()
-        except errors:
-            pass
 
 
 def test_a_late_reply_is_dropped_and_the_client_stays_usable(own_server):

@@ -1,139 +1,408 @@
-"""PLAIN and CURVE, against a ROUTER with a ZAP authenticator: the server has neither yet."""
+"""Users with passwords and with keys: who is let in, what each may do, and what a client hears when it may not."""
 
 import asyncio
+import queue
+import ssl
 import threading
 
 import pytest
 import zmq
-import zmq.auth.thread
-from conftest import PATIENCE
+from conftest import PATIENCE, again
+from server import Guarded
 
 import spindle
 from spindle import aio
 
-
-class Guarded:
-    """A ROUTER that answers OK to everyone who is let in."""
-
-    def __init__(self, configure):
-        self.context = zmq.Context()
-        self.authenticator = zmq.auth.thread.ThreadAuthenticator(self.context)
-        self.authenticator.start()
-        self.authenticator.configure_plain(domain="*", passwords={"ada": "secret"})
-        self.authenticator.configure_curve(domain="*", location=zmq.auth.CURVE_ALLOW_ANY)
-        self.router = self.context.socket(zmq.ROUTER)
-        self.router.linger = 0
-        configure(self.router)
-        self.endpoint = f"tcp://127.0.0.1:{self.router.bind_to_random_port('tcp://127.0.0.1')}"
-        self.stopped = threading.Event()
-        self.thread = threading.Thread(target=self.answer)
-        self.thread.start()
-
-    def answer(self):
-        while not self.stopped.is_set():
-            if self.router.poll(20):
-                routing_id, request_id, empty, *_ = self.router.recv_multipart()
-                self.router.send_multipart([routing_id, request_id, empty, b"\x01"])
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stopped.set()
-        self.thread.join()
-        self.router.close()
-        self.authenticator.stop()
-        self.context.term()
+# Of the tables.
+FRONTENDS = ["native"]
+MECHANISMS = ["plain", "curve"]
 
 
-def plain(router):
-    router.plain_server = True
+@pytest.fixture(params=FRONTENDS)
+def guarded(request):
+    """A server that wants users, with all services."""
+    server = Guarded("--frontend", request.param, "--feed", "--tasks", "--jobs")
+    yield server
+    server.end()
 
 
-def test_a_user_with_the_password_is_let_in():
-    with Guarded(plain) as server:
-        with spindle.Client(server.endpoint, timeout=PATIENCE, user="ada", password="secret") as client:
-            client.ping()
+@pytest.fixture(params=MECHANISMS)
+def mechanism(request):
+    return request.param
 
 
-def test_a_wrong_password_is_denied():
-    with Guarded(plain) as server:
-        with spindle.Client(server.endpoint, timeout=0.5, user="ada", password="wrong") as client:
+def connect(server, name, mechanism="plain", kind=spindle.Client, **options):
+    """A client of this user."""
+    ends = {service: server.endpoints[service] for service in ("feed", "tasks", "jobs")}
+    return kind(server.kv, **{"timeout": PATIENCE, **ends, **server.login(name, mechanism), **options})
+
+
+def test_users_are_let_in_with_their_passwords_and_keys(guarded, mechanism):
+    with connect(guarded, "ada", mechanism) as client:
+        table = client.table("eu-birds", create=True)
+        table.set_many({f"key-{number}": bytes(1000) for number in range(5000)})
+        assert len(table) == 5000 == len(table.get_many(f"key-{number}" for number in range(5000)))
+        assert len(set(table.scan())) == 5000
+
+    async def tasks():
+        async with connect(guarded, "eve", mechanism, aio.Client) as client:
+            table = await client.table("eu-birds")
+            assert await asyncio.gather(*(table.get(f"key-{number}") for number in range(50))) == [bytes(1000)] * 50
+
+    asyncio.run(tasks())
+
+
+def test_a_wrong_password_or_key_is_denied(guarded):
+    public, secret = zmq.curve_keypair()
+    wrong = [
+        {},
+        {"user": "ada"},
+        {"user": "ada", "password": "wrong"},
+        {"user": "nobody", "password": "ada"},
+        {"curve": spindle.Curve(guarded.server_key)},
+        {"curve": spindle.Curve(guarded.server_key, public, secret)},
+    ]
+    for options in wrong:
+        with spindle.Client(guarded.kv, timeout=PATIENCE, **options) as client:
+            with pytest.raises(spindle.Denied) as raised:
+                client.ping()
+            assert guarded.kv in str(raised.value) and "wrong" not in str(raised.value)
+
+    async def ping(options):
+        async with aio.Client(guarded.kv, timeout=PATIENCE, **options) as client:
             with pytest.raises(spindle.Denied):
+                await client.ping()
+
+    # Each wrong password makes the next one wait longer.
+    for options in wrong[1::3]:
+        asyncio.run(ping(options))
+    with connect(guarded, "ada") as client:
+        client.ping()
+
+
+def test_the_key_of_another_server_is_told(guarded):
+    """The server cannot read the handshake, and closes the connection."""
+    wrong = guarded.keys("ada")._replace(server_key=guarded.keys("eve").public_key)
+    with spindle.Client(guarded.kv, timeout=0.5, curve=wrong) as client:
+        while True:
+            with pytest.raises(spindle.Timeout) as raised:
                 client.ping()
+            if "server_key" in str(raised.value):
+                return
 
 
-def test_a_key_of_the_server_encrypts_with_or_without_keys_of_the_client():
-    public, secret = zmq.curve_keypair()
+def test_what_can_be_no_user_is_refused_before_it_is_sent():
+    for wrong in ({"password": "alone"}, {"user": "a" * 256}, {"user": "ada", "password": "x" * 256}):
+        for kind in (spindle.Client, aio.Client):
+            with pytest.raises(ValueError):
+                kind("tcp://127.0.0.1:1", **wrong)
+    for wrong in ({"user": "ada eve", "password": ""}, {"user": "ada", "password": "x\nADD mail 0 "}, {"user": ""}):
+        with pytest.raises(ValueError):
+            spindle.Client("tcp://127.0.0.1:1", **wrong).jobs("mail")
 
-    def curve(router):
-        router.curve_server = True
-        router.curve_secretkey = secret
-        router.curve_publickey = public
 
-    own_public, own_secret = zmq.curve_keypair()
-    with Guarded(curve) as server:
-        for keys in (spindle.Curve(public.decode()), spindle.Curve(public, own_public, own_secret)):
-            with spindle.Client(server.endpoint, timeout=PATIENCE, curve=keys) as client:
+CHANGES = {
+    "set": lambda table: table.set("a", "2"),
+    "set item": lambda table: table.__setitem__("a", "2"),
+    "delete": lambda table: table.delete("a"),
+    "delete item": lambda table: table.__delitem__("a"),
+    "pop": lambda table: table.pop("a"),
+    "cas": lambda table: table.cas("a", 0, "2"),
+    "add": lambda table: table.add("b", "2"),
+    "touch": lambda table: table.touch("a", 5),
+    "get_and_touch": lambda table: table.get_and_touch("a", 5),
+    "incr": lambda table: table.incr("a"),
+    "rate_limit": lambda table: table.rate_limit("b", 5, 60),
+    "set_many": lambda table: table.set_many({"a": "2"}),
+    "delete_many": lambda table: table.delete_many(["a"]),
+    "lock": lambda table: table.lock("b").__enter__(),
+    "cached": lambda table: table.cached(60)(lambda: "2")(),
+    "drop": lambda table: table.drop(),
+}
+READS = {
+    "get": lambda table: table.get("a"),
+    "item": lambda table: table["a"],
+    "in": lambda table: "a" in table,
+    "entry": lambda table: table.entry("a"),
+    "get_many": lambda table: table.get_many(["a"]),
+    "scan": lambda table: list(table.scan()),
+    "items": lambda table: list(table.items()),
+}
+
+
+def test_a_user_may_do_what_its_prefixes_say(guarded):
+    with connect(guarded, "root") as root, connect(guarded, "ada") as ada, connect(guarded, "eve") as eve:
+        for name in ("eu-birds", "us-birds"):
+            root.table(name, create=True).set("a", "1")
+        for change, call in CHANGES.items():
+            with pytest.raises(spindle.Denied, match="DENIED"):
+                call(eve.table("eu-birds"))
+            with pytest.raises(spindle.Denied):
+                call(ada.table("us-birds"))
+            assert dict(root.table("eu-birds").items()) == {b"a": b"1"}, change
+        for call in READS.values():
+            assert call(eve.table("eu-birds"))
+            with pytest.raises(spindle.Denied):
+                call(eve.table("us-birds"))
+        for client in (ada, eve):
+            assert client.tables() == {"eu-birds": 1} and len(client.table("eu-birds")) == 1
+            with pytest.raises(spindle.TableNotFound):
+                len(client.table("us-birds"))
+            with pytest.raises(spindle.Denied):
+                client.stats()
+        with pytest.raises(spindle.Denied):
+            eve.create_table("eu-nests")
+        # A table that is there may be used with the same words by users who could not make it.
+        assert eve.table("eu-birds", create=True)["a"] == b"1"
+        with pytest.raises(spindle.Denied):
+            eve.table("eu-nests", create=True)
+        ada.create_table("eu-nests")
+        ada.table("eu-nests").drop()
+
+
+def test_the_methods_of_asyncio_are_denied_too(guarded):
+    async def body():
+        async with connect(guarded, "ada", kind=aio.Client) as ada, connect(guarded, "eve", kind=aio.Client) as eve:
+            birds = await ada.table("eu-birds", create=True)
+            await birds.set("a", "1")
+            birds = await eve.table("eu-birds", create=True)
+            assert await birds.get("a") == b"1"
+            for denied in (birds.set("a", "2"), birds.drop(), eve.stats(), eve.table("eu-nests", create=True)):
+                with pytest.raises(spindle.Denied):
+                    await denied
+            with pytest.raises(spindle.Denied, match="feed="):
+                eve._feed = None
+                await eve.mirror("eu-birds")
+
+    asyncio.run(body())
+
+
+def test_mirrors_log_in_and_follow_what_their_user_may_read(guarded, mechanism):
+    with connect(guarded, "ada", mechanism) as ada, connect(guarded, "eve", mechanism) as eve:
+        table = ada.table("eu-birds", create=True)
+        table.set("a", "1")
+        mirror = eve.mirror("eu-birds")
+        mirror.wait_exact(PATIENCE)
+        changes = queue.Queue()
+        mirror.on_change(changes.put)
+        table.set("b", "2")
+        assert changes.get(timeout=PATIENCE).key == b"b" and dict(mirror) == {b"a": b"1", b"b": b"2"}
+        hidden = eve.mirror("us-birds")
+        with pytest.raises(spindle.Denied):
+            hidden.wait_exact(PATIENCE)
+    stranger = {"user": "ada", "password": "wrong"} if mechanism == "plain" else {"curve": guarded.keys("server")}
+    with spindle.Client(guarded.kv, feed=guarded.endpoints["feed"], **stranger) as client:
+        with pytest.raises(spindle.Denied):
+            client.mirror("eu-birds").wait_exact(PATIENCE)
+
+
+def test_only_an_admin_is_told_the_endpoint_of_the_feed(guarded):
+    with connect(guarded, "root", feed=None) as root, connect(guarded, "eve", feed=None) as eve:
+        root.create_table("eu-birds")
+        root.mirror("eu-birds").wait_exact(PATIENCE)
+        with pytest.raises(spindle.Denied, match="feed="):
+            eve.mirror("eu-birds")
+        eve.mirror("eu-birds", feed=guarded.endpoints["feed"]).wait_exact(PATIENCE)
+
+
+def until_denied(call):
+    """Calls until the server has noticed that the user is gone."""
+    while True:
+        try:
+            call()
+            threading.Event().wait(0.01)
+        except spindle.Denied:
+            return
+        except (spindle.Disconnected, spindle.Timeout):
+            # Its connection was cut.
+            pass
+
+
+def test_a_user_who_is_removed_is_cut_off(guarded, mechanism):
+    with connect(guarded, "ada", mechanism) as ada:
+        ada.table("eu-birds", create=True).set("a", "1")
+        ada.tasks.add("a", "1")
+        guarded.remove("ada")
+        until_denied(lambda: ada.table("eu-birds").get("a"))
+        until_denied(ada.tasks.count)
+
+
+def test_the_mirror_of_a_user_who_is_removed_stays_as_it_was(guarded, mechanism):
+    with connect(guarded, "root") as root, connect(guarded, "eve", mechanism) as eve:
+        root.table("eu-birds", create=True).set("a", "1")
+        mirror = eve.mirror("eu-birds")
+        mirror.wait_exact(PATIENCE)
+        guarded.remove("eve")
+        while mirror.exact:
+            threading.Event().wait(0.01)
+        with pytest.raises(spindle.Denied):
+            mirror.wait_exact(PATIENCE)
+        root.table("eu-birds").set("a", "2")
+        assert mirror["a"] == b"1" and not mirror.exact
+
+
+def test_a_user_who_is_back_is_let_in_again(guarded, mechanism):
+    with connect(guarded, "ada", mechanism) as ada:
+        table = ada.table("eu-birds", create=True)
+        table.set("a", "1")
+        guarded.remove("ada")
+        until_denied(ada.ping)
+        guarded.add("ada")
+        assert again(lambda: table.get("a"), spindle.Denied) == b"1"
+
+
+def test_many_mirrors_over_encrypted_connections_are_exact(guarded):
+    """The reply to a request may be there as soon as it was sent. Then the next request follows at once."""
+    with connect(guarded, "ada", "curve") as client:
+        for number in range(20):
+            client.table(f"eu-{number}", create=True).set("a", "1")
+        mirrors = [client.mirror(f"eu-{number}") for number in range(20)]
+        for mirror in mirrors:
+            mirror.wait_exact(PATIENCE)
+            assert dict(mirror) == {b"a": b"1"}
+
+
+def test_a_client_logs_in_again_when_the_server_was_started_again(guarded, mechanism):
+    lost = (spindle.Disconnected, spindle.Timeout)
+    with connect(guarded, "ada", mechanism) as client:
+        client.table("eu-birds", create=True).set("a", "1")
+        client.tasks.add("a", "1")
+        mirror = client.mirror("eu-birds")
+        mirror.wait_exact(PATIENCE)
+        for _ in range(2):
+            guarded.restart()
+            assert again(client.tables, *lost) == {}, "it is another start, without tables"
+            assert again(client.tasks.count, *lost) == 1, "tasks are durable"
+            client.table("eu-birds", create=True).set("a", "2")
+            while mirror.get("a") != b"2":
+                mirror.wait_exact(PATIENCE)
+
+
+def test_a_request_on_an_encrypted_connection_fails_at_once_when_it_is_lost(guarded):
+    with connect(guarded, "ada", "curve") as client:
+        client.ping()
+        guarded.pause()
+        errors = []
+
+        def ask():
+            try:
                 client.ping()
+            except spindle.Error as error:
+                errors.append(type(error))
 
-        async def tasks():
-            async with aio.Client(server.endpoint, timeout=PATIENCE, curve=spindle.Curve(public)) as client:
-                await asyncio.gather(*(client.ping() for _ in range(50)))
-
-        asyncio.run(tasks())
-        with spindle.Client(server.endpoint, timeout=0.5, curve=spindle.Curve(own_public)) as client:
-            with pytest.raises((spindle.Denied, spindle.Timeout)):
-                client.ping()
-
-
-def test_a_request_fails_at_once_when_an_encrypted_connection_is_lost():
-    public, secret = zmq.curve_keypair()
-
-    def curve(router):
-        router.curve_server = True
-        router.curve_secretkey = secret
-
-    with Guarded(curve) as server:
-        with spindle.Client(server.endpoint, timeout=PATIENCE, curve=spindle.Curve(public)) as client:
-            client.ping()
-            server.stopped.set()
-            server.thread.join()
-            errors = []
-
-            def ask():
-                try:
-                    client.ping()
-                except spindle.Error as error:
-                    errors.append(error)
-
-            asking = threading.Thread(target=ask)
-            asking.start()
-            server.router.poll()
-            server.router.close()
-            asking.join()
-            assert [type(error) for error in errors] == [spindle.Disconnected]
+        asking = threading.Thread(target=ask)
+        asking.start()
+        while not client._driver._pending:
+            threading.Event().wait(0.01)
+        client.timeout = 10 * PATIENCE
+        guarded.kill()
+        asking.join()
+        assert errors == [spindle.Disconnected]
 
 
-def test_a_server_that_answers_nonsense_is_told():
-    context = zmq.Context()
-    router = context.socket(zmq.ROUTER)
-    endpoint = f"tcp://127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}"
-    replies = [[b"\x01", b"too", b"many"], [b"\x00"], [b"\x07", b"?"], [], [b"\x00", b"NEW REASON"]]
+def test_tasks_are_for_users_who_may(guarded, mechanism):
+    with connect(guarded, "ada", mechanism) as ada, connect(guarded, "eve", mechanism) as eve:
+        done = queue.Queue()
 
-    def answer():
-        for reply in replies:
-            routing_id, request_id, empty, *_ = router.recv_multipart()
-            router.send_multipart([routing_id, b"another id", empty, b"\x01"])
-            router.send_multipart([routing_id, request_id, empty, *reply])
+        @ada.tasks.worker(slots=2)
+        def work(task):
+            task.heartbeat()
+            done.put(task.key)
 
-    thread = threading.Thread(target=answer)
-    thread.start()
-    with spindle.Client(endpoint, timeout=PATIENCE) as client:
-        for _ in range(4):
-            with pytest.raises(spindle.Malformed):
-                client.ping()
-        with pytest.raises(spindle.Refused, match="NEW REASON"):
-            client.ping()
-    thread.join()
-    context.destroy(0)
+        with work:
+            ada.tasks.add("a", "1")
+            assert done.get(timeout=PATIENCE) == b"a"
+        assert eve.tasks.count() == 0 and eve.tasks.get("a") == b"1" and eve.tasks.stats()["add"] == 1
+        for denied in (lambda: eve.tasks.add("b", "1"), eve.tasks.lend, lambda: eve.tasks.remove("a")):
+            with pytest.raises(spindle.Denied):
+                denied()
+        assert ada.tasks.get("a") == b"1" and ada.tasks.get("b") is None
+    with connect(guarded, "ada", password="wrong") as client:
+        with pytest.raises(spindle.Denied):
+            client.tasks.count()
+
+
+@pytest.fixture(params=["plain", "TLS"])
+def post(request):
+    """A server of jobs that wants users, and how its clients encrypt."""
+    server = Guarded("--frontend", "native", "--feed", "--tasks", "--jobs", *(Guarded.TLS * (request.param == "TLS")))
+    yield server, {"tls": Guarded.PEM} if request.param == "TLS" else {}
+    server.end()
+
+
+def test_jobs_are_for_users_who_may(post):
+    server, tls = post
+    with connect(server, "ada", **tls) as ada, connect(server, "eve", **tls) as eve:
+        done = queue.Queue()
+        mail = ada.jobs("mail", codec=spindle.JSON)
+
+        @mail.worker(slots=2)
+        def send(job):
+            done.put(job.data)
+
+        with send:
+            mail.add("x" * 900_000)
+            assert done.get(timeout=PATIENCE) == "x" * 900_000
+        first = mail.add({"to": "ada"})
+        assert eve.jobs("mail").has(first)
+        letters, post = eve.jobs("mail"), ada.jobs("post")
+        for denied in (lambda: letters.add("x"), letters.lend, lambda: letters.ack(first), lambda: post.add("x")):
+            with pytest.raises(spindle.Denied, match=server.endpoints["jobs"]):
+                denied()
+        job = mail.lend()
+        assert (job.id, job.data) == (first, {"to": "ada"})
+        job.done()
+    for wrong in ({"user": None, "password": None}, {"password": "wrong"}, {"user": "nobody"}):
+        with connect(server, "ada", **tls, **wrong) as client:
+            with pytest.raises(spindle.Refused, match="user") as raised:
+                client.jobs("mail").add("x")
+            assert "wrong" not in str(raised.value)
+
+
+def test_jobs_of_asyncio_are_for_users_who_may(post):
+    server, tls = post
+
+    async def body():
+        async with connect(server, "ada", kind=aio.Client, **tls) as ada:
+            mail, done = ada.jobs("mail"), asyncio.Queue()
+
+            @mail.worker(slots=2)
+            async def send(job):
+                await done.put(job.data)
+
+            async with send:
+                await mail.add("x" * 900_000)
+                assert await asyncio.wait_for(done.get(), PATIENCE) == b"x" * 900_000
+            with pytest.raises(spindle.Denied):
+                await ada.jobs("post").add("x")
+            assert await mail.lend() is None
+
+    asyncio.run(body())
+
+
+def test_a_server_of_jobs_that_cannot_be_trusted_gets_nothing(post):
+    server, tls = post
+    if not tls:
+        with connect(server, "ada", tls=Guarded.PEM) as client:
+            with pytest.raises(spindle.Disconnected, match="TLS"):
+                client.jobs("mail").add("x")
+        with pytest.raises(FileNotFoundError):
+            connect(server, "ada", tls="nowhere.pem")
+        return
+
+    async def add(**options):
+        async with connect(server, "ada", kind=aio.Client, **options) as client:
+            await client.jobs("mail").add("x")
+
+    trusting = ssl.create_default_context(cafile=Guarded.PEM)
+    for error, match, options in (
+        (spindle.Malformed, "tls=", {}),
+        (spindle.Disconnected, "trusted", {"tls": ssl.create_default_context()}),
+    ):
+        with connect(server, "ada", **options) as client:
+            with pytest.raises(error, match=match):
+                client.jobs("mail").add("x")
+        with pytest.raises(error, match=match):
+            asyncio.run(add(**options))
+    with connect(server, "ada", tls=trusting) as client:
+        assert client.jobs("mail").lend() is None

@@ -315,3 +315,19 @@ def test_workers_of_asyncio(work):
             assert done[-1] == b"last" and await client.tasks.count() == 1
 
     asyncio.run(body())
+
+
+def test_a_full_disk_is_told():
+    server = Server("--tasks", "--jobs", "--segment-size", "64K", "--max-disk", "1M", "--lease", "60")
+    ends = {kind: server.endpoints[kind] for kind in ("tasks", "jobs")}
+    try:
+        with spindle.Client(server.kv, timeout=PATIENCE, **ends) as client:
+            with pytest.raises(spindle.OutOfDisk):
+                for number in range(1000):
+                    client.tasks.add(f"task-{number}", bytes(10_000))
+            with pytest.raises(spindle.BadRequest, match="disk"):
+                for _ in range(1000):
+                    client.jobs("mail").add(bytes(10_000))
+            client.tasks.lend().done(b"")
+    finally:
+        server.end()

@@ -8,13 +8,14 @@ from types import TracebackType
 from typing import Any, Dict, List, Optional, Sequence, Type, TypeVar, overload
 
 from .. import _kv
-from .._flows import Flow, Pause
+from .._flows import Flow, Pause, make_table
+from .._jobs import Place, Tls, context_of
 from .._kv import Command, Key, TableCommands
 from .._link import Curve, Security
-from .._mirror import MirrorPump, feed_of
+from .._mirror import MirrorPump, feed_command
 from ..client import WINDOW
 from ..codecs import BYTES, Codec
-from ..errors import Error, TableExists
+from ..errors import Error
 from ..tasks import endpoint_of
 from ._driver import AsyncDriver
 from .jobs import Jobs
@@ -49,13 +50,15 @@ class Client:
         feed: Optional[str] = None,
         tasks: Optional[str] = None,
         jobs: Optional[str] = None,
+        tls: Optional[Tls] = None,
     ) -> None:
         self.endpoint = endpoint
         self.timeout = timeout
-        self._security = Security(user, password, curve)
+        self._security = Security.of(user, password, curve)
         self._feed = feed
         self._tasks_endpoint = tasks
         self._jobs_address = jobs
+        self._tls = context_of(tls)
         self._mirrors: "weakref.WeakValueDictionary[int, Mirror[Any, Any]]" = weakref.WeakValueDictionary()
         self._tasks: Optional[Tasks[bytes]] = None
         self._driver = AsyncDriver(endpoint, self._security)
@@ -91,10 +94,7 @@ class Client:
     ) -> Table[Any, Any]:
         """A table. With ``create`` it is made if it does not exist. ``codec`` decodes its values, ``keys`` its keys."""
         if create:
-            try:
-                await self.create_table(name)
-            except TableExists:
-                pass
+            await self._flow(make_table(name))
         return Table(self, TableCommands(name, codec, keys))
 
     @overload
@@ -116,7 +116,7 @@ class Client:
         """
         endpoint = feed or self._feed
         if endpoint is None:
-            endpoint = feed_of(await self.stats(), self.endpoint)
+            endpoint = await self._run(feed_command(self.endpoint))
         mirror: Mirror[Any, Any] = Mirror(
             MirrorPump(name, self.endpoint, endpoint, self._security, self.timeout), keys, codec
         )
@@ -145,6 +145,9 @@ class Client:
 
     def _tasks_address(self) -> str:
         return self._tasks_endpoint or endpoint_of(self.endpoint)
+
+    def _jobs_place(self) -> Place:
+        return Place.of(self._jobs_address, self.endpoint, self._security, self._tls)
 
     def _check(self) -> None:
         """Raises :class:`spindle.Closed` if the client was closed."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Optional, T
 from .. import _jobs
 from .._flows import pauses_of
 from ..codecs import Codec
-from ..errors import Disconnected, LeaseLost, Timeout
+from ..errors import Error, LeaseLost, Timeout
 from ..jobs import POLL_PAUSES, JobItem
 from .worker import Worker
 
@@ -54,24 +54,26 @@ class Jobs(Generic[V]):
         self._client = client
         self._codec = codec
         self._queue = _jobs.check_queue(name)
-        self._address = _jobs.address_of(client._jobs_address, client.endpoint)
+        self._place = client._jobs_place()
         self.name = name
 
     async def _ask(self, request: bytes) -> bytes:
         """One connection for one request."""
         self._client._check()
-        timeout, (host, port) = self._client.timeout, self._address
+        timeout, place = self._client.timeout, self._place
         try:
-            return await asyncio.wait_for(self._exchange(request), timeout)
+            return place.check(await asyncio.wait_for(self._exchange(request), timeout))
         except asyncio.TimeoutError:
-            raise Timeout(f"no answer of {host}:{port} within {timeout:g} s") from None
+            raise Timeout(f"no answer of {place} within {timeout:g} s") from None
+        except Error:
+            raise
         except OSError as error:
-            raise Disconnected(f"{host}:{port}: {error.strerror or error}. Is a server with --jobs there?") from None
+            raise place.fault(error) from None
 
     async def _exchange(self, request: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection(*self._address)
+        reader, writer = await asyncio.open_connection(*self._place[:2], ssl=self._place.tls)
         try:
-            writer.write(request)
+            writer.write(self._place.login + request)
             return await reader.read()
         finally:
             writer.close()
