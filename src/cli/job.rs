@@ -91,22 +91,22 @@ pub(super) fn run(command: JobCommand, out: &mut impl Write) -> Result<(), Comma
                 (_, Some(path)) => read_file(&path)?,
                 (data, None) => data.map_or(Ok(Vec::new()), |data| data.read(hex, io::stdin()))?,
             };
-            let id = of.client()?.add(&queue, &data).map_err(|error| of.failure(error))?;
+            let id = of.client()?.add(&queue, &data).map_err(failure)?;
             of.format.print(out, &format!("{id}\n"), &json!({ "id": id.to_string() }))
         }
         JobCommand::Get(QueueArguments { queue, of }) => {
-            let job = of.client()?.get(&of.queue(queue)?).map_err(|error| of.failure(error))?;
+            let job = of.client()?.get(&of.queue(queue)?).map_err(failure)?;
             let job = job.ok_or_else(|| CommandError::NotFound(NOTHING.to_owned()))?;
             let hex = of.format.hex;
             let json = json!({ "id": job.id.to_string(), "data": hex.shown_in_json(&job.data) });
             of.format.print(out, &format!("{}\n{}", job.id, show::value(&job.data, hex)), &json)
         }
         JobCommand::Ack(JobArguments { queue, id, of }) => {
-            let done = of.client()?.ack(&of.queue(queue)?, id).map_err(|error| of.failure(error))?;
+            let done = of.client()?.ack(&of.queue(queue)?, id).map_err(failure)?;
             if done { of.format.done(out) } else { Err(CommandError::Failed(NOT_HANDED_OUT.to_owned())) }
         }
         JobCommand::In(JobArguments { queue, id, of }) => {
-            let there = of.client()?.is_in(&of.queue(queue)?, id).map_err(|error| of.failure(error))?;
+            let there = of.client()?.is_in(&of.queue(queue)?, id).map_err(failure)?;
             of.format.print(out, if there { "YES\n" } else { "NO\n" }, &json!({ "in": there }))
         }
     }
@@ -124,18 +124,9 @@ impl JobServer {
         client.set_timeout(timeouts.answer);
         client.set_connect_timeout(timeouts.connect);
         if let Some((user, password)) = self.login.name_and_password()? {
-            client.log_in(&user, &password).map_err(|error| self.failure(error))?;
+            client.log_in(&user, &password).map_err(failure)?;
         }
         Ok(client)
-    }
-
-    fn failure(&self, error: Error) -> CommandError {
-        match error {
-            Error::Address { .. } | Error::Unwritable(_) | Error::Login => CommandError::Usage(error.to_string()),
-            // A request that the protocol can express is refused for its user, but for rare ends of a disk.
-            Error::Refused { .. } if self.login.is_given() => CommandError::Denied(error.to_string()),
-            _ => CommandError::Failed(error.to_string()),
-        }
     }
 
     /// The name of a queue, which may be a dash.
@@ -144,6 +135,15 @@ impl JobServer {
             Operand::StandardInput => Ok(b"-".to_vec()),
             Operand::Given(name) => self.format.hex.bytes(name),
         }
+    }
+}
+
+/// The error of the command for an error of the client.
+fn failure(error: Error) -> CommandError {
+    match error {
+        Error::Address { .. } | Error::Unwritable(_) | Error::Login => CommandError::Usage(error.to_string()),
+        Error::Denied { .. } => CommandError::Denied(error.to_string()),
+        _ => CommandError::Failed(error.to_string()),
     }
 }
 

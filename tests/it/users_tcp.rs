@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Output;
 
 use crate::harness::{Server, spindle, spindle_reads};
 use crate::jobs::{is_id, rest};
@@ -98,10 +99,23 @@ fn a_command_about_jobs_logs_in() {
         spindle(&[&["job", "add", queue, "data", "--connect", served.server.jobs()][..], &login].concat())
     };
     assert!(run("heron\n", "mail").status.success());
+    let status = |output: Output, about: &str| {
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(about) && said.lines().count() == 1, "{said}");
+        output.status.code().unwrap()
+    };
     for (password, queue) in [("egret\n", "mail"), ("heron\n", "other")] {
-        let output = run(password, queue);
-        assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(status(run(password, queue), "does not let this client do it"), 5);
     }
+    let nobody = spindle(&["job", "get", "mail", "--connect", served.server.jobs()]);
+    assert_eq!(status(nobody, "--user"), 5);
+    assert_eq!(status(run("heron\n", "two words"), "without white space"), 2, "it was not sent");
+    assert!(run("heron\n", "mail").status.success());
+    let folder = tempfile::tempdir().unwrap();
+    let open = Server::start_jobs(folder.path(), &[]);
+    let login = ["--user", "ada", "--password-file", file.to_str().unwrap(), "--connect", open.jobs()];
+    assert_eq!(status(spindle(&[&["job", "get", "mail"], &login[..]].concat()), "leave out --user"), 1);
+    open.stop();
     served.stop();
 }
 

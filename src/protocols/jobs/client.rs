@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::wire::{Fault, JobId, Malformed, Reply, Request, encode_auth};
+use super::wire::{Fault, JobId, Malformed, Reply, Request, Verb, encode_auth};
 use crate::limits::JOB_DATA_BYTES_MAX;
 
 /// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
@@ -19,6 +19,9 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
 
 /// Bytes that the client reads of a reply: more than an id, a length, two spaces and the longest data.
 const ANSWER_BYTES_MAX: u64 = JOB_DATA_BYTES_MAX as u64 + 64;
+
+/// An id that no job has: those of jobs have 20 digits.
+const NO_JOB: &[u8] = b"0";
 
 /// Why a request has no good reply, sorted by the action that the caller can take.
 #[derive(Debug, Error)]
@@ -44,8 +47,23 @@ pub enum Error {
     /// No line of the protocol can have this name or password. Nothing was sent.
     #[error("a user's name has no white space, and its password at most 255 bytes on one line")]
     Login,
-    /// The server does not understand the request, or refuses it to this user.
-    #[error("{address} refuses this request: is it a server of another kind, or may another user do this?")]
+    /// The server does not let this client in, or does not let its user do this: name a user who may.
+    #[error(
+        "{address} does not let this client do it: name a user with --user, and its password in SPINDLE_PASSWORD, or see \
+         `spindle user list` on the server's host for its permissions"
+    )]
+    Denied {
+        /// The address of the server.
+        address: String,
+    },
+    /// The server has no users, and so it does not understand the line that names one: log in nowhere.
+    #[error("{address} has no users: leave out --user")]
+    NoUsers {
+        /// The address of the server.
+        address: String,
+    },
+    /// The server has not carried out the request, for another reason than its user.
+    #[error("{address} refuses this request: is its disk full, the queue full or the job damaged? its log says so")]
     Refused {
         /// The address of the server.
         address: String,
@@ -198,12 +216,42 @@ impl Client {
         let answer = self.exchange(&bytes)?;
         let address = || self.address.clone();
         match Reply::decode(request.verb(), &answer) {
-            Ok(Reply::Error) => Err(Error::Refused { address: address() }),
+            Ok(Reply::Error) => Err(self.refusal(request)),
             Ok(reply) => {
                 read(reply).ok_or_else(|| Error::Malformed { address: address(), malformed: Malformed::Words })
             }
             Err(malformed) => Err(Error::Malformed { address: address(), malformed }),
         }
+    }
+
+    /// Why a well-formed request was answered with ERROR. The protocol has no other word, so the client asks for a job
+    /// that cannot be: an ACK of it, or an IN, needs the same permission, changes nothing, and is answered NO to a user
+    /// who has the permission. The first question names no user, so that it cannot be slowed down.
+    fn refusal(&self, refused: &Request<'_>) -> Error {
+        let (queue, id) = (refused.queue(), NO_JOB);
+        let question = match refused.verb() {
+            Verb::In => Request::In { queue, id },
+            Verb::Add | Verb::Get | Verb::Ack => Request::Ack { queue, id },
+        };
+        let address = self.address.clone();
+        match (self.understands(&[], &question), self.login.is_empty()) {
+            (None, _) | (Some(true), true) => Error::Refused { address },
+            (Some(true), false) => Error::NoUsers { address },
+            (Some(false), true) => Error::Denied { address },
+            // A server that takes its time for a user alone has been given a wrong password.
+            (Some(false), false) => match self.understands(&self.login, &question) {
+                Some(true) => Error::Refused { address },
+                Some(false) | None => Error::Denied { address },
+            },
+        }
+    }
+
+    /// Whether the reply to a request of this user is another one than ERROR. None: there is no reply.
+    fn understands(&self, login: &[u8], request: &Request<'_>) -> Option<bool> {
+        let mut bytes = login.to_vec();
+        request.encode(&mut bytes);
+        let answer = self.exchange(&bytes).ok()?;
+        Some(!matches!(Reply::decode(request.verb(), &answer).ok()?, Reply::Error))
     }
 
     /// Sends these bytes over a connection of their own, and reads the whole reply.
@@ -232,5 +280,60 @@ impl Client {
         }
         let source = refused.unwrap_or_else(|| ErrorKind::AddrNotAvailable.into());
         Err(Error::NoAnswer { address: self.address.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// The reply to an ADD and to the questions behind it: none is a connection that is closed without one. Returns what
+    /// the client makes of it, and the last lines that it has sent.
+    fn added(user: Option<&str>, replies: &'static [&str]) -> (Error, Vec<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = Client::new(&listener.local_addr().unwrap().to_string());
+        user.iter().for_each(|user| client.log_in(user, "heron").unwrap());
+        let lines = if user.is_some() { 2 } else { 1 };
+        let server = thread::spawn(move || {
+            let answer = |(number, reply): (usize, &&str)| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut input = BufReader::new(stream.try_clone().unwrap());
+                let mut last = String::new();
+                let lines = if number == 1 { 1 } else { lines };
+                for _ in 0..lines {
+                    last.clear();
+                    input.read_line(&mut last).unwrap();
+                }
+                stream.write_all(reply.as_bytes()).unwrap();
+                last
+            };
+            replies.iter().enumerate().map(answer).collect()
+        });
+        let error = client.add(b"mail", b"to ada\n").unwrap_err();
+        (error, server.join().unwrap())
+    }
+
+    #[test]
+    fn an_error_is_a_denial_only_if_a_question_that_needs_the_same_permission_is_denied_too() {
+        let is_denied = |user, replies| match added(user, replies).0 {
+            Error::Denied { .. } => true,
+            Error::Refused { .. } => false,
+            other => panic!("{other}"),
+        };
+        assert!(is_denied(Some("ada"), &["ERROR", "ERROR", "ERROR"]));
+        assert!(is_denied(Some("ada"), &["ERROR", "ERROR", ""]), "slowed down");
+        assert!(!is_denied(Some("ada"), &["ERROR", "ERROR", "NO"]));
+        assert!(!is_denied(Some("ada"), &["ERROR", ""]));
+        assert!(is_denied(None, &["ERROR", "ERROR"]));
+        assert!(!is_denied(None, &["ERROR", "NO"]));
+        let (no_users, sent) = added(Some("ada"), &["ERROR", "NO"]);
+        assert!(matches!(no_users, Error::NoUsers { .. }));
+        assert_eq!(sent.last().unwrap(), "ACK mail 0\n");
     }
 }
