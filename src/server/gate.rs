@@ -32,7 +32,8 @@ use crate::zmtp::{Mechanisms, SecretKey};
 pub struct SecurityConfig {
     /// The file of users.
     pub users: Option<PathBuf>,
-    /// Endpoints that check no users serve every peer that can reach them.
+    /// Endpoints that check no users serve every peer that can reach them. With users, an endpoint that can check them
+    /// does so all the same.
     pub open: bool,
     /// Passwords are taken also where others can reach the endpoint, and read what is sent.
     pub plain_anywhere: bool,
@@ -203,27 +204,25 @@ pub fn listening(config: &ServerConfig) -> Vec<(&'static str, String)> {
 /// # Errors
 /// [`GateError`] for the first that must not be served.
 pub(super) fn check(config: &ServerConfig) -> Result<(), GateError> {
-    let security = &config.security;
-    if security.open {
-        return Ok(());
+    services(config).into_iter().try_for_each(|service| check_service(&config.security, service))
+}
+
+/// `open` is for endpoints that check no users. It does not let passwords cross a network: with users, each endpoint
+/// that can check them does.
+fn check_service(security: &SecurityConfig, service: Service) -> Result<(), GateError> {
+    let Service { flag, endpoint, is_local, checks_users, has_curve } = service;
+    if security.users.is_none() {
+        return if is_local || security.open { Ok(()) } else { Err(GateError::Reachable { flag, endpoint }) };
     }
-    for service in services(config) {
-        let Service { flag, endpoint, is_local, checks_users, has_curve } = service;
-        if security.users.is_some() && !checks_users {
-            return Err(GateError::Unchecked { flag, endpoint });
-        }
-        if security.users.is_none() && !is_local {
-            return Err(GateError::Reachable { flag, endpoint });
-        }
-        if security.users.is_some() && has_curve && security.mechanisms(is_local).is_none() {
-            return Err(GateError::NoMechanism { flag, endpoint });
-        }
-        let is_encrypted = is_local || security.plain_anywhere || security.tls.is_some();
-        if security.users.is_some() && !has_curve && !is_encrypted {
-            return Err(GateError::Unencrypted { flag, endpoint });
-        }
+    if !checks_users {
+        return if security.open { Ok(()) } else { Err(GateError::Unchecked { flag, endpoint }) };
     }
-    Ok(())
+    let is_encrypted = is_local || security.plain_anywhere || security.tls.is_some();
+    match has_curve {
+        true if security.mechanisms(is_local).is_none() => Err(GateError::NoMechanism { flag, endpoint }),
+        false if !is_encrypted => Err(GateError::Unencrypted { flag, endpoint }),
+        _ => Ok(()),
+    }
 }
 
 fn services(config: &ServerConfig) -> Vec<Service> {
@@ -333,6 +332,33 @@ mod tests {
         assert!(check(&with(FrontendKind::Native)).is_ok());
         let publish = Some("tcp://127.0.0.1:1".to_owned());
         assert!(check(&ServerConfig { publish, ..with(FrontendKind::Native) }).is_ok());
+    }
+
+    /// A reachable endpoint without a key served every peer unchecked.
+    #[test]
+    fn with_users_an_open_server_checks_them_where_it_can() {
+        let open = || SecurityConfig { users: Some("users".into()), open: true, ..SecurityConfig::default() };
+        let kv = |frontend| ServerConfig {
+            kv: vec!["tcp://*:1".to_owned()],
+            publish: None,
+            security: open(),
+            ..local(frontend)
+        };
+        assert!(check(&kv(FrontendKind::Proxy)).is_ok(), "it cannot check them");
+        let native = kv(FrontendKind::Native);
+        assert!(matches!(check(&native), Err(GateError::NoMechanism { flag: "--kv", .. })));
+        let publish = ServerConfig { publish: Some("tcp://*:1".to_owned()), ..local(FrontendKind::Proxy) };
+        let publish = ServerConfig { security: open(), ..publish };
+        assert!(matches!(check(&publish), Err(GateError::NoMechanism { flag: "--publish", .. })));
+        let admin = Some(AdminConfig { address: ([0, 0, 0, 0], 1).into(), hosts: Vec::new() });
+        let admin = ServerConfig { admin, security: open(), ..local(FrontendKind::Native) };
+        assert!(matches!(check(&admin), Err(GateError::Unencrypted { flag: "--admin", .. })));
+        for security in [
+            SecurityConfig { curve_key: Some(SecretKey::generate()), ..open() },
+            SecurityConfig { plain_anywhere: true, ..open() },
+        ] {
+            assert!(check(&ServerConfig { security, ..kv(FrontendKind::Native) }).is_ok());
+        }
     }
 
     #[test]

@@ -264,6 +264,11 @@ fn an_endpoint_that_others_can_reach_is_refused_unless_it_is_knowingly_open() {
         refused(&spindle(&flags), 1, &["others can reach", "--users FILE", "--open"]);
         assert!(!data.exists(), "nothing is left");
     }
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users");
+    fs::write(&users, "").unwrap();
+    let checked = ["serve", "--open", "--users", users.to_str().unwrap(), "--kv", "ipc://@gate", "--publish", any];
+    refused(&spindle(&checked), 1, &["--publish", "--curve-key FILE", "--plain-anywhere"]);
     let server = Server::start_exactly(&["--open", "--kv", any, "--publish", any]);
     let near = server.kv().replace("0.0.0.0", "127.0.0.1");
     assert!(spindle(&["ping", "--connect", &near]).status.success());
