@@ -6,6 +6,7 @@
 mod certificate;
 mod client_stream;
 mod frontend;
+mod handshakes;
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! accept ─► Accepted ─► open: the handshake, if there is a certificate ─► ClientStream ─► a conversation
-//!                        └─ not done within HANDSHAKE_TIMEOUT, or wrong: closed
+//!                        └─ wrong, not done within HANDSHAKE_TIMEOUT, or slow while others wait: closed
 //! ```
 //! A handshake takes place in the task of its connection. A client that does not finish it costs its own connection, of
-//! which the frontend has a bounded number.
+//! which the frontend has a bounded number, and which it loses first to others (`handshakes`).
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -19,12 +19,14 @@ use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 
 use super::certificate::Certificate;
+use super::handshakes::Handshake;
 use crate::limits::HANDSHAKE_TIMEOUT;
 
 /// A connection that was accepted, before its handshake.
 pub(crate) struct Accepted {
     pub(super) stream: TcpStream,
-    pub(super) certificate: Option<Certificate>,
+    /// If it is to be encrypted.
+    pub(super) handshake: Option<(Certificate, Handshake)>,
 }
 
 impl Accepted {
@@ -39,11 +41,12 @@ impl Accepted {
     }
 
     async fn shake(self) -> Option<ClientStream> {
-        let Self { stream, certificate } = self;
-        let Some(certificate) = certificate else { return Some(ClientStream::Plain(stream)) };
+        let Self { stream, handshake } = self;
+        let Some((certificate, handshake)) = handshake else { return Some(ClientStream::Plain(stream)) };
         // What the handshake needs is sent at once.
         let _gone = stream.set_nodelay(true);
-        match timeout(HANDSHAKE_TIMEOUT, certificate.acceptor().accept(stream)).await {
+        let shaken = timeout(HANDSHAKE_TIMEOUT, certificate.acceptor().accept(stream));
+        match handshake.unless_lost(shaken).await? {
             Ok(Ok(stream)) => Some(ClientStream::Tls(Box::new(stream))),
             Ok(Err(error)) => {
                 tracing::debug!("a handshake of TLS has failed: {error}");

@@ -24,7 +24,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 
+use super::handshakes::Handshakes;
 use super::{Accepted, Certificate, Entered, PausableAcceptor, RoomSignal};
+use crate::clock::Clock;
 use crate::limits::{LINGER, PLACE_RECHECK, STORE_SWEEP};
 use crate::protocols::sockets::{Mailbox, ServeError, Stopper};
 use crate::store;
@@ -209,17 +211,24 @@ impl TcpFrontend {
     }
 }
 
-/// Accepts connections. If there is no room for one, it is the last until there is.
+/// Accepts connections. If there is no room for one, it is the last until there is. A client that does not finish its
+/// handshake loses its connection before one that has asked for something.
 async fn accept(
     (mut acceptor, certificate): (PausableAcceptor, Option<Certificate>),
     connections: &ConnectionLimit,
     protocol: &impl TcpProtocol,
 ) -> Infallible {
+    let (clock, handshakes) = (Clock::start(), Handshakes::default());
+    let make_place = || {
+        if !handshakes.make_place(clock.now()) {
+            protocol.make_place();
+        }
+    };
     loop {
-        let (stream, entered) = acceptor.accept(|| protocol.make_place()).await;
-        let permit = connections.permit(|| protocol.make_place()).await;
-        let certificate = certificate.clone();
-        protocol.converse(Accepted { stream, certificate }, (permit, entered));
+        let (stream, entered) = acceptor.accept(make_place).await;
+        let permit = connections.permit(make_place).await;
+        let handshake = certificate.clone().map(|certificate| (certificate, handshakes.begin(clock.now())));
+        protocol.converse(Accepted { stream, handshake }, (permit, entered));
     }
 }
 
