@@ -37,6 +37,11 @@ pub(super) fn count(value: u64) -> String {
     if value < 10_000 { value.to_string() } else { scaled(value as f64, 1_000.0, &["", "k", "M", "G", "T"]) }
 }
 
+/// A count of things, of which one is named.
+pub(super) fn counted(value: u64, thing: &str) -> String {
+    if value == 1 { format!("1 {thing}") } else { format!("{} {thing}s", count(value)) }
+}
+
 /// Events in a second.
 pub(super) fn rate(value: Option<f64>) -> String {
     match value {
@@ -105,6 +110,7 @@ mod tests {
         let size = |value: u64| bytes(Some(&json!(value)));
         assert_eq!([0, 1_023, 1_024, 1_048_575, 5 << 30].map(size), ["0 B", "1023 B", "1.0 KiB", "1.0 MiB", "5.0 GiB"]);
         assert_eq!([0, 9_999, 10_000, 1_234_567].map(count), ["0", "9999", "10.0 k", "1.23 M"]);
+        assert_eq!([0, 1, 12_345].map(|value| counted(value, "table")), ["0 tables", "1 table", "12.3 k tables"]);
         assert_eq!([None, Some(0.0), Some(0.25), Some(12_345.6)].map(rate), ["–", "0", "0.2", "12.3 k"]);
         let age = |value: f64| seconds(Some(&json!(value)));
         assert_eq!(

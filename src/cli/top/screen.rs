@@ -8,7 +8,7 @@ use ratatui::widgets::{Cell, Clear, Paragraph, Row, Table};
 use serde_json::Value;
 
 use super::model::{Model, list, number, whole, word};
-use crate::cli::figures::{bytes, clock_time, count, micros, rate, seconds};
+use crate::cli::figures::{bytes, clock_time, count, counted, micros, rate, seconds};
 use crate::cli::operand::shown;
 
 /// Lines of the head, with an empty one.
@@ -58,11 +58,11 @@ fn draw_head(frame: &mut Frame<'_>, place: Rect, model: &Model) {
             bytes(memory.get("resident_bytes")),
         )),
         Line::from(format!(
-            "{} elements in {} tables   {} timers   {} connections   s: sorted by {}   ?: help   q: quit",
-            count(elements),
-            list(stats, "tables").len(),
-            count(timers),
-            count(connections),
+            "{} in {}   {}   {}   s: sorted by {}   ?: help   q: quit",
+            counted(elements, "element"),
+            counted(list(stats, "tables").len() as u64, "table"),
+            counted(timers, "timer"),
+            counted(connections, "connection"),
             model.sort.name(),
         )),
     ];
