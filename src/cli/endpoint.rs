@@ -53,12 +53,12 @@ pub(super) fn connection(typed: &str) -> Result<String, String> {
     }
 }
 
-/// The address of a server of plain TCP: as [`address`], or `:PORT`, and with or without `tcp://`.
+/// The address of a server of plain TCP: as [`address`], or `:PORT`.
 ///
 /// # Errors
 /// The mistake in the text.
 pub(super) fn address_to_connect(typed: &str) -> Result<String, String> {
-    address(&to_connect(typed.strip_prefix("tcp://").unwrap_or(typed)))
+    address(&to_connect(typed))
 }
 
 /// The address with this host in place of none.
@@ -214,7 +214,7 @@ mod tests {
         for bad in ["", "h", "h:", "*:1", "tcp://*:1", "h:*", "tcp://:1", "udp://h:1", "h:65536", "/tmp/s"] {
             assert!(connection(bad).is_err(), "{bad}");
         }
-        for typed in ["8080", ":8080", "127.0.0.1:8080", "tcp://127.0.0.1:8080"] {
+        for typed in ["8080", ":8080", "127.0.0.1:8080"] {
             assert_eq!(address_to_connect(typed).as_deref(), Ok("127.0.0.1:8080"));
         }
         assert!(address_to_connect("ipc:///tmp/s").is_err());

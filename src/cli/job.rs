@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::endpoint::{Patience, address_to_connect};
+use super::endpoint::Patience;
 use super::login_flags::LoginFlags;
 use super::operand::{Operand, operand};
 use super::show::{self, Format};
+use super::tls_flags::{TcpAddress, TlsFlags};
 use super::{CommandError, JOBS_ADDRESS};
 use crate::limits::JOB_DATA_BYTES_MAX;
 use crate::protocols::jobs::client::{Client, Error};
@@ -32,11 +33,13 @@ pub(super) enum JobCommand {
 /// The server, and the format of the answer.
 #[derive(Debug, Args)]
 pub(super) struct JobServer {
-    /// Address at which the server answers requests about jobs
-    #[arg(long, value_name = "ADDR|PORT", env = "SPINDLE_CONNECT_JOBS", default_value = JOBS_ADDRESS, value_parser = address_to_connect)]
-    connect: String,
+    /// Address at which the server answers requests about jobs: HOST:PORT, PORT or tls://HOST:PORT
+    #[arg(long, value_name = "ADDR|PORT", env = "SPINDLE_CONNECT_JOBS", default_value = JOBS_ADDRESS, value_parser = TcpAddress::parse)]
+    connect: TcpAddress,
     #[command(flatten)]
     patience: Patience,
+    #[command(flatten)]
+    tls: TlsFlags,
     #[command(flatten)]
     login: LoginFlags,
     #[command(flatten)]
@@ -119,7 +122,8 @@ const NOT_HANDED_OUT: &str =
 
 impl JobServer {
     fn client(&self) -> Result<Client, CommandError> {
-        let mut client = Client::new(&self.connect);
+        let mut client = Client::new(&self.connect.address);
+        self.tls.authorities(&self.connect)?.iter().for_each(|authorities| client.encrypt(authorities));
         let timeouts = self.patience.timeouts();
         client.set_timeout(timeouts.answer);
         client.set_connect_timeout(timeouts.connect);

@@ -44,6 +44,7 @@ mod show;
 mod slow;
 mod store_flags;
 mod task;
+mod tls_flags;
 mod top;
 mod user;
 mod watch;

@@ -5,22 +5,25 @@ use std::io::Write;
 use clap::Args;
 use serde_json::Value;
 
-use super::endpoint::{Patience, address_to_connect};
+use super::endpoint::Patience;
 use super::figures::{bytes, clock_time, count, micros};
 use super::login_flags::LoginFlags;
 use super::operand::shown;
 use super::show::Format;
+use super::tls_flags::{TcpAddress, TlsFlags};
 use super::{ADMIN_ADDRESS, CommandError};
 use crate::protocols::admin::client::{Client, Error};
 
 /// The server that shows itself to an operator.
 #[derive(Debug, Args)]
 pub(super) struct AdminServer {
-    /// Address at which the server shows itself to an operator
-    #[arg(long, value_name = "ADDR|PORT", env = "SPINDLE_CONNECT_ADMIN", default_value = ADMIN_ADDRESS, value_parser = address_to_connect)]
-    admin: String,
+    /// Address at which the server shows itself to an operator: HOST:PORT, PORT or https://HOST:PORT
+    #[arg(long, value_name = "ADDR|PORT", env = "SPINDLE_CONNECT_ADMIN", default_value = ADMIN_ADDRESS, value_parser = TcpAddress::parse)]
+    admin: TcpAddress,
     #[command(flatten)]
     patience: Patience,
+    #[command(flatten)]
+    tls: TlsFlags,
     #[command(flatten)]
     login: LoginFlags,
 }
@@ -32,7 +35,11 @@ impl AdminServer {
     /// [`CommandError`] if a user is named, and there is no password.
     pub(super) fn client(&self) -> Result<Client, CommandError> {
         let timeouts = self.patience.timeouts();
-        let client = Client::new(&self.admin, timeouts.connect, timeouts.answer);
+        let client = Client::new(&self.admin.address, timeouts.connect, timeouts.answer);
+        let client = match self.tls.authorities(&self.admin)? {
+            Some(authorities) => client.encrypted(&authorities),
+            None => client,
+        };
         Ok(match self.login.name_and_password()? {
             Some((name, password)) => client.with_user(&name, &password),
             None => client,

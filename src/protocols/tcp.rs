@@ -1,9 +1,10 @@
 //! Shared by the frontends over plain TCP: the skeleton that serves connections ([`TcpFrontend`]), accepting them, and
-//! handing replies back to waiting requests.
+//! handing replies back to waiting requests. Shared by their clients: connections, plain or with TLS.
 //!
 //! This module does not interpret the bytes of a connection; see `jobs` and `events`.
 
 mod certificate;
+mod client;
 mod client_stream;
 mod frontend;
 mod handshakes;
@@ -24,6 +25,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 pub use certificate::Certificate;
+pub use client::{Authorities, TlsFault};
+pub(crate) use client::{ConnectFault, ServerStream};
 pub(crate) use client_stream::{Accepted, ClientStream};
 pub(super) use frontend::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,

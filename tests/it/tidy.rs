@@ -105,7 +105,7 @@ const PLACES: &[(&str, &[&str])] = &[
         ],
     ),
     ("ratatui", &["src/cli/top"]),
-    ("rustls", &["src/protocols/tcp/certificate.rs"]),
+    ("rustls", &["src/protocols/tcp/certificate.rs", "src/protocols/tcp/client.rs"]),
     ("tokio_rustls", &["src/protocols/tcp/"]),
     ("rustyline", &["src/cli/shell.rs"]),
     ("sd_notify", &["src/server/service_manager.rs"]),

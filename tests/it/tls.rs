@@ -83,6 +83,65 @@ fn jobs_events_and_the_operator_are_served_encrypted() {
 }
 
 #[test]
+fn commands_speak_tls_with_a_server_whose_authority_they_are_given() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    let server = folder.start();
+    let password = folder.text("password");
+    fs::write(&password, "heron\n").unwrap();
+    let login = ["--user", "root", "--password-file", &password];
+    let run = |command: &[&str], at: &[&str]| spindle(&[command, at, &login].concat());
+    let port = |address: &str| address.rsplit_once(':').unwrap().1.to_owned();
+    let (jobs, admin) = (port(server.jobs()), port(server.admin()));
+    let (authority, stranger) = (folder.text("certificate"), other.text("certificate"));
+    let add = ["job", "add", "mail", "to ada"];
+    for scheme in ["", "tls://"] {
+        let at = format!("{scheme}localhost:{jobs}");
+        let added = run(&add, &["--connect", &at, "--tls-ca", &authority]);
+        assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
+    }
+    let got = run(&["job", "get", "mail"], &["--connect", &format!("localhost:{jobs}"), "--tls-ca", &authority]);
+    assert!(got.stdout.ends_with(b"\nto ada\n"));
+    let near = format!("https://localhost:{admin}");
+    for command in [&["slow", "--json"][..], &["top", "--once"]] {
+        let shown = run(command, &["--admin", &near, "--tls-ca", &authority]);
+        assert!(shown.status.success() && !shown.stdout.is_empty(), "{}", String::from_utf8_lossy(&shown.stderr));
+    }
+    let failed = |command: &[&str], at: &[&str], status: i32, about: &str| {
+        let output = run(command, at);
+        let said = String::from_utf8(output.stderr).unwrap();
+        let tells = said.contains(about) && said.lines().count() == 1;
+        assert!(output.status.code() == Some(status) && tells, "{command:?} {at:?}: {said}");
+    };
+    let slow = ["slow"];
+    for (command, flag, port) in [(&add[..], "--connect", &jobs), (&slow, "--admin", &admin)] {
+        let (by_name, by_number) = (format!("localhost:{port}"), format!("127.0.0.1:{port}"));
+        failed(command, &[flag, &by_name, "--tls-ca", &stranger], 1, "is not trusted");
+        failed(command, &[flag, &by_number, "--tls-ca", &authority], 1, "by a name that is in the certificate");
+        failed(command, &[flag, &by_name], 1, "speaks TLS: give the file of the authority");
+        failed(command, &[flag, &format!("tls://{by_name}")], 2, "--tls-ca");
+        failed(command, &[flag, &format!("tcp://{by_name}"), "--tls-ca", &authority], 2, "leave out --tls-ca");
+        failed(command, &[flag, &by_name, "--tls-ca", &password], 1, "it has no certificate");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_command_that_is_to_speak_tls_says_so_of_a_server_that_does_not() {
+    let folder = Folder::new();
+    let server = Server::start_jobs(&folder.path("data"), &["--admin", "127.0.0.1:0"]);
+    let authority = folder.text("certificate");
+    for (command, address) in
+        [(&["job", "get", "q", "--connect"][..], server.jobs()), (&["slow", "--admin"], server.admin())]
+    {
+        let address = address.replace("127.0.0.1", "localhost");
+        let output = spindle(&[command, &[&*address, "--tls-ca", &authority]].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains("does not speak TLS"), "{said}");
+    }
+    server.stop();
+}
+
+#[test]
 fn the_certificate_is_read_again_and_a_broken_one_changes_nothing() {
     let folder = Folder::new();
     let server = folder.start();

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use thiserror::Error;
 
 use crate::protocols::http::authorization;
+use crate::protocols::tcp::{Authorities, ConnectFault, ServerStream, TlsFault};
 
 /// Bytes of the longest reply that the client reads: STATS of as many tables as a server has at most.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
@@ -25,6 +25,9 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
+    /// Client and server do not agree about TLS.
+    #[error(transparent)]
+    Tls(TlsFault),
     /// The server refuses the request.
     #[error("{address} answers {status}: {reason}")]
     Refused {
@@ -49,6 +52,8 @@ pub struct Client {
     address: String,
     /// How long connecting may take, and each wait for the server.
     timeouts: (Duration, Duration),
+    /// If the connections are encrypted.
+    authorities: Option<Authorities>,
     /// The header that names the user, and its line's end. Empty: no user is named.
     authorization: String,
 }
@@ -64,10 +69,22 @@ impl Client {
     /// A client of the server at `address`, which is HOST:PORT. Connecting and each wait may take this long.
     #[must_use]
     pub fn new(address: &str, connect: Duration, answer: Duration) -> Self {
-        Self { address: address.to_owned(), timeouts: (connect, answer), authorization: String::new() }
+        Self {
+            address: address.to_owned(),
+            timeouts: (connect, answer),
+            authorities: None,
+            authorization: String::new(),
+        }
     }
 
-    /// The same for a server that asks for a user. The password is not encrypted.
+    /// The same with encrypted connections, to a server whose certificate leads to one of these authorities and has the
+    /// host of its address.
+    #[must_use]
+    pub fn encrypted(self, authorities: &Authorities) -> Self {
+        Self { authorities: Some(authorities.clone()), ..self }
+    }
+
+    /// The same for a server that asks for a user. The password is encrypted only if the connections are.
     #[must_use]
     pub fn with_user(self, name: &str, password: &str) -> Self {
         Self { authorization: format!("Authorization: {}\r\n", authorization(name, password)), ..self }
@@ -84,7 +101,10 @@ impl Client {
     /// # Errors
     /// [`Error`] if the server does not answer, or refuses.
     pub fn get(&self, path: &str) -> Result<String, Error> {
-        let reply = self.exchange(path).map_err(|source| Error::NoAnswer { address: self.address.clone(), source })?;
+        let reply = self.exchange(path)?;
+        if let Some(fault) = TlsFault::of_reply(&reply, &self.address) {
+            return Err(Error::Tls(fault));
+        }
         let malformed = || Error::Malformed { address: self.address.clone() };
         let text = String::from_utf8(reply).map_err(|_| malformed())?;
         let (head, body) = text.split_once("\r\n\r\n").ok_or_else(malformed)?;
@@ -98,25 +118,18 @@ impl Client {
         }
     }
 
-    fn exchange(&self, path: &str) -> io::Result<Vec<u8>> {
-        let (connect, answer) = self.timeouts;
-        let mut last = io::Error::other("its host has no address");
-        for address in self.address.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, connect) {
-                Ok(mut stream) => {
-                    stream.set_read_timeout(Some(answer))?;
-                    stream.set_write_timeout(Some(answer))?;
-                    let Self { address, authorization, .. } = self;
-                    let head =
-                        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{authorization}\r\n");
-                    stream.write_all(head.as_bytes())?;
-                    let mut reply = Vec::new();
-                    stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply)?;
-                    return Ok(reply);
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+    fn exchange(&self, path: &str) -> Result<Vec<u8>, Error> {
+        let Self { address, authorities, authorization, .. } = self;
+        let no_answer = |source| Error::NoAnswer { address: address.clone(), source };
+        let mut stream =
+            ServerStream::connect(address, self.timeouts, authorities.as_ref()).map_err(|fault| match fault {
+                ConnectFault::Address(source) | ConnectFault::NoAnswer(source) => no_answer(source),
+                ConnectFault::Tls(fault) => Error::Tls(fault),
+            })?;
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{authorization}\r\n");
+        let mut reply = Vec::new();
+        stream.write_all(head.as_bytes()).map_err(no_answer)?;
+        stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply).map_err(no_answer)?;
+        Ok(reply)
     }
 }

@@ -5,14 +5,14 @@
 //! second one answers that there is no job to acknowledge. If the reply to a Get is lost, its job comes back when the
 //! lease ends.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{self, Read, Write};
 use std::time::Duration;
 
 use thiserror::Error;
 
 use super::wire::{Fault, JobId, Malformed, Reply, Request, Verb, encode_auth};
 use crate::limits::JOB_DATA_BYTES_MAX;
+use crate::protocols::tcp::{Authorities, ConnectFault, ServerStream, TlsFault};
 
 /// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -41,6 +41,9 @@ pub enum Error {
         /// The error of the system.
         source: io::Error,
     },
+    /// Client and server do not agree about TLS.
+    #[error(transparent)]
+    Tls(TlsFault),
     /// The protocol cannot express the request. It was not sent.
     #[error("this request cannot be made: {0}")]
     Unwritable(Fault),
@@ -108,6 +111,8 @@ pub struct Client {
     address: String,
     /// The line that names the user, if one is named.
     login: Vec<u8>,
+    /// If the connections are encrypted.
+    authorities: Option<Authorities>,
     /// How long connecting may take.
     connect_timeout: Duration,
     /// How long each wait for the server may take.
@@ -128,12 +133,19 @@ impl Client {
         Self {
             address: address.to_owned(),
             login: Vec::new(),
+            authorities: None,
             connect_timeout: TIMEOUT_DEFAULT,
             timeout: TIMEOUT_DEFAULT,
         }
     }
 
-    /// Each request from now on is this user's. The password is not encrypted.
+    /// Connections from now on are encrypted, to a server whose certificate leads to one of these authorities and has
+    /// the host of its address.
+    pub fn encrypt(&mut self, authorities: &Authorities) {
+        self.authorities = Some(authorities.clone());
+    }
+
+    /// Each request from now on is this user's. The password is encrypted only if the connections are.
     ///
     /// # Errors
     /// [`Error::Login`] if the protocol cannot express the name or the password.
@@ -256,30 +268,28 @@ impl Client {
 
     /// Sends these bytes over a connection of their own, and reads the whole reply.
     fn exchange(&self, request: &[u8]) -> Result<Vec<u8>, Error> {
-        let stream = self.connect()?;
+        let address = || self.address.clone();
+        let mut stream = self.connect()?;
         let answered = || {
             let mut answer = Vec::new();
-            stream.set_read_timeout(Some(self.timeout))?;
-            stream.set_write_timeout(Some(self.timeout))?;
-            (&stream).write_all(request)?;
-            (&stream).take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+            stream.write_all(request)?;
+            stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
             Ok(answer)
         };
-        answered().map_err(|source| Error::NoAnswer { address: self.address.clone(), source })
+        let answer = answered().map_err(|source| Error::NoAnswer { address: address(), source })?;
+        match TlsFault::of_reply(&answer, &self.address) {
+            Some(fault) => Err(Error::Tls(fault)),
+            None => Ok(answer),
+        }
     }
 
-    /// Connects to the first of the addresses that accepts.
-    fn connect(&self) -> Result<TcpStream, Error> {
-        let wrong = || Error::Address { address: self.address.clone() };
-        let mut refused = None;
-        for address in self.address.to_socket_addrs().map_err(|_| wrong())? {
-            match TcpStream::connect_timeout(&address, self.connect_timeout) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => refused = Some(error),
-            }
-        }
-        let source = refused.unwrap_or_else(|| ErrorKind::AddrNotAvailable.into());
-        Err(Error::NoAnswer { address: self.address.clone(), source })
+    fn connect(&self) -> Result<ServerStream, Error> {
+        let (address, timeouts) = (self.address.clone(), (self.connect_timeout, self.timeout));
+        ServerStream::connect(&self.address, timeouts, self.authorities.as_ref()).map_err(|fault| match fault {
+            ConnectFault::Address(_) => Error::Address { address },
+            ConnectFault::NoAnswer(source) => Error::NoAnswer { address, source },
+            ConnectFault::Tls(fault) => Error::Tls(fault),
+        })
     }
 }
 
