@@ -78,6 +78,7 @@ impl Identity {
 
     /// Whether the user may use the resource so.
     #[must_use]
+    #[inline]
     pub fn may(&self, access: Access, resource: Resource<'_>) -> bool {
         self.user.permissions.allow(access, resource)
     }

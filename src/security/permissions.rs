@@ -57,40 +57,52 @@ pub enum Resource<'n> {
 }
 
 /// The beginnings of names, by the access that they grant.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Eq)]
 pub struct Prefixes {
-    /// For each access, its prefixes. Indexed by [`Access`].
-    lists: [Vec<Box<[u8]>>; 3],
+    /// For each access, the prefixes that grant exactly it. Indexed by [`Access`].
+    exact: [Vec<Box<[u8]>>; 3],
+    /// For each access, the prefixes that grant it or a higher one: a request looks at one list.
+    sufficient: [Vec<Box<[u8]>>; 3],
+}
+
+/// Equal are those with the same grants: the other lists follow from them, in the order in which they were granted.
+impl PartialEq for Prefixes {
+    fn eq(&self, other: &Self) -> bool {
+        self.exact == other.exact
+    }
 }
 
 impl Prefixes {
     /// Grants access to all names that begin with the prefix.
     pub fn grant(&mut self, access: Access, prefix: &[u8]) {
-        if let Some(list) = self.lists.get_mut(access as usize) {
+        if let Some(list) = self.exact.get_mut(access as usize) {
             list.push(prefix.into());
         }
+        self.sufficient.iter_mut().take(access as usize + 1).for_each(|list| list.push(prefix.into()));
     }
 
     /// The prefixes that grant exactly this access.
     pub fn granted(&self, access: Access) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.lists.get(access as usize).map_or(&[][..], |list| list).iter().map(|prefix| &**prefix)
+        self.exact.get(access as usize).map_or(&[][..], |list| list).iter().map(|prefix| &**prefix)
     }
 
     /// Whether a name may be used so.
     #[must_use]
+    #[inline]
     pub fn allow(&self, access: Access, name: &[u8]) -> bool {
-        self.at_least(access).any(|prefix| name.starts_with(prefix))
+        self.at_least(access).iter().any(|prefix| name.starts_with(prefix))
     }
 
     /// Whether some name may be used so.
     #[must_use]
     pub fn allow_some(&self, access: Access) -> bool {
-        self.at_least(access).next().is_some()
+        !self.at_least(access).is_empty()
     }
 
     /// The prefixes that grant this access or a higher one.
-    fn at_least(&self, access: Access) -> impl Iterator<Item = &[u8]> {
-        self.lists.iter().skip(access as usize).flatten().map(|prefix| &**prefix)
+    #[inline]
+    fn at_least(&self, access: Access) -> &[Box<[u8]>] {
+        self.sufficient.get(access as usize).map_or(&[], |list| list)
     }
 }
 
@@ -122,6 +134,7 @@ impl Permissions {
     /// assert!(!permissions.allow(Access::Read, Resource::Table(b"us-orders")));
     /// ```
     #[must_use]
+    #[inline]
     pub fn allow(&self, access: Access, resource: Resource<'_>) -> bool {
         let at_least = |granted: Option<Access>| granted.is_some_and(|granted| granted >= access);
         self.admin
@@ -151,7 +164,11 @@ impl Permissions {
             return Coverage::All;
         }
         let is_inside = |prefix: &[u8]| prefix.starts_with(beginning) && prefix.len() <= longest;
-        if self.tables.at_least(Access::Read).any(is_inside) { Coverage::Some } else { Coverage::None }
+        if self.tables.at_least(Access::Read).iter().any(|prefix| is_inside(prefix)) {
+            Coverage::Some
+        } else {
+            Coverage::None
+        }
     }
 }
 
