@@ -261,10 +261,13 @@ class TableCommands(Generic[K, V]):
         def decode(reply: Frames) -> Dict[Key, V]:
             if len(reply) != 2 * len(keys) + 1:
                 results(request, reply, 2 * len(keys))
-            found = zip(keys, reply[1::2], reply[2::2])
+            found: Iterable[Tuple[Key, bytes]] = zip(keys, reply[2::2])
+            statuses = reply[1::2]
+            if statuses.count(OK) != len(statuses):
+                found = [pair for pair, status in zip(found, statuses) if status == OK]
             if is_raw:
-                return {key: value for key, status, value in found if status == OK}  # type: ignore[misc]
-            return {key: of_bytes(value) for key, status, value in found if status == OK}
+                return dict(found)  # type: ignore[arg-type]
+            return {key: of_bytes(value) for key, value in found}
 
         return request, decode
 

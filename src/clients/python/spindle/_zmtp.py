@@ -12,7 +12,8 @@ It speaks NULL and PLAIN. CURVE is left to libzmq (``_curve.py``).
 
 from __future__ import annotations
 
-from typing import List, Optional, Sequence, Tuple
+from struct import Struct, error as struct_error
+from typing import Callable, List, Optional, Sequence, Tuple
 
 from .errors import Denied, Malformed
 
@@ -31,6 +32,12 @@ _MORE_HEADS = [bytes((_MORE, size)) for size in range(256)]
 _LAST_HEADS = [bytes((0, size)) for size in range(256)]
 _more_head = _MORE_HEADS.__getitem__
 _EMPTY = b""
+# Of a bulk reply: a frame of one byte, 1, and the head of a short frame behind it, with more to come.
+_PAIR = Struct(">IB")
+_PAIR_HEAD = 0x01010101
+_ONE = b"\x01"
+# What is worth a look for pairs.
+_BULK_BYTES = 256
 
 
 def encode(frames: Sequence[bytes]) -> bytes:
@@ -60,6 +67,23 @@ def _command(name: bytes, data: bytes) -> bytes:
     if len(body) < 256:
         return bytes((_COMMAND, len(body))) + body
     return bytes((_COMMAND | _LONG,)) + len(body).to_bytes(8, "big") + body
+
+
+def _pairs(data: bytes, at: int, append: Callable[[bytes], None]) -> int:
+    """Takes pairs of frames, which are a status of 1 and a short value, as far as they go. Where they end."""
+    unpack, head, end = _PAIR.unpack_from, _PAIR_HEAD, len(data)
+    try:
+        while True:
+            found, size = unpack(data, at)
+            start = at + 5
+            stop = start + size
+            if found != head or stop > end:
+                return at
+            append(_ONE)
+            append(data[start:stop])
+            at = stop
+    except struct_error:
+        return at
 
 
 class Decoder:
@@ -92,11 +116,16 @@ class Decoder:
         at, end, needed = 0, len(data), 2
         last = end - 1
         while at < last:
-            flags = data[at]
+            flags, size = data[at], data[at + 1]
             if flags <= 1:
                 # Nearly all frames are short.
+                if size == 1 and end - at > _BULK_BYTES and data[at + 2] == 1:
+                    stop = _pairs(data, at, append)
+                    if stop > at:
+                        at = stop
+                        continue
                 start = at + 2
-                stop = start + data[at + 1]
+                stop = start + size
                 if stop > end:
                     needed = stop - at
                     break
@@ -115,7 +144,6 @@ class Decoder:
                 size = int.from_bytes(data[at + 1 : start], "big")
             else:
                 start = at + 2
-                size = data[at + 1]
             stop = start + size
             if stop > end:
                 needed = stop - at

@@ -5,7 +5,18 @@ import pytest
 import spindle
 from spindle import _zmtp
 
-MESSAGES = [[b"a"], [b"", b"b" * 255, b"c" * 256], [b"d" * 70_000, b""], [bytes(3)] * 9]
+# Pairs of a status and a value, as bulk replies have them, with and without frames between that are none.
+PAIRS = [frame for number in range(600) for frame in (b"\1" if number % 90 else b"\0", b"v" * (number % 259))]
+MESSAGES = [
+    [b"a"],
+    [b"", b"b" * 255, b"c" * 256],
+    [b"d" * 70_000, b""],
+    [bytes(3)] * 9,
+    [b"\1"] * 1000,
+    [b"8 bytes.", b"", b"\1", *PAIRS],
+    PAIRS[3:],
+    [b"\1", b"\2"] * 400,
+]
 
 
 def test_messages_are_the_same_in_pieces_of_any_size():
