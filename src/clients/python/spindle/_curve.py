@@ -6,11 +6,12 @@ made. So a reply of one connection is never taken for one of the next.
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import List, Optional, Sequence, Tuple
 
 import zmq
 
-from ._link import _NEVER, _OPEN, _PAUSE, _PAUSE_MAX, POLLIN, Frames, LinkLost, Security, Text, address_of
+from ._link import _NEVER, _PAUSE, _PAUSE_MAX, POLLIN, Frames, LinkLost, Security, Text, abandon_in_child, address_of
 from .errors import Closed, Denied, Disconnected, Error
 
 # libzmq makes no second connection by itself: practically never.
@@ -58,7 +59,7 @@ class CurveLink:
         self._ended: Optional[int] = None
         self._pause = _PAUSE
         self._due = 0.0
-        _OPEN.add(self)
+        abandon_in_child(self)
 
     def close(self, reason: str) -> None:
         """Ends it. ``reason`` is what a later use is told."""
@@ -66,7 +67,7 @@ class CurveLink:
             self.closed = reason
             self._drop()
 
-    def abandon(self, reason: str) -> None:
+    def _abandon(self, reason: str) -> None:
         """After a fork, in the child. The sockets are the parent's, and libzmq is left alone."""
         self.closed = reason
 
@@ -114,12 +115,12 @@ class CurveLink:
         self._fail(event, now)
         return []
 
-    def interrupt(self) -> Optional[LinkLost]:
-        """Ends the connection, since an interrupt came while it was used."""
+    def interrupt(self, problem: str = "a request was interrupted", pause: float = 0.0) -> Optional[LinkLost]:
+        """As :meth:`spindle._link.Link.interrupt`."""
         was_up = self.is_up
         self._drop()
-        self._due = 0.0
-        return LinkLost(Disconnected(f"lost the connection to {self.endpoint}: interrupted"), True) if was_up else None
+        self._due = monotonic() + pause
+        return LinkLost(Disconnected(f"lost the connection to {self.endpoint}: {problem}"), True) if was_up else None
 
     # ----------------------------------------------------------------------------------------------------- internals
 
@@ -155,7 +156,6 @@ class CurveLink:
             event = int.from_bytes(monitor.recv_multipart()[0][:2], "little")
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self.is_up = True
-                self._pause = _PAUSE
             elif event == zmq.EVENT_CONNECTED:
                 self._is_accepted = True
             else:
@@ -177,6 +177,7 @@ class CurveLink:
         assert found is not None
         while int(found.get(zmq.EVENTS)) & zmq.POLLIN:
             messages.append(found.recv_multipart())
+            self._pause = _PAUSE
         return messages
 
     def _fail(self, event: int, now: float) -> None:
@@ -189,7 +190,7 @@ class CurveLink:
         if event in _REFUSED:
             self.problem = "the server refuses the handshake"
             error = Denied(f"{self.endpoint} does not accept this key, or has no CURVE")
-        self._due = now if was_up else now + self._pause
+        self._due = now if was_up and self._pause == _PAUSE else now + self._pause
         self._pause = min(self._pause * 2, _PAUSE_MAX)
         if was_up or event in _REFUSED:
             raise LinkLost(error, was_up)

@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ._kv import Frames
-from ._link import LinkLost, Security, open_link
+from ._link import LinkLost, Security, abandon_in_child, open_link
 from .errors import Closed, Disconnected, Error, Timeout
 
 _EMPTY = b""
@@ -81,13 +81,13 @@ class Driver:
         # What is registered besides, and for which state of the connection.
         self._watched = -1
         self._polled: List[Tuple[int, int]] = []
+        abandon_in_child(self)
 
     def __del__(self) -> None:
         # Each call holds the driver, so no thread polls the pipe any more.
         self.close()
         if hasattr(self, "_wake_in"):
-            os.close(self._wake_out)
-            os.close(self._wake_in)
+            self._close_pipe()
 
     def close(self) -> None:
         """Ends the connection, and all calls that wait."""
@@ -97,6 +97,23 @@ class Driver:
             self._link.close("this client is closed")
             for waiter in set(self._pending.values()):
                 self._awaken(waiter)
+            self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        """Closes the pipe of a closed client when the last thread has left it. Only with the lock."""
+        if self._link.closed is not None and self._leader is None and not self._pending:
+            self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        if self._wake_in >= 0:
+            os.close(self._wake_out)
+            os.close(self._wake_in)
+            self._wake_out = self._wake_in = -1
+
+    def _abandon(self, reason: str) -> None:
+        """After a fork, in the child: none of the threads is there that wait, or have the lock."""
+        self._lock = threading.Lock()
+        self._pending, self._unsent, self._leader = {}, {}, None
 
     def check(self) -> None:
         """Raises :class:`spindle.Closed` if it was closed."""
@@ -338,7 +355,7 @@ class Driver:
 
     def _wake(self) -> None:
         """Wakes the leader. Only with the lock."""
-        if not self._is_awake:
+        if not self._is_awake and self._wake_in >= 0:
             self._is_awake = True
             os.write(self._wake_in, b"\0")
 
@@ -349,14 +366,14 @@ class Driver:
             for request_id in waiter.ids:
                 self._pending.pop(request_id, None)
                 self._unsent.pop(request_id, None)
-        if self._leader is not waiter:
-            return
-        self._leader = None
-        for other in self._pending.values():
-            if other.event is not None:
-                self._leader = other
-                self._awaken(other)
-                return
+        if self._leader is waiter:
+            self._leader = None
+            for other in self._pending.values():
+                if other.event is not None:
+                    self._leader = other
+                    self._awaken(other)
+                    break
+        self._end_if_idle()
 
 
 __all__ = ["Closed", "Driver", "late", "lost"]

@@ -22,6 +22,8 @@ Tls = Union[ssl.SSLContext, str, "os.PathLike[str]"]
 DATA_BYTES_MAX = 1_000_000
 DEFAULT_PORT = 8080
 ID_DIGITS = 20
+# The longest answer: an id, a length, the data.
+ANSWER_BYTES_MAX = DATA_BYTES_MAX + 64
 # How an alert of TLS begins.
 _ALERT = b"\x15\x03"
 
@@ -82,6 +84,8 @@ class Place(NamedTuple):
             raise BadRequest(f"{self} answers ERROR: is its disk full, or does it want a user and password?")
         if not answer:
             raise Disconnected(f"{self} has closed the connection without an answer")
+        if len(answer) > ANSWER_BYTES_MAX:
+            raise Malformed(f"no server of jobs answers at {self}: its answer does not end")
         if answer.startswith(_ALERT) and self.tls is None:
             raise Malformed(f"{self} speaks TLS: give the client tls=…")
         return answer

@@ -145,7 +145,11 @@ def stats() -> Command[Dict[str, Any]]:
     request = [STATS]
 
     def decode(reply: Frames) -> Dict[str, Any]:
-        metrics: Dict[str, Any] = json.loads(results(request, reply, 1)[0])
+        (text,) = results(request, reply, 1)
+        try:
+            metrics: Dict[str, Any] = json.loads(text)
+        except ValueError:
+            raise Malformed(f"the reply to STATS is no JSON: {text[:32]!r}") from None
         return metrics
 
     return request, decode
@@ -240,7 +244,15 @@ class TableCommands(Generic[K, V]):
         request = [INCREMENT, self.name, as_bytes(key), delta.to_bytes(8, "big", signed=True)]
         if ttl is not None:
             request.append(seconds(ttl))
-        return request, lambda reply: int(results(request, reply, 2)[0])
+
+        def decode(reply: Frames) -> int:
+            number, _ = results(request, reply, 2)
+            try:
+                return int(number)
+            except ValueError:
+                raise Malformed(f"the reply to INCREMENT is no number: {number[:32]!r}") from None
+
+        return request, decode
 
     # -------------------------------------------------------------------------------------------------- many elements
 

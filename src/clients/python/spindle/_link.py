@@ -16,6 +16,7 @@ import os
 import select
 import socket
 import weakref
+from time import monotonic
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _zmtp
@@ -28,6 +29,8 @@ POLLIN, POLLOUT = select.POLLIN, select.POLLOUT
 # The pause before a connection is made again: at first, and at most.
 _PAUSE = 0.02
 _PAUSE_MAX = 1.0
+# Bytes that the system has not taken, above which a PING is not answered: the server does not read.
+_OUT_BYTES_MAX = 1 << 20
 # How long a host may take to accept a connection, and a server for its handshake.
 _CONNECT_SECONDS = 10.0
 _RECEIVE_BYTES = 1 << 16
@@ -114,7 +117,7 @@ class Link:
         self._pause = _PAUSE
         # When the next try begins, or the present one is late.
         self._due = 0.0
-        _OPEN.add(self)
+        abandon_in_child(self)
 
     def close(self, reason: str) -> None:
         """Ends it. ``reason`` is what a later use is told."""
@@ -188,12 +191,19 @@ class Link:
                 raise self._lose(now, str(error)) from None
             if self._decoder.commands:
                 self._obey()
+            if messages:
+                self._pause = _PAUSE
             return messages
         return self._open(now)
 
-    def interrupt(self) -> Optional[LinkLost]:
-        """Ends the connection, since an interrupt came while it was used."""
-        return self._lose(0.0, "a request was interrupted") if self.is_up else None
+    def interrupt(self, problem: str = "a request was interrupted", pause: float = 0.0) -> Optional[LinkLost]:
+        """Ends the connection, since its owner cannot go on with it. Another one is made after the pause."""
+        if not self.is_up:
+            return None
+        now = monotonic()
+        loss = self._lose(now, problem)
+        self._due = max(self._due, now + pause)
+        return loss
 
     # ----------------------------------------------------------------------------------------------------- internals
 
@@ -207,7 +217,7 @@ class Link:
         commands, self._decoder.commands = self._decoder.commands, []
         for command in commands:
             answer = _zmtp.pong(command)
-            if answer:
+            if answer and len(self._out) < _OUT_BYTES_MAX:
                 self.send(answer)
 
     def _open(self, now: float) -> List[Frames]:
@@ -279,20 +289,23 @@ class Link:
         if not data:
             raise OSError("the server ends the connection before its handshake")
         answer, is_over, messages = self._handshake.feed(data)
+        if now >= self._due and not is_over:
+            raise OSError("the server does not end its handshake")
         if is_over:
             answer += b"".join(_zmtp.encode([b"\x01" + topic]) for topic in self._topics)
         if answer:
             self._socket.sendall(answer)
         if is_over:
             self._decoder, self._handshake = self._handshake.decoder, None
-            self._pause = _PAUSE
             self.is_up = True
         return messages
 
     def _lose(self, now: float, problem: str) -> LinkLost:
-        """A connection that worked is lost. It is made again at once."""
+        """A connection that worked is lost. It is made again at once, or after a pause if it has brought nothing."""
         self._drop()
-        self._due, self.problem = now, problem
+        self.problem = problem
+        self._due = now if self._pause == _PAUSE else now + self._pause
+        self._pause = min(self._pause * 2, _PAUSE_MAX)
         return LinkLost(Disconnected(f"lost the connection to {self.endpoint}: {problem}"), was_up=True)
 
     def _wait(self, now: float, problem: str) -> None:
@@ -300,7 +313,7 @@ class Link:
         self._due = now + self._pause
         self._pause = min(self._pause * 2, _PAUSE_MAX)
 
-    def abandon(self, reason: str) -> None:
+    def _abandon(self, reason: str) -> None:
         """After a fork, in the child: gives up its copy of the descriptor. The connection is the parent's."""
         self.closed = reason
         if self._socket is not None:
@@ -322,12 +335,17 @@ class Link:
         self._out = bytearray()
 
 
-_OPEN: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_OPEN: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
+
+
+def abandon_in_child(own: Any) -> None:
+    """After a fork, ``own._abandon(reason)`` is called in the child. A thread that is not there may have its locks."""
+    _OPEN[id(own)] = own
 
 
 def _after_fork() -> None:
-    for link in list(_OPEN):
-        link.abandon("this client was made before a fork: make one in the child")
+    for own in list(_OPEN.values()):
+        own._abandon("this client was made before a fork: make one in the child")
 
 
 os.register_at_fork(after_in_child=_after_fork)

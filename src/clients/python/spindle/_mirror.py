@@ -131,7 +131,7 @@ class MirrorPump:
                 self.problem = loss.error
         except (Malformed, ValueError) as error:
             self.problem = error if isinstance(error, Malformed) else Malformed("a message of the feed has two frames")
-            self._feed.interrupt()
+            self._feed.interrupt(str(self.problem), _PAUSE)
             self.follower.feed_lost()
 
     def _hear_reply(self, now: float) -> None:
@@ -154,7 +154,7 @@ class MirrorPump:
                 self.follower.requests_lost()
                 self._pause = now + _PAUSE
         if now >= self._late:
-            self._requests.interrupt()
+            self._requests.interrupt("a reply is late")
             self._lose_request()
 
     def _answer(self, asked: Optional[Asked], request: Frames, reply: Frames) -> None:

@@ -22,7 +22,11 @@ Frames = List[bytes]
 GREETING_BYTES = 64
 # What a reader of the feed takes: 16 MiB and 1 KiB. A page or a reply of many frames may be longer in all.
 FRAME_BYTES_MAX = (16 << 20) + (1 << 10)
+# What a message may have in all: the server's replies have 1 GiB at most, without the heads of their frames.
+MESSAGE_BYTES_MAX = (1 << 30) + (1 << 20)
 _MORE, _LONG, _COMMAND = 1, 2, 4
+# The most bytes of the context of a PING, which is sent back.
+_CONTEXT_BYTES_MAX = 16
 # The kinds of sockets that a server has for one of ours.
 _PEERS = {"DEALER": (b"ROUTER", b"DEALER", b"REP"), "SUB": (b"PUB", b"XPUB")}
 # Some versions of libzmq write the name of the command ERROR so.
@@ -89,15 +93,16 @@ def _pairs(data: bytes, at: int, append: Callable[[bytes], None]) -> int:
 class Decoder:
     """Turns the bytes of a stream into messages and commands, in whatever pieces they come."""
 
-    __slots__ = ("_frames", "_held", "_held_bytes", "_needed", "commands")
+    __slots__ = ("_frames", "_held", "_held_bytes", "_message_bytes", "_needed", "commands")
 
     def __init__(self) -> None:
         self._held: List[bytes] = []
         self._held_bytes = 0
         # Bytes that the next whole frame takes.
         self._needed = 0
-        # The frames of a message whose last one has not come.
+        # The frames of a message whose last one has not come, and about how long they are.
         self._frames: Frames = []
+        self._message_bytes = 0
         # The caller takes them.
         self.commands: List[bytes] = []
 
@@ -136,6 +141,8 @@ class Decoder:
                     frames = []
                     append = frames.append
                 continue
+            if flags > _COMMAND | _LONG or flags == _COMMAND | _MORE:
+                raise Malformed(f"no ZMTP is spoken there: a frame has the flags {flags}")
             if flags & _LONG:
                 needed = 9
                 if end - at < 9:
@@ -158,6 +165,11 @@ class Decoder:
                     append = frames.append
             at, needed = stop, 2
         self._frames = frames
+        if frames:
+            # Those of messages before it in the same piece count too.
+            self._message_bytes = at if messages else self._message_bytes + at
+            if self._message_bytes > MESSAGE_BYTES_MAX:
+                raise Malformed(f"a message of more than {MESSAGE_BYTES_MAX} bytes is longer than any of Spindle")
         if at < end:
             if needed > FRAME_BYTES_MAX + 9:
                 raise Malformed(f"a frame of {needed} bytes is longer than any of Spindle")
@@ -190,6 +202,7 @@ class Handshake:
         )
         self._hello = hello(user, password)
         self._greeting = b""
+        self._is_over = False
         self.decoder = Decoder()
 
     def greeting(self) -> bytes:
@@ -211,7 +224,6 @@ class Handshake:
             is_null = self._mechanism == b"NULL"
             out = _command(b"READY", self._metadata) if is_null else _command(b"HELLO", self._hello)
         messages = self.decoder.feed(data) if data else []
-        is_over = False
         commands, self.decoder.commands = self.decoder.commands, []
         for command in commands:
             name = command[1 : 1 + command[0]] if command else b""
@@ -222,8 +234,10 @@ class Handshake:
                 out += _command(b"INITIATE", self._metadata)
             if name == b"READY":
                 self._check_kind(command[6:])
-                is_over = True
-        return out, is_over, messages
+                self._is_over = True
+        if messages and not self._is_over:
+            raise Malformed("the server sends a message before its handshake is over")
+        return out, self._is_over, messages
 
     def _check_kind(self, metadata: bytes) -> None:
         """Raises if the server's socket is of a kind that has no use for ours."""
@@ -253,4 +267,4 @@ class Handshake:
 
 def pong(command: bytes) -> bytes:
     """The answer to a command: that of a PING, or none."""
-    return _command(b"PONG", command[7:]) if command[1:5] == b"PING" else b""
+    return _command(b"PONG", command[7 : 7 + _CONTEXT_BYTES_MAX]) if command[1:5] == b"PING" else b""

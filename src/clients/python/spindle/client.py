@@ -13,7 +13,7 @@ from ._driver import Driver
 from ._flows import Flow, Pause, make_table
 from ._jobs import Place, Tls, context_of
 from ._kv import Command, Key, TableCommands
-from ._link import Curve, Security
+from ._link import Curve, Security, abandon_in_child
 from ._mirror import MirrorPump, feed_command
 from .codecs import BYTES, Codec
 from .errors import Error
@@ -77,6 +77,11 @@ class Client:
         self._tasks: Optional[Tasks[bytes]] = None
         self._lock = threading.Lock()
         self._driver = Driver(endpoint, self._security)
+        abandon_in_child(self)
+
+    def _abandon(self, reason: str) -> None:
+        """After a fork, in the child: no thread has the lock."""
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Ends the connection and the mirrors. Calls of other threads that wait raise :class:`spindle.Closed`."""

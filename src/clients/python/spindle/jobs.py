@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Callable, Generic, List, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Generic, Optional, TypeVar
 
 from . import _jobs
 from ._flows import pauses_of
@@ -29,18 +29,19 @@ def _exchange(place: _jobs.Place, request: bytes, deadline: float) -> bytes:
         connection.settimeout(left)
         return connection
 
-    parts: List[bytes] = []
+    answer = bytearray()
     with socket.create_connection(place[:2], timeout=max(0.0, deadline - monotonic())) as plain:
         connection = plain
         if place.tls is not None:
             connection = place.tls.wrap_socket(bound(plain), server_hostname=place.host, suppress_ragged_eofs=False)
         with connection:
             bound(connection).sendall(place.login + request)
-            while True:
+            while len(answer) <= _jobs.ANSWER_BYTES_MAX:
                 part = bound(connection).recv(1 << 16)
                 if not part:
-                    return b"".join(parts)
-                parts.append(part)
+                    break
+                answer += part
+    return bytes(answer)
 
 
 # The pauses between two looks at an empty queue: at first, and at most.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import threading
 import weakref
 from time import monotonic
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import List, Optional, Tuple, Type, TypeVar
 
 from ._feed import Position
+from ._link import abandon_in_child
 from ._mirror import MirrorChange, MirrorPump, MirrorView, _log
 from .codecs import Codec
 from .errors import Closed
@@ -50,6 +52,7 @@ class Mirror(MirrorView[K, V]):
     def __init__(self, pump: MirrorPump, keys: Codec[K], values: Codec[V]) -> None:
         super().__init__(pump, keys, values)
         self._changed = threading.Condition(self._lock)
+        abandon_in_child(self)
         self._wake_out, self._wake_in = os.pipe()
         self._thread = threading.Thread(
             target=_follow, args=(weakref.ref(self), pump, self._wake_out), name="spindle-mirror", daemon=True
@@ -87,9 +90,15 @@ class Mirror(MirrorView[K, V]):
             except BrokenPipeError:
                 # The thread has seen that nobody has the mirror.
                 pass
-        if self._thread is not threading.current_thread():
+        # The thread does not run any more when the interpreter ends.
+        if self._thread is not threading.current_thread() and not sys.is_finalizing():
             self._thread.join()
         os.close(self._wake_in)
+
+    def _abandon(self, reason: str) -> None:
+        """After a fork, in the child: no thread has the lock."""
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     def __del__(self) -> None:
         if hasattr(self, "_thread"):

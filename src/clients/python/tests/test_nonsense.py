@@ -1,5 +1,8 @@
-"""Servers that answer nonsense."""
+"""Servers that answer nonsense, half of an answer, or without an end."""
 
+import asyncio
+import socket
+import struct
 import threading
 
 import pytest
@@ -7,6 +10,67 @@ import zmq
 from conftest import PATIENCE
 
 import spindle
+from spindle import _feed, _zmtp, aio
+
+GREETING = (b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0")).ljust(64, b"\0")
+
+
+def ready(kind):
+    body = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
+    return bytes((4, len(body))) + body
+
+
+class Fake:
+    """Accepts connections, one after the other, and does with each what it is told."""
+
+    def __init__(self, behave, handshake=GREETING + ready(b"ROUTER")):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.endpoint = f"tcp://127.0.0.1:{self.port}"
+        self.behave, self.handshake = behave, handshake
+        self.accepted = 0
+        self.thread = threading.Thread(target=self.serve)
+
+    def serve(self):
+        while True:
+            connection, _ = self.listener.accept()
+            if self.thread is None:
+                connection.close()
+                return
+            self.accepted += 1
+            with connection:
+                try:
+                    connection.sendall(self.handshake)
+                    self.behave(connection)
+                except OSError:
+                    # The client has ended it.
+                    pass
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        thread, self.thread = self.thread, None
+        socket.create_connection(("127.0.0.1", self.port)).close()
+        thread.join()
+        self.listener.close()
+
+
+def request_of(connection):
+    """The frames of the first request."""
+    decoder, data = _zmtp.Decoder(), connection.recv(64, socket.MSG_WAITALL)
+    while True:
+        data = connection.recv(1 << 16)
+        if not data:
+            raise OSError("the client is gone")
+        for message in decoder.feed(data):
+            return message
+
+
+def until_closed(connection):
+    while connection.recv(1 << 16):
+        pass
 
 
 def test_a_server_that_answers_nonsense_is_told():
@@ -31,3 +95,152 @@ def test_a_server_that_answers_nonsense_is_told():
             client.ping()
     thread.join()
     context.destroy(0)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        bytes(range(255, -1, -1)),
+        b"\x08\x01x",
+        b"\x05\x01x",
+        b"\x02" + (1 << 62).to_bytes(8, "big"),
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_no_frames_end_the_connection_and_not_the_client(answer):
+    turns = iter([answer, None, answer, None])
+
+    def behave(connection):
+        reply, nonsense = request_of(connection), next(turns)
+        connection.sendall(nonsense or _zmtp.encode([*reply[:2], b"\x01"]))
+        until_closed(connection)
+
+    with Fake(behave) as server, spindle.Client(server.endpoint, timeout=PATIENCE) as client:
+        for _ in range(2):
+            with pytest.raises(spindle.Disconnected, match="may have executed"):
+                client.ping()
+            client.ping()
+            client._driver._link.interrupt()
+
+
+def test_half_an_answer_is_none():
+    def behave(connection):
+        answer = _zmtp.encode([*request_of(connection)[:2], b"\x01", b"v" * 1000])
+        connection.sendall(answer[: len(answer) // 2])
+
+    with Fake(behave) as server:
+        with spindle.Client(server.endpoint, timeout=PATIENCE) as client:
+            with pytest.raises(spindle.Disconnected):
+                client.table("t").get("a")
+
+        async def body():
+            async with aio.Client(server.endpoint, timeout=PATIENCE) as client:
+                with pytest.raises(spindle.Disconnected):
+                    await (await client.table("t")).get("a")
+
+        asyncio.run(body())
+
+
+def test_a_message_without_an_end_is_not_kept(monkeypatch):
+    monkeypatch.setattr(_zmtp, "MESSAGE_BYTES_MAX", 1 << 20)
+
+    def behave(connection):
+        request_of(connection)
+        while True:
+            connection.sendall(b"\x01\xff" + bytes(255))
+
+    with Fake(behave) as server, spindle.Client(server.endpoint, timeout=PATIENCE) as client:
+        with pytest.raises(spindle.Disconnected, match="longer"):
+            client.ping()
+
+
+def test_pings_without_end_do_not_fill_the_memory():
+    ping = b"\x04\xff\x04PING\0\1" + bytes(248)
+
+    def behave(connection):
+        identity = request_of(connection)[:2]
+        for _ in range(40_000):
+            connection.sendall(ping)
+        connection.sendall(_zmtp.encode([*identity, b"\x01"]))
+        until_closed(connection)
+
+    with Fake(behave) as server, spindle.Client(server.endpoint, timeout=PATIENCE) as client:
+        client.ping()
+        assert len(client._driver._link._out) <= 2 << 20
+    assert len(_zmtp.pong(ping[2:])) == 2 + 5 + 16, "no more comes back than ZMTP allows"
+
+
+def test_a_handshake_that_is_none_is_told():
+    for handshake, kind in (
+        (GREETING + _zmtp.encode([b"early"]), spindle.Malformed),
+        (GREETING + ready(b"PUB"), spindle.Malformed),
+        (GREETING + b"\x04\x06\x05ERROR", spindle.Denied),
+    ):
+        with Fake(until_closed, handshake) as server, spindle.Client(server.endpoint, timeout=PATIENCE) as client:
+            with pytest.raises(kind):
+                client.ping()
+
+
+def test_a_connection_that_brings_nothing_is_made_again_after_longer_pauses():
+    """Such a server accepts, and closes at once. A mirror tries for ever, but not without a pause."""
+    with Fake(lambda connection: None, GREETING + ready(b"XPUB")) as feed:
+        with Fake(lambda connection: None) as server, spindle.Client(server.endpoint, feed=feed.endpoint) as client:
+            mirror = client.mirror("t")
+            with pytest.raises(spindle.Timeout):
+                mirror.wait_exact(1.0)
+            assert 2 < feed.accepted < 100 and 2 < server.accepted < 100
+
+
+def test_a_feed_of_nonsense_is_told_and_asked_again_after_a_pause():
+    def behave(connection):
+        connection.sendall(_zmtp.encode([_feed.topic_of(b"t"), b"nonsense"]))
+        until_closed(connection)
+
+    with Fake(behave, GREETING + ready(b"XPUB")) as feed, Fake(until_closed) as server:
+        with spindle.Client(server.endpoint, feed=feed.endpoint) as client:
+            mirror = client.mirror("t")
+            with pytest.raises(spindle.Malformed):
+                mirror.wait_exact(PATIENCE)
+            while feed.accepted < 3:
+                threading.Event().wait(0.01)
+            assert not mirror.exact and len(mirror) == 0
+
+
+def test_a_reply_of_the_wrong_shape_is_told():
+    replies = iter([[b"\x01", b"no JSON"], [b"\x01", b"no number", bytes(8)], [b"\x01", b"1"], [b"\x01"] * 4])
+
+    def behave(connection):
+        while True:
+            connection.sendall(_zmtp.encode([*request_of(connection)[:2], *next(replies)]))
+            until_closed(connection)
+
+    with Fake(behave) as server, spindle.Client(server.endpoint, timeout=PATIENCE) as client:
+        table = client.table("t")
+        for call in (client.stats, lambda: table.incr("a"), lambda: table.incr("a"), lambda: table.get_many(["a"])):
+            with pytest.raises(spindle.Malformed):
+                call()
+            client._driver._link.interrupt()
+
+
+@pytest.mark.parametrize("answer", [b"x" * 5_000_000, b"0001", b"00000000000000000001 99 x", b"\x15\x03\x03", b"OK\n"])
+def test_an_answer_that_is_none_of_jobs_is_told(answer):
+    def behave(connection):
+        connection.recv(1 << 16)
+        connection.sendall(answer)
+        connection.shutdown(socket.SHUT_WR)
+        until_closed(connection)
+
+    with Fake(behave, b"") as server:
+        with spindle.Client(jobs=f"127.0.0.1:{server.port}", timeout=PATIENCE) as client:
+            mail = client.jobs("mail")
+            for call in (lambda: mail.add("x"), mail.lend, lambda: mail.ack("1")):
+                with pytest.raises(spindle.Malformed):
+                    call()
+
+        async def body():
+            async with aio.Client(jobs=f"127.0.0.1:{server.port}", timeout=PATIENCE) as client:
+                for call in (client.jobs("mail").add("x"), client.jobs("mail").lend()):
+                    with pytest.raises(spindle.Malformed):
+                        await call
+
+        asyncio.run(body())

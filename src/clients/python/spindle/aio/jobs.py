@@ -74,7 +74,13 @@ class Jobs(Generic[V]):
         reader, writer = await asyncio.open_connection(*self._place[:2], ssl=self._place.tls)
         try:
             writer.write(self._place.login + request)
-            return await reader.read()
+            answer = bytearray()
+            while len(answer) <= _jobs.ANSWER_BYTES_MAX:
+                part = await reader.read(1 << 16)
+                if not part:
+                    break
+                answer += part
+            return bytes(answer)
         finally:
             writer.close()
 
