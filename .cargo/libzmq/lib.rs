@@ -1,9 +1,9 @@
-//! Builds libzmq 4.3.5 from its published sources, ten files of which are mended. In seven of them a peer without any rights could do
+//! Builds libzmq 4.3.5 from its published sources, eleven files of which are mended. In seven of them a peer without any rights could do
 //! harm that no option prevents, in this release as in the ones before it. The three encoders learn to send a message of many frames
 //! that was encoded before.
 //!
 //! ```text
-//! published ─► OUT_DIR/lib/libzmq.a, OUT_DIR/source ─► MENDS in ten files ─► compiled ─► their members of libzmq.a replaced
+//! published ─► OUT_DIR/lib/libzmq.a, OUT_DIR/source ─► MENDS in eleven files ─► compiled ─► their members of libzmq.a replaced
 //! ```
 //! `[patch.crates-io]` in the manifest of the server puts this crate in the place of the one that zmq-sys names. It never changes
 //! what it does not find word for word: with other sources the build fails, and says where.
@@ -22,7 +22,7 @@ struct Mend {
 }
 
 /// The files that are mended.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "router",
     "zmtp_engine",
     "v1_encoder",
@@ -33,9 +33,10 @@ const FILES: [&str; 10] = [
     "v2_decoder",
     "session_base",
     "mechanism",
+    "plain_server",
 ];
 
-const MENDS: [Mend; 34] = [
+const MENDS: [Mend; 43] = [
     // A router gives out ids that begin with a zero byte. It let peers bring such ids along, and aborted the process when it came to
     // one that was taken. (A ZAP handler cannot refuse them: the routing id in its request is that of this end.) Now a peer that
     // brings one along is given another, as if it had none. So is one with an id of more than 255 bytes: the protocol allows no
@@ -81,7 +82,8 @@ const MENDS: [Mend; 34] = [
         file: "session_base",
         published: "    if (!is_terminating () && options.raw_socket) {\n",
         mended: "    if (!is_terminating ()
-        && (options.raw_socket || (options.type == ZMQ_ROUTER && !_active && _engine))) {\n",
+        && (options.raw_socket
+            || (options.type == ZMQ_ROUTER && !_active && _engine && !_pipe))) {\n",
     },
     Mend {
         file: "pipe",
@@ -140,7 +142,11 @@ const MENDS: [Mend; 34] = [
     Mend {
         file: "router",
         published: "    switch (option_) {\n        case ZMQ_ROUTER_RAW:\n",
-        mended: "    if (option_ == 20001 || option_ == 20002) {
+        mended: "    if (option_ == 20004) {
+        options.plain_username = \"users\";
+        return 0;
+    }
+    if (option_ == 20001 || option_ == 20002) {
         out_pipe_t *const peer = lookup_out_pipe (
           blob_t (static_cast<unsigned char *> (const_cast<void *> (optval_)), optvallen_, reference_tag_t ()));
         if (!peer) {
@@ -494,14 +500,61 @@ extern \"C\" uint64_t spindle_piped ()
         file: "stream_engine_base",
         published: "#include \"wire.hpp\"\n",
         mended: "#include \"wire.hpp\"
+#include \"v2_protocol.hpp\"
+#include <vector>
 
 extern \"C\" void spindle_frame_grows (int fd_, uint64_t bytes_);
 extern \"C\" void spindle_connection_ends (int fd_);
+extern \"C\" void
+spindle_connection_logs_in (int fd_, const void *user_, size_t size_);
 extern thread_local int spindle_reading;
 
 namespace
 {
 const size_t spindle_handshake_max = 8192;
+
+int spindle_seal (zmq::mechanism_t &mechanism_, zmq::msg_t *msg_)
+{
+    const unsigned char *at = static_cast<unsigned char *> (msg_->data ());
+    const unsigned char *const end = at + msg_->size ();
+    std::vector<unsigned char> sealed;
+    while (at != end) {
+        const unsigned char flags = *at;
+        const bool is_large = flags & zmq::v2_protocol_t::large_flag;
+        const size_t size = is_large ? zmq::get_uint64 (at + 1) : at[1];
+        at += is_large ? 9 : 2;
+        zmq::msg_t frame;
+        int rc = frame.init_size (size);
+        errno_assert (rc == 0);
+        memcpy (frame.data (), at, size);
+        at += size;
+        if (flags & zmq::v2_protocol_t::more_flag)
+            frame.set_flags (zmq::msg_t::more);
+        const int encoded = mechanism_.encode (&frame);
+        const unsigned char *const body =
+          static_cast<unsigned char *> (frame.data ());
+        const size_t before = sealed.size ();
+        if (frame.size () > 255) {
+            sealed.resize (before + 9, zmq::v2_protocol_t::large_flag);
+            zmq::put_uint64 (&sealed[before + 1], frame.size ());
+        } else {
+            sealed.push_back (0);
+            sealed.push_back (static_cast<unsigned char> (frame.size ()));
+        }
+        sealed.insert (sealed.end (), body, body + frame.size ());
+        rc = frame.close ();
+        errno_assert (rc == 0);
+        if (encoded == -1)
+            return -1;
+    }
+    int rc = msg_->close ();
+    errno_assert (rc == 0);
+    rc = msg_->init_size (sealed.size ());
+    errno_assert (rc == 0);
+    if (!sealed.empty ())
+        memcpy (msg_->data (), &sealed[0], sealed.size ());
+    return msg_->set_routing_id (20003);
+}
 }
 ",
     },
@@ -603,14 +656,165 @@ const size_t spindle_handshake_max = 8192;
         published: "    if (unlikely (!_zero_copy\n",
         mended: "    if (unlikely (!_zero_copy || allocator.size () < 2048\n",
     },
+    // A peer that was let in kept its pipe to the ZAP handler as long as its connection: 32 KiB, and the end of the handler would have
+    // been the end of the connection. Now the pipe goes once the handshake is over.
+    Mend {
+        file: "session_base",
+        published: "    //  Create the pipe if it does not exist yet.\n    if (!_pipe && !is_terminating ()) {\n",
+        mended: "    if (options.type == ZMQ_ROUTER && _zap_pipe)
+        _zap_pipe->terminate (false);
+    //  Create the pipe if it does not exist yet.
+    if (!_pipe && !is_terminating ()) {\n",
+    },
+    // The user that a ZAP handler has named is told to spindle_connection_logs_in (src/protocols/sockets/logged_in.rs), which may end the
+    // connection when the user is removed.
+    Mend {
+        file: "stream_engine_base",
+        published: "    //  Add ZMTP properties.\n",
+        mended: "    const blob_t &user = _mechanism->get_user_id ();
+    if (_options.type == ZMQ_ROUTER && user.size () > 0)
+        spindle_connection_logs_in (_s, user.data (), user.size ());
+
+    //  Add ZMTP properties.\n",
+    },
+    // A message that was encoded before was sealed as one frame. Now its frames are sealed one by one, and stay one piece.
+    Mend {
+        file: "stream_engine_base",
+        published: "    if (_mechanism->encode (msg_) == -1)
+        return -1;
+    return 0;
+}
+",
+        mended: "    if (msg_->get_routing_id () == 20003 && _options.mechanism == ZMQ_CURVE
+        && dynamic_cast<curve_server_t *> (_mechanism))
+        return spindle_seal (*_mechanism, msg_);
+    if (_mechanism->encode (msg_) == -1)
+        return -1;
+    return 0;
+}
+",
+    },
+    // A router took one mechanism. Now option 20004 (above) makes one with CURVE take PLAIN too: it waits for the mechanism of its peer
+    // before it tells its own. A peer with a mechanism that is not taken is told to the ZAP handler, which counts it, and is refused.
+    Mend {
+        file: "zmtp_engine",
+        published: "#include \"wire.hpp\"\n",
+        mended: "#include \"wire.hpp\"
+#include \"zap_client.hpp\"
+
+namespace
+{
+class spindle_stranger_t ZMQ_FINAL : public zmq::zap_client_t
+{
+  public:
+    spindle_stranger_t (zmq::session_base_t *session_,
+                        const std::string &address_,
+                        const zmq::options_t &options_) :
+        zmq::mechanism_base_t (session_, options_),
+        zmq::zap_client_t (session_, address_, options_)
+    {
+    }
+    int next_handshake_command (zmq::msg_t *) ZMQ_FINAL { return -1; }
+    int process_handshake_command (zmq::msg_t *) ZMQ_FINAL { return -1; }
+    status_t status () const ZMQ_FINAL { return error; }
+
+    void tell (const char *mechanism_, size_t size_)
+    {
+        if (session->zap_connect () == 0)
+            send_zap_request (mechanism_, size_, NULL, NULL, 0);
+    }
+};
+
+const char plain_name[] = \"PLAIN\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\";
+
+bool takes_both (const zmq::options_t &options_)
+{
+    return options_.type == ZMQ_ROUTER && options_.mechanism == ZMQ_CURVE
+           && !options_.plain_username.empty ();
+}
+}
+",
+    },
+    Mend {
+        file: "zmtp_engine",
+        published: "        if (_outpos + _outsize == _greeting_send + signature_size + 1) {
+            if (_outsize == 0)
+",
+        mended: "        const bool waits =
+          takes_both (_options) && _greeting_recv[revision_pos] >= ZMTP_3_x;
+        if (waits)
+            _greeting_size = v3_greeting_size;
+        if (_outpos + _outsize == _greeting_send + signature_size + 1
+            && (!waits || _greeting_bytes_read >= minor_pos + 1 + 20)) {
+            if (_outsize == 0)
+",
+    },
+    Mend {
+        file: "zmtp_engine",
+        published: "                if (_options.mechanism == ZMQ_NULL)
+                    memcpy (_outpos + _outsize, \"NULL\", 4);
+                else if (_options.mechanism == ZMQ_PLAIN)
+",
+        mended: "                if (_options.mechanism == ZMQ_NULL)
+                    memcpy (_outpos + _outsize, \"NULL\", 4);
+                else if (_options.mechanism == ZMQ_PLAIN
+                         || (waits
+                             && memcmp (_greeting_recv + 12, plain_name, 20)
+                                  == 0))
+",
+    },
+    Mend {
+        file: "zmtp_engine",
+        published: "    } else if (_options.mechanism == ZMQ_PLAIN
+               && memcmp",
+        mended: "    } else if ((_options.mechanism == ZMQ_PLAIN || takes_both (_options))
+               && memcmp",
+    },
+    Mend {
+        file: "zmtp_engine",
+        published: "    else {
+        socket ()->event_handshake_failed_protocol (
+          session ()->get_endpoint (),
+          ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH);
+",
+        mended: "    else {
+        if (_options.type == ZMQ_ROUTER && !_options.zap_domain.empty ()) {
+            const char *const name =
+              reinterpret_cast<const char *> (_greeting_recv + 12);
+            spindle_stranger_t (session (), _peer_address, _options)
+              .tell (name, strnlen (name, 20));
+            if (_outsize > 0)
+                write (_outpos, _outsize);
+        }
+        socket ()->event_handshake_failed_protocol (
+          session ()->get_endpoint (),
+          ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH);
+",
+    },
+    // The ERROR of PLAIN did not have its name: the compiler took \x5E of \x5ERROR for one byte.
+    Mend {
+        file: "plain_server",
+        published: "#include \"plain_common.hpp\"\n",
+        mended: "#include \"plain_common.hpp\"
+
+namespace
+{
+const char spindle_error[] = \"\\5ERROR\";
+}
+#define error_prefix spindle_error
+#define error_prefix_len (sizeof (spindle_error) - 1)
+",
+    },
 ];
 
 /// What the published build tells the compiler on Linux, beside what the environment says: a file that is compiled with other words
 /// would see other layouts.
-const DEFINES: [&str; 11] = [
+const DEFINES: [&str; 13] = [
     "ZMQ_USE_CV_IMPL_STL11",
     "ZMQ_STATIC",
     "ZMQ_USE_BUILTIN_SHA1",
+    "ZMQ_USE_LIBSODIUM",
+    "ZMQ_HAVE_CURVE",
     "ZMQ_HAVE_WS",
     "ZMQ_HAVE_LINUX",
     "ZMQ_IOTHREAD_POLLER_USE_EPOLL",
@@ -620,6 +824,9 @@ const DEFINES: [&str; 11] = [
     "ZMQ_HAVE_UIO",
     "ZMQ_HAVE_STRUCT_SOCKADDR_UN",
 ];
+
+/// The headers of libsodium.
+const SODIUM_INCLUDE: &str = env!("SODIUM_INCLUDE");
 
 /// What zmq-sys asks for.
 #[derive(Default)]
@@ -632,12 +839,12 @@ impl Build {
         Self::default()
     }
 
-    /// Without CURVE.
+    /// With the libsodium of this package, whatever the caller has.
     ///
     /// # Panics
-    /// If it is to be with it.
+    /// If the caller has one.
     pub fn with_libsodium(&mut self, at: Option<()>) -> &mut Self {
-        assert!(at.is_none(), "only what the server needs is built");
+        assert!(at.is_none(), "libzmq is built with the libsodium of this package");
         self
     }
 
@@ -648,7 +855,11 @@ impl Build {
     pub fn build(&mut self) {
         let target = env::var("TARGET").expect("Cargo says for which target it builds");
         assert!(target.contains("linux"), "libzmq is mended for Linux only, not for {target}");
-        published::Build::new().build();
+        // libsodium is compiled for the machine that builds, since only its build scripts see it.
+        let host = env::var("HOST").expect("Cargo says on which machine it builds");
+        assert!(target == host, "libsodium is compiled for {host} and not for {target}: build on the machine that it is for");
+        let sodium = published::LibLocation::new(env!("SODIUM_LIB"), SODIUM_INCLUDE);
+        published::Build::new().with_libsodium(Some(sodium)).build();
         let out = PathBuf::from(env::var_os("OUT_DIR").expect("Cargo says where to build"));
         let library = out.join("lib/libzmq.a");
         for file in FILES {
@@ -670,7 +881,7 @@ fn compile(file: &str, out: &Path) -> PathBuf {
     fs::create_dir_all(&folder).and_then(|()| fs::write(&mended, text)).expect("OUT_DIR can be written to");
     let mut build = cc::Build::new();
     build.cpp(true).std("c++11").warnings(false).out_dir(&folder).file(&mended);
-    build.include(out.join("source/include")).include(out.join("source/src")).include(out);
+    build.include(out.join("source/include")).include(out.join("source/src")).include(out).include(SODIUM_INCLUDE);
     for define in DEFINES {
         build.define(define, "1");
     }

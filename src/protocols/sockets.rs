@@ -13,12 +13,14 @@
 //! pipe.
 
 mod accept;
+mod authentication;
 mod endpoint;
 mod frame;
 mod frame_origin;
 mod in_flight_bytes;
 #[cfg(test)]
 mod libzmq_tests;
+mod logged_in;
 mod mailbox;
 mod message_size;
 mod stop;
@@ -32,13 +34,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use zmq_sys::{zmq_bind, zmq_errno, zmq_msg_recv, zmq_msg_send, zmq_send, zmq_setsockopt};
+use zmq_sys::{zmq_bind, zmq_errno, zmq_msg_recv, zmq_msg_send, zmq_send};
 
+pub use authentication::{RouterMechanisms, ZAP_ENDPOINT};
 pub use endpoint::BindError;
 pub use frame::{Frame, INLINE_BYTES_MAX};
 pub(crate) use frame_origin::is_settled;
 pub use frame_origin::{ConnectionMark, FrameOrigin, SendProgress};
 pub use in_flight_bytes::InFlightBytes;
+pub use logged_in::{allow_login, end_logins, forget_logins};
 pub use mailbox::Mailbox;
 pub use message_size::MessageSize;
 pub use stop::{ServeError, Stopper, ThreadGroup, ThreadToken};
@@ -347,12 +351,9 @@ impl Socket {
     ///
     /// # Panics
     /// If libzmq is not the one of `.cargo/libzmq`.
-    #[expect(unsafe_code, reason = "the binding does not know the option")]
     pub fn hold_back(&self, id: &[u8], held_back: bool) {
         self.quiet.set(false);
-        let option = if held_back { HOLD_BACK } else { GO_ON };
-        // SAFETY: the socket is open as long as `self` is. The call reads the bytes of `id` and keeps none of them.
-        let status = unsafe { zmq_setsockopt(self.raw, option, id.as_ptr().cast(), id.len()) };
+        let status = self.set_option(if held_back { HOLD_BACK } else { GO_ON }, id);
         assert!(status == 0 || errno() == libc::EHOSTUNREACH, "holding back: errno {}", errno());
     }
 

@@ -9,9 +9,12 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 
 use super::frame::Frame;
+use super::logged_in::login_of;
 
 /// Property in which libzmq keeps the descriptor of a frame's connection, as text.
 const DESCRIPTOR: &std::ffi::CStr = c"__fd";
+/// Property in which libzmq keeps what the ZAP handler has named a connection's user, as text.
+const USER: &std::ffi::CStr = c"User-Id";
 
 /// Tells one connection from another, even if both have the same routing id or the same descriptor.
 ///
@@ -48,6 +51,8 @@ pub struct FrameOrigin {
     cookie: Option<u64>,
     /// The router's number of the peer if the id is its own, otherwise 0.
     peer: u64,
+    /// The login of the peer (`security`), otherwise 0.
+    login: u32,
 }
 
 impl FrameOrigin {
@@ -58,7 +63,8 @@ impl FrameOrigin {
         let text = frame.property(DESCRIPTOR).and_then(|text| text.to_str().ok());
         let descriptor = text.and_then(|text| text.parse().ok()).unwrap_or(-1);
         let mark = ConnectionMark::of(&frame);
-        Self { _frame: frame, mark, descriptor, cookie: cookie(descriptor), peer: spindle_peer() }
+        let login = frame.property(USER).map_or(0, |user| login_of(user.to_bytes()));
+        Self { _frame: frame, mark, descriptor, cookie: cookie(descriptor), peer: spindle_peer(), login }
     }
 
     /// Runs a router's send of the first frame of a message. The message goes over this connection: the call fails if
@@ -73,6 +79,13 @@ impl FrameOrigin {
         // A send that fails early has not used it.
         spindle_address_peer(0);
         result
+    }
+
+    /// The number under which its peer has logged in, or 0.
+    #[must_use]
+    #[inline]
+    pub const fn login(&self) -> u32 {
+        self.login
     }
 
     /// Tells it from other connections.

@@ -80,6 +80,7 @@ extern "C" fn spindle_message_grows(fd: c_int, bytes: u64) {
 #[unsafe(no_mangle)]
 #[expect(unsafe_code, reason = "libzmq calls it")]
 extern "C" fn spindle_connection_ends(fd: c_int) {
+    super::logged_in::forget(fd);
     with(|unfinished| unfinished.forget(fd));
 }
 
