@@ -43,6 +43,15 @@ impl PeerAddress {
             address => address,
         })
     }
+
+    /// The address of a peer as libzmq writes it: that of a host, or the process at the other end of a local socket.
+    #[must_use]
+    pub fn of_text(text: &[u8]) -> Self {
+        // An address of one link has its interface behind it.
+        let text = std::str::from_utf8(text).unwrap_or_default();
+        let address = text.split('%').next().and_then(|text| text.parse().ok());
+        address.map_or(Self::Local, Self::of)
+    }
 }
 
 impl std::fmt::Display for PeerAddress {

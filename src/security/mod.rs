@@ -19,6 +19,7 @@
 
 mod attempts;
 pub mod limits;
+mod logins;
 mod password;
 mod permissions;
 mod refusals;
@@ -35,6 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 pub use attempts::PeerAddress;
+pub use logins::{LoginReader, Logins, NO_LOGIN};
 pub use password::HashedPassword;
 pub use permissions::{Access, Coverage, Permissions, Prefixes, Resource};
 pub use refusals::Denied;
@@ -159,6 +161,8 @@ struct Shared {
     /// Signalled after each change of `work`.
     work_came: Condvar,
     refusals: Refusals,
+    /// Woken after each change of the generation.
+    on_change: Mutex<Vec<Waker>>,
 }
 
 /// All users of a server. Clones are the same users.
@@ -188,6 +192,7 @@ impl Users {
             work: Mutex::new(work),
             work_came: Condvar::new(),
             refusals: Refusals::default(),
+            on_change: Mutex::new(Vec::new()),
         })))
     }
 
@@ -250,6 +255,11 @@ impl Users {
     #[must_use]
     pub fn watch(&self) -> UsersWatch {
         UsersWatch { users: self.clone(), seen: self.generation() }
+    }
+
+    /// Has this loop woken after each change of the users. One for each loop that may sleep for long.
+    pub fn wake_on_change(&self, waker: Waker) {
+        self.0.on_change.lock().push(waker);
     }
 
     /// Has the file read again.
@@ -383,6 +393,7 @@ impl Users {
         }
         // Release: pairs with the Acquire in `generation`. A watch that sees it asks for the new list.
         self.0.generation.fetch_add(1, Ordering::Release);
+        self.0.on_change.lock().iter().for_each(Waker::wake_by_ref);
         tracing::info!("{}: {count} users", self.0.file.display());
     }
 
