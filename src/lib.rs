@@ -216,6 +216,7 @@
 //! | `signals` | 1 | reads SIGINT, SIGTERM and SIGHUP, which are blocked in all other threads |
 //! | `log` | 1 | writes the log lines of all threads to standard error |
 //! | `kv-queue` | 1, `--frontend proxy` | moves messages between the ROUTER and the workers |
+//! | `kv-zap` | 1, `--frontend proxy` with `--users` | tells libzmq which peers are users |
 //! | `kv-accept` | 1, `--frontend native` | accepts connections and hands each to a worker |
 //! | `kv-worker-N` | `--workers` | handles requests about tables; pinned (`--pin`) |
 //! | `kv-report` | 1 | renders LIST_TABLES and STATS |

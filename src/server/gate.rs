@@ -4,7 +4,7 @@
 //! ```text
 //!                    │ loopback, ipc://   │ others can reach it
 //! no --users         │ served             │ refused, unless --open
-//! --users            │ users are checked; where a service cannot check any: refused, unless --open
+//! --users            │ users are checked  │ users are checked; refused if they could only name themselves unencrypted
 //! ```
 //! The gate looks at the endpoints as they are given, before any of them is bound.
 
@@ -19,7 +19,7 @@ use super::tasks::TasksListeners;
 use crate::clock::Clock;
 use crate::protocols::admin::serve::AdminListener;
 use crate::protocols::events::serve::EventsListener;
-use crate::protocols::kv::serve::{FrontendKind, Kv, PublishAdmissions};
+use crate::protocols::kv::serve::{Kv, PublishAdmissions};
 use crate::protocols::lockstep::serve::Lockstep;
 use crate::protocols::native::Admission;
 use crate::protocols::native::is_local;
@@ -32,8 +32,7 @@ use crate::zmtp::{Mechanisms, SecretKey};
 pub struct SecurityConfig {
     /// The file of users.
     pub users: Option<PathBuf>,
-    /// Endpoints that check no users serve every peer that can reach them. With users, an endpoint that can check them
-    /// does so all the same.
+    /// Without users, endpoints serve every peer that can reach them. With users, each is checked all the same.
     pub open: bool,
     /// Passwords are taken also where others can reach the endpoint, and read what is sent.
     pub plain_anywhere: bool,
@@ -103,9 +102,14 @@ impl Admissions {
         Self { users, kv, lockstep, tasks, events_queue, notifications, certificate: None }
     }
 
+    /// The users that send requests about tables.
+    pub(super) fn requests(&self) -> Option<Admission> {
+        self.kv.clone()
+    }
+
     /// Tells the frontends, before they serve their first client.
     pub(super) fn hand_out(&self, kv: &mut Kv, lockstep: Option<&mut Lockstep>, tasks: Option<&mut TasksListeners>) {
-        kv.admit_only(self.kv.as_ref(), &self.notifications);
+        kv.admit_only(&self.notifications);
         self.users.iter().for_each(|users| drop(kv.report.users.set(users.clone())));
         if let (Some(lockstep), Some(admission)) = (lockstep, &self.lockstep) {
             lockstep.front.admit_only(admission);
@@ -143,17 +147,6 @@ pub enum GateError {
         /// Its endpoint, as it was given.
         endpoint: String,
     },
-    /// The service does not check users.
-    #[error(
-        "{flag} {endpoint}: this service does not check the users of --users; turn it off, or serve it to everybody who \
-         can reach it with --open"
-    )]
-    Unchecked {
-        /// The flag of the service.
-        flag: &'static str,
-        /// Its endpoint, as it was given.
-        endpoint: String,
-    },
     /// No mechanism is left by which a peer could name a user.
     #[error(
         "{flag} {endpoint}: others can reach this endpoint, so passwords are not taken there unencrypted; give \
@@ -186,8 +179,6 @@ struct Service {
     flag: &'static str,
     endpoint: String,
     is_local: bool,
-    /// Whether it checks the users of `--users`.
-    checks_users: bool,
     /// Whether it has CURVE. Otherwise a password is the only proof.
     has_curve: bool,
 }
@@ -207,15 +198,11 @@ pub(super) fn check(config: &ServerConfig) -> Result<(), GateError> {
     services(config).into_iter().try_for_each(|service| check_service(&config.security, service))
 }
 
-/// `open` is for endpoints that check no users. It does not let passwords cross a network: with users, each endpoint
-/// that can check them does.
+/// `open` is for servers without users. With users it does not let passwords cross a network.
 fn check_service(security: &SecurityConfig, service: Service) -> Result<(), GateError> {
-    let Service { flag, endpoint, is_local, checks_users, has_curve } = service;
+    let Service { flag, endpoint, is_local, has_curve } = service;
     if security.users.is_none() {
         return if is_local || security.open { Ok(()) } else { Err(GateError::Reachable { flag, endpoint }) };
-    }
-    if !checks_users {
-        return if security.open { Ok(()) } else { Err(GateError::Unchecked { flag, endpoint }) };
     }
     let is_encrypted = is_local || security.plain_anywhere || security.tls.is_some();
     match has_curve {
@@ -226,35 +213,32 @@ fn check_service(security: &SecurityConfig, service: Service) -> Result<(), Gate
 }
 
 fn services(config: &ServerConfig) -> Vec<Service> {
-    let zmq = |flag, endpoint: &str, checks_users| Service {
+    let zmq = |flag, endpoint: &str| Service {
         flag,
         endpoint: endpoint.to_owned(),
         is_local: is_local(endpoint),
-        checks_users,
         has_curve: true,
     };
-    let tcp = |flag, address: SocketAddr, checks_users| Service {
+    let tcp = |flag, address: SocketAddr| Service {
         flag,
         endpoint: address.to_string(),
         is_local: is_loopback(address.ip()),
-        checks_users,
         has_curve: false,
     };
-    let native = config.frontend == FrontendKind::Native;
     let tasks = config.tasks.as_ref();
-    let mut services: Vec<Service> = config.kv.iter().map(|endpoint| zmq("--kv", endpoint, native)).collect();
-    services.extend(config.publish.iter().map(|endpoint| zmq("--publish", endpoint, true)));
-    services.extend(config.feed.iter().map(|feed| zmq("--feed", &feed.endpoint, true)));
-    services.extend(config.lockstep.iter().map(|lockstep| zmq("--lockstep", &lockstep.endpoint, true)));
-    services.extend(config.lockstep_publish.iter().map(|endpoint| zmq("--lockstep-publish", endpoint, true)));
+    let mut services: Vec<Service> = config.kv.iter().map(|endpoint| zmq("--kv", endpoint)).collect();
+    services.extend(config.publish.iter().map(|endpoint| zmq("--publish", endpoint)));
+    services.extend(config.feed.iter().map(|feed| zmq("--feed", &feed.endpoint)));
+    services.extend(config.lockstep.iter().map(|lockstep| zmq("--lockstep", &lockstep.endpoint)));
+    services.extend(config.lockstep_publish.iter().map(|endpoint| zmq("--lockstep-publish", endpoint)));
     let spiderq = tasks.and_then(|tasks| tasks.spiderq.as_ref());
-    services.extend(spiderq.iter().map(|spiderq| zmq("--tasks", &spiderq.endpoint, true)));
+    services.extend(spiderq.iter().map(|spiderq| zmq("--tasks", &spiderq.endpoint)));
     let jobs = tasks.and_then(|tasks| tasks.jobs.as_ref());
-    services.extend(jobs.iter().map(|jobs| tcp("--jobs", jobs.address, true)));
-    services.extend(config.events.iter().map(|events| tcp("--events", events.address, true)));
-    services.extend(config.admin.iter().map(|admin| tcp("--admin", admin.address, true)));
+    services.extend(jobs.iter().map(|jobs| tcp("--jobs", jobs.address)));
+    services.extend(config.events.iter().map(|events| tcp("--events", events.address)));
+    services.extend(config.admin.iter().map(|admin| tcp("--admin", admin.address)));
     let queue = tasks.and_then(|tasks| tasks.events.as_ref());
-    services.extend(queue.iter().map(|queue| zmq("--events-queue", &queue.endpoint, true)));
+    services.extend(queue.iter().map(|queue| zmq("--events-queue", &queue.endpoint)));
     services
 }
 
@@ -266,6 +250,7 @@ fn is_loopback(address: IpAddr) -> bool {
 mod tests {
     use super::*;
     use crate::protocols::admin::serve::AdminConfig;
+    use crate::protocols::kv::serve::FrontendKind;
     use crate::server::FeedConfig;
     use crate::server::trial::config as local;
 
@@ -324,19 +309,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_service_that_cannot_check_users_is_refused_with_users_also_on_loopback() {
-        let users = SecurityConfig { users: Some("users".into()), ..SecurityConfig::default() };
-        let with = |frontend| ServerConfig { security: users.clone(), ..local(frontend) };
-        assert!(matches!(check(&with(FrontendKind::Proxy)), Err(GateError::Unchecked { flag: "--kv", .. })));
-        assert!(check(&with(FrontendKind::Native)).is_ok());
-        let publish = Some("tcp://127.0.0.1:1".to_owned());
-        assert!(check(&ServerConfig { publish, ..with(FrontendKind::Native) }).is_ok());
-    }
-
     /// A reachable endpoint without a key served every peer unchecked.
     #[test]
-    fn with_users_an_open_server_checks_them_where_it_can() {
+    fn with_users_an_open_server_checks_them_all_the_same() {
         let open = || SecurityConfig { users: Some("users".into()), open: true, ..SecurityConfig::default() };
         let kv = |frontend| ServerConfig {
             kv: vec!["tcp://*:1".to_owned()],
@@ -344,9 +319,9 @@ mod tests {
             security: open(),
             ..local(frontend)
         };
-        assert!(check(&kv(FrontendKind::Proxy)).is_ok(), "it cannot check them");
-        let native = kv(FrontendKind::Native);
-        assert!(matches!(check(&native), Err(GateError::NoMechanism { flag: "--kv", .. })));
+        for frontend in [FrontendKind::Proxy, FrontendKind::Native] {
+            assert!(matches!(check(&kv(frontend)), Err(GateError::NoMechanism { flag: "--kv", .. })));
+        }
         let publish = ServerConfig { publish: Some("tcp://*:1".to_owned()), ..local(FrontendKind::Proxy) };
         let publish = ServerConfig { security: open(), ..publish };
         assert!(matches!(check(&publish), Err(GateError::NoMechanism { flag: "--publish", .. })));
@@ -357,7 +332,9 @@ mod tests {
             SecurityConfig { curve_key: Some(SecretKey::generate()), ..open() },
             SecurityConfig { plain_anywhere: true, ..open() },
         ] {
-            assert!(check(&ServerConfig { security, ..kv(FrontendKind::Native) }).is_ok());
+            for frontend in [FrontendKind::Proxy, FrontendKind::Native] {
+                assert!(check(&ServerConfig { security: security.clone(), ..kv(frontend) }).is_ok());
+            }
         }
     }
 

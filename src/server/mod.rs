@@ -4,7 +4,7 @@
 //! run ─► raise descriptors ─► start ─────────────────────────► "ready" ─► wait for a signal ─► stop ─► exit 0
 //!                              │ clock, tables, kv::serve::bind                                  │
 //!                              │ threads: expiry, reaper, compactor, publisher, kv-report,       │
-//!                              │ kv-worker-i, and kv-queue (proxy) or kv-accept (native);        │
+//!                              │ kv-worker-i, and kv-queue and kv-zap (proxy), or kv-accept      │
 //!                              │ lockstep, if it is on                                           │
 //!                              │ if tasks, jobs or events are on: the store, threads: committer, │
 //!                              └ control, spiderq, jobs-io, events-io and events-queue           │
@@ -273,7 +273,7 @@ fn start_with(
     let feed = feed_settings(&config, clock, wall_nanos);
     let (tables, background) = Tables::with_feed(settings, feed);
     let context = SocketContext::new(config.io_threads);
-    let settings = kv_settings(&config, worker_cores);
+    let settings = kv_settings(&config, worker_cores, admissions.requests());
     let BackgroundThreads { changes, expiry, reaper, compactor } = background;
     let slow = Arc::new(SlowLog::new(config.slow));
     let slack = memory::slack(config.max_memory);
@@ -388,7 +388,8 @@ impl RunningServer {
         })?;
         let number = |number: usize| format!("kv-worker-{number}");
         match kv.frontend {
-            Frontend::Proxy { queue, workers, reporter } => {
+            Frontend::Proxy { queue, workers, reporter, zap } => {
+                zap.map_or(Ok(()), |zap| self.start_one("kv-zap", None, || zap.run()))?;
                 // The proxy starts first. It ends the workers, also when only some of them could be started.
                 self.start_one("kv-queue", None, || queue.run())?;
                 for (index, (worker, core)) in workers.into_iter().zip(cores).enumerate() {

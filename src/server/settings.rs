@@ -4,6 +4,7 @@ use super::{ServerConfig, available_bytes, memory};
 use crate::clock::Clock;
 use crate::limits::CLIENT_BYTES_DEFAULT;
 use crate::protocols::kv::serve;
+use crate::protocols::native::Admission;
 use crate::tables;
 
 /// The settings of the tables' feed, whose epoch is the time of the start.
@@ -16,7 +17,11 @@ pub(super) fn feed_settings(config: &ServerConfig, clock: Clock, wall_nanos: u64
 }
 
 /// The settings of the tables' frontend. A client may have at most half of the bytes that all clients may have.
-pub(super) fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>>) -> serve::KvConfig {
+pub(super) fn kv_settings(
+    config: &ServerConfig,
+    worker_cores: Vec<Option<usize>>,
+    admission: Option<Admission>,
+) -> serve::KvConfig {
     let tasks = config.tasks.as_ref();
     let frontends = [
         !config.kv.is_empty(),
@@ -47,5 +52,6 @@ pub(super) fn kv_settings(config: &ServerConfig, worker_cores: Vec<Option<usize>
         client_bytes_max,
         held_bytes_max,
         worker_cores,
+        admission,
     }
 }

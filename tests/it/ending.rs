@@ -201,6 +201,7 @@ fn parts(context: &SocketContext, workers: usize) -> (spindle::protocols::kv::se
         held_bytes_max: 1 << 30,
         reply_bytes_max: 1 << 30,
         worker_cores: vec![None; workers],
+        admission: None,
     };
     let kv = bind(context, &settings, Clock::start(), (&tables, backstage.changes), Neighbours::default()).unwrap();
     (kv, tables)
@@ -213,7 +214,7 @@ const CHANGES: usize = 64;
 fn answers_that_are_late_at_the_end_are_let_go() {
     let context = SocketContext::new(1);
     let (kv, tables) = parts(&context, 1);
-    let Frontend::Proxy { queue, mut workers, reporter } = kv.frontend else { unreachable!("it was asked for") };
+    let Frontend::Proxy { queue, mut workers, reporter, .. } = kv.frontend else { unreachable!("it was asked for") };
     let worker = workers.pop().unwrap();
     drop(reporter);
     std::thread::scope(|scope| {
@@ -248,7 +249,7 @@ fn answers_that_are_late_at_the_end_are_let_go() {
 fn a_queue_whose_workers_never_ran_ends() {
     let context = SocketContext::new(1);
     let (kv, _tables) = parts(&context, 3);
-    let Frontend::Proxy { queue, workers, reporter } = kv.frontend else { unreachable!("it was asked for") };
+    let Frontend::Proxy { queue, workers, reporter, .. } = kv.frontend else { unreachable!("it was asked for") };
     kv.stoppers.iter().for_each(spindle::protocols::sockets::Stopper::stop);
     std::thread::scope(|scope| {
         let queue = scope.spawn(move || queue.run());

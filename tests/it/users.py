@@ -29,8 +29,10 @@ def public(folder, name):
 class Client:
     """A DEALER as one user: by a password, or by a key if `keys` is the folder. With topics, a SUB."""
 
-    def __init__(self, endpoint, user=None, password=None, keys=None, reconnects=True, topics=None):
+    def __init__(self, endpoint, user=None, password=None, keys=None, reconnects=True, topics=None, routing_id=None):
         self.socket = CONTEXT.socket(zmq.DEALER if topics is None else zmq.SUB)
+        if routing_id is not None:
+            self.socket.routing_id = routing_id
         for topic in topics or ():
             self.socket.subscribe(topic)
         self.socket.rcvhwm = 0
@@ -91,6 +93,99 @@ def chapter_tables(kv, lockstep, tasks, file, spindle, keys, *publishers):
         check(root.ask(STATS)[0], OK)
         for table in (b"us", b"eu-read", b"eu-own"):
             check(root.ask(DROP, table), [OK])
+
+
+def chapter_verbs(kv, lockstep, tasks, file, spindle, keys, *publishers):
+    """Each verb is sent by users of every permission. Those that may not send it change nothing."""
+    number, table = (1).to_bytes(8, "big"), b"verbs"
+    rows = [
+        ("owner", 0, [table]),
+        ("writer", 2, [table, b"k", b"v"]),
+        ("reader", 4, [table, b"k"]),
+        ("", 5, []),
+        ("reader", 6, [table, b"k"]),
+        ("writer", 7, [table, b"k", number, b"v"]),
+        ("writer", 8, [table, b"k", number]),
+        ("writer", 9, [table, b"k", bytes(8)]),
+        ("reader", 10, [table, b"k", b"l"]),
+        ("writer", 11, [table, b"", b"k", b"v"]),
+        ("", 12, []),
+        ("root", 13, []),
+        ("reader", 14, [table, b"", number, b"\0"]),
+        ("writer", 15, [table, b"n", number]),
+        ("writer", 16, [table, b"k", bytes(8)]),
+        ("writer", 17, [table, b"k"]),
+        ("reader", 18, [table]),
+        ("reader", 19, [table, number, number, number]),
+        ("writer", 3, [table, b"n"]),
+        ("owner", 1, [table]),
+    ]
+    check(sorted(code for _, code, _ in rows), list(range(20)))
+    passwords = {"owner": "owner", "writer": "writer", "reader": "reader", "ada": "heron", "root": "ibis"}
+    order = ["ada", "reader", "writer", "owner", "root"]
+    clients = {name: Client(kv, name, password=passwords[name]) for name in order}
+    for least, code, arguments in rows:
+        for name in order:
+            answer = clients[name].ask(code, *arguments)
+            denied = bool(least) and order.index(name) < order.index(least)
+            check((code, name, answer[:2] == [ERROR, DENIED]), (code, name, denied))
+        # In frames that do not fit into one, and with an envelope.
+        client = clients["ada"]
+        client.socket.send_multipart([b"hop" * 20, b"", bytes([code]), *arguments])
+        answer = client.socket.recv_multipart()
+        check((code, answer[:2]), (code, [b"hop" * 20, b""]))
+        check((code, answer[2:4] == [ERROR, DENIED]), (code, bool(least)))
+    # Nobody may do what is no request.
+    check([client.ask(20)[0] for client in clients.values()], [ERROR] * 5)
+    check(clients["root"].ask(LIST), [OK])
+
+
+def chapter_ids(kv, lockstep, tasks, file, spindle, keys, *publishers):
+    """Connections of several users come with one routing id, one after the other, and pipeline requests."""
+    root = Client(kv, "root", password="ibis")
+    check(root.ask(CREATE, b"eu-own"), [OK])
+    for turn in range(5):
+        for user, login in (("ada", {"password": "heron"}), ("root", {"password": "ibis"}), ("eve", {"keys": keys})):
+            client = Client(kv, user, **login, routing_id=b"the same")
+            for _ in range(50):
+                client.socket.send_multipart([bytes([STATS])])
+                client.socket.send_multipart([bytes([UPDATE]), b"eu-own", b"k", b"v"])
+            for _ in range(50):
+                check(client.socket.recv_multipart()[0], OK if user == "root" else ERROR)
+                check(client.socket.recv_multipart(), [OK])
+            client.socket.close()
+    check(root.ask(DROP, b"eu-own"), [OK])
+
+
+def chapter_flood(kv, lockstep, tasks, file, spindle, keys, *publishers):
+    """Wrong passwords and strangers come without end. Users are served, and also let in."""
+    import json
+
+    def refusals():
+        return json.loads(root.ask(STATS)[1])["users"]["refused"]
+
+    root = Client(kv, "root", password="ibis")
+    check(root.ask(CREATE, b"eu-own"), [OK])
+    before = refusals()
+    flood = [Client(kv, "ada", password=f"wrong {number}", reconnects=False) for number in range(100)]
+    flood += [Client(kv, reconnects=False) for _ in range(50)]
+    flood += [Client(kv, "stranger", keys=keys, reconnects=False) for _ in range(50)]
+    for number in range(20):
+        check(root.ask(UPDATE, b"eu-own", b"k", b"%d" % number), [OK])
+        for login in ({"user": "root", "password": "ibis"}, {"user": "eve", "keys": keys}):
+            client = Client(kv, **login)
+            check(client.ask(GET, b"eu-own", b"k"), [OK, b"%d" % number])
+            client.socket.close()
+    for client in flood[100:]:
+        check(client.event(*FAILED, zmq.EVENT_HANDSHAKE_SUCCEEDED) in FAILED, True)
+    while refusals()["anonymous"] < before["anonymous"] + 50:
+        pass
+    check(refusals()["key"], before["key"] + 50)
+    while refusals()["password"] < before["password"] + 1:
+        pass
+    check(root.ask(DROP, b"eu-own"), [OK])
+    for client in flood:
+        client.socket.close()
 
 
 def chapter_many(kv, lockstep, tasks, file, spindle, keys, *publishers):

@@ -9,8 +9,9 @@ use serde_json::Value;
 use crate::harness::{SPINDLE, Server, run_python, spindle, spindle_reads};
 use crate::stage::Worker;
 
-/// Runs a chapter of `users.py` against a server with the users ada and eve, of few permissions, and root.
-fn run_chapter(chapter: &str) {
+/// Runs a chapter of `users.py` against a server with this frontend and the users ada and eve, of few permissions, the
+/// reader, the writer and the owner of a table, and root.
+fn run_chapter(chapter: &str, frontend: &str) {
     let folder = tempfile::tempdir().unwrap();
     let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (users, data) = (inside("users"), inside("data"));
@@ -24,10 +25,13 @@ fn run_chapter(chapter: &str) {
     add("heron", &[&["ada", "--curve", &ada][..], &of_ada].concat());
     add("", &["eve", "--curve", &eve, "--own", "eu-own"]);
     add("ibis", &["root", "--admin", "--password-stdin"]);
+    for (user, flag) in [("reader", "--read"), ("writer", "--write"), ("owner", "--own")] {
+        add(user, &[user, flag, "verbs", "--password-stdin"]);
+    }
     let any = "tcp://127.0.0.1:*";
     let server = Server::start_exactly(&[
         "--frontend",
-        "native",
+        frontend,
         "--kv",
         any,
         "--publish",
@@ -60,46 +64,76 @@ fn run_chapter(chapter: &str) {
 
 #[test]
 fn a_user_may_do_to_tables_what_it_was_granted_and_no_more() {
-    run_chapter("tables");
+    run_chapter("tables", "native");
+    run_chapter("tables", "proxy");
+}
+
+#[test]
+fn each_verb_needs_its_permission() {
+    run_chapter("verbs", "native");
+    run_chapter("verbs", "proxy");
 }
 
 #[test]
 fn messages_of_every_size_pass_the_cipher() {
-    run_chapter("many");
+    run_chapter("many", "native");
+    run_chapter("many", "proxy");
 }
 
 #[test]
 fn strangers_wrong_passwords_and_unknown_keys_are_refused_everywhere() {
-    run_chapter("refused");
+    run_chapter("refused", "native");
+}
+
+#[test]
+fn libzmq_refuses_strangers_wrong_passwords_and_unknown_keys() {
+    run_chapter("refused", "proxy");
+}
+
+#[test]
+fn a_flood_of_wrong_passwords_keeps_no_user_out() {
+    run_chapter("flood", "native");
+    run_chapter("flood", "proxy");
+}
+
+#[test]
+fn a_routing_id_that_goes_from_user_to_user_takes_no_permission_along() {
+    run_chapter("ids", "native");
+    run_chapter("ids", "proxy");
 }
 
 #[test]
 fn a_user_may_do_in_lock_step_what_it_may_do_elsewhere() {
-    run_chapter("lockstep");
+    run_chapter("lockstep", "native");
 }
 
 #[test]
 fn a_user_may_do_to_tasks_what_it_was_granted() {
-    run_chapter("tasks");
+    run_chapter("tasks", "native");
 }
 
 #[test]
 fn a_subscriber_gets_topics_that_its_user_may_read_and_no_others() {
-    run_chapter("topics");
+    run_chapter("topics", "native");
 }
 
 #[test]
 fn a_sealed_subscriber_that_reads_late_loses_nothing() {
-    run_chapter("burst");
+    run_chapter("burst", "native");
 }
 
 #[test]
 fn a_command_logs_in_and_says_by_its_status_that_it_may_not() {
+    command_logs_in("native");
+    command_logs_in("proxy");
+}
+
+fn command_logs_in(frontend: &str) {
     let folder = tempfile::tempdir().unwrap();
     let users = folder.path().join("users").to_str().unwrap().to_owned();
     let add = ["user", "add", "ada", "--users", &users, "--own", "eu", "--password-stdin"];
     assert!(spindle_reads(&add, b"heron").status.success());
-    let flags = ["--frontend", "native", "--kv", "tcp://127.0.0.1:*", "--publish", "off", "--users", &users];
+    let flags = ["--frontend", frontend, "--kv", "tcp://127.0.0.1:*", "--publish", "off", "--users", &users];
     let server = Server::start_exactly(&flags);
     let wrong = folder.path().join("wrong");
     let right = folder.path().join("right");
@@ -122,6 +156,11 @@ fn a_command_logs_in_and_says_by_its_status_that_it_may_not() {
 
 #[test]
 fn the_load_generator_logs_in_with_a_password_or_a_key() {
+    load_logs_in("native");
+    load_logs_in("proxy");
+}
+
+fn load_logs_in(frontend: &str) {
     let folder = tempfile::tempdir().unwrap();
     let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (users, password) = (inside("users"), inside("password"));
@@ -131,7 +170,7 @@ fn the_load_generator_logs_in_with_a_password_or_a_key() {
     let add = ["user", "add", "--users", &users, "ada", "--own", "load", "--curve", &ada, "--password-stdin"];
     assert!(spindle_reads(&add, b"heron").status.success());
     assert!(spindle(&["user", "add", "--users", &users, "eve", "--curve", &eve, "--read", "load"]).status.success());
-    let flags = ["--frontend", "native", "--kv", "tcp://127.0.0.1:*", "--publish", "off", "--users", &users];
+    let flags = ["--frontend", frontend, "--kv", "tcp://127.0.0.1:*", "--publish", "off", "--users", &users];
     let server = Server::start_exactly(&[&flags[..], &["--curve-key", &inside("server")]].concat());
     let load = |login: &[&str]| {
         let flags = ["load", "--connect", server.kv(), "--seconds", "0.2", "--warm-up", "0", "--keys", "100", "--json"];
@@ -197,7 +236,8 @@ fn a_worker_logs_in_to_the_queue_of_events() {
 
 #[test]
 fn a_user_who_is_removed_loses_its_connections_and_others_stay() {
-    run_chapter("removed");
+    run_chapter("removed", "native");
+    run_chapter("removed", "proxy");
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -47,6 +47,7 @@ pub(crate) fn serve_parts(
         held_bytes_max: 1 << 30,
         reply_bytes_max: 1 << 30,
         worker_cores: vec![None],
+        admission: None,
     };
     tell(&mut settings);
     let feed = settings.feed.as_ref().map(|_| FeedConfig { epoch: 1, history_bytes: 256 << 20, start_wall_millis: 0 });
@@ -62,7 +63,7 @@ pub(crate) fn serve_parts(
     thread::scope(|scope| {
         let mut front = Vec::new();
         match frontend {
-            Frontend::Proxy { queue, workers, reporter } => {
+            Frontend::Proxy { queue, workers, reporter, .. } => {
                 front.push(scope.spawn(|| reporter.run()));
                 front.push(scope.spawn(|| queue.run()));
                 front.extend(workers.into_iter().map(|worker| scope.spawn(|| worker.run())));

@@ -51,12 +51,13 @@ use ahash::RandomState;
 
 pub(super) use bounds::{Bounds, page_bytes_max};
 pub(super) use client::RoutingId;
-use client::{ClientClass, ClientStanding, TrackedClient};
+use client::{ClientClass, ClientStanding, Parcel, TrackedClient};
 use deferred::DeferredRequests;
 pub(super) use reports::By;
 
 pub(super) use crate::protocols::sockets::MessageSize;
 use crate::protocols::sockets::SendProgress;
+use crate::security::NO_LOGIN;
 
 /// A connection as flow control sees it.
 pub(super) trait TrackedConnection {
@@ -284,25 +285,25 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         &mut self,
         index: ClientIndex,
         size: MessageSize,
-        by: By,
+        (by, login): (By, u32),
         frames: impl Iterator<Item = F>,
     ) {
         let client = self.client_mut(index);
         let epoch = client.epoch;
-        client.pending.push(size, (epoch, by), frames);
+        client.pending.push(size, Parcel { epoch, by, login }, frames);
     }
 
-    /// Dequeues the client's next held request that may go to its worker now. Returns the worker and the frames to
-    /// send.
-    pub(super) fn next_request(&mut self, index: ClientIndex) -> Option<(usize, vec_deque::Drain<'_, F>)> {
+    /// Dequeues the client's next held request that may go to its worker now. Returns the worker, the number of the user
+    /// whose request it is, and the frames to send.
+    pub(super) fn next_request(&mut self, index: ClientIndex) -> Option<(usize, u32, vec_deque::Drain<'_, F>)> {
         let client = self.client_mut(index);
-        let (size, (epoch, by)) = client.pending.front()?;
+        let (size, Parcel { epoch, by, login }) = client.pending.front()?;
         if !client.may_ask(size.frames, by) || !self.has_turn(index, by) {
             return None;
         }
         let worker = self.ask(InFlightRequest { index, epoch, size, by });
         let frames = self.client_mut(index).pending.pop()?;
-        Some((worker, frames))
+        Some((worker, login, frames))
     }
 
     /// Notes that a request is on its way, and returns its worker.
@@ -361,7 +362,7 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
         let epoch = client.epoch;
         let first = client.backlog.is_empty();
         let too_much = !first && client.bytes + size.bytes > most;
-        client.backlog.push(size, (epoch, By::Worker), frames);
+        client.backlog.push(size, Parcel { epoch, by: By::Worker, login: NO_LOGIN }, frames);
         client.stalled = true;
         if first {
             self.stalled.push(index);

@@ -30,7 +30,12 @@ pub struct HandlerContext<'c> {
     pub value_max: usize,
     /// The wall clock at the start of the clock, in milliseconds since 1970, for the deadlines that mirrors are told.
     pub start_wall_millis: u64,
+    /// Whether the user may read the table of this name, for a list of tables. None: it may read all.
+    pub may_read: Option<&'c TableFilter<'c>>,
 }
+
+/// Says of the name of a table whether it is meant.
+pub type TableFilter<'c> = dyn Fn(&[u8]) -> bool + 'c;
 
 /// The request was not carried out: this thread's bound of unannounced changes is reached, memory is being given
 /// back, or an older table of the name must be taken down first. An element whose deadline has passed may have been
@@ -91,7 +96,11 @@ fn answer<'b, F: Deref<Target = [u8]>>(
             let pairs = pairs.iter().map(|[key, value]| (&**key, &**value));
             batch.update_many(table.name(), ttl, pairs, context.now).map(done)
         }
-        Request::ListTables => Ok(tables(batch.list_tables(), context.reply_bytes_max)),
+        Request::ListTables => {
+            let mut list = batch.list_tables();
+            list.retain(|table| context.may_read.is_none_or(|may_read| may_read(&table.name)));
+            Ok(tables(list, context.reply_bytes_max))
+        }
         Request::Stats => Ok(Reply::Stats(batch.aside(context.stats))),
         Request::Scan { table, cursor, count, fields, prefix } => {
             let bytes_max = context.page_bytes_max.min(context.reply_bytes_max);
@@ -186,6 +195,7 @@ mod tests {
             page_bytes_max: SCAN_BYTES_MAX,
             value_max: 1_024,
             start_wall_millis: 0,
+            may_read: None,
         }
     }
 

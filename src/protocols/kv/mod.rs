@@ -37,7 +37,8 @@
 //! - **proxy**, over libzmq. The `proxy` stands between the clients and the workers. Its `flow_control` bounds the
 //!   bytes that each client has outstanding, and `packet` packs small messages into one frame. Each `worker` receives,
 //!   decodes, handles, encodes and sends. `protocols/sockets/unfinished.rs` bounds the bytes that libzmq has received
-//!   and the proxy has not taken.
+//!   and the proxy has not taken. Where users are named, libzmq asks the `zap` handler about each peer, and each request
+//!   carries the number of its user to the worker.
 //! - **native**, without libzmq. The workers own their connections, and there is no proxy.
 //!
 //! Both frontends answer through the `responder`, and both have the publisher (`publish`), which sends a notification
@@ -89,3 +90,4 @@ mod timing;
 pub(crate) mod waiting;
 pub mod wire;
 mod worker;
+mod zap;

@@ -106,7 +106,15 @@ impl NativeWorker {
         let (stats, start_wall_millis) = (&|| report.render(), clock.start_wall_millis());
         let (page_bytes_max, value_max) = (SCAN_BYTES_MAX, self.state.value_max);
         let now = &|| clock.now();
-        let context = HandlerContext { stats, now, reply_bytes_max, page_bytes_max, value_max, start_wall_millis };
+        let context = HandlerContext {
+            stats,
+            now,
+            reply_bytes_max,
+            page_bytes_max,
+            value_max,
+            start_wall_millis,
+            may_read: None,
+        };
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         while !self.stopper.is_told() {
             self.wait(clock);

@@ -2,12 +2,14 @@
 //! both of them as much as a look-up of an element that is in the cache.
 //!
 //! ```text
-//! packed       one frame of up to 33 bytes:  tag (2) │ length (1) │ bytes │ length (1) │ bytes │ 255 │ …
+//! packed       one frame of up to 33 bytes:  sender │ length (1) │ bytes │ length (1) │ bytes │ 255 │ …
 //!              for up to 8 frames, then each frame for which 255 stands
-//! unpacked     tag (2) │ frame │ frame …
+//! unpacked     sender │ frame │ frame …
 //! the end      empty frame
+//! sender       tag (2), and where users are named login (4)
 //! ```
-//! The tag says which client sent the message. The worker uses it only to keep the requests of one client in order.
+//! The tag says which client sent the message. The worker uses it only to keep the requests of one client in order. The
+//! login is the number of its user ([`Logins`](crate::security::Logins)).
 //!
 //! libzmq keeps up to 33 bytes in the message itself. One thread would allocate a longer message and another one would
 //! free it. Longer frames are moved as they are, without copying.
@@ -25,6 +27,7 @@
 
 use crate::byte_reader::ByteReader;
 use crate::protocols::sockets::{Frame, INLINE_BYTES_MAX, Socket};
+use crate::security::NO_LOGIN;
 
 /// The most frames that are packed: an UPDATE with a TTL, and an envelope of three.
 pub(super) const PACKED_MAX: usize = 8;
@@ -35,18 +38,35 @@ const DEFERRED: u8 = 2;
 /// The first byte of [`DeferralNotice::Late`].
 const LATE: u8 = 3;
 
+/// The client of a message, for its worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sender {
+    /// Tells it from other clients.
+    pub(super) tag: u16,
+    /// The number of its user, or 0 where users are not named.
+    pub(super) login: u32,
+}
+
 /// Packs messages and sends them.
-#[derive(Default)]
 pub(super) struct MessageWriter {
+    /// Users are named.
+    has_users: bool,
     /// Reused for each message.
     packet: Vec<u8>,
 }
 
 impl MessageWriter {
-    /// Sends a message of the client with this tag.
-    pub(super) fn send(&mut self, socket: &Socket, tag: u16, frames: &mut [Frame]) {
+    pub(super) fn new(has_users: bool) -> Self {
+        Self { has_users, packet: Vec::new() }
+    }
+
+    /// Sends a message of this client.
+    pub(super) fn send(&mut self, socket: &Socket, sender: Sender, frames: &mut [Frame]) {
         self.packet.clear();
-        self.packet.extend_from_slice(&tag.to_be_bytes());
+        self.packet.extend_from_slice(&sender.tag.to_be_bytes());
+        if self.has_users {
+            self.packet.extend_from_slice(&sender.login.to_be_bytes());
+        }
         if frames.len() > PACKED_MAX {
             socket.send_bytes(&self.packet, true);
             return socket.send_all(frames.iter_mut());
@@ -80,10 +100,10 @@ impl MessageWriter {
 
 /// A message as a worker receives it.
 pub(super) enum ReceivedMessage<'b> {
-    /// The tag and the packet, which [`unpack`] combines with the frames that were sent by themselves.
-    Packed(u16, &'b [u8], &'b [Frame]),
-    /// The tag and the frames.
-    AsItCame(u16, &'b [Frame]),
+    /// The sender and the packet, which [`unpack`] combines with the frames that were sent by themselves.
+    Packed(Sender, &'b [u8], &'b [Frame]),
+    /// The sender and the frames.
+    AsItCame(Sender, &'b [Frame]),
 }
 
 impl<'b> ReceivedMessage<'b> {
@@ -92,11 +112,13 @@ impl<'b> ReceivedMessage<'b> {
     /// # Panics
     /// If the message is the empty frame that means the end.
     #[inline]
-    pub(super) fn read(frames: &'b [Frame]) -> Self {
+    pub(super) fn read(frames: &'b [Frame], has_users: bool) -> Self {
         let (first, rest) = frames.split_first().expect("a message has a frame");
         let mut fields = ByteReader::new(first);
         let tag = fields.u16_be().expect("the queue sends a tag first");
-        if fields.is_empty() { Self::AsItCame(tag, rest) } else { Self::Packed(tag, fields.rest(), rest) }
+        let login = if has_users { fields.u32_be().expect("the queue sends a login second") } else { NO_LOGIN };
+        let sender = Sender { tag, login };
+        if fields.is_empty() { Self::AsItCame(sender, rest) } else { Self::Packed(sender, fields.rest(), rest) }
     }
 }
 
@@ -166,14 +188,15 @@ mod tests {
 
     /// Sends a message through the writer and the reader. Returns its number of frames in between, and the frames that
     /// came.
-    fn through(frames: &[&[u8]]) -> (usize, Vec<Vec<u8>>) {
+    fn through(frames: &[&[u8]], login: Option<u32>) -> (usize, Vec<Vec<u8>>) {
         let context = SocketContext::new(1);
         let mut queue = context.dealer().unwrap();
         queue.bind("inproc://packet").unwrap();
         let worker = context.dealer().unwrap();
         worker.connect_within("inproc://packet");
         let mut message: Vec<Frame> = frames.iter().map(|frame| Frame::from(*frame)).collect();
-        MessageWriter::default().send(&queue, 0xabcd, &mut message);
+        let (has_users, sender) = (login.is_some(), Sender { tag: 0xabcd, login: login.unwrap_or(NO_LOGIN) });
+        MessageWriter::new(has_users).send(&queue, sender, &mut message);
         let mut came = vec![Frame::new()];
         worker.receive_waiting(&mut came[0]);
         while came.last().unwrap().more() {
@@ -181,13 +204,13 @@ mod tests {
             worker.receive_rest(came.last_mut().unwrap());
         }
         let mut places = [&[][..]; PACKED_MAX];
-        let (tag, heard) = match ReceivedMessage::read(&came) {
-            ReceivedMessage::AsItCame(tag, frames) => (tag, frames.iter().map(|frame| frame.to_vec()).collect()),
-            ReceivedMessage::Packed(tag, packet, apart) => {
-                (tag, unpack(packet, apart, &mut places).iter().map(|frame| frame.to_vec()).collect())
+        let (from, heard) = match ReceivedMessage::read(&came, has_users) {
+            ReceivedMessage::AsItCame(from, frames) => (from, frames.iter().map(|frame| frame.to_vec()).collect()),
+            ReceivedMessage::Packed(from, packet, apart) => {
+                (from, unpack(packet, apart, &mut places).iter().map(|frame| frame.to_vec()).collect())
             }
         };
-        assert_eq!(tag, 0xabcd);
+        assert_eq!(from, sender);
         (came.len(), heard)
     }
 
@@ -230,7 +253,11 @@ mod tests {
             (vec![b""; 8], 1),
             (vec![b""], 1),
         ] {
-            assert_eq!(through(&frames), (between, frames.iter().map(|frame| frame.to_vec()).collect()));
+            let frames_in: Vec<Vec<u8>> = frames.iter().map(|frame| frame.to_vec()).collect();
+            assert_eq!(through(&frames, None), (between, frames_in.clone()));
+            for login in [1, 0x0102_0304, u32::MAX] {
+                assert_eq!(through(&frames, Some(login)).1, frames_in);
+            }
         }
     }
 }

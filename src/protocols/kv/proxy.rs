@@ -27,12 +27,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::client_names::{ClientNames, name_of};
+use super::client_names::{ClientNames, KnownClient};
 use super::flow_control::{
     AnsweredRequest, Bounds, ClientIndex, FlowControl, MessageSize, ReplyVerdict, RequestVerdict, RoutingId,
     TrackedConnection,
 };
-use super::packet::{DeferralNotice, MessageWriter};
+use super::packet::{DeferralNotice, MessageWriter, Sender};
 use super::report::ProxyMetrics;
 use crate::clock::{Clock, Now, TimeLimit};
 use crate::limits::{FRAME_OVERHEAD_BYTES, LINGER, MESSAGE_FRAMES_MAX, QUEUE_BURST, QUEUE_BURST_FRAMES};
@@ -86,8 +86,10 @@ pub(super) struct ProxyParts {
     pub(super) workers: ThreadGroup,
     pub(super) clock: Clock,
     pub(super) metrics: Arc<ProxyMetrics>,
-    /// For the slow log.
+    /// For the slow log and refusals.
     pub(super) names: Arc<ClientNames>,
+    /// A client's connection has a user.
+    pub(super) has_users: bool,
 }
 
 /// The proxy, ready to run.
@@ -120,11 +122,11 @@ impl Proxy {
         let now = parts.clock.now();
         Self {
             account: FlowControl::new(parts.backends.len() - 1, bounds),
+            packer: MessageWriter::new(parts.has_users),
             parts,
             message_bytes_max: message_bytes_max(value_max),
             id: Frame::new(),
             message: ProxyMessage::new(),
-            packer: MessageWriter::default(),
             frame: Frame::new(),
             patience: PATIENCE[0],
             retry_at: now,
@@ -176,10 +178,14 @@ impl Proxy {
         let by = self.message.executor();
         match self.account.take(index, message_size, by) {
             RequestVerdict::Forward(worker) => {
-                self.packer.send(backend(&self.parts.backends, worker), index.tag(), self.message.frames());
+                let sender = Sender { tag: index.tag(), login: self.account.connection(index).login() };
+                self.packer.send(backend(&self.parts.backends, worker), sender, self.message.frames());
                 self.message.forget();
             }
-            RequestVerdict::Hold => self.account.hold_request(index, message_size, by, self.message.take()),
+            RequestVerdict::Hold => {
+                let login = self.account.connection(index).login();
+                self.account.hold_request(index, message_size, (by, login), self.message.take());
+            }
             RequestVerdict::Drop => {
                 self.message.clear();
                 self.parts.metrics.dropped_requests.add(1);
@@ -217,11 +223,10 @@ impl Proxy {
     /// The index of the sender of the message that was read.
     fn index(&mut self) -> ClientIndex {
         let Some(index) = self.account.find(&self.id) else {
-            let id = RoutingId::of(&self.id);
-            let name = name_of(&self.id);
+            let (id, known) = (RoutingId::of(&self.id), KnownClient::of(&self.id));
             let origin = FrameOrigin::of(self.take_id());
             let index = self.account.admit(id, origin);
-            self.parts.names.put(index.tag(), name);
+            self.parts.names.put(index.tag(), known);
             return index;
         };
         if self.account.may_change_connection(index) {
@@ -233,6 +238,7 @@ impl Proxy {
     /// Tells flow control when the message came over another connection than the client's last one.
     fn look_at_connection(&mut self, index: ClientIndex) {
         if !self.account.comes_from(index, ConnectionMark::of(&self.id)) {
+            self.parts.names.put(index.tag(), KnownClient::of(&self.id));
             let origin = FrameOrigin::of(self.take_id());
             self.account.reconnected(index, origin);
             self.go_on(index);
@@ -245,9 +251,9 @@ impl Proxy {
 
     /// Sends the client's held requests that may go to its worker now.
     fn go_on(&mut self, index: ClientIndex) {
-        while let Some((worker, frames)) = self.account.next_request(index) {
-            let mut frames: Vec<Frame> = frames.collect();
-            self.packer.send(backend(&self.parts.backends, worker), index.tag(), &mut frames);
+        while let Some((worker, login, frames)) = self.account.next_request(index) {
+            let (sender, mut frames) = (Sender { tag: index.tag(), login }, frames.collect::<Vec<Frame>>());
+            self.packer.send(backend(&self.parts.backends, worker), sender, &mut frames);
         }
     }
 

@@ -105,11 +105,20 @@ impl<'i, F: Deref<Target = [u8]>> RequestParts<'i, F> {
 
     /// Replaces a request that the user may not have carried out by its refusal.
     pub(super) fn restrict(&mut self, user: &Identity) {
-        if let Ok(request) = &self.request
-            && !may(user, request)
-        {
+        if self.restrict_silently(Some(user)) {
             user.note_denied();
-            self.request = Err(Fault { command: Some(request.command()), reason: Reason::Denied });
+        }
+    }
+
+    /// As [`RequestParts::restrict`], and the caller counts the refusal. No user may do nothing. Returns whether the
+    /// request is refused.
+    pub(super) fn restrict_silently(&mut self, user: Option<&Identity>) -> bool {
+        match &self.request {
+            Ok(request) if user.is_none_or(|user| !may(user, request)) => {
+                self.request = Err(Fault { command: Some(request.command()), reason: Reason::Denied });
+                true
+            }
+            _ => false,
         }
     }
 
@@ -184,6 +193,7 @@ mod tests {
             page_bytes_max: SCAN_BYTES_MAX,
             value_max: 1_024,
             start_wall_millis: 0,
+            may_read: None,
         };
         let responder = Responder { clock, value_max: 1_024, metrics: &metrics, context: &context };
         let (mut batch, mut sampler) = (session.batch(Now::from_millis(1)), Sampler::new(TIMED_ONE_OF));

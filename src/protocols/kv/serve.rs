@@ -28,6 +28,8 @@ use super::reporter::Reporter;
 use super::responder::TIMED_ONE_OF;
 use super::timing::TurnSizes;
 use super::worker::{Worker, WorkerParts};
+pub use super::zap::ZapHandler;
+use super::zap::ask_for_users;
 use crate::clock::Clock;
 use crate::limits::{FRAME_BYTES_MAX, MESSAGE_FRAMES_MAX, RECEIVED_SHARE, REPLIES_IN_PIPE};
 use crate::protocols::native::{Acceptor, Admission, BoundListener, BufferBudget, Connections};
@@ -74,6 +76,8 @@ pub struct KvConfig {
     pub held_bytes_max: u64,
     /// For each worker the core to which it will be tied. At least one worker.
     pub worker_cores: Vec<Option<usize>>,
+    /// The users that send requests, if a client has to prove that it is one.
+    pub admission: Option<Admission>,
 }
 
 /// The parts of this server that other protocols have beside the tables.
@@ -110,6 +114,8 @@ pub enum Frontend {
         workers: Vec<Worker>,
         /// For the thread `kv-report`: a worker that serves only reports.
         reporter: Box<Worker>,
+        /// For the thread `kv-zap`, where users are named.
+        zap: Option<Box<ZapHandler>>,
     },
     /// The frontend without libzmq.
     Native {
@@ -145,12 +151,8 @@ pub struct Kv {
 }
 
 impl Kv {
-    /// From now on a client of the native frontend has to prove that it is a user, and so has a subscriber of each
-    /// endpoint with an admission.
-    pub fn admit_only(&mut self, requests: Option<&Admission>, notifications: &PublishAdmissions) {
-        if let (Frontend::Native { workers, .. }, Some(admission)) = (&mut self.frontend, requests) {
-            workers.iter_mut().for_each(|worker| worker.admit_only(admission));
-        }
+    /// From now on a subscriber of each endpoint with an admission has to prove that it is a user.
+    pub fn admit_only(&mut self, notifications: &PublishAdmissions) {
         self.publisher.admit_only(notifications);
     }
 }
@@ -217,6 +219,9 @@ fn proxy(
 ) -> Result<BoundFrontend, ServeError> {
     let bell = WakeSignal::new()?;
     let stopper = Stopper::new(&bell);
+    // Before the first peer can come.
+    let admission = settings.admission.as_ref();
+    let zap = admission.map(|admission| ZapHandler::bind(context, admission, clock).map(Box::new)).transpose()?;
     let (router, endpoints) = router(context, settings)?;
     let workers_stop = Arc::new(AtomicBool::new(false));
     let presence = ThreadGroup::new(&bell);
@@ -237,6 +242,7 @@ fn proxy(
             present: presence.enter(),
             is_reporter: place == reporter,
             names: Arc::clone(&names),
+            logins: zap.as_ref().map(|zap| zap.logins().reader()),
         }))
     };
     let tallies = report.workers.iter().chain([&report.reporter]);
@@ -264,9 +270,11 @@ fn proxy(
         clock,
         metrics,
         names,
+        has_users: zap.is_some(),
     };
     let queue = Proxy::new(parts, settings.value_max, settings.client_bytes_max, settings.held_bytes_max);
-    Ok((Frontend::Proxy { queue: Box::new(queue), workers, reporter }, vec![stopper], endpoints, held))
+    let stoppers = zap.iter().map(|zap| zap.stopper()).chain([stopper]).collect();
+    Ok((Frontend::Proxy { queue: Box::new(queue), workers, reporter, zap }, stoppers, endpoints, held))
 }
 
 fn native(
@@ -308,7 +316,9 @@ fn native(
         let connections = Connections::new(&bell, bounds, &budget).map_err(io::Error::from)?;
         let handoff = acceptor.handoff(&bell);
         stoppers.push(stopper.clone());
-        workers.push(NativeWorker::new(connections, handoff, (stopper, &bell), state));
+        let mut worker = NativeWorker::new(connections, handoff, (stopper, &bell), state);
+        settings.admission.iter().for_each(|admission| worker.admit_only(admission));
+        workers.push(worker);
     }
     Ok((Frontend::Native { acceptor, workers, reporter }, stoppers, endpoints, Box::new(move || budget.held())))
 }
@@ -316,6 +326,7 @@ fn native(
 /// Binds the ROUTER of the clients.
 fn router(context: &SocketContext, settings: &KvConfig) -> Result<(Socket, Vec<String>), ServeError> {
     let mut router = context.router(REPLIES_IN_PIPE)?;
+    settings.admission.iter().for_each(|admission| ask_for_users(&router, admission));
     let bound = settings.endpoints.iter().map(|endpoint| router.bind(endpoint));
     let endpoints = bound.collect::<Result<_, _>>()?;
     Ok((router, endpoints))

@@ -21,25 +21,29 @@ mod deferred;
 mod inbox;
 mod reply;
 mod timing;
+mod users;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::client_names::ClientNames;
 use super::handle::{Busy, HandlerContext};
-use super::packet::{PACKED_MAX, ReceivedMessage, unpack};
+use super::packet::{PACKED_MAX, ReceivedMessage, Sender, unpack};
+use super::permission::may_read;
 use super::report::{ReportSources, WorkerMetrics};
 use super::responder::{RequestParts, Responder, TIMED_ONE_OF};
 use super::wire::Command;
 use crate::clock::{Clock, Now};
 use crate::limits::LOOK_AHEAD;
 use crate::protocols::sockets::{Frame, Socket, ThreadToken, WakeSignal, wait};
+use crate::security::LoginReader;
 use crate::stats::Sampler;
 use crate::tables::{Batch, Session};
 use deferred::DeferredMessages;
 use inbox::BatchInbox;
 use reply::ReplyWriter;
 use timing::{RequestTimer, is_alone};
+use users::WorkerUsers;
 
 /// A worker, ready to run.
 pub struct Worker {
@@ -56,6 +60,7 @@ pub struct Worker {
     is_reporter: bool,
     writer: ReplyWriter,
     timer: RequestTimer,
+    users: WorkerUsers,
     /// Set by the proxy before it sends the last frame.
     stop: Arc<AtomicBool>,
     /// The last field, so it is dropped after the socket: the proxy keeps its end of the pipe as long as this token
@@ -80,17 +85,19 @@ pub(super) struct WorkerParts {
     pub(super) stop: Arc<AtomicBool>,
     pub(super) present: ThreadToken,
     pub(super) is_reporter: bool,
-    /// For the slow log.
+    /// For the slow log and refusals.
     pub(super) names: Arc<ClientNames>,
+    /// The users of the clients, where users are named.
+    pub(super) logins: Option<LoginReader>,
 }
 
 impl Worker {
     /// A worker that has deferred no message.
     pub(super) fn new(parts: WorkerParts) -> Self {
         let WorkerParts { socket, mut session, clock, value_max, page_bytes_max, metrics, report, bell, .. } = parts;
-        let WorkerParts { stop, present, is_reporter, names, .. } = parts;
+        let WorkerParts { stop, present, is_reporter, names, logins, .. } = parts;
         let deferred = DeferredMessages::new(&mut session, &bell);
-        let timer = RequestTimer::new(clock, Arc::clone(&report.slow), names);
+        let timer = RequestTimer::new(clock, Arc::clone(&report.slow), Arc::clone(&names), logins.is_some());
         Self {
             socket,
             session,
@@ -104,6 +111,7 @@ impl Worker {
             is_reporter,
             writer: ReplyWriter::default(),
             timer,
+            users: WorkerUsers::new(logins, names),
             stop,
             present,
         }
@@ -116,7 +124,15 @@ impl Worker {
         let reply_bytes_max = report.reply_bytes_max;
         let (stats, start_wall_millis) = (&|| report.render(), clock.start_wall_millis());
         let (page_bytes_max, value_max, now) = (self.page_bytes_max, self.value_max, &|| clock.now());
-        let context = HandlerContext { stats, now, reply_bytes_max, page_bytes_max, value_max, start_wall_millis };
+        let context = HandlerContext {
+            stats,
+            now,
+            reply_bytes_max,
+            page_bytes_max,
+            value_max,
+            start_wall_millis,
+            may_read: None,
+        };
         let mut inbox = BatchInbox::new();
         let mut sampler = Sampler::new(TIMED_ONE_OF);
         loop {
@@ -151,15 +167,17 @@ impl Worker {
 
     /// Answers the deferred messages that can be answered now, and each message of the inbox.
     fn answer_all(&mut self, inbox: &mut BatchInbox, context: &HandlerContext<'_>, sampler: &mut Sampler) {
-        let Self { socket, session, clock, value_max, metrics, deferred, is_reporter, writer, timer, .. } = self;
+        let Self { socket, session, clock, value_max, metrics, deferred, is_reporter, writer, timer, users, .. } = self;
         let now = clock.now();
+        users.renew();
         metrics.busy.begin(now.nanos());
         deferred.begin(session);
         let mut batch = session.batch(now);
         let responder = Responder { clock: *clock, value_max: *value_max, metrics, context };
         let is_reporter = *is_reporter;
         timer.begin(now);
-        let mut replies = WorkerReplies { responder, socket, deferred, is_reporter, writer, timer, received: now };
+        let mut replies =
+            WorkerReplies { responder, socket, deferred, is_reporter, writer, timer, users, received: now };
         replies.answer_deferred(&mut batch, sampler);
         replies.answer_inbox(inbox, &mut batch, sampler);
         drop(batch);
@@ -177,6 +195,7 @@ struct WorkerReplies<'w> {
     is_reporter: bool,
     writer: &'w mut ReplyWriter,
     timer: &'w mut RequestTimer,
+    users: &'w mut WorkerUsers,
     /// When the messages of the inbox had been received.
     received: Now,
 }
@@ -202,7 +221,7 @@ impl WorkerReplies<'_> {
         let mut unpacked = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
         let mut decoded: [Option<WorkerMessage<'_>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
         for ((parsed, unpacked), number) in decoded.iter_mut().zip(&mut unpacked).zip(first..first + count) {
-            *parsed = Some(WorkerMessage::read(inbox.message(number), unpacked, self.responder.value_max));
+            *parsed = Some(WorkerMessage::read(inbox.message(number), unpacked, self.responder.value_max, self.users));
         }
         batch.prefetch(decoded.iter().flatten().filter_map(WorkerMessage::element));
         let (socket, received) = (self.socket, self.received);
@@ -215,13 +234,13 @@ impl WorkerReplies<'_> {
             if is_alone {
                 self.timer.end_stretch(received, index, message);
             }
-            let (writer, mut bytes) = (&mut *self.writer, 0);
+            let (writer, users, mut bytes) = (&mut *self.writer, &*self.users, 0);
             let mut answer = || {
                 let sink = |frame: &[u8], more| {
                     bytes += frame.len() as u64;
                     writer.write(socket, is_long, frame, more);
                 };
-                parsed.answer(&self.responder, batch, sampler, sink)
+                parsed.answer(&self.responder, users, batch, sampler, sink)
             };
             if waits || answer() == Err(Busy) {
                 let lacks_memory = !waits && batch.lacks_memory();
@@ -241,8 +260,9 @@ impl WorkerReplies<'_> {
 
 /// A decoded message, which borrows from the frames that the proxy sent.
 struct WorkerMessage<'i> {
-    /// The tag of the client.
-    tag: u16,
+    sender: Sender,
+    /// The user may not do it, so the request is its refusal.
+    is_denied: bool,
     text: MessageText<'i>,
 }
 
@@ -253,13 +273,20 @@ enum MessageText<'i> {
 
 impl<'i> WorkerMessage<'i> {
     #[inline]
-    fn read(message: &'i [Frame], unpacked: &'i mut [&'i [u8]; PACKED_MAX], value_max: usize) -> Self {
-        match ReceivedMessage::read(message) {
-            ReceivedMessage::AsItCame(tag, frames) => {
-                Self { tag, text: MessageText::AsItCame(RequestParts::read(frames, value_max)) }
+    fn read(
+        message: &'i [Frame],
+        unpacked: &'i mut [&'i [u8]; PACKED_MAX],
+        value_max: usize,
+        users: &mut WorkerUsers,
+    ) -> Self {
+        match ReceivedMessage::read(message, users.are_named()) {
+            ReceivedMessage::AsItCame(sender, frames) => {
+                let mut parts = RequestParts::read(frames, value_max);
+                Self { is_denied: users.restrict(sender, &mut parts), sender, text: MessageText::AsItCame(parts) }
             }
-            ReceivedMessage::Packed(tag, packet, apart) => {
-                Self { tag, text: MessageText::Packed(RequestParts::read(unpack(packet, apart, unpacked), value_max)) }
+            ReceivedMessage::Packed(sender, packet, apart) => {
+                let mut parts = RequestParts::read(unpack(packet, apart, unpacked), value_max);
+                Self { is_denied: users.restrict(sender, &mut parts), sender, text: MessageText::Packed(parts) }
             }
         }
     }
@@ -294,6 +321,28 @@ impl<'i> WorkerMessage<'i> {
 
     #[inline]
     fn answer(
+        &self,
+        responder: &Responder<'_>,
+        users: &WorkerUsers,
+        batch: &mut Batch<'_>,
+        sampler: &mut Sampler,
+        sink: impl FnMut(&[u8], bool),
+    ) -> Result<(), Busy> {
+        if self.is_denied {
+            users.note_denied(self.sender);
+        }
+        if self.command() == Some(Command::ListTables)
+            && let Some(user) = users.reader_of_some(self.sender)
+        {
+            let may_read = |table: &[u8]| may_read(user, table);
+            let context = HandlerContext { may_read: Some(&may_read), ..*responder.context };
+            return self.answer_by(&Responder { context: &context, ..*responder }, batch, sampler, sink);
+        }
+        self.answer_by(responder, batch, sampler, sink)
+    }
+
+    #[inline]
+    fn answer_by(
         &self,
         responder: &Responder<'_>,
         batch: &mut Batch<'_>,

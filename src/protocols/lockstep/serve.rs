@@ -116,6 +116,7 @@ impl LockstepFrontend {
             page_bytes_max: 0,
             value_max,
             start_wall_millis: clock.start_wall_millis(),
+            may_read: None,
         };
         while !self.stopper.is_told() {
             self.wait();

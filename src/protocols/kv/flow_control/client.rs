@@ -208,11 +208,21 @@ fn window(reply_bytes_per_frame: u64, client_bytes: u64) -> u32 {
     u32::try_from(frames).map_or(WINDOW_FRAMES, |frames| frames.min(WINDOW_FRAMES))
 }
 
+/// What is known of a message that waits.
+#[derive(Clone, Copy)]
+pub(super) struct Parcel {
+    /// The client's epoch when it came.
+    pub(super) epoch: u32,
+    /// Its executor.
+    pub(super) by: By,
+    /// The number of the user whose request it is: another connection, of another user, may come meanwhile.
+    pub(super) login: u32,
+}
+
 /// Messages in the order in which they came.
 pub(super) struct MessageLane<F> {
     frames: VecDeque<F>,
-    /// For each message its size, the client's epoch when it came, and its executor.
-    parcels: VecDeque<(MessageSize, (u32, By))>,
+    parcels: VecDeque<(MessageSize, Parcel)>,
 }
 
 impl<F> MessageLane<F> {
@@ -230,11 +240,11 @@ impl<F> MessageLane<F> {
     }
 
     /// The oldest message.
-    pub(super) fn front(&self) -> Option<(MessageSize, (u32, By))> {
+    pub(super) fn front(&self) -> Option<(MessageSize, Parcel)> {
         self.parcels.front().copied()
     }
 
-    pub(super) fn push(&mut self, size: MessageSize, of: (u32, By), frames: impl Iterator<Item = F>) {
+    pub(super) fn push(&mut self, size: MessageSize, of: Parcel, frames: impl Iterator<Item = F>) {
         if self.is_empty() {
             self.frames.shrink_to(LANE_KEEPS);
             self.parcels.shrink_to(LANE_KEEPS);

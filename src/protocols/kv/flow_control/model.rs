@@ -160,7 +160,7 @@ impl Model {
         let by = executor(frames);
         match self.account.take(index, size(frames), by) {
             RequestVerdict::Forward(worker) => self.workers[worker].push_back(message),
-            RequestVerdict::Hold => self.account.hold_request(index, size(frames), by, message.into_iter()),
+            RequestVerdict::Hold => self.account.hold_request(index, size(frames), (by, NO_LOGIN), message.into_iter()),
             RequestVerdict::Drop => {}
         }
         self.tell_router();
@@ -174,7 +174,7 @@ impl Model {
     }
 
     fn go_on(&mut self, index: ClientIndex) {
-        while let Some((worker, frames)) = self.account.next_request(index) {
+        while let Some((worker, _, frames)) = self.account.next_request(index) {
             self.workers[worker].push_back(frames.collect());
         }
     }

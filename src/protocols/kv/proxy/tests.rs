@@ -53,6 +53,7 @@ impl ProxyRig {
             clock: Clock::start(),
             metrics: Arc::clone(&metrics),
             names: Arc::default(),
+            has_users: false,
         };
         let queue = Proxy::new(parts, VALUE_MAX, CLIENT_BYTES, HELD_BYTES);
         let thread = thread::spawn(move || queue.run());

@@ -64,17 +64,18 @@ impl DeferredMessages {
     #[inline]
     pub(super) fn holds_up(&self, parsed: &WorkerMessage<'_>) -> bool {
         !self.messages.is_empty()
-            && (self.messages.contains_key(&parsed.tag) || self.waiting.is_ahead_of(parsed.command()))
+            && (self.messages.contains_key(&parsed.sender.tag) || self.waiting.is_ahead_of(parsed.command()))
     }
 
     /// Defers the message at this index of the inbox. The worker notifies the proxy, and the client joins the queue.
     pub(super) fn defer(&mut self, parsed: &WorkerMessage<'_>, index: usize, lacks_memory: bool, socket: &Socket) {
         DeferralNotice::Deferred.send(socket);
-        if !self.messages.contains_key(&parsed.tag) {
-            self.messages.insert(parsed.tag, VecDeque::new());
-            self.waiting.join(parsed.tag, parsed.command(), lacks_memory);
+        let tag = parsed.sender.tag;
+        if !self.messages.contains_key(&tag) {
+            self.messages.insert(tag, VecDeque::new());
+            self.waiting.join(tag, parsed.command(), lacks_memory);
         }
-        self.of_batch.push((index, parsed.tag, self.count));
+        self.of_batch.push((index, tag, self.count));
         self.count += 1;
     }
 
@@ -100,13 +101,13 @@ impl WorkerReplies<'_> {
 
     /// Answers a client's deferred messages up to one that is busy or has to queue again. Returns the number answered.
     fn answer_client(&mut self, tag: u16, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
-        let Self { responder, socket, deferred, is_reporter, writer, timer, .. } = self;
+        let Self { responder, socket, deferred, is_reporter, writer, timer, users, .. } = self;
         let DeferredMessages { waiting, messages: clients, .. } = &mut **deferred;
         let messages = clients.get_mut(&tag).expect("a client of which something was deferred waits");
         let mut answered = 0;
         while let Some(DeferredMessage { number, received, frames }) = messages.front() {
             let mut unpacked = [&[][..]; PACKED_MAX];
-            let parsed = WorkerMessage::read(frames, &mut unpacked, responder.value_max);
+            let parsed = WorkerMessage::read(frames, &mut unpacked, responder.value_max, users);
             let command = parsed.command();
             // The first message has waited for its turn, and has it now.
             if answered > 0 && waiting.is_ahead_of(command) {
@@ -122,7 +123,7 @@ impl WorkerReplies<'_> {
                 }
                 writer.write(socket, is_long, bytes, more);
             };
-            if parsed.answer(responder, batch, sampler, sink) == Err(Busy) {
+            if parsed.answer(responder, users, batch, sampler, sink) == Err(Busy) {
                 if answered > 0 {
                     waiting.join(tag, command, batch.lacks_memory());
                 } else {

@@ -29,6 +29,8 @@ pub(super) struct RequestTimer {
     picker: Sampler,
     log: Arc<SlowLog>,
     names: Arc<ClientNames>,
+    /// The messages of the proxy name users.
+    has_users: bool,
     /// When the present stretch began.
     begun: Now,
     /// The number of its first request among those that are decoded together.
@@ -38,9 +40,9 @@ pub(super) struct RequestTimer {
 }
 
 impl RequestTimer {
-    pub(super) fn new(clock: Clock, log: Arc<SlowLog>, names: Arc<ClientNames>) -> Self {
+    pub(super) fn new(clock: Clock, log: Arc<SlowLog>, names: Arc<ClientNames>, has_users: bool) -> Self {
         let (picker, begun) = (Sampler::new(TIMED_ONE_OF), clock.now());
-        Self { clock, picker, log, names, begun, first: 0, sizes: [None; LOOK_AHEAD] }
+        Self { clock, picker, log, names, has_users, begun, first: 0, sizes: [None; LOOK_AHEAD] }
     }
 
     /// Requests were received until `now`, and the first stretch begins.
@@ -111,20 +113,20 @@ impl RequestTimer {
             unix_millis: self.clock.start_wall_millis() + sent.millis(),
             nanos: received.nanos_until(sent),
             stages: Stages { queue: Some(queue), execution: Some(execution), write: None },
-            client: self.names.get(parsed.tag),
+            client: self.names.get(parsed.sender.tag),
             protocol: PROTOCOL,
             verb: verb_name(parsed.command().map_or(Command::COUNT, |command| usize::from(command.code()))),
             table: parsed.table().map_or_else(Box::default, Box::from),
-            request_bytes: request_bytes(frames),
+            request_bytes: request_bytes(frames, self.has_users),
             reply_bytes,
         });
     }
 }
 
 /// Bytes of the client's message in these frames of the proxy.
-fn request_bytes(frames: &[Frame]) -> u64 {
+fn request_bytes(frames: &[Frame], has_users: bool) -> u64 {
     let mut unpacked = [&[][..]; PACKED_MAX];
-    let bytes: usize = match ReceivedMessage::read(frames) {
+    let bytes: usize = match ReceivedMessage::read(frames, has_users) {
         ReceivedMessage::AsItCame(_, frames) => frames.iter().map(|frame| frame.len()).sum(),
         ReceivedMessage::Packed(_, packet, apart) => {
             unpack(packet, apart, &mut unpacked).iter().map(|frame| frame.len()).sum()

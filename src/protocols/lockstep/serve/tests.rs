@@ -69,6 +69,7 @@ impl Rig {
             page_bytes_max: 0,
             value_max: VALUE_MAX,
             start_wall_millis: 0,
+            may_read: None,
         };
         self.front.serve(&context);
     }
