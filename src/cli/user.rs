@@ -195,7 +195,15 @@ fn remove(arguments: &UserRemove, out: &mut impl Write) -> Result<(), CommandErr
 /// [`CommandError::Failed`] if the file is there, or cannot be written.
 pub(super) fn keygen(arguments: &KeygenArguments, out: &mut impl Write) -> Result<(), CommandError> {
     let key = SecretKey::generate();
-    let failed = |error: io::Error| CommandError::Failed(format!("{}: {error}", arguments.to.display()));
+    let failed = |error: io::Error| {
+        let why = match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                "it is there already, and no key is overwritten: name another file".to_owned()
+            }
+            _ => error.to_string(),
+        };
+        CommandError::Failed(format!("{}: {why}", arguments.to.display()))
+    };
     user_file::write_secret(&arguments.to, &(key.to_secret_text() + "\n")).map_err(failed)?;
     let public = key.public_key().to_string();
     Format::of(arguments.json).print(out, &format!("{public}\n"), &json!({ "public_key": public }))

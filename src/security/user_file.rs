@@ -90,6 +90,9 @@ fn lock(path: &Path, makes_file: bool) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(makes_file).mode(MODE);
         let file = options.open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "it is no regular file: name another one"));
+        }
         file.lock()?;
         // Another writer may have replaced the file before this one had the lock.
         let (ours, there) = (file.metadata()?, fs::metadata(path));
