@@ -17,6 +17,16 @@ pub(super) fn delta() -> impl TypedValueParser<Value = i64> {
     whole("the number to add is a whole number, -9223372036854775808 to 9223372036854775807")
 }
 
+/// Parses the key of a lease.
+pub(super) fn lend_key() -> impl TypedValueParser<Value = u64> {
+    whole("a lend key is a whole number, as `lend` printed it")
+}
+
+/// Parses a time in milliseconds.
+pub(super) fn millis() -> impl TypedValueParser<Value = u64> {
+    whole("a time is a whole number of milliseconds")
+}
+
 /// Parses a whole number. Any other text is refused with the sentence.
 fn whole<T: std::str::FromStr + Clone + Send + Sync + 'static>(
     sentence: &'static str,

@@ -9,11 +9,12 @@ use serde_json::json;
 use super::client::read_both;
 use super::endpoint::{connection, seconds, timeouts};
 use super::login_flags::LoginFlags;
+use super::number::{lend_key, millis};
 use super::operand::{Operand, operand};
 use super::show::{self, Format};
 use super::{CommandError, TASKS_ENDPOINT};
 use crate::protocols::spiderq::client::{Client, Disconnected, Error};
-use crate::protocols::spiderq::wire::{AddMode, Counters, LendMode, RepayStatus};
+use crate::protocols::spiderq::wire::{AddMode, Counters, Fault, Field, LendMode, RepayStatus};
 
 /// A command about tasks.
 #[derive(Debug, Subcommand)]
@@ -95,7 +96,7 @@ pub(super) struct TaskUpdate {
 #[derive(Debug, Args)]
 pub(super) struct TaskLend {
     /// Length of the lease, in milliseconds
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000)]
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 60_000, value_parser = millis())]
     timeout: u64,
     /// Wait until a task is ready
     #[arg(long)]
@@ -107,6 +108,7 @@ pub(super) struct TaskLend {
 #[derive(Debug, Args)]
 pub(super) struct TaskRepay {
     /// Lend key of the task, as `lend` printed it
+    #[arg(value_parser = lend_key())]
     lend_key: u64,
     /// Key of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
@@ -124,12 +126,13 @@ pub(super) struct TaskRepay {
 #[derive(Debug, Args)]
 pub(super) struct TaskHeartbeat {
     /// Lend key of the task, as `lend` printed it
+    #[arg(value_parser = lend_key())]
     lend_key: u64,
     /// Key of the task: text, - for standard input, or 0x… for bytes with --hex
     #[arg(value_parser = operand())]
     key: Operand,
     /// Time from now to the new deadline, in milliseconds; 0 gives the task back
-    #[arg(long, value_name = "MILLISECONDS")]
+    #[arg(long, value_name = "MILLISECONDS", value_parser = millis())]
     timeout: u64,
     #[command(flatten)]
     of: TaskServer,
@@ -166,46 +169,46 @@ impl From<RepayStatusName> for RepayStatus {
 pub(super) fn run(command: TaskCommand, out: &mut impl Write) -> Result<(), CommandError> {
     match command {
         TaskCommand::Count(of) => {
-            let count = of.connect()?.count().map_err(failure)?;
+            let count = of.connect()?.count().map_err(of.told())?;
             of.format.print(out, &format!("{count}\n"), &json!({ "count": count }))
         }
         TaskCommand::Add(TaskAdd { key, value, head, of }) => {
             let (key, value) = read_both(key, value, of.format.hex)?;
             let mode = if head { AddMode::Head } else { AddMode::Tail };
-            let added = of.connect()?.add(&key, &value, mode).map_err(failure)?;
+            let added = of.connect()?.add(&key, &value, mode).map_err(of.told())?;
             of.done(added, "there is a task of this key: see `spindle task lookup`, or change it with `update`", out)
         }
         TaskCommand::Update(TaskUpdate { key, value, of }) => {
             let (key, value) = read_both(key, value, of.format.hex)?;
-            let updated = of.connect()?.update(&key, &value).map_err(failure)?;
+            let updated = of.connect()?.update(&key, &value).map_err(of.told())?;
             if updated { of.format.done(out) } else { Err(no_task()) }
         }
         TaskCommand::Lend(lend) => self::lend(&lend, out),
         TaskCommand::Repay(TaskRepay { lend_key, key, value, status, of }) => {
             let (key, value) = read_both(key, value, of.format.hex)?;
-            let repaid = of.connect()?.repay(lend_key, &key, &value, status.into()).map_err(failure)?;
+            let repaid = of.connect()?.repay(lend_key, &key, &value, status.into()).map_err(of.told())?;
             of.done(repaid, NO_LEASE, out)
         }
         TaskCommand::Heartbeat(TaskHeartbeat { lend_key, key, timeout, of }) => {
             let key = key.read(of.format.hex, io::stdin())?;
-            let kept = of.connect()?.heartbeat(lend_key, &key, timeout).map_err(failure)?;
+            let kept = of.connect()?.heartbeat(lend_key, &key, timeout).map_err(of.told())?;
             of.done(kept, NO_LEASE, out)
         }
         TaskCommand::Stats(of) => stats(&of, out),
         TaskCommand::Lookup(TaskArguments { key, of }) => {
             let key = key.read(of.format.hex, io::stdin())?;
-            let found = of.connect()?.lookup(&key).map_err(failure)?;
+            let found = of.connect()?.lookup(&key).map_err(of.told())?;
             let value = found.ok_or_else(no_task)?;
             let hex = of.format.hex;
             of.format.print(out, &show::value(&value, hex), &json!({ "value": hex.shown_in_json(&value) }))
         }
         TaskCommand::Flush(of) => {
-            of.connect()?.flush().map_err(failure)?;
+            of.connect()?.flush().map_err(of.told())?;
             of.format.done(out)
         }
         TaskCommand::Remove(TaskArguments { key, of }) => {
             let key = key.read(of.format.hex, io::stdin())?;
-            let removed = of.connect()?.remove(&key).map_err(failure)?;
+            let removed = of.connect()?.remove(&key).map_err(of.told())?;
             if removed { of.format.done(out) } else { Err(no_task()) }
         }
     }
@@ -220,7 +223,13 @@ fn no_task() -> CommandError {
 impl TaskServer {
     fn connect(&self) -> Result<Client, CommandError> {
         self.login.log_in()?;
-        Client::connect_within(&self.connect, timeouts(self.connect_timeout)).map_err(failure)
+        Client::connect_within(&self.connect, timeouts(self.connect_timeout)).map_err(self.told())
+    }
+
+    /// Converts an error of the client.
+    fn told(&self) -> impl FnOnce(Error) -> CommandError + use<> {
+        let is_user = self.login.is_given();
+        move |error| failure(error, is_user)
     }
 
     fn done(&self, done: bool, otherwise: &str, out: &mut impl Write) -> Result<(), CommandError> {
@@ -230,7 +239,7 @@ impl TaskServer {
 
 fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandError> {
     let mode = if lend.wait { LendMode::Block } else { LendMode::Poll };
-    let lent = lend.of.connect()?.lend(lend.timeout, mode).map_err(failure)?;
+    let lent = lend.of.connect()?.lend(lend.timeout, mode).map_err(lend.of.told())?;
     let lent = lent.ok_or_else(|| CommandError::NotFound("no task is ready: wait for one with --wait".to_owned()))?;
     let Format { hex, .. } = lend.of.format;
     let text = format!("{} {}\n{}", lent.lend_key, hex.shown(&lent.key), show::value(&lent.value, hex));
@@ -243,7 +252,7 @@ fn lend(lend: &TaskLend, out: &mut impl Write) -> Result<(), CommandError> {
 }
 
 fn stats(of: &TaskServer, out: &mut impl Write) -> Result<(), CommandError> {
-    let counters: serde_json::Map<_, _> = match of.connect()?.stats().map_err(failure)? {
+    let counters: serde_json::Map<_, _> = match of.connect()?.stats().map_err(of.told())? {
         Counters::Eight(counters) => Counters::LISTED_1_3.iter().zip(counters).map(named).collect(),
         Counters::Ten(counters) => Counters::LISTED_1_4.iter().zip(counters).map(named).collect(),
     };
@@ -255,8 +264,13 @@ fn named(((name, _), count): (&(&str, u8), u64)) -> (String, serde_json::Value) 
     ((*name).to_owned(), json!(count))
 }
 
-fn failure(error: Error) -> CommandError {
+/// The error of the command for an error of the client, whose user has logged in or not.
+fn failure(error: Error, is_user: bool) -> CommandError {
     match error {
+        // The protocol has no other way to say so, and a server that lets users in knows all of these requests.
+        Error::Refused(Fault::Offending { field: Field::UnknownTag, .. }) if is_user => CommandError::Denied(
+            "the server does not let this user do it: see `spindle user list` on the server's host".to_owned(),
+        ),
         Error::Disconnected(Disconnected::Endpoint { .. }) => CommandError::Usage(error.to_string()),
         Error::Disconnected(Disconnected::Denied { .. }) => CommandError::Denied(error.to_string()),
         _ => CommandError::Failed(error.to_string()),

@@ -1,9 +1,10 @@
 //! Users on the command line, and the gate in front of endpoints that others can reach.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::process::{Output, Stdio};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 
 use crate::harness::{SPINDLE, Server, run_python, spindle, spindle_reads};
@@ -154,6 +155,30 @@ fn command_logs_in(frontend: &str) {
     server.stop();
 }
 
+/// Its answer was taken for a request that the server does not know.
+#[test]
+fn a_command_about_tasks_says_by_its_status_that_it_may_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (users, password, data) = (inside("users"), inside("password"), inside("data"));
+    fs::write(&password, "heron\n").unwrap();
+    let add = ["user", "add", "eve", "--users", &users, "--tasks", "read", "--password-stdin"];
+    assert!(spindle_reads(&add, b"heron").status.success());
+    let off = ["--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*"];
+    let server = Server::start_exactly(&[&off[..], &["--data", &data, "--users", &users]].concat());
+    let login = ["--user", "eve", "--password-file", &password, "--connect", server.tasks()];
+    assert_eq!(spindle(&[&["task", "count"], &login[..]].concat()).stdout, b"0\n");
+    refused(&spindle(&[&["task", "add", "k", "v"], &login[..]].concat()), 5, &["does not let this user do it"]);
+    server.stop();
+    // A server without users closes the connection of a client that names one.
+    let open = Server::start(&["--frontend", "proxy"]);
+    let login = ["--user", "eve", "--password-file", &password, "--connect", open.kv()];
+    let output = spindle(&[&["ping"], &login[..]].concat());
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("--user"), "{said}");
+    open.stop();
+}
+
 #[test]
 fn the_load_generator_logs_in_with_a_password_or_a_key() {
     load_logs_in("native");
@@ -282,6 +307,17 @@ fn users_are_added_listed_and_removed_and_no_secret_is_shown() {
     refused(&spindle(&[&["user", "remove", "eve"], &file[..]].concat()), 3, &["no user \"eve\""]);
     assert!(spindle(&[&["user", "remove", "ada"], &file[..]].concat()).status.success());
     assert_eq!(text(&spindle(&[&["user", "list"], &file[..]].concat()).stdout).lines().count(), 1);
+}
+
+/// A device was replaced by a file of users.
+#[test]
+fn only_a_regular_file_is_replaced_by_one_of_users() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let add = ["user", "add", "ada", "--users", path.to_str().unwrap(), "--password-stdin"];
+    refused(&spindle_reads(&add, b"heron\n"), 1, &["no regular file"]);
+    assert!(fs::metadata(&path).unwrap().file_type().is_fifo());
 }
 
 #[test]
