@@ -9,15 +9,17 @@
 //! ```
 //! This module does not know any protocol's bytes, and does not decide what follows a lost connection; see the clients.
 
+mod errors;
 mod pipeline;
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use thiserror::Error;
 use zmq::{Context, DONTWAIT, Message, PollEvents, PollItem, SNDMORE, Socket, SocketEvent, SocketType};
 
+pub(super) use errors::ConnectError;
+pub use errors::Disconnected;
 pub(super) use pipeline::{Pipeline, ReplyError};
 
 use super::sockets::keep_alive;
@@ -79,51 +81,6 @@ impl ClientTimeouts {
     }
 }
 
-/// Why there is no connection, by the caller's remedy.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Disconnected {
-    /// This endpoint cannot be connected to: correct it.
-    #[error("cannot use endpoint {endpoint} ({problem}): it should look like tcp://HOST:PORT or ipc://PATH")]
-    Endpoint {
-        /// The endpoint as it was given.
-        endpoint: String,
-        /// The message of libzmq about it.
-        problem: String,
-    },
-    /// No server listens there, and the client was not to try again: start the server, or correct the endpoint.
-    #[error("no server listens at {endpoint}: start one there with `spindle serve`, or name the endpoint of another")]
-    Refused {
-        /// Endpoint of the server.
-        endpoint: String,
-    },
-    /// The server does not let this client in: name a user and its password, or another user.
-    #[error("{endpoint} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD")]
-    Denied {
-        /// Endpoint of the server.
-        endpoint: String,
-    },
-    /// No server accepted or answered in time: start the server, or wait longer. The client cannot tell whether its
-    /// requests were done.
-    #[error("no answer from {endpoint} within {} s: is a server running there?", timeout.as_secs_f64())]
-    NoAnswer {
-        /// Endpoint of the server.
-        endpoint: String,
-        /// Time that the client has waited.
-        timeout: Duration,
-    },
-    /// The connection is lost: ask again. The client cannot tell whether the unanswered requests were done.
-    #[error("lost the connection to {endpoint} with {unanswered} requests unanswered: ask again")]
-    Lost {
-        /// Endpoint of the server.
-        endpoint: String,
-        /// Requests that were sent and not answered.
-        unanswered: usize,
-    },
-    /// libzmq itself failed: it is out of sockets, descriptors or memory.
-    #[error("libzmq failed ({0}): raise the limits of open files or of sockets in its context")]
-    Socket(String),
-}
-
 /// An endpoint and the kind of socket to connect to it.
 pub(super) struct ConnectTarget {
     context: Context,
@@ -136,25 +93,6 @@ pub(super) struct ConnectTarget {
     received_max: i32,
     /// Bytes of the longest frame that is received. `None`: no bound.
     frame_bytes_max: Option<u64>,
-}
-
-/// Why a connection is no longer usable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ConnectError {
-    /// The time was up.
-    Late,
-    /// The host has not accepted the connection in time.
-    Unreached,
-    /// No server listens there.
-    Refused,
-    /// The server does not let this client in.
-    Denied,
-    /// The server's end is gone, and the client has read all that it sent.
-    Lost,
-    /// libzmq refused the endpoint.
-    Endpoint(zmq::Error),
-    /// libzmq failed.
-    Socket(zmq::Error),
 }
 
 /// A socket with its only connection.
@@ -220,6 +158,7 @@ impl ConnectTarget {
             ConnectError::Unreached => Disconnected::NoAnswer { endpoint, timeout: timeouts.connect },
             ConnectError::Refused => Disconnected::Refused { endpoint },
             ConnectError::Denied => Disconnected::Denied { endpoint },
+            ConnectError::Closed => Disconnected::Closed { endpoint },
             ConnectError::Lost => Disconnected::Lost { endpoint, unanswered },
             ConnectError::Endpoint(error) => Disconnected::Endpoint { endpoint, problem: error.message().to_owned() },
             ConnectError::Socket(error) => Disconnected::Socket(error.message().to_owned()),
@@ -268,7 +207,7 @@ impl ClientSocket {
             let mut connection = Self::start(target)?;
             match connection.wait_for_handshake(clock, &timeouts) {
                 Err(ConnectError::Lost) if !timeouts.retries => return Err(ConnectError::Refused),
-                Err(ConnectError::Lost) => {
+                Err(ConnectError::Lost | ConnectError::Closed) if timeouts.retries => {
                     let left = remaining(clock, timeouts.connect).map_err(|_| ConnectError::Unreached)?;
                     pause(RETRY.min(left));
                 }
@@ -298,7 +237,8 @@ impl ClientSocket {
         Ok(connection)
     }
 
-    /// Waits for the handshake. `Lost` if no server is there, `Unreached` if its host is silent.
+    /// Waits for the handshake. `Lost` if no server is there, `Unreached` if its host is silent, `Closed` if it has
+    /// accepted the connection and closes it.
     fn wait_for_handshake(&mut self, clock: Clock, timeouts: &ClientTimeouts) -> Result<(), ConnectError> {
         let mut is_accepted = false;
         loop {
@@ -313,6 +253,7 @@ impl ClientSocket {
                 Some(event) if event == SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() => return Ok(()),
                 Some(event) if event == SocketEvent::CONNECTED.to_raw() => is_accepted = true,
                 Some(event) if is_denial(event) => return Err(ConnectError::Denied),
+                Some(_) if is_accepted => return Err(ConnectError::Closed),
                 Some(_) => return Err(ConnectError::Lost),
                 None => {}
             }

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 pub use certificate::Certificate;
 pub use client::{Authorities, TlsFault};
-pub(crate) use client::{ConnectFault, ServerStream};
+pub(crate) use client::{ConnectFault, ServerStream, or_late};
 pub(crate) use client_stream::{Accepted, ClientStream};
 pub(super) use frontend::{
     AnswerReceiver, ConnectionLimit, ConnectionPermit, FailureSender, TcpFrontend, TcpProtocol, watch_store,

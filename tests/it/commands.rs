@@ -87,6 +87,18 @@ fn a_command_finds_its_server_without_a_scheme_and_by_the_environment() {
 fn a_server_that_is_not_there_is_told_with_its_endpoint_and_what_to_do() {
     let port = free_port();
     let at = format!("localhost:{port}");
+    let others = [
+        (&["job", "get", "q", "--connect", &at][..], "is a server with --jobs running there?"),
+        (&["slow", "--admin", &at], "is a server with --admin running there?"),
+        (&["top", "--admin", &at], "is a server with --admin running there?"),
+        (&["load", "--connect", &at], "is the server running there?"),
+    ];
+    for (command, advice) in others {
+        let output = spindle(command);
+        let said = String::from_utf8(output.stderr).unwrap();
+        let tells = said.contains(&port.to_string()) && said.contains("refused") && said.contains(advice);
+        assert!(output.status.code() == Some(1) && tells && said.lines().count() == 1, "{command:?}: {said}");
+    }
     let commands: [&[&str]; 6] = [
         &["ping", "--connect", &at],
         &["scan", "t", "--connect", &at],
@@ -114,6 +126,40 @@ fn a_server_that_accepts_and_is_slow_is_waited_for() {
     let output = spindle(&["ping", "--connect", &at]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains("within 5 s"), "{said}");
+}
+
+/// It was said that no server listens there.
+#[test]
+fn a_connection_that_is_closed_in_its_handshake_is_told_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = listener.local_addr().unwrap().to_string();
+    let closes = std::thread::spawn(move || drop(listener.accept().unwrap()));
+    let said = |arguments: &[&str]| {
+        let output = spindle(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(&["ping", "--connect", &other]).contains("has closed the connection within the handshake"));
+    closes.join().unwrap();
+}
+
+/// It was said that a resource is temporarily unavailable.
+#[test]
+fn a_service_that_accepts_and_is_silent_is_told_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    for command in [&["job", "get", "q", "--connect", &at][..], &["slow", "--admin", &at]] {
+        let output = spindle(&[command, &["--timeout", "0.05"]].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains("it was silent for 0.05 s"), "{said}");
+    }
+    for command in
+        [&["job", "get", "q", "--connect", "nohost.invalid:80"][..], &["slow", "--admin", "nohost.invalid:80"]]
+    {
+        let output = spindle(command);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && said.contains("no answer from nohost.invalid:80"), "{said}");
+    }
 }
 
 /// A script may start a server and its first command together.

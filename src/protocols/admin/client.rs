@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::protocols::http::authorization;
-use crate::protocols::tcp::{Authorities, ConnectFault, ServerStream, TlsFault};
+use crate::protocols::tcp::{Authorities, ConnectFault, ServerStream, TlsFault, or_late};
 
 /// Bytes of the longest reply that the client reads: STATS of as many tables as a server has at most.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
@@ -120,7 +120,7 @@ impl Client {
 
     fn exchange(&self, path: &str) -> Result<Vec<u8>, Error> {
         let Self { address, authorities, authorization, .. } = self;
-        let no_answer = |source| Error::NoAnswer { address: address.clone(), source };
+        let no_answer = |source| Error::NoAnswer { address: address.clone(), source: or_late(source, self.timeouts.1) };
         let mut stream =
             ServerStream::connect(address, self.timeouts, authorities.as_ref()).map_err(|fault| match fault {
                 ConnectFault::Address(source) | ConnectFault::NoAnswer(source) => no_answer(source),

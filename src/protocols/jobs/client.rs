@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::wire::{Fault, JobId, Malformed, Reply, Request, Verb, encode_auth};
 use crate::limits::JOB_DATA_BYTES_MAX;
-use crate::protocols::tcp::{Authorities, ConnectFault, ServerStream, TlsFault};
+use crate::protocols::tcp::{Authorities, ConnectFault, ServerStream, TlsFault, or_late};
 
 /// How long the client waits for a connection and for each reply, unless [`Client::set_timeout`] sets another time.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(5);
@@ -276,7 +276,8 @@ impl Client {
             stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
             Ok(answer)
         };
-        let answer = answered().map_err(|source| Error::NoAnswer { address: address(), source })?;
+        let answer = answered()
+            .map_err(|source| Error::NoAnswer { address: address(), source: or_late(source, self.timeout) })?;
         match TlsFault::of_reply(&answer, &self.address) {
             Some(fault) => Err(Error::Tls(fault)),
             None => Ok(answer),

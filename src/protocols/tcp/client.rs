@@ -116,9 +116,9 @@ impl TlsFault {
 /// Why there is no connection.
 #[derive(Debug)]
 pub(crate) enum ConnectFault {
-    /// The address is malformed, or its host is unknown.
+    /// The address is malformed.
     Address(io::Error),
-    /// No server accepts the connection, or it does not answer in time.
+    /// The host is unknown, no server accepts the connection, or it does not answer in time.
     NoAnswer(io::Error),
     /// Client and server do not agree about TLS.
     Tls(TlsFault),
@@ -155,7 +155,7 @@ impl ServerStream {
         let mut stream = StreamOwned::new(connection.map_err(ConnectFault::NoAnswer)?, tcp);
         while stream.conn.is_handshaking() {
             if let Err(error) = stream.conn.complete_io(&mut stream.sock) {
-                let fault = TlsFault::of_handshake(error, address);
+                let fault = TlsFault::of_handshake(or_late(error, answer), address);
                 return Err(fault.map_or_else(ConnectFault::NoAnswer, ConnectFault::Tls));
             }
         }
@@ -165,13 +165,28 @@ impl ServerStream {
 
 fn accepted(address: &str, time: Duration) -> Result<TcpStream, ConnectFault> {
     let mut refused = io::Error::other("its host has no address");
-    for address in address.to_socket_addrs().map_err(ConnectFault::Address)? {
+    let found = address.to_socket_addrs().map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => ConnectFault::Address(error),
+        // The host is unknown.
+        _ => ConnectFault::NoAnswer(error),
+    });
+    for address in found? {
         match TcpStream::connect_timeout(&address, time) {
             Ok(stream) => return Ok(stream),
-            Err(error) => refused = error,
+            Err(error) => refused = or_late(error, time),
         }
     }
     Err(ConnectFault::NoAnswer(refused))
+}
+
+/// An error of a connection. One whose time is over says so: the system calls it a lack of resources.
+pub(crate) fn or_late(error: io::Error, time: Duration) -> io::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            io::Error::new(ErrorKind::TimedOut, format!("it was silent for {} s", time.as_secs_f64()))
+        }
+        _ => error,
+    }
 }
 
 impl Read for ServerStream {

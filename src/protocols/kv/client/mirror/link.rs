@@ -125,9 +125,11 @@ impl Link {
         self.drop_connection();
         match error {
             ConnectError::Late | ConnectError::Lost if was_up => Ok(LinkStep::Lost),
-            ConnectError::Late | ConnectError::Unreached | ConnectError::Refused | ConnectError::Lost => {
-                Ok(LinkStep::Idle)
-            }
+            ConnectError::Late
+            | ConnectError::Unreached
+            | ConnectError::Refused
+            | ConnectError::Closed
+            | ConnectError::Lost => Ok(LinkStep::Idle),
             ConnectError::Denied | ConnectError::Endpoint(_) | ConnectError::Socket(_) => {
                 Err(self.target.error(error, 0, self.timeout))
             }

@@ -1,0 +1,80 @@
+//! Why a client has no connection: as the sockets say it, and as its user is told.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Why there is no connection, by the caller's remedy.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Disconnected {
+    /// This endpoint cannot be connected to: correct it.
+    #[error("cannot use endpoint {endpoint} ({problem}): it should look like tcp://HOST:PORT or ipc://PATH")]
+    Endpoint {
+        /// The endpoint as it was given.
+        endpoint: String,
+        /// The message of libzmq about it.
+        problem: String,
+    },
+    /// No server listens there, and the client was not to try again: start the server, or correct the endpoint.
+    #[error("no server listens at {endpoint}: start one there with `spindle serve`, or name the endpoint of another")]
+    Refused {
+        /// Endpoint of the server.
+        endpoint: String,
+    },
+    /// The server does not let this client in: name a user and its password, or another user.
+    #[error("{endpoint} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD")]
+    Denied {
+        /// Endpoint of the server.
+        endpoint: String,
+    },
+    /// The other end has closed the connection within the handshake: correct the endpoint, or the user.
+    #[error(
+        "{endpoint} has closed the connection within the handshake: is a server of another kind there, or does it want \
+         another login (--user, or none)?"
+    )]
+    Closed {
+        /// The endpoint.
+        endpoint: String,
+    },
+    /// No server accepted or answered in time: start the server, or wait longer. The client cannot tell whether its
+    /// requests were done.
+    #[error("no answer from {endpoint} within {} s: is a server running there?", timeout.as_secs_f64())]
+    NoAnswer {
+        /// Endpoint of the server.
+        endpoint: String,
+        /// Time that the client has waited.
+        timeout: Duration,
+    },
+    /// The connection is lost: ask again. The client cannot tell whether the unanswered requests were done.
+    #[error("lost the connection to {endpoint} with {unanswered} requests unanswered: ask again")]
+    Lost {
+        /// Endpoint of the server.
+        endpoint: String,
+        /// Requests that were sent and not answered.
+        unanswered: usize,
+    },
+    /// libzmq itself failed: it is out of sockets, descriptors or memory.
+    #[error("libzmq failed ({0}): raise the limits of open files or of sockets in its context")]
+    Socket(String),
+}
+
+/// Why a connection is no longer usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum ConnectError {
+    /// The time was up.
+    Late,
+    /// The host has not accepted the connection in time.
+    Unreached,
+    /// No server listens there.
+    Refused,
+    /// The server does not let this client in.
+    Denied,
+    /// The other end has closed the connection before the handshake was over.
+    Closed,
+    /// The server's end is gone, and the client has read all that it sent.
+    Lost,
+    /// libzmq refused the endpoint.
+    Endpoint(zmq::Error),
+    /// libzmq failed.
+    Socket(zmq::Error),
+}
