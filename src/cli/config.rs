@@ -26,6 +26,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use super::CommandError;
 use super::log::{LEVEL_FLAG, level};
+use super::manners::in_plain_words;
 
 /// The flag that names the file. It cannot stand in the file.
 const CONFIG: &str = "config";
@@ -218,7 +219,7 @@ fn as_typed(arg: &Arg, flag: &str, typed: &str) -> Result<String, String> {
     let command = Command::new(CONFIG).no_binary_name(true).disable_help_flag(true).arg(arg.clone());
     let matches = command.try_get_matches_from([typed]).map_err(|error| {
         use std::error::Error as _;
-        error.source().map_or_else(|| "it is refused".to_owned(), ToString::to_string)
+        error.source().map_or_else(|| "it is refused".to_owned(), |error| in_plain_words(&error.to_string()))
     })?;
     let id = arg.get_id().as_str();
     let raw = matches.get_raw(id).and_then(|mut values| values.next());

@@ -137,7 +137,11 @@ impl CommandError {
 
     /// Tells on standard error why the command has failed.
     pub(super) fn report(&self, is_json: bool) -> ExitStatus {
-        // If standard error is closed, the exit status still tells.
+        // If standard error is closed, the exit status still tells. A reader that has gone, such as `head`, has what it
+        // wanted.
+        if matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe) {
+            return self.status();
+        }
         if is_json {
             log::say_line(&self.json().to_string());
         } else {

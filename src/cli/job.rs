@@ -15,7 +15,7 @@ use super::tls_flags::{TcpAddress, TlsFlags};
 use super::{CommandError, JOBS_ADDRESS};
 use crate::limits::JOB_DATA_BYTES_MAX;
 use crate::protocols::jobs::client::{Client, Error};
-use crate::protocols::jobs::wire::JobId;
+use crate::protocols::jobs::wire::{Fault, JobId};
 
 /// A command about jobs.
 #[derive(Debug, Subcommand)]
@@ -145,6 +145,9 @@ impl JobServer {
 /// The error of the command for an error of the client.
 fn failure(error: Error) -> CommandError {
     match error {
+        Error::Unwritable(Fault::Length) => {
+            CommandError::Usage(format!("the data of a job has at most {JOB_DATA_BYTES_MAX} bytes"))
+        }
         Error::Address { .. } | Error::Unwritable(_) | Error::Login => CommandError::Usage(error.to_string()),
         Error::Denied { .. } => CommandError::Denied(error.to_string()),
         _ => CommandError::Failed(error.to_string()),

@@ -29,6 +29,7 @@ mod load;
 mod lockstep_flags;
 mod log;
 mod login_flags;
+mod manners;
 mod manual;
 mod mirror;
 mod monitor;
@@ -154,7 +155,7 @@ enum Command {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let typed: Vec<OsString> = arguments.into_iter().collect();
     let mut is_json = has_flag(&typed, JSON);
-    let done = match config::parse(Arguments::command, &typed) {
+    let done = match config::parse(|| manners::teach(Arguments::command()), &typed) {
         Ok(parsed) => {
             is_json |= config::log_is_json(&parsed.0);
             dispatch(parsed, &mut io::stdout())
@@ -216,7 +217,8 @@ fn refuse(error: &clap::Error, typed: &[OsString]) -> ExitStatus {
             Err(error) => CommandError::Output(error).report(is_json),
         };
     }
-    CommandError::Usage(usage_line(&without_passwords(&error.to_string(), typed))).report(is_json)
+    let said = usage_line(&without_passwords(&error.to_string(), typed), &manners::advice(error));
+    CommandError::Usage(said).report(is_json)
 }
 
 /// The text without the arguments that may have a password: those that look like the URL of a database, well-formed or
@@ -231,11 +233,11 @@ fn without_passwords(text: &str, typed: &[OsString]) -> String {
     })
 }
 
-/// The first paragraph of clap's message, without its tips and its usage.
-fn usage_line(text: &str) -> String {
+/// The first paragraph of clap's message, without its tips and its usage, with this advice.
+fn usage_line(text: &str, advice: &str) -> String {
     let paragraph = text.split("\n\n").next().unwrap_or_default();
     let what = paragraph.strip_prefix("error: ").unwrap_or(paragraph);
-    format!("{what}; see --help")
+    format!("{}; {advice}see --help", manners::in_plain_words(what))
 }
 
 #[cfg(test)]
@@ -245,8 +247,8 @@ mod tests {
     use super::*;
 
     fn complaint(arguments: &[&str]) -> String {
-        let error = Arguments::try_parse_from(arguments).unwrap_err();
-        usage_line(&error.to_string()).split_whitespace().collect::<Vec<_>>().join(" ")
+        let error = manners::teach(Arguments::command()).try_get_matches_from(arguments).unwrap_err();
+        usage_line(&error.to_string(), &manners::advice(&error)).split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -254,7 +256,7 @@ mod tests {
         let shown = |arguments: &[&str]| {
             let typed: Vec<OsString> = arguments.iter().map(OsString::from).collect();
             let error = Arguments::try_parse_from(&typed).unwrap_err();
-            usage_line(&without_passwords(&error.to_string(), &typed))
+            usage_line(&without_passwords(&error.to_string(), &typed), &manners::advice(&error))
         };
         for url in
             ["mysql://u:secret@h:x/d", "mysql:/u:secret@h/d", "mysq://u:secret@h/d", "MySQL:secret", "u:secret@h/d"]
@@ -287,11 +289,35 @@ mod tests {
             complaint(&["spindle", "get", "users"]),
             "the following required arguments were not provided: <KEY>; see --help"
         );
-        assert!(complaint(&["spindle", "gett"]).contains("'gett'"));
+        assert_eq!(complaint(&["spindle", "gett"]), "unrecognized subcommand 'gett'; did you mean get? see --help");
+        let word = complaint(&["spindle", "get", "t", "k", "--jsn"]);
+        assert_eq!(word, "unexpected argument '--jsn' found; did you mean --json? see --help");
+        let status = complaint(&["spindle", "task", "repay", "1", "k", "v", "--status", "dorp"]);
+        assert!(status.ends_with("did you mean drop? see --help"), "{status}");
+        let key = complaint(&["spindle", "set", "t", "-k", "v"]);
+        assert!(key.ends_with("write -- before the operands if it is one of them; see --help"), "{key}");
         assert!(complaint(&["spindle"]).contains("requires a subcommand"));
+        assert!(complaint(&["spindle", "task"]).contains("'spindle task' requires a subcommand"));
         assert!(complaint(&["spindle", "serve", "--front", "native"]).contains("--front"));
         let workers = complaint(&["spindle", "serve", "--workers", "many"]);
-        assert!(workers.contains("'many'") && workers.contains("--workers"), "{workers}");
+        assert!(workers.contains("'many' for '--workers <THREADS>': it is no whole number"), "{workers}");
+    }
+
+    #[test]
+    fn a_negative_number_is_a_wrong_value_and_no_unknown_flag() {
+        for arguments in [
+            &["spindle", "ping", "--timeout", "-1"][..],
+            &["spindle", "ping", "--count", "-1"],
+            &["spindle", "load", "--seconds", "-1"],
+            &["spindle", "serve", "--workers", "-1"],
+            &["spindle", "task", "lend", "--timeout", "-1"],
+            &["spindle", "task", "heartbeat", "-1", "k", "--timeout", "1"],
+        ] {
+            let said = complaint(arguments);
+            assert!(said.contains("invalid value '-1' for"), "{said}");
+        }
+        let told = complaint(&["spindle", "task", "lend", "--timeout", "soon"]);
+        assert!(told.contains("milliseconds"), "{told}");
     }
 
     #[test]

@@ -90,6 +90,8 @@ mod memory;
 mod mirror;
 /// Native workers serve a client as the proxy does.
 mod native;
+/// Nonsense on the command line, to every command.
+mod nonsense;
 /// The Debian package: built, installed, run as its unit runs it, and removed.
 mod package;
 /// The page for an operator, in a real browser.
