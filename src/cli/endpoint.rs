@@ -6,7 +6,7 @@
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use super::login_flags::LoginFlags;
+use super::curve_flags::ZeromqLogin;
 use super::{KV_ENDPOINT, PUBLISH_ENDPOINT};
 
 use crate::protocols::kv::client::{ClientTimeouts, TIMEOUT_DEFAULT};
@@ -159,7 +159,7 @@ pub(super) struct Connect {
     #[command(flatten)]
     pub(super) patience: Patience,
     #[command(flatten)]
-    pub(super) login: LoginFlags,
+    pub(super) login: ZeromqLogin,
 }
 
 /// The server to subscribe to.
@@ -171,7 +171,7 @@ pub(super) struct Subscribe {
     #[command(flatten)]
     pub(super) patience: Patience,
     #[command(flatten)]
-    pub(super) login: LoginFlags,
+    pub(super) login: ZeromqLogin,
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::CommandError;
-use super::curve_flags::CurveFlags;
 use super::endpoint::Connect;
 use super::operand::{Hex, TableOperand, table};
 use super::watch::stop_on_signals;
@@ -42,8 +41,6 @@ enum ProtocolName {
 pub(super) struct LoadFlags {
     #[command(flatten)]
     server: Connect,
-    #[command(flatten)]
-    user: CurveFlags,
     /// Protocol of the server
     #[arg(long, value_enum, default_value_t = ProtocolName::Kv)]
     protocol: ProtocolName,
@@ -152,7 +149,7 @@ fn number(typed: &str, least: f64, most: f64) -> Option<f64> {
 
 impl LoadFlags {
     fn into_plan(self) -> Result<Plan, CommandError> {
-        let credentials = self.user.credentials(&self.server.login)?;
+        let credentials = self.server.login.credentials()?;
         if self.protocol != ProtocolName::Kv && !matches!(credentials, Credentials::None) {
             return Err(CommandError::Usage("--user and --curve-key are for Spindle's own protocol alone".to_owned()));
         }

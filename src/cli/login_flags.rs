@@ -2,12 +2,14 @@
 //!
 //! No password is an argument, since other users of the host see arguments.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use super::CommandError;
 use super::password_file::password;
-use crate::protocols::kv::client::log_in;
 
+/// The variable with the name.
+const USER: &str = "SPINDLE_USER";
 /// The variable with the password.
 const PASSWORD: &str = "SPINDLE_PASSWORD";
 
@@ -15,17 +17,27 @@ const PASSWORD: &str = "SPINDLE_PASSWORD";
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct LoginFlags {
     /// User to log in as, with the password in SPINDLE_PASSWORD or --password-file
-    #[arg(long, value_name = "NAME", env = "SPINDLE_USER")]
+    #[arg(long, value_name = "NAME", env = USER)]
     user: Option<String>,
     /// File with the password of --user, on one line
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
 }
 
+/// Whether a flag was typed: its value is another one than that of its variable.
+pub(super) fn is_typed(value: &OsStr, variable: &str) -> bool {
+    std::env::var_os(variable).is_none_or(|set| set != value)
+}
+
 impl LoginFlags {
     /// Whether a user is named.
     pub(super) fn is_given(&self) -> bool {
         self.user.is_some()
+    }
+
+    /// Whether a user is named by the flag.
+    pub(super) fn is_typed(&self) -> bool {
+        self.user.as_ref().is_some_and(|user| is_typed(OsStr::new(user), USER))
     }
 
     /// The user that is named, and its password.
@@ -42,16 +54,5 @@ impl LoginFlags {
             })?,
         };
         Ok(Some((user.clone(), password)))
-    }
-
-    /// Has all connections from now on log in as the user, if one is named.
-    ///
-    /// # Errors
-    /// [`CommandError`] if there is no password.
-    pub(super) fn log_in(&self) -> Result<(), CommandError> {
-        if let Some((user, password)) = self.name_and_password()? {
-            log_in(&user, &password);
-        }
-        Ok(())
     }
 }

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use super::client::read_both;
+use super::curve_flags::ZeromqLogin;
 use super::endpoint::{connection, seconds, timeouts};
-use super::login_flags::LoginFlags;
 use super::number::{lend_key, millis};
 use super::operand::{Operand, operand};
 use super::show::{self, Format};
@@ -52,7 +52,7 @@ pub(super) struct TaskServer {
     #[arg(long, value_name = "SECONDS", env = "SPINDLE_TIMEOUT", value_parser = seconds)]
     connect_timeout: Option<Duration>,
     #[command(flatten)]
-    login: LoginFlags,
+    login: ZeromqLogin,
     #[command(flatten)]
     format: Format,
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::TypedValueParser;
 
+use super::curve_flags::ZeromqLogin;
 use super::endpoint::connection;
 use super::log::{self, LogFlags};
-use super::login_flags::LoginFlags;
 use super::password_file::PasswordFile;
 use super::{CommandError, EVENTS_ENDPOINT};
 use crate::limits::{CLAIM_MAX, STATEMENT_SECONDS, STORE_ANSWER_MAX};
@@ -37,7 +37,7 @@ pub(super) struct WorkerArguments {
     password: PasswordFile,
 
     #[command(flatten)]
-    login: LoginFlags,
+    login: ZeromqLogin,
 
     /// Shell command that takes an event's id as its last argument and prints the value as its first line [default: a
     /// random word]
@@ -97,12 +97,14 @@ impl TryFrom<WorkerArguments> for WorkerConfig {
 /// # Errors
 /// [`CommandError`] if the worker cannot start, or standard output takes no more lines.
 pub(super) fn run(arguments: WorkerArguments, out: &mut impl Write) -> Result<(), CommandError> {
-    if arguments.store.is_some() && arguments.login.is_given() {
+    if arguments.store.is_some() && arguments.login.is_typed() {
         return Err(CommandError::Usage(
-            "--user is for a server: the URL of --store names the database's user".to_owned(),
+            "--user and --curve-key are for a server: the URL of --store names the database's user".to_owned(),
         ));
     }
-    arguments.login.log_in()?;
+    if arguments.store.is_none() {
+        arguments.login.log_in()?;
+    }
     let config = arguments.try_into()?;
     log::begin(LogFlags::TEXT, false)?;
     let signals = Signals::new(|| tracing::info!("SIGHUP: there is nothing to be read again"))

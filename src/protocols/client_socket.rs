@@ -26,6 +26,7 @@ use super::sockets::keep_alive;
 use crate::byte_reader::ByteReader;
 use crate::clock::Clock;
 use crate::lock::Mutex;
+use crate::zmtp::Credentials;
 
 /// Time before libzmq reconnects by itself, in milliseconds: practically for ever. A negative number would make libzmq
 /// throw away received messages that the client has not read.
@@ -43,12 +44,12 @@ const NOTIFICATIONS_MAX: i32 = crate::limits::PUBLISH_HWM_DEFAULT;
 /// mirror can ask for those that it drops.
 const FEED_MESSAGES_MAX: i32 = 256;
 
-/// The name and the password with which this process connects. Written by [`log_in`], read for each new socket.
-static LOGIN: Mutex<Option<(String, String)>> = Mutex::new(None);
+/// What this process tells of its user when it connects. Written by [`log_in`], read for each new socket.
+static LOGIN: Mutex<Credentials> = Mutex::new(Credentials::None);
 
-/// From now on all clients of this process connect as this user, by PLAIN: the password is not encrypted.
-pub fn log_in(user: &str, password: &str) {
-    *LOGIN.lock() = Some((user.to_owned(), password.to_owned()));
+/// From now on all clients of this process connect as this user. With CURVE their connections are encrypted.
+pub fn log_in(credentials: Credentials) {
+    *LOGIN.lock() = credentials;
 }
 
 /// Gives each monitor in the process its own name.
@@ -174,9 +175,17 @@ impl ConnectTarget {
         // vanished.
         keep_alive(&socket)?;
         socket.set_rcvhwm(self.received_max)?;
-        if let Some((user, password)) = &*LOGIN.lock() {
-            socket.set_plain_username(Some(user))?;
-            socket.set_plain_password(Some(password))?;
+        match &*LOGIN.lock() {
+            Credentials::None => {}
+            Credentials::Plain { name, password } => {
+                socket.set_plain_username(Some(name))?;
+                socket.set_plain_password(Some(password))?;
+            }
+            Credentials::Curve { own, server } => {
+                socket.set_curve_serverkey(server.bytes())?;
+                socket.set_curve_publickey(own.public_key().bytes())?;
+                socket.set_curve_secretkey(own.secret_bytes())?;
+            }
         }
         if let Some(bytes) = self.frame_bytes_max {
             socket.set_maxmsgsize(i64::try_from(bytes).unwrap_or(i64::MAX))?;

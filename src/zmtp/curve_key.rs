@@ -34,6 +34,12 @@ impl PublicKey {
     pub const fn of_bytes(bytes: [u8; KEY_BYTES]) -> Self {
         Self(bytes)
     }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
 }
 
 /// Its characters in Z85.
@@ -77,6 +83,12 @@ impl SecretKey {
         let mut public = [0; KEY_BYTES];
         crypto_scalarmult_base(&mut public, &self.0);
         PublicKey(public)
+    }
+
+    /// Its bytes, for a library that encrypts with it.
+    #[must_use]
+    pub const fn secret_bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
     }
 
     /// Its characters in Z85, for the file in which it is kept.

@@ -1,13 +1,14 @@
 //! Users on the command line, and the gate in front of endpoints that others can reach.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
 
-use crate::harness::{SPINDLE, Server, run_python, spindle, spindle_reads};
+use crate::harness::{Guarded, SPINDLE, Server, run_python, spindle, spindle_reads};
 use crate::stage::Worker;
 
 /// Runs a chapter of `users.py` against a server with this frontend and the users ada and eve, of few permissions, the
@@ -152,6 +153,113 @@ fn command_logs_in(frontend: &str) {
     refused(&spindle(&["get", "eu", "k", "--connect", server.kv()]), 5, &["does not let this client in", "--user"]);
     let json: Value = serde_json::from_slice(&run(&["stats", "--json"], &right).stderr).unwrap();
     assert_eq!((&json["status"], &json["kind"]), (&5.into(), &"denied".into()));
+    server.stop();
+}
+
+/// The users ada, of a table and tasks, and eve, who may read tasks, with keys alone, and a server for them.
+fn with_keys(inside: &impl Fn(&str) -> String, flags: &[&str]) -> (Server, String) {
+    let key = |name: &str| text(&spindle(&["keygen", &inside(name)]).stdout).trim().to_owned();
+    let (ada, eve, public) = (key("ada"), key("eve"), key("server"));
+    let users = inside("users");
+    for user in
+        [&["ada", "--own", "eu", "--tasks", "write", "--curve", &ada][..], &["eve", "--tasks", "read", "--curve", &eve]]
+    {
+        assert!(spindle(&[&["user", "add", "--users", &users][..], user].concat()).status.success());
+    }
+    let any = "tcp://127.0.0.1:*";
+    let on = ["--kv", any, "--publish", any, "--feed", any, "--tasks", any, "--users", &users];
+    let key = inside("server");
+    (Server::start_exactly(&[&on[..], &["--curve-key", &key], flags].concat()), public)
+}
+
+#[test]
+fn a_command_logs_in_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let data = inside("data");
+    let (server, public) = with_keys(&inside, &["--frontend", "native", "--data", &data]);
+    let (kv, tasks) = (server.kv().to_owned(), server.tasks().to_owned());
+    let run = |command: &[&str], at: &str, of: &str| {
+        spindle(&[command, &["--connect", at, "--curve-key", &inside(of), "--curve-server", &public]].concat())
+    };
+    let good = |command: &[&str], at: &str| {
+        let output = run(command, at, "ada");
+        assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    good(&["create-table", "eu"], &kv);
+    good(&["set", "eu", "k", "v"], &kv);
+    assert_eq!(good(&["get", "eu", "k"], &kv), "v");
+    assert_eq!(good(&["scan", "eu"], &kv), "k\n");
+    assert!(run(&["dump", "eu"], &kv, "ada").stdout.starts_with(b"spindle dump 1\n"));
+    good(&["task", "add", "key", "value"], &tasks);
+    assert_eq!(text(&run(&["task", "count"], &tasks, "eve").stdout), "1\n");
+    refused(&run(&["task", "remove", "key"], &tasks, "eve"), 5, &["does not let this user do it"]);
+    refused(&run(&["create-table", "us"], &kv, "ada"), 5, &["denied"]);
+    // A key of no user.
+    refused(&run(&["get", "eu", "k"], &kv, "server"), 5, &["does not let this client in", "--curve-key"]);
+    refused(&run(&["get", "eu", "k"], &kv, "nowhere"), 1, &["--curve-key"]);
+    // By the environment, which a flag overrides.
+    let by_variables = |arguments: &[&str], of: &str| {
+        let mut command = Command::new(SPINDLE);
+        command.env("SPINDLE_CONNECT", &kv).env("SPINDLE_CURVE_KEY", inside(of)).env("SPINDLE_CURVE_SERVER", &public);
+        command.args(arguments).stdin(Stdio::null()).output().unwrap()
+    };
+    assert_eq!(text(&by_variables(&["get", "eu", "k"], "ada").stdout), "v");
+    assert_eq!(text(&by_variables(&["get", "eu", "k", "--curve-key", &inside("ada")], "eve").stdout), "v");
+    refused(&by_variables(&["get", "eu", "k", "--user", "ada"], "ada"), 2, &["SPINDLE_PASSWORD"]);
+    let both = ["get", "eu", "k", "--user", "ada", "--curve-key", &inside("eve")];
+    refused(&by_variables(&both, "ada"), 2, &["leave out one of them"]);
+    refused(&spindle(&["ping", "--curve-key", &inside("ada")]), 2, &["--curve-server"]);
+    refused(&spindle(&["ping", "--curve-server", &public]), 2, &["--curve-key"]);
+    server.stop();
+}
+
+/// A server that is not the one whose key was given learns nothing of the user.
+#[test]
+fn a_command_talks_to_no_server_of_another_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let data = inside("data");
+    let (server, _) = with_keys(&inside, &["--frontend", "native", "--data", &data]);
+    let stranger = text(&spindle(&["keygen", &inside("stranger")]).stdout).trim().to_owned();
+    let login = ["--curve-key", &inside("ada"), "--curve-server", &stranger, "--connect", server.kv()];
+    let output = spindle(&[&["ping"][..], &login].concat());
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.lines().count() == 1 && said.contains("--curve-server"), "{said}");
+    server.stop();
+}
+
+#[test]
+fn a_subscriber_of_the_command_line_logs_in_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let data = inside("data");
+    let (server, public) = with_keys(&inside, &["--frontend", "native", "--data", &data]);
+    let login = ["--curve-key", &inside("ada"), "--curve-server", &public].map(str::to_owned);
+    let run = |arguments: &[&str]| {
+        let login = login.each_ref().map(String::as_str);
+        assert!(spindle(&[arguments, &["--connect", server.kv()], &login].concat()).status.success());
+    };
+    run(&["create-table", "eu"]);
+    for (command, about) in [
+        (&["watch", "eu", "--subscribe", server.publish()][..], "UPDATED eu k"),
+        (&["watch", "eu", "--values", "--feed", server.feed()], "UPDATED eu k v"),
+        (&["mirror", "eu", "--connect", server.kv(), "--feed", server.feed()], "k v"),
+    ] {
+        let mut child = Command::new(SPINDLE).args(command).args(&login).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let _watching = Guarded(child);
+        let heard = std::thread::scope(|scope| {
+            let heard = scope.spawn(move || lines.any(|line| line.contains(about)));
+            // A subscriber hears what comes after its subscription.
+            while !heard.is_finished() {
+                run(&["set", "eu", "k", "v"]);
+            }
+            heard.join().unwrap()
+        });
+        assert!(heard, "{command:?}");
+    }
     server.stop();
 }
 

@@ -21,8 +21,11 @@ pub enum Disconnected {
         /// Endpoint of the server.
         endpoint: String,
     },
-    /// The server does not let this client in: name a user and its password, or another user.
-    #[error("{endpoint} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD")]
+    /// The server does not let this client in: name a user and its password, or its key, or another user.
+    #[error(
+        "{endpoint} does not let this client in: name a user with --user, and its password in SPINDLE_PASSWORD, or its key \
+         with --curve-key, and the server's with --curve-server"
+    )]
     Denied {
         /// Endpoint of the server.
         endpoint: String,
@@ -30,7 +33,7 @@ pub enum Disconnected {
     /// The other end has closed the connection within the handshake: correct the endpoint, or the user.
     #[error(
         "{endpoint} has closed the connection within the handshake: is a server of another kind there, or does it want \
-         another login (--user, or none)?"
+         another login (--user, --curve-key with --curve-server, or none)?"
     )]
     Closed {
         /// The endpoint.
