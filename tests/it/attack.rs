@@ -21,7 +21,7 @@ use crate::chance::Chance;
 mod connections;
 mod control;
 mod durable;
-mod mutation;
+pub(crate) mod mutation;
 mod peers;
 mod report;
 mod round;

@@ -126,6 +126,8 @@ mod subscribers;
 mod table_memory;
 /// A table of a million elements is deleted while others work.
 mod taking_down;
+/// Logins whose bytes were changed on their way let no other in.
+mod tampered;
 /// Durable tasks: the protocol, leases, the command line, and the tasks that are there after the end.
 mod tasks;
 /// Clients of the tasks that do not behave: they do not read, vanish, or come back under the same name.

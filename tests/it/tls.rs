@@ -8,14 +8,15 @@ use std::process::Command;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustix::process::Signal;
+use spindle::zmtp::PublicKey;
 
 use crate::harness::{Server, real_peer, run_python, spindle, spindle_reads};
 
 /// A folder with a certificate, its key, and the log of a server.
-struct Folder(tempfile::TempDir);
+pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = Self(tempfile::tempdir().unwrap());
         folder.renew();
         folder
@@ -39,14 +40,42 @@ impl Folder {
     }
 
     /// A server that others can reach, with a user `root` whose password is `heron`.
-    fn start(&self) -> Server {
+    pub(crate) fn start(&self) -> Server {
+        self.start_with("0.0.0.0:0", &self.flags("certificate", "key"))
+    }
+
+    /// The same server, for this host alone and not encrypted.
+    pub(crate) fn start_plain(&self) -> Server {
+        self.start_with("127.0.0.1:0", &[])
+    }
+
+    fn start_with(&self, any: &str, tls: &[&str]) -> Server {
         let users = self.text("users");
         let add = ["user", "add", "root", "--admin", "--password-stdin", "--users", &users];
         assert!(spindle_reads(&add, b"heron").status.success());
-        let (any, data) = ("0.0.0.0:0", self.text("data"));
+        let data = self.text("data");
         let on = ["--frontend", "native", "--jobs", any, "--events", any, "--events-queue", "tcp://127.0.0.1:*"];
         let more = ["--admin", any, "--data", &data, "--users", &users];
-        Server::start_logging(&self.path("log"), &[&on[..], &more, &self.flags("certificate", "key")].concat())
+        Server::start_logging(&self.path("log"), &[&on[..], &more, tls].concat())
+    }
+
+    /// A server of tables by libzmq, with the same user, and its public key.
+    pub(crate) fn start_proxy(&self) -> (Server, PublicKey) {
+        let (users, key) = (self.text("users"), self.text("curve"));
+        let add = ["user", "add", "root", "--admin", "--password-stdin", "--users", &users];
+        assert!(spindle_reads(&add, b"heron").status.success());
+        let made = spindle(&["keygen", &key]);
+        let public = String::from_utf8(made.stdout).unwrap().trim().parse().unwrap();
+        (Server::start(&["--frontend", "proxy", "--users", &users, "--curve-key", &key]), public)
+    }
+
+    /// Its user is served.
+    pub(crate) fn ask_proxy(&self, server: &Server) {
+        let password = self.text("password");
+        fs::write(&password, "heron\n").unwrap();
+        let login = ["ping", "--connect", server.kv(), "--user", "root", "--password-file", &password];
+        // Wrong passwords before it may make it wait.
+        assert!(spindle(&[&login[..], &["--timeout", "60"]].concat()).status.success());
     }
 
     fn flags(&self, certificate: &str, key: &str) -> [&'static str; 4] {
@@ -54,7 +83,7 @@ impl Folder {
         ["--tls-cert", leak(certificate), "--tls-key", leak(key)]
     }
 
-    fn run(&self, chapter: &str, server: &Server) {
+    pub(crate) fn run(&self, chapter: &str, server: &Server) {
         let certificate = self.text("certificate");
         run_python("tls.py", &[chapter, &certificate, server.jobs(), server.events(), server.admin()]);
     }

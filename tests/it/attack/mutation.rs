@@ -11,7 +11,7 @@ const LENGTHS: &[u64] =
 const ADDED_MAX: usize = 300;
 
 /// Changes the bytes in one to four places. `other` may be spliced in.
-pub(super) fn mutate(chance: &mut Chance, bytes: &mut Vec<u8>, other: &[u8]) {
+pub(crate) fn mutate(chance: &mut Chance, bytes: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..=chance.below(4) {
         mutate_once(chance, bytes, other);
     }
