@@ -7,6 +7,8 @@ import pathlib
 import pkgutil
 import queue
 import re
+import subprocess
+import sys
 
 import spindle
 
@@ -44,3 +46,11 @@ def test_the_programs_of_the_readme(client, shared_server):
     known = {}
     exec(compile(program, "README.md", "exec"), known)
     known["client"].close()
+
+
+def test_the_package_is_no_command_line_and_says_so():
+    ran = subprocess.run([sys.executable, "-m", "spindle", "get"], capture_output=True, text=True)
+    assert ran.returncode == 1 and ran.stdout == "" and "help(spindle.Client)" in ran.stderr
+    for name in spindle.__all__:
+        if isinstance(getattr(spindle, name), type):
+            assert getattr(spindle, name).__doc__, name
