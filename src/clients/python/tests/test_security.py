@@ -14,7 +14,7 @@ import spindle
 from spindle import aio
 
 # Of the tables.
-FRONTENDS = ["native"]
+FRONTENDS = ["native", "proxy"]
 MECHANISMS = ["plain", "curve"]
 
 
