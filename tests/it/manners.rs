@@ -71,6 +71,18 @@ fn dropped_lines(server: &Child, client: &mut Client, wanted: u64) -> u64 {
 }
 
 #[test]
+fn a_start_says_what_libzmq_does_not_bound_where_other_hosts_reach_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (near, far) = ("tcp://127.0.0.1:*", "tcp://0.0.0.0:*");
+    for (frontend, kv, is_told) in [("proxy", far, true), ("proxy", near, false), ("native", far, false)] {
+        let log = folder.path().join(format!("{frontend}{is_told}"));
+        Server::start_logging(&log, &["--kv", kv, "--frontend", frontend, "--open"]).stop();
+        let said = fs::read_to_string(&log).unwrap();
+        assert_eq!(said.contains("libzmq does not bound"), is_told, "{frontend} {kv}: {said}");
+    }
+}
+
+#[test]
 fn a_line_that_cannot_be_logged_is_dropped_and_counted() {
     for stderr in [full().into(), closed_pipe()] {
         let (mut server, kv) = start(stderr);
