@@ -170,7 +170,7 @@ fn a_changed_handshake_of_curve_lets_no_other_in() {
         let free = met.to_server.differs_at.is_some_and(|at| FREE_IN_HELLO.contains(&at));
         assert!(!met.served || free || !met.to_server.commands_differ(), "{chance:?}");
         assert!(!met.met || !met.to_client.commands_differ(), "{chance:?}");
-        assert!(!met.met || met.served, "{chance:?}: nobody else can answer for the server");
+        assert!(!met.met || met.served, "{chance:?}: no other peer can answer for the server");
         met.served
     });
 }

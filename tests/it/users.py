@@ -135,7 +135,7 @@ def chapter_verbs(kv, lockstep, tasks, file, spindle, keys, *publishers):
         answer = client.socket.recv_multipart()
         check((code, answer[:2]), (code, [b"hop" * 20, b""]))
         check((code, answer[2:4] == [ERROR, DENIED]), (code, bool(least)))
-    # Nobody may do what is no request.
+    # No user may do what is no request.
     check([client.ask(20)[0] for client in clients.values()], [ERROR] * 5)
     check(clients["root"].ask(LIST), [OK])
 

@@ -139,7 +139,7 @@ fn a_password_is_no_proof_where_it_is_not_taken() {
     assert_eq!(served.users.refusals(Denied::Anonymous), 1);
 }
 
-/// Only libzmq asks. Nothing that comes all the same ends the thread, or lets anybody in.
+/// Only libzmq asks. Nothing that comes all the same ends the thread, or lets a peer in.
 #[test]
 fn nonsense_is_passed_over() {
     let served = Served::new(true);
@@ -166,7 +166,7 @@ fn nonsense_is_passed_over() {
 
 /// A slow check of a password delays no other handshake, and one whose peer has gone is given up.
 #[test]
-fn a_password_that_waits_delays_nobody_else() {
+fn a_password_that_waits_delays_no_other_handshake() {
     let served = Served::new(true);
     let wrong: Vec<u8> = (10..20).collect();
     for number in &wrong {
