@@ -26,6 +26,8 @@ const GREETING_BYTES: usize = 64;
 const FREE_IN_HELLO: Range<usize> = 73..146;
 /// The most bytes that one side of a handshake may say.
 const SAID_MAX: usize = 1_024;
+/// The right name and password, over HTTP.
+const ROOT: &[u8] = b"Basic cm9vdDpoZXJvbg==";
 /// How long a socket may be silent. Nothing is told from it.
 const SILENCE: Duration = Duration::from_secs(20);
 
@@ -324,6 +326,10 @@ fn a_changed_head_of_http_is_served_to_a_user_alone() {
         mutate(&mut chance, &mut bytes, other);
         let reply = exchange(chance.pick(&addresses), &bytes);
         let is_refusal = [&b"HTTP/1.1 4"[..], b"HTTP/1.0 4", b"HTTP/1.1 501", b"HTTP/1.1 505"];
+        // A splice may join the scheme of one head and the right words of another.
+        if bytes.windows(ROOT.len()).any(|window| window.eq_ignore_ascii_case(ROOT)) {
+            return true;
+        }
         let is_refused = reply.is_empty() || is_refusal.iter().any(|refusal| reply.starts_with(refusal));
         assert!(is_refused, "{chance:?}: {} {}", bytes.escape_ascii(), reply.escape_ascii());
         // A second request on the connection is no better than the first.
