@@ -25,9 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const DEPTH: usize = 512;
 /// One in this many elements stays when the others are deleted, at random.
 const STAYS_ONE_OF: usize = 20;
-/// Bytes that the process may have beyond the limit: the slack of the flag, and growth between two looks with elements
-/// that move. A look comes late when other programs have the processors.
-const BEYOND_BYTES: u64 = (64 + 64) << 20;
+/// Bytes that the process may have beyond the limit: the slack of the flag, growth between two looks, and elements that
+/// move.
+const BEYOND_BYTES: u64 = (64 + 32) << 20;
 /// The least share of the limit that elements fill in each round, in percent. An index does not shrink. So a round of
 /// long values after one of four million short ones finds a quarter of the memory taken, and part of the rest is holes.
 const FILLED_PERCENT: u64 = 50;
