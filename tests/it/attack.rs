@@ -17,6 +17,7 @@ use std::time::Duration;
 use spindle::server::raise_descriptor_limit;
 
 use crate::chance::Chance;
+use crate::harness::number_of;
 
 mod connections;
 mod control;
@@ -107,11 +108,6 @@ fn attack(face: Face) {
         faults.extend(outcome.faults());
     }
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
-}
-
-/// A number from the environment.
-fn number_of(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| text.parse().unwrap())
 }
 
 #[test]

@@ -22,7 +22,7 @@ use spindle::protocols::kv::client::{Client, Error, Mirror, MirrorEvent, MirrorM
 use spindle::protocols::kv::wire::{Reason, Reply, Request, RowMark, ScanFields, ScanRows, TableName};
 
 use super::chance::Chance;
-use super::harness::{Guarded, SPINDLE, Server, spindle};
+use super::harness::{Guarded, SPINDLE, Server, number_of, spindle};
 
 const TABLE: &[u8] = b"mirrored";
 const WRITERS: u64 = 4;
@@ -39,10 +39,6 @@ const GLANCE: Duration = Duration::from_millis(20);
 /// An element: value, version, deadline.
 type Element = (Vec<u8>, u64, Option<u64>);
 type Content = BTreeMap<Vec<u8>, Element>;
-
-fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
-}
 
 /// How far the writers are. Mirrors wait for it.
 #[derive(Default)]
@@ -256,8 +252,8 @@ fn mirrors_that_join_stall_and_lose_their_connection_end_equal_to_the_table() {
         kv: server.kv().to_owned(),
         feed: server.feed().to_owned(),
         proxy: format!("tcp://{}", listener.local_addr().unwrap()),
-        keys: number("SPINDLE_MIRROR_KEYS", 2_000),
-        changes: number("SPINDLE_MIRROR_CHANGES", 60_000),
+        keys: number_of("SPINDLE_MIRROR_KEYS").unwrap_or(2_000),
+        changes: number_of("SPINDLE_MIRROR_CHANGES").unwrap_or(60_000),
         progress: Progress::default(),
         cuts: AtomicU64::new(0),
         is_calm: AtomicBool::new(false),

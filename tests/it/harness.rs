@@ -337,6 +337,11 @@ pub(crate) fn real_peer(program: &str) -> Option<PathBuf> {
     found
 }
 
+/// A number from the environment.
+pub(crate) fn number_of(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap())
+}
+
 /// A port at which nothing listens, and which the system gives to no other process by itself: it lies below those that
 /// Linux gives out. So a server that starts again finds it free.
 pub(crate) fn free_port() -> u16 {

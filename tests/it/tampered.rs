@@ -18,7 +18,9 @@ use spindle::zmtp::{
 
 use crate::attack::mutation::mutate;
 use crate::chance::Chance;
+use crate::harness::number_of;
 use crate::tls::Folder;
+use crate::users_tcp::ROOT;
 
 /// Bytes of a greeting, of which some may be anything.
 const GREETING_BYTES: usize = 64;
@@ -26,14 +28,8 @@ const GREETING_BYTES: usize = 64;
 const FREE_IN_HELLO: Range<usize> = 73..146;
 /// The most bytes that one side of a handshake may say.
 const SAID_MAX: usize = 1_024;
-/// The right name and password, over HTTP.
-const ROOT: &[u8] = b"Basic cm9vdDpoZXJvbg==";
 /// How long a socket may be silent. Nothing is told from it.
 const SILENCE: Duration = Duration::from_secs(20);
-
-fn number_of(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 /// Runs with each seed, and says how many inputs there were, and for how many `run` was true: they were let in, read or
 /// answered.
@@ -327,7 +323,7 @@ fn a_changed_head_of_http_is_served_to_a_user_alone() {
         let reply = exchange(chance.pick(&addresses), &bytes);
         let is_refusal = [&b"HTTP/1.1 4"[..], b"HTTP/1.0 4", b"HTTP/1.1 501", b"HTTP/1.1 505"];
         // A splice may join the scheme of one head and the right words of another.
-        if bytes.windows(ROOT.len()).any(|window| window.eq_ignore_ascii_case(ROOT)) {
+        if bytes.windows(ROOT.len()).any(|window| window.eq_ignore_ascii_case(ROOT.as_bytes())) {
             return true;
         }
         let is_refused = reply.is_empty() || is_refusal.iter().any(|refusal| reply.starts_with(refusal));

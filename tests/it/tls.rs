@@ -50,20 +50,24 @@ impl Folder {
     }
 
     fn start_with(&self, any: &str, tls: &[&str]) -> Server {
-        let users = self.text("users");
-        let add = ["user", "add", "root", "--admin", "--password-stdin", "--users", &users];
-        assert!(spindle_reads(&add, b"heron").status.success());
+        let users = self.users();
         let data = self.text("data");
         let on = ["--frontend", "native", "--jobs", any, "--events", any, "--events-queue", "tcp://127.0.0.1:*"];
         let more = ["--admin", any, "--data", &data, "--users", &users];
         Server::start_logging(&self.path("log"), &[&on[..], &more, tls].concat())
     }
 
-    /// A server of tables by libzmq, with the same user, and its public key.
-    pub(crate) fn start_proxy(&self) -> (Server, PublicKey) {
-        let (users, key) = (self.text("users"), self.text("curve"));
+    /// A file of users with `root`, whose password is `heron`.
+    fn users(&self) -> String {
+        let users = self.text("users");
         let add = ["user", "add", "root", "--admin", "--password-stdin", "--users", &users];
         assert!(spindle_reads(&add, b"heron").status.success());
+        users
+    }
+
+    /// A server of tables by libzmq, with the same user, and its public key.
+    pub(crate) fn start_proxy(&self) -> (Server, PublicKey) {
+        let (users, key) = (self.users(), self.text("curve"));
         let made = spindle(&["keygen", &key]);
         let public = String::from_utf8(made.stdout).unwrap().trim().parse().unwrap();
         (Server::start(&["--frontend", "proxy", "--users", &users, "--curve-key", &key]), public)

@@ -132,7 +132,7 @@ fn without_users_a_line_that_names_one_is_no_command() {
 /// `heron` and `egret` as the passwords of these users, in base 64.
 const ADA: &str = "Basic YWRhOmhlcm9u";
 const EVE: &str = "Basic ZXZlOmhlcm9u";
-const ROOT: &str = "Basic cm9vdDpoZXJvbg==";
+pub(crate) const ROOT: &str = "Basic cm9vdDpoZXJvbg==";
 const WRONG: &str = "Basic YWRhOmVncmV0";
 
 /// Sends a request, with this authorization, and returns the whole reply.
