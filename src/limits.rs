@@ -32,8 +32,8 @@ pub const MEMORY_PERCENT_DEFAULT: u64 = 80;
 /// of the memory of the host or the control group, the slack is an eighth of the rest.
 pub const MEMORY_SLACK_BYTES: u64 = 64 << 20;
 
-/// How often the compactor compares the memory of the process with the memory budget of the tables. A process that
-/// grows by a GiB a second grows by 50 MB in between.
+/// How often the compactor compares the memory of the process with the memory budget of the tables, at least. Writes
+/// that might exceed the limit in between have it look at once.
 pub const COMPACTOR_LOOK: Duration = Duration::from_millis(50);
 /// The same while writes wait for memory.
 pub const COMPACTOR_HURRY: Duration = Duration::from_millis(10);
@@ -56,9 +56,9 @@ pub const EXPIRY_BUDGET: usize = 1024;
 /// Slots that the reaper seals or frees before it looks at its queue again.
 pub const REAPER_CHUNK: usize = 512;
 
-/// Objects that a thread retires before it has retired ones freed: two bags of crossbeam-epoch, which frees eight at
-/// a time.
-pub const RETIRED_OBJECTS_MAX: usize = 128;
+/// Objects that a thread retires before it has retired ones freed: with one that counts them, two bags of
+/// crossbeam-epoch, which frees eight at a time.
+pub const RETIRED_OBJECTS_MAX: usize = 127;
 /// Bytes of retired values after which a thread has them freed earlier.
 pub const RETIRED_BYTES_MAX: usize = 32 << 10;
 /// After this long without retiring, a thread frees all that it retired before.

@@ -53,11 +53,12 @@ impl Session {
         let writer = shared.change_queue.writer();
         shared.compactor.enter(writer.sleeper());
         let heard = shared.compactor.calls();
+        let garbage = Garbage::new(shared.memory_budget.garbage());
         Self {
             shared,
             writer,
             local_budget: LocalBudget::default(),
-            garbage: Garbage::default(),
+            garbage,
             heard,
             wanted: 0,
             wanted_credits: 0,
@@ -161,13 +162,13 @@ impl Session {
         self.writer.watch(self.wanted_credits)
     }
 
-    /// As [`Session::watch`], for the changes that were refused as `Busy` because memory has to be given back first
-    /// ([`Batch::lacks_memory`]).
+    /// As [`Session::watch`], for the changes that were refused as `Busy` because memory has to be given back or
+    /// measured first ([`Batch::lacks_memory`]).
     #[must_use]
     pub fn watch_memory(&mut self) -> bool {
         self.garbage.sweep();
         self.hear();
-        self.shared.compactor.watch(self.writer.sleeper())
+        self.shared.compactor.watch(self.writer.sleeper(), self.local_budget.awaited_look())
     }
 }
 

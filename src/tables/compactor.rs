@@ -5,7 +5,7 @@
 //! the excess waits while the compactor has memory given back. The write is refused only if that does not help.
 //!
 //! ```text
-//! every look: resident − slack − used ─► MemoryBudget::set_excess
+//! every look: resident − slack − used ─► MemoryBudget::set_excess ─► writes that waited for a look
 //!
 //!  idle ── a write lacks room that the budget has ──► collecting ── room enough ──► idle
 //!   │                                                  ▲     │ enough holes          ▲
@@ -23,6 +23,10 @@
 //! whole pages become free soon, and moving takes little extra memory. The compactor's thread keeps no memory that it
 //! frees: otherwise jemalloc would fill the hole of the last copy with the next copy. The index keeps its size.
 //!
+//! **Looks and steps.** The compactor looks at once when a write waits for that (`memory_budget`), however often. It
+//! takes a step of the picture only when its time has come, or when the first write waits for memory. While too much
+//! garbage waits for its epoch, the compactor lets no write go on that waited for a look.
+//!
 //! The counters and flags are Relaxed where no comment says otherwise: they carry no other data, and a late reading
 //! costs one look.
 //!
@@ -32,6 +36,7 @@
 //! |---|---|
 //! | a session that collects, comes or goes | `CompactorShared::call` |
 //! | a writer that waits for memory | `CompactorShared::may_give_back`, `watch` |
+//! | a writer that waits for a look | `CompactorShared::note_look` |
 //! | a writer, a reader or the expiry thread, over an entry that moves | [`relocate`] |
 //! | a writer, the publisher or the reaper, over a slot that moves | [`Compactor::move_slots`] |
 //!
@@ -50,7 +55,7 @@ use super::TablesShared;
 use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::CELLS;
-use super::memory_budget::signed;
+use super::memory_budget::{BudgetReading, signed};
 use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SlotHandle, SlotRef, SlotState};
 use super::table::Table;
 use crate::allocator;
@@ -61,6 +66,11 @@ pub(super) use shared::CompactorShared;
 /// Looks after which the compactor no longer waits for sessions that have not heard a call. Sessions sleep shorter than
 /// that.
 const HEARD_LOOKS_MAX: u32 = 30;
+/// Looks after which writes go on although garbage waits: the thread that holds it back may take long. Each look frees
+/// what can be freed.
+const WITHHELD_LOOKS_MAX: u32 = 30;
+/// Flushes of one look while writes wait for garbage to be freed. Two of them let the epoch move twice.
+const LOOK_FLUSHES: usize = 8;
 /// Looks between two calls while no write waits, and as many again for each GiB of elements: collecting takes some
 /// milliseconds for a GiB.
 const IDLE_LOOKS: i64 = 20;
@@ -108,6 +118,10 @@ pub struct Compactor {
     /// Bytes that the process may have beyond the budget without counting against the limit.
     slack: i64,
     state: CompactorState,
+    /// The time of the next step.
+    due: Now,
+    /// Looks since writes wait for garbage to be freed.
+    withheld: u32,
     /// Whether entries have been moved since a write lacked room.
     moved: bool,
     /// The memory in use at the last call to collect, and the looks since then.
@@ -122,9 +136,11 @@ impl Compactor {
     pub(super) fn new(shared: &Arc<TablesShared>) -> Self {
         Self {
             shared: Arc::clone(shared),
-            garbage: Garbage::default(),
+            garbage: Garbage::new(shared.memory_budget.garbage()),
             slack: 0,
             state: CompactorState::Idle,
+            due: Now::from_nanos(0),
+            withheld: 0,
             moved: false,
             called: (MemoryLevel::default(), 0),
             room_before: 0,
@@ -144,9 +160,14 @@ impl Compactor {
         // Acquire: pairs with the Release in `close`, which unparks after it.
         while !shared.closed.load(Ordering::Acquire) {
             let reading = now();
+            let budget = self.shared.memory_budget.read();
             if let Some(bytes) = resident().map(signed) {
-                let first = *first.get_or_insert_with(|| bytes - self.shared.memory_budget.used());
-                self.look(bytes - first, reading);
+                let first = *first.get_or_insert_with(|| bytes - budget.used);
+                let level = self.measure(bytes - first, budget);
+                if self.is_due(reading) {
+                    self.step(level, reading);
+                    self.due = reading.after(self.patience());
+                }
             } else {
                 self.go_blind();
             }
@@ -154,18 +175,52 @@ impl Compactor {
             thread::park_timeout(self.patience());
         }
         shared.exhausted.store(true, Ordering::Relaxed);
+        self.shared.memory_budget.go_blind();
         shared.finish();
+        shared.note_look();
     }
 
     /// The time until the next look, unless a write that waits wakes the thread.
     fn patience(&self) -> Duration {
-        if self.state == CompactorState::Idle { COMPACTOR_LOOK } else { COMPACTOR_HURRY }
+        if self.state == CompactorState::Idle && self.withheld == 0 { COMPACTOR_LOOK } else { COMPACTOR_HURRY }
     }
 
-    /// Takes the next step. `resident` is the memory that the tables seem to take, in bytes.
+    /// Whether it is time for a step, or a write has begun to wait for memory.
+    fn is_due(&self, now: Now) -> bool {
+        now >= self.due || self.state == CompactorState::Idle && self.shared.compactor.is_wanted()
+    }
+
+    /// Looks and takes the next step. `resident` is the memory that the tables seem to take, in bytes.
+    #[cfg(test)]
     pub(super) fn look(&mut self, resident: i64, now: Now) {
-        let level = MemoryLevel { used: self.shared.memory_budget.used(), resident };
-        self.shared.memory_budget.set_excess((resident - self.slack - level.used).max(0));
+        let level = self.measure(resident, self.shared.memory_budget.read());
+        self.step(level, now);
+    }
+
+    /// Tells the budget the excess of the process, and lets writes go on that waited for a look. `budget` was read
+    /// before `resident`.
+    fn measure(&mut self, resident: i64, budget: BudgetReading) -> MemoryLevel {
+        let level = MemoryLevel { used: budget.used, resident };
+        let excess = (resident - self.slack - level.used).max(-self.slack);
+        self.shared.memory_budget.set_excess(excess, budget);
+        if self.withholds_look() {
+            self.withheld += 1;
+            (0..LOOK_FLUSHES).for_each(|_| epoch::pin().flush());
+        } else {
+            self.withheld = 0;
+            self.shared.compactor.note_look();
+        }
+        level
+    }
+
+    /// Whether a write that waits for a look had better wait until garbage is freed.
+    fn withholds_look(&self) -> bool {
+        self.shared.compactor.is_look_wanted()
+            && self.withheld < WITHHELD_LOOKS_MAX
+            && self.shared.memory_budget.has_garbage_beyond_allowance()
+    }
+
+    fn step(&mut self, level: MemoryLevel, now: Now) {
         self.called.1 += 1;
         match self.state {
             CompactorState::Idle => self.watch(level),
@@ -180,9 +235,12 @@ impl Compactor {
 
     /// The memory of the process is unknown: only the budget counts, and no write waits for more.
     fn go_blind(&mut self) {
-        self.shared.memory_budget.set_excess(0);
+        self.shared.memory_budget.set_excess(0, self.shared.memory_budget.read());
+        self.shared.memory_budget.go_blind();
         self.state = CompactorState::Idle;
+        self.withheld = 0;
         self.shared.compactor.finish();
+        self.shared.compactor.note_look();
     }
 
     fn count_look(&mut self) {

@@ -5,6 +5,9 @@
 //! free four times as many objects as it retires, and the threads together catch up after one of them has held an epoch
 //! back.
 //!
+//! [`GarbageCounts`] has the objects of all threads, counted at each flush. Behind the objects of a flush the thread
+//! defers an object that subtracts them. So at most 127 objects or 32 KiB of each thread are not in the counts yet.
+//!
 //! ```text
 //! retire ─► local bag ── 64, or flush ──► global queue, in order ── two epochs later, 8 bags a flush ──► freed
 //!                                              ▲ a thread that rests sends a mark after its last bag: when the mark
@@ -13,10 +16,11 @@
 //! This module does not know the objects, and never waits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
+use crossbeam::utils::CachePadded;
 
 use crate::clock::Now;
 use crate::limits::{REST_AFTER, REST_MAX, RETIRED_BYTES_MAX, RETIRED_OBJECTS_MAX};
@@ -24,9 +28,34 @@ use crate::limits::{REST_AFTER, REST_MAX, RETIRED_BYTES_MAX, RETIRED_OBJECTS_MAX
 /// Flushes of one attempt to free all: more than it takes unless another thread holds an epoch back.
 const SWEEP_FLUSHES: usize = 64;
 
-/// The memory that one thread has retired.
+/// The memory that all threads have retired, and the part of it that was freed. Relaxed: the counts carry no other
+/// data.
 #[derive(Debug, Default)]
+pub(super) struct GarbageCounts {
+    /// Bytes retired since the start. Added to by each thread at its flushes; read by writes that need room.
+    retired: CachePadded<AtomicI64>,
+    /// Bytes of them that were freed. Added to by the thread that frees them.
+    freed: CachePadded<AtomicI64>,
+}
+
+impl GarbageCounts {
+    /// Bytes retired since the start.
+    pub(super) fn retired(&self) -> i64 {
+        self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that were retired and are not freed yet.
+    pub(super) fn waiting(&self) -> i64 {
+        let freed = self.freed.load(Ordering::Relaxed);
+        (self.retired() - freed).max(0)
+    }
+}
+
+/// The memory that one thread has retired.
+#[derive(Debug)]
 pub(super) struct Garbage {
+    /// Shared by all threads.
+    counts: Arc<GarbageCounts>,
     /// Objects retired since the last flush.
     objects: usize,
     /// Their bytes.
@@ -38,23 +67,41 @@ pub(super) struct Garbage {
 }
 
 impl Garbage {
+    pub(super) fn new(counts: &Arc<GarbageCounts>) -> Self {
+        Self { counts: Arc::clone(counts), objects: 0, bytes: 0, since: None, flushed: false }
+    }
+
     /// Counts an object of so many bytes that was retired under `guard`. Flushes when enough objects or bytes have come
-    /// together.
-    pub(super) fn add(&mut self, bytes: usize, guard: &Guard, now: Now) {
+    /// together. Returns whether it has.
+    #[inline]
+    pub(super) fn add(&mut self, bytes: usize, guard: &Guard, now: Now) -> bool {
         self.objects += 1;
         self.bytes += bytes;
         self.since = Some(now);
-        if self.objects >= RETIRED_OBJECTS_MAX || self.bytes >= RETIRED_BYTES_MAX {
+        let is_full = self.objects >= RETIRED_OBJECTS_MAX || self.bytes >= RETIRED_BYTES_MAX;
+        if is_full {
             self.flush(guard);
         }
+        is_full
     }
 
     #[cold]
     fn flush(&mut self, guard: &Guard) {
-        self.objects = 0;
-        self.bytes = 0;
+        self.count(guard);
         self.flushed = true;
         guard.flush();
+    }
+
+    /// Adds the objects retired since the last flush to the shared counts, until they are freed.
+    fn count(&mut self, guard: &Guard) {
+        self.objects = 0;
+        let bytes = i64::try_from(std::mem::take(&mut self.bytes)).unwrap_or(i64::MAX);
+        if bytes == 0 {
+            return;
+        }
+        self.counts.retired.fetch_add(bytes, Ordering::Relaxed);
+        let counts = Arc::clone(&self.counts);
+        guard.defer(move || counts.freed.fetch_add(bytes, Ordering::Relaxed));
     }
 
     /// Whether there was a flush since the last call. A long batch then repins its guard.
@@ -81,13 +128,16 @@ impl Garbage {
         }
         let mark = Arc::new(AtomicBool::new(false));
         let freed = Arc::clone(&mark);
+        let guard = epoch::pin();
+        self.count(&guard);
         // Release: pairs with the Acquire below. The objects that came out of the queue before the mark have been
         // freed.
-        epoch::pin().defer(move || freed.store(true, Ordering::Release));
+        guard.defer(move || freed.store(true, Ordering::Release));
+        drop(guard);
         for _ in 0..SWEEP_FLUSHES {
             epoch::pin().flush();
             if mark.load(Ordering::Acquire) {
-                *self = Self::default();
+                (self.since, self.flushed) = (None, false);
                 return true;
             }
         }
@@ -103,7 +153,7 @@ mod tests {
     fn a_thread_flushes_at_so_many_objects_or_so_many_bytes_and_says_so_once() {
         let (guard, now) = (epoch::pin(), Now::from_millis(1));
         for (bytes, count) in [(RETIRED_BYTES_MAX / 2, 2), (0, RETIRED_OBJECTS_MAX)] {
-            let mut garbage = Garbage::default();
+            let mut garbage = Garbage::new(&Arc::default());
             for object in 1..=count {
                 assert!(!garbage.take_flushed(), "{object} of {count} objects");
                 garbage.add(bytes, &guard, now);

@@ -4,6 +4,26 @@
 //! count. The `compactor` measures the memory that the process has beyond that. This excess counts against the limit as
 //! well: memory that was replaced and is not given back yet, and holes between elements.
 //!
+//! # Between two looks
+//!
+//! A write allocates more than the budget grows: memory that was replaced or deleted is free only later, and for
+//! elements of other sizes later still. So the budget takes the excess of the last look and adds the bytes retired
+//! since then, which all may still be there. The next look shows the truth.
+//!
+//! ```text
+//! resident, at most = resident at the look + growth of `used` + bytes retired since    all three without the slack
+//!                   = used + excess at the look + bytes retired since                  must be within the limit
+//! ```
+//! - **A write that takes more room** is admitted only if this sum stays within the limit. If the excess at the look
+//!   would let it in, it waits for the next look ([`MemoryRoom::Unknown`]).
+//! - **A write that takes no more room**, a replacement, is always admitted. But when the sum is beyond the limit, and
+//!   the threads together have retired an [allowance](ALLOWANCE_SHARE) since the look, or so much is not freed yet,
+//!   then a thread that has flushed its garbage makes no such write before the next look.
+//!
+//! So until the next look the process grows beyond the limit and its slack by an allowance at most, and by the bytes
+//! that each thread keeps back, of 96 KiB, and one request. Deletions allocate no memory, and go on.
+//!
+//!
 //! ```text
 //! element = slot (header 32 + key) + entry (header 16 + value) + a wheel record if it has a TTL
 //! table   = its structure, its names, and its index, as large as it ever was: buckets stay when their elements go
@@ -12,10 +32,12 @@
 //! splits need, and the next insert is refused. An UPDATE_MANY is admitted as a whole. It may exceed the limit by the
 //! segments of all its inserts, seldom more than ten.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crossbeam::utils::CachePadded;
 
+use super::garbage::GarbageCounts;
 use super::slot::{ENTRY_HEADER_BYTES, SLOT_HEADER_BYTES};
 use crate::allocator::size_class;
 
@@ -25,6 +47,13 @@ pub(super) const TIMER_BYTES: i64 = 32;
 const SLACK_SHARE: i64 = 1024;
 /// A session keeps back at most this many bytes.
 const SLACK_BYTES_MAX: i64 = 64 << 10;
+/// The limit divided by this is the allowance: bytes that all threads together may retire beyond the limit until the
+/// compactor has to look again. As much as one of its passes moves.
+const ALLOWANCE_SHARE: i64 = 32;
+/// The largest allowance, in bytes. A thread that replaces a GiB a second has the compactor look each 8 ms then.
+const ALLOWANCE_BYTES_MAX: i64 = 8 << 20;
+/// `excess_base` while there are no looks: whatever is retired adds nothing.
+const BLIND: i64 = i64::MIN / 2;
 
 /// The cost of a slot with a key of this length, in bytes.
 pub(super) fn slot_bytes(key_bytes: usize) -> i64 {
@@ -46,10 +75,30 @@ pub(super) struct MemoryBudget {
     used: CachePadded<AtomicI64>,
     /// Records of the wheel. Written by the expiry thread when the number has changed; read with `used`.
     timers: CachePadded<AtomicU64>,
-    /// Bytes that the process has beyond the budget. Written by the compactor when they have changed; read with `used`.
-    excess: CachePadded<AtomicI64>,
+    /// Read with `used`.
+    last_look: CachePadded<LastLook>,
+    garbage: Arc<GarbageCounts>,
     limit: i64,
     slack: i64,
+    allowance: i64,
+}
+
+/// The result of the compactor's last look. The compactor writes it when it has changed.
+struct LastLook {
+    /// Bytes that the process had beyond those in use. Negative if there was slack left.
+    excess: AtomicI64,
+    /// The same, less all bytes that were retired until then. With those that are retired now it is the excess, as far
+    /// as it can be known before the next look. [`BLIND`]: there are no looks.
+    excess_base: AtomicI64,
+}
+
+/// The budget at the moment before the compactor measures the memory of the process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BudgetReading {
+    /// Bytes in use.
+    pub(super) used: i64,
+    /// Bytes that were retired until then.
+    retired: i64,
 }
 
 impl MemoryBudget {
@@ -58,9 +107,11 @@ impl MemoryBudget {
         Self {
             used: CachePadded::new(AtomicI64::new(0)),
             timers: CachePadded::new(AtomicU64::new(0)),
-            excess: CachePadded::new(AtomicI64::new(0)),
+            last_look: CachePadded::new(LastLook { excess: AtomicI64::new(0), excess_base: AtomicI64::new(BLIND) }),
+            garbage: Arc::default(),
             limit,
             slack: (limit / SLACK_SHARE).min(SLACK_BYTES_MAX),
+            allowance: (limit / ALLOWANCE_SHARE).min(ALLOWANCE_BYTES_MAX),
         }
     }
 
@@ -70,21 +121,60 @@ impl MemoryBudget {
         self.used.load(Ordering::Relaxed) + timers * TIMER_BYTES
     }
 
-    /// Bytes that the process has beyond those in use.
+    /// Bytes that the process had beyond those in use, at the last look.
     pub(super) fn excess(&self) -> i64 {
-        self.excess.load(Ordering::Relaxed)
+        self.last_look.excess.load(Ordering::Relaxed).max(0)
     }
 
-    pub(super) fn set_excess(&self, bytes: i64) {
-        // Relaxed: as in `set_timers`.
-        if self.excess() != bytes {
-            self.excess.store(bytes, Ordering::Relaxed);
+    /// The excess if no byte was freed that was retired since the last look.
+    fn excess_at_most(&self) -> i64 {
+        (self.last_look.excess_base.load(Ordering::Relaxed) + self.garbage.retired()).max(0)
+    }
+
+    /// The retired memory of all threads.
+    pub(super) fn garbage(&self) -> &Arc<GarbageCounts> {
+        &self.garbage
+    }
+
+    /// Reads the budget. The compactor measures the memory of the process after that. So bytes that are retired or
+    /// charged in between count twice until the next look, and none is left out.
+    pub(super) fn read(&self) -> BudgetReading {
+        BudgetReading { used: self.used(), retired: self.garbage.retired() }
+    }
+
+    /// The result of a look: the bytes that the process has beyond those of `reading`. Negative if there is slack left.
+    pub(super) fn set_excess(&self, bytes: i64, reading: BudgetReading) {
+        // Relaxed: as in `set_timers`. A write that reads one of the two before this and one after it may wait once
+        // more for a look, or take its allowance once more.
+        let LastLook { excess, excess_base } = &*self.last_look;
+        for (number, next) in [(excess, bytes), (excess_base, bytes - reading.retired)] {
+            if number.load(Ordering::Relaxed) != next {
+                number.store(next, Ordering::Relaxed);
+            }
         }
     }
 
-    /// All bytes that count against the limit.
+    /// There are no looks any more: only the bytes in use count.
+    pub(super) fn go_blind(&self) {
+        self.last_look.excess_base.store(BLIND, Ordering::Relaxed);
+    }
+
+    /// Whether all is beyond the limit, and more than an allowance of it may be retired memory that is still there.
+    pub(super) fn is_beyond_allowance(&self) -> bool {
+        let LastLook { excess, excess_base } = &*self.last_look;
+        let base = excess_base.load(Ordering::Relaxed);
+        let retired_since = base + self.garbage.retired() - excess.load(Ordering::Relaxed);
+        base != BLIND && self.taken() > self.limit && retired_since.max(self.garbage.waiting()) > self.allowance
+    }
+
+    /// Whether all is beyond the limit, and more than an allowance of it is retired memory that is not freed.
+    pub(super) fn has_garbage_beyond_allowance(&self) -> bool {
+        self.taken() > self.limit && self.garbage.waiting() > self.allowance
+    }
+
+    /// All bytes that count against the limit, as far as can be known before the next look.
     pub(super) fn taken(&self) -> i64 {
-        self.used() + self.excess()
+        self.used() + self.excess_at_most()
     }
 
     /// The wheel holds `timers` records.
@@ -110,6 +200,8 @@ impl MemoryBudget {
 pub(super) enum MemoryRoom {
     /// It fits.
     Enough,
+    /// It fits if memory that was retired since the last look is free now. The next look shows that.
+    Unknown,
     /// It would fit if the process had no more memory than the budget says.
     Blocked,
     /// It does not fit.
@@ -120,18 +212,46 @@ pub(super) enum MemoryRoom {
 #[derive(Default)]
 pub(super) struct LocalBudget {
     kept: i64,
+    /// Writes wait for a look of the compactor after this one.
+    awaited_look: Option<u64>,
 }
 
 impl LocalBudget {
+    /// The number of the look after which writes wait for the next one, if they do.
+    #[inline]
+    pub(super) fn awaited_look(&self) -> Option<u64> {
+        self.awaited_look
+    }
+
+    /// No write is admitted until the compactor has looked once more than `looks` times.
+    pub(super) fn await_look(&mut self, looks: u64) {
+        self.awaited_look = Some(looks);
+    }
+
+    /// The look has been.
+    pub(super) fn end_wait(&mut self) {
+        self.awaited_look = None;
+    }
+
     /// Whether `bytes` more fit.
     #[inline]
     pub(super) fn room(&self, memory_budget: &MemoryBudget, bytes: i64) -> MemoryRoom {
         if bytes <= 0 || memory_budget.taken() + self.kept + bytes <= memory_budget.limit {
             MemoryRoom::Enough
-        } else if memory_budget.used() + self.kept + bytes <= memory_budget.limit {
+        } else {
+            self.little_room(memory_budget, bytes)
+        }
+    }
+
+    #[cold]
+    fn little_room(&self, memory_budget: &MemoryBudget, bytes: i64) -> MemoryRoom {
+        let used = memory_budget.used() + self.kept + bytes;
+        if used > memory_budget.limit {
+            MemoryRoom::None
+        } else if used + memory_budget.excess() > memory_budget.limit {
             MemoryRoom::Blocked
         } else {
-            MemoryRoom::None
+            MemoryRoom::Unknown
         }
     }
 
@@ -164,12 +284,12 @@ mod tests {
         local_budget.add(&memory_budget, 900);
         assert_eq!(local_budget.room(&memory_budget, 100), MemoryRoom::Enough);
         assert_eq!(local_budget.room(&memory_budget, 101), MemoryRoom::None);
-        memory_budget.set_excess(50);
+        memory_budget.set_excess(50, memory_budget.read());
         assert_eq!(
             (local_budget.room(&memory_budget, 50), local_budget.room(&memory_budget, 51)),
             (MemoryRoom::Enough, MemoryRoom::Blocked)
         );
-        memory_budget.set_excess(5_000);
+        memory_budget.set_excess(5_000, memory_budget.read());
         assert_eq!(local_budget.room(&memory_budget, -1), MemoryRoom::Enough, "what shrinks always fits");
     }
 
@@ -209,7 +329,7 @@ mod tests {
         let memory_budget = MemoryBudget::new(1 << 20);
         let mut local_budget = LocalBudget::default();
         local_budget.add(&memory_budget, 1_000);
-        memory_budget.set_excess(1);
+        memory_budget.set_excess(1, memory_budget.read());
         let room = (1 << 20) - 1_000;
         assert_eq!(local_budget.room(&memory_budget, room), MemoryRoom::Blocked);
         assert_eq!(local_budget.room(&memory_budget, room + 1), MemoryRoom::None);

@@ -250,9 +250,14 @@ struct TablesShared {
 
 impl TablesShared {
     /// Checks that `bytes` more fit into the memory budget, in addition to the session's `local_budget`.
-    fn admit(&self, local_budget: &LocalBudget, bytes: i64) -> Result<(), Refusal> {
+    fn admit(&self, local_budget: &mut LocalBudget, bytes: i64) -> Result<(), Refusal> {
         match local_budget.room(&self.memory_budget, bytes) {
             MemoryRoom::Enough => Ok(()),
+            MemoryRoom::Unknown => {
+                local_budget.await_look(self.compactor.looks());
+                self.compactor.want_look();
+                Err(Refusal::Busy)
+            }
             MemoryRoom::Blocked if self.compactor.may_give_back() => Err(Refusal::Busy),
             MemoryRoom::Blocked | MemoryRoom::None => Err(Refusal::OutOfMemory),
         }

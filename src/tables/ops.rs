@@ -53,6 +53,7 @@ use super::slot::{
 };
 use super::table::Table;
 use super::{Refusal, TablesShared};
+use crate::allocator::size_class;
 use crate::clock::Now;
 
 /// Credits that one write may use: one for an expired entry that it finds, and one for itself.
@@ -338,9 +339,22 @@ impl<'h> Ops<'h> {
         }
     }
 
-    /// Counts `bytes` that this thread has retired.
+    /// Counts an object of so many bytes that this thread has retired.
     pub(super) fn count_retired(&mut self, bytes: usize) {
-        self.garbage.add(bytes, self.guard, self.now);
+        if self.garbage.add(size_class(bytes), self.guard, self.now) {
+            self.limit_growth();
+        }
+    }
+
+    /// If the threads have retired too much since the compactor's last look, this one's next writes wait for another.
+    ///
+    /// The number of looks is read first. If a look comes between that and the check, the writes do not wait.
+    #[cold]
+    fn limit_growth(&mut self) {
+        let looks = self.shared.compactor.looks();
+        if self.shared.memory_budget.is_beyond_allowance() {
+            self.local_budget.await_look(looks);
+        }
     }
 
     // ------------------------------------------------------------------------------------------------------- checks
@@ -355,8 +369,14 @@ impl<'h> Ops<'h> {
         Err(Refusal::Busy)
     }
 
-    /// Refuses a write whose bytes do not fit into memory.
+    /// Refuses a write whose bytes do not fit into memory, or that has to wait for a look of the compactor.
     pub(super) fn admit(&mut self, bytes: i64) -> Result<(), Refusal> {
+        if let Some(looks) = self.local_budget.awaited_look()
+            && self.awaits_look(looks)
+        {
+            *self.wanted = MEMORY;
+            return Err(Refusal::Busy);
+        }
         if self.admitted {
             return Ok(());
         }
@@ -365,6 +385,17 @@ impl<'h> Ops<'h> {
             *self.wanted = MEMORY;
         }
         refusal
+    }
+
+    #[cold]
+    fn awaits_look(&mut self, looks: u64) -> bool {
+        let awaits = self.shared.compactor.looks() == looks;
+        if awaits {
+            self.shared.compactor.want_look();
+        } else {
+            self.local_budget.end_wait();
+        }
+        awaits
     }
 
     /// Judges an absence that the caller has just seen: the table must be open, and an absence expected.

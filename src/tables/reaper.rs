@@ -359,13 +359,15 @@ impl Reaper {
     /// its guard: the table is closed, and empty.
     fn forget(&mut self, table: Arc<Table>) {
         let mut batch = self.session.batch(self.now);
-        let ops = batch.ops();
+        let mut ops = batch.ops();
         self.shared.catalog.forget(&table, ops.guard);
         self.shared.reaper.note_taken_down();
         let index = table.index();
         ops.local_budget
             .add(&self.shared.memory_budget, index.take_growth() - index.bytes() - table_bytes(table.announced_name()));
         ops.local_budget.settle(&self.shared.memory_budget);
+        // The index is freed piece by piece later. Until then its bytes must not make room.
+        ops.count_retired(usize::try_from(index.bytes()).unwrap_or(0));
         drop(batch);
         self.shared.change_queue.nudge();
         self.leaving.push_back(LeavingTable { table, segments: None });

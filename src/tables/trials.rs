@@ -15,6 +15,7 @@ pub(crate) mod alone;
 mod budget;
 mod compaction;
 mod feeding;
+mod growth;
 mod limits;
 mod many;
 mod moving;

@@ -1,4 +1,4 @@
-//! The part of the compactor that sessions share: its calls to collect, and the writes that wait for memory.
+//! The part of the compactor that sessions share: its calls to collect, and the writes that wait for memory or a look.
 //!
 //! The flags and counters are Relaxed: they carry no other data, and a late reading costs one look. `closed` alone
 //! pairs with a load elsewhere. This module measures no memory and gives none back but the calling thread's own.
@@ -24,7 +24,11 @@ pub(in crate::tables) struct CompactorShared {
     /// A write waits for memory. Set by writers. Cleared by the compactor, under the lock of `sleepers`, when it has
     /// done all it can.
     pub(super) wanted: AtomicBool,
-    /// Sessions with writes that wait. The compactor wakes them when it clears `wanted`.
+    /// The compactor's looks so far. Written by the compactor under the lock of `sleepers`; read by writers.
+    looks: AtomicU64,
+    /// A write waits for the next look. Set by writers. Cleared by the compactor with `looks`.
+    look_wanted: AtomicBool,
+    /// Sessions with writes that wait. The compactor wakes them when it clears `wanted` or `look_wanted`.
     sleepers: Mutex<Vec<Arc<Sleeper>>>,
     /// No more memory can be given back. Written by the compactor; read by writers.
     pub(super) exhausted: AtomicBool,
@@ -85,13 +89,15 @@ impl CompactorShared {
     }
 
     /// Whether a write that waited for memory is worth another try. If not, the compactor wakes `sleeper` when it is.
+    /// `awaited_look`: a write waits for the look after this one.
     ///
     /// This call and [`CompactorShared::finish`] take the lock of `sleepers`. If `finish` comes first, this call finds
     /// `wanted` cleared, unless another write has set it since: this one then waits for that one's `finish`. If this
-    /// call comes first, `finish` finds `sleeper` and wakes it.
-    pub(in crate::tables) fn watch(&self, sleeper: &Arc<Sleeper>) -> bool {
+    /// call comes first, `finish` finds `sleeper` and wakes it. `note_look` has the race over a look.
+    pub(in crate::tables) fn watch(&self, sleeper: &Arc<Sleeper>, awaited_look: Option<u64>) -> bool {
         let mut sleepers = self.sleepers();
-        if !self.wanted.load(Ordering::Relaxed) {
+        let waits = awaited_look.map_or_else(|| self.wanted.load(Ordering::Relaxed), |looks| looks == self.looks());
+        if !waits {
             return true;
         }
         if !sleepers.iter().any(|other| Arc::ptr_eq(other, sleeper)) {
@@ -105,6 +111,39 @@ impl CompactorShared {
         let mut sleepers = self.sleepers();
         self.wanted.store(false, Ordering::Relaxed);
         let woken = std::mem::take(&mut *sleepers);
+        drop(sleepers);
+        woken.iter().for_each(|sleeper| sleeper.wake());
+    }
+
+    /// The number of looks so far.
+    pub(in crate::tables) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    /// A write waits for a look after the last one that its session knows of. The compactor looks at once.
+    pub(in crate::tables) fn want_look(&self) {
+        if !self.look_wanted.swap(true, Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    /// Whether a write waits for a look.
+    pub(in crate::tables) fn is_look_wanted(&self) -> bool {
+        self.look_wanted.load(Ordering::Relaxed)
+    }
+
+    /// The compactor has looked: writes that waited for it try again.
+    ///
+    /// A session reads `looks`, sets `look_wanted`, then calls [`CompactorShared::watch`], which takes the same lock:
+    ///
+    /// - **This call comes before the session's `watch`.** That finds the looks risen.
+    /// - **The session's `watch` comes first.** The lock orders its `look_wanted` before this call, which finds it and
+    ///   wakes the session.
+    pub(in crate::tables) fn note_look(&self) {
+        let mut sleepers = self.sleepers();
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        let is_wanted = self.look_wanted.swap(false, Ordering::Relaxed);
+        let woken = if is_wanted { std::mem::take(&mut *sleepers) } else { Vec::new() };
         drop(sleepers);
         woken.iter().for_each(|sleeper| sleeper.wake());
     }

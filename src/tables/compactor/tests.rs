@@ -90,13 +90,13 @@ fn every_session_is_awaited_at_each_call_until_it_leaves() {
 fn a_session_whose_write_waits_is_woken_once_when_the_compactor_has_done_all_it_can() {
     let shared = CompactorShared::default();
     let (sleeper, woken) = sleeper();
-    assert!(shared.watch(&sleeper), "no write waits");
+    assert!(shared.watch(&sleeper, None), "no write waits");
     assert!(shared.may_give_back() && shared.is_wanted());
-    assert!(!shared.watch(&sleeper) && !shared.watch(&sleeper), "noted twice is noted once");
+    assert!(!shared.watch(&sleeper, None) && !shared.watch(&sleeper, None), "noted twice is noted once");
     assert_eq!(woken(), 0);
     shared.finish();
     assert_eq!((woken(), shared.is_wanted()), (1, false));
-    assert!(shared.watch(&sleeper), "the write is tried again");
+    assert!(shared.watch(&sleeper, None), "the write is tried again");
     shared.finish();
     assert_eq!(woken(), 1);
 }
@@ -158,7 +158,7 @@ fn a_compactor_that_cannot_measure_lets_the_writes_go_on() {
     let (tables, mut compactor) = small();
     let shared = &tables.0.compactor;
     let (sleeper, woken) = sleeper();
-    assert!(shared.may_give_back() && !shared.watch(&sleeper));
+    assert!(shared.may_give_back() && !shared.watch(&sleeper, None));
     assert_eq!(compactor.patience(), COMPACTOR_LOOK);
     compactor.look(LIMIT, NOW);
     assert_ne!(compactor.state, CompactorState::Idle);
@@ -231,6 +231,37 @@ fn much_more_memory_than_the_budget_says_is_worth_a_call_if_it_has_changed_since
     }
 }
 
+/// Runs the compactor over a process that has much more memory than the budget, for 100 looks that writes ask for, so
+/// far apart. Returns its calls to collect.
+fn calls_of_wanted_looks(apart: Duration) -> u64 {
+    let (tables, compactor) = small();
+    let shared = &tables.0.compactor;
+    let (looks, resident) = (Cell::new(0), Cell::new(0));
+    compactor.run(
+        0,
+        || {
+            looks.set(looks.get() + 1);
+            shared.want_look();
+            if looks.get() == 100 {
+                shared.close();
+            }
+            NOW.after(apart * looks.get())
+        },
+        || {
+            // The first reading is that of a process without elements.
+            Some(resident.replace(32 << 20))
+        },
+    );
+    assert_eq!((looks.get(), shared.looks()), (100, 101), "the last is the end");
+    shared.calls()
+}
+
+#[test]
+fn a_look_that_a_write_waits_for_comes_at_once_and_is_no_step() {
+    assert_eq!(calls_of_wanted_looks(Duration::from_millis(1)), 0);
+    assert_eq!(calls_of_wanted_looks(COMPACTOR_LOOK), 1);
+}
+
 // ---------------------------------------------------------------------------------------------------- its decisions
 
 #[test]
@@ -259,7 +290,7 @@ fn passes_follow_each_other_until_the_last_or_until_there_is_room_enough() {
     let budget = &tables.0.memory_budget;
     let pass = |number| Some(MovePass { number, count: 2 });
     let mut state_after = |room, next| {
-        budget.set_excess(LIMIT - budget.used() - room);
+        budget.set_excess(LIMIT - budget.used() - room, budget.read());
         compactor.decide(level(MIB, LIMIT), next, NOW);
         compactor.state
     };

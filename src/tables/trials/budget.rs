@@ -16,7 +16,8 @@ impl TablesRig {
     /// Leaves room for so many bytes. A session that keeps no bytes back finds exactly these.
     fn leave_room(&self, bytes: i64) {
         let memory_budget = &self.0.tables.0.memory_budget;
-        memory_budget.set_excess(memory_budget.limit() - memory_budget.used() - bytes);
+        let excess = memory_budget.limit() - memory_budget.used() - bytes;
+        memory_budget.set_excess(excess, memory_budget.read());
     }
 }
 

@@ -64,13 +64,13 @@ fn a_thread_that_waits_for_memory_is_woken_once_when_the_compactor_has_done_all_
     let (waker, woken) = counting_waker();
     let sleeper = Arc::new(Sleeper::default());
     sleeper.set_waker(waker);
-    assert!(compactor.watch(&sleeper), "no write waits");
+    assert!(compactor.watch(&sleeper, None), "no write waits");
     assert!(compactor.may_give_back());
-    assert!(!compactor.watch(&sleeper) && !compactor.watch(&sleeper));
+    assert!(!compactor.watch(&sleeper, None) && !compactor.watch(&sleeper, None));
     assert_eq!(woken(), 0);
     rig.look(0);
     assert_eq!(woken(), 1, "it is noted once, however often it asks");
-    assert!(compactor.watch(&sleeper));
+    assert!(compactor.watch(&sleeper, None));
 }
 
 #[test]
