@@ -32,22 +32,41 @@ const SWEEP_FLUSHES: usize = 64;
 /// data.
 #[derive(Debug, Default)]
 pub(super) struct GarbageCounts {
-    /// Bytes retired since the start. Added to by each thread at its flushes; read by writes that need room.
-    retired: CachePadded<AtomicI64>,
-    /// Bytes of them that were freed. Added to by the thread that frees them.
-    freed: CachePadded<AtomicI64>,
+    /// Retired since the start. Added to by each thread at its flushes; read by writes that need room.
+    retired: CachePadded<ObjectCounts>,
+    /// Those of them that were freed. Added to by the thread that frees them.
+    freed: CachePadded<ObjectCounts>,
+}
+
+#[derive(Debug, Default)]
+struct ObjectCounts {
+    bytes: AtomicI64,
+    objects: AtomicI64,
+}
+
+impl ObjectCounts {
+    fn add(&self, bytes: i64, objects: i64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.objects.fetch_add(objects, Ordering::Relaxed);
+    }
 }
 
 impl GarbageCounts {
     /// Bytes retired since the start.
     pub(super) fn retired(&self) -> i64 {
-        self.retired.load(Ordering::Relaxed)
+        self.retired.bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes that were retired and are not freed yet.
     pub(super) fn waiting(&self) -> i64 {
-        let freed = self.freed.load(Ordering::Relaxed);
+        let freed = self.freed.bytes.load(Ordering::Relaxed);
         (self.retired() - freed).max(0)
+    }
+
+    /// Objects that were retired and are not freed yet.
+    pub(super) fn waiting_objects(&self) -> i64 {
+        let freed = self.freed.objects.load(Ordering::Relaxed);
+        (self.retired.objects.load(Ordering::Relaxed) - freed).max(0)
     }
 }
 
@@ -94,14 +113,14 @@ impl Garbage {
 
     /// Adds the objects retired since the last flush to the shared counts, until they are freed.
     fn count(&mut self, guard: &Guard) {
-        self.objects = 0;
-        let bytes = i64::try_from(std::mem::take(&mut self.bytes)).unwrap_or(i64::MAX);
-        if bytes == 0 {
+        let [bytes, objects] = [self.bytes, self.objects].map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+        (self.bytes, self.objects) = (0, 0);
+        if objects == 0 {
             return;
         }
-        self.counts.retired.fetch_add(bytes, Ordering::Relaxed);
+        self.counts.retired.add(bytes, objects);
         let counts = Arc::clone(&self.counts);
-        guard.defer(move || counts.freed.fetch_add(bytes, Ordering::Relaxed));
+        guard.defer(move || counts.freed.add(bytes, objects));
     }
 
     /// Whether there was a flush since the last call. A long batch then repins its guard.

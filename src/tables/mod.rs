@@ -204,6 +204,10 @@ pub struct TablesMetrics {
     pub memory_max: u64,
     /// Bytes that count against the limit beside the budget: memory that the process has for other reasons.
     pub excess_bytes: u64,
+    /// Bytes of replaced and deleted entries and slots that are not freed yet. Each thread keeps back up to 32 KiB.
+    pub garbage_bytes: u64,
+    /// The number of these objects. Each thread keeps back up to 127.
+    pub garbage_objects: u64,
     /// Elements that were moved in memory to make room.
     pub moved: u64,
     /// Records of the wheel: one for each element with a deadline. The element of a record may be deleted already.
@@ -332,6 +336,8 @@ impl Tables {
             bytes: u64::try_from(shared.memory_budget.used()).unwrap_or(0),
             memory_max: u64::try_from(shared.memory_budget.limit()).unwrap_or(0),
             excess_bytes: u64::try_from(shared.memory_budget.excess()).unwrap_or(0),
+            garbage_bytes: u64::try_from(shared.memory_budget.garbage().waiting()).unwrap_or(0),
+            garbage_objects: u64::try_from(shared.memory_budget.garbage().waiting_objects()).unwrap_or(0),
             moved: shared.compactor.moved(),
             timers: shared.memory_budget.timers(),
             expired: shared.expiry.expired(),

@@ -13,6 +13,7 @@ use rustix::process::Pid;
 use spindle::protocols::kv::client::{Client, Error};
 use spindle::protocols::kv::wire::{Reason, Reply, Request, TableName};
 
+use crate::admin::{awaited, get};
 use crate::chance::Chance;
 use crate::harness::Server;
 
@@ -161,4 +162,26 @@ fn a_limit_of_memory_holds_with_any_allocator_over_any_frontend() {
             }
         }
     }
+}
+
+/// STATS and the metrics have the garbage. At rest there is none.
+#[test]
+fn garbage_is_gone_at_rest_and_the_metrics_say_so() {
+    let server = Server::start(&["--admin", "0"]);
+    let mut client = Client::connect(server.kv()).unwrap();
+    client.create_table(TABLE).unwrap();
+    for round in 0..4_u8 {
+        let pairs: Vec<_> = (0..PAIRS).map(|number| (key(number), [round; 1_000])).collect();
+        let pairs: Vec<[&[u8]; 2]> = pairs.iter().map(|(key, value)| [&key[..], &value[..]]).collect();
+        client.update_many(TABLE, None, &pairs).unwrap();
+    }
+    awaited("a server without garbage", || {
+        let memory = &server.stats()["memory"];
+        (memory["garbage_bytes"] == 0 && memory["garbage_objects"] == 0).then_some(())
+    });
+    let (_, metrics) = get(server.admin(), "/metrics");
+    for name in ["spindle_memory_garbage_bytes", "spindle_memory_garbage_objects"] {
+        assert!(metrics.contains(&format!("\n{name} 0")), "{metrics}");
+    }
+    server.stop();
 }

@@ -21,7 +21,9 @@
 //!              "undeliverable_replies", …},
 //!  "connections": {"connections", "connections_ever", "received_bytes", "sent_bytes"},  null behind the proxy
 //!  "lockstep": {"connections", "requests", "commands", "waiting", "published", …},       null if there is none
-//!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes", "moved_elements", "resident_bytes"},
+//!  "memory": {"allocator", "tables_bytes", "tables_bytes_max", "excess_bytes",
+//!             "garbage_bytes", "garbage_objects",             replaced and deleted, not freed yet
+//!             "moved_elements", "resident_bytes"},
 //!  "descriptors": {"limit", "reserve", "accept_pauses"},      how often there was none for a connection
 //!  "log": {"dropped_lines"},                                  lines that standard error has not taken
 //!  "users": {"refused": {"password", "key", "busy", "anonymous", "permission"}},   null without --users

@@ -216,3 +216,27 @@ fn several_threads_free_as_much_as_they_replace() {
         assert!(most < (THREADS * ROUNDS / 2) as i64, "{most} entries, {KEYS} of them in the table");
     });
 }
+
+#[test]
+fn garbage_is_counted_until_it_is_freed() {
+    alone("tables::trials::reclaim::garbage_is_counted_until_it_is_freed", || {
+        let rig = large();
+        let mut session = rig.another();
+        let garbage = || (rig.tables_metrics().garbage_bytes, rig.tables_metrics().garbage_objects);
+        let reader = epoch::pin();
+        for _ in 0..=4 * RETIRED_OBJECTS_MAX {
+            session.batch(rig.now()).update(b"t", b"k", b"value", None).unwrap();
+        }
+        let objects = 4 * RETIRED_OBJECTS_MAX as u64;
+        // An entry with its header takes 32 bytes.
+        assert_eq!(garbage(), (32 * objects, objects));
+        session.batch(rig.now()).delete(b"t", b"k").unwrap();
+        rig.settle();
+        session.rest(rig.now().after(REST_AFTER));
+        assert!(garbage().1 > objects, "the value that was deleted, and perhaps the key");
+        drop(reader);
+        session.rest(rig.now().after(2 * REST_AFTER));
+        let_go();
+        assert_eq!(garbage(), (0, 0));
+    });
+}

@@ -59,6 +59,14 @@ fn memory(to: &mut FamilyWriter<'_>, stats: &StatsDocument) -> Result {
         family("spindle_memory_excess", "Bytes of the process that count against the limit beside the tables.").bytes(),
         memory.excess_bytes,
     )?;
+    to.gauge(
+        family("spindle_memory_garbage", "Bytes of replaced and deleted elements that are not freed yet.").bytes(),
+        memory.garbage_bytes,
+    )?;
+    to.gauge(
+        family("spindle_memory_garbage_objects", "Values and keys of such elements that are not freed yet."),
+        memory.garbage_objects,
+    )?;
     if let Some(resident) = memory.resident_bytes {
         to.gauge(family("spindle_memory_resident", "Resident memory of the process.").bytes(), resident)?;
     }

@@ -154,6 +154,9 @@ pub(crate) struct MemoryLine {
     pub(crate) tables_bytes_max: u64,
     /// The memory of the process besides the elements that counts against the limit like elements.
     pub(crate) excess_bytes: u64,
+    /// Replaced and deleted memory that is not freed yet.
+    pub(crate) garbage_bytes: u64,
+    pub(crate) garbage_objects: u64,
     pub(crate) moved_elements: u64,
     /// `None` where the system does not tell it.
     pub(crate) resident_bytes: Option<u64>,
@@ -166,6 +169,8 @@ impl MemoryLine {
             tables_bytes: tables_metrics.bytes,
             tables_bytes_max: tables_metrics.memory_max,
             excess_bytes: tables_metrics.excess_bytes,
+            garbage_bytes: tables_metrics.garbage_bytes,
+            garbage_objects: tables_metrics.garbage_objects,
             moved_elements: tables_metrics.moved,
             resident_bytes: resident_bytes(),
         }
