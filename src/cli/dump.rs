@@ -15,7 +15,7 @@ use super::CommandError;
 use super::client::{KvServer, each_page, failure};
 use super::endpoint::Connect;
 use super::operand::{Hex, TableOperand, name, table};
-use super::show::Format;
+use super::show::{Format, counted};
 use crate::clock::wall_millis;
 use crate::protocols::kv::client::{Client, Error};
 use crate::protocols::kv::wire::{EntryRow, Reason, Reply, Request, ScanFields, ScanRows, TableName};
@@ -132,7 +132,8 @@ pub(super) fn load(arguments: &LoadDumpArguments, out: &mut impl Write) -> Resul
         after(error, loaded, is_deleted)
     })?;
     let Loaded { elements, expired } = loaded;
-    let text = format!("{elements} elements loaded into {}, {expired} had expired\n", hex.shown(name(table)));
+    let text =
+        format!("{} loaded into {}, {expired} had expired\n", counted(elements, "element"), hex.shown(name(table)));
     let json = json!({ "table": hex.shown_in_json(name(table)), "elements": elements, "expired": expired });
     arguments.of.format.print(out, &text, &json)
 }
@@ -144,7 +145,8 @@ fn unreadable(error: format::DumpError) -> CommandError {
 /// The error of a load that had begun.
 fn after(error: CommandError, loaded: Loaded, is_deleted: bool) -> CommandError {
     let gone = if is_deleted { ", and the table is deleted again" } else { "" };
-    let with_count = |line| format!("{line} ({} elements were loaded before{gone})", loaded.elements);
+    let verb = if loaded.elements == 1 { "was" } else { "were" };
+    let with_count = |line| format!("{line} ({} {verb} loaded before{gone})", counted(loaded.elements, "element"));
     match error {
         CommandError::Failed(line) => CommandError::Failed(with_count(line)),
         CommandError::NotFound(line) => CommandError::NotFound(with_count(line)),

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::CommandError;
 use super::client::{KvServer, failure};
+use super::show::counted;
 use crate::protocols::kv::client::Error;
 use crate::protocols::kv::wire::Reason;
 
@@ -47,11 +48,6 @@ pub(super) fn run(arguments: &FlushArguments, out: &mut impl Write) -> Result<()
     }
     let text = format!("{} deleted\n", counted(deleted, "table"));
     arguments.of.format.print(out, &text, &json!({ "deleted": deleted }))
-}
-
-/// A number of things.
-fn counted(count: u64, thing: &str) -> String {
-    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
 }
 
 /// Asks on the terminal.

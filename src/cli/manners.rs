@@ -1,6 +1,7 @@
 //! The manners that all commands have in common, beyond the declarations of each.
 
 use std::env;
+use std::ffi::{OsStr, OsString};
 
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -19,6 +20,25 @@ fn taught(arg: Arg) -> Arg {
     let is_empty = arg.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
     let arg = if is_empty { arg.env(Resettable::Reset) } else { arg };
     if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg }
+}
+
+/// The text with the name of the variable in place of each flag that has its value from there. `command` is built, and
+/// has been taught.
+pub(super) fn with_variables(text: String, command: &Command, typed: &[OsString]) -> String {
+    let innermost = typed
+        .iter()
+        .fold(command, |command, word| word.to_str().and_then(|word| command.find_subcommand(word)).unwrap_or(command));
+    let is_typed = |flag: &str| {
+        let flags = typed.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str()?.strip_prefix("--"));
+        flags.map(|word| word.split_once('=').map_or(word, |(name, _)| name)).any(|name| name == flag)
+    };
+    let set = |variable: &&OsStr| env::var_os(variable).is_some();
+    innermost.get_arguments().fold(text, |text, arg| match (arg.get_long(), arg.get_env().filter(set)) {
+        (Some(flag), Some(variable)) if !is_typed(flag) => {
+            text.replace(&format!("'{arg}'"), &variable.to_string_lossy())
+        }
+        _ => text,
+    })
 }
 
 /// The text with the words of a person in place of those of Rust's parser of numbers.
@@ -57,7 +77,29 @@ fn is_operand(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
     use super::*;
+
+    /// A wrong variable was told as its flag, which the user had not typed.
+    #[test]
+    fn a_wrong_value_is_told_by_the_name_under_which_it_was_given() {
+        // Cargo sets the variable to a version.
+        let flag = Arg::new("n").long("n").env("CARGO_PKG_VERSION").value_parser(clap::value_parser!(u8));
+        let mut command = teach(Command::new("c").subcommand(Command::new("of").arg(flag)));
+        command.build();
+        let mut told = |typed: &[&str]| {
+            let typed: Vec<OsString> = typed.iter().map(OsString::from).collect();
+            let error = command.try_get_matches_from_mut(&typed).unwrap_err();
+            with_variables(error.to_string(), &command, &typed)
+        };
+        let said = told(&["c", "of"]);
+        assert!(said.contains("for CARGO_PKG_VERSION") && !said.contains("--n <"), "{said}");
+        for typed in [&["c", "of", "--n", "x"][..], &["c", "of", "--n=x"]] {
+            let said = told(typed);
+            assert!(said.contains("for '--n <n>'") && !said.contains("CARGO_PKG"), "{said}");
+        }
+    }
 
     /// An empty variable was a wrong value, though a server passes it over.
     #[test]

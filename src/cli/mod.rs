@@ -217,8 +217,10 @@ fn refuse(error: &clap::Error, typed: &[OsString]) -> ExitStatus {
             Err(error) => CommandError::Output(error).report(is_json),
         };
     }
-    let said = usage_line(&without_passwords(&error.to_string(), typed), &manners::advice(error));
-    CommandError::Usage(said).report(is_json)
+    let mut command = manners::teach(Arguments::command());
+    command.build();
+    let text = manners::with_variables(without_passwords(&error.to_string(), typed), &command, typed);
+    CommandError::Usage(usage_line(&text, &manners::advice(error))).report(is_json)
 }
 
 /// The text without the arguments that may have a password: those that look like the URL of a database, well-formed or

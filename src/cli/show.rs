@@ -82,15 +82,23 @@ pub(super) fn value(value: &[u8], hex: Hex) -> String {
     text
 }
 
+/// A number of things.
+pub(super) fn counted(count: u64, thing: &str) -> String {
+    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
+}
+
 /// One line for each table.
 ///
 /// ```text
 ///      3 elements  users
-///      0 elements  jobs
+///      1 element   jobs
 /// ```
 pub(super) fn tables(tables: &[TableLine], hex: Hex) -> String {
     let width = tables.iter().map(|table| table.elements.to_string().len()).max().unwrap_or(0);
-    let line = |table: &TableLine| format!("{:width$} elements  {}\n", table.elements, hex.shown(name(&table.name)));
+    let line = |table: &TableLine| {
+        let things = if table.elements == 1 { "element " } else { "elements" };
+        format!("{:width$} {things}  {}\n", table.elements, hex.shown(name(&table.name)))
+    };
     tables.iter().map(line).collect()
 }
 
@@ -204,8 +212,8 @@ mod tests {
     #[test]
     fn tables_stand_in_columns() {
         let line = |name: &[u8], elements| TableLine { name: Box::from(name), elements };
-        let text = tables(&[line(b"users\0", 12), line(b"\xff", 3)], Hex::OFF);
-        assert_eq!(text, "12 elements  users\n 3 elements  0xff\n");
+        let text = tables(&[line(b"users\0", 12), line(b"jobs", 1), line(b"\xff", 3)], Hex::OFF);
+        assert_eq!(text, "12 elements  users\n 1 element   jobs\n 3 elements  0xff\n");
         assert_eq!(tables(&[], Hex::OFF), "");
     }
 

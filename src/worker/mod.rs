@@ -31,12 +31,15 @@ use crate::protocols::events::jitter::Jitter;
 use crate::protocols::events::mysql::{Address, UnsuitableDatabase, claims::Claims};
 use crate::protocols::events::words::word;
 use crate::protocols::sockets::{Stopper, WakeSignal};
-use crate::protocols::spiderq::client::{self, Client};
+use crate::protocols::spiderq::client::{self, Client, Disconnected, TIMEOUT_DEFAULT};
 use crate::threads;
 
 /// How long a slot waits after a failure: long enough to spare a database that is down, short beside a restart. A
 /// random time of up to as much is added, so that the slots of many workers do not come back together.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// A server that answers within this time is there: as long as a client command waits for one.
+const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// The location of the events.
 #[derive(Clone, Debug)]
@@ -120,7 +123,7 @@ pub struct RunningWorker {
 /// [`WorkerError`] if the server or the database does not answer, or the system has no more threads or descriptors.
 pub fn start(config: WorkerConfig) -> Result<RunningWorker, WorkerError> {
     match &config.source {
-        WorkerSource::Queue(endpoint) => Client::connect(endpoint)?.ping()?,
+        WorkerSource::Queue(endpoint) => reach(endpoint)?,
         WorkerSource::Database(address) => Claims::prepare(address)?,
     }
     let bell = WakeSignal::new()?;
@@ -145,6 +148,19 @@ pub fn start(config: WorkerConfig) -> Result<RunningWorker, WorkerError> {
         });
     }
     Ok(running)
+}
+
+/// Returns when the server answers. If it does not answer at once, the log says that the worker waits.
+fn reach(endpoint: &str) -> Result<(), client::Error> {
+    let ask = |timeout: Duration| Client::connect_within(endpoint, timeout)?.ping();
+    match ask(AT_ONCE) {
+        Err(client::Error::Disconnected(Disconnected::NoAnswer { .. } | Disconnected::Refused { .. })) => {
+            let seconds = TIMEOUT_DEFAULT.as_secs();
+            tracing::info!("no server answers at {endpoint} yet: the worker waits for one, for {seconds} s at most");
+            ask(TIMEOUT_DEFAULT)
+        }
+        answer => answer,
+    }
 }
 
 impl RunningWorker {

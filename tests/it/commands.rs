@@ -359,7 +359,7 @@ fn a_shell_without_a_terminal_is_a_script_that_ends_with_the_first_line_that_fai
     let output = spindle_reads(&shell, b"get birds wren\ndelete-table birds\n");
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains("line 1 has failed"), "{said}");
-    assert_eq!(told(&shell, b"tables\nexit\ndelete-table birds\n"), b"1 elements  birds\n");
+    assert_eq!(told(&shell, b"tables\nexit\ndelete-table birds\n"), b"1 element   birds\n");
     server.stop();
 }
 

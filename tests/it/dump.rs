@@ -108,7 +108,7 @@ fn elements_that_expire_between_dump_and_load_are_gone() {
         let said = load(&server, &[&format!("copy {round}")], &bytes).stdout;
         let said = String::from_utf8(said).unwrap();
         if said.ends_with("1 had expired\n") {
-            assert!(said.starts_with("1 elements loaded"), "{said}");
+            assert!(said.starts_with("1 element loaded"), "{said}");
             break;
         }
         assert_eq!(said, format!("2 elements loaded into copy {round}, 0 had expired\n"));

@@ -304,13 +304,23 @@ fn assert_refused(arguments: &[&str], about: &str) {
     assert!(said.contains(about), "{said}");
 }
 
+/// The worker says that it waits for a server, and then that none has come.
+fn assert_waits_in_vain(arguments: &[&str]) {
+    let output = spindle(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<_> = said.trim_end().lines().collect();
+    assert_eq!((output.status.code(), lines.len()), (Some(1), 2), "{said}");
+    assert!(lines[0].contains("the worker waits for one, for 5 s at most"), "{said}");
+    assert!(lines[1].contains("is a server running there"), "{said}");
+}
+
 #[test]
 fn a_database_that_is_not_there_or_not_fit_is_refused() {
     let nowhere = "mysql://u:p@127.0.0.1:1/d";
     let serve = ["serve", "--kv=off", "--publish=off", "--events=127.0.0.1:0", "--events-store"];
     assert_refused(&[&serve[..], &[nowhere]].concat(), "is the database running");
     assert_refused(&["worker", "--store", nowhere], "is the database running");
-    assert_refused(&["worker", "--connect", "ipc:///nonexistent/spindle"], "is a server running there");
+    assert_waits_in_vain(&["worker", "--connect", "ipc:///nonexistent/spindle"]);
     let Some(database) = maria_db() else { return };
     let url = database.url();
     let serve = [&serve[..], &[&url]].concat();

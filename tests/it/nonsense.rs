@@ -221,6 +221,23 @@ fn empty_variables_are_passed_over() {
     server.stop();
 }
 
+/// A wrong variable was told as its flag, which the user had not typed.
+#[test]
+fn a_wrong_variable_is_told_by_its_name() {
+    for (command, variable, value) in [
+        (&["ping"][..], "SPINDLE_TIMEOUT", "never"),
+        (&["get", "t", "k"], "SPINDLE_CONNECT", "nowhere"),
+        (&["task", "count"], "SPINDLE_CONNECT_TASKS", "nowhere"),
+        (&["job", "get", "q"], "SPINDLE_CONNECT_JOBS", "nowhere"),
+    ] {
+        let output = Command::new(SPINDLE).args(command).env(variable, value).output().unwrap();
+        refused(&output, 2, &format!("'{value}' for {variable}"));
+    }
+    let mut ping = Command::new(SPINDLE);
+    let output = ping.args(["ping", "--timeout", "soon"]).env("SPINDLE_TIMEOUT", "never").output().unwrap();
+    refused(&output, 2, "'soon' for '--timeout <SECONDS>'");
+}
+
 #[test]
 fn a_reader_that_has_had_enough_ends_a_command_in_silence() {
     let server = Server::start(&[]);
