@@ -85,6 +85,12 @@ impl Identity {
         self.user.permissions.allow(access, resource)
     }
 
+    /// Whether the user is still as it was when the peer was let in: see [`Users::is_current`].
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.origin.as_ref().is_none_or(|(users, _)| users.is_current(self))
+    }
+
     /// Counts that a request was refused for lack of a permission, and logs it if the address had no refusal in the
     /// last second.
     pub fn note_denied(&self) {

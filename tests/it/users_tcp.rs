@@ -47,11 +47,22 @@ impl Served {
         rest(stream)
     }
 
-    /// Nothing that was logged shows a password.
+    /// The refusals until now, by their reasons.
+    fn refused(&self) -> serde_json::Value {
+        let stats = http(self.server.admin(), "GET /stats", Some(ROOT));
+        let stats: serde_json::Value = serde_json::from_str(stats.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+        stats["users"]["refused"].clone()
+    }
+
+    /// Nothing that was logged shows a password. Each refusal has its address.
     fn stop(self) {
         self.server.stop();
         let log = fs::read_to_string(self.folder.path().join("log")).unwrap();
         assert!(!log.contains("heron") && !log.contains("egret"), "{log}");
+        assert!(
+            log.lines().filter(|line| line.contains(": refused \"")).all(|line| line.contains("127.0.0.1")),
+            "{log}"
+        );
     }
 }
 
@@ -75,6 +86,9 @@ fn a_connection_for_jobs_names_its_user_before_its_command() {
     ] {
         assert_eq!(served.job(refused), "ERROR", "{}", refused.escape_ascii());
     }
+    let refused = served.refused();
+    assert_eq!(refused["password"], 2, "{refused}");
+    assert_eq!((&refused["anonymous"], &refused["permission"]), (&3.into(), &3.into()), "{refused}");
     // However it is cut.
     let mut stream = TcpStream::connect(served.server.jobs()).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -83,8 +97,12 @@ fn a_connection_for_jobs_names_its_user_before_its_command() {
     }
     assert_eq!(rest(stream), format!("{id} 2 hi"));
     assert_eq!(served.job(format!("AUTH root heron\nACK mail {id}\n").as_bytes()), "OK");
+    let mut late = TcpStream::connect(served.server.jobs()).unwrap();
+    late.write_all(b"AUTH ada heron\n").unwrap();
     assert!(spindle(&["user", "remove", "ada", "--users", &served.users()]).status.success());
     while served.job(b"AUTH ada heron\nGET mail\n") != "ERROR" {}
+    late.write_all(b"GET mail\n").unwrap();
+    assert_eq!(rest(late), "ERROR", "it was let in when it was a user");
     assert_eq!(served.job(b"AUTH root heron\nGET mail\n"), "NONE");
     served.stop();
 }
@@ -164,7 +182,7 @@ fn a_request_over_http_names_its_user() {
         ("POST /events/async", EVE, 403),
         ("GET /events", EVE, 200),
         ("GET /events/1", EVE, 200),
-        ("HEAD /events/1", ADA, 200),
+        ("HEAD /events/1", EVE, 200),
         ("GET /events/2", EVE, 404),
         ("GET /nowhere", EVE, 404),
         ("DELETE /events", EVE, 403),
@@ -184,6 +202,9 @@ fn a_request_over_http_names_its_user() {
         ("/ready", 200, 200, 200),
         ("/stats", 401, 403, 200),
         ("/metrics", 401, 403, 200),
+        ("/slow", 401, 403, 200),
+        ("/", 401, 403, 200),
+        ("/page/page.js", 401, 403, 200),
         ("/x", 401, 403, 404),
     ] {
         let request = format!("GET {path}");
@@ -191,16 +212,41 @@ fn a_request_over_http_names_its_user() {
         answered(admin, &request, Some(ADA), as_ada);
         answered(admin, &request, Some(ROOT), as_root);
     }
+    // The reply to root has no end.
+    answered(admin, "GET /events", None, 401);
+    answered(admin, "GET /events", Some(ADA), 403);
     // Every refusal is counted, by its reason.
-    let stats = http(admin, "GET /stats", Some(ROOT));
-    let stats: serde_json::Value = serde_json::from_str(stats.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-    let refused = &stats["users"]["refused"];
-    assert_eq!((&refused["password"], &refused["permission"]), (&1.into(), &6.into()), "{refused}");
+    let refused = served.refused();
+    assert_eq!((&refused["password"], &refused["permission"]), (&1.into(), &10.into()), "{refused}");
+    assert_eq!(refused["anonymous"], 11, "{refused}");
     let metrics = http(admin, "GET /metrics", Some(ROOT));
-    assert!(metrics.contains("spindle_denials_total{reason=\"permission\"} 6\n"), "{metrics}");
+    assert!(metrics.contains("spindle_denials_total{reason=\"permission\"} 10\n"), "{metrics}");
     assert!(spindle(&["user", "remove", "ada", "--users", &served.users()]).status.success());
     while !http(events, "GET /events", Some(ADA)).starts_with("HTTP/1.1 401 ") {}
     answered(events, "GET /events", Some(EVE), 200);
+    served.stop();
+}
+
+/// A removed user went on reading what the page shows.
+#[test]
+fn a_reply_without_an_end_ends_with_its_user() {
+    let served = Served::start();
+    let live = |authorization: &str| {
+        let mut stream = TcpStream::connect(served.server.admin()).unwrap();
+        let head = format!(
+            "GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: {authorization}\r\nConnection: close\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut begun = vec![0; "HTTP/1.1 200".len()];
+        stream.read_exact(&mut begun).unwrap();
+        assert_eq!(begun, b"HTTP/1.1 200");
+        stream
+    };
+    let mut root = live(ROOT);
+    assert!(spindle(&["user", "remove", "root", "--users", &served.users()]).status.success());
+    let mut rest = Vec::new();
+    root.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"0\r\n\r\n"), "it is whole");
     served.stop();
 }
 

@@ -3,6 +3,8 @@
 //! ```text
 //! GET /events ─► a listener: the figures now ─► each second the figures, made once for all ─► its connection
 //! ```
+//! The reply of a user that is removed or changed ends within that second.
+//!
 //! A listener that does not read misses figures, and gets later ones when it reads again. So a listener holds two
 //! messages at most. Without a listener, no figures are made.
 //!
@@ -23,6 +25,7 @@ use tokio::time::sleep;
 use super::limits::LISTENERS_MAX;
 use super::sources::AdminSources;
 use crate::lock::Mutex;
+use crate::security::Identity;
 
 /// The time from one message to the next.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -31,9 +34,22 @@ const PERIOD: Duration = Duration::from_secs(1);
 pub(super) struct Live {
     sources: Arc<AdminSources>,
     /// None when the service ends.
-    listeners: Mutex<Option<Vec<Sender<Bytes>>>>,
+    listeners: Mutex<Option<Vec<Listener>>>,
     /// Notified when there is a first listener, and at the end.
     changed: Notify,
+}
+
+struct Listener {
+    sender: Sender<Bytes>,
+    /// None where users are not named.
+    user: Option<Identity>,
+}
+
+impl Listener {
+    /// Whether it gets further messages.
+    fn stays(&self) -> bool {
+        !self.sender.is_closed() && self.user.as_ref().is_none_or(Identity::is_current)
+    }
 }
 
 impl Live {
@@ -42,18 +58,18 @@ impl Live {
         Arc::new(Self { sources, listeners: Mutex::new(Some(Vec::new())), changed: Notify::new() })
     }
 
-    /// The body for a further listener. None: there are enough of them, or the service ends.
-    pub(super) fn listen(&self) -> Option<Body> {
+    /// The body for a further listener, with this user. None: there are enough of them, or the service ends.
+    pub(super) fn listen(&self, user: Option<Identity>) -> Option<Body> {
         let mut listeners = self.listeners.lock();
         let listeners = listeners.as_mut()?;
-        listeners.retain(|listener| !listener.is_closed());
+        listeners.retain(Listener::stays);
         if listeners.len() >= LISTENERS_MAX {
             return None;
         }
         let (sender, receiver) = channel(1);
         // It has room for one message.
         let _sent = sender.try_send(self.message());
-        listeners.push(sender);
+        listeners.push(Listener { sender, user });
         self.changed.notify_one();
         Some(Body::new(EventBody(receiver)))
     }
@@ -63,16 +79,17 @@ impl Live {
         loop {
             match self.listeners.lock().as_mut() {
                 None => return,
-                Some(listeners) => listeners.retain(|listener| !listener.is_closed()),
+                Some(listeners) => listeners.retain(Listener::stays),
             }
             if self.listeners.lock().as_ref().is_some_and(Vec::is_empty) {
                 self.changed.notified().await;
             }
             sleep(PERIOD).await;
             let message = self.message();
-            for listener in self.listeners.lock().iter().flatten() {
+            // A user that has gone during the pause gets no message after it.
+            for listener in self.listeners.lock().iter().flatten().filter(|listener| listener.stays()) {
                 // One that has not read its last message misses this one.
-                let _missed = listener.try_send(message.clone());
+                let _missed = listener.sender.try_send(message.clone());
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderValue, Method};
 use axum::response::Response;
@@ -80,8 +80,8 @@ async fn metrics(State(context): State<AdminContext>, headers: HeaderMap) -> Res
 }
 
 /// What the page shows, live.
-async fn events(State(context): State<AdminContext>) -> Response {
-    let Some(body) = context.live.listen() else {
+async fn events(State(context): State<AdminContext>, request: Request) -> Response {
+    let Some(body) = context.live.listen(request.extensions().get().cloned()) else {
         return refused(503, "enough pages are shown live: close one, or ask again later");
     };
     let mut response = Response::new(body);

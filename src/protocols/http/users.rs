@@ -40,13 +40,14 @@ impl HttpUsers {
         Self { users, needed }
     }
 
-    async fn check(&self, head: &Parts) -> Result<(), Refusal> {
-        let Some((access, resource)) = (self.needed)(&head.method, head.uri.path()) else { return Ok(()) };
+    /// The user, if the request needs one.
+    async fn check(&self, head: &Parts) -> Result<Option<Identity>, Refusal> {
+        let Some((access, resource)) = (self.needed)(&head.method, head.uri.path()) else { return Ok(None) };
         let peer = head.extensions.get();
         let address = peer.map_or(PeerAddress::Local, |Peer(address)| PeerAddress::of(address.ip()));
         let user = self.user(&head.headers, address).await?;
         if user.may(access, resource) {
-            return Ok(());
+            return Ok(Some(user));
         }
         user.note_denied();
         Err(Refusal::Forbidden)
@@ -65,11 +66,15 @@ impl HttpUsers {
     }
 }
 
-/// Refuses a request of a client that may not send it.
+/// Refuses a request of a client that may not send it. The user goes with the others to the routes: a reply without an
+/// end ends with its user.
 pub(super) async fn authorize(State(users): State<HttpUsers>, request: Request, next: Next) -> Response {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
     match users.check(&head).await {
-        Ok(()) => next.run(Request::from_parts(head, body)).await,
+        Ok(user) => {
+            user.and_then(|user| head.extensions.insert(user));
+            next.run(Request::from_parts(head, body)).await
+        }
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -120,6 +125,15 @@ mod tests {
         assert_eq!(read(&[&basic("ada:a:b".as_bytes())]), pair("ada", "a:b"));
         assert_eq!(read(&[&basic("test:123£".as_bytes())]), pair("test", "123£"));
         assert_eq!(read(&[&basic(b":")]), pair("", ""));
+    }
+
+    #[test]
+    fn the_longest_name_and_the_longest_password_are_read() {
+        let (name, password) = (vec![b'n'; USER_NAME_BYTES_MAX], vec![b'p'; PASSWORD_BYTES_MAX]);
+        let said = [&name[..], b":", &password].concat();
+        assert_eq!(read(&[&basic(&said)]), Some((name, password)));
+        assert_eq!(read(&[&basic(&[b"n", &said[..]].concat())]), None);
+        assert_eq!(read(&[&basic(&[&said[..], b"p"].concat())]), None);
     }
 
     #[test]
