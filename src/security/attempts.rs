@@ -294,6 +294,55 @@ mod tests {
     }
 
     #[test]
+    fn all_addresses_together_may_fill_the_queue_and_leave_nothing_in_it() {
+        let mut attempts = Attempts::new();
+        let address = |number: usize| host(u8::try_from(number % 200).unwrap());
+        for number in 0..ATTEMPTS_MAX {
+            assert!(attempts.put(address(number), "ada", number, at(0)), "{number}");
+        }
+        assert!(!attempts.put(host(250), "ada", 0, at(0)), "an address that has sent none");
+        for number in 0..ATTEMPTS_MAX {
+            assert_eq!(attempts.next(at(0)).map(|due| due.attempt), Some(number), "in the order of their arrival");
+        }
+        assert!(attempts.next(at(0)).is_none() && attempts.per_address.is_empty());
+    }
+
+    #[test]
+    fn a_right_password_pauses_nothing_and_frees_no_other() {
+        let mut attempts = Attempts::new();
+        attempts.wrong(GUESSER, "bob", at(0));
+        attempts.right(GUESSER, "ada", at(10));
+        attempts.put(GUESSER, "ada", (), at(10));
+        attempts.put(GUESSER, "bob", (), at(10));
+        assert_eq!(&*attempts.next(at(10)).unwrap().name, "ada");
+        assert!(attempts.next(at(249)).is_none() && attempts.next(at(250)).is_some());
+    }
+
+    #[test]
+    fn the_latest_wrong_passwords_are_remembered_until_their_time_is_over() {
+        let mut attempts: Attempts<()> = Attempts::new();
+        (0..5).for_each(|_| attempts.wrong(GUESSER, "ada", at(0)));
+        attempts.wrong(GUESSER, "ada", at(59_999));
+        attempts.put(GUESSER, "ada", (), at(60_000));
+        assert!(attempts.next(at(67_998)).is_none() && attempts.next(at(67_999)).is_some());
+    }
+
+    #[test]
+    fn an_address_is_read_as_libzmq_writes_it() {
+        let of = |text: &str| PeerAddress::of(text.parse().unwrap());
+        for (text, expected) in [
+            ("10.0.0.1", of("10.0.0.1")),
+            ("::ffff:10.0.0.1", of("10.0.0.1")),
+            ("fe80::1%eth0", of("fe80::2")),
+            ("0:0:4711", PeerAddress::Local),
+            ("", PeerAddress::Local),
+        ] {
+            assert_eq!(PeerAddress::of_text(text.as_bytes()), expected, "{text}");
+        }
+        assert_eq!(PeerAddress::of_text(&[0xff]), PeerAddress::Local);
+    }
+
+    #[test]
     fn addresses_of_one_network_are_one() {
         let of = |text: &str| PeerAddress::of(text.parse().unwrap());
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));

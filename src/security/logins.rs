@@ -166,7 +166,9 @@ mod tests {
             numbers.iter().map(|number| reader.user(*number).map(|user| user.name().to_owned())).collect::<Vec<_>>()
         };
         let some = |name: &str| Some(name.to_owned());
+        assert_eq!(names(&mut reader, &[ada]), [some("ada")]);
         assert_eq!(names(&mut reader, &[ada, bob, NO_LOGIN]), [some("ada"), some("bob"), None]);
+        assert_eq!(reader.known.len(), 2, "each once");
         // Bob is changed.
         write(2, "admin = true\n");
         users.reload();

@@ -349,18 +349,20 @@ impl Users {
         let is_known = hash.is_some();
         let is_right = hash.unwrap_or_else(reload::nobody).is_of(password);
         match user.filter(|_| is_known && is_right) {
-            Some(user) => {
-                let digest = self.0.digests.digest(password);
-                let mut known = self.0.known.lock();
-                // The list may have been replaced during the check.
-                if known.list.named(name).is_none_or(|now| !Arc::ptr_eq(now, &user)) {
-                    return Err(Denied::Password);
-                }
-                known.proven.insert(name.to_owned(), digest);
-                Ok(self.identity(&user, address))
-            }
+            Some(user) => self.prove(&user, password, address),
             None => Err(Denied::Password),
         }
+    }
+
+    /// Lets in a user whose password was right, and remembers it, unless the list was replaced during the check.
+    fn prove(&self, user: &Arc<User>, password: &[u8], address: PeerAddress) -> Result<Identity, Denied> {
+        let digest = self.0.digests.digest(password);
+        let mut known = self.0.known.lock();
+        if known.list.named(&user.name).is_none_or(|now| !Arc::ptr_eq(now, user)) {
+            return Err(Denied::Password);
+        }
+        known.proven.insert(user.name.clone(), digest);
+        Ok(self.identity(user, address))
     }
 
     /// The user, if this password of it was right before.

@@ -73,6 +73,8 @@ impl HashedPassword {
     /// Whether it is the hash of this password. Takes as long for any password, by the parameters in the hash.
     #[must_use]
     pub fn is_of(&self, password: &[u8]) -> bool {
+        #[cfg(test)]
+        tests::CHECKS.set(tests::CHECKS.get() + 1);
         let hash = PasswordHash::new(&self.0);
         hash.is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
     }
@@ -106,10 +108,17 @@ impl Digest {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// Passwords that this thread has compared with a hash.
+        pub(in crate::security) static CHECKS: Cell<u32> = const { Cell::new(0) };
+    }
 
     #[test]
     fn a_password_is_known_by_its_hash_and_no_other_is() {
@@ -118,7 +127,7 @@ mod tests {
         let read = HashedPassword::parse(hash.text()).unwrap();
         assert!(read.is_of(b"heron") && !read.is_of(b"heron ") && !read.is_of(b"") && !read.is_of(b"Heron"));
         assert_ne!(HashedPassword::of("heron").unwrap(), hash, "each hash has a salt of its own");
-        assert!(!format!("{hash:?}").contains(hash.text()));
+        assert_eq!(format!("{hash:?}"), "HashedPassword");
     }
 
     #[test]
@@ -136,6 +145,35 @@ mod tests {
             assert!(HashedPassword::parse(&text).is_err(), "{text}");
         }
         assert!(HashedPassword::of("").is_err() && HashedPassword::of(&"x".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn the_longest_password_and_the_costliest_hash_are_taken() {
+        let longest = "x".repeat(PASSWORD_BYTES_MAX);
+        let hash = HashedPassword::of(&longest).unwrap();
+        let other = "x".repeat(PASSWORD_BYTES_MAX - 1) + "y";
+        assert!(hash.is_of(longest.as_bytes()) && !hash.is_of(other.as_bytes()), "all of it counts");
+        let key = DigestKey::new();
+        assert!(!key.digest(longest.as_bytes()).is(&key.digest(other.as_bytes())));
+        for (cheap, costly) in [("m=19456", format!("m={HASH_KIBIBYTES_MAX}")), ("t=2", format!("t={HASH_PASSES_MAX}"))]
+        {
+            assert!(HashedPassword::parse(&hash.text().replace(cheap, &costly)).is_ok(), "{costly}");
+        }
+    }
+
+    /// Digests that have most of their bytes in common are not equal.
+    #[test]
+    fn every_byte_of_a_digest_counts() {
+        let digest = Digest([7; DIGEST_BYTES]);
+        assert!(digest.is(&Digest([7; DIGEST_BYTES])));
+        for at in 0..DIGEST_BYTES {
+            let mut other = [7; DIGEST_BYTES];
+            other.iter_mut().skip(at).take(1).for_each(|byte| *byte = 8);
+            assert!(!digest.is(&Digest(other)), "{at}");
+        }
+        let mut two = [7; DIGEST_BYTES];
+        two.iter_mut().take(2).for_each(|byte| *byte = 8);
+        assert!(!digest.is(&Digest(two)), "differences do not cancel out");
     }
 
     #[test]

@@ -109,6 +109,14 @@ mod tests {
     }
 
     #[test]
+    fn reasons_have_words_and_sentences_of_their_own() {
+        let words = Denied::ALL.map(Denied::word);
+        assert_eq!(words, ["password", "key", "busy", "anonymous", "permission"]);
+        let sentences: std::collections::HashSet<String> = Denied::ALL.iter().map(ToString::to_string).collect();
+        assert_eq!(sentences.len(), words.len());
+    }
+
+    #[test]
     fn addresses_are_bounded() {
         let refusals = Refusals::default();
         let address = |number: u32| PeerAddress::of(IpAddr::V4(number.into()));

@@ -37,3 +37,24 @@ pub(super) fn nobody() -> HashedPassword {
     static NOBODY: OnceLock<HashedPassword> = OnceLock::new();
     NOBODY.get_or_init(|| HashedPassword::of("nobody has this password").expect("it is a valid password")).clone()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_written_again_in_its_place_has_changed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let write = || std::fs::write(file.path(), "as long as before").unwrap();
+        write();
+        let before = FileMark::of(file.path());
+        assert_eq!(before, FileMark::of(file.path()));
+        // The system may give two writes the same time when they follow each other quickly.
+        while FileMark::of(file.path()) == before {
+            write();
+        }
+        assert_ne!(before, FileMark::of(Path::new("/nowhere/users")));
+    }
+}

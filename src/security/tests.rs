@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use std::task::Wake;
 use std::time::Duration;
 
+use super::password::tests::CHECKS;
 use super::*;
 use crate::threads;
 
@@ -81,6 +82,15 @@ fn wait(login: &Login) -> Result<Identity, Denied> {
     }
 }
 
+/// Users whose passwords no thread checks, and their file.
+fn opened(text: &str) -> (tempfile::TempDir, PathBuf, Users) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("users");
+    fs::write(&file, text).unwrap();
+    let users = Users::open(&file, Clock::start()).unwrap();
+    (folder, file, users)
+}
+
 fn section(name: &str, password: &str, more: &str) -> String {
     format!("[{name}]\npassword = '{}'\n{more}\n", HashedPassword::of(password).unwrap().text())
 }
@@ -92,7 +102,7 @@ fn a_right_password_is_let_in_and_a_wrong_one_or_an_unknown_name_is_not() {
     assert_eq!(ada.name(), "ada");
     assert!(ada.may(Access::Read, Resource::Tasks) && !ada.may(Access::Write, Resource::Tasks));
     assert!(served.users.is_current(&ada));
-    for (name, password) in [("ada", "herom"), ("bob", "heron"), ("key", ""), ("", "")] {
+    for (name, password) in [("ada", "herom"), ("bob", "heron"), ("key", ""), ("key", "nobody has this password")] {
         assert_eq!(served.login(name, password).map(|user| user.name().to_owned()), Err(Denied::Password), "{name}");
     }
     assert_eq!(served.users.refusals(Denied::Password), 4);
@@ -109,6 +119,10 @@ fn a_password_that_was_right_needs_no_second_check_until_its_user_changes() {
     let at_once = served.users.password(b"ada", b"heron", HERE);
     assert!(at_once.result(Waker::noop()).is_some_and(|result| result.is_ok()));
     assert!(served.users.password(b"ada", b"herom", HERE).result(Waker::noop()).is_none());
+    let same = fs::read_to_string(served.folder.path().join("users")).unwrap();
+    served.becomes(&(same + "# the team\n"));
+    let at_once = served.users.password(b"ada", b"heron", HERE);
+    assert!(at_once.result(Waker::noop()).is_some(), "it is as it was");
     served.becomes(&section("ada", "other", ""));
     assert!(served.users.password(b"ada", b"heron", HERE).result(Waker::noop()).is_none());
 }
@@ -122,8 +136,85 @@ fn a_user_who_goes_or_changes_is_current_no_more_and_others_stay() {
     assert!(served.users.is_current(&first) && served.users.is_current(&second), "only their order has changed");
     served.becomes(&(ada + &bob.replace("['a']", "['b']")));
     assert!(served.users.is_current(&first) && !served.users.is_current(&second));
+    served.becomes(&(section("ada", "other", "") + &bob));
+    assert!(!served.users.is_current(&first), "its password is another");
     served.becomes(&bob);
     assert!(!served.users.is_current(&first));
+}
+
+/// Its name may be another person's now.
+#[test]
+fn a_user_who_goes_and_comes_again_has_its_new_password_alone() {
+    let served = Served::new(&section("ada", "heron", ""));
+    served.login("ada", "heron").unwrap();
+    served.becomes("");
+    served.becomes(&section("ada", "other", ""));
+    assert_eq!(served.login("ada", "heron").map(|_| ()), Err(Denied::Password));
+    assert!(served.login("ada", "other").is_ok());
+}
+
+#[test]
+fn a_user_who_changes_while_its_password_is_checked_is_not_let_in() {
+    let (_folder, file, users) = opened(&section("ada", "heron", ""));
+    let before = users.0.known.lock().list.named("ada").cloned().unwrap();
+    assert!(users.prove(&before, b"heron", HERE).is_ok());
+    for text in [section("ada", "other", ""), String::new()] {
+        fs::write(&file, text).unwrap();
+        users.reload();
+        assert_eq!(users.prove(&before, b"heron", HERE).map(|_| ()), Err(Denied::Password));
+        assert!(users.proven("ada", b"heron", HERE).is_none());
+    }
+}
+
+/// The time that an answer takes would tell which names there are.
+#[test]
+fn a_name_without_a_password_costs_a_check_as_any_other() {
+    let (_folder, _file, users) = opened(&(section("ada", "heron", "") + &format!("[key]\ncurve = '{KEY}'\n")));
+    for (name, expected) in [("ada", true), ("bob", false), ("key", false), ("", false)] {
+        let before = CHECKS.get();
+        assert_eq!(users.compare(name, b"heron", HERE).is_ok(), expected, "{name}");
+        assert_eq!(CHECKS.get() - before, 1, "{name}");
+    }
+}
+
+#[test]
+fn the_file_is_read_again_on_demand_and_who_sleeps_is_woken() {
+    let served = Served::new(&section("ada", "heron", ""));
+    let (sender, woken) = mpsc::sync_channel(1);
+    served.users.wake_on_change(Waker::from(Arc::new(Bell(sender))));
+    let mut watch = served.users.watch();
+    // The file is as it was, so only the demand has it read.
+    served.users.reread();
+    woken.recv_timeout(LIMIT).unwrap();
+    assert!(watch.has_moved() && !watch.has_moved());
+}
+
+#[test]
+fn a_wrong_password_pauses_its_address_and_a_right_one_does_not() {
+    let (_folder, _file, users) = opened(&section("ada", "heron", ""));
+    let check = |name: &[u8], password: &[u8]| {
+        let login = users.password(name, password, HERE);
+        let due = users.0.work.lock().attempts.next(users.0.clock.now());
+        due.iter().for_each(|due| users.check(due));
+        (due.is_some(), login.result(Waker::noop()).map(|result| result.is_ok()))
+    };
+    assert_eq!(check(b"ada", b"heron"), (true, Some(true)));
+    assert_eq!(check(b"bob", b"heron"), (true, Some(false)), "the first wrong one");
+    // A user that was let in is not slowed down by others. The next stranger is, if its turn comes at once.
+    assert_eq!(check(b"ada", b"herom"), (true, Some(false)));
+    let pauses: Vec<bool> = (0..20).map(|_| check(b"bob", b"heron").0).collect();
+    assert!(pauses.contains(&false), "a check takes less than all of their pauses");
+}
+
+#[test]
+fn a_login_after_the_end_is_refused_at_once_and_every_refusal_is_counted() {
+    let (_folder, _file, users) = opened(&section("ada", "heron", ""));
+    let ada = users.compare("ada", b"heron", HERE).unwrap();
+    ada.note_denied();
+    users.stop();
+    let late = users.password(b"ada", b"herom", HERE);
+    assert!(late.result(Waker::noop()).is_some_and(|result| matches!(result, Err(Denied::Busy))));
+    assert_eq!(Denied::ALL.map(|why| users.refusals(why)), [0, 0, 1, 0, 1]);
 }
 
 #[test]

@@ -182,6 +182,38 @@ mod tests {
     }
 
     #[test]
+    fn sections_stand_apart_by_one_line_and_their_owner_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        let (ada, bob, eve) = (user("ada"), user("bob"), user("eve"));
+        add(&path, ada.clone()).unwrap();
+        // Only root may give it away. Others see that it stays theirs.
+        let _ = std::os::unix::fs::chown(&path, Some(1), Some(2));
+        let owner = || fs::metadata(&path).map(|file| (file.uid(), file.gid())).unwrap();
+        let before = owner();
+        add(&path, bob.clone()).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, section(&ada) + "\n" + &section(&bob));
+        fs::write(&path, text.trim_end()).unwrap();
+        add(&path, eve.clone()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), text + "\n" + &section(&eve));
+        assert_eq!(owner(), before);
+    }
+
+    #[test]
+    fn a_user_goes_and_one_whose_name_is_longer_stays_as_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        let (bo, bob) = (user("bo"), user("bob"));
+        let text = format!("# the first\n{}# the second\n{}", section(&bob), section(&bo));
+        fs::write(&path, &text).unwrap();
+        assert!(add(&path, user("b o")).unwrap_err().contains("no white space"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        assert!(remove(&path, "bo").unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("# the first\n{}# the second\n", section(&bob)));
+    }
+
+    #[test]
     fn a_layout_of_ones_own_is_understood_or_written_anew() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("users");

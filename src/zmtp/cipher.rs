@@ -231,3 +231,63 @@ impl Opener {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use super::*;
+
+    /// A box with this number and these flags.
+    fn sealed(sealer: &Sealer, number: u64, flags: u8) -> Vec<u8> {
+        let counter = number.to_be_bytes();
+        let mut content = [flags, b'x'];
+        let tag = sealer.key.close(&mut content, &nonce(sealer.direction.0, &counter));
+        let mut out = Vec::new();
+        encode_frame_header(&mut out, SEALED_EXTRA_BYTES + 1, false);
+        [&out[..], MESSAGE, &counter, &tag, &content].concat()
+    }
+
+    /// The ends of a client and of its server.
+    fn both() -> (Cipher, Cipher) {
+        let (client, server) = (SecretKey::generate(), SecretKey::generate());
+        let key = SharedKey::of(&server.public_key(), &client).unwrap();
+        (Cipher::of_client(key, 0, 0), Cipher::between(&client.public_key(), &server))
+    }
+
+    #[test]
+    fn a_box_has_the_flags_of_a_frame_or_of_a_command() {
+        for flags in 0..=u8::MAX {
+            let (near, mut far) = both();
+            let mut out = Vec::new();
+            let opened = far.opener.open(&sealed(&near.sealer, 1, flags), 1, &mut out);
+            let expected: &[u8] = match flags {
+                0 => b"\x00\x01x",
+                MORE => b"\x01\x01x",
+                COMMAND => b"\x04\x01x",
+                _ => b"",
+            };
+            assert_eq!((opened.is_ok(), &out[..]), (flags <= COMMAND, expected), "{flags}");
+        }
+    }
+
+    #[test]
+    fn each_box_has_a_higher_number_than_the_one_before() {
+        let (near, mut far) = both();
+        let mut open = |number| far.opener.open(&sealed(&near.sealer, number, 0), 1, &mut Vec::new()).is_ok();
+        let opened = [0, 1, 1, 3, 3, 2, 4, u64::MAX, 5].map(&mut open);
+        assert_eq!(opened, [false, true, false, true, false, false, true, true, false]);
+    }
+
+    #[test]
+    fn no_box_of_one_direction_is_one_of_the_other() {
+        let (near, mut far) = both();
+        assert!(far.opener.open(&sealed(&far.sealer, 1, 0), 1, &mut Vec::new()).is_err());
+        let (mut bytes, mut frame) = (Vec::new(), Vec::new());
+        encode_frame_header(&mut frame, 0, false);
+        let mut sealer = near.sealer;
+        sealer.seal(&frame.repeat(2), 4, &mut bytes);
+        assert_eq!(sealer.last, 2, "each box has a nonce of its own");
+        assert!(far.opener.open(&bytes, 0, &mut Vec::new()).is_ok());
+    }
+}

@@ -368,6 +368,25 @@ fn a_worker_logs_in_to_the_queue_of_events() {
 }
 
 #[test]
+fn a_refusal_is_logged_with_the_address_of_its_peer() {
+    for frontend in ["native", "proxy"] {
+        let folder = tempfile::tempdir().unwrap();
+        let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let users = inside("users");
+        let added = spindle_reads(&["user", "add", "ada", "--password-stdin", "--users", &users], b"heron");
+        assert!(added.status.success(), "{}", text(&added.stderr));
+        fs::write(inside("password"), "egret\n").unwrap();
+        let log = folder.path().join("log");
+        let server = Server::start_logging(&log, &["--frontend", frontend, "--users", &users]);
+        let login = ["--user", "ada", "--password-file", &inside("password")];
+        refused(&spindle(&[&["ping", "--connect", server.kv()][..], &login].concat()), 5, &[]);
+        server.stop();
+        let log = fs::read_to_string(log).unwrap();
+        assert!(log.contains("127.0.0.1: refused \"ada\": an unknown name or a wrong password"), "{frontend}: {log}");
+    }
+}
+
+#[test]
 fn a_user_who_is_removed_loses_its_connections_and_others_stay() {
     run_chapter("removed", "native");
     run_chapter("removed", "proxy");

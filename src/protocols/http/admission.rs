@@ -191,6 +191,9 @@ mod tests {
         ] {
             assert_eq!(post(foreign), 403, "{foreign:?}");
         }
+        for method in ["DELETE", "PUT", "PATCH", "CONNECT", "TRACE"] {
+            assert_eq!(judged(&local(), method, &[own, ("origin", "http://evil.example")]), 403, "{method}");
+        }
         let get = judged(&local(), "GET", &[own, ("origin", "http://evil.example"), ("sec-fetch-site", "cross-site")]);
         assert_eq!(get, 200, "the browser does not let the page read it");
         assert_eq!(judged(&local(), "POST", &[("host", "a"), ("origin", "https://a:443")]), 200);

@@ -26,6 +26,14 @@ mod tests {
     use crate::security::Permissions;
 
     #[test]
+    fn a_question_reads_and_everything_else_writes() {
+        for verb in Verb::ALL {
+            let expected = if verb == Verb::In { Access::Read } else { Access::Write };
+            assert_eq!(verb.access(), expected, "{verb:?}");
+        }
+    }
+
+    #[test]
     fn every_verb_needs_its_permission_and_no_other_helps() {
         for verb in Verb::ALL {
             for granted in Access::ALL {

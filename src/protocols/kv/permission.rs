@@ -81,6 +81,35 @@ mod tests {
     }
 
     #[test]
+    fn what_looks_reads_what_changes_writes_and_tables_have_owners() {
+        use Access::{Admin, Read, Write};
+        let needed = Command::ALL.map(|command| (command, command.access()));
+        let expected = [
+            (Command::CreateTable, Some(Admin)),
+            (Command::DeleteTable, Some(Admin)),
+            (Command::Update, Some(Write)),
+            (Command::Delete, Some(Write)),
+            (Command::Get, Some(Read)),
+            (Command::Ping, None),
+            (Command::GetEntry, Some(Read)),
+            (Command::CompareAndSwap, Some(Write)),
+            (Command::CompareAndDelete, Some(Write)),
+            (Command::Touch, Some(Write)),
+            (Command::GetMany, Some(Read)),
+            (Command::UpdateMany, Some(Write)),
+            (Command::ListTables, None),
+            (Command::Stats, Some(Admin)),
+            (Command::Scan, Some(Read)),
+            (Command::Increment, Some(Write)),
+            (Command::GetAndTouch, Some(Write)),
+            (Command::DeleteMany, Some(Write)),
+            (Command::FeedState, Some(Read)),
+            (Command::Changes, Some(Read)),
+        ];
+        assert_eq!(needed, expected);
+    }
+
+    #[test]
     fn every_command_needs_its_permission_and_no_other_helps() {
         for (request, command) in requests().iter().zip(Command::ALL) {
             assert_eq!(request.command(), command);

@@ -83,3 +83,55 @@ fn end(fd: RawFd) {
     // An error says that the connection has ended already.
     let _ended = shutdown(connection, Shutdown::Both);
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::io::{ErrorKind, Read};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// A connection that has logged in with this user id, and the end of its peer.
+    fn logged_in(user: &str) -> (UnixStream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        // SAFETY: the text is as long as it says.
+        #[expect(unsafe_code, reason = "it is called as libzmq calls it")]
+        unsafe {
+            spindle_connection_logs_in(ours.as_raw_fd(), user.as_ptr(), user.len());
+        }
+        (ours, theirs)
+    }
+
+    fn stands((_ours, theirs): &mut (UnixStream, UnixStream)) -> bool {
+        match theirs.read(&mut [0]) {
+            Ok(0) => false,
+            end => end.is_err_and(|error| error.kind() == ErrorKind::WouldBlock),
+        }
+    }
+
+    #[test]
+    fn a_connection_ends_with_its_login_and_others_stand() {
+        // Higher than any number that other tests of this process give out.
+        let [ada, bob] = [u32::MAX - 1, u32::MAX];
+        [ada, bob].into_iter().for_each(allow_login);
+        let (mut first, mut second) = (logged_in(&ada.to_string()), logged_in(&bob.to_string()));
+        let mut gone = logged_in(&ada.to_string());
+        forget(gone.0.as_raw_fd());
+        assert!(stands(&mut first) && stands(&mut second));
+        assert_eq!(end_logins(&[ada]), 1);
+        assert!(!stands(&mut first) && stands(&mut second));
+        assert!(stands(&mut gone), "its descriptor may be another connection's now");
+        assert!(!stands(&mut logged_in(&ada.to_string())), "a handshake that ends later");
+        forget_logins(&[bob]);
+        assert!(stands(&mut second) && !stands(&mut logged_in(&bob.to_string())));
+        for wrong in ["0", "", "ada", "-1", "4294967296"] {
+            assert!(!stands(&mut logged_in(wrong)), "{wrong}");
+        }
+        forget(first.0.as_raw_fd());
+        forget(second.0.as_raw_fd());
+    }
+}

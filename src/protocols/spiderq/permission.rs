@@ -49,6 +49,19 @@ mod tests {
     ];
 
     #[test]
+    fn what_looks_reads_what_changes_writes_and_the_end_is_for_admins() {
+        for verb in VERBS {
+            let expected = match verb {
+                Verb::Ping => None,
+                Verb::Count | Verb::Lookup | Verb::Stats => Some(Access::Read),
+                Verb::Terminate => Some(Access::Admin),
+                _ => Some(Access::Write),
+            };
+            assert_eq!(verb.access(), expected, "{verb:?}");
+        }
+    }
+
+    #[test]
     fn every_verb_needs_its_permission_and_no_other_helps() {
         for verb in VERBS {
             for granted in Access::ALL {

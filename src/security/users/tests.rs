@@ -58,7 +58,7 @@ fn what_is_written_is_read() {
     user.permissions.jobs.grant(Access::Read, b"r");
     user.permissions.jobs.grant(Access::Write, b"w");
     assert_eq!(**parsed(&section(&user)).named(&user.name).unwrap(), user);
-    assert!(section(&user).is_ascii() || section(&user).contains('ä'));
+    assert!(section(&user).starts_with("[\"ä\\\"b\\\\\"]\n"), "{}", section(&user));
 }
 
 #[test]
@@ -85,6 +85,54 @@ fn a_wrong_file_is_refused_with_its_line() {
     refused(&format!("[a]\n{curve}\nread = [{}]", "'p',".repeat(65)), 3, "more than 64 prefixes");
     refused(&format!("[a]\n{curve}\nread = [\"p\\u0000\"]"), 3, "a prefix has a NUL");
     refused("[a", 1, "this is no TOML");
+}
+
+#[test]
+fn the_bounds_themselves_are_within() {
+    let curve = format!("curve = '{KEY}'");
+    let name = "n".repeat(USER_NAME_BYTES_MAX);
+    let prefixes: String = (0..PREFIXES_MAX).map(|number| format!("'p{number}',")).collect();
+    let longest = "p".repeat(PREFIX_BYTES_MAX);
+    let users = parsed(&format!("[{name}]\n{curve}\nread = [{prefixes}]\nwrite = ['{longest}']"));
+    let permissions = &users.named(&name).unwrap().permissions;
+    assert_eq!(permissions.tables.granted(Access::Read).len(), PREFIXES_MAX);
+    assert!(permissions.tables.granted(Access::Write).eq([longest.as_bytes()]));
+    refused(&format!("[\"a\\u0007\"]\n{curve}"), 1, "no white space");
+    assert!(!parsed(&format!("[a]\n{curve}\nadmin = false")).named("a").unwrap().permissions.admin);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("users");
+    let filled = |bytes: u64| {
+        let section = format!("[a]\n{curve}\n");
+        std::fs::write(&file, section.clone() + &"#".repeat(usize::try_from(bytes).unwrap() - section.len())).unwrap();
+        UserList::read(&file)
+    };
+    assert!(filled(USERS_FILE_BYTES_MAX).is_ok());
+    assert!(filled(USERS_FILE_BYTES_MAX + 1).unwrap_err().contains("more than"));
+}
+
+#[test]
+fn a_file_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for (mode, expected) in [(0o600, false), (0o711, false), (0o640, true), (0o604, true)] {
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(is_read_by_others(file.path()), expected, "{mode:o}");
+    }
+}
+
+#[test]
+fn a_slip_is_a_letter_more_less_or_another() {
+    let rows = [
+        ("read", "read", 0),
+        ("raed", "read", 2),
+        ("", "own", 3),
+        ("own", "", 3),
+        ("sitting", "kitten", 3),
+        ("red", "read", 1),
+    ];
+    for (one, other, expected) in rows {
+        assert_eq!(slips(one, other), expected, "{one} {other}");
+    }
 }
 
 #[test]

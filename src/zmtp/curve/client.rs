@@ -27,10 +27,17 @@ impl CurveHello {
     /// # Errors
     /// [`ProtocolError::Command`] if the server's key is one that no server can have.
     pub(in crate::zmtp) fn new(own: SecretKey, server: PublicKey) -> Result<(Self, Vec<u8>), ProtocolError> {
+        Self::with_zeros(own, server, [0; HELLO_ZEROS])
+    }
+
+    fn with_zeros(
+        own: SecretKey,
+        server: PublicKey,
+        mut zeros: [u8; HELLO_ZEROS],
+    ) -> Result<(Self, Vec<u8>), ProtocolError> {
         let session = SecretKey::generate();
         let key = SharedKey::of(&server, &session).ok_or(wrong("the key of the server is none"))?;
         let counter = 1_u64.to_be_bytes();
-        let mut zeros = [0; HELLO_ZEROS];
         let tag = key.close(&mut zeros, &nonce(b"CurveZMQHELLO---", &counter));
         let public = session.public_key();
         let body = [b"\x05HELLO\x01\0", &[0; HELLO_PADDING - 2][..], &public.0, &counter, &tag, &zeros].concat();
@@ -46,14 +53,15 @@ impl CurveHello {
         welcome: &[u8],
         properties: &[u8],
     ) -> Result<(CurveSession, Vec<u8>), ProtocolError> {
-        self.initiate_vouching(welcome, [self.session.public_key(), self.server], properties)
+        self.initiate_vouching(welcome, [self.session.public_key(), self.server], INITIATE_NUMBER, properties)
     }
 
-    /// The same, with a vouch for these keys.
+    /// The same, with a vouch for these keys, and this number in the nonce.
     fn initiate_vouching(
         &self,
         welcome: &[u8],
         vouched: [PublicKey; 2],
+        number: u64,
         properties: &[u8],
     ) -> Result<(CurveSession, Vec<u8>), ProtocolError> {
         const CUT: ProtocolError = wrong("a WELCOME is cut off");
@@ -70,7 +78,7 @@ impl CurveHello {
         let vouch_tag =
             SharedKey::of(&theirs, &self.own).ok_or(NO_KEY)?.close(&mut vouch, &nonce(b"VOUCH---", &vouch_nonce));
         let key = SharedKey::of(&theirs, &self.session).ok_or(NO_KEY)?;
-        let counter = INITIATE_NUMBER.to_be_bytes();
+        let counter = number.to_be_bytes();
         let mut inside = [&self.own.public_key().0[..], &vouch_nonce, &vouch_tag, &vouch, properties].concat();
         let tag = key.close(&mut inside, &nonce(b"CurveZMQINITIATE", &counter));
         Ok((CurveSession { key }, [b"\x08INITIATE", &cookie[..], &counter, &tag, &inside].concat()))
@@ -108,6 +116,24 @@ impl CurveHello {
     }
 
     pub(in crate::zmtp) fn lie(&self, welcome: &[u8], vouched: [PublicKey; 2], properties: &[u8]) -> Vec<u8> {
-        self.initiate_vouching(welcome, vouched, properties).expect("the WELCOME is one").1
+        self.initiate_vouching(welcome, vouched, INITIATE_NUMBER, properties).expect("the WELCOME is one").1
+    }
+
+    /// A true INITIATE with this number in its nonce.
+    pub(in crate::zmtp) fn initiate_numbered(&self, welcome: &[u8], number: u64, properties: &[u8]) -> Vec<u8> {
+        self.initiate_vouching(welcome, self.vouched(), number, properties).expect("the WELCOME is one").1
+    }
+
+    /// The body of a HELLO whose box has no zeros.
+    pub(in crate::zmtp) fn without_zeros(server: PublicKey) -> Vec<u8> {
+        Self::with_zeros(SecretKey::generate(), server, [1; HELLO_ZEROS]).expect("the key of the server is one").1
+    }
+}
+
+#[cfg(test)]
+impl CurveSession {
+    /// A cipher whose nonces begin anew.
+    pub(in crate::zmtp) fn begun_anew(&self) -> Cipher {
+        Cipher::of_client(self.key.clone(), 0, 0)
     }
 }

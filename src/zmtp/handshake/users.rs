@@ -175,6 +175,58 @@ fn a_client_that_lies_is_not_believed() {
     }
 }
 
+/// A server with this key, which has got a HELLO, and its WELCOME.
+fn welcomed_by(key: &SecretKey) -> (Handshake, CurveHello, Vec<u8>) {
+    let (client, hello) = CurveHello::stranger(key.public_key());
+    let mut handshake = greeted(&users(false, Some(key.clone())), Mechanism::Curve).0.unwrap();
+    let mut out = Vec::new();
+    handshake.advance(&command(&hello), &mut out).unwrap();
+    (handshake, client, bodies(&out).pop().unwrap())
+}
+
+#[test]
+fn the_nonces_of_a_client_grow_from_its_hello_on() {
+    let key = SecretKey::generate();
+    for (number, expected) in [(0, false), (1, false), (2, true), (3, true)] {
+        let (mut handshake, client, welcome) = welcomed_by(&key);
+        let initiate = client.initiate_numbered(&welcome, number, &dealer());
+        assert_eq!(handshake.advance(&command(&initiate), &mut Vec::new()).is_ok(), expected, "{number}");
+    }
+    let (mut handshake, client, welcome) = welcomed_by(&key);
+    let (session, initiate) = client.initiate(&welcome, &dealer()).unwrap();
+    handshake.advance(&command(&initiate), &mut Vec::new()).unwrap();
+    handshake.admit(&mut Vec::new()).unwrap();
+    let (mut near, mut far) = (session.begun_anew(), handshake.cipher().unwrap());
+    for expected in [false, false, true] {
+        let (mut frame, mut sealed) = (Vec::new(), Vec::new());
+        encode_frame(&mut frame, b"x", false);
+        near.sealer.seal(&frame, 1, &mut sealed);
+        assert_eq!(far.opener.open(&sealed, 1, &mut Vec::new()).is_ok(), expected, "that of the INITIATE was 2");
+    }
+}
+
+#[test]
+fn a_cookie_is_of_one_connection_and_not_of_the_server() {
+    let key = SecretKey::generate();
+    let (mut first, client, welcome) = welcomed_by(&key);
+    let (mut second, _, _) = welcomed_by(&key);
+    let (_, initiate) = client.initiate(&welcome, &dealer()).unwrap();
+    assert!(second.advance(&command(&initiate), &mut Vec::new()).is_err());
+    assert!(first.advance(&command(&initiate), &mut Vec::new()).is_ok());
+}
+
+#[test]
+fn a_command_of_a_handshake_is_bounded_before_it_has_come() {
+    let both = users(true, Some(SecretKey::generate()));
+    for mechanism in [Mechanism::Plain, Mechanism::Curve] {
+        for (bytes, expected) in [(HANDSHAKE_BYTES_MAX, true), (HANDSHAKE_BYTES_MAX + 1, false)] {
+            let mut handshake = greeted(&both, mechanism).0.unwrap();
+            let head = [&[0b110][..], &bytes.to_be_bytes()].concat();
+            assert_eq!(handshake.advance(&head, &mut Vec::new()).is_ok(), expected, "{bytes}");
+        }
+    }
+}
+
 #[test]
 fn a_hello_for_another_server_or_of_another_shape_is_refused() {
     let key = SecretKey::generate();
@@ -193,6 +245,7 @@ fn a_hello_for_another_server_or_of_another_shape_is_refused() {
         good[..199].to_vec(),
         [&good[..], b"x"].concat(),
         low_order,
+        CurveHello::without_zeros(key.public_key()),
         b"\x05HELLO\x03ada\x05heron".to_vec(),
     ];
     for hello in bad {

@@ -97,6 +97,21 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_name_and_the_longest_password_make_the_longest_line() {
+        let (name, password) = ([b'n'; USER_NAME_BYTES_MAX], [b'p'; PASSWORD_BYTES_MAX]);
+        let line = |name: &[u8], password: &[u8]| [AUTH, name, b" ", password, b"\r\n"].concat();
+        let longest = line(&name, &password);
+        assert_eq!(longest.len(), AUTH_LINE_BYTES_MAX);
+        assert_eq!(
+            decode_auth(&longest),
+            DecodedAuth::Whole { name: &name, password: &password, length: longest.len() }
+        );
+        assert_eq!(decode_auth(longest.get(..longest.len() - 1).unwrap_or_default()), DecodedAuth::Short);
+        assert_eq!(decode_auth(&line(&[b'n'; USER_NAME_BYTES_MAX + 1], b"")), DecodedAuth::Wrong);
+        assert_eq!(decode_auth(&[b"AUTH ", &[b'x'; AUTH_LINE_BYTES_MAX - 5][..]].concat()), DecodedAuth::Wrong);
+    }
+
+    #[test]
     fn anything_else_is_no_such_line_and_is_bounded() {
         let long = [b"AUTH ada ", &[b'x'; PASSWORD_BYTES_MAX + 1][..], b"\n"].concat();
         let endless = [b'x'; AUTH_LINE_BYTES_MAX];

@@ -165,3 +165,24 @@ impl<S: ConnectionState> Connections<S> {
         outdated.into_iter().for_each(|id| self.close(id));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// Otherwise all peers are slowed down for the wrong passwords of one.
+    #[test]
+    fn a_peer_is_known_by_the_address_of_its_host() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let served = OwnedFd::from(listener.accept().unwrap().0);
+        assert_eq!(address_of_peer(&served), PeerAddress::of(Ipv4Addr::LOCALHOST.into()));
+        let (near, _far) = UnixStream::pair().unwrap();
+        assert_eq!(address_of_peer(&near.into()), PeerAddress::Local);
+    }
+}
