@@ -182,7 +182,12 @@ impl Latencies {
     /// Records one sample. It takes a lock, which is uncontended unless a report is being made, so record only sampled
     /// events.
     pub fn record(&self, nanos: u64) {
-        let recorded = self.lock().record(nanos.min(LATENCY_NANOS_MAX));
+        self.record_times(nanos, 1);
+    }
+
+    /// As [`Latencies::record`], for `count` samples that took as long.
+    pub fn record_times(&self, nanos: u64, count: u64) {
+        let recorded = self.lock().record_n(nanos.min(LATENCY_NANOS_MAX), count);
         debug_assert!(recorded.is_ok(), "a histogram that grows takes every value");
     }
 

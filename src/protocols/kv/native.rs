@@ -26,8 +26,7 @@ use super::handle::{Busy, HandlerContext};
 use super::packet::PACKED_MAX;
 use super::report::{ProxyMetrics, ReportSources, WorkerMetrics};
 use super::reporter::{FinishedReport, ReportClient};
-use super::responder::{RequestParts, Responder, TIMED_ONE_OF};
-use super::timing::TurnSizes;
+use super::responder::{RequestParts, Responder};
 use super::waiting::WaitingClients;
 use super::wire::{Command, Fault, Reason, split};
 use crate::clock::{Clock, Now, TimeLimit};
@@ -35,7 +34,7 @@ use crate::limits::{
     BATCH_MAX, BUFFER_KEPT_BYTES, ENVELOPE_FRAMES_MAX, LARGE_REPLIES_BYTES, LINGER, LOOK_AHEAD, SCAN_BYTES_MAX,
 };
 use crate::protocols::native::{
-    Admission, ConnectionId, ConnectionState, Connections, HandoffReceiver, SendBuffer, TimedReply, TurnOutcome,
+    Admission, ConnectionId, ConnectionState, Connections, HandoffReceiver, SendBuffer, TurnOutcome,
 };
 use crate::protocols::sockets::{Stopper, WakeSignal};
 use crate::security::Identity;
@@ -52,9 +51,8 @@ pub(super) struct WorkerState {
     pub(super) clients: Arc<ProxyMetrics>,
     pub(super) report: Arc<ReportSources>,
     pub(super) reports: ReportClient,
-    /// Picks the requests that are timed from end to end.
+    /// Picks the requests that are timed, in the tables and from end to end.
     pub(super) picker: Sampler,
-    pub(super) turn: TurnSizes,
 }
 
 /// The state of a connection.
@@ -115,30 +113,29 @@ impl NativeWorker {
             start_wall_millis,
             may_read: None,
         };
-        let mut sampler = Sampler::new(TIMED_ONE_OF);
         while !self.stopper.is_told() {
             self.wait(clock);
             self.state.metrics.busy.begin(self.connections.now().nanos());
             self.let_in();
-            self.serve(&context, &mut sampler);
+            self.serve(&context);
             self.show();
             self.state.metrics.busy.end(clock.now().nanos());
         }
         // Answers the requests that have come until now.
         let limit = TimeLimit::begin(clock.now(), LINGER);
         self.connections.wait(Some(Duration::ZERO), || clock.now());
-        self.serve(&context, &mut sampler);
+        self.serve(&context);
         self.connections.stop_receiving();
         while (self.connections.has_backlog() || !self.waiting.is_empty() || self.state.reports.is_waiting())
             && !limit.is_over(clock.now())
         {
             self.wait(clock);
-            self.serve(&context, &mut sampler);
+            self.serve(&context);
         }
         self.connections.disconnect_all();
         while !self.connections.is_empty() && !limit.is_over(clock.now()) {
             self.connections.wait(Some(limit.left(clock.now())), || clock.now());
-            self.serve(&context, &mut sampler);
+            self.serve(&context);
         }
     }
 
@@ -159,7 +156,7 @@ impl NativeWorker {
 
     /// Gives turns: to some of the clients for whom the tables may have room again, to those whose reports are made,
     /// and to all that have sent bytes.
-    fn serve(&mut self, context: &HandlerContext<'_>, sampler: &mut Sampler) {
+    fn serve(&mut self, context: &HandlerContext<'_>) {
         let Self { connections, state, handoff, waiting, .. } = self;
         if !waiting.is_empty() {
             waiting.begin(&mut state.session);
@@ -167,7 +164,7 @@ impl NativeWorker {
                 let Some(id) = waiting.next() else { break };
                 connections.resume(id, |id, client, outbox, messages, bytes| {
                     let turn = ConnectionTurn { id, waiting, is_first: true, made: None, user: client.user.as_ref() };
-                    state.answer_turn((messages, bytes), outbox, turn, (context, sampler))
+                    state.answer_turn((messages, bytes), outbox, turn, context)
                 });
                 state.send(connections);
             }
@@ -176,14 +173,14 @@ impl NativeWorker {
             connections.resume(id, |id, client, outbox, messages, bytes| {
                 let turn =
                     ConnectionTurn { id, waiting, is_first: false, made: Some(made), user: client.user.as_ref() };
-                state.answer_turn((messages, bytes), outbox, turn, (context, sampler))
+                state.answer_turn((messages, bytes), outbox, turn, context)
             });
             state.send(connections);
         }
         loop {
             let turn = connections.receive(BATCH_MAX, |id, client, outbox, messages, bytes| {
                 let turn = ConnectionTurn { id, waiting, is_first: false, made: None, user: client.user.as_ref() };
-                state.answer_turn((messages, bytes), outbox, turn, (context, sampler))
+                state.answer_turn((messages, bytes), outbox, turn, context)
             });
             state.send(connections);
             if turn.is_none() {
@@ -242,10 +239,10 @@ impl WorkerState {
         (messages, bytes): (&Messages, &[u8]),
         outbox: &mut SendBuffer,
         mut turn: ConnectionTurn<'_>,
-        (context, sampler): (&HandlerContext<'_>, &mut Sampler),
+        context: &HandlerContext<'_>,
         (begun, arrived): (Now, Now),
     ) -> TurnOutcome {
-        let Self { session, clock, value_max, metrics, clients, reports, picker, turn: sizes, .. } = self;
+        let Self { session, clock, value_max, metrics, clients, reports, picker, .. } = self;
         let responder = Responder { clock: *clock, value_max: *value_max, metrics, context };
         let mut batch = session.batch(begun);
         let bytes_max = outbox.is_tight().then_some(BUFFER_KEPT_BYTES);
@@ -267,6 +264,7 @@ impl WorkerState {
             }
             batch.prefetch(decoded.iter().flatten().filter_map(RequestParts::element));
             for (parts, is_whole) in decoded.iter().flatten().zip(is_whole) {
+                let is_timed = picker.picks();
                 if let Some(command) = parts.report() {
                     let Some(made) = turn.made.take() else {
                         reports.order(turn.id, command, turn.user);
@@ -278,7 +276,8 @@ impl WorkerState {
                 } else {
                     let sink = |frame: &[u8], more| outbox.push(frame, more);
                     let is_held_up = turn.is_held_up(parts.command());
-                    let tried = (!is_held_up).then(|| responder.answer_if(parts, &mut batch, sampler, bytes_max, sink));
+                    let tried =
+                        (!is_held_up).then(|| responder.answer_if(parts, &mut batch, is_timed, bytes_max, sink));
                     match tried {
                         Some(Ok(true)) => {}
                         Some(Ok(false)) => return TurnOutcome::Starved(answered),
@@ -289,11 +288,8 @@ impl WorkerState {
                         }
                     }
                 }
-                sizes.end(answered, outbox.end());
-                if picker.picks()
-                    && let Some(command) = parts.command()
-                {
-                    outbox.time(TimedReply::sampled(usize::from(command.code()), arrived));
+                if is_timed && let Some(command) = parts.command() {
+                    outbox.sample(usize::from(command.code()), arrived);
                 }
                 turn.is_first = false;
                 answered += 1;

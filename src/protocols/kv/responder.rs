@@ -14,7 +14,6 @@ use super::report::WorkerMetrics;
 use super::wire::{Command, Fault, Reason, Reply, Request, TableName, split};
 use crate::clock::Clock;
 use crate::security::Identity;
-use crate::stats::Sampler;
 use crate::tables::Batch;
 
 /// One of this many requests is timed.
@@ -30,18 +29,19 @@ pub(super) struct Responder<'w> {
 
 impl Responder<'_> {
     /// Writes the answer to one message: its envelope, and the reply. A message that is [`Busy`] has not been answered.
+    /// `is_timed`: it was picked, and its time in the tables is recorded.
     #[inline]
     pub(super) fn answer<F>(
         &self,
         parts: &RequestParts<'_, F>,
         batch: &mut Batch<'_>,
-        sampler: &mut Sampler,
+        is_timed: bool,
         sink: impl FnMut(&[u8], bool),
     ) -> Result<(), Busy>
     where
         F: Deref<Target = [u8]>,
     {
-        let answered = self.answer_if(parts, batch, sampler, None, sink)?;
+        let answered = self.answer_if(parts, batch, is_timed, None, sink)?;
         debug_assert!(answered, "every reply fits");
         Ok(())
     }
@@ -54,7 +54,7 @@ impl Responder<'_> {
         &self,
         parts: &RequestParts<'_, F>,
         batch: &mut Batch<'_>,
-        sampler: &mut Sampler,
+        is_timed: bool,
         bytes_max: Option<usize>,
         mut sink: impl FnMut(&[u8], bool),
     ) -> Result<bool, Busy>
@@ -65,7 +65,7 @@ impl Responder<'_> {
         if bytes_max.is_some() && !parts.value_to_return(batch).is_none_or(|value| fits(&Reply::Value(value))) {
             return Ok(false);
         }
-        let timed = sampler.picks().then(|| self.clock.now().nanos());
+        let timed = is_timed.then(|| self.clock.now().nanos());
         let (command, reply) = match &parts.request {
             Ok(request) => (Some(request.command()), handle(request, batch, self.context)?),
             Err(fault) => (fault.command, Reply::Refused(fault.reason)),
@@ -196,12 +196,12 @@ mod tests {
             may_read: None,
         };
         let responder = Responder { clock, value_max: 1_024, metrics: &metrics, context: &context };
-        let (mut batch, mut sampler) = (session.batch(Now::from_millis(1)), Sampler::new(TIMED_ONE_OF));
+        let mut batch = session.batch(Now::from_millis(1));
         let mut answer = |frames: &[&[u8]], bytes_max: Option<usize>| {
             let mut reply = Vec::new();
             let parts = RequestParts::read(frames, 1_024);
             let sink = |frame: &[u8], _| reply.push(frame.to_vec());
-            let answered = responder.answer_if(&parts, &mut batch, &mut sampler, bytes_max, sink).unwrap();
+            let answered = responder.answer_if(&parts, &mut batch, true, bytes_max, sink).unwrap();
             answered.then_some(reply)
         };
         let value = [7; 500];

@@ -26,7 +26,6 @@ use super::report::{FeedTally, PublishTally, WorkerMetrics};
 pub use super::report::{LockstepTally, ReportSources};
 use super::reporter::Reporter;
 use super::responder::TIMED_ONE_OF;
-use super::timing::TurnSizes;
 use super::worker::{Worker, WorkerParts};
 pub use super::zap::ZapHandler;
 use super::zap::ask_for_users;
@@ -311,7 +310,6 @@ fn native(
             report: Arc::clone(report),
             reports: reporter.client(&bell),
             picker: Sampler::new(TIMED_ONE_OF),
-            turn: TurnSizes::default(),
         };
         let connections = Connections::new(&bell, bounds, &budget).map_err(io::Error::from)?;
         let handoff = acceptor.handoff(&bell);

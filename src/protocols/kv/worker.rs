@@ -31,13 +31,12 @@ use super::handle::{Busy, HandlerContext};
 use super::packet::{PACKED_MAX, ReceivedMessage, Sender, unpack};
 use super::permission::may_read;
 use super::report::{ReportSources, WorkerMetrics};
-use super::responder::{RequestParts, Responder, TIMED_ONE_OF};
+use super::responder::{RequestParts, Responder};
 use super::wire::Command;
 use crate::clock::{Clock, Now};
 use crate::limits::LOOK_AHEAD;
 use crate::protocols::sockets::{Frame, Socket, ThreadToken, WakeSignal, wait};
 use crate::security::LoginReader;
-use crate::stats::Sampler;
 use crate::tables::{Batch, Session};
 use deferred::DeferredMessages;
 use inbox::BatchInbox;
@@ -134,13 +133,12 @@ impl Worker {
             may_read: None,
         };
         let mut inbox = BatchInbox::new();
-        let mut sampler = Sampler::new(TIMED_ONE_OF);
         loop {
             self.receive(&mut inbox);
             if self.is_told() {
                 return;
             }
-            self.answer_all(&mut inbox, &context, &mut sampler);
+            self.answer_all(&mut inbox, &context);
             inbox.clear();
         }
     }
@@ -166,7 +164,7 @@ impl Worker {
     }
 
     /// Answers the deferred messages that can be answered now, and each message of the inbox.
-    fn answer_all(&mut self, inbox: &mut BatchInbox, context: &HandlerContext<'_>, sampler: &mut Sampler) {
+    fn answer_all(&mut self, inbox: &mut BatchInbox, context: &HandlerContext<'_>) {
         let Self { socket, session, clock, value_max, metrics, deferred, is_reporter, writer, timer, users, .. } = self;
         let now = clock.now();
         users.renew();
@@ -178,8 +176,8 @@ impl Worker {
         timer.begin(now);
         let mut replies =
             WorkerReplies { responder, socket, deferred, is_reporter, writer, timer, users, received: now };
-        replies.answer_deferred(&mut batch, sampler);
-        replies.answer_inbox(inbox, &mut batch, sampler);
+        replies.answer_deferred(&mut batch);
+        replies.answer_inbox(inbox, &mut batch);
         drop(batch);
         deferred.take(inbox, now);
         metrics.waiting.set(deferred.clients() as u64);
@@ -202,22 +200,15 @@ struct WorkerReplies<'w> {
 
 impl WorkerReplies<'_> {
     /// Answers the messages of the inbox, or defers them.
-    fn answer_inbox(&mut self, inbox: &BatchInbox, batch: &mut Batch<'_>, sampler: &mut Sampler) {
+    fn answer_inbox(&mut self, inbox: &BatchInbox, batch: &mut Batch<'_>) {
         for first in (0..inbox.len()).step_by(LOOK_AHEAD) {
-            self.answer_some(first, LOOK_AHEAD.min(inbox.len() - first), inbox, batch, sampler);
+            self.answer_some(first, LOOK_AHEAD.min(inbox.len() - first), inbox, batch);
         }
     }
 
     /// Decodes `count` messages, prefetches their elements together, and answers or defers each of them. Native workers
     /// have a loop of their own, which says why: `WorkerState::answer_all`.
-    fn answer_some(
-        &mut self,
-        first: usize,
-        count: usize,
-        inbox: &BatchInbox,
-        batch: &mut Batch<'_>,
-        sampler: &mut Sampler,
-    ) {
+    fn answer_some(&mut self, first: usize, count: usize, inbox: &BatchInbox, batch: &mut Batch<'_>) {
         let mut unpacked = [[&[][..]; PACKED_MAX]; LOOK_AHEAD];
         let mut decoded: [Option<WorkerMessage<'_>>; LOOK_AHEAD] = [const { None }; LOOK_AHEAD];
         for ((parsed, unpacked), number) in decoded.iter_mut().zip(&mut unpacked).zip(first..first + count) {
@@ -230,7 +221,7 @@ impl WorkerReplies<'_> {
         for (parsed, index) in decoded.iter().flatten().zip(0..) {
             let waits = self.deferred.holds_up(parsed);
             let is_long = parsed.is_long(self.is_reporter);
-            let is_alone = is_alone(parsed.command());
+            let (is_alone, is_timed) = (is_alone(parsed.command()), self.timer.picks());
             if is_alone {
                 self.timer.end_stretch(received, index, message);
             }
@@ -240,7 +231,7 @@ impl WorkerReplies<'_> {
                     bytes += frame.len() as u64;
                     writer.write(socket, is_long, frame, more);
                 };
-                parsed.answer(&self.responder, users, batch, sampler, sink)
+                parsed.answer(&self.responder, users, batch, is_timed, sink)
             };
             if waits || answer() == Err(Busy) {
                 let lacks_memory = !waits && batch.lacks_memory();
@@ -248,7 +239,9 @@ impl WorkerReplies<'_> {
                 self.timer.note(index, None);
             } else {
                 self.timer.note(index, Some(bytes));
-                self.timer.pick(parsed, received, self.responder.metrics);
+                if is_timed {
+                    self.timer.record(parsed, received, self.responder.metrics);
+                }
             }
             if is_alone {
                 self.timer.end_stretch(received, index + 1, message);
@@ -325,7 +318,7 @@ impl<'i> WorkerMessage<'i> {
         responder: &Responder<'_>,
         users: &WorkerUsers,
         batch: &mut Batch<'_>,
-        sampler: &mut Sampler,
+        is_timed: bool,
         sink: impl FnMut(&[u8], bool),
     ) -> Result<(), Busy> {
         if self.is_denied {
@@ -336,9 +329,9 @@ impl<'i> WorkerMessage<'i> {
         {
             let may_read = |table: &[u8]| may_read(user, table);
             let context = HandlerContext { may_read: Some(&may_read), ..*responder.context };
-            return self.answer_by(&Responder { context: &context, ..*responder }, batch, sampler, sink);
+            return self.answer_by(&Responder { context: &context, ..*responder }, batch, is_timed, sink);
         }
-        self.answer_by(responder, batch, sampler, sink)
+        self.answer_by(responder, batch, is_timed, sink)
     }
 
     #[inline]
@@ -346,12 +339,12 @@ impl<'i> WorkerMessage<'i> {
         &self,
         responder: &Responder<'_>,
         batch: &mut Batch<'_>,
-        sampler: &mut Sampler,
+        is_timed: bool,
         sink: impl FnMut(&[u8], bool),
     ) -> Result<(), Busy> {
         match &self.text {
-            MessageText::Packed(parts) => responder.answer(parts, batch, sampler, sink),
-            MessageText::AsItCame(parts) => responder.answer(parts, batch, sampler, sink),
+            MessageText::Packed(parts) => responder.answer(parts, batch, is_timed, sink),
+            MessageText::AsItCame(parts) => responder.answer(parts, batch, is_timed, sink),
         }
     }
 }

@@ -298,7 +298,7 @@ impl Answering {
             reply(outbox, &message, &answer, *nul);
             if let Some(command) = command {
                 if picker.picks() {
-                    outbox.time(TimedReply::sampled(usize::from(command.code()), arrived));
+                    outbox.sample(usize::from(command.code()), arrived);
                 }
                 let request_bytes = held + message.frames().map(<[u8]>::len).sum::<usize>();
                 *last = Some(LastCommand { command, request_bytes, reply_bytes: outbox.end() - reply_begin });
@@ -325,7 +325,7 @@ impl Answering {
                 begun: Some(begun),
                 answered,
                 verb: usize::from(command.code()),
-                is_sampled: false,
+                samples: 0,
                 request_bytes,
                 reply_bytes,
                 table: Some(self.table.as_slice().into()),
@@ -343,8 +343,8 @@ impl Answering {
         let unix_millis = self.clock.start_wall_millis() + now.millis();
         while let Some((id, reply)) = connections.timed() {
             let Some(command) = Command::ALL.get(reply.verb) else { continue };
-            if reply.is_sampled {
-                self.tally.worker.whole(*command).record(reply.nanos(now));
+            if reply.samples > 0 {
+                self.tally.worker.whole(*command).record_times(reply.nanos(now), reply.samples);
             }
             reply.log(&self.slow, (now, unix_millis), (PROTOCOL, command.name()), || connections.peer(id));
         }

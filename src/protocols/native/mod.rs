@@ -46,5 +46,5 @@ pub(crate) use connections::{address_of_peer, note_stranger};
 pub use id::ConnectionId;
 pub use listen::{BoundListener, is_local};
 pub(crate) use listeners::{BELL, LISTENERS, Listeners, wait};
-pub use send_buffer::SendBuffer;
+pub use send_buffer::{SendBuffer, TAKEN_AT_ONCE_BYTES};
 pub use timed::TimedReply;

@@ -16,11 +16,14 @@ use super::receive_buffer::{give_back, kept};
 use super::timed::TimedReply;
 use crate::clock::Now;
 use crate::limits::{LARGE_REPLIES_BYTES, OUTBOX_BYTES_MAX, SENT_BYTES_A_TURN};
-use crate::zmtp::{Sealer, encode_frame, encode_frame_header};
+use crate::zmtp::{Part, Sealer, encode_frame, encode_frame_header};
 
 // `SendBuffer::push_shared` relies on it: a reply that is not copied ends its turn, so no other reply of the turn
 // comes behind it.
 const _: () = assert!(LARGE_REPLIES_BYTES <= OUTBOX_BYTES_MAX as u64);
+
+/// Bytes that the system usually takes at once. Replies beyond them may have to wait for their client.
+pub const TAKEN_AT_ONCE_BYTES: u64 = 64 << 10;
 
 /// Timed replies for which a buffer keeps its memory: those of a usual turn.
 const TIMED_KEPT: usize = 16;
@@ -181,6 +184,43 @@ impl SendBuffer {
     /// system has taken it.
     pub fn time(&mut self, reply: TimedReply) {
         self.timed.push_back((self.end(), reply));
+    }
+
+    /// Adds a sample for the histogram: the reply that was appended last. One that follows another of its verb and turn
+    /// closely is taken by the system together with it, so one time is kept for both.
+    pub fn sample(&mut self, verb: usize, arrived: Now) {
+        let end = self.end();
+        match self.timed.back_mut() {
+            Some((last_end, last))
+                if last.samples > 0
+                    && (last.verb, last.arrived) == (verb, arrived)
+                    && end - *last_end <= TAKEN_AT_ONCE_BYTES =>
+            {
+                last.samples += 1;
+                *last_end = end;
+            }
+            _ => self.timed.push_back((end, TimedReply::sampled(verb, arrived))),
+        }
+    }
+
+    /// The bytes of each message that was appended from this position on.
+    pub fn messages_since(&self, position: u64) -> impl Iterator<Item = u64> {
+        let taken = position.checked_sub(self.sent).and_then(|ahead| usize::try_from(ahead).ok()).unwrap_or_default();
+        let (mut rest, mut large) = match self.bytes.get(self.taken + taken..) {
+            Some(rest) => (rest, self.large_left()),
+            None => (&[][..], 0),
+        };
+        std::iter::from_fn(move || {
+            let before = rest.len();
+            while let Ok(Some((Part::Frame { more, .. }, length))) = Part::decode(rest, u64::MAX) {
+                rest = rest.get(length..).unwrap_or_default();
+                if !more {
+                    return Some((before - rest.len()) as u64);
+                }
+            }
+            // The last message ends with the large reply.
+            (large > 0).then(|| (before - rest.len() + std::mem::take(&mut large)) as u64)
+        })
     }
 
     /// The next timed reply that the system has taken.
@@ -349,6 +389,46 @@ mod tests {
         }
     }
 
+    #[test]
+    fn samples_that_are_sent_together_are_kept_together() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let (descriptor, mut buffer) = (OwnedFd::from(ours), SendBuffer::default());
+        let (first, second) = (Now::from_millis(1), Now::from_millis(2));
+        for (verb, arrived) in [(1, first), (1, first), (2, first), (2, second), (2, second), (2, second)] {
+            buffer.push(b"reply", false);
+            buffer.sample(verb, arrived);
+        }
+        let far = vec![0; usize::try_from(TAKEN_AT_ONCE_BYTES).unwrap()];
+        buffer.push(&far, false);
+        buffer.sample(2, second);
+        assert!(buffer.next_timed().is_none());
+        let samples = |buffer: &mut SendBuffer| -> Vec<_> {
+            std::iter::from_fn(|| buffer.next_timed()).map(|reply| (reply.verb, reply.samples)).collect()
+        };
+        buffer.take(13);
+        assert_eq!(samples(&mut buffer), [], "the second reply is not whole");
+        buffer.take(1);
+        assert_eq!(samples(&mut buffer), [(1, 2)]);
+        buffer.flush(&descriptor).unwrap();
+        assert_eq!(samples(&mut buffer), [(2, 1), (2, 3), (2, 1)]);
+    }
+
+    #[test]
+    fn the_sizes_of_messages_are_told_apart() {
+        let mut buffer = SendBuffer::default();
+        buffer.push(b"before", false);
+        buffer.take(3);
+        let begin = buffer.end();
+        buffer.push(b"envelope", true);
+        buffer.push(&[0; 300], false);
+        buffer.push(b"", false);
+        assert_eq!(buffer.messages_since(begin).collect::<Vec<_>>(), [10 + 309, 2]);
+        buffer.push(b"id", true);
+        buffer.push_shared(&Arc::new(vec![0; OUTBOX_BYTES_MAX + 1]));
+        assert_eq!(buffer.messages_since(begin).collect::<Vec<_>>(), [319, 2, 4 + OUTBOX_BYTES_MAX as u64 + 1]);
+        assert_eq!(buffer.messages_since(buffer.end()).count(), 0);
+    }
+
     /// The memory for the times of many replies was kept as long as the connection.
     #[test]
     fn the_times_of_many_replies_are_given_back_with_the_replies() {
@@ -356,7 +436,7 @@ mod tests {
         let (descriptor, mut buffer) = (OwnedFd::from(ours), SendBuffer::default());
         for number in 0..1_000 {
             buffer.push(b"x", false);
-            buffer.time(TimedReply::sampled(number, Now::from_millis(1)));
+            buffer.sample(number, Now::from_millis(1));
         }
         assert!(buffer.next_timed().is_none() && buffer.kept() > 900 * size_of::<TimedReply>());
         buffer.flush(&descriptor).unwrap();

@@ -25,8 +25,8 @@ pub struct TimedReply {
     pub answered: Now,
     /// The number of its verb, for the frontend.
     pub verb: usize,
-    /// It belongs into the histogram.
-    pub is_sampled: bool,
+    /// Samples of the histogram that it stands for.
+    pub samples: u64,
     /// Bytes of the request.
     pub request_bytes: usize,
     /// Bytes of the reply.
@@ -43,7 +43,7 @@ impl TimedReply {
             begun: None,
             answered: arrived,
             verb,
-            is_sampled: true,
+            samples: 1,
             request_bytes: 0,
             reply_bytes: 0,
             table: None,

@@ -101,7 +101,7 @@ impl PendingReply {
             begun: None,
             answered,
             verb: number,
-            is_sampled: true,
+            samples: 1,
             request_bytes,
             reply_bytes: outbox.end() - begin,
             // The time in which a client waits for a task is not the server's.

@@ -23,12 +23,8 @@ use crate::protocols::kv::packet::PACKED_MAX;
 use crate::protocols::kv::responder::RequestParts;
 use crate::protocols::kv::timing::{NO_VERB, PROTOCOL, verb_name};
 use crate::protocols::kv::wire::Command;
-use crate::protocols::native::{Connections, SendBuffer, TimedReply, TurnOutcome};
-use crate::stats::Sampler;
+use crate::protocols::native::{Connections, SendBuffer, TAKEN_AT_ONCE_BYTES, TimedReply, TurnOutcome};
 use crate::zmtp::Messages;
-
-/// Bytes of replies that the system usually takes at once. Beyond them a reply may have to wait for its client.
-const TAKEN_AT_ONCE_BYTES: usize = 64 << 10;
 
 impl WorkerState {
     /// Answers the messages of a turn, and times it.
@@ -37,18 +33,19 @@ impl WorkerState {
         (messages, bytes): (&Messages, &[u8]),
         outbox: &mut SendBuffer,
         turn: ConnectionTurn<'_>,
-        (context, sampler): (&HandlerContext<'_>, &mut Sampler),
+        context: &HandlerContext<'_>,
     ) -> TurnOutcome {
         let begun = self.clock.now();
         let arrived = outbox.arrived(begun);
-        self.turn.begin(outbox.end());
-        let outcome = self.answer_all((messages, bytes), outbox, turn, (context, sampler), (begun, arrived));
+        let replies_begin = outbox.end();
+        let outcome = self.answer_all((messages, bytes), outbox, turn, context, (begun, arrived));
         let answered = outcome.count().unwrap_or(messages.len());
         let now = self.clock.now();
         if self.report.slow.is_slow(arrived.nanos_until(now)) {
-            self.describe((messages, bytes), outbox, 0..answered, [arrived, begun, now]);
-        } else if outbox.len() > TAKEN_AT_ONCE_BYTES {
-            self.describe((messages, bytes), outbox, answered.saturating_sub(1)..answered, [arrived, begun, now]);
+            self.describe((messages, bytes), (outbox, replies_begin), 0..answered, [arrived, begun, now]);
+        } else if outbox.len() as u64 > TAKEN_AT_ONCE_BYTES {
+            let last = answered.saturating_sub(1)..answered;
+            self.describe((messages, bytes), (outbox, replies_begin), last, [arrived, begun, now]);
         }
         outcome
     }
@@ -58,10 +55,11 @@ impl WorkerState {
     fn describe(
         &self,
         (messages, bytes): (&Messages, &[u8]),
-        outbox: &mut SendBuffer,
+        (outbox, replies_begin): (&mut SendBuffer, u64),
         numbers: Range<usize>,
         [arrived, begun, answered]: [Now; 3],
     ) {
+        let sizes: Vec<_> = outbox.messages_since(replies_begin).collect();
         for (number, message) in messages.iter(bytes).enumerate().take(numbers.end).skip(numbers.start) {
             let (mut few, mut many) = ([&[][..]; PACKED_MAX], Vec::new());
             let parts: RequestParts<'_, &[u8]> = read(&message, &mut few, &mut many, self.value_max);
@@ -70,9 +68,9 @@ impl WorkerState {
                 begun: Some(begun),
                 answered,
                 verb: parts.command().map_or(NO_VERB, |command| usize::from(command.code())),
-                is_sampled: false,
+                samples: 0,
                 request_bytes: message.frames().map(<[u8]>::len).sum(),
-                reply_bytes: self.turn.bytes(number),
+                reply_bytes: sizes.get(number).copied().unwrap_or_default(),
                 table: Some(parts.table().map_or_else(Box::default, Box::from)),
             });
         }
@@ -91,10 +89,10 @@ impl WorkerState {
         let now = self.clock.now();
         let unix_millis = self.clock.start_wall_millis() + now.millis();
         while let Some((id, reply)) = connections.timed() {
-            if reply.is_sampled
+            if reply.samples > 0
                 && let Some(command) = Command::ALL.get(reply.verb)
             {
-                self.metrics.whole(*command).record(reply.nanos(now));
+                self.metrics.whole(*command).record_times(reply.nanos(now), reply.samples);
             }
             let names = (PROTOCOL, verb_name(reply.verb));
             reply.log(&self.report.slow, (now, unix_millis), names, || connections.peer(id));

@@ -15,7 +15,6 @@ use crate::protocols::kv::handle::Busy;
 use crate::protocols::kv::packet::{DeferralNotice, PACKED_MAX};
 use crate::protocols::kv::waiting::WaitingClients;
 use crate::protocols::sockets::{Frame, Socket, WakeSignal};
-use crate::stats::Sampler;
 use crate::tables::{Batch, Session};
 
 /// Messages that are answered late.
@@ -90,17 +89,17 @@ impl DeferredMessages {
 
 impl WorkerReplies<'_> {
     /// Answers deferred messages as long as the tables allow it, up to about a batch.
-    pub(super) fn answer_deferred(&mut self, batch: &mut Batch<'_>, sampler: &mut Sampler) {
+    pub(super) fn answer_deferred(&mut self, batch: &mut Batch<'_>) {
         let mut answered = 0;
         while answered < BATCH_MAX
             && let Some(tag) = self.deferred.waiting.next()
         {
-            answered += self.answer_client(tag, batch, sampler);
+            answered += self.answer_client(tag, batch);
         }
     }
 
     /// Answers a client's deferred messages up to one that is busy or has to queue again. Returns the number answered.
-    fn answer_client(&mut self, tag: u16, batch: &mut Batch<'_>, sampler: &mut Sampler) -> usize {
+    fn answer_client(&mut self, tag: u16, batch: &mut Batch<'_>) -> usize {
         let Self { responder, socket, deferred, is_reporter, writer, timer, users, .. } = self;
         let DeferredMessages { waiting, messages: clients, .. } = &mut **deferred;
         let messages = clients.get_mut(&tag).expect("a client of which something was deferred waits");
@@ -114,7 +113,7 @@ impl WorkerReplies<'_> {
                 waiting.join(tag, command, false);
                 return answered;
             }
-            let is_long = parsed.is_long(*is_reporter);
+            let (is_long, is_timed) = (parsed.is_long(*is_reporter), timer.picks());
             let (mut begun, mut sent_bytes) = (false, 0);
             let sink = |bytes: &[u8], more| {
                 sent_bytes += bytes.len() as u64;
@@ -123,7 +122,7 @@ impl WorkerReplies<'_> {
                 }
                 writer.write(socket, is_long, bytes, more);
             };
-            if parsed.answer(responder, users, batch, sampler, sink) == Err(Busy) {
+            if parsed.answer(responder, users, batch, is_timed, sink) == Err(Busy) {
                 if answered > 0 {
                     waiting.join(tag, command, batch.lacks_memory());
                 } else {
@@ -131,7 +130,9 @@ impl WorkerReplies<'_> {
                 }
                 return answered;
             }
-            timer.pick(&parsed, *received, responder.metrics);
+            if is_timed {
+                timer.record(&parsed, *received, responder.metrics);
+            }
             timer.note_late(&parsed, frames, sent_bytes, *received);
             messages.pop_front();
             answered += 1;

@@ -58,12 +58,16 @@ impl RequestTimer {
         }
     }
 
-    /// Records a request whose reply was just sent, if it is picked.
+    /// Whether the next request is timed.
     #[inline]
-    pub(super) fn pick(&mut self, parsed: &WorkerMessage<'_>, received: Now, metrics: &WorkerMetrics) {
-        if self.picker.picks()
-            && let Some(command) = parsed.command()
-        {
+    pub(super) fn picks(&mut self) -> bool {
+        self.picker.picks()
+    }
+
+    /// Records a request that is timed, and whose reply was just sent.
+    #[inline]
+    pub(super) fn record(&self, parsed: &WorkerMessage<'_>, received: Now, metrics: &WorkerMetrics) {
+        if let Some(command) = parsed.command() {
             metrics.whole(command).record(received.nanos_until(self.clock.now()));
         }
     }
