@@ -38,7 +38,7 @@ use super::feed::TurnedChange;
 use super::reaper::RetireSender;
 use super::registry::Registry;
 use super::sleep_state::{WAKE_FOR_ANY, WAKE_FOR_URGENT};
-use super::slot::{SlotHandle, SlotState};
+use super::slot::{RingReader, SlotHandle, SlotState};
 use super::table::Table;
 use super::{ChangeKind, Drained};
 use crate::feed::limits::FEED_CHANGES_MAX;
@@ -62,6 +62,7 @@ impl ChangeSink for AnnounceOnly<'_, '_> {
 /// The publisher's record of a ring.
 struct RingState {
     ring: Arc<ChangeRing>,
+    changes: RingReader<Change>,
     /// Changes of this ring whose credits have been given back after they were announced.
     announced: u64,
     /// Changes taken from the ring. Those not announced are held back.
@@ -189,12 +190,11 @@ impl Changes {
     }
 
     fn drain_ring(&mut self, number: u64, share: usize, sink: &mut dyn ChangeSink) -> usize {
-        let Some(ring) = self.rings.get(&number).map(|state| Arc::clone(&state.ring)) else { return 0 };
         let mut taken = 0;
         // With a feed, as many as one message takes.
         let at_once = if self.retire.0.feed.is_some() { FEED_CHANGES_MAX } else { LOOK_AHEAD };
         loop {
-            let count = self.take(&ring, number, at_once.min(share - taken));
+            let count = self.take(number, at_once.min(share - taken));
             taken += count;
             self.advance(count);
             while !self.work.is_empty() {
@@ -204,20 +204,20 @@ impl Changes {
                 break;
             }
         }
-        if let Some(state) = self.rings.get_mut(&number) {
-            state.taken += taken as u64;
-        }
         taken
     }
 
     /// Takes a few changes from a ring, and asks the processor to fetch their slots, so that the cache misses overlap.
-    fn take(&mut self, ring: &ChangeRing, number: u64, count: usize) -> usize {
+    fn take(&mut self, number: u64, count: usize) -> usize {
+        let Some(state) = self.rings.get_mut(&number) else { return 0 };
         let before = self.ahead.len();
-        for change in std::iter::from_fn(|| ring.queue.pop()).take(count) {
+        for change in std::iter::from_fn(|| state.changes.pop()).take(count) {
             change.slot.slot().prefetch();
             self.ahead.push_back(HeldChange { change, ring: number });
         }
-        self.ahead.len() - before
+        let taken = self.ahead.len() - before;
+        state.taken += taken as u64;
+        taken
     }
 
     /// Puts the changes to work whose memory has had the time of a run to come, and with a feed asks for the entries of
@@ -376,8 +376,9 @@ impl Changes {
         }
         let mut rings = self.change_queue.rings.lock();
         for ring in rings.iter() {
-            if !self.rings.values().any(|state| Arc::ptr_eq(&state.ring, ring)) {
-                self.rings.insert(self.next_ring, RingState { ring: Arc::clone(ring), announced: 0, taken: 0 });
+            if let Some(changes) = ring.reader.lock().take() {
+                let ring = Arc::clone(ring);
+                self.rings.insert(self.next_ring, RingState { ring, changes, announced: 0, taken: 0 });
                 self.next_ring += 1;
             }
         }

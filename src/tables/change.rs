@@ -28,14 +28,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crossbeam::queue::ArrayQueue;
 use crossbeam::utils::CachePadded;
 
 use super::ChangeKind;
 use super::index::CELLS;
 use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency};
 use super::sleeper::{Sleeper, Waker};
-use super::slot::SlotHandle;
+use super::slot::{Ring, RingReader, RingWriter, SlotHandle};
 use crate::feed::PublishedMessage;
 use crate::lock::Mutex;
 pub(super) use credits::Credits;
@@ -131,10 +130,10 @@ pub(super) struct ChangeQueue {
 
 /// The changes of one writer.
 pub(super) struct ChangeRing {
-    pub(super) queue: ArrayQueue<Change>,
+    pub(super) queue: Arc<Ring<Change>>,
+    /// The publisher's end, until it has found the ring.
+    pub(super) reader: Mutex<Option<RingReader<Change>>>,
     pub(super) credits: Credits,
-    /// Changes pushed so far. Written by the writer, read by STATS.
-    pushed: CachePadded<AtomicU64>,
     /// Wakes the writer when it waits for credits.
     pub(super) sleeper: Arc<Sleeper>,
     /// Whether the writer is gone. The publisher then removes the ring when it is empty.
@@ -169,17 +168,18 @@ impl ChangeQueue {
     }
 
     pub(super) fn writer(self: &Arc<Self>) -> ChangeWriter {
+        let (queue, changes, reader) = Ring::new(self.capacity);
         let ring = Arc::new(ChangeRing {
-            queue: ArrayQueue::new(self.capacity),
+            queue,
+            reader: Mutex::new(Some(reader)),
             credits: Credits::new(),
-            pushed: CachePadded::new(AtomicU64::new(0)),
             sleeper: Arc::default(),
             abandoned: AtomicBool::new(false),
         });
         self.rings.lock().push(Arc::clone(&ring));
         // Release: pairs with the SeqCst load in `Changes::refresh`, which then finds the ring in the list.
         self.generation.fetch_add(1, Ordering::Release);
-        ChangeWriter { change_queue: Arc::clone(self), ring, pushed: 0, announced: 0, told: 0, registered: None }
+        ChangeWriter { change_queue: Arc::clone(self), ring, changes, announced: 0, told: 0, registered: None }
     }
 
     fn wake(&self) {
@@ -204,7 +204,7 @@ impl ChangeQueue {
     /// Changes committed and not announced yet.
     pub(super) fn waiting(&self) -> u64 {
         let rings = self.rings.lock();
-        rings.iter().map(|ring| ring.pushed.load(Ordering::Relaxed).saturating_sub(ring.credits.announced())).sum()
+        rings.iter().map(|ring| ring.queue.pushed().saturating_sub(ring.credits.announced())).sum()
     }
 
     /// The number of times a writer had to wait for credits.
@@ -236,10 +236,10 @@ impl ChangeQueue {
 pub(super) struct ChangeWriter {
     change_queue: Arc<ChangeQueue>,
     ring: Arc<ChangeRing>,
-    pushed: u64,
+    changes: RingWriter<Change>,
     /// The last reading of the announced changes: a lower bound.
     announced: u64,
-    /// The value of `pushed` when the writer last checked that the publisher is awake.
+    /// The count of pushed changes when the writer last checked that the publisher is awake.
     told: u64,
     /// The registration for which the writer waits, until it has found that the wait is over.
     registered: Option<RegisteredWriter>,
@@ -277,7 +277,7 @@ impl ChangeWriter {
 
     fn left(&self) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "at most the capacity, which is a usize")]
-        let outstanding = (self.pushed - self.announced) as usize;
+        let outstanding = (self.changes.pushed() - self.announced) as usize;
         self.change_queue.capacity - outstanding
     }
 
@@ -291,18 +291,16 @@ impl ChangeWriter {
     /// # Panics
     /// Without a credit.
     pub(super) fn push(&mut self, change: Change) {
-        let pushed = self.ring.queue.push(change);
+        let pushed = self.changes.push(change);
         assert!(pushed.is_ok(), "a change is committed only with a credit");
-        self.pushed += 1;
-        self.ring.pushed.store(self.pushed, Ordering::Relaxed);
     }
 
     /// Wakes the publisher, if need be, for the pushed changes. Called once for a batch.
     pub(super) fn tell(&mut self) {
-        if self.told == self.pushed {
+        if self.told == self.changes.pushed() {
             return;
         }
-        self.told = self.pushed;
+        self.told = self.changes.pushed();
         if self.change_queue.sleep_state.must_wake(|| self.ring.urgency(self.change_queue.capacity)) {
             self.change_queue.wake();
         }
@@ -323,7 +321,7 @@ impl ChangeWriter {
             return true;
         }
         let portion = wanted.max(self.change_queue.capacity / PORTION_SHARE);
-        let target = self.pushed - (self.change_queue.capacity - portion) as u64;
+        let target = self.changes.pushed() - (self.change_queue.capacity - portion) as u64;
         if !self.ring.credits.register(target) {
             return true;
         }

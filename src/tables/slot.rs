@@ -58,7 +58,7 @@
 //! so a [`SlotRef`] taken under a guard is valid until the guard is dropped. Entries are freed one epoch after they
 //! were replaced.
 
-#![allow(unsafe_code, reason = "here, and in the four files below, is where the tables manage memory by hand")]
+#![allow(unsafe_code, reason = "here, and in the five files below, is where the tables manage memory by hand")]
 
 mod arc_cell;
 mod cell;
@@ -66,6 +66,7 @@ mod entry;
 mod handle;
 #[cfg(all(test, feature = "models"))]
 mod model;
+mod ring;
 #[cfg(all(test, not(feature = "models")))]
 mod tests;
 
@@ -85,6 +86,7 @@ pub(super) use entry::count;
 pub(super) use entry::{ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER};
 use entry::{Entry, free_entry};
 pub(super) use handle::SlotHandle;
+pub(super) use ring::{Ring, RingReader, RingWriter};
 
 use crate::limits::KEY_BYTES_MAX;
 

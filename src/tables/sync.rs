@@ -1,6 +1,31 @@
-//! The atomics of what is model-checked: the standard ones, or loom's when a model runs.
+//! The atomics and cells of what is model-checked: the standard ones, or loom's when a model runs.
 
+#[cfg(all(test, feature = "models"))]
+pub(super) use loom::cell::UnsafeCell;
 #[cfg(all(test, feature = "models"))]
 pub(super) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(all(test, feature = "models")))]
 pub(super) use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+
+/// A cell with loom's methods.
+#[cfg(not(all(test, feature = "models")))]
+pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(all(test, feature = "models")))]
+impl<T> UnsafeCell<T> {
+    pub(super) fn new(content: T) -> Self {
+        Self(std::cell::UnsafeCell::new(content))
+    }
+
+    /// Calls `read` with a pointer that it may read.
+    #[inline]
+    pub(super) fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get())
+    }
+
+    /// Calls `write` with a pointer that it may write to.
+    #[inline]
+    pub(super) fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        write(self.0.get())
+    }
+}

@@ -9,7 +9,7 @@ use crossbeam::epoch::{self, Guard};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::{EntryBox, NEVER, SlotCell, SlotHandle, SlotRef, SlotState};
+use super::{EntryBox, NEVER, Ring, SlotCell, SlotHandle, SlotRef, SlotState};
 
 fn slot_with(deadline: u64) -> Arc<SlotHandle> {
     let mut entry = EntryBox::new(b"v");
@@ -351,4 +351,30 @@ fn an_element_that_moves_is_always_there_and_keeps_each_change() {
 #[should_panic(expected = "the change is where the index says")]
 fn the_model_finds_out_a_writer_that_writes_into_a_slot_that_has_moved() {
     a_writer_a_reader_and_a_mover(false);
+}
+
+/// Loom's cells report a message that is read while it is written, and its `Arc`s one that is never dropped.
+#[test]
+fn messages_pass_the_ring_whole_and_in_their_order() {
+    loom::model(|| {
+        let (ring, mut writer, mut reader) = Ring::new(2);
+        let writer = thread::spawn(move || {
+            let mut number = 0;
+            while number < 4 {
+                match writer.push(Arc::new(number)) {
+                    Ok(()) => number += 1,
+                    Err(_) => thread::yield_now(),
+                }
+            }
+        });
+        let mut taken = Vec::new();
+        while taken.len() < 3 {
+            match reader.pop() {
+                Some(number) => taken.push(*number),
+                None => thread::yield_now(),
+            }
+        }
+        writer.join().unwrap();
+        assert_eq!((taken, ring.len()), (vec![0, 1, 2], 1), "the last one is dropped with the ring");
+    });
 }
