@@ -127,7 +127,15 @@ fn test_attribute(code: &str) -> Option<usize> {
 /// Whether this attribute asks for `test`, and not the opposite.
 fn builds_only_for_tests(attribute: &str) -> bool {
     let condition = attribute.split(']').next().unwrap_or_default();
-    !condition.contains("not(") && words(condition).any(|(_, word)| word == "test")
+    let Some((before, negated)) = condition.split_once("not(") else {
+        return words(condition).any(|(_, word)| word == "test");
+    };
+    let mut depth = 1;
+    let after = negated.trim_start_matches(|character| {
+        depth += i32::from(character == '(') - i32::from(character == ')');
+        depth > 0
+    });
+    builds_only_for_tests(before) || builds_only_for_tests(after)
 }
 
 /// Bytes from an opening brace to the brace that closes it.
@@ -249,10 +257,11 @@ fn comments_and_literals_are_blanked_and_lines_stay() {
 
 #[test]
 fn test_modules_are_blanked_or_named() {
-    let code =
-        "x\n#[cfg(test)]\nmod tests { y { z } }\n#[cfg(all(test, loom))]\nmod model;\n#[cfg(not(test))]\nmod real;\n";
+    let code = "x\n#[cfg(test)]\nmod tests { y { z } }\n#[cfg(all(test, loom))]\nmod model;\n#[cfg(not(test))]\nmod real;\n\
+         #[cfg(all(test, not(loom)))]\nmod small { q }\n#[cfg(not(all(test, loom)))]\nfn f;\n";
     let kept: Vec<String> = words(&without_tests(code)).map(|(_, word)| word.to_owned()).collect();
-    assert_eq!(kept, ["x", "cfg", "not", "test", "mod", "real"]);
+    let standing = "x cfg not test mod real cfg not all test loom fn f";
+    assert_eq!(kept.join(" "), standing);
     assert_eq!(test_modules(code), ["model"]);
 }
 
