@@ -9,6 +9,9 @@
 //! A user that was let in from an address has an origin of its own there: another peer that guesses there does not
 //! slow it down. Another's guesses at its name are then slowed down for that name alone.
 //!
+//! A client may send the password again that was just refused: it tells its peer nothing new. So the pause begins again,
+//! and is not twice as long.
+//!
 //! This module checks no password and reads no clock.
 
 use std::cmp::Reverse;
@@ -20,6 +23,7 @@ use super::limits::{
     ADDRESSES_MAX, ATTEMPTS_MAX, ATTEMPTS_PER_ADDRESS_MAX, WRONG_PASSWORD_MEMORY, WRONG_PASSWORD_PAUSE,
     WRONG_PASSWORD_PAUSE_MAX,
 };
+use super::password::Digest;
 use crate::clock::Now;
 
 /// The bits of an address of IPv6 that a host cannot choose by itself: the others are one address here.
@@ -72,9 +76,11 @@ struct Origin {
 }
 
 /// The wrong passwords of an origin.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct Record {
     failures: u32,
+    /// The last wrong name and password.
+    guess: Option<Digest>,
     /// No earlier attempt is checked.
     free_at: Now,
     /// The last failure, or the last time that the user was let in.
@@ -171,15 +177,17 @@ impl<T> Attempts<T> {
 
     /// The password was right: this user has an origin of its own here from now on.
     pub(super) fn right(&mut self, address: PeerAddress, name: &str, now: Now) {
-        self.note(Origin { address, user: Some(name.into()) }, Record { failures: 0, free_at: now, last: now });
+        let record = Record { failures: 0, guess: None, free_at: now, last: now };
+        self.note(Origin { address, user: Some(name.into()) }, record);
     }
 
-    /// The password was wrong: its origin pauses.
-    pub(super) fn wrong(&mut self, address: PeerAddress, name: &str, now: Now) {
+    /// The password was wrong: its origin pauses. `guess` is the digest of the name and the password.
+    pub(super) fn wrong(&mut self, address: PeerAddress, name: &str, guess: Digest, now: Now) {
         let origin = self.origin(address, name);
         let known = self.records.get(&origin).filter(|record| now < record.last.after(WRONG_PASSWORD_MEMORY));
-        let failures = known.map_or(0, |record| record.failures).saturating_add(1);
-        self.note(origin, Record { failures, free_at: now.after(pause(failures)), last: now });
+        let is_new = known.and_then(|record| record.guess).is_none_or(|last| !last.is(&guess));
+        let failures = known.map_or(0, |record| record.failures).saturating_add(u32::from(is_new));
+        self.note(origin, Record { failures, guess: Some(guess), free_at: now.after(pause(failures)), last: now });
     }
 
     fn origin(&self, address: PeerAddress, name: &str) -> Origin {
@@ -206,6 +214,7 @@ fn pause(failures: u32) -> Duration {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+    use super::super::password::DigestKey;
     use super::*;
 
     const GUESSER: PeerAddress = PeerAddress::Local;
@@ -218,13 +227,18 @@ mod tests {
         Now::from_millis(millis)
     }
 
+    /// A guess that was not made before: each key makes digests of its own.
+    fn new_guess() -> Digest {
+        DigestKey::new().of_guess("ada", b"guess")
+    }
+
     /// The times at which the attempts of a guesser, all sent at once, are checked until this time.
     fn checked(attempts: &mut Attempts<()>, until: u64) -> Vec<u64> {
         let mut times = Vec::new();
         while let Some(due) = attempts.next_due().filter(|due| due.millis() <= until) {
             let now = due.max(at(times.last().copied().unwrap_or(0)));
             while let Some(due) = attempts.next(now) {
-                attempts.wrong(due.address, &due.name, now);
+                attempts.wrong(due.address, &due.name, new_guess(), now);
                 times.push(now.millis());
             }
         }
@@ -244,7 +258,7 @@ mod tests {
     #[test]
     fn others_are_not_slowed_down_by_a_guesser() {
         let mut attempts = Attempts::new();
-        attempts.wrong(GUESSER, "ada", at(0));
+        attempts.wrong(GUESSER, "ada", new_guess(), at(0));
         attempts.put(GUESSER, "ada", (), at(1));
         attempts.put(host(1), "ada", (), at(1));
         assert_eq!(attempts.next(at(1)).unwrap().address, host(1));
@@ -256,23 +270,55 @@ mod tests {
     fn a_user_who_was_let_in_is_not_slowed_down_by_a_guesser_at_its_address() {
         let mut attempts = Attempts::new();
         attempts.right(GUESSER, "ada", at(0));
-        (0..9).for_each(|_| attempts.wrong(GUESSER, "bob", at(10)));
+        (0..9).for_each(|_| attempts.wrong(GUESSER, "bob", new_guess(), at(10)));
         for name in ["bob", "ada", "eve"] {
             attempts.put(GUESSER, name, (), at(20));
         }
         assert_eq!(&*attempts.next(at(20)).unwrap().name, "ada");
         assert!(attempts.next(at(8_009)).is_none());
-        attempts.wrong(GUESSER, "ada", at(30));
+        attempts.wrong(GUESSER, "ada", new_guess(), at(30));
         attempts.put(GUESSER, "ada", (), at(31));
         assert!(attempts.next(at(32)).is_none(), "guesses at its name are slow too");
         assert!(attempts.next(at(280)).is_some());
     }
 
+    /// `spindle job` asks a second question after an ERROR, with the login of the first.
+    #[test]
+    fn a_wrong_password_that_comes_again_pauses_its_address_no_longer_than_before() {
+        let mut attempts: Attempts<()> = Attempts::new();
+        let free = |attempts: &mut Attempts<()>, now| {
+            attempts.put(GUESSER, "ada", (), at(now));
+            assert!(attempts.next(at(now)).is_none());
+            let due = attempts.next_due().unwrap().millis();
+            assert!(attempts.next(at(due)).is_some());
+            due
+        };
+        let (one, other) = (new_guess(), new_guess());
+        let rows = [
+            (0, one, 250),
+            (1_000, one, 1_250),
+            (2_000, one, 2_250),
+            (3_000, other, 3_500),
+            (4_000, other, 4_500),
+            (5_000, one, 6_000),
+            (6_000, other, 8_000),
+        ];
+        for (now, guess, expected) in rows {
+            attempts.wrong(GUESSER, "ada", guess, at(now));
+            assert_eq!(free(&mut attempts, now), expected, "{now}: only the last one comes again");
+        }
+        attempts.right(GUESSER, "ada", at(10_000));
+        for (now, expected) in [(10_000, 10_250), (11_000, 11_250)] {
+            attempts.wrong(GUESSER, "ada", other, at(now));
+            assert_eq!(free(&mut attempts, now), expected, "{now}");
+        }
+    }
+
     #[test]
     fn wrong_passwords_are_forgotten_after_a_while() {
         let mut attempts: Attempts<()> = Attempts::new();
-        (0..5).for_each(|_| attempts.wrong(GUESSER, "ada", at(0)));
-        attempts.wrong(GUESSER, "ada", at(60_000));
+        (0..5).for_each(|_| attempts.wrong(GUESSER, "ada", new_guess(), at(0)));
+        attempts.wrong(GUESSER, "ada", new_guess(), at(60_000));
         attempts.put(GUESSER, "ada", (), at(60_001));
         assert!(attempts.next(at(60_249)).is_none() && attempts.next(at(60_250)).is_some());
     }
@@ -287,7 +333,7 @@ mod tests {
         assert!(attempts.put(host(1), "ada", 0, at(0)), "another address is still heard");
         assert!(attempts.next(at(0)).is_some() && attempts.put(GUESSER, "ada", 0, at(0)));
         for number in 0..=u32::try_from(ADDRESSES_MAX).unwrap() {
-            attempts.wrong(PeerAddress::of(IpAddr::V4(number.into())), "ada", at(u64::from(number)));
+            attempts.wrong(PeerAddress::of(IpAddr::V4(number.into())), "ada", new_guess(), at(u64::from(number)));
         }
         assert_eq!(attempts.records.len(), ADDRESSES_MAX);
         assert!(!attempts.records.contains_key(&attempts.origin(PeerAddress::of(IpAddr::V4(0.into())), "ada")));
@@ -310,7 +356,7 @@ mod tests {
     #[test]
     fn a_right_password_pauses_nothing_and_frees_no_other() {
         let mut attempts = Attempts::new();
-        attempts.wrong(GUESSER, "bob", at(0));
+        attempts.wrong(GUESSER, "bob", new_guess(), at(0));
         attempts.right(GUESSER, "ada", at(10));
         attempts.put(GUESSER, "ada", (), at(10));
         attempts.put(GUESSER, "bob", (), at(10));
@@ -321,8 +367,8 @@ mod tests {
     #[test]
     fn the_latest_wrong_passwords_are_remembered_until_their_time_is_over() {
         let mut attempts: Attempts<()> = Attempts::new();
-        (0..5).for_each(|_| attempts.wrong(GUESSER, "ada", at(0)));
-        attempts.wrong(GUESSER, "ada", at(59_999));
+        (0..5).for_each(|_| attempts.wrong(GUESSER, "ada", new_guess(), at(0)));
+        attempts.wrong(GUESSER, "ada", new_guess(), at(59_999));
         attempts.put(GUESSER, "ada", (), at(60_000));
         assert!(attempts.next(at(67_998)).is_none() && attempts.next(at(67_999)).is_some());
     }

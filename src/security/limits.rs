@@ -34,7 +34,7 @@ pub const WRONG_PASSWORD_PAUSE: Duration = Duration::from_millis(250);
 pub const WRONG_PASSWORD_PAUSE_MAX: Duration = Duration::from_secs(8);
 /// Time after which wrong passwords of an address are forgotten.
 pub const WRONG_PASSWORD_MEMORY: Duration = Duration::from_secs(60);
-/// Addresses whose wrong passwords are remembered, 100 bytes each. If there are more, those that failed the longest
+/// Addresses whose wrong passwords are remembered, 150 bytes each. If there are more, those that failed the longest
 /// time ago are forgotten.
 pub const ADDRESSES_MAX: usize = 4_096;
 /// A refusal of an address is logged at most once in this time (`OPERATION.md`).

@@ -330,7 +330,8 @@ impl Users {
         match &result {
             Ok(_) => self.0.work.lock().attempts.right(address, name, now),
             Err(why) => {
-                self.0.work.lock().attempts.wrong(address, name, now);
+                let guess = self.0.digests.of_guess(name, &due.attempt.password);
+                self.0.work.lock().attempts.wrong(address, name, guess, now);
                 self.refused(address, *why, name);
             }
         }

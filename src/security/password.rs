@@ -83,7 +83,7 @@ impl HashedPassword {
 /// Digests of passwords, with a key that only this process has.
 pub(super) struct DigestKey([u8; DIGEST_BYTES]);
 
-/// The digest of a password that was right.
+/// The digest of a password that was right, or of a name and a password that were wrong.
 #[derive(Clone, Copy)]
 pub(super) struct Digest([u8; DIGEST_BYTES]);
 
@@ -96,6 +96,12 @@ impl DigestKey {
         let mut digest = [0; DIGEST_BYTES];
         crypto_generichash(&mut digest, password, Some(&self.0)).expect("the lengths are valid");
         Digest(digest)
+    }
+
+    /// The digest of a name and a password.
+    pub(super) fn of_guess(&self, name: &str, password: &[u8]) -> Digest {
+        // The length keeps apart what a peer could move from the password into the name.
+        self.digest(&[&name.len().to_le_bytes(), name.as_bytes(), password].concat())
     }
 }
 
@@ -174,6 +180,16 @@ pub(super) mod tests {
         let mut two = [7; DIGEST_BYTES];
         two.iter_mut().take(2).for_each(|byte| *byte = 8);
         assert!(!digest.is(&Digest(two)), "differences do not cancel out");
+    }
+
+    #[test]
+    fn a_guess_is_another_one_with_another_name_or_password() {
+        let key = DigestKey::new();
+        let guess = key.of_guess("ada", b"heron");
+        assert!(guess.is(&key.of_guess("ada", b"heron")));
+        for (name, password) in [("ada", "herom"), ("adb", "heron"), ("adah", "eron"), ("", "adaheron")] {
+            assert!(!guess.is(&key.of_guess(name, password.as_bytes())), "{name} {password}");
+        }
     }
 
     #[test]

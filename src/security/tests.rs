@@ -206,6 +206,29 @@ fn a_wrong_password_pauses_its_address_and_a_right_one_does_not() {
     assert!(pauses.contains(&false), "a check takes less than all of their pauses");
 }
 
+/// Its client asks again, and does not guess.
+#[test]
+fn a_wrong_password_that_comes_again_counts_once() {
+    let (_folder, _file, users) = opened(&section("ada", "heron", ""));
+    let next = || users.0.work.lock().attempts.next(users.0.clock.now());
+    for _ in 0..5 {
+        let login = users.password(b"ada", b"egret", HERE);
+        let due = loop {
+            match next() {
+                Some(due) => break due,
+                None => std::thread::yield_now(),
+            }
+        };
+        users.check(&due);
+        assert!(login.result(Waker::noop()).is_some_and(|result| result.is_err()));
+    }
+    let _further = users.password(b"ada", b"egret", HERE);
+    // It may be due already, if this test was slow.
+    let free = if next().is_some() { None } else { users.0.work.lock().attempts.next_due() };
+    assert!(free.is_none_or(|free| free <= users.0.clock.now().after(limits::WRONG_PASSWORD_PAUSE)));
+    assert_eq!(users.refusals(Denied::Password), 5, "and each is refused");
+}
+
 #[test]
 fn a_login_after_the_end_is_refused_at_once_and_every_refusal_is_counted() {
     let (_folder, _file, users) = opened(&section("ada", "heron", ""));

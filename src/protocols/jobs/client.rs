@@ -250,7 +250,8 @@ impl Client {
             (None, _) | (Some(true), true) => Error::Refused { address },
             (Some(true), false) => Error::NoUsers { address },
             (Some(false), true) => Error::Denied { address },
-            // A server that takes its time for a user alone has been given a wrong password.
+            // A wrong password that comes again is no new guess. A server that takes its time for a user alone has been
+            // given one.
             (Some(false), false) => match self.understands(&self.login, &question) {
                 Some(true) => Error::Refused { address },
                 Some(false) | None => Error::Denied { address },
