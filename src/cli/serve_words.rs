@@ -64,3 +64,22 @@ pub(super) fn at_least_one(typed: &str) -> Result<usize, String> {
         Ok(number) => Ok(number),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise any host could end the server.
+    #[test]
+    fn a_client_ends_the_server_from_this_host_alone_unless_it_is_allowed() {
+        for endpoint in ["tcp://127.0.0.1:1", "tcp://[::1]:1", "ipc://@a"] {
+            assert_eq!(terminate("local").map(|terminate| terminate.at(endpoint)), Ok(true), "{endpoint}");
+        }
+        for endpoint in ["tcp://*:1", "tcp://10.0.0.1:1", "tcp://[::]:1"] {
+            assert_eq!(terminate("local").map(|terminate| terminate.at(endpoint)), Ok(false), "{endpoint}");
+            assert_eq!(terminate("allow").map(|terminate| terminate.at(endpoint)), Ok(true), "{endpoint}");
+        }
+        assert_eq!(terminate("deny").map(|terminate| terminate.at("ipc://@a")), Ok(false));
+        assert!(terminate("always").is_err());
+    }
+}

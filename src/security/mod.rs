@@ -187,9 +187,12 @@ impl Users {
     /// # Errors
     /// One line that names the file, the line in it, and what is wrong.
     pub fn open(file: &Path, clock: Clock) -> Result<Self, String> {
-        let list = UserList::read(file)?;
+        Ok(Self::of(UserList::read(file)?, file, clock))
+    }
+
+    fn of(list: UserList, file: &Path, clock: Clock) -> Self {
         let work = Work { attempts: Attempts::new(), reread: false, is_over: false };
-        Ok(Self(Arc::new(Shared {
+        Self(Arc::new(Shared {
             file: file.to_owned(),
             clock,
             generation: AtomicU64::new(0),
@@ -199,7 +202,21 @@ impl Users {
             work_came: Condvar::new(),
             refusals: Refusals::default(),
             on_change: Mutex::new(Vec::new()),
-        })))
+        }))
+    }
+
+    /// Users without a file, and an identity whose refusals they count, for tests of frontends.
+    #[cfg(test)]
+    pub(crate) fn invented(permissions: Permissions) -> (Self, Identity) {
+        let users = Self::of(UserList::default(), Path::new(""), Clock::start());
+        let origin = Some((users.clone(), PeerAddress::Local));
+        (users, Identity { origin, ..Identity::invented(permissions) })
+    }
+
+    /// Whether the file is to be read again, for tests of the caller of [`Users::reread`].
+    #[cfg(test)]
+    pub(crate) fn is_to_be_reread(&self) -> bool {
+        self.0.work.lock().reread
     }
 
     /// Begins to check a name and a password. A password that was right before is known at once.
@@ -247,7 +264,7 @@ impl Users {
     /// gave it.
     pub fn refused(&self, address: PeerAddress, why: Denied, who: &str) {
         if self.0.refusals.note(address, why, self.0.clock.now()) {
-            tracing::warn!("{address}: refused {:?}: {why}", who.chars().take(80).collect::<String>());
+            tracing::warn!("{}", refusals::line(address, why, who));
         }
     }
 

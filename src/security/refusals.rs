@@ -8,6 +8,9 @@ use crate::clock::Now;
 use crate::lock::Mutex;
 use crate::stats::SharedCounter;
 
+/// Characters of a name that are logged: more than a name of the file or a key has.
+const NAME_CHARS_MAX: usize = 80;
+
 /// Why a peer is refused. To the peer, an unknown name and a wrong password are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Denied {
@@ -55,6 +58,11 @@ impl std::fmt::Display for Denied {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.sentence())
     }
+}
+
+/// The line of the log. A name may be of any length, and of any characters.
+pub(super) fn line(address: PeerAddress, why: Denied, who: &str) -> String {
+    format!("{address}: refused {:?}: {why}", who.chars().take(NAME_CHARS_MAX).collect::<String>())
 }
 
 /// The counts, and the times of the last lines.
@@ -114,6 +122,14 @@ mod tests {
         assert_eq!(words, ["password", "key", "busy", "anonymous", "permission"]);
         let sentences: std::collections::HashSet<String> = Denied::ALL.iter().map(ToString::to_string).collect();
         assert_eq!(sentences.len(), words.len());
+    }
+
+    #[test]
+    fn a_line_has_a_long_or_strange_name_as_one_short_word() {
+        let shown = |who: &str| line(PeerAddress::Local, Denied::Key, who);
+        assert_eq!(shown("ada"), "a local socket: refused \"ada\": an unknown key");
+        assert_eq!(shown("a\n\"b"), "a local socket: refused \"a\\n\\\"b\": an unknown key");
+        assert_eq!(shown(&"ä".repeat(100_000)), shown(&"ä".repeat(NAME_CHARS_MAX)));
     }
 
     #[test]

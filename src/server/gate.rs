@@ -251,6 +251,7 @@ mod tests {
     use super::*;
     use crate::protocols::admin::serve::AdminConfig;
     use crate::protocols::kv::serve::FrontendKind;
+    use crate::security::Permissions;
     use crate::server::FeedConfig;
     use crate::server::trial::config as local;
 
@@ -336,6 +337,30 @@ mod tests {
                 assert!(check(&ServerConfig { security: security.clone(), ..kv(frontend) }).is_ok());
             }
         }
+    }
+
+    /// Its frontend is one, so the password would cross the network to the second endpoint.
+    #[test]
+    fn a_frontend_with_a_reachable_endpoint_takes_no_password_on_any() {
+        let plain = |kv: [&str; 2]| {
+            let security = SecurityConfig { curve_key: Some(SecretKey::generate()), ..SecurityConfig::default() };
+            let config = ServerConfig { kv: kv.map(str::to_owned).into(), security, ..local(FrontendKind::Native) };
+            let (users, _) = Users::invented(Permissions::default());
+            let admission = Admissions::of(&config, Some(users)).requests();
+            admission.map(|admission| matches!(*admission.mechanisms, Mechanisms::Users { plain: true, .. }))
+        };
+        assert_eq!(plain(["tcp://127.0.0.1:1", "ipc://@a"]), Some(true));
+        assert_eq!(plain(["tcp://127.0.0.1:1", "tcp://*:2"]), Some(false));
+        assert_eq!(plain(["tcp://*:2", "tcp://127.0.0.1:1"]), Some(false));
+    }
+
+    #[test]
+    fn users_are_read_again_on_demand() {
+        let (users, _) = Users::invented(Permissions::default());
+        let reread = Admissions::of(&local(FrontendKind::Native), Some(users.clone())).rereader();
+        assert!(!users.is_to_be_reread());
+        reread();
+        assert!(users.is_to_be_reread());
     }
 
     #[test]

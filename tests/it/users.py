@@ -5,10 +5,12 @@
 KEYS is a folder with the secret keys ada, eve and server.
 """
 
+import json
 import pathlib
 import re
 import subprocess
 import sys
+import time
 
 import zmq
 
@@ -69,6 +71,19 @@ def check(found, expected):
         raise AssertionError(f"{found!r}, and not {expected!r}")
 
 
+def refusals(root):
+    """The refusals until now, by their reasons."""
+    return json.loads(root.ask(STATS)[1])["users"]["refused"]
+
+
+def until_refused(root, **least):
+    """Waits until there were so many refusals for each of these reasons."""
+    end = time.monotonic() + LIMIT / 1_000
+    while any(refusals(root)[why] < count for why, count in least.items()):
+        if time.monotonic() > end:
+            raise AssertionError(f"{refusals(root)!r}, and not {least!r}")
+
+
 def chapter_tables(kv, lockstep, tasks, file, spindle, keys, *publishers):
     for login in ({"password": "heron"}, {"keys": keys}):
         ada = Client(kv, "ada", **login)
@@ -124,20 +139,24 @@ def chapter_verbs(kv, lockstep, tasks, file, spindle, keys, *publishers):
     passwords = {"owner": "owner", "writer": "writer", "reader": "reader", "ada": "heron", "root": "ibis"}
     order = ["ada", "reader", "writer", "owner", "root"]
     clients = {name: Client(kv, name, password=passwords[name]) for name in order}
+    refusals_before, refused = refusals(clients["root"])["permission"], 0
     for least, code, arguments in rows:
         for name in order:
             answer = clients[name].ask(code, *arguments)
             denied = bool(least) and order.index(name) < order.index(least)
             check((code, name, answer[:2] == [ERROR, DENIED]), (code, name, denied))
+            refused += denied
         # In frames that do not fit into one, and with an envelope.
         client = clients["ada"]
         client.socket.send_multipart([b"hop" * 20, b"", bytes([code]), *arguments])
         answer = client.socket.recv_multipart()
         check((code, answer[:2]), (code, [b"hop" * 20, b""]))
         check((code, answer[2:4] == [ERROR, DENIED]), (code, bool(least)))
+        refused += bool(least)
     # No user may do what is no request.
     check([client.ask(20)[0] for client in clients.values()], [ERROR] * 5)
     check(clients["root"].ask(LIST), [OK])
+    check(refusals(clients["root"])["permission"], refusals_before + refused)
 
 
 def chapter_ids(kv, lockstep, tasks, file, spindle, keys, *publishers):
@@ -159,14 +178,9 @@ def chapter_ids(kv, lockstep, tasks, file, spindle, keys, *publishers):
 
 def chapter_flood(kv, lockstep, tasks, file, spindle, keys, *publishers):
     """Wrong passwords and strangers come without end. Users are served, and also let in."""
-    import json
-
-    def refusals():
-        return json.loads(root.ask(STATS)[1])["users"]["refused"]
-
     root = Client(kv, "root", password="ibis")
     check(root.ask(CREATE, b"eu-own"), [OK])
-    before = refusals()
+    before = refusals(root)
     flood = [Client(kv, "ada", password=f"wrong {number}", reconnects=False) for number in range(100)]
     flood += [Client(kv, reconnects=False) for _ in range(50)]
     flood += [Client(kv, "stranger", keys=keys, reconnects=False) for _ in range(50)]
@@ -178,11 +192,8 @@ def chapter_flood(kv, lockstep, tasks, file, spindle, keys, *publishers):
             client.socket.close()
     for client in flood[100:]:
         check(client.event(*FAILED, zmq.EVENT_HANDSHAKE_SUCCEEDED) in FAILED, True)
-    while refusals()["anonymous"] < before["anonymous"] + 50:
-        pass
-    check(refusals()["key"], before["key"] + 50)
-    while refusals()["password"] < before["password"] + 1:
-        pass
+    until_refused(root, anonymous=before["anonymous"] + 50, password=before["password"] + 1)
+    check(refusals(root)["key"], before["key"] + 50)
     check(root.ask(DROP, b"eu-own"), [OK])
     for client in flood:
         client.socket.close()
@@ -214,6 +225,8 @@ def refused(endpoint, topics=None, **login):
 
 
 def chapter_refused(kv, lockstep, tasks, file, spindle, keys, publish, feed, lockstep_publish):
+    root = Client(kv, "root", password="ibis")
+    check(root.ask(PING), [OK])
     for endpoint in (kv, lockstep, tasks, publish, feed, lockstep_publish):
         topics = None if endpoint in (kv, lockstep, tasks) else [b""]
         # Each wrong password makes the next one wait longer, so not every endpoint gets every one.
@@ -223,6 +236,8 @@ def chapter_refused(kv, lockstep, tasks, file, spindle, keys, publish, feed, loc
             check((endpoint, login, refused(endpoint, topics, **login)), (endpoint, login, True))
     # Those who are known are served all the same, and at once.
     check(Client(kv, "ada", keys=keys).ask(PING), [OK])
+    # Every endpoint has counted its own.
+    until_refused(root, password=5, key=6, anonymous=6)
 
 
 def chapter_lockstep(kv, lockstep, tasks, file, spindle, keys, *publishers):

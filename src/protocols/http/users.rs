@@ -104,6 +104,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use super::*;
+    use crate::security::limits::ATTEMPTS_PER_ADDRESS_MAX;
+    use crate::security::{Login, Permissions};
 
     fn read(values: &[&str]) -> Option<(Vec<u8>, Vec<u8>)> {
         let mut headers = HeaderMap::new();
@@ -134,6 +136,22 @@ mod tests {
         assert_eq!(read(&[&basic(&said)]), Some((name, password)));
         assert_eq!(read(&[&basic(&[b"n", &said[..]].concat())]), None);
         assert_eq!(read(&[&basic(&[&said[..], b"p"].concat())]), None);
+    }
+
+    /// A client that is refused for this may try again with the same password.
+    #[test]
+    fn too_many_passwords_that_wait_are_not_a_wrong_one() {
+        // No thread checks them.
+        let (users, _) = Users::invented(Permissions::default());
+        let waiting: Vec<Login> =
+            (0..ATTEMPTS_PER_ADDRESS_MAX).map(|_| users.password(b"ada", b"heron", PeerAddress::Local)).collect();
+        let mut headers = HeaderMap::new();
+        headers.append(AUTHORIZATION, basic(b"ada:heron").parse().unwrap());
+        let service = HttpUsers::new(users, |_, _| None);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let refused = runtime.block_on(service.user(&headers, PeerAddress::Local));
+        assert_eq!(refused.map(|user| user.name().to_owned()), Err(Refusal::Busy));
+        drop(waiting);
     }
 
     #[test]

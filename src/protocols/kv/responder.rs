@@ -171,7 +171,18 @@ mod tests {
     use super::*;
     use crate::clock::Now;
     use crate::limits::{REPLY_BYTES_MAX, SCAN_BYTES_MAX};
+    use crate::security::{Denied, Permissions, Users};
     use crate::tables::{Tables, TablesConfig};
+
+    #[test]
+    fn a_request_that_its_user_may_not_make_is_counted() {
+        let (users, user) = Users::invented(Permissions::default());
+        let frames: [&[u8]; 2] = [&[0], b"t"];
+        let mut parts = RequestParts::read(&frames, 1_024);
+        parts.restrict(&user);
+        assert!(parts.request.is_err_and(|fault| fault.reason == Reason::Denied));
+        assert_eq!(users.refusals(Denied::Permission), 1);
+    }
 
     /// Regression: a change was made before its reply was measured, so its reply went past the bound.
     #[test]

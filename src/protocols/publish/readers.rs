@@ -96,6 +96,7 @@ mod tests {
     use super::super::burst::Burst;
     use super::super::topics::Topics;
     use super::*;
+    use crate::security::{Denied, Users};
 
     fn user(prefixes: &[Vec<u8>]) -> Identity {
         let mut permissions = Permissions::default();
@@ -120,6 +121,13 @@ mod tests {
         assert_eq!(coverage(b"\x05eu-or"), Coverage::All);
         assert_eq!(coverage(b"\x05us-or"), Coverage::None);
         assert_eq!(coverage(b"eu-"), Coverage::None, "e is a length here");
+    }
+
+    #[test]
+    fn a_refused_subscription_is_counted() {
+        let (users, user) = Users::invented(Permissions::default());
+        assert!(!Readers::new(TopicForm::Name).admit(0, &user, b"eu-"));
+        assert_eq!(users.refusals(Denied::Permission), 1);
     }
 
     /// Short words of few letters, so that many of them begin with others.

@@ -286,17 +286,34 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
     use super::*;
+    use crate::security::{Denied, Permissions, Users};
     use crate::store::fake_disk::FakeDisk;
     use crate::tasks::{LeaseOrder, Policy};
+
+    fn config(terminate: bool) -> SpiderqConfig {
+        SpiderqConfig { endpoint: String::new(), version: Version::V1_3, terminate, access: Access::Full }
+    }
+
+    #[test]
+    fn terminate_is_an_unknown_tag_where_it_is_not_honoured() {
+        let decode = |terminate| ReplyPolicy::new(&config(terminate)).decode(&[tag::TERMINATE], None).ok();
+        assert_eq!(decode(true).map(|request| request.verb()), Some(Verb::Terminate));
+        assert!(decode(false).is_none());
+    }
+
+    #[test]
+    fn a_request_that_its_user_may_not_make_is_counted() {
+        let (users, user) = Users::invented(Permissions::default());
+        assert!(ReplyPolicy::new(&config(true)).decode(&[tag::TERMINATE], Some(&user)).is_err());
+        assert_eq!(users.refusals(Denied::Permission), 1);
+    }
 
     /// Waiting Lends with long envelopes left no room for the requests of the others.
     #[test]
     fn a_lend_waits_only_while_the_envelopes_hold_less_than_half_of_their_room() {
         let (tasks, mut committer) = tasks::open(Box::new(FakeDisk::new()), Clock::start().reading()).unwrap();
         let queue = committer.queue(b"queue", LeaseOrder::Priority, Policy::Always).unwrap();
-        let (endpoint, version) = (String::new(), Version::V1_3);
-        let config = SpiderqConfig { endpoint, version, terminate: false, access: Access::Full };
-        let mut responder = TaskResponder::new(tasks, queue, 0, ReplyPolicy::new(&config));
+        let mut responder = TaskResponder::new(tasks, queue, 0, ReplyPolicy::new(&config(false)));
         let mut waits = |bytes, wait| {
             responder.pending_bytes = bytes;
             let mut request = tasks::Request::Lease { timeout: 1, wait };

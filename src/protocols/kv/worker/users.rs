@@ -62,3 +62,17 @@ impl WorkerUsers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::security::{Denied, Logins, NO_LOGIN, Permissions, Users};
+
+    #[test]
+    fn a_refused_request_is_counted() {
+        let (users, _) = Users::invented(Permissions::default());
+        let worker = WorkerUsers::new(Some(Logins::new(&users).reader()), Arc::default());
+        worker.note_denied(Sender { tag: 0, login: NO_LOGIN });
+        assert_eq!(users.refusals(Denied::Permission), 1);
+    }
+}

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::protocols::lockstep::wire::{envelope_frames, message_bounds};
 use crate::protocols::native::tests::message;
+use crate::security::{Denied, Permissions, Users};
 use crate::zmtp::{MessageCutter, Messages};
 
 const VALUE_MAX: usize = 8;
@@ -312,4 +313,17 @@ fn any_bytes_are_answered_as_the_model_answers_them() {
             pair.take(&OwnedArgument::of(Argument::of(&message)), false);
         }
     });
+}
+
+#[test]
+fn a_command_that_its_user_may_not_give_is_counted_and_not_carried_out() {
+    let (users, user) = Users::invented(Permissions::default());
+    let mut conversation = Conversation::default();
+    conversation.admit(user);
+    for (part, expected) in [(b"0", Answer::Ok), (b"t", Answer::Error)] {
+        let answer = conversation.take(Argument::Frame(part), BOUNDS, |_| panic!("it was carried out"));
+        assert!(answer.is_ok_and(|answer| answer == expected));
+    }
+    assert_eq!(conversation.reason(), Some(Reason::Denied));
+    assert_eq!(users.refusals(Denied::Permission), 1);
 }

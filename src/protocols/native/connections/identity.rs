@@ -174,6 +174,16 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::security::Permissions;
+
+    #[test]
+    fn a_peer_that_names_no_user_is_counted() {
+        let (users, _) = Users::invented(Permissions::default());
+        let (near, _far) = UnixStream::pair().unwrap();
+        let fault = ProtocolError::Mechanism { mechanism: "NULL".to_owned() };
+        note_stranger(&users, &near.into(), &fault);
+        assert_eq!(users.refusals(Denied::Anonymous), 1);
+    }
 
     /// Otherwise all peers are slowed down for the wrong passwords of one.
     #[test]
