@@ -11,24 +11,53 @@ use serde_json::Value;
 use crate::harness::{Guarded, SPINDLE, Server, run_python, spindle, spindle_reads};
 use crate::stage::Worker;
 
+/// A folder with a file of users, their keys and passwords, and the data of a server.
+struct UsersFolder(tempfile::TempDir);
+
+impl UsersFolder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn inside(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn users(&self) -> String {
+        self.inside("users")
+    }
+
+    /// Makes a secret key in a file of this name. Returns its public key.
+    fn key(&self, name: &str) -> String {
+        text(&spindle(&["keygen", &self.inside(name)]).stdout).trim().to_owned()
+    }
+
+    /// Adds a user, who has this password if the flags say so.
+    fn add(&self, password: &str, flags: &[&str]) {
+        let users = self.users();
+        let output = spindle_reads(&[&["user", "add", "--users", &users], flags].concat(), password.as_bytes());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+
+    /// Writes a password into a file of this name. Returns its path.
+    fn password(&self, name: &str, password: &str) -> String {
+        fs::write(self.inside(name), format!("{password}\n")).unwrap();
+        self.inside(name)
+    }
+}
+
 /// Runs a chapter of `users.py` against a server with this frontend and the users ada and eve, of few permissions, the
 /// reader, the writer and the owner of a table, and root.
 fn run_chapter(chapter: &str, frontend: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (users, data) = (inside("users"), inside("data"));
-    let key = |name: &str| text(&spindle(&["keygen", &inside(name)]).stdout).trim().to_owned();
-    let (ada, eve, _server, _stranger) = (key("ada"), key("eve"), key("server"), key("stranger"));
-    let add = |password: &str, flags: &[&str]| {
-        let output = spindle_reads(&[&["user", "add", "--users", &users], flags].concat(), password.as_bytes());
-        assert!(output.status.success(), "{}", text(&output.stderr));
-    };
+    let folder = UsersFolder::new();
+    let (users, data) = (folder.users(), folder.inside("data"));
+    let [ada, eve, _server, _stranger] = ["ada", "eve", "server", "stranger"].map(|name| folder.key(name));
     let of_ada = ["--read", "eu-", "--own", "eu-own", "--tasks", "write", "--password-stdin"];
-    add("heron", &[&["ada", "--curve", &ada][..], &of_ada].concat());
-    add("", &["eve", "--curve", &eve, "--own", "eu-own"]);
-    add("ibis", &["root", "--admin", "--password-stdin"]);
+    folder.add("heron", &[&["ada", "--curve", &ada][..], &of_ada].concat());
+    folder.add("", &["eve", "--curve", &eve, "--own", "eu-own"]);
+    folder.add("ibis", &["root", "--admin", "--password-stdin"]);
     for (user, flag) in [("reader", "--read"), ("writer", "--write"), ("owner", "--own")] {
-        add(user, &[user, flag, "verbs", "--password-stdin"]);
+        folder.add(user, &[user, flag, "verbs", "--password-stdin"]);
     }
     let any = "tcp://127.0.0.1:*";
     let server = Server::start_exactly(&[
@@ -51,13 +80,13 @@ fn run_chapter(chapter: &str, frontend: &str) {
         "--users",
         &users,
         "--curve-key",
-        &inside("server"),
+        &folder.inside("server"),
         "--max-value",
         "2M",
         "--segment-size",
         "4M",
     ]);
-    let keys = folder.path().to_str().unwrap();
+    let keys = folder.0.path().to_str().unwrap();
     let publishers = [server.publish(), server.feed(), server.lockstep_publish()];
     let arguments = [chapter, server.kv(), server.lockstep(), server.tasks(), &users, SPINDLE, keys];
     run_python("users.py", &[&arguments[..], &publishers].concat());
@@ -131,18 +160,14 @@ fn a_command_logs_in_and_says_by_its_status_that_it_may_not() {
 }
 
 fn command_logs_in(frontend: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let users = folder.path().join("users").to_str().unwrap().to_owned();
-    let add = ["user", "add", "ada", "--users", &users, "--own", "eu", "--password-stdin"];
-    assert!(spindle_reads(&add, b"heron").status.success());
+    let folder = UsersFolder::new();
+    folder.add("heron", &["ada", "--own", "eu", "--password-stdin"]);
+    let users = folder.users();
     let flags = ["--frontend", frontend, "--kv", "tcp://127.0.0.1:*", "--publish", "off", "--users", &users];
     let server = Server::start_exactly(&flags);
-    let wrong = folder.path().join("wrong");
-    let right = folder.path().join("right");
-    fs::write(&wrong, "egret\n").unwrap();
-    fs::write(&right, "heron\n").unwrap();
-    let run = |command: &[&str], file: &std::path::Path| {
-        let login = ["--user", "ada", "--password-file", file.to_str().unwrap(), "--connect", server.kv()];
+    let (right, wrong) = (folder.password("right", "heron"), folder.password("wrong", "egret"));
+    let run = |command: &[&str], file: &str| {
+        let login = ["--user", "ada", "--password-file", file, "--connect", server.kv()];
         spindle(&[command, &login].concat())
     };
     assert!(run(&["create-table", "eu"], &right).status.success());
@@ -157,27 +182,20 @@ fn command_logs_in(frontend: &str) {
 }
 
 /// The users ada, of a table and tasks, and eve, who may read tasks, with keys alone, and a server for them.
-fn with_keys(inside: &impl Fn(&str) -> String, flags: &[&str]) -> (Server, String) {
-    let key = |name: &str| text(&spindle(&["keygen", &inside(name)]).stdout).trim().to_owned();
-    let (ada, eve, public) = (key("ada"), key("eve"), key("server"));
-    let users = inside("users");
-    for user in
-        [&["ada", "--own", "eu", "--tasks", "write", "--curve", &ada][..], &["eve", "--tasks", "read", "--curve", &eve]]
-    {
-        assert!(spindle(&[&["user", "add", "--users", &users][..], user].concat()).status.success());
-    }
-    let any = "tcp://127.0.0.1:*";
-    let on = ["--kv", any, "--publish", any, "--feed", any, "--tasks", any, "--users", &users];
-    let key = inside("server");
-    (Server::start_exactly(&[&on[..], &["--curve-key", &key], flags].concat()), public)
+fn with_keys(folder: &UsersFolder) -> (Server, String) {
+    let [ada, eve, public] = ["ada", "eve", "server"].map(|name| folder.key(name));
+    folder.add("", &["ada", "--own", "eu", "--tasks", "write", "--curve", &ada]);
+    folder.add("", &["eve", "--tasks", "read", "--curve", &eve]);
+    let (any, users, key, data) = ("tcp://127.0.0.1:*", folder.users(), folder.inside("server"), folder.inside("data"));
+    let on = ["--frontend", "native", "--kv", any, "--publish", any, "--feed", any, "--tasks", any, "--data", &data];
+    (Server::start_exactly(&[&on[..], &["--users", &users, "--curve-key", &key]].concat()), public)
 }
 
 #[test]
 fn a_command_logs_in_with_its_key() {
-    let folder = tempfile::tempdir().unwrap();
-    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let data = inside("data");
-    let (server, public) = with_keys(&inside, &["--frontend", "native", "--data", &data]);
+    let folder = UsersFolder::new();
+    let inside = |name: &str| folder.inside(name);
+    let (server, public) = with_keys(&folder);
     let (kv, tasks) = (server.kv().to_owned(), server.tasks().to_owned());
     let run = |command: &[&str], at: &str, of: &str| {
         spindle(&[command, &["--connect", at, "--curve-key", &inside(of), "--curve-server", &public]].concat())
@@ -218,12 +236,10 @@ fn a_command_logs_in_with_its_key() {
 /// A server that is not the one whose key was given learns nothing of the user.
 #[test]
 fn a_command_talks_to_no_server_of_another_key() {
-    let folder = tempfile::tempdir().unwrap();
-    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let data = inside("data");
-    let (server, _) = with_keys(&inside, &["--frontend", "native", "--data", &data]);
-    let stranger = text(&spindle(&["keygen", &inside("stranger")]).stdout).trim().to_owned();
-    let login = ["--curve-key", &inside("ada"), "--curve-server", &stranger, "--connect", server.kv()];
+    let folder = UsersFolder::new();
+    let (server, _) = with_keys(&folder);
+    let stranger = folder.key("stranger");
+    let login = ["--curve-key", &folder.inside("ada"), "--curve-server", &stranger, "--connect", server.kv()];
     let output = spindle(&[&["ping"][..], &login].concat());
     let said = text(&output.stderr);
     assert!(!output.status.success() && said.lines().count() == 1 && said.contains("--curve-server"), "{said}");
@@ -232,10 +248,9 @@ fn a_command_talks_to_no_server_of_another_key() {
 
 #[test]
 fn a_subscriber_of_the_command_line_logs_in_with_its_key() {
-    let folder = tempfile::tempdir().unwrap();
-    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let data = inside("data");
-    let (server, public) = with_keys(&inside, &["--frontend", "native", "--data", &data]);
+    let folder = UsersFolder::new();
+    let inside = |name: &str| folder.inside(name);
+    let (server, public) = with_keys(&folder);
     let login = ["--curve-key", &inside("ada"), "--curve-server", &public].map(str::to_owned);
     let run = |arguments: &[&str]| {
         let login = login.each_ref().map(String::as_str);
@@ -266,12 +281,9 @@ fn a_subscriber_of_the_command_line_logs_in_with_its_key() {
 /// Its answer was taken for a request that the server does not know.
 #[test]
 fn a_command_about_tasks_says_by_its_status_that_it_may_not() {
-    let folder = tempfile::tempdir().unwrap();
-    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (users, password, data) = (inside("users"), inside("password"), inside("data"));
-    fs::write(&password, "heron\n").unwrap();
-    let add = ["user", "add", "eve", "--users", &users, "--tasks", "read", "--password-stdin"];
-    assert!(spindle_reads(&add, b"heron").status.success());
+    let folder = UsersFolder::new();
+    let (users, password, data) = (folder.users(), folder.password("password", "heron"), folder.inside("data"));
+    folder.add("heron", &["eve", "--tasks", "read", "--password-stdin"]);
     let off = ["--kv", "off", "--publish", "off", "--tasks", "tcp://127.0.0.1:*"];
     let server = Server::start_exactly(&[&off[..], &["--data", &data, "--users", &users]].concat());
     let login = ["--user", "eve", "--password-file", &password, "--connect", server.tasks()];
@@ -294,22 +306,19 @@ fn the_load_generator_logs_in_with_a_password_or_a_key() {
 }
 
 fn load_logs_in(frontend: &str) {
-    let folder = tempfile::tempdir().unwrap();
-    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (users, password) = (inside("users"), inside("password"));
-    let key = |name: &str| text(&spindle(&["keygen", &inside(name)]).stdout).trim().to_owned();
-    let (ada, eve, public) = (key("ada"), key("eve"), key("server"));
-    fs::write(&password, "heron\n").unwrap();
-    let add = ["user", "add", "--users", &users, "ada", "--own", "load", "--curve", &ada, "--password-stdin"];
-    assert!(spindle_reads(&add, b"heron").status.success());
-    assert!(spindle(&["user", "add", "--users", &users, "eve", "--curve", &eve, "--read", "load"]).status.success());
+    let folder = UsersFolder::new();
+    let (users, password) = (folder.users(), folder.password("password", "heron"));
+    let [ada, eve, public] = ["ada", "eve", "server"].map(|name| folder.key(name));
+    folder.add("heron", &["ada", "--own", "load", "--curve", &ada, "--password-stdin"]);
+    folder.add("", &["eve", "--curve", &eve, "--read", "load"]);
     let flags = ["--frontend", frontend, "--kv", "tcp://127.0.0.1:*", "--publish", "off", "--users", &users];
-    let server = Server::start_exactly(&[&flags[..], &["--curve-key", &inside("server")]].concat());
+    let server = Server::start_exactly(&[&flags[..], &["--curve-key", &folder.inside("server")]].concat());
     let load = |login: &[&str]| {
         let flags = ["load", "--connect", server.kv(), "--seconds", "0.2", "--warm-up", "0", "--keys", "100", "--json"];
         spindle(&[&flags[..], &["--mix", "set=50,get=40,many=10", "--depth", "16", "--prefill"], login].concat())
     };
-    let with_key = |of: &str| ["--curve-key".to_owned(), inside(of), "--curve-server".to_owned(), public.clone()];
+    let with_key =
+        |of: &str| ["--curve-key".to_owned(), folder.inside(of), "--curve-server".to_owned(), public.clone()];
     let strs = |flags: &[String; 4]| load(&flags.each_ref().map(String::as_str));
     for run in [load(&["--user", "ada", "--password-file", &password]), strs(&with_key("ada"))] {
         assert!(run.status.success(), "{}", text(&run.stderr));
@@ -341,13 +350,10 @@ fn load_logs_in(frontend: &str) {
 
 #[test]
 fn a_worker_logs_in_to_the_queue_of_events() {
-    let folder = tempfile::tempdir().unwrap();
-    let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (users, right, wrong, data) = (inside("users"), inside("right"), inside("wrong"), inside("data"));
-    let add = ["user", "add", "--users", &users, "ada", "--events", "write", "--password-stdin"];
-    assert!(spindle_reads(&add, b"heron").status.success());
-    fs::write(&right, "heron\n").unwrap();
-    fs::write(&wrong, "egret\n").unwrap();
+    let folder = UsersFolder::new();
+    let (users, data) = (folder.users(), folder.inside("data"));
+    let (right, wrong) = (folder.password("right", "heron"), folder.password("wrong", "egret"));
+    folder.add("heron", &["ada", "--events", "write", "--password-stdin"]);
     let off = ["--kv", "off", "--publish", "off"];
     let events = ["--events", "127.0.0.1:0", "--events-queue", "tcp://127.0.0.1:*", "--data", &data];
     let server = Server::start_exactly(&[&off[..], &events, &["--users", &users, "--open"]].concat());
@@ -370,15 +376,12 @@ fn a_worker_logs_in_to_the_queue_of_events() {
 #[test]
 fn a_refusal_is_logged_with_the_address_of_its_peer() {
     for frontend in ["native", "proxy"] {
-        let folder = tempfile::tempdir().unwrap();
-        let inside = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-        let users = inside("users");
-        let added = spindle_reads(&["user", "add", "ada", "--password-stdin", "--users", &users], b"heron");
-        assert!(added.status.success(), "{}", text(&added.stderr));
-        fs::write(inside("password"), "egret\n").unwrap();
-        let log = folder.path().join("log");
+        let folder = UsersFolder::new();
+        let (users, wrong) = (folder.users(), folder.password("password", "egret"));
+        folder.add("heron", &["ada", "--password-stdin"]);
+        let log = folder.0.path().join("log");
         let server = Server::start_logging(&log, &["--frontend", frontend, "--users", &users]);
-        let login = ["--user", "ada", "--password-file", &inside("password")];
+        let login = ["--user", "ada", "--password-file", &wrong];
         refused(&spindle(&[&["ping", "--connect", server.kv()][..], &login].concat()), 5, &[]);
         server.stop();
         let log = fs::read_to_string(log).unwrap();
