@@ -23,6 +23,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::authentication::Authentication;
 use super::budget::{BufferBudget, ThreadShare};
 use super::connection::Connection;
 use super::id::ConnectionId;
@@ -37,9 +38,7 @@ use crate::log::WarningPace;
 use crate::protocols::sockets::WakeSignal;
 use crate::security::limits::USERS_LOOK;
 use crate::zmtp::{MessageBounds, Messages};
-use identity::Authentication;
-pub use identity::{Admission, ConnectionState};
-pub(crate) use identity::{address_of_peer, note_stranger};
+pub use identity::ConnectionState;
 use memory::MemoryWatch;
 pub use turns::TurnOutcome;
 

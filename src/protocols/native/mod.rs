@@ -25,6 +25,7 @@
 //! [`STALLED_MAX`]: crate::limits::STALLED_MAX
 
 mod acceptor;
+mod authentication;
 mod budget;
 mod connection;
 mod connections;
@@ -40,9 +41,10 @@ pub(crate) mod tests;
 mod timed;
 
 pub use acceptor::{Acceptor, HandoffReceiver};
+pub use authentication::Admission;
+pub(crate) use authentication::{Authentication, address_of_peer};
 pub use budget::BufferBudget;
-pub use connections::{Admission, Closed, ConnectionState, Connections, Traffic, TurnOutcome};
-pub(crate) use connections::{address_of_peer, note_stranger};
+pub use connections::{Closed, ConnectionState, Connections, Traffic, TurnOutcome};
 pub use id::ConnectionId;
 pub use listen::{BoundListener, is_local};
 pub(crate) use listeners::{BELL, LISTENERS, Listeners, wait};

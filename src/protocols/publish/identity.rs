@@ -7,12 +7,11 @@
 //! ```
 //! This module does not decide which topics a user may read; see `readers`.
 
-use super::authentication::Authentication;
 use super::readers::{Readers, TopicForm};
 use super::subscriber::SubscriberConnection;
-use super::subscribers::{Subscribers, member_at};
+use super::subscribers::{Subscribers, get, member_at};
 use super::topics::Member;
-use crate::protocols::native::{Admission, ConnectionId, address_of_peer, note_stranger};
+use crate::protocols::native::{Admission, Authentication, ConnectionId, address_of_peer};
 use crate::security::{Denied, Identity};
 use crate::zmtp::{Claim, ProtocolError};
 
@@ -28,7 +27,7 @@ impl Subscribers {
         let Self { authentication: Some(authentication), connections, .. } = self else { return };
         let Some(subscriber) = connections.get_mut(id.slot() as usize) else { return };
         let Some(address) = subscriber.descriptor.as_ref().map(address_of_peer) else { return };
-        let users = authentication.watch.users();
+        let users = authentication.users();
         match claim {
             Claim::Curve(key) => {
                 let result = users.curve(&key, address);
@@ -36,7 +35,7 @@ impl Subscribers {
             }
             Claim::Plain { name, password } => {
                 subscriber.login = Some(users.password(&name, &password, address));
-                authentication.checking.push(id);
+                authentication.wait_for(id);
                 self.hear_logins();
             }
         }
@@ -47,7 +46,7 @@ impl Subscribers {
         let Self { authentication: Some(authentication), connections, .. } = self else { return };
         let descriptor = connections.get(member as usize).and_then(|subscriber| subscriber.descriptor.as_ref());
         if let Some(descriptor) = descriptor {
-            note_stranger(authentication.watch.users(), descriptor, fault);
+            authentication.note_fault(descriptor, fault);
         }
     }
 
@@ -57,27 +56,15 @@ impl Subscribers {
     /// the turn in between may have silenced the bell.
     pub fn hear_users(&mut self) {
         let Some(authentication) = &mut self.authentication else { return };
-        if authentication.watch.has_moved() {
+        if authentication.has_moved() {
             self.close_outdated();
         }
         self.hear_logins();
     }
 
     fn hear_logins(&mut self) {
-        let Some(authentication) = &mut self.authentication else { return };
-        let waker = authentication.waker.clone();
-        let mut waiting = std::mem::take(&mut authentication.checking);
-        let mut done = Vec::new();
-        waiting.retain(|id| {
-            let login = self.get(*id).and_then(|subscriber| subscriber.login.as_ref());
-            let result = login.map(|login| login.result(&waker));
-            let waits = matches!(result, Some(None));
-            done.extend(result.flatten().map(|result| (*id, result)));
-            waits
-        });
-        if let Some(authentication) = &mut self.authentication {
-            authentication.checking = waiting;
-        }
+        let Self { authentication: Some(authentication), connections, .. } = self else { return };
+        let done = authentication.heard(|id, waker| Some(get(connections, id)?.login.as_ref()?.result(waker)));
         done.into_iter().for_each(|(id, result)| self.decide(id, result));
     }
 
@@ -107,7 +94,7 @@ impl Subscribers {
     /// Closes the subscribers whose users are no more as they were.
     fn close_outdated(&mut self) {
         let Some(authentication) = &self.authentication else { return };
-        let users = authentication.watch.users().clone();
+        let users = authentication.users().clone();
         let is_outdated = |subscriber: &SubscriberConnection| {
             subscriber.descriptor.is_some() && subscriber.identity.as_ref().is_some_and(|user| !users.is_current(user))
         };

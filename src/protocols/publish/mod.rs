@@ -25,7 +25,6 @@
 //!
 //! This module does not interpret messages and does not start threads.
 
-mod authentication;
 mod burst;
 mod deliver;
 mod directed;

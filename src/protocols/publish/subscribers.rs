@@ -19,7 +19,6 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use slab::Slab;
 
-use super::authentication::Authentication;
 use super::burst::Burst;
 use super::deliver::{BurstPortion, QueueBounds, keep, lacks_room, offer};
 use super::queue::QueuedBytes;
@@ -33,7 +32,7 @@ use crate::limits::{
     SUBSCRIBERS_RECEIVE_BYTES,
 };
 use crate::log::WarningPace;
-use crate::protocols::native::{BELL, BoundListener, ConnectionId, LISTENERS, Listeners, wait};
+use crate::protocols::native::{Authentication, BELL, BoundListener, ConnectionId, LISTENERS, Listeners, wait};
 use crate::protocols::sockets::WakeSignal;
 use crate::security::limits::USERS_LOOK;
 use crate::stats::HeldBytes;
@@ -337,7 +336,7 @@ impl Subscribers {
         let id = ConnectionId::new(entry.key(), self.generation);
         // Without epoll the publisher would never hear of the connection, so it closes it.
         if epoll::add(&self.epoll, &descriptor, id.data(), epoll::EventFlags::IN).is_ok() {
-            let mechanisms = self.authentication.as_ref().map(|authentication| &authentication.mechanisms);
+            let mechanisms = self.authentication.as_ref().map(Authentication::mechanisms);
             entry.insert(SubscriberConnection::greet(descriptor, self.generation, deadline, (mechanisms, &self.held)));
             self.deadlines.push_back((deadline, id));
             self.flush(id.slot());
@@ -363,8 +362,7 @@ impl Subscribers {
     }
 
     pub(super) fn get(&mut self, id: ConnectionId) -> Option<&mut SubscriberConnection> {
-        let subscriber = self.connections.get_mut(id.slot() as usize);
-        subscriber.filter(|subscriber| subscriber.generation == id.generation() && subscriber.descriptor.is_some())
+        get(&mut self.connections, id)
     }
 
     /// Writes some of a subscriber's queued bytes.
@@ -463,6 +461,12 @@ impl Subscribers {
         self.refuse(member_at(index), &CloseReason::All);
         self.flush(member_at(index));
     }
+}
+
+/// The subscriber with this id, unless it has gone.
+pub(super) fn get(connections: &mut Slab<SubscriberConnection>, id: ConnectionId) -> Option<&mut SubscriberConnection> {
+    let subscriber = connections.get_mut(id.slot() as usize);
+    subscriber.filter(|subscriber| subscriber.generation == id.generation() && subscriber.descriptor.is_some())
 }
 
 pub(super) fn member_at(index: usize) -> Member {

@@ -1,0 +1,144 @@
+//! The users of one thread's endpoints, and the peers whose passwords are being checked. Connections and subscribers
+//! share it.
+//!
+//! This module does not let anybody in or close a connection.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::Waker;
+
+use rustix::net::getpeername;
+
+use super::ConnectionId;
+use crate::protocols::sockets::WakeSignal;
+use crate::security::{Denied, Identity, PeerAddress, Users, UsersWatch};
+use crate::zmtp::{Mechanisms, ProtocolError};
+
+/// The users and mechanisms that the endpoints of a frontend let in.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    /// The users.
+    pub users: Users,
+    /// The mechanisms by which peers name them.
+    pub mechanisms: Arc<Mechanisms>,
+}
+
+/// The result of a login: the user, or why there is none.
+type Checked = Result<Identity, Denied>;
+
+/// The users of one thread.
+pub(crate) struct Authentication {
+    watch: UsersWatch,
+    mechanisms: Arc<Mechanisms>,
+    /// Wakes the thread when a password is checked.
+    waker: Waker,
+    /// Peers whose passwords are being checked. Each connection keeps its login, which ends with it.
+    checking: Vec<ConnectionId>,
+}
+
+impl Authentication {
+    /// Nobody is let in yet. A thread that waits for the bell hears of the checks.
+    pub(crate) fn new(Admission { users, mechanisms }: &Admission, bell: &WakeSignal) -> Self {
+        Self { watch: users.watch(), mechanisms: Arc::clone(mechanisms), waker: bell.into(), checking: Vec::new() }
+    }
+
+    pub(crate) fn users(&self) -> &Users {
+        self.watch.users()
+    }
+
+    pub(crate) fn mechanisms(&self) -> &Arc<Mechanisms> {
+        &self.mechanisms
+    }
+
+    /// Whether users have changed since the last call.
+    pub(crate) fn has_moved(&mut self) -> bool {
+        self.watch.has_moved()
+    }
+
+    /// Notes that the password of this peer is being checked.
+    pub(crate) fn wait_for(&mut self, id: ConnectionId) {
+        self.checking.push(id);
+    }
+
+    /// The peers whose checks are done, and the results. `result` asks the login of a peer, if it is still there, and
+    /// leaves the waker with it.
+    pub(crate) fn heard(
+        &mut self,
+        mut result: impl FnMut(ConnectionId, &Waker) -> Option<Option<Checked>>,
+    ) -> Vec<(ConnectionId, Checked)> {
+        let Self { checking, waker, .. } = self;
+        let mut done = Vec::new();
+        checking.retain(|id| {
+            let result = result(*id, waker);
+            let waits = matches!(result, Some(None));
+            done.extend(result.flatten().map(|result| (*id, result)));
+            waits
+        });
+        done
+    }
+
+    /// Counts a peer that has named no user, if that is its fault.
+    pub(crate) fn note_fault(&self, descriptor: &OwnedFd, fault: &ProtocolError) {
+        if let ProtocolError::Mechanism { mechanism } = fault {
+            self.users().refused(address_of_peer(descriptor), Denied::Anonymous, mechanism);
+        }
+    }
+}
+
+/// The address of a peer. A peer that has gone meanwhile counts as local: nothing more comes from it.
+pub(crate) fn address_of_peer(descriptor: &OwnedFd) -> PeerAddress {
+    let address =
+        getpeername(descriptor).ok().flatten().and_then(|address| std::net::SocketAddr::try_from(address).ok());
+    address.map_or(PeerAddress::Local, |address| PeerAddress::of(address.ip()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::security::Permissions;
+
+    fn authentication() -> Authentication {
+        let (users, _) = Users::invented(Permissions::default());
+        let mechanisms = Arc::new(Mechanisms::Users { plain: true, curve: None });
+        Authentication::new(&Admission { users, mechanisms }, &WakeSignal::new().unwrap())
+    }
+
+    #[test]
+    fn a_peer_that_names_no_user_is_counted() {
+        let authentication = authentication();
+        let (near, _far) = UnixStream::pair().unwrap();
+        let (near, mechanism) = (near.into(), "NULL".to_owned());
+        authentication.note_fault(&near, &ProtocolError::Mechanism { mechanism });
+        assert_eq!(authentication.users().refusals(Denied::Anonymous), 1);
+    }
+
+    #[test]
+    fn a_peer_waits_until_its_check_is_done_or_it_has_gone() {
+        let mut authentication = authentication();
+        let [gone, waiting, refused] = [0, 1, 2].map(|slot| ConnectionId::new(slot, 0));
+        [gone, waiting, refused].into_iter().for_each(|id| authentication.wait_for(id));
+        let mut heard = |result: &dyn Fn(ConnectionId) -> Option<Option<Checked>>| {
+            let done = authentication.heard(|id, _| result(id));
+            done.into_iter().map(|(id, result)| (id, result.map(|user| user.name().to_owned()))).collect::<Vec<_>>()
+        };
+        let done = heard(&|id| (id != gone).then(|| (id == refused).then_some(Err(Denied::Password))));
+        assert_eq!(done, [(refused, Err(Denied::Password))]);
+        assert_eq!(heard(&|_| Some(Some(Err(Denied::Busy)))), [(waiting, Err(Denied::Busy))], "it alone is asked");
+    }
+
+    /// Otherwise all peers are slowed down for the wrong passwords of one.
+    #[test]
+    fn a_peer_is_known_by_the_address_of_its_host() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let served = OwnedFd::from(listener.accept().unwrap().0);
+        assert_eq!(address_of_peer(&served), PeerAddress::of(Ipv4Addr::LOCALHOST.into()));
+        let (near, _far) = UnixStream::pair().unwrap();
+        assert_eq!(address_of_peer(&near.into()), PeerAddress::Local);
+    }
+}
