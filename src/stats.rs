@@ -105,7 +105,8 @@ impl Gauge {
     }
 }
 
-/// Returns the bytes that a frontend holds now for its clients, approximately. Any thread may call it.
+/// Returns the bytes that a frontend holds now for its clients, approximately. Any thread may call it. The compactor
+/// takes them off the memory of the process. So bytes that may have gone long ago are not among them.
 pub type HeldBytes = Box<dyn Fn() -> u64 + Send>;
 
 /// Picks about one of `every` events, at uneven distances, so that it does not fall into step with a repeating pattern.

@@ -154,6 +154,10 @@ pub(super) struct FlowControl<F, L> {
     held: u64,
     /// Bytes in the pipes to all clients: the sum of their `in_flight`.
     piped: u64,
+    /// Those of them that were found unread: the sum over all clients.
+    found: u64,
+    /// Bytes sent to all clients since they were last asked for their progress.
+    sent_since: u64,
     /// At the last check all clients together held too much, and most of that was on its way to be answered.
     over: bool,
     /// Clients whose state in the router is out of date: they press and are not held back, or the other way round.
@@ -186,6 +190,8 @@ impl<F, L: TrackedConnection> FlowControl<F, L> {
             stalled: Vec::new(),
             held: 0,
             piped: 0,
+            found: 0,
+            sent_since: 0,
             over: false,
             untold: Vec::new(),
             holds: 0,

@@ -45,10 +45,6 @@ pub(super) use message::message_bytes_max;
 
 /// The first and the longest pause between two attempts to send held replies. It doubles while no reply moves.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(64)];
-/// How often the proxy asks for the progress of clients: while all together may hold too much, and otherwise.
-const ASK_EVERY: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
-/// Bytes in its pipe from which a client is asked for its progress in the second case.
-const ASKED_BYTES: u64 = 64 << 10;
 /// How often the proxy checks whether the clients that were cut off are gone.
 const FORGET_EVERY: Duration = Duration::from_secs(1);
 
@@ -367,27 +363,28 @@ impl Proxy {
         self.tell_router();
     }
 
-    /// Enforces the bound of all clients together, unread replies included.
+    /// Enforces the bound of all clients together, unread replies included. Asks the clients for their progress.
     fn relieve(&mut self) {
         let is_over = self.account.is_over();
         if !is_over {
             self.account.is_within();
         }
-        if self.account.piped() == 0 && !is_over {
+        if self.account.piped() == 0 && !self.account.asks_soon() {
             return;
         }
         let now = self.parts.clock.now();
-        if is_over && now >= self.asked_at.after(ASK_EVERY[0]) {
+        if now < self.asked_at.after(self.account.ask_every()) {
+            return;
+        }
+        self.asked_at = now;
+        if is_over {
             let cuts = self.account.cuts();
             self.account.relieve(now);
             self.tell_router();
             self.warn(self.account.cuts() - cuts, now);
-        } else if !is_over && now >= self.asked_at.after(ASK_EVERY[1]) {
-            self.account.ask_meters(ASKED_BYTES, now);
         } else {
-            return;
+            self.account.ask_meters(now);
         }
-        self.asked_at = now;
     }
 
     fn warn(&mut self, ended: u64, now: Now) {
@@ -419,7 +416,7 @@ impl Proxy {
     fn rest(&mut self) {
         self.forget_gone();
         let retry_at = (self.account.stalled_count() > 0).then_some(self.retry_at);
-        let ask_at = self.account.is_over().then(|| self.asked_at.after(ASK_EVERY[0]));
+        let ask_at = self.account.asks_soon().then(|| self.asked_at.after(self.account.ask_every()));
         let left = |at: Now| self.parts.clock.now().time_until(at);
         let timeout = retry_at.into_iter().chain(ask_at).min().map(left);
         // While flow control is full, either answers are on their way, which wake the proxy, or clients have to read.
@@ -451,6 +448,7 @@ impl Proxy {
         self.parts.metrics.clients.set(clients as u64);
         self.parts.metrics.held_bytes.set(held);
         self.parts.metrics.unread_bytes.set(self.account.piped());
+        self.parts.metrics.found_unread_bytes.set(self.account.found_unread());
         self.parts.metrics.cut_off.set(self.account.cuts());
         self.parts.metrics.held_back.set(self.account.holds());
     }

@@ -169,6 +169,8 @@ pub(super) struct ProxyMetrics {
     pub(super) held_bytes: Gauge,
     /// Bytes that libzmq holds for clients besides, and that they may not have read.
     pub(super) unread_bytes: Gauge,
+    /// Those of them that clients had not read when they were last asked.
+    pub(super) found_unread_bytes: Gauge,
     /// Of a worker that owns its connections.
     pub(super) traffic: TrafficMetrics,
 }

@@ -252,7 +252,7 @@ fn proxy(
         let metrics = Arc::clone(&metrics);
         move || {
             let (piped, unfinished) = received_bytes();
-            metrics.held_bytes.get() + metrics.unread_bytes.get() + piped + unfinished
+            metrics.held_bytes.get() + metrics.found_unread_bytes.get() + piped + unfinished
         }
     });
     // Two of the longest requests of a client always have a place, since it may have as much outstanding.

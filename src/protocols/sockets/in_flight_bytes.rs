@@ -12,6 +12,10 @@
 //! The memory is at most the unacknowledged bytes times the worst ratio of memory to wire of any message sent. The
 //! sender asks the system only when the bytes sent since the last answer could fill the pipe's share: once for many
 //! thousand replies.
+//!
+//! So the count is one from above: after a client has read megabytes at once, it holds until the next answer. The bytes
+//! *found* unread are the count as the last answer left it. Messages sent since then are not among them. The memory of
+//! a process may be compared with them, but not with the count.
 
 use super::{MessageSize, SendProgress};
 
@@ -28,6 +32,8 @@ pub struct InFlightBytes {
     acknowledged: Option<u64>,
     /// Bytes on the wire found to have gone, ever.
     read: u64,
+    /// `memory` after the system's last answer, unless that is too old.
+    found: u64,
 }
 
 impl Default for InFlightBytes {
@@ -40,7 +46,7 @@ impl InFlightBytes {
     /// The count of a connection over which no message is known to be sent.
     #[must_use]
     pub const fn new() -> Self {
-        Self { wire: 0, memory: 0, worst: 1, acknowledged: None, read: 0 }
+        Self { wire: 0, memory: 0, worst: 1, acknowledged: None, read: 0, found: 0 }
     }
 
     /// Notes a message that is sent.
@@ -79,6 +85,19 @@ impl InFlightBytes {
         self.memory
     }
 
+    /// Bytes in memory of messages that had not been read at the system's last answer. If the answer has no number,
+    /// these are all that may not have been. Never more than [`InFlightBytes::bytes`].
+    #[must_use]
+    #[inline]
+    pub const fn found(&self) -> u64 {
+        self.found
+    }
+
+    /// The last answer is too old: no bytes are found unread until the next.
+    pub const fn forget_found(&mut self) {
+        self.found = 0;
+    }
+
     /// Bytes on the wire found to have been read, ever.
     #[must_use]
     pub const fn read(&self) -> u64 {
@@ -104,6 +123,7 @@ impl InFlightBytes {
             SendProgress::Something => self.acknowledged = Some(0),
         }
         self.read += before - self.wire;
+        self.found = self.memory;
         if self.wire == 0 {
             self.worst = 1;
         }
@@ -142,6 +162,23 @@ mod tests {
         in_flight.sent(sent(10, 700));
         assert!(!in_flight.has_room(MOST, || SendProgress::Acknowledged(995)), "15 bytes may be 1,050");
         assert!(in_flight.has_room(MOST, || SendProgress::Acknowledged(1_000)));
+    }
+
+    #[test]
+    fn bytes_are_found_unread_by_an_answer_alone_and_until_the_next() {
+        let mut in_flight = InFlightBytes::new();
+        assert!(in_flight.has_room(MOST, || SendProgress::Acknowledged(0)));
+        in_flight.sent(sent(600, 600));
+        assert_eq!((in_flight.bytes(), in_flight.found()), (600, 0), "they may have been read");
+        assert!(!in_flight.is_empty(|| SendProgress::Acknowledged(100)));
+        in_flight.sent(sent(300, 300));
+        assert_eq!((in_flight.bytes(), in_flight.found()), (800, 500));
+        assert!(in_flight.is_empty(|| SendProgress::Acknowledged(900)));
+        assert_eq!((in_flight.bytes(), in_flight.found()), (0, 0));
+        in_flight.sent(sent(200, 200));
+        assert!(!in_flight.is_empty(|| SendProgress::Acknowledged(900)));
+        in_flight.forget_found();
+        assert_eq!((in_flight.bytes(), in_flight.found()), (200, 0));
     }
 
     #[test]

@@ -335,6 +335,7 @@ impl Model {
         let clients = || self.account.clients.iter().flatten();
         assert_eq!(self.account.held, clients().map(|client| client.bytes).sum::<u64>());
         assert_eq!(self.account.piped, clients().map(|client| client.in_flight.bytes()).sum::<u64>());
+        assert_eq!(self.account.found, clients().map(|client| client.in_flight.found()).sum::<u64>());
         let idle = clients().filter(|client| client.standing == ClientStanding::Good && client.bytes == 0).count();
         assert_eq!(self.account.idle, idle);
         for client in clients() {
@@ -348,8 +349,7 @@ impl Model {
             let alone = size(8).bytes.max(self.reply_bytes) * u64::from(1 + client.connection.connection);
             assert!(client.bytes <= self.account.bounds.client_bytes + alone);
         }
-        let (entries, _) = self.account.totals();
-        assert_eq!(entries, self.account.chosen.len() + self.account.own.len());
+        assert_eq!(self.account.totals().0, self.account.chosen.len() + self.account.own.len());
     }
 }
 

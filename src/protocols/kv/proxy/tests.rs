@@ -275,6 +275,32 @@ fn clients_that_read_nothing_are_ended_the_largest_first_when_all_hold_too_much(
     rig.end();
 }
 
+/// Regression: a proxy without requests asked no client for its progress. Replies that had been read remained no memory
+/// of the tables until the next request.
+#[test]
+fn a_proxy_at_rest_finds_replies_unread_until_the_client_has_read_them() {
+    const LARGE: usize = 4 << 20;
+    const REPLIES: usize = 4;
+    /// Fewer are not asked about soon.
+    const MANY: u64 = 1 << 20;
+    let mut rig = ProxyRig::start();
+    let reader = rig.clients.socket(zmq::DEALER).unwrap();
+    [reader.set_linger(0), reader.set_rcvhwm(1), reader.set_rcvbuf(4_096)].into_iter().for_each(Result::unwrap);
+    reader.connect(&rig.endpoint).unwrap();
+    for _ in 0..REPLIES {
+        reader.send_multipart([&[4][..]], 0).unwrap();
+        assert!(rig.next().ends_with(b"\x04"));
+        rig.worker.send_bytes(&vec![7; LARGE], false);
+    }
+    // libzmq takes two of them for a client that reads none.
+    rig.until("they are found", |metrics| metrics.found_unread_bytes.get() >= MANY);
+    for _ in 0..REPLIES {
+        assert_eq!(reader.recv_multipart(0).unwrap(), [vec![7; LARGE]]);
+    }
+    rig.until("they are read", |metrics| metrics.found_unread_bytes.get() < MANY);
+    rig.end();
+}
+
 /// A client that reads may have a reply that is larger than the bound of all clients together.
 #[test]
 fn a_client_that_reads_a_reply_larger_than_the_bound_is_not_ended() {

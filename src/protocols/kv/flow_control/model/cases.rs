@@ -1,6 +1,7 @@
 //! Single cases of flow control, each played through in the model.
 
 use super::*;
+use crate::protocols::kv::flow_control::pipes::{ASKED_BYTES, UNASKED_BYTES_MANY};
 
 /// Frames of a request for a page.
 const PAGE: u32 = 5;
@@ -91,6 +92,52 @@ fn what_has_been_read_meanwhile_does_not_count() {
     }
     assert_eq!(model.account.cuts(), 0);
     assert!(!model.account.is_full());
+}
+
+/// Regression: replies counted as unread for up to a second after they had been read. The compactor took them off the
+/// memory of the process, and the tables grew by as much beyond their limit.
+#[test]
+fn replies_that_were_read_before_the_client_was_asked_are_never_found_unread() {
+    const REPLY: u64 = 1 << 20;
+    let mut model = Model::new(64 << 20, REPLY);
+    let reply = |model: &mut Model| {
+        model.ask(0, 1);
+        (0..WORKERS).for_each(|worker| model.work(worker));
+    };
+    let mut sent = 0;
+    while !model.account.asks_soon() {
+        reply(&mut model);
+        model.read(0);
+        sent += REPLY;
+        assert!(sent <= UNASKED_BYTES_MANY);
+    }
+    assert_eq!((model.account.piped(), model.account.found_unread()), (sent, 0), "they may be unread");
+    model.account.ask_meters(NOW);
+    assert_eq!((model.account.piped(), model.account.found_unread(), model.account.asks_soon()), (0, 0, false));
+    // A client that reads nothing is found, and then reads.
+    (0..PIPE).for_each(|_| reply(&mut model));
+    model.account.ask_meters(NOW);
+    let unread = PIPE as u64 * REPLY;
+    assert_eq!((model.account.piped(), model.account.found_unread()), (unread, unread));
+    assert!(model.account.asks_soon(), "it may read them at any time");
+    (1..PIPE).for_each(|_| model.read(0));
+    model.account.ask_meters(NOW);
+    assert_eq!((model.account.piped(), model.account.found_unread()), (REPLY, REPLY));
+    model.read(0);
+    model.account.ask_meters(NOW);
+    assert_eq!((model.account.piped(), model.account.found_unread(), model.account.asks_soon()), (0, 0, false));
+    model.finish();
+}
+
+#[test]
+fn replies_that_the_systems_buffers_can_hold_are_not_found_unread() {
+    let mut model = Model::new(64 << 20, ASKED_BYTES / 2);
+    model.ask(0, 1);
+    (0..WORKERS).for_each(|worker| model.work(worker));
+    model.account.relieve(NOW);
+    assert_eq!(model.account.found_unread(), ASKED_BYTES / 2, "all clients are asked when all hold too much");
+    model.account.ask_meters(NOW);
+    assert_eq!((model.account.piped(), model.account.found_unread()), (ASKED_BYTES / 2, 0));
 }
 
 #[test]
