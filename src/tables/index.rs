@@ -4,7 +4,7 @@
 //!
 //! A flurry entry costs about 130 bytes and two cache misses before it holds any data. So the map does not hold
 //! elements but **segments** of up to 64 **buckets** of up to 15 slots. It has one entry for about 600 elements, and
-//! grows in little time. That leaves about 22 bytes of index for each element. An empty flurry map costs a collector
+//! grows in little time. That leaves about 14 bytes of index for each element. An empty flurry map costs a collector
 //! with room for each core, 33 KB on 64 of them, and its guard costs two locked instructions for each look-up. So the
 //! first segments stand in a directory, and the index makes the map when the table outgrows the directory. Cells show
 //! the map's segments to look-ups (`segments.rs`). Buckets grow by extendible hashing:
@@ -20,7 +20,7 @@
 //! full:  bucket n, depth d   ──►   bucket n, depth d+1   and   bucket n + 2^d, depth d+1
 //! ```
 //! A look-up guesses the depth from the number of buckets, and walks towards the root while there is no such bucket.
-//! Buckets of a segment that have not been split off yet are *absent*.
+//! Buckets that have not been split off yet are *absent*: not made, or made with their segment.
 //!
 //! # Concurrency
 //!
@@ -54,7 +54,7 @@ use crate::limits::LOOK_AHEAD;
 use crate::lock::MutexGuard;
 use bucket::Bucket;
 pub(super) use bucket::CELLS;
-use bucket_number::{SEGMENT_LEN, birth, low_bits, parent, position};
+use bucket_number::{SEGMENT_LEN, birth, low_bits, parent};
 pub(super) use names::{Names, name_bytes};
 use segments::{Segments, SegmentsView};
 
@@ -112,14 +112,13 @@ impl Index {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The bucket of this number, absent or not. Makes its segment if need be.
+    /// The bucket of this number, absent or not. Makes it if need be.
     fn room_for<'v>(&self, number: u32, view: &'v SegmentsView<'_>) -> &'v Bucket {
         loop {
             if let Some(bucket) = view.bucket_at(number) {
                 return bucket;
             }
-            let (segment, _) = position(number);
-            let bytes = view.make(segment);
+            let bytes = view.make(number);
             // Relaxed: sums.
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
             self.growth.fetch_add(bytes, Ordering::Relaxed);

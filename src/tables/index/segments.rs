@@ -2,9 +2,13 @@
 //!
 //! ```text
 //! make    ─► the map decides which of several threads makes a segment ─► the cell of its number shows it
-//! look up ─► cell ─► segment
+//! look up ─► cell ─► segment ─► bucket
 //! remove  ─► out of the map and out of the cell
 //! ```
+//! A segment of the directory has its buckets side by side, and those that have not been split off yet take their room
+//! as well. In the map that would be 9 bytes for each element. So a segment there makes its buckets when they are split
+//! off, a group of 12 at a time, and has a cell for each number that says which of them it is.
+//!
 //! A look-up asks the cells and not the map. The map's own guard costs two locked instructions, and each load under it
 //! looks for the thread's place in the collector: a third of the instructions of a GET. The tables' guard, which each
 //! request holds in any case, is enough for the cells.
@@ -12,9 +16,10 @@
 //! This module knows no hashes and no keys.
 
 use std::hash::{BuildHasherDefault, Hasher};
+use std::iter;
 use std::num::NonZero;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::{iter, slice};
 
 use crossbeam::epoch::{self, Guard};
 
@@ -24,13 +29,21 @@ use super::NEAR;
 use super::bucket::Bucket;
 use super::bucket_number::{SEGMENT_BITS, SEGMENT_LEN, position, segment_len};
 use crate::allocator::size_class;
+use crate::lock::Mutex;
 
 /// Segments after the first in the directory: as many as hold `NEAR` buckets.
 const NEAR_SEGMENTS: usize = SEGMENT_BITS as usize + (NEAR / SEGMENT_LEN) as usize - 1;
 /// The first segment in the map.
 const FAR_START: u32 = SEGMENT_BITS + NEAR / SEGMENT_LEN;
-/// Bytes of an entry in flurry: a node, a bin and the value with its header; and of the counted list of buckets.
-const ENTRY_BYTES: usize = 96 + 16 + 32 + 32;
+/// Bytes of an entry in flurry: a node, a bin and the value with its header.
+const ENTRY_BYTES: usize = 96 + 16 + 32;
+/// Bytes of a segment beyond the directory, with its counts, and without its buckets.
+const FAR_SEGMENT_BYTES: usize = size_class(size_of::<FarSegment>() + 16);
+/// Buckets of a group. It takes 1,536 bytes: no entry is of that size class while values have at most 1,024 bytes, so no
+/// group keeps a page from which all elements have gone.
+const GROUP_LEN: usize = 12;
+/// Bytes of a group.
+const GROUP_BYTES: usize = size_class(GROUP_LEN * size_of::<Bucket>());
 /// Shelves of the cells, for as many segments as bucket numbers have.
 const SHELVES: usize = shelves_for(1 << (u32::BITS - SEGMENT_BITS));
 /// Bytes of a bin in flurry, which makes up to three for each expected entry.
@@ -59,7 +72,14 @@ impl Hasher for NumberHasher {
 }
 
 /// A segment beyond the directory.
-type FarSegment = Box<[Bucket]>;
+struct FarSegment {
+    /// By the offset of a bucket: its place in the groups, counted from 1. 0: it is not made. Written under `made`.
+    places: [AtomicU8; SEGMENT_LEN as usize],
+    /// The buckets in the order in which they were made. Absent ones follow. A group is made under `made`.
+    groups: [OnceLock<Box<[Bucket; GROUP_LEN]>>; (SEGMENT_LEN as usize).div_ceil(GROUP_LEN)],
+    /// How many buckets are made. Locked by splitters.
+    made: Mutex<u8>,
+}
 
 /// The segments beyond the directory, by number.
 type SegmentMap = flurry::HashMap<u32, Arc<FarSegment>, BuildHasherDefault<NumberHasher>>;
@@ -93,6 +113,42 @@ fn far_number(segment: u32) -> u32 {
     segment.saturating_sub(FAR_START)
 }
 
+impl FarSegment {
+    fn empty() -> Self {
+        Self {
+            places: [const { AtomicU8::new(0) }; SEGMENT_LEN as usize],
+            groups: [const { OnceLock::new() }; (SEGMENT_LEN as usize).div_ceil(GROUP_LEN)],
+            made: Mutex::new(0),
+        }
+    }
+
+    /// The bucket at this offset, absent or not, if it is made.
+    #[inline]
+    fn bucket(&self, offset: usize) -> Option<&Bucket> {
+        // Acquire: pairs with the Release in `make`. The bucket's group is there.
+        let place = usize::from(self.places.get(offset)?.load(Ordering::Acquire)).checked_sub(1)?;
+        self.groups.get(place / GROUP_LEN)?.get()?.get(place % GROUP_LEN)
+    }
+
+    /// Makes the bucket at this offset, absent, and its group if it is the first there. Returns the bytes that were
+    /// taken.
+    fn make(&self, offset: usize) -> usize {
+        let mut made = self.made.lock();
+        let Some(place) = self.places.get(offset).filter(|place| place.load(Ordering::Relaxed) == 0) else { return 0 };
+        let mut bytes = 0;
+        if let Some(group) = self.groups.get(usize::from(*made) / GROUP_LEN) {
+            group.get_or_init(|| {
+                bytes = GROUP_BYTES;
+                Box::new(std::array::from_fn(|_| Bucket::absent()))
+            });
+        }
+        *made += 1;
+        // Release: pairs with the Acquire in `bucket`.
+        place.store(*made, Ordering::Release);
+        bytes
+    }
+}
+
 impl FarSegments {
     /// A map laid out for so many segments, and the bytes that it takes.
     fn new(expected: usize) -> (Box<Self>, usize) {
@@ -103,19 +159,19 @@ impl FarSegments {
         (Box::new(Self { map, cells: Shelves::new() }), far_bytes(expected))
     }
 
-    fn get<'g>(&self, segment: u32, guard: &'g Guard) -> Option<&'g [Bucket]> {
-        self.cells.get(far_number(segment), guard).map(|segment| &**segment)
+    #[inline]
+    fn get<'g>(&self, segment: u32, guard: &'g Guard) -> Option<&'g FarSegment> {
+        self.cells.get(far_number(segment), guard)
     }
 
-    /// Puts a segment into the map and into its cell. Returns the bytes that both took. If another thread was first,
-    /// its segment is in the cell afterwards.
-    fn insert(&self, segment: u32, buckets: FarSegment, guard: &Guard) -> usize {
+    /// Puts an empty segment into the map and into its cell. Returns the bytes that both took. If another thread was
+    /// first, its segment is in the cell afterwards.
+    fn make(&self, segment: u32, guard: &Guard) -> usize {
         let number = far_number(segment);
         let shelf = self.cells.make(number).filter(|bytes| *bytes > 0).map_or(0, size_class);
-        let bytes = buckets.len() * size_of::<Bucket>() + ENTRY_BYTES;
         let map_guard = self.map.guard();
-        let (shown, taken) = match self.map.try_insert(segment, Arc::new(buckets), &map_guard) {
-            Ok(mine) => (mine, bytes),
+        let (shown, taken) = match self.map.try_insert(segment, Arc::new(FarSegment::empty()), &map_guard) {
+            Ok(mine) => (mine, FAR_SEGMENT_BYTES + ENTRY_BYTES),
             Err(lost) => (lost.current, 0),
         };
         let cell = self.cells.cell(number);
@@ -166,43 +222,46 @@ impl Segments {
 }
 
 impl SegmentsView<'_> {
-    /// The segment of this number, if it is there.
-    #[inline]
-    fn get(&self, segment: u32) -> Option<&[Bucket]> {
-        let Some(near_index) = segment.checked_sub(1) else { return Some(slice::from_ref(&self.segments.root)) };
-        match self.segments.near.get(near_index as usize) {
-            Some(near) => near.get().map(|buckets| &**buckets),
-            None => self.segments.far.get()?.get(segment, self.guard),
-        }
-    }
-
-    /// Makes this segment of absent buckets. Returns the bytes that it took: 0 if another thread made it first.
-    pub(super) fn make(&self, segment: u32) -> i64 {
-        let buckets = segment_len(segment) as usize;
-        let absent = || iter::repeat_with(Bucket::absent).take(buckets).collect::<Box<[Bucket]>>();
-        let made = match self.segments.near.get((segment - 1) as usize) {
-            Some(near) => near.set(absent()).map_or(0, |()| size_class(buckets * size_of::<Bucket>())),
-            None => self.make_far(segment, absent()),
+    /// Makes this bucket, absent: with its whole segment in the directory, with its group beyond. Returns the bytes that
+    /// were taken: 0 if another thread has made it, or its group.
+    pub(super) fn make(&self, number: u32) -> i64 {
+        let (segment, offset) = position(number);
+        let made = match segment.checked_sub(1).and_then(|near_index| self.segments.near.get(near_index as usize)) {
+            Some(near) => Self::make_near(near, segment_len(segment) as usize),
+            None => self.make_far(segment, offset),
         };
         signed(made)
     }
 
-    /// Makes a segment beyond the directory, and the map if it is the first. Returns the bytes that both took.
-    fn make_far(&self, segment: u32, buckets: FarSegment) -> usize {
-        let mut map = 0;
-        let far = self.segments.far.get_or_init(|| {
-            let (far, taken) = FarSegments::new(0);
-            map = taken;
-            far
-        });
-        map + far.insert(segment, buckets, self.guard)
+    fn make_near(near: &OnceLock<Box<[Bucket]>>, buckets: usize) -> usize {
+        let absent = iter::repeat_with(Bucket::absent).take(buckets).collect();
+        near.set(absent).map_or(0, |()| size_class(buckets * size_of::<Bucket>()))
     }
 
-    /// The bucket of this number, absent or not, if its segment is there.
+    /// Makes a bucket beyond the directory, its segment if it is the first there, and the map if it is the first of
+    /// all. Returns the bytes that they took.
+    fn make_far(&self, segment: u32, offset: usize) -> usize {
+        let mut bytes = 0;
+        let far = self.segments.far.get_or_init(|| {
+            let (far, taken) = FarSegments::new(0);
+            bytes = taken;
+            far
+        });
+        if far.get(segment, self.guard).is_none() {
+            bytes += far.make(segment, self.guard);
+        }
+        bytes + far.get(segment, self.guard).map_or(0, |segment| segment.make(offset))
+    }
+
+    /// The bucket of this number, absent or not, if it is there.
     #[inline]
     pub(super) fn bucket_at(&self, number: u32) -> Option<&Bucket> {
         let (segment, offset) = position(number);
-        self.get(segment).and_then(|buckets| buckets.get(offset))
+        if number >= NEAR {
+            return self.segments.far.get()?.get(segment, self.guard)?.bucket(offset);
+        }
+        let Some(near_index) = segment.checked_sub(1) else { return Some(&self.segments.root) };
+        self.segments.near.get(near_index as usize)?.get()?.get(offset)
     }
 }
 
@@ -255,19 +314,32 @@ mod tests {
         assert_eq!(bytes, 0);
         let guard = epoch::pin();
         let view = segments.view(&guard);
-        let first = u32::try_from(NEAR_SEGMENTS).unwrap() + 1;
-        // 64 buckets of 128 bytes, an entry of the map, and a shelf of 64 cells.
-        let (each, shelf) = (64 * 128 + 176, 64 * 8);
-        assert!(view.get(first).is_none());
-        assert_eq!(view.make(first), signed(far_bytes(0)) + each + shelf);
-        let made = view.get(first).unwrap().as_ptr();
-        assert_eq!((view.make(first + 1), view.make(first), view.make(first + 1)), (each, 0, 0));
-        assert_eq!(view.get(first).unwrap().as_ptr(), made, "the segment that was there stays");
+        // A group of buckets of 128 bytes; the segment, with 64 places, 6 groups and two counts, and an entry of the
+        // map; a shelf of 64 cells.
+        let (group, segment, shelf) = (12 * 128, 192 + 144, 64 * 8);
+        assert!(view.bucket_at(NEAR).is_none());
+        assert_eq!(view.make(NEAR), signed(far_bytes(0)) + group + segment + shelf);
+        let made = std::ptr::from_ref(view.bucket_at(NEAR).unwrap());
+        assert_eq!([NEAR + 1, NEAR, NEAR + 1, NEAR + 64].map(|number| view.make(number)), [0, 0, 0, group + segment]);
+        assert_eq!(std::ptr::from_ref(view.bucket_at(NEAR).unwrap()), made, "the bucket that was there stays");
+        let first = FAR_START;
         let mut listed = segments.removable();
         listed.sort_unstable();
         assert_eq!(listed, [first, first + 1]);
         segments.remove(&[first]);
         assert_eq!(segments.removable(), [first + 1]);
-        assert!(view.get(first).is_none() && view.get(first + 1).is_some());
+        assert!(view.bucket_at(NEAR).is_none() && view.bucket_at(NEAR + 64).is_some());
+    }
+
+    #[test]
+    fn a_segment_makes_its_buckets_in_any_order_and_each_once() {
+        let segment = FarSegment::empty();
+        let order: Vec<usize> = (0..64).map(|number| number * 37 % 64).collect();
+        let bytes: usize = order.iter().map(|offset| segment.make(*offset)).sum();
+        assert_eq!(bytes, 6 * GROUP_BYTES);
+        let places: std::collections::HashSet<_> =
+            order.iter().map(|offset| std::ptr::from_ref(segment.bucket(*offset).unwrap()).addr()).collect();
+        assert_eq!((places.len(), segment.make(5)), (64, 0));
+        assert!(segment.bucket(64).is_none() && FarSegment::empty().bucket(0).is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 use crossbeam::epoch;
 
+use super::bucket_number::position;
 use super::*;
 
 #[test]

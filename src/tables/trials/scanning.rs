@@ -59,7 +59,7 @@ fn filled(keys: usize) -> TablesRig {
 
 #[test]
 fn every_element_is_shown_once_while_nothing_changes() {
-    // Nothing, a part of one bucket, some buckets, and segments beyond the directory.
+    // Nothing, a part of one bucket, some buckets, and buckets beyond the directory.
     for keys in [0, 1, 16, 300, 9_000] {
         let rig = filled(keys);
         let expected: BTreeSet<String> = (0..keys).map(|key| key.to_string()).collect();
