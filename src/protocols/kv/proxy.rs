@@ -45,6 +45,8 @@ pub(super) use message::message_bytes_max;
 
 /// The first and the longest pause between two attempts to send held replies. It doubles while no reply moves.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(64)];
+/// The proxy asks its clients again after this many times the time that asking took.
+const ASKING_SHARE: u32 = 10;
 /// How often the proxy checks whether the clients that were cut off are gone.
 const FORGET_EVERY: Duration = Duration::from_secs(1);
 
@@ -384,6 +386,8 @@ impl Proxy {
             self.warn(self.account.cuts() - cuts, now);
         } else {
             self.account.ask_meters(now);
+            // Where very many clients are asked, that takes a tenth of this thread's time at most.
+            self.asked_at = now.after(now.time_until(self.parts.clock.now()) * ASKING_SHARE);
         }
     }
 
