@@ -39,7 +39,7 @@ pub const COMPACTOR_LOOK: Duration = Duration::from_millis(50);
 pub const COMPACTOR_HURRY: Duration = Duration::from_millis(10);
 
 /// Credits of one writing thread: changes that it may have on the way to the publisher. A writer without credits waits.
-/// 65,536 changes of 24 bytes take 1.5 MiB a thread. The fastest writer fills them in 60 ms, which is longer than any
+/// 65,536 changes of 16 bytes take 1 MiB a thread. The fastest writer fills them in 60 ms, which is longer than any
 /// time slice.
 pub const CHANGES_PER_WRITER: usize = 1 << 16;
 // An UPDATE_MANY may commit an expiry and an update for each pair, and must find its credits in one ring.

@@ -405,10 +405,10 @@ mod tests {
     #[test]
     fn more_keys_than_fit_into_memory_are_not_expected() {
         assert_eq!(config(&["--expected-keys", "9000"]).expected_keys, 9_000);
-        for flags in [["--expected-keys", "12000"], ["--expected-keys", "18446744073709551615"]] {
+        for flags in [["--expected-keys", "15000"], ["--expected-keys", "18446744073709551615"]] {
             assert!(refused(&flags).contains("--max-memory is 800000"), "{flags:?}");
         }
-        assert_eq!(config(&["--expected-keys", "12000", "--max-memory", "2M"]).expected_keys, 12_000);
+        assert_eq!(config(&["--expected-keys", "15000", "--max-memory", "2M"]).expected_keys, 15_000);
     }
 
     #[test]

@@ -60,7 +60,6 @@ use tasks::TasksListeners;
 use crate::allocator;
 use crate::clock::{Clock, wall_nanos};
 use crate::descriptors;
-use crate::limits::CHANGES_PER_WRITER;
 use crate::protocols::admin::serve::{AdminConfig, AdminListener};
 use crate::protocols::events::mysql::Address;
 use crate::protocols::events::serve::{self as events, EventsListener};
@@ -70,7 +69,7 @@ use crate::protocols::sockets::{ServeError, SocketContext, Stopper};
 use crate::security::Users;
 use crate::stats::slow_log::SlowLog;
 use crate::store;
-use crate::tables::{BackgroundThreads, Tables, TablesConfig, version_base};
+use crate::tables::{BackgroundThreads, Tables, TablesConfig, changes_per_writer, version_base};
 use crate::threads;
 
 /// The settings of a server.
@@ -267,7 +266,7 @@ fn start_with(
         expected_keys: config.expected_keys,
         memory_max: config.max_memory,
         tables_max: config.max_tables,
-        changes_per_writer: CHANGES_PER_WRITER,
+        changes_per_writer: changes_per_writer(worker_cores.len()),
         version_base: version_base(wall_nanos),
     };
     let feed = feed_settings(&config, clock, wall_nanos);

@@ -83,7 +83,8 @@ struct HeldChange {
 
 /// A slot or a table that has ended. The publisher hands it to the reaper without a guard, since that may wait.
 enum Retired {
-    Slot(SlotHandle),
+    /// With the number of its table.
+    Slot(SlotHandle, u32),
     /// The table's number.
     Table(u32),
 }
@@ -251,11 +252,11 @@ impl Changes {
             // Two writers have pushed in the opposite order of their commits, in two rings or in one that was read
             // first. The predecessor's writer holds a credit and does not wait before its push, so the predecessor
             // comes.
-            if slot.announced().wrapping_add(1) != version {
+            if !slot.announced().is_followed_by(version) {
                 self.held.insert((address, version), held);
                 continue;
             }
-            let Some(table) = registry.get(slot.table(), &guard) else {
+            let Some(table) = registry.get(held.change.table(), &guard) else {
                 unreachable!("a slot with a change to announce keeps its table unsettled, and so registered");
             };
             // A writer of this table has sealed the key in each older table before its commit, so the older slot's last
@@ -267,7 +268,7 @@ impl Changes {
                 None => {
                     if let Some((feed, log)) = &mut feed {
                         let version = held.change.version;
-                        let change = TurnedChange { table, slot, version, kind: held.change.kind };
+                        let change = TurnedChange { table, slot, version, kind: held.change.kind() };
                         feed.tell(log, &change, &guard, |version| self.kind_of(address, version));
                     }
                     self.announce(held, table, &guard, sink);
@@ -288,13 +289,13 @@ impl Changes {
     fn kind_of(&self, address: usize, version: u32) -> Option<Committed> {
         let is_it = |held: &&HeldChange| held.change.slot.slot().address() == address && held.change.version == version;
         let found = self.held.get(&(address, version)).or_else(|| self.work.iter().chain(&self.ahead).find(is_it));
-        found.map(|held| held.change.kind)
+        found.map(|held| held.change.kind())
     }
 
     fn announce(&mut self, held: HeldChange, table: &Table, guard: &Guard, sink: &mut dyn ChangeSink) {
         let HeldChange { change, ring } = held;
         let slot = change.slot.slot();
-        if let Some(kind) = change.kind.told_as() {
+        if let Some(kind) = change.kind().told_as() {
             sink.announce(table.announced_name(), kind, slot.key());
         }
         // After the message: the compactor takes the version that stands here as announced, and may move the slot.
@@ -303,9 +304,9 @@ impl Changes {
             Some(owed) => owed.changes += 1,
             None => self.owed.push(OwedCredits { ring, changes: 1 }),
         }
-        if change.kind.vacates() {
+        if change.kind().vacates() {
             self.retire(table, change.slot, guard);
-        } else if change.kind.is_last() {
+        } else if change.kind().is_last() {
             self.work.extend(self.blocked.remove(&slot.address()).unwrap_or_default());
             if table.release_unsettled() {
                 self.ended.push(Retired::Table(table.number()));
@@ -338,7 +339,7 @@ impl Changes {
             return;
         }
         if slot.kill(seen, version, guard) {
-            self.ended.push(Retired::Slot(handle));
+            self.ended.push(Retired::Slot(handle, table.number()));
         } else if table.release_unsettled() {
             self.ended.push(Retired::Table(table.number()));
         }
@@ -348,7 +349,7 @@ impl Changes {
     fn hand_on(&mut self) {
         for ended in self.ended.drain(..) {
             match ended {
-                Retired::Slot(slot) => self.retire.retire_slot(slot),
+                Retired::Slot(slot, number) => self.retire.retire_slot(slot, number),
                 Retired::Table(number) => self.retire.settle_table(number),
             }
         }

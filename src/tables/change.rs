@@ -32,9 +32,10 @@ use crossbeam::utils::CachePadded;
 
 use super::ChangeKind;
 use super::index::CELLS;
+use super::limits::CHANGES_MAX;
 use super::sleep_state::{ORDINARY, SleepState, URGENT, Urgency};
 use super::sleeper::{Sleeper, Waker};
-use super::slot::{Ring, RingReader, RingWriter, SlotHandle};
+use super::slot::{Ring, RingReader, RingWriter, SlotHandle, TABLE_NUMBERS};
 use crate::feed::PublishedMessage;
 use crate::lock::Mutex;
 pub(super) use credits::Credits;
@@ -50,13 +51,36 @@ const PORTION_SHARE: usize = 4;
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) slot: SlotHandle,
-    /// Low bits of the version: fewer than 2^31 changes of one slot are on the way at a time.
+    /// Low bits of the version: at most [`CHANGES_MAX`] changes of one slot are on the way at a time.
     pub(super) version: u32,
-    pub(super) kind: Committed,
+    /// The table's number, and the kind in the lowest byte. One word: a copy of a change that reads single bytes
+    /// together waits until they have left the processor's store buffer.
+    table_and_kind: u32,
+}
+
+const _: () = assert!(size_of::<Change>() == 16 && TABLE_NUMBERS == 1 << 24);
+
+impl Change {
+    /// A change in the table of this number.
+    pub(super) fn new(slot: SlotHandle, version: u32, table: u32, kind: Committed) -> Self {
+        debug_assert!(table < TABLE_NUMBERS, "the registry limits the number");
+        Self { slot, version, table_and_kind: table << u8::BITS | kind as u32 }
+    }
+
+    /// The number of the table.
+    pub(super) fn table(&self) -> u32 {
+        self.table_and_kind >> u8::BITS
+    }
+
+    pub(super) fn kind(&self) -> Committed {
+        let kind = Committed::ALL.get((self.table_and_kind & u32::from(u8::MAX)) as usize);
+        *kind.unwrap_or_else(|| unreachable!("`new` stores a kind"))
+    }
 }
 
 /// The kind of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum Committed {
     /// A value was stored where none was.
     Created,
@@ -76,6 +100,17 @@ pub(super) enum Committed {
 }
 
 impl Committed {
+    /// All kinds, each at the index of its number.
+    const ALL: [Self; 7] = [
+        Self::Created,
+        Self::Updated,
+        Self::Touched,
+        Self::Deleted,
+        Self::Expired,
+        Self::SealedLive,
+        Self::SealedAbsent,
+    ];
+
     pub(super) fn is_last(self) -> bool {
         matches!(self, Self::SealedLive | Self::SealedAbsent)
     }
@@ -167,6 +202,8 @@ impl ChangeQueue {
         })
     }
 
+    /// # Panics
+    /// If all writers together have more than [`CHANGES_MAX`] credits.
     pub(super) fn writer(self: &Arc<Self>) -> ChangeWriter {
         let (queue, changes, reader) = Ring::new(self.capacity);
         let ring = Arc::new(ChangeRing {
@@ -176,7 +213,10 @@ impl ChangeQueue {
             sleeper: Arc::default(),
             abandoned: AtomicBool::new(false),
         });
-        self.rings.lock().push(Arc::clone(&ring));
+        let mut rings = self.rings.lock();
+        rings.push(Arc::clone(&ring));
+        assert!(rings.len() * self.capacity <= CHANGES_MAX, "a slot counts the changes that are on the way");
+        drop(rings);
         // Release: pairs with the SeqCst load in `Changes::refresh`, which then finds the ring in the list.
         self.generation.fetch_add(1, Ordering::Release);
         ChangeWriter { change_queue: Arc::clone(self), ring, changes, announced: 0, told: 0, registered: None }

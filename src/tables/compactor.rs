@@ -55,7 +55,7 @@ use super::TablesShared;
 use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::CELLS;
-use super::memory_budget::{BudgetReading, signed};
+use super::memory_budget::{BudgetReading, settle, signed, slot_bytes, unsigned};
 use super::slot::{ENTRY_HEADER_BYTES, EntryBox, SlotHandle, SlotRef, SlotState};
 use super::table::Table;
 use crate::allocator;
@@ -372,7 +372,7 @@ impl Compactor {
         passes: MovePass,
         (guard, now): (&Guard, Now),
     ) -> Vec<SlotHandle> {
-        let (mut armed, mut retired) = (Vec::new(), 0);
+        let (mut armed, mut retired, mut gained) = (Vec::new(), 0, 0);
         table.index().renew(bucket, guard, |slot| {
             // Under the bucket's lock: a slot that is being sealed does not move.
             if table.is_closed() || !passes.include(slot.address()) {
@@ -380,7 +380,9 @@ impl Compactor {
             }
             let next = slot.move_out(slot.load(guard))?;
             reach(Failpoint::MovedOut);
-            retired += slot.bytes();
+            let cost = settle(slot);
+            retired += unsigned(cost);
+            gained += cost - slot_bytes(next.slot().key().len(), false);
             if slot.is_armed() {
                 armed.push(slot.handle());
             }
@@ -388,6 +390,10 @@ impl Compactor {
         });
         if retired > 0 {
             self.garbage.add(retired, guard, now);
+        }
+        if gained > 0 {
+            table.count_bytes(-gained);
+            self.shared.memory_budget.add(-gained);
         }
         armed
     }

@@ -25,12 +25,13 @@
 //!
 //!
 //! ```text
-//! element = slot (header 32 + key) + entry (header 16 + value) + a wheel record if it has a TTL
+//! element = slot (header 16 + key) + entry (header 16 + value)
+//!           if it has a TTL: + deadline part (16 in the slot, more outside it) + a wheel record
 //! table   = its structure, its names, and its index, as large as it ever was: buckets stay when their elements go
 //! ```
-//! The index is charged as it grows, after the fact. An insert may exceed the limit by the segments, of 8 KiB, that its
+//! The index is charged as it grows, after the fact. An insert may exceed the limit by the groups of buckets that its
 //! splits need, and the next insert is refused. An UPDATE_MANY is admitted as a whole. It may exceed the limit by the
-//! segments of all its inserts, seldom more than ten.
+//! groups of all its inserts, of 1.5 KiB.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -38,7 +39,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use crossbeam::utils::CachePadded;
 
 use super::garbage::GarbageCounts;
-use super::slot::{ENTRY_HEADER_BYTES, SLOT_HEADER_BYTES};
+use super::slot::{ENTRY_HEADER_BYTES, EXTENSION_BYTES, NEVER, SlotRef, bytes_of_slot};
 use crate::allocator::size_class;
 
 /// Bytes of a record of the wheel, with its share of half-filled chunks.
@@ -55,9 +56,20 @@ const ALLOWANCE_BYTES_MAX: i64 = 8 << 20;
 /// `excess_base` while there are no looks: whatever is retired adds nothing.
 const BLIND: i64 = i64::MIN / 2;
 
-/// The cost of a slot with a key of this length, in bytes.
-pub(super) fn slot_bytes(key_bytes: usize) -> i64 {
-    signed(size_class(SLOT_HEADER_BYTES + key_bytes))
+/// The cost of a slot with a key of this length, in bytes. A slot that is made for an element with a deadline takes
+/// more.
+pub(super) fn slot_bytes(key_bytes: usize, has_deadline: bool) -> i64 {
+    signed(size_class(bytes_of_slot(key_bytes, has_deadline)))
+}
+
+/// The bytes that an extension of the slot would cost, which it needs for `deadline`.
+pub(super) fn extension_bytes(slot: SlotRef<'_>, deadline: u64) -> i64 {
+    if deadline == NEVER || slot.has_deadline_part() { 0 } else { EXTENSION_BYTES }
+}
+
+/// The memory of a slot is no longer charged. Returns its cost until now, with that of an extension.
+pub(super) fn settle(slot: SlotRef<'_>) -> i64 {
+    signed(size_class(slot.bytes())) + if slot.settle() { EXTENSION_BYTES } else { 0 }
 }
 
 /// The cost of an entry with a value of this length, in bytes.
@@ -68,6 +80,11 @@ pub(super) fn entry_bytes(value_bytes: usize) -> i64 {
 /// Bytes as a signed number, which a difference of two counts needs.
 pub(super) fn signed(bytes: impl TryInto<i64>) -> i64 {
     bytes.try_into().unwrap_or(i64::MAX)
+}
+
+/// A cost as a number of bytes.
+pub(super) fn unsigned(cost: i64) -> usize {
+    usize::try_from(cost).unwrap_or(0)
 }
 
 /// The shared budget of all tables.
@@ -193,6 +210,11 @@ impl MemoryBudget {
     pub(super) fn limit(&self) -> i64 {
         self.limit
     }
+
+    /// `bytes` more are in use, by the account of a thread that keeps none back.
+    pub(super) fn add(&self, bytes: i64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 /// Whether an allocation fits.
@@ -268,7 +290,7 @@ impl LocalBudget {
 
     /// Writes the bytes that were kept back to the shared budget.
     pub(super) fn settle(&mut self, memory_budget: &MemoryBudget) {
-        memory_budget.used.fetch_add(self.kept, Ordering::Relaxed);
+        memory_budget.add(self.kept);
         self.kept = 0;
     }
 }

@@ -34,6 +34,7 @@ mod failpoint;
 mod feed;
 mod garbage;
 mod index;
+mod limits;
 mod lookup;
 mod memory_budget;
 #[cfg(all(test, feature = "models"))]
@@ -63,6 +64,7 @@ pub use compactor::Compactor;
 pub use cursor::ScanCursor;
 pub use expiry::Expiry;
 pub use feed::FeedConfig;
+pub use limits::changes_per_writer;
 pub use reaper::Reaper;
 pub use scan::{ScanContent, ScanPage, ScanProgress, ScannedElement};
 pub use version::version_base;
@@ -82,7 +84,7 @@ use crate::stats::LatencySnapshot;
 /// The least number of bytes that a table with this many elements takes: with keys of one byte and empty values.
 #[must_use]
 pub fn bytes_for(elements: usize) -> u64 {
-    let element = memory_budget::slot_bytes(1) + memory_budget::entry_bytes(0) + index::BYTES_PER_ELEMENT;
+    let element = memory_budget::slot_bytes(1, false) + memory_budget::entry_bytes(0) + index::BYTES_PER_ELEMENT;
     u64::try_from(element).unwrap_or(0).saturating_mul(elements as u64)
 }
 
@@ -95,7 +97,8 @@ pub struct TablesConfig {
     pub memory_max: u64,
     /// The largest number of tables at one time.
     pub tables_max: usize,
-    /// Changes that one writing thread may have on the way to the publisher. At least 15.
+    /// Changes that one writing thread may have on the way to the publisher. At least 15; for a server with this many
+    /// workers: [`changes_per_writer`].
     pub changes_per_writer: usize,
     /// All versions are above this: [`version_base`] of the start of the server. So versions do not repeat across
     /// restarts.

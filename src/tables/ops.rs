@@ -46,10 +46,11 @@ use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::Inserted;
 use super::lookup::{Found, absence, look};
-use super::memory_budget::{LocalBudget, TIMER_BYTES, entry_bytes, slot_bytes};
+use super::memory_budget::{LocalBudget, TIMER_BYTES, entry_bytes, extension_bytes, slot_bytes};
 use super::pending_sends::PendingSends;
 use super::slot::{
-    ENTRY_HEADER_BYTES, EntryBox, EntryRef, NEVER, SLOT_HEADER_BYTES, SeenWord, SlotHandle, SlotRef, SlotState,
+    ENTRY_HEADER_BYTES, EXTENSION_BYTES, EntryBox, EntryRef, NEVER, SLOT_HEADER_BYTES, SeenWord, SlotHandle, SlotRef,
+    SlotState,
 };
 use super::table::Table;
 use super::{Refusal, TablesShared};
@@ -177,7 +178,7 @@ impl<'h> Ops<'h> {
         }
         let growth = growth(write.value, old);
         let deadline = self.deadline(write.ttl, old);
-        self.admit(growth + timer_bytes(deadline, old))?;
+        self.admit(growth + timer_bytes(deadline, old) + extension_bytes(slot, deadline))?;
         self.credits(1)?;
         let version = seen.version() + 1;
         entry.stamp(version, deadline);
@@ -189,7 +190,7 @@ impl<'h> Ops<'h> {
             table.count_element(1);
         }
         let kind = if old.is_some() { write.kind } else { Committed::Created };
-        self.committed(slot, version, kind, deadline);
+        self.committed(table, slot, version, kind, deadline);
         Ok(version)
     }
 
@@ -209,8 +210,8 @@ impl<'h> Ops<'h> {
     ///   done so far. So the older table's last version is known and committed before the new slot begins above it.
     fn create(&mut self, table: &Table, hash: u64, write: &Write<'_>, entry: EntryBox) -> Result<u64, NotStored> {
         self.check_absent(table, write.expected)?;
-        let cost = slot_bytes(write.key.len()) + growth(write.value, None);
         let deadline = self.deadline(write.ttl, None);
+        let cost = slot_bytes(write.key.len(), deadline != NEVER) + growth(write.value, None);
         self.admit(cost + timer_bytes(deadline, None))?;
         let predecessor_version = self.settle_in_predecessors(table, write.key, hash)?;
         self.credits(1)?;
@@ -235,7 +236,7 @@ impl<'h> Ops<'h> {
             (Inserted::Created, Some((handle, version)), _) => {
                 self.charge(table, cost);
                 table.count_element(1);
-                self.committed(handle.slot(), version, Committed::Created, deadline);
+                self.committed(table, handle.slot(), version, Committed::Created, deadline);
                 Ok(version)
             }
             (Inserted::Occupied, _, Some(entry)) => Err(NotStored::Overtaken(entry)),
@@ -295,7 +296,7 @@ impl<'h> Ops<'h> {
             self.count_replaced(Some(old));
             self.charge(table, -entry_bytes(old.value().len()));
             table.count_element(-1);
-            self.committed(slot, version, kind, NEVER);
+            self.committed(table, slot, version, kind, NEVER);
         }
         won
     }
@@ -307,12 +308,12 @@ impl<'h> Ops<'h> {
     /// Two writers of a slot may come here in the opposite order of their commits. The publisher puts their changes in
     /// order by the version, and holds the later one back until the earlier one is pushed. It never waits for long,
     /// because no thread waits between its CAS and this push.
-    fn committed(&mut self, slot: SlotRef<'_>, version: u64, kind: Committed, deadline: u64) {
+    fn committed(&mut self, table: &Table, slot: SlotRef<'_>, version: u64, kind: Committed, deadline: u64) {
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
         let low = version as u32;
         reach(Failpoint::Committed);
-        self.writer.push(Change { slot: slot.handle(), version: low, kind });
-        self.arm(slot, deadline);
+        self.writer.push(Change::new(slot.handle(), low, table.number(), kind));
+        self.arm(table, slot, deadline);
     }
 
     /// Has the wheel look at the slot at `deadline`, if it does not look earlier anyway. Called after the CAS that set
@@ -320,8 +321,14 @@ impl<'h> Ops<'h> {
     ///
     /// The slot may have changed again since the CAS, or be dead. Then the wheel looks too early or at nothing: the
     /// expiry thread reads the deadline of the moment, and files no record of a dead slot.
-    fn arm(&mut self, slot: SlotRef<'_>, deadline: u64) {
-        if deadline != NEVER && slot.arm(deadline) {
+    fn arm(&mut self, table: &Table, slot: SlotRef<'_>, deadline: u64) {
+        if deadline == NEVER {
+            return;
+        }
+        if slot.extend(table.number()) {
+            self.charge(table, EXTENSION_BYTES);
+        }
+        if slot.arm(deadline) {
             self.pending_sends.arm(self.shared, slot.handle(), deadline);
         }
     }
@@ -434,11 +441,16 @@ impl<'h> Ops<'h> {
     /// The bytes that a write costs beyond the present element of its key.
     fn cost(&self, table: &Table, write: &Write<'_>) -> i64 {
         let (slot, old) = match look(table, table.hash(write.key), write.key, self.guard, self.now) {
-            Found::Live { entry, .. } | Found::Overdue { entry, .. } => (0, Some(entry)),
-            Found::Absent { .. } => (0, None),
-            Found::NoSlot => (slot_bytes(write.key.len()), None),
+            Found::Live { slot, entry, .. } | Found::Overdue { slot, entry, .. } => (Some(slot), Some(entry)),
+            Found::Absent { slot, .. } => (Some(slot), None),
+            Found::NoSlot => (None, None),
         };
-        slot + growth(write.value, old) + timer_bytes(self.deadline(write.ttl, old), old)
+        let deadline = self.deadline(write.ttl, old);
+        let slot = match slot {
+            Some(slot) => extension_bytes(slot, deadline),
+            None => slot_bytes(write.key.len(), deadline != NEVER),
+        };
+        slot + growth(write.value, old) + timer_bytes(deadline, old)
     }
 }
 

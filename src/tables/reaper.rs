@@ -40,7 +40,7 @@ use super::catalog::table_bytes;
 use super::change::WAIT_RECHECK;
 use super::failpoint::{Failpoint, reach};
 use super::index::CELLS;
-use super::memory_budget::slot_bytes;
+use super::memory_budget::{settle, unsigned};
 use super::slot::{SlotHandle, SlotRef};
 use super::table::Table;
 use crate::clock::Now;
@@ -51,7 +51,7 @@ pub(super) use sender::{ReaperInbox, ReaperSender, RetireSender};
 /// How long the reaper waits for other threads to release a table before it looks again.
 const RECHECK: Duration = Duration::from_millis(1);
 
-/// Segments of an index, 8 KiB each, that the reaper frees in one turn: less than half a millisecond.
+/// Segments of an index, of 64 buckets each, that the reaper frees in one turn: less than half a millisecond.
 const SEGMENTS_FREED: usize = 32;
 
 /// A walk over the buckets of a closed table.
@@ -102,8 +102,8 @@ pub struct Reaper {
     shared: Arc<TablesShared>,
     session: Session,
     inbox: ReaperInbox,
-    /// Dead slots that have arrived and are still in their indexes.
-    dead: Vec<SlotHandle>,
+    /// Dead slots that have arrived and are still in their indexes, with the numbers of their tables.
+    dead: Vec<(SlotHandle, u32)>,
     sealing: VecDeque<Walk>,
     emptying: VecDeque<Walk>,
     /// Forgotten tables that a guard may still show. The reaper frees the rest of them, so that no worker has to.
@@ -206,7 +206,7 @@ impl Reaper {
 
     fn take(&mut self, work: ReaperMessage) {
         match work {
-            ReaperMessage::Retire(slot) => self.dead.push(slot),
+            ReaperMessage::Retire(slot, table) => self.dead.push((slot, table)),
             ReaperMessage::TakeDown(table) => self.sealing.push_back(Walk::over(table)),
             ReaperMessage::Settled(number) => self.settled(number),
             ReaperMessage::GoOn => {}
@@ -247,23 +247,24 @@ impl Reaper {
         let dead = std::mem::take(&mut self.dead);
         let mut batch = self.session.batch(self.now);
         let mut ops = batch.ops();
-        self.shared.catalog.raise_version_floor(highest_version(&dead, ops.guard));
+        self.shared.catalog.raise_version_floor(highest_version(dead.iter().map(|(slot, _)| slot), ops.guard));
         let mut settled = Vec::new();
-        for slot in dead.iter().map(SlotHandle::slot) {
-            let Some(table) = self.shared.catalog.registry().get(slot.table(), ops.guard) else {
+        for (handle, number) in &dead {
+            let slot = handle.slot();
+            let Some(table) = self.shared.catalog.registry().get(*number, ops.guard) else {
                 unreachable!("a slot on its way to the reaper holds its table unsettled, and so registered");
             };
             table.leave(slot, ops.guard);
-            let cost = slot_bytes(slot.key().len());
+            let cost = settle(slot);
             table.count_bytes(-cost);
             ops.local_budget.add(&self.shared.memory_budget, -cost);
-            ops.count_retired(slot.bytes());
+            ops.count_retired(unsigned(cost));
             if table.release_unsettled() {
                 settled.push(table.number());
             }
         }
         drop(batch);
-        dead.iter().for_each(|handle| part(&self.shared, handle.slot()));
+        dead.iter().for_each(|(handle, _)| part(&self.shared, handle.slot()));
         settled.into_iter().for_each(|number| self.settled(number));
     }
 
@@ -333,14 +334,15 @@ impl Reaper {
             walk.table.index().visit(number, ops.guard, &mut walk.buckets, |slot| slots.push(slot.handle()));
             buckets.push(number);
         }
-        self.shared.catalog.raise_version_floor(highest_version(&slots, ops.guard));
+        self.shared.catalog.raise_version_floor(highest_version(slots.iter(), ops.guard));
         for number in &buckets {
             walk.table.index().clear(*number, ops.guard);
             reach(Failpoint::SlotLeft);
         }
         for slot in slots.iter().map(SlotHandle::slot) {
-            ops.local_budget.add(&self.shared.memory_budget, -slot_bytes(slot.key().len()));
-            ops.count_retired(slot.bytes());
+            let cost = settle(slot);
+            ops.local_budget.add(&self.shared.memory_budget, -cost);
+            ops.count_retired(unsigned(cost));
         }
         drop(batch);
         slots.iter().for_each(|handle| part(&self.shared, handle.slot()));
@@ -367,7 +369,7 @@ impl Reaper {
             .add(&self.shared.memory_budget, index.take_growth() - index.bytes() - table_bytes(table.announced_name()));
         ops.local_budget.settle(&self.shared.memory_budget);
         // The index is freed piece by piece later. Until then its bytes must not make room.
-        ops.count_retired(usize::try_from(index.bytes()).unwrap_or(0));
+        ops.count_retired(unsigned(index.bytes()));
         drop(batch);
         self.shared.change_queue.nudge();
         self.leaving.push_back(LeavingTable { table, segments: None });
@@ -385,8 +387,8 @@ impl Reaper {
 }
 
 /// The highest version of these slots. 0 if there are none.
-fn highest_version(slots: &[SlotHandle], guard: &Guard) -> u64 {
-    slots.iter().map(|handle| handle.slot().load(guard).version()).max().unwrap_or(0)
+fn highest_version<'s>(slots: impl Iterator<Item = &'s SlotHandle>, guard: &Guard) -> u64 {
+    slots.map(|handle| handle.slot().load(guard).version()).max().unwrap_or(0)
 }
 
 /// A dead slot leaves its index for good, and its record is cancelled. This may wait for room in the expiry queue; the

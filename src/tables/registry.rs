@@ -1,4 +1,4 @@
-//! The registry: the map from numbers to tables. Slots carry the number of their table. A table is registered from its
+//! The registry: the map from numbers to tables. Changes carry the number of their table. A table is registered from its
 //! creation until it is settled.
 //!
 //! A lookup takes no lock and counts no reference: the table is borrowed for as long as the guard lives. The registry

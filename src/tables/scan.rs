@@ -22,7 +22,7 @@
 
 use super::lookup::mark;
 use super::ops::Ops;
-use super::slot::{EntryRef, NEVER, SeenWord, SlotRef, SlotState};
+use super::slot::{Announced, EntryRef, NEVER, SeenWord, SlotRef, SlotState};
 use super::table::Table;
 use crate::limits::SCAN_BUCKETS_MIN;
 
@@ -83,12 +83,9 @@ pub enum ScanProgress {
 }
 
 impl ScanProgress {
-    /// How far subscribers have been told of this version. `announced` are the low bits of the last announced version,
-    /// read before the version was.
-    fn of(announced: u32, version: u64) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "the low half is what is announced")]
-        let is_told = announced == version as u32;
-        if is_told { Self::Told } else { Self::Ahead }
+    /// How far subscribers have been told of this version. `announced` was read before the version was.
+    fn of(announced: Announced, version: u64) -> Self {
+        if announced.is(version) { Self::Told } else { Self::Ahead }
     }
 }
 

@@ -1,21 +1,22 @@
 //! The slot: the place of one element, its versioned entries, and the CAS that changes it.
 //!
-//! All `unsafe` code of the tables is in this file, `slot/entry.rs`, `slot/handle.rs`, `slot/cell.rs` and
-//! `slot/arc_cell.rs`. These files know no tables, threads, queues or time, and they never wait.
+//! All `unsafe` code of the tables is in this file, `slot/entry.rs`, `slot/handle.rs`, `slot/deadline.rs`,
+//! `slot/cell.rs`, `slot/arc_cell.rs` and `slot/ring.rs`. These files know no tables, threads, queues or time, and they
+//! never wait, but for the lock of the extensions.
 //!
 //! # Memory
 //!
 //! ```text
 //! Slot (counted, found through the index)                     Entry (immutable once published)
 //! +0   word       AtomicPtr  ── live ──────────────────────►  +0  version:60 | length bits 21..25:4
-//! +8   armed      AtomicU64  the wheel's next look            +8  deadline:43 | length bits 0..21:21
-//! +16  announced  AtomicU32  written by the publisher         +16 the value
-//! +20  references AtomicU32
-//! +24  timer      AtomicU32  used by the expiry thread only
-//! +28  table:24 | key length:8
-//! +32  the key
+//! +8   announced:25 | key length:7   by the publisher         +8  deadline:43 | length bits 0..21:21
+//! +12  references:29 | flags:3                                +16 the value
+//! +16  the key, or first the deadline part (16 bytes), of a
+//!      slot that was made for an element with a deadline
 //! ```
-//! A slot with a 16-byte key has 48 bytes, an entry with a 64-byte value has 80.
+//! A slot with a 16-byte key has 32 bytes, or 48 if it was made with a deadline; an entry with a 64-byte value has 80.
+//! The deadline part (`slot/deadline.rs`) is what the wheel needs. A slot that was made without one, whose element gets
+//! a deadline later, has its part elsewhere.
 //!
 //! # The word
 //!
@@ -58,10 +59,11 @@
 //! so a [`SlotRef`] taken under a guard is valid until the guard is dropped. Entries are freed one epoch after they
 //! were replaced.
 
-#![allow(unsafe_code, reason = "here, and in the five files below, is where the tables manage memory by hand")]
+#![allow(unsafe_code, reason = "here, and in the six files below, is where the tables manage memory by hand")]
 
 mod arc_cell;
 mod cell;
+mod deadline;
 mod entry;
 mod handle;
 #[cfg(all(test, feature = "models"))]
@@ -72,14 +74,16 @@ mod tests;
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
-use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 
 use crossbeam::epoch::Guard;
 
-use super::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use super::limits::CHANGES_MAX;
+use super::sync::{AtomicPtr, AtomicU32, Ordering};
 pub(super) use arc_cell::ArcCell;
 pub(super) use cell::SlotCell;
+use deadline::DEADLINE_BYTES;
+pub(super) use deadline::EXTENSION_BYTES;
 pub(super) use entry::VERSION_BITS;
 #[cfg(test)]
 pub(super) use entry::count;
@@ -90,10 +94,10 @@ pub(super) use ring::{Ring, RingReader, RingWriter};
 
 use crate::limits::KEY_BYTES_MAX;
 
-/// Table numbers are below this: they take 24 bits of the slot.
+/// Table numbers are below this: they take 24 bits of a change.
 pub(super) const TABLE_NUMBERS: u32 = 1 << 24;
-/// Bytes of a slot without its key.
-pub(super) const SLOT_HEADER_BYTES: usize = offset_of!(Slot, table_and_length) + 4;
+/// Bytes of a slot without its key and without a deadline part.
+pub(super) const SLOT_HEADER_BYTES: usize = size_of::<Slot>();
 
 const ABSENT: usize = 0b001;
 const DEAD: usize = 0b010;
@@ -102,39 +106,84 @@ const MARK: usize = 0b100;
 const TAG: usize = 0b111;
 const TAG_BITS: u32 = 3;
 
-/// Set in `armed` while a due message of the slot is on its way to the expiry thread.
-const QUEUED: u64 = 1 << 63;
-/// In `timer`: the wheel has no record of the slot.
-const NO_TIMER: u32 = u32::MAX;
+/// Low bits of a version that a slot keeps as announced: of one slot, fewer changes than two to this power are on the
+/// way to the publisher at a time ([`CHANGES_MAX`]).
+const ANNOUNCED_BITS: u32 = 25;
+const ANNOUNCED_MASK: u32 = (1 << ANNOUNCED_BITS) - 1;
+const LENGTH_BITS: u32 = 32 - ANNOUNCED_BITS;
+const LENGTH_MASK: u32 = (1 << LENGTH_BITS) - 1;
 
-const _: () = assert!(KEY_BYTES_MAX <= u8::MAX as usize);
+/// In `references`: the deadline part follows the header.
+const LONG: u32 = 0b001;
+/// In `references`: the deadline part is an extension, elsewhere.
+const EXTENDED: u32 = 0b010;
+/// In `references`: the memory of the slot is no longer charged, and no extension of it is charged from now on.
+const SETTLED: u32 = 0b100;
+/// In `references`: one reference.
+const REFERENCE: u32 = 0b1000;
+
+const _: () = assert!(KEY_BYTES_MAX < 1 << LENGTH_BITS);
+const _: () = assert!(CHANGES_MAX < 1 << ANNOUNCED_BITS && CHANGES_MAX < (u32::MAX / REFERENCE / 4) as usize);
 const _: () = assert!(align_of::<Entry>() > TAG);
 #[cfg(not(all(test, feature = "models")))]
-const _: () = assert!(SLOT_HEADER_BYTES == 32);
+const _: () = assert!(SLOT_HEADER_BYTES == 16 && DEADLINE_BYTES == 16);
 
-/// The place of one element. The key's bytes follow the header in the same allocation.
+/// The place of one element. A deadline part may follow in the same allocation, and the key's bytes follow in any case.
 #[repr(C)]
 struct Slot {
     /// Written by every thread that changes the element, by CAS. Read by all threads.
     word: AtomicPtr<Entry>,
-    /// The deadline at which the wheel looks at this slot, and [`QUEUED`]. Lowered by writers, raised by the expiry
-    /// thread, both by CAS.
-    armed: AtomicU64,
-    /// Low bits of the last version that was announced. Written by the publisher, read by it and the compactor.
-    announced: AtomicU32,
-    /// One for the index and one for each handle.
+    /// Low bits of the last version that was announced, and the length of the key, which is fixed when the slot is
+    /// made. Written by the publisher, read by all threads.
+    announced_and_length: AtomicU32,
+    /// References: one for the index and one for each handle. Flags: [`LONG`] is fixed when the slot is made, and any
+    /// thread may set the others, once.
     references: AtomicU32,
-    /// The wheel record. Read and written by the expiry thread only.
-    timer: AtomicU32,
-    /// Fixed when the slot is made.
-    table_and_length: u32,
 }
 
 impl Slot {
-    fn layout(key_bytes: usize) -> Layout {
-        let bytes = size_of::<Slot>().max(SLOT_HEADER_BYTES + key_bytes);
+    /// The layout of a slot with a key of this length, with or without a deadline part.
+    fn layout(key_bytes: usize, is_long: bool) -> Layout {
+        let bytes = key_offset(is_long) + key_bytes;
         Layout::from_size_align(bytes, align_of::<Slot>())
             .unwrap_or_else(|_| unreachable!("a key has at most 64 bytes"))
+    }
+
+    fn key_bytes(&self) -> usize {
+        // Relaxed: the length is fixed when the slot is made.
+        (self.announced_and_length.load(Ordering::Relaxed) & LENGTH_MASK) as usize
+    }
+
+    /// Whether the deadline part follows the header.
+    fn is_long(&self) -> bool {
+        // Relaxed: the flag is fixed when the slot is made.
+        self.references.load(Ordering::Relaxed) & LONG != 0
+    }
+}
+
+/// Where the key begins.
+const fn key_offset(is_long: bool) -> usize {
+    SLOT_HEADER_BYTES + if is_long { DEADLINE_BYTES } else { 0 }
+}
+
+/// Bytes of a slot with a key of this length, made for an element with or without a deadline.
+pub(super) const fn bytes_of_slot(key_bytes: usize, has_deadline: bool) -> usize {
+    key_offset(has_deadline) + key_bytes
+}
+
+/// Low bits of the last version of a slot that was announced.
+#[derive(Clone, Copy)]
+pub(super) struct Announced(u32);
+
+impl Announced {
+    /// Whether it is this version, as far as the low bits tell.
+    pub(super) fn is(self, version: u64) -> bool {
+        version & u64::from(ANNOUNCED_MASK) == u64::from(self.0)
+    }
+
+    /// Whether the version with these low bits comes next.
+    pub(super) fn is_followed_by(self, version: u32) -> bool {
+        self.0.wrapping_add(1) & ANNOUNCED_MASK == version & ANNOUNCED_MASK
     }
 }
 
@@ -242,20 +291,25 @@ impl<'g> SlotRef<'g> {
     }
 
     pub(super) fn key(&self) -> &'g [u8] {
-        let length = (self.header().table_and_length & 0xff) as usize;
-        // SAFETY: `length` bytes follow the header in the same allocation. `SlotHandle::make` wrote them before the
-        // slot was published.
-        unsafe { std::slice::from_raw_parts(self.slot.as_ptr().cast::<u8>().add(SLOT_HEADER_BYTES), length) }
+        let (offset, length) = (key_offset(self.header().is_long()), self.header().key_bytes());
+        // SAFETY: `length` bytes follow the header, or the deadline part, in the same allocation. `SlotHandle::make`
+        // wrote them before the slot was published.
+        unsafe { std::slice::from_raw_parts(self.slot.as_ptr().cast::<u8>().add(offset), length) }
     }
 
-    /// The bytes of the slot, its key included.
+    /// The bytes of the slot, its key included, and an extension not.
     pub(super) fn bytes(&self) -> usize {
-        SLOT_HEADER_BYTES + self.key().len()
+        key_offset(self.header().is_long()) + self.header().key_bytes()
     }
 
-    /// The number of the table to which the slot belongs.
-    pub(super) fn table(&self) -> u32 {
-        self.header().table_and_length >> 8
+    /// The memory of the slot is no longer charged: it has left the index, or moved. Returns whether an extension was
+    /// charged with it.
+    ///
+    /// A writer may extend the slot at the same time ([`SlotRef::extend`]). Each side sets its flag in `references`. If
+    /// the writer comes first, this call returns true. If this call comes first, the writer charges nothing.
+    pub(super) fn settle(&self) -> bool {
+        // Relaxed: the two flags are in one word, and order nothing else.
+        self.header().references.fetch_or(SETTLED, Ordering::Relaxed) & EXTENDED != 0
     }
 
     /// The slot's address: equal for equal slots, and not reused while a handle lives.
@@ -269,7 +323,7 @@ impl<'g> SlotRef<'g> {
         SeenWord { raw: self.header().word.load(Ordering::Acquire), _guard: PhantomData }
     }
 
-    /// Asks the processor to fetch the slot, as many bytes as a slot with a 16-byte key has.
+    /// Asks the processor to fetch the slot, as many bytes as a slot with a 16-byte key and no deadline has.
     #[inline]
     pub(super) fn prefetch(&self) {
         prefetch_bytes(self.slot.as_ptr().cast(), SLOT_HEADER_BYTES + 16);
@@ -327,19 +381,16 @@ impl<'g> SlotRef<'g> {
         self.leave(seen, numbered(version, ABSENT), guard)
     }
 
-    /// Live, announced, without a deadline → Moved. Returns the slot that the element continues in. The caller holds
-    /// the bucket's lock, and replaces this slot by that one in the index before it unlocks. `None`: the element stays
-    /// here.
+    /// Live, announced, without a deadline → Moved. Returns the slot that the element continues in, which has no
+    /// deadline part. The caller holds the bucket's lock, and replaces this slot by that one in the index before it
+    /// unlocks. `None`: the element stays here.
     pub(super) fn move_out(&self, seen: SeenWord<'g>) -> Option<SlotHandle> {
         let SlotState::Live(entry) = seen.state() else { return None };
         let version = entry.version();
-        #[expect(clippy::cast_possible_truncation, reason = "the low half is what is announced")]
-        let is_announced = self.announced() == version as u32;
-        if !is_announced || entry.deadline() != NEVER || self.armed() != Some(NEVER) {
+        if !self.announced().is(version) || entry.deadline() != NEVER || self.armed() != Some(NEVER) {
             return None;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "as above")]
-        let next = SlotHandle::make(self.table(), self.key(), entry.entry.as_ptr(), version as u32);
+        let next = SlotHandle::make(self.key(), entry.entry.as_ptr(), version, None);
         if self.exchange(seen, numbered(version, MOVED)) {
             return Some(next);
         }
@@ -364,115 +415,34 @@ impl<'g> SlotRef<'g> {
     /// Takes one more reference.
     pub(super) fn handle(&self) -> SlotHandle {
         // Relaxed: a guard or a handle keeps the count above zero here, so there is no access to order.
-        let before = self.header().references.fetch_add(1, Ordering::Relaxed);
-        assert!(before > 0 && before < u32::MAX / 2, "slot references are bounded by the change credits");
+        let before = self.header().references.fetch_add(REFERENCE, Ordering::Relaxed) / REFERENCE;
+        assert!(before > 0 && before < u32::MAX / REFERENCE / 2, "slot references are bounded by the change credits");
         SlotHandle(self.slot)
     }
 
     /// Low bits of the last version that was announced.
-    pub(super) fn announced(&self) -> u32 {
+    pub(super) fn announced(&self) -> Announced {
         // Acquire: pairs with the Release of `set_announced`.
-        self.header().announced.load(Ordering::Acquire)
+        Announced(self.header().announced_and_length.load(Ordering::Acquire) >> LENGTH_BITS)
     }
 
-    /// Whether the publisher has announced `version`, as far as the low half of a version tells.
-    pub(super) fn has_announced(self, version: u64) -> bool {
-        version & u64::from(u32::MAX) == u64::from(self.announced())
+    /// Whether the publisher has announced `version`, as far as the low bits of a version tell.
+    pub(super) fn has_announced(&self, version: u64) -> bool {
+        self.announced().is(version)
     }
 
     /// Publisher: `version` (low bits) has been announced.
     pub(super) fn set_announced(&self, version: u32) {
+        // Relaxed: no other thread writes this field.
+        let length = self.header().announced_and_length.load(Ordering::Relaxed) & LENGTH_MASK;
         // Release: pairs with the Acquire of `announced`. A thread that reads the version also sees the publisher's
         // earlier writes.
-        self.header().announced.store(version, Ordering::Release);
-    }
-
-    /// Writer: the element has a deadline now. True: the caller sends the expiry thread a due message.
-    ///
-    /// The writer calls this after the CAS that set `deadline`. The call races with [`SlotRef::rearm`]. The writer
-    /// changes the word, then reads `armed`; the expiry thread changes `armed`, then reads the word; each has a SeqCst
-    /// fence between its two steps. If the writer's fence comes first, the expiry thread's read of the word sees this
-    /// deadline. If the expiry thread's fence comes first, the writer sees the raised value and lowers it.
-    ///
-    /// Each writer that lowers `armed` sends a message of its own, also while one of another writer is on its way: that
-    /// writer's deadline is later, so its message may not have woken the thread. `take_due` returns the lowest deadline
-    /// for the first of several messages, and the others change nothing.
-    pub(super) fn arm(&self, deadline: u64) -> bool {
-        // SeqCst fence: pairs with the fence in `rearm`.
-        fence(Ordering::SeqCst);
-        let armed = &self.header().armed;
-        // Relaxed: the fences order this load against the word, and the channel of the due message orders all the rest.
-        let mut now = armed.load(Ordering::Relaxed);
-        while (now & !QUEUED) > deadline {
-            match armed.compare_exchange_weak(now, deadline | QUEUED, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(other) => now = other,
-            }
-        }
-        false
-    }
-
-    /// Expiry thread: the due message has arrived. Returns the deadline at which the wheel looks at the slot. The
-    /// caller then checks [`SlotRef::is_dead`], and files no record of a dead slot: see [`SlotRef::is_armed`].
-    pub(super) fn take_due(&self) -> u64 {
-        // Relaxed: the message came through a channel, which orders the accesses.
-        let armed = self.header().armed.fetch_and(!QUEUED, Ordering::Relaxed) & !QUEUED;
-        // SeqCst fence: pairs with the fence in `is_armed`.
-        fence(Ordering::SeqCst);
-        armed
-    }
-
-    /// Expiry thread: the wheel looks at `deadline` ([`NEVER`]: not at all) instead of `before`. False: a writer has
-    /// lowered `armed` in the meantime, and its due message is on the way. The caller reads the word afterwards: see
-    /// [`SlotRef::arm`].
-    pub(super) fn rearm(&self, before: u64, deadline: u64) -> bool {
-        let raised =
-            self.header().armed.compare_exchange(before, deadline, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        // SeqCst fence: pairs with the fences in `arm` and `is_armed`.
-        fence(Ordering::SeqCst);
-        raised
-    }
-
-    /// Expiry thread: the deadline at which the wheel looks at the slot. `None` while a due message is on the way.
-    pub(super) fn armed(&self) -> Option<u64> {
-        // Relaxed: `rearm` fails if the value has changed in the meantime.
-        let armed = self.header().armed.load(Ordering::Relaxed);
-        (armed & QUEUED == 0).then_some(armed)
+        self.header().announced_and_length.store(version << LENGTH_BITS | length, Ordering::Release);
     }
 
     /// Whether the slot is Dead or Moved: no change happens in it any more.
     pub(super) fn is_dead(&self) -> bool {
         // Acquire: pairs with the Release of `exchange`.
         matches!(self.header().word.load(Ordering::Acquire).addr() & TAG, DEAD | MOVED)
-    }
-
-    /// Reaper and compactor: whether the wheel has, or may get, a record of this dead slot. The caller then has the
-    /// record cancelled.
-    ///
-    /// The call races with the expiry thread. The expiry thread finds the slot armed in `take_due`, or arms it in
-    /// `rearm`; then it checks that the slot is not dead, and files a record. (`take_due` may run long after the slot
-    /// has died, since writers arm after their commit.) The reaper or the compactor has seen the slot dead, then reads
-    /// `armed` here. Each side has a SeqCst fence between its two steps. If the expiry thread's fence comes first, this
-    /// call sees the slot armed, and the caller has the record cancelled. If this call's fence comes first, the expiry
-    /// thread sees the slot dead and files no record.
-    pub(super) fn is_armed(&self) -> bool {
-        debug_assert!(self.is_dead(), "asked about dead slots");
-        // SeqCst fence: pairs with the fences in `take_due` and `rearm`.
-        fence(Ordering::SeqCst);
-        // Relaxed: the fences order this load against the word.
-        self.header().armed.load(Ordering::Relaxed) != NEVER
-    }
-
-    /// Expiry thread: the wheel record, if there is one.
-    pub(super) fn timer(&self) -> Option<u32> {
-        // Relaxed: the expiry thread alone reads and writes it.
-        let timer = self.header().timer.load(Ordering::Relaxed);
-        (timer != NO_TIMER).then_some(timer)
-    }
-
-    /// Expiry thread: stores the wheel record.
-    pub(super) fn set_timer(&self, timer: Option<u32>) {
-        // Relaxed: the expiry thread alone reads and writes it.
-        self.header().timer.store(timer.unwrap_or(NO_TIMER), Ordering::Relaxed);
     }
 }

@@ -33,7 +33,7 @@ const BEYOND_BYTES: u64 = (64 + 32) << 20;
 /// long values after one of four million short ones finds a quarter of the memory taken, and part of the rest is holes.
 const FILLED_PERCENT: u64 = 50;
 /// Bytes of an element beside its value: slot, header and index.
-const ELEMENT_BYTES: u64 = 48 + 16 + 28;
+const ELEMENT_BYTES: u64 = 32 + 16 + 14;
 
 /// One combination to try.
 struct Trial {

@@ -14,7 +14,7 @@ fn used(count: u32) -> (Arc<ChangeQueue>, ChangeWriter) {
     entry.stamp(1, NEVER);
     let slot = SlotHandle::new(0, b"key", entry);
     for version in 1..=count {
-        writer.push(Change { slot: slot.slot().handle(), version, kind: Committed::Updated });
+        writer.push(Change::new(slot.slot().handle(), version, 7, Committed::Updated));
     }
     (queue, writer)
 }
@@ -56,4 +56,17 @@ fn a_wake_up_in_time_is_not_counted_as_lost() {
     queue.note_given_back();
     assert!(writer.watch(1));
     assert_eq!((queue.lost_wakeups(), queue.waits(), writer.credits(16)), (0, 1, 16));
+}
+
+#[test]
+fn a_change_keeps_its_table_and_its_kind() {
+    let mut entry = EntryBox::new(b"value");
+    entry.stamp(1, NEVER);
+    let slot = SlotHandle::new(0, b"key", entry);
+    for table in [0, 1, TABLE_NUMBERS - 1] {
+        for kind in Committed::ALL {
+            let change = Change::new(slot.slot().handle(), u32::MAX, table, kind);
+            assert_eq!((change.version, change.table(), change.kind()), (u32::MAX, table, kind));
+        }
+    }
 }

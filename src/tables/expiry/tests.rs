@@ -20,7 +20,9 @@ fn thread_of(settings: TablesConfig) -> (Tables, Expiry, Changes) {
 fn slot() -> SlotHandle {
     let mut entry = EntryBox::new(b"value");
     entry.stamp(1, NEVER);
-    SlotHandle::new(0, b"key", entry)
+    let slot = SlotHandle::new(0, b"key", entry);
+    slot.slot().extend(0);
+    slot
 }
 
 /// A message about a slot that is armed at `deadline`.

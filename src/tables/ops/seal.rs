@@ -68,6 +68,6 @@ impl<'h> Ops<'h> {
             self.charge(table, -entry_bytes(old.value().len()));
             table.count_element(-1);
         }
-        self.committed(slot, version, kind, NEVER);
+        self.committed(table, slot, version, kind, NEVER);
     }
 }

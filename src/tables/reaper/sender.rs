@@ -17,8 +17,9 @@ use crate::stats::SharedCounter;
 
 /// A message to the reaper.
 pub(super) enum ReaperMessage {
-    /// A dead slot whose changes are all announced. It counts as unsettled until it is out of the index.
-    Retire(SlotHandle),
+    /// A dead slot whose changes are all announced, and the number of its table. It counts as unsettled until it is out
+    /// of the index.
+    Retire(SlotHandle, u32),
     /// A table was deleted.
     TakeDown(Arc<Table>),
     /// All slots of the deleted table of this number are dead and announced.
@@ -137,9 +138,9 @@ pub(in crate::tables) struct RetireSender(pub(in crate::tables) Arc<TablesShared
 
 impl RetireSender {
     /// `slot` is dead, and all its changes are announced. The publisher is the only thread that hands it over. The slot
-    /// keeps its table unsettled.
-    pub(in crate::tables) fn retire_slot(&self, slot: SlotHandle) {
-        self.0.reaper.send(ReaperMessage::Retire(slot));
+    /// keeps its table, of this number, unsettled.
+    pub(in crate::tables) fn retire_slot(&self, slot: SlotHandle, table: u32) {
+        self.0.reaper.send(ReaperMessage::Retire(slot, table));
     }
 
     /// All slots of the table of this number are dead and announced.

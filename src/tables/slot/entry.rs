@@ -108,6 +108,16 @@ impl EntryBox {
         *entry = Entry::pack(version, deadline, entry.length());
     }
 
+    pub(super) fn version(&self) -> u64 {
+        // SAFETY: `new` initialised the header, and the entry is not published, so the box alone refers to it.
+        unsafe { self.0.as_ref() }.version()
+    }
+
+    pub(super) fn deadline(&self) -> u64 {
+        // SAFETY: as above.
+        unsafe { self.0.as_ref() }.deadline()
+    }
+
     pub(super) fn into_raw(self) -> *mut Entry {
         let raw = self.0.as_ptr();
         std::mem::forget(self);

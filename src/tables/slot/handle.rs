@@ -7,10 +7,14 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
+use super::deadline::{DeadlinePart, free_extension};
 use super::entry::{Entry, EntryBox, NEVER, free_entry};
-use super::{ABSENT, NO_TIMER, SLOT_HEADER_BYTES, SeenWord, Slot, SlotRef, TABLE_NUMBERS, numbered};
+use super::{
+    ABSENT, EXTENDED, LENGTH_BITS, LONG, REFERENCE, SLOT_HEADER_BYTES, SeenWord, Slot, SlotRef, TABLE_NUMBERS,
+    key_offset, numbered,
+};
 use crate::limits::KEY_BYTES_MAX;
-use crate::tables::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use crate::tables::sync::{AtomicPtr, AtomicU32, Ordering, fence};
 
 /// A counted reference: keeps the slot's memory without a guard.
 pub(in crate::tables) struct SlotHandle(pub(super) NonNull<Slot>);
@@ -21,33 +25,35 @@ unsafe impl Send for SlotHandle {}
 unsafe impl Sync for SlotHandle {}
 
 impl SlotHandle {
-    /// Makes a slot that no other thread knows yet: live with `entry`, and announced up to the version before it.
+    /// Makes a slot that no other thread knows yet: live with `entry`, and announced up to the version before it. If
+    /// the entry has a deadline, the slot has a deadline part.
     ///
     /// # Panics
     /// If the key or the table's number is out of its range. The protocols check the key, the registry limits the
     /// number.
     pub(in crate::tables) fn new(table: u32, key: &[u8], entry: EntryBox) -> Self {
         assert!(key.len() <= KEY_BYTES_MAX && table < TABLE_NUMBERS, "checked at the border");
-        // SAFETY: `EntryBox::new` initialised the header, and the box owns the entry.
-        let version = unsafe { entry.0.as_ref() }.version();
+        let (version, has_deadline) = (entry.version(), entry.deadline() != NEVER);
         debug_assert!(version > 0, "versions start at 1");
-        #[expect(clippy::cast_possible_truncation, reason = "low bits are what is meant")]
-        Self::make(table, key, entry.into_raw(), (version - 1) as u32)
+        Self::make(key, entry.into_raw(), version - 1, has_deadline.then(|| DeadlinePart::new(table)))
     }
 
     /// Makes a slot with this entry, announced up to this version.
-    pub(super) fn make(table: u32, key: &[u8], entry: *mut Entry, announced: u32) -> Self {
-        let layout = Slot::layout(key.len());
-        #[expect(clippy::cast_possible_truncation, reason = "a key has at most 64 bytes")]
+    pub(super) fn make(key: &[u8], entry: *mut Entry, announced: u64, part: Option<DeadlinePart>) -> Self {
+        let is_long = part.is_some();
+        let layout = Slot::layout(key.len(), is_long);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a key has at most 64 bytes, and low bits are what is meant"
+        )]
+        let (announced, length) = (announced as u32, key.len() as u32);
         let slot = Slot {
             word: AtomicPtr::new(entry),
-            armed: AtomicU64::new(NEVER),
-            announced: AtomicU32::new(announced),
-            references: AtomicU32::new(1),
-            timer: AtomicU32::new(NO_TIMER),
-            table_and_length: table << 8 | key.len() as u32,
+            announced_and_length: AtomicU32::new(announced << LENGTH_BITS | length),
+            references: AtomicU32::new(REFERENCE | if is_long { LONG } else { 0 }),
         };
-        // SAFETY: the layout has room for the header and the key. No other thread has the pointer yet.
+        // SAFETY: the layout has room for the header, for the part if there is one, and for the key. The part is
+        // aligned behind the header. No other thread has the pointer yet.
         unsafe {
             let Some(memory) = NonNull::new(alloc::alloc(layout).cast::<Slot>()) else {
                 alloc::handle_alloc_error(layout);
@@ -55,7 +61,10 @@ impl SlotHandle {
             #[cfg(test)]
             super::entry::count::SLOTS.fetch_add(1, Ordering::Relaxed);
             memory.write(slot);
-            let bytes = memory.as_ptr().cast::<u8>().add(SLOT_HEADER_BYTES);
+            if let Some(part) = part {
+                memory.byte_add(SLOT_HEADER_BYTES).cast().write(part);
+            }
+            let bytes = memory.as_ptr().cast::<u8>().add(key_offset(is_long));
             ptr::copy_nonoverlapping(key.as_ptr(), bytes, key.len());
             Self(memory)
         }
@@ -78,7 +87,7 @@ impl Drop for SlotHandle {
         // SAFETY: the handle's own reference keeps the slot until this decrement.
         let references = unsafe { &self.0.as_ref().references };
         // Release: pairs with the Acquire fence below. This thread's accesses come before the slot is freed.
-        if references.fetch_sub(1, Ordering::Release) != 1 {
+        if references.fetch_sub(REFERENCE, Ordering::Release) / REFERENCE != 1 {
             return;
         }
         // Acquire: pairs with the Release of all other decrements.
@@ -97,17 +106,24 @@ unsafe fn free_slot(slot: NonNull<Slot>) {
     // SAFETY: the caller holds the last reference, so no other thread reaches the slot, and its parts can be read and
     // freed.
     unsafe {
-        let length = (slot.as_ref().table_and_length & 0xff) as usize;
-        // Relaxed: the Acquire fence in `drop` orders this load.
+        let (length, is_long) = (slot.as_ref().key_bytes(), slot.as_ref().is_long());
+        // Relaxed: the Acquire fence in `drop` orders these loads.
         let raw = slot.as_ref().word.load(Ordering::Relaxed);
+        let flags = slot.as_ref().references.load(Ordering::Relaxed);
         let last = SeenWord { raw, _guard: PhantomData };
         if let Some(entry) = last.entry() {
             free_entry(entry.entry);
         }
+        if flags & EXTENDED != 0 {
+            free_extension(slot.addr().get());
+        }
         #[cfg(test)]
         super::entry::count::SLOTS.fetch_sub(1, Ordering::Relaxed);
+        if is_long {
+            ptr::drop_in_place(slot.byte_add(SLOT_HEADER_BYTES).cast::<DeadlinePart>().as_ptr());
+        }
         ptr::drop_in_place(slot.as_ptr());
-        alloc::dealloc(slot.as_ptr().cast(), Slot::layout(length));
+        alloc::dealloc(slot.as_ptr().cast(), Slot::layout(length, is_long));
     }
 }
 

@@ -17,6 +17,12 @@ fn slot_with(deadline: u64) -> Arc<SlotHandle> {
     Arc::new(SlotHandle::new(0, b"key", entry))
 }
 
+/// The steps of `Ops::arm`.
+fn arm(slot: &SlotHandle, deadline: u64) -> bool {
+    slot.slot().extend(0);
+    slot.slot().arm(deadline)
+}
+
 /// Makes one attempt to store. Returns the new version if it succeeded.
 fn store_once(slot: &SlotHandle, deadline: u64) -> Option<u64> {
     let guard = epoch::pin();
@@ -140,12 +146,12 @@ fn come_up(slot: &SlotHandle, now: u64) -> Option<u64> {
 fn no_deadline_is_forgotten(before: u64, set: u64) {
     loom::model(move || {
         let slot = slot_with(before);
-        assert!(slot.slot().arm(5), "a record at 5, whose element now has the deadline `before`");
+        assert!(arm(&slot, 5), "a record at 5, whose element now has the deadline `before`");
         assert_eq!(slot.slot().take_due(), 5);
         let other = Arc::clone(&slot);
         let writer = thread::spawn(move || {
             let stored = store_once(&other, set).is_some();
-            (stored, other.slot().arm(set))
+            (stored, arm(&other, set))
         });
         let record = come_up(&slot, 5);
         let (stored, told) = writer.join().unwrap();
@@ -170,8 +176,8 @@ fn a_writer_that_lowers_the_deadline_sends_a_message_whatever_others_do() {
     loom::model(|| {
         let slot = slot_with(NEVER);
         let other = Arc::clone(&slot);
-        let writer = thread::spawn(move || other.slot().arm(20));
-        let mine = slot.slot().arm(10);
+        let writer = thread::spawn(move || arm(&other, 20));
+        let mine = arm(&slot, 10);
         writer.join().unwrap();
         assert!(mine, "the earlier deadline may have to wake the expiry thread");
         assert_eq!(slot.slot().take_due(), 10, "which files the earlier one, whichever message comes first");
@@ -200,13 +206,12 @@ fn takes_due(slot: &SlotHandle) -> bool {
     !slot.slot().is_dead()
 }
 
-#[test]
-fn a_record_of_a_slot_that_dies_is_not_filed_or_cancelled() {
-    loom::model(|| {
-        let slot = slot_with(7);
+fn no_record_of_a_slot_that_dies_is_left(made_with: u64) {
+    loom::model(move || {
+        let slot = slot_with(made_with);
         let other = Arc::clone(&slot);
-        // The writer that set deadline 7 is late to arm it. Its due message reaches the expiry thread at once.
-        let filed = thread::spawn(move || other.slot().arm(7) && takes_due(&other));
+        // A writer that has set deadline 7 is late to arm it. Its due message reaches the expiry thread at once.
+        let filed = thread::spawn(move || arm(&other, 7) && takes_due(&other));
         // In the meantime the publisher retires the slot, and the reaper takes it out.
         assert!(vacate_once(&slot).is_some());
         let guard = epoch::pin();
@@ -215,6 +220,29 @@ fn a_record_of_a_slot_that_dies_is_not_filed_or_cancelled() {
         let cancelled = slot.slot().is_armed();
         let filed = filed.join().unwrap();
         assert!(!filed || cancelled, "a record of a dead slot is left to its deadline");
+    });
+}
+
+#[test]
+fn a_record_of_a_slot_that_dies_is_not_filed_or_cancelled() {
+    no_record_of_a_slot_that_dies_is_left(7);
+}
+
+#[test]
+fn a_record_of_a_slot_that_is_extended_while_it_dies_is_not_filed_or_cancelled() {
+    no_record_of_a_slot_that_dies_is_left(NEVER);
+}
+
+#[test]
+fn an_extension_is_charged_once_and_is_given_back_if_it_was_charged() {
+    loom::model(|| {
+        let slot = slot_with(NEVER);
+        let others = [Arc::clone(&slot), Arc::clone(&slot)];
+        let writers = others.map(|slot| thread::spawn(move || slot.slot().extend(0)));
+        let given_back = slot.slot().settle();
+        let charged = writers.map(|writer| writer.join().unwrap()).into_iter().filter(|charged| *charged).count();
+        assert_eq!(charged, usize::from(given_back));
+        assert!(slot.slot().has_deadline_part() && slot.slot().armed() == Some(NEVER));
     });
 }
 

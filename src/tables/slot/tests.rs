@@ -11,18 +11,20 @@ fn slot_of(key: &[u8]) -> SlotHandle {
 }
 
 fn references(slot: &SlotHandle) -> u32 {
-    slot.slot().header().references.load(Ordering::Relaxed)
+    slot.slot().header().references.load(Ordering::Relaxed) / REFERENCE
 }
 
 #[test]
 fn a_slot_takes_its_header_and_its_key() {
-    assert_eq!([0, 1, 16, 64].map(|key_bytes| Slot::layout(key_bytes).size()), [32, 33, 48, 96]);
+    let sizes = |is_long| [0, 1, 16, 64].map(|key_bytes| Slot::layout(key_bytes, is_long).size());
+    assert_eq!((sizes(false), sizes(true)), ([16, 17, 32, 80], [32, 33, 48, 96]));
 }
 
 #[test]
 fn a_slot_is_armed_once_for_a_deadline_and_again_for_an_earlier_one() {
     let handle = slot_of(b"k");
     let slot = handle.slot();
+    slot.extend(7);
     assert!(slot.arm(50));
     assert_eq!(slot.armed(), None, "the message is on its way");
     assert!(!slot.arm(50) && !slot.arm(51));
@@ -34,6 +36,7 @@ fn a_slot_is_armed_once_for_a_deadline_and_again_for_an_earlier_one() {
 fn the_wheel_does_not_raise_a_deadline_that_a_writer_has_lowered() {
     let handle = slot_of(b"k");
     let slot = handle.slot();
+    slot.extend(7);
     assert!(slot.arm(50));
     assert_eq!(slot.take_due(), 50);
     assert!(slot.arm(40));

@@ -7,7 +7,7 @@ use crossbeam::epoch;
 use super::super::catalog::table_bytes;
 use super::super::index::{CELLS, Inserted};
 use super::super::memory_budget::{TIMER_BYTES, entry_bytes, slot_bytes};
-use super::super::slot::{EntryBox, NEVER, SlotHandle};
+use super::super::slot::{EXTENSION_BYTES, EntryBox, NEVER, SlotHandle};
 use super::super::{Refusal, Tables, TablesConfig, bytes_for};
 use super::{TablesRig, set, settings};
 use crate::clock::Now;
@@ -23,20 +23,21 @@ impl TablesRig {
 
 #[test]
 fn an_element_is_counted_with_its_slot_its_entry_and_its_share_of_the_index() {
-    assert_eq!((slot_bytes(1), entry_bytes(0)), (48, 16));
-    assert_eq!(bytes_for(1_000), 1_000 * (48 + 16 + 8));
+    assert_eq!((slot_bytes(1, false), entry_bytes(0)), (32, 16));
+    assert_eq!(bytes_for(1_000), 1_000 * (32 + 16 + 8));
 }
 
 #[test]
 fn the_deadline_of_a_new_element_takes_room_too() {
     let stage = TablesRig::new();
-    let element = slot_bytes(1) + entry_bytes(1);
+    let element = slot_bytes(1, false) + entry_bytes(1);
+    let with_deadline = slot_bytes(1, true) + entry_bytes(1) + TIMER_BYTES;
     let set_with = |ttl| set(&mut stage.another(), stage.now(), "k", "v", ttl);
     stage.leave_room(element - 1);
     assert_eq!(set_with(None), Err(Refusal::Busy));
-    stage.leave_room(element + TIMER_BYTES - 1);
+    stage.leave_room(with_deadline - 1);
     assert_eq!(set_with(Some(1)), Err(Refusal::Busy));
-    stage.leave_room(element + TIMER_BYTES);
+    stage.leave_room(with_deadline);
     assert_eq!(set_with(Some(1)), Ok(()));
 }
 
@@ -50,10 +51,46 @@ fn pairs_that_replace_elements_with_deadlines_take_no_more_room_for_theirs() {
         let pairs = [(key.as_bytes(), &b"value"[..])].into_iter();
         stage.another().batch(stage.now()).update_many(b"t", Some(20), pairs, || stage.now())
     };
-    stage.leave_room(TIMER_BYTES - 1);
+    stage.leave_room(TIMER_BYTES + EXTENSION_BYTES - 1);
     assert_eq!((many("with"), many("without")), (Ok(()), Err(Refusal::Busy)));
-    stage.leave_room(TIMER_BYTES);
+    stage.leave_room(TIMER_BYTES + EXTENSION_BYTES);
     assert_eq!(many("without"), Ok(()));
+}
+
+/// The bytes of table "t" as they are charged, once all threads are done.
+fn charged(stage: &TablesRig) -> i64 {
+    stage.settle();
+    stage.tables_metrics().tables[0].bytes.cast_signed()
+}
+
+#[test]
+fn an_element_that_gets_a_deadline_later_is_charged_for_it_until_it_goes_or_moves() {
+    let stage = TablesRig::new();
+    let before = charged(&stage);
+    let [short, long] = [false, true].map(|has_deadline| slot_bytes(1, has_deadline) + entry_bytes(1));
+    stage.set("k", "v", None).unwrap();
+    assert_eq!(charged(&stage), before + short);
+    for _ in 0..2 {
+        stage.set("k", "v", Some(10)).unwrap();
+        assert_eq!(charged(&stage), before + short + EXTENSION_BYTES, "once");
+    }
+    // Without a deadline again, the slot moves when the wheel has looked, and leaves the extension behind.
+    stage.set("k", "v", Some(0)).unwrap();
+    stage.at(11_000).settle();
+    stage.0.compactor.borrow_mut().move_all(stage.now());
+    assert_eq!(charged(&stage), before + short);
+    stage.set("k", "v", Some(10)).unwrap();
+    assert_eq!(charged(&stage), before + short + EXTENSION_BYTES);
+    stage.at(30_000);
+    assert_eq!(charged(&stage), before, "expired");
+    stage.set("k", "v", Some(10)).unwrap();
+    assert_eq!(charged(&stage), before + long);
+    stage.set("k", "v", Some(0)).unwrap();
+    stage.at(50_000).settle();
+    stage.0.compactor.borrow_mut().move_all(stage.now());
+    assert_eq!(charged(&stage), before + short, "it was made with a deadline, and moves without");
+    stage.delete("k").unwrap();
+    assert_eq!(charged(&stage), before);
 }
 
 #[test]
