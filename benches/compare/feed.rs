@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use spindle::feed::FeedContent;
 use spindle::protocols::kv::client::{Client, FeedSubscriber, Mirror};
 use spindle::protocols::kv::wire::ScanFields;
@@ -107,32 +108,66 @@ fn receive(subscriber: &mut FeedSubscriber) -> (u64, u64, Duration) {
     (changes, missing, first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first))
 }
 
+/// One case of the cost of the feed.
+struct CostCase {
+    has_feed: bool,
+    has_subscriber: bool,
+    /// Client and subscriber stay off the worker's core.
+    beside: bool,
+}
+
+/// Runs `work` on all cores but the first if `beside`, and so do the threads and processes that it starts.
+fn on_cores<R>(beside: bool, work: impl FnOnce() -> R) -> R {
+    let all = sched_getaffinity(None).unwrap();
+    let mut others = all;
+    others.unset(0);
+    if !beside || others.count() == 0 {
+        return work();
+    }
+    sched_setaffinity(None, &others).unwrap();
+    let result = work();
+    sched_setaffinity(None, &all).unwrap();
+    result
+}
+
 /// What a feed costs the writers: the rate of SET without it, with it, and with one subscriber.
 fn cost(plan: &Plan, report: &mut Report) {
     report.write(
         "## What the feed costs\n\nSET over 8 connections, 64 outstanding on each, 100,000 keys, values of 64 bytes, `--publish off \
-         --frontend native`; thousands a second, and ns of the server's processor time for each. The subscriber is on the same two cores.",
+         --frontend native`; thousands a second, and ns of the server's processor time for each. The subscriber is on the same two cores, \
+         placed by the system, or with the client on all cores but the first, to which the worker is pinned.",
     );
-    let cases: Vec<_> = ["feed off", "feed on, nobody listens", "feed on, one subscriber"]
-        .map(str::to_owned)
-        .into_iter()
-        .zip(0..)
-        .collect();
+    let cases = [
+        ("feed off", CostCase { has_feed: false, has_subscriber: false, beside: false }),
+        ("feed on, nobody listens", CostCase { has_feed: true, has_subscriber: false, beside: false }),
+        ("feed on, one subscriber", CostCase { has_feed: true, has_subscriber: true, beside: false }),
+        (
+            "feed off, client beside the worker's core",
+            CostCase { has_feed: false, has_subscriber: false, beside: true },
+        ),
+        (
+            "feed on, client and one subscriber beside it",
+            CostCase { has_feed: true, has_subscriber: true, beside: true },
+        ),
+    ]
+    .map(|(name, case)| (name.to_owned(), case));
     let flags = words(&format!(
         "--mix set=1 --depth 64 --keys 100000 --value-size 64 --warm-up 0.2 --seconds {}",
         plan.seconds
     ));
-    print(plan, report, &["k SET/s", "server, ns"], &cases, |case: &i32| {
+    print(plan, report, &["k SET/s", "server, ns"], &cases, |case: &CostCase| {
         let base = ["--publish", "off", "--frontend", "native"];
-        let feed: &[&str] = if *case > 0 { &["--feed", ANY] } else { &[] };
+        let feed: &[&str] = if case.has_feed { &["--feed", ANY] } else { &[] };
         let side = Side::spindle(&[&base, feed].concat());
         side.fill(100_000, 64);
-        let subscriber = (*case == 2).then(|| {
-            let mut subscriber = FeedSubscriber::connect(&side.feed, None).unwrap();
-            thread::spawn(move || receive_to_the_end(&mut subscriber))
-        });
         let before = side.nanos("").0;
-        let told = side.load(&flags);
+        let (told, subscriber) = on_cores(case.beside, || {
+            let subscriber = case.has_subscriber.then(|| {
+                let mut subscriber = FeedSubscriber::connect(&side.feed, None).unwrap();
+                thread::spawn(move || receive_to_the_end(&mut subscriber))
+            });
+            (side.load(&flags), subscriber)
+        });
         let all = &told["phases"][0]["verbs"]["all"];
         let answers = all["answers"].as_f64().unwrap();
         // The warm-up is not counted in the answers, so its part of the time is taken off.
