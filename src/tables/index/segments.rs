@@ -7,7 +7,7 @@
 //! ```
 //! A segment of the directory has its buckets side by side, and those that have not been split off yet take their room
 //! as well. In the map that would be 9 bytes for each element. So a segment there makes its buckets when they are split
-//! off, a group of 12 at a time, and has a cell for each number that says which of them it is.
+//! off, a group of 12 at a time, and has a byte for each number that says which of them it is.
 //!
 //! A look-up asks the cells and not the map. The map's own guard costs two locked instructions, and each load under it
 //! looks for the thread's place in the collector: a third of the instructions of a GET. The tables' guard, which each
@@ -134,6 +134,7 @@ impl FarSegment {
     /// taken.
     fn make(&self, offset: usize) -> usize {
         let mut made = self.made.lock();
+        // Relaxed: places are written under this lock.
         let Some(place) = self.places.get(offset).filter(|place| place.load(Ordering::Relaxed) == 0) else { return 0 };
         let mut bytes = 0;
         if let Some(group) = self.groups.get(usize::from(*made) / GROUP_LEN) {

@@ -192,10 +192,11 @@ impl<'g> SlotRef<'g> {
 
     /// Writer: the element has a deadline now. True: the caller sends the expiry thread a due message.
     ///
-    /// The writer calls this after the CAS that set `deadline`, and after [`SlotRef::extend`]. The call races with [`SlotRef::rearm`]. The writer
-    /// changes the word, then reads `armed`; the expiry thread changes `armed`, then reads the word; each has a SeqCst
-    /// fence between its two steps. If the writer's fence comes first, the expiry thread's read of the word sees this
-    /// deadline. If the expiry thread's fence comes first, the writer sees the raised value and lowers it.
+    /// The writer calls this after the CAS that set `deadline`, and after [`SlotRef::extend`]. The call races with
+    /// [`SlotRef::rearm`]. The writer changes the word, then reads `armed`; the expiry thread changes `armed`, then reads
+    /// the word; each has a SeqCst fence between its two steps. If the writer's fence comes first, the expiry thread's
+    /// read of the word sees this deadline. If the expiry thread's fence comes first, the writer sees the raised value
+    /// and lowers it.
     ///
     /// Each writer that lowers `armed` sends a message of its own, also while one of another writer is on its way: that
     /// writer's deadline is later, so its message may not have woken the thread. `take_due` returns the lowest deadline
