@@ -8,11 +8,17 @@
 //! A writer pushes after its CAS, so two changes of one slot may arrive in either order. Versions of a slot grow by
 //! one. If a change arrives first whose predecessor has not been announced, the publisher holds it back by slot and
 //! version. When the predecessor has arrived and is announced, the publisher announces the held change next. Credits
-//! guarantee that the predecessor arrives: its writer does not wait between CAS and push.
+//! guarantee that the predecessor arrives: its writer does not wait between CAS and push. A change that follows one
+//! without an audience says so, and is held back for none.
 //!
 //! A change of a new table's slot waits likewise for the last change of the same key in an older table of the name. If
 //! that one is announced first, the new change is announced at once. If not, the publisher keeps it in `blocked`, and
 //! the announcement of the last change puts it back to work.
+//!
+//! # The audience
+//!
+//! While nobody can hear of them, changes that store values are not pushed, and those that end elements are not put in
+//! order: see `announce/audience.rs`.
 //!
 //! # The feed
 //!
@@ -25,6 +31,8 @@
 //! slot already has a newer change. `Changes::retire` writes its races out.
 //!
 //! This module encodes no message and knows no socket: see `src/protocols/publish`.
+
+mod audience;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -44,6 +52,7 @@ use super::{ChangeKind, Drained};
 use crate::feed::limits::FEED_CHANGES_MAX;
 use crate::feed::{PublishedMessage, table_of_topic};
 use crate::limits::LOOK_AHEAD;
+pub use audience::Audience;
 
 /// Sends one notification: the table's name as it was created, the kind of the change, the key.
 type Announce<'a> = dyn FnMut(&[u8], ChangeKind, &[u8]) + 'a;
@@ -247,12 +256,16 @@ impl Changes {
         while feed.as_ref().is_none_or(|(_, log)| !log.ends_batch())
             && let Some(held) = self.work.pop_front()
         {
+            if held.change.is_quiet() {
+                self.settle(held, &guard);
+                continue;
+            }
             let slot = held.change.slot.slot();
             let (address, version) = (slot.address(), held.change.version);
             // Two writers have pushed in the opposite order of their commits, in two rings or in one that was read
             // first. The predecessor's writer holds a credit and does not wait before its push, so the predecessor
             // comes.
-            if !slot.announced().is_followed_by(version) {
+            if !held.change.follows_quiet() && !slot.announced().is_followed_by(version) {
                 self.held.insert((address, version), held);
                 continue;
             }
@@ -300,10 +313,7 @@ impl Changes {
         }
         // After the message: the compactor takes the version that stands here as announced, and may move the slot.
         slot.set_announced(change.version);
-        match self.owed.last_mut().filter(|owed| owed.ring == ring) {
-            Some(owed) => owed.changes += 1,
-            None => self.owed.push(OwedCredits { ring, changes: 1 }),
-        }
+        self.owe(ring);
         if change.kind().vacates() {
             self.retire(table, change.slot, guard);
         } else if change.kind().is_last() {
@@ -311,6 +321,14 @@ impl Changes {
             if table.release_unsettled() {
                 self.ended.push(Retired::Table(table.number()));
             }
+        }
+    }
+
+    /// Notes that a credit goes back to this ring.
+    fn owe(&mut self, ring: u64) {
+        match self.owed.last_mut().filter(|owed| owed.ring == ring) {
+            Some(owed) => owed.changes += 1,
+            None => self.owed.push(OwedCredits { ring, changes: 1 }),
         }
     }
 

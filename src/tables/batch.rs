@@ -7,6 +7,8 @@ mod many;
 mod scan;
 
 use std::sync::Arc;
+#[cfg(not(target_arch = "x86_64"))]
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use crossbeam::epoch::{self, Guard};
@@ -177,6 +179,15 @@ impl Drop for Session {
         self.local_budget.settle(&self.shared.memory_budget);
         self.shared.compactor.leave(self.writer.sleeper());
     }
+}
+
+/// Lets go of what the guard keeps, and goes on under it.
+fn repin(guard: &mut Guard) {
+    guard.repin();
+    // `repin` has no fence of its own, and whether there is an audience must be read after it. On this processor no load
+    // overtakes an earlier one.
+    #[cfg(not(target_arch = "x86_64"))]
+    fence(Ordering::SeqCst);
 }
 
 /// Operations under one guard and one reading of the clock. A thread drops it before it waits for anything.
@@ -380,7 +391,7 @@ impl Batch<'_> {
     #[inline]
     fn free_replaced(&mut self) {
         if self.session.garbage.take_flushed() {
-            self.guard.repin();
+            repin(&mut self.guard);
         }
     }
 

@@ -11,11 +11,14 @@
 //! This file has the writers' end, `announce.rs` has the publisher's end.
 //!
 //! **Order.** A writer pushes after its CAS, so two writers of one slot may push in either order. Versions of a slot
-//! grow by one with each change. The publisher holds a change back until it has announced the predecessor.
+//! grow by one with each change. The publisher holds a change back until it has announced the predecessor, unless that
+//! was committed while there was no audience.
 //!
-//! **Bound.** A writer has a fixed number of credits. It takes one before its CAS, and gets it back when the change has
-//! been announced. So rings and held-back changes together are bounded, and a push always finds room. A writer never
+//! **Bound.** A writer has a fixed number of credits. It takes one before its CAS, and gets it back when the publisher has
+//! dealt with the change. So rings and held-back changes together are bounded, and a push always finds room. A writer never
 //! waits between CAS and push: the publisher could then wait for that change for ever.
+//!
+//! **Audience.** While nobody can hear of a stored value, its change is not pushed: see `announce/audience.rs`.
 //!
 //! **Settling.** If an older table of the same name still has the key, the publisher announces the new table's changes
 //! of the key after the last change of the older slot.
@@ -53,18 +56,49 @@ pub(super) struct Change {
     pub(super) slot: SlotHandle,
     /// Low bits of the version: at most [`CHANGES_MAX`] changes of one slot are on the way at a time.
     pub(super) version: u32,
-    /// The table's number, and the kind in the lowest byte. One word: a copy of a change that reads single bytes
-    /// together waits until they have left the processor's store buffer.
+    /// The table's number, [`IS_QUIET`], [`FOLLOWS_QUIET`], and the kind in the lowest bits. One word: a copy of a change that reads
+    /// single bytes together waits until they have left the processor's store buffer.
     table_and_kind: u32,
 }
 
 const _: () = assert!(size_of::<Change>() == 16 && TABLE_NUMBERS == 1 << 24);
 
+/// In `table_and_kind`: the change was committed without an audience.
+const IS_QUIET: u32 = 0x80;
+/// In `table_and_kind`: the change before it, of the same slot, was.
+const FOLLOWS_QUIET: u32 = 0x40;
+const KIND_MASK: u32 = 0x3f;
+
+/// What a thread has committed in a slot.
+#[derive(Clone, Copy)]
+pub(super) struct Commit {
+    pub(super) version: u64,
+    pub(super) kind: Committed,
+    /// Whether there is no audience.
+    pub(super) is_quiet: bool,
+    /// Whether there was none at the change before.
+    pub(super) follows_quiet: bool,
+}
+
 impl Change {
-    /// A change in the table of this number.
-    pub(super) fn new(slot: SlotHandle, version: u32, table: u32, kind: Committed) -> Self {
+    /// The change of a commit in the table of this number.
+    pub(super) fn new(slot: SlotHandle, table: u32, commit: Commit) -> Self {
         debug_assert!(table < TABLE_NUMBERS, "the registry limits the number");
-        Self { slot, version, table_and_kind: table << u8::BITS | kind as u32 }
+        let Commit { version, kind, is_quiet, follows_quiet } = commit;
+        let flags = if is_quiet { IS_QUIET } else { 0 } | if follows_quiet { FOLLOWS_QUIET } else { 0 };
+        #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
+        let version = version as u32;
+        Self { slot, version, table_and_kind: table << u8::BITS | flags | kind as u32 }
+    }
+
+    /// Whether it was committed without an audience.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.table_and_kind & IS_QUIET != 0
+    }
+
+    /// Whether the change before it, of the same slot, was committed without an audience. It may not even come.
+    pub(super) fn follows_quiet(&self) -> bool {
+        self.table_and_kind & FOLLOWS_QUIET != 0
     }
 
     /// The number of the table.
@@ -73,7 +107,7 @@ impl Change {
     }
 
     pub(super) fn kind(&self) -> Committed {
-        let kind = Committed::ALL.get((self.table_and_kind & u32::from(u8::MAX)) as usize);
+        let kind = Committed::ALL.get((self.table_and_kind & KIND_MASK) as usize);
         *kind.unwrap_or_else(|| unreachable!("`new` stores a kind"))
     }
 }
@@ -154,6 +188,9 @@ pub(super) struct ChangeQueue {
     pub(super) sleep_state: SleepState,
     pub(super) waker: OnceLock<Waker>,
     pub(super) closed: AtomicBool,
+    /// Whether somebody may hear of stored values. Written by the publisher's thread, read by each writer for each value
+    /// that it stores, under its guard.
+    pub(super) audience: AtomicBool,
     pub(super) capacity: usize,
     /// The number of times the publisher has given credits back. Written by the publisher, read by a writer that
     /// suspects a lost wake-up.
@@ -195,6 +232,7 @@ impl ChangeQueue {
             sleep_state: SleepState::new(),
             waker: OnceLock::new(),
             closed: AtomicBool::new(false),
+            audience: AtomicBool::new(true),
             capacity,
             passes: CachePadded::new(AtomicU64::new(0)),
             waits: CachePadded::new(AtomicU64::new(0)),
@@ -222,6 +260,13 @@ impl ChangeQueue {
         ChangeWriter { change_queue: Arc::clone(self), ring, changes, announced: 0, told: 0, registered: None }
     }
 
+    /// Whether the change of a stored value is to be pushed. Asked under the guard under which it is pushed.
+    #[inline]
+    pub(super) fn has_audience(&self) -> bool {
+        // Relaxed: the guard was pinned before, and `announce/audience.rs` waits for the guards that may see the old state.
+        self.audience.load(Ordering::Relaxed)
+    }
+
     fn wake(&self) {
         if let Some(wake) = self.waker.get() {
             wake();
@@ -241,7 +286,7 @@ impl ChangeQueue {
         self.wake();
     }
 
-    /// Changes committed and not announced yet.
+    /// Changes pushed that the publisher has not dealt with yet.
     pub(super) fn waiting(&self) -> u64 {
         let rings = self.rings.lock();
         rings.iter().map(|ring| ring.queue.pushed().saturating_sub(ring.credits.announced())).sum()

@@ -359,7 +359,7 @@ impl Compactor {
     ///   stays. If this CAS comes first, the writer's fails, or it finds Moved, and waits for the lock
     ///   (`Table::find_moved`).
     /// - **The publisher** raises `announced` after it has sent a change. If it comes first, the new slot starts with
-    ///   that version as announced. If this thread reads the lower version, the slot stays.
+    ///   that version as announced. If this thread reads the lower version, the slot stays, unless its entry is quiet.
     /// - **The reaper**, or a writer of a younger table of the name, takes the lock to find the slots that it seals,
     ///   after the table was closed. If it comes first, this thread finds the table closed, and the slot stays. If this
     ///   thread comes first, the other one finds the new slot.
@@ -417,7 +417,7 @@ impl MovePass {
 ///   CAS comes first, the mark fails, and the reader looks again and marks the copy.
 /// - **A reader that has loaded the word** goes on with the old entry, which is freed after its guard.
 /// - **The expiry thread** finds the same deadline in the copy. The wheel's record is of the slot, which stays.
-/// - **The publisher** reads no entry, and the version stays.
+/// - **The publisher** reads no entry but for the feed, and version and quietness stay.
 fn relocate<'g>(slot: SlotRef<'g>, passes: MovePass, guard: &'g Guard) -> Option<usize> {
     let seen = slot.load(guard);
     let SlotState::Live(old) = seen.state() else { return None };
@@ -426,6 +426,9 @@ fn relocate<'g>(slot: SlotRef<'g>, passes: MovePass, guard: &'g Guard) -> Option
     }
     let mut entry = EntryBox::new(old.value());
     entry.stamp(old.version(), old.deadline());
+    if old.is_quiet() {
+        entry.make_quiet();
+    }
     slot.replace(seen, entry, guard).is_ok().then_some(old.value().len() + ENTRY_HEADER_BYTES)
 }
 

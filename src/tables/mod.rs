@@ -7,7 +7,7 @@
 //!
 //! A worker's [`Session`] gives a [`Batch`]: an epoch guard and one reading of the clock. [`Batch::update`] finds the
 //! table in the `catalog` and the slot in the table's `index`, builds an entry, and swaps it in with a CAS (`slot`). It
-//! pushes a change into the thread's ring (`change`), tells the expiry thread about an earlier deadline (`expiry`), and
+//! pushes a change into the thread's ring (`change`) if somebody may hear of it, tells the expiry thread about an earlier deadline (`expiry`), and
 //! charges the cost (`memory_budget`). The publisher's [`Changes::drain`] announces the change. After a delete, the
 //! publisher retires the slot and the `reaper` removes it from the index.
 //!
@@ -57,7 +57,7 @@ mod version;
 
 use std::sync::Arc;
 
-pub use announce::Changes;
+pub use announce::{Audience, Changes};
 pub use batch::{Batch, Session};
 pub use change::ChangeSink;
 pub use compactor::Compactor;
@@ -217,7 +217,7 @@ pub struct TablesMetrics {
     pub timers: u64,
     /// Expiries that were committed.
     pub expired: u64,
-    /// Changes that are committed and not announced.
+    /// Changes that the publisher has not dealt with.
     pub changes_waiting: u64,
     /// The number of times that a writer waited for the publisher.
     pub writer_waits: u64,

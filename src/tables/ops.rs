@@ -1,8 +1,9 @@
 //! The operations on elements: store, delete and expire here; in the files below, increment, touch, and the
 //! sealing of a deleted table's slots.
 //!
-//! Each operation that changes an element emits its change, its due message and its costs in the same place, so no
-//! caller can forget them. No operation waits: without credits a write returns `Busy` and changes no element.
+//! Each operation that changes an element emits its change, its due message and its costs in the same place, so no caller
+//! can forget them. A store that nobody hears of emits no change (`announce/audience.rs`). No operation waits: without
+//! credits a write returns `Busy` and changes no element.
 //!
 //! # A write
 //!
@@ -41,7 +42,7 @@ mod touch;
 
 use crossbeam::epoch::Guard;
 
-use super::change::{Change, ChangeWriter, Committed};
+use super::change::{Change, ChangeWriter, Commit, Committed};
 use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
 use super::index::Inserted;
@@ -181,7 +182,7 @@ impl<'h> Ops<'h> {
         self.admit(growth + timer_bytes(deadline, old) + extension_bytes(slot, deadline))?;
         self.credits(1)?;
         let version = seen.version() + 1;
-        entry.stamp(version, deadline);
+        let is_quiet = self.stamp(&mut entry, version, deadline);
         reach(Failpoint::BeforeCas);
         slot.replace(seen, entry, self.guard).map_err(NotStored::Overtaken)?;
         self.count_replaced(old);
@@ -190,7 +191,7 @@ impl<'h> Ops<'h> {
             table.count_element(1);
         }
         let kind = if old.is_some() { write.kind } else { Committed::Created };
-        self.committed(table, slot, version, kind, deadline);
+        self.stored(table, slot, Commit { version, kind, is_quiet, follows_quiet: seen.is_quiet() }, deadline);
         Ok(version)
     }
 
@@ -218,12 +219,16 @@ impl<'h> Ops<'h> {
         reach(Failpoint::BeforeEnter);
         let mut entry = Some(entry);
         let mut made: Option<(SlotHandle, u64)> = None;
+        let is_quiet = !self.shared.change_queue.has_audience();
         let mut replaces = false;
         let entered = table.enter(hash, write.key, self.guard, &mut |dead| {
             let version = self.shared.catalog.version_floor().max(predecessor_version).max(dead.unwrap_or(0)) + 1;
             let mut entry = entry.take()?;
             replaces = dead.is_some();
             entry.stamp(version, deadline);
+            if is_quiet {
+                entry.make_quiet();
+            }
             let slot = SlotHandle::new(table.number(), write.key, entry);
             made = Some((slot.slot().handle(), version));
             Some(slot)
@@ -236,7 +241,8 @@ impl<'h> Ops<'h> {
             (Inserted::Created, Some((handle, version)), _) => {
                 self.charge(table, cost);
                 table.count_element(1);
-                self.committed(table, handle.slot(), version, Committed::Created, deadline);
+                let commit = Commit { version, kind: Committed::Created, is_quiet, follows_quiet: false };
+                self.stored(table, handle.slot(), commit, deadline);
                 Ok(version)
             }
             (Inserted::Occupied, _, Some(entry)) => Err(NotStored::Overtaken(entry)),
@@ -291,29 +297,48 @@ impl<'h> Ops<'h> {
         kind: Committed,
     ) -> bool {
         let version = old.version() + 1;
-        let won = slot.vacate(seen, version, self.guard);
+        let is_quiet = !self.shared.change_queue.has_audience();
+        let won = slot.vacate(seen, version, is_quiet, self.guard);
         if won {
             self.count_replaced(Some(old));
             self.charge(table, -entry_bytes(old.value().len()));
             table.count_element(-1);
-            self.committed(table, slot, version, kind, NEVER);
+            self.committed(table, slot, Commit { version, kind, is_quiet, follows_quiet: old.is_quiet() });
         }
         won
     }
 
     // ------------------------------------------------------------------------------------------------------ effects
 
-    /// Emits the effects of a commit: the change, and the due message if there is a deadline.
+    /// Stamps an entry that is about to be stored. Returns whether it is quiet: nobody hears of it, so no change of it
+    /// will be pushed. The audience is asked under the guard, since a new one waits until all guards of before are gone.
+    fn stamp(&self, entry: &mut EntryBox, version: u64, deadline: u64) -> bool {
+        let is_quiet = !self.shared.change_queue.has_audience();
+        entry.stamp(version, deadline);
+        if is_quiet {
+            entry.make_quiet();
+        }
+        is_quiet
+    }
+
+    /// Emits the effects of a store: the change, unless the entry is quiet, and the due message if there is a deadline.
+    fn stored(&mut self, table: &Table, slot: SlotRef<'_>, commit: Commit, deadline: u64) {
+        if commit.is_quiet {
+            reach(Failpoint::Committed);
+        } else {
+            self.committed(table, slot, commit);
+        }
+        self.arm(table, slot, deadline);
+    }
+
+    /// Pushes the change of a commit.
     ///
     /// Two writers of a slot may come here in the opposite order of their commits. The publisher puts their changes in
     /// order by the version, and holds the later one back until the earlier one is pushed. It never waits for long,
     /// because no thread waits between its CAS and this push.
-    fn committed(&mut self, table: &Table, slot: SlotRef<'_>, version: u64, kind: Committed, deadline: u64) {
-        #[expect(clippy::cast_possible_truncation, reason = "the low half is what a change carries")]
-        let low = version as u32;
+    fn committed(&mut self, table: &Table, slot: SlotRef<'_>, commit: Commit) {
         reach(Failpoint::Committed);
-        self.writer.push(Change::new(slot.handle(), low, table.number(), kind));
-        self.arm(table, slot, deadline);
+        self.writer.push(Change::new(slot.handle(), table.number(), commit));
     }
 
     /// Has the wheel look at the slot at `deadline`, if it does not look earlier anyway. Called after the CAS that set

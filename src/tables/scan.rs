@@ -170,7 +170,11 @@ impl<'h> Ops<'h> {
             // Before the word: a version that is read afterwards and is the announced one was told before this moment.
             let announced = slot.announced();
             let mut seen = slot.load(self.guard);
-            let mut progress = ScanProgress::of(announced, seen.version());
+            // Without an audience nothing is told, and no change of the element is on the way.
+            let mut progress = match seen.is_quiet() {
+                true => ScanProgress::Told,
+                false => ScanProgress::of(announced, seen.version()),
+            };
             if progress == ScanProgress::Ahead && content == ScanContent::ForMirror {
                 (progress, seen) = self.judged_by_the_feed(slot).unwrap_or((progress, seen));
             }

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! Slot (counted, found through the index)                     Entry (immutable once published)
-//! +0   word       AtomicPtr  ── live ──────────────────────►  +0  version:60 | length bits 21..25:4
+//! +0   word       AtomicPtr  ── live ──────────────────────►  +0  version:59 | quiet:1 | length bits 21..25:4
 //! +8   announced:25 | key length:7   by the publisher         +8  deadline:43 | length bits 0..21:21
 //! +12  references:29 | flags:3                                +16 the value
 //! +16  the key, or first the deadline part (16 bytes), of a
@@ -30,9 +30,11 @@
 //!               │        │                  ▼
 //!               └────────┴──── seal ──────► Dead(v)     no transition leaves this state
 //!
-//!  low bits   000 Live: the pointer     001 Absent: v<<3   010 Dead: v<<3
-//!             100 Expired: the pointer, marked             011 Moved: v<<3
+//!  low bits   000 Live: the pointer     001 Absent: v<<4   010 Dead: v<<4
+//!             100 Expired: the pointer, marked             011 Moved: v<<4
 //! ```
+//! In Absent, the bit above these says whether the deletion was quiet, as an entry says it of itself: it was committed
+//! while there was no audience, and is not announced (`tables/announce/audience.rs`).
 //!
 //! # Races
 //!
@@ -46,8 +48,8 @@
 //!   writer's CAS fails, and the writer finds Expired. If the writer's CAS comes first, the mark fails, and the reader
 //!   judges the new entry. So a thread with an older reading of the clock cannot extend or bring back an element that
 //!   another thread has called expired.
-//! - **A move and a writer.** The compactor may move a Live element without a deadline, all of whose changes have been
-//!   announced, to another slot of the key: the word becomes Moved(v), and the entry then belongs to the other slot.
+//! - **A move and a writer.** The compactor may move a Live element without a deadline, whose last change has been
+//!   announced or was quiet, to another slot of the key: the word becomes Moved(v), and the entry then belongs to the other slot.
 //!   The compactor holds the lock of the key's bucket until the index shows the other slot. If the move comes first,
 //!   the writer finds Moved and looks the key up again under that lock. If the writer's CAS comes first, the move fails
 //!   and the element stays. No transition leaves Moved.
@@ -105,6 +107,9 @@ const MOVED: usize = 0b011;
 const MARK: usize = 0b100;
 const TAG: usize = 0b111;
 const TAG_BITS: u32 = 3;
+/// In Absent: the deletion was quiet.
+const QUIET: usize = 1 << TAG_BITS;
+const NUMBER_SHIFT: u32 = TAG_BITS + 1;
 
 /// Low bits of a version that a slot keeps as announced: of one slot, fewer changes than two to this power are on the
 /// way to the publisher at a time ([`CHANGES_MAX`]).
@@ -212,7 +217,7 @@ pub(super) struct SeenWord<'g> {
 impl<'g> SeenWord<'g> {
     pub(super) fn state(&self) -> SlotState<'g> {
         let address = self.raw.addr();
-        let number = (address >> TAG_BITS) as u64;
+        let number = (address >> NUMBER_SHIFT) as u64;
         match address & TAG {
             ABSENT => SlotState::Absent(number),
             DEAD => SlotState::Dead(number),
@@ -235,6 +240,14 @@ impl<'g> SeenWord<'g> {
         }
     }
 
+    /// Whether the last change was committed without an audience.
+    pub(super) fn is_quiet(&self) -> bool {
+        match self.entry() {
+            Some(entry) => entry.is_quiet(),
+            None => self.raw.addr() & (TAG | QUIET) == ABSENT | QUIET,
+        }
+    }
+
     fn entry(&self) -> Option<EntryRef<'g>> {
         match self.state() {
             SlotState::Live(entry) | SlotState::Expired(entry) => Some(entry),
@@ -244,13 +257,13 @@ impl<'g> SeenWord<'g> {
 }
 
 fn numbered(version: u64, tag: usize) -> *mut Entry {
-    assert!(version < 1 << VERSION_BITS, "versions of one server fit 60 bits");
+    assert!(version < 1 << VERSION_BITS, "versions of one server fit 59 bits");
     #[expect(clippy::cast_possible_truncation, reason = "pointers have 64 bits on every target of this crate")]
     let number = version as usize;
-    ptr::without_provenance_mut(number << TAG_BITS | tag)
+    ptr::without_provenance_mut(number << NUMBER_SHIFT | tag)
 }
 
-const _: () = assert!(usize::BITS == 64 && VERSION_BITS + TAG_BITS <= 64);
+const _: () = assert!(usize::BITS == 64 && VERSION_BITS + NUMBER_SHIFT <= 64);
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
@@ -376,18 +389,19 @@ impl<'g> SlotRef<'g> {
         seen.raw.addr() & MARK != 0 || self.exchange(seen, seen.raw.map_addr(|address| address | MARK))
     }
 
-    /// Live or Expired → Absent with `version`. True if this call changed the word.
-    pub(super) fn vacate(&self, seen: SeenWord<'g>, version: u64, guard: &'g Guard) -> bool {
-        self.leave(seen, numbered(version, ABSENT), guard)
+    /// Live or Expired → Absent with `version`. True if this call changed the word. `is_quiet`: there is no audience.
+    pub(super) fn vacate(&self, seen: SeenWord<'g>, version: u64, is_quiet: bool, guard: &'g Guard) -> bool {
+        self.leave(seen, numbered(version, if is_quiet { ABSENT | QUIET } else { ABSENT }), guard)
     }
 
-    /// Live, announced, without a deadline → Moved. Returns the slot that the element continues in, which has no
+    /// Live, announced or quiet, without a deadline → Moved. Returns the slot that the element continues in, which has no
     /// deadline part. The caller holds the bucket's lock, and replaces this slot by that one in the index before it
     /// unlocks. `None`: the element stays here.
     pub(super) fn move_out(&self, seen: SeenWord<'g>) -> Option<SlotHandle> {
         let SlotState::Live(entry) = seen.state() else { return None };
         let version = entry.version();
-        if !self.announced().is(version) || entry.deadline() != NEVER || self.armed() != Some(NEVER) {
+        let is_announced = entry.is_quiet() || self.announced().is(version);
+        if !is_announced || entry.deadline() != NEVER || self.armed() != Some(NEVER) {
             return None;
         }
         let next = SlotHandle::make(self.key(), entry.entry.as_ptr(), version, None);

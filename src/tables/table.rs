@@ -17,7 +17,7 @@
 //! | held by | for | released by |
 //! |---|---|---|
 //! | `Table::new` | the sealing of all slots | `Reaper::seal_some`, after the last bucket |
-//! | `Ops::seal` | the last change of the slot | `Changes::announce`, or `Ops::seal` if its CAS fails |
+//! | `Ops::seal` | the last change of the slot | `Changes::announce` or `Changes::settle`, or `Ops::seal` if its CAS fails |
 //! | `Changes::retire` | the dead slot in the index | `Reaper::retire_dead`, or `Changes::retire` if its CAS fails |
 
 use std::sync::Arc;
@@ -286,9 +286,9 @@ impl Table {
     /// have an order, and one of them alone finds one hold left. So the reaper is told once.
     pub(super) fn release_unsettled(&self) -> bool {
         // Release: pairs with the Acquire of the subtraction that settles the table, and of a hold that fails. Acquire:
-        // pairs with the Release of all earlier releases (`Changes::announce`, `Changes::retire`,
-        // `Reaper::retire_dead`, `Reaper::seal_some`, `Ops::seal`). So the thread that settles the table sees all its
-        // slots dead.
+        // pairs with the Release of all earlier releases (`Changes::announce`, `Changes::settle`,
+        // `Changes::retire`, `Reaper::retire_dead`, `Reaper::seal_some`, `Ops::seal`). So the thread that settles the
+        // table sees all its slots dead.
         let before = self.unsettled.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "held before it is released");
         before == 1

@@ -12,6 +12,7 @@ use super::{
 use crate::clock::Now;
 
 pub(crate) mod alone;
+mod audience;
 mod budget;
 mod compaction;
 mod feeding;

@@ -12,11 +12,13 @@
 //! base ─────────► base + n ─────────────► base' = base + ticks between the starts, and n is less than that
 //! ```
 //!
-//! - **Rate.** Versions would overtake the ticks at 62.5 million changes a second, kept up for the whole life of a
-//!   server. Each change passes the one publisher, which takes 40 to 50 ns for it. The writers' credits let no writer
-//!   get further ahead than its ring is long. So a server makes at most 25 million changes a second.
-//! - **Range.** A version has 60 bits in a slot: ticks for 584 years. A wall clock in 64 bits of nanoseconds ends in
-//!   2554. At that base a server has 2^56 versions left, at 25 million a second for 91 years.
+//! - **Rate.** Versions would overtake the ticks if one grew 62.5 million times a second, kept up for the whole life of
+//!   a server. Each step follows the one before: it is a CAS on the word that the step before has written, by a thread
+//!   that has found that word and has allocated and filled an entry. That takes 50 ns at least, even in one thread that
+//!   does nothing else, and more where threads take turns. So a version grows at most 20 million times a second.
+//! - **Range.** A version has 59 bits in a slot: ticks for 292 years. The base of a clock after 2280 is that of 2280,
+//!   and versions come again after a restart. At that base a server has 2^56 versions left, at 20 million a second for
+//!   114 years.
 //! - **A clock before 2025** gives the base 0. It is wrong, because this program is younger. Versions are then unique
 //!   as long as the server runs, and come again after a restart, as after any clock that went back.
 //!
@@ -31,14 +33,16 @@ const TICK_NANOS: u64 = 16;
 /// Versions that fit above any base.
 const ROOM: u64 = 1 << 56;
 
-const _: () = assert!(version_base(u64::MAX) + ROOM < 1 << VERSION_BITS);
+/// The highest base.
+const BASE_MAX: u64 = (1 << VERSION_BITS) - ROOM - 1;
 
 /// The base for a server that starts at this time, in nanoseconds since 1970: see [`TablesConfig::version_base`].
 ///
 /// [`TablesConfig::version_base`]: super::TablesConfig::version_base
 #[must_use]
 pub const fn version_base(wall_nanos: u64) -> u64 {
-    wall_nanos.saturating_sub(ORIGIN_NANOS) / TICK_NANOS
+    let ticks = wall_nanos.saturating_sub(ORIGIN_NANOS) / TICK_NANOS;
+    if ticks < BASE_MAX { ticks } else { BASE_MAX }
 }
 
 #[cfg(test)]
@@ -52,6 +56,15 @@ mod tests {
         for seconds in [1, 60, 31_536_000] {
             let changes = 25_000_000 * seconds;
             assert!(version_base(start + seconds * SECOND) > version_base(start) + changes, "{seconds} s");
+        }
+    }
+
+    #[test]
+    fn a_clock_far_ahead_gives_a_base_with_room_above_it() {
+        const YEAR: u64 = 31_557_600_000_000_000;
+        assert!(version_base(ORIGIN_NANOS + 255 * YEAR) < BASE_MAX);
+        for wall_nanos in [ORIGIN_NANOS + 256 * YEAR, u64::MAX] {
+            assert_eq!(version_base(wall_nanos), BASE_MAX);
         }
     }
 

@@ -230,7 +230,9 @@ impl Stormy {
 #[test]
 fn in_a_storm_of_waiting_everybody_is_answered_in_order_and_no_wake_up_is_lost() {
     both(|frontend| {
-        serve_held(frontend, CHANGES, |Held { endpoint, release, .. }| {
+        // With a feed there is an audience, and so changes to wait for.
+        let tell = |settings: &mut serve::KvConfig| settings.feed = Some("tcp://127.0.0.1:*".to_owned());
+        serve_parts(frontend, CHANGES, tell, |Held { endpoint, release, .. }| {
             let context = zmq::Context::new();
             let control = Peer::connect(&context, &endpoint);
             assert_eq!(control.call(&[&[0], b"t"]), [OK]);

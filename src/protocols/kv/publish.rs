@@ -72,13 +72,19 @@ pub struct Publisher {
 impl Publisher {
     /// A publisher that sleeps in `subscribers`, until `changes` ring `bell`, or other subscribers have work.
     pub(super) fn new(
-        (subscribers, feed, one_frame): (Subscribers, Option<FeedPublisher>, Option<OneFramePublisher>),
+        (mut subscribers, feed, mut one_frame): (Subscribers, Option<FeedPublisher>, Option<OneFramePublisher>),
         mut changes: Changes,
         bell: WakeSignal,
         clock: Clock,
         metrics: Arc<PublishTally>,
     ) -> Self {
         changes.set_waker(Box::new(move || bell.ring()));
+        for subscribers in [Some(&mut subscribers), one_frame.as_mut().map(OneFramePublisher::subscribers)] {
+            let audience = changes.audience();
+            if let Some(subscribers) = subscribers {
+                subscribers.before_first_subscription(move || audience.begin());
+            }
+        }
         Self { subscribers, feed, one_frame, changes, clock, metrics, end: None }
     }
 
@@ -114,6 +120,9 @@ impl Publisher {
                 return self.show();
             }
             self.hear_users();
+            if self.is_idle() {
+                self.changes.end_audience();
+            }
             let timeout = self.rest(drained.taken, found);
             self.subscribers.turn(timeout, || clock.now());
             if let Some(feed) = &mut self.feed {
@@ -166,16 +175,20 @@ impl Publisher {
             let gathers = (GATHER_CHANGES_MIN..PUBLISH_BURST).contains(&taken) && self.changes.prepare_sleep(true);
             return Some(if gathers { GATHER_TIME } else { Duration::ZERO });
         }
-        let is_idle = self.subscribers.is_idle()
-            && self.feed.as_ref().is_none_or(FeedPublisher::is_idle)
-            && self.one_frame.as_ref().is_none_or(OneFramePublisher::is_idle);
-        let lazily = found && is_idle;
+        let lazily = found && self.is_idle();
         let patience = self.feed.as_ref().and_then(FeedPublisher::patience);
         let others = self.one_frame.as_ref().and_then(OneFramePublisher::patience);
         match self.changes.prepare_sleep(lazily) {
             true => lazily.then_some(LAZY_SLEEP).into_iter().chain(patience).chain(others).min(),
             false => Some(Duration::ZERO),
         }
+    }
+
+    /// Whether nobody subscribes.
+    fn is_idle(&self) -> bool {
+        self.subscribers.is_idle()
+            && self.feed.as_ref().is_none_or(FeedPublisher::is_idle)
+            && self.one_frame.as_ref().is_none_or(OneFramePublisher::is_idle)
     }
 
     /// Updates the metrics for STATS.

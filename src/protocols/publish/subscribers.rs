@@ -80,6 +80,8 @@ pub struct Subscribers {
     pub(super) losses_told: WarningPace,
     pub(super) refusals_told: WarningPace,
     pub(super) buffer: Vec<u8>,
+    /// Called when a first subscription has come, before the subscriber is answered.
+    pub(super) before_first: Option<Box<dyn Fn() + Send>>,
 }
 
 impl Subscribers {
@@ -119,6 +121,7 @@ impl Subscribers {
             losses_told: WarningPace::default(),
             refusals_told: WarningPace::default(),
             buffer: Vec::new(),
+            before_first: None,
         })
     }
 
@@ -134,6 +137,12 @@ impl Subscribers {
     /// If the system has no memory left for it.
     pub fn listen(&mut self, listener: BoundListener) -> Result<(), Errno> {
         self.listeners.add(&self.epoll, listener)
+    }
+
+    /// From now on `call` is called whenever there is a subscription and was none before: before the subscriber gets an
+    /// answer to what it has sent behind its subscription. The publisher waits for it.
+    pub fn before_first_subscription(&mut self, call: impl Fn() + Send + 'static) {
+        self.before_first = Some(Box::new(call));
     }
 
     /// Whether there is no subscription.
@@ -433,9 +442,13 @@ impl Subscribers {
         let Self { connections, topics, readers, limits, held, .. } = self;
         let Some(subscriber) = connections.get_mut(id.slot() as usize) else { return };
         let before = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
+        let was_idle = topics.is_empty();
         let listened = subscriber.listen(bytes, (id.slot(), topics, readers), (limits, held));
         let claim = subscriber.claim.take();
         let after = (subscriber.is_open(), subscriber.topics.len(), subscriber.topic_bytes);
+        if let Some(call) = self.before_first.as_ref().filter(|_| was_idle && !topics.is_empty()) {
+            call();
+        }
         self.subscribers += usize::from(after.0 && !before.0);
         self.subscriptions = self.subscriptions - before.1 + after.1;
         self.topic_bytes = self.topic_bytes - before.2 + after.2;

@@ -1,6 +1,6 @@
 //! A page of a scan: from the client's cursor to the next one.
 
-use super::Batch;
+use super::{Batch, repin};
 use crate::tables::Refusal;
 use crate::tables::cursor::ScanCursor;
 use crate::tables::scan::{ScanPage, ScannedElement};
@@ -18,7 +18,7 @@ impl Batch<'_> {
         mut row: impl FnMut(ScannedElement<'b>),
     ) -> Result<Option<ScanCursor>, Refusal> {
         // A batch may have many pages. Memory that is retired while one is read can be freed before the next.
-        self.guard.repin();
+        repin(&mut self.guard);
         self.on(table, |ops, table| {
             let cursors = &ops.shared.cursors;
             let generation = table.generation();

@@ -14,7 +14,9 @@ fn used(count: u32) -> (Arc<ChangeQueue>, ChangeWriter) {
     entry.stamp(1, NEVER);
     let slot = SlotHandle::new(0, b"key", entry);
     for version in 1..=count {
-        writer.push(Change::new(slot.slot().handle(), version, 7, Committed::Updated));
+        let version = u64::from(version);
+        let commit = Commit { version, kind: Committed::Updated, is_quiet: false, follows_quiet: false };
+        writer.push(Change::new(slot.slot().handle(), 7, commit));
     }
     (queue, writer)
 }
@@ -59,14 +61,18 @@ fn a_wake_up_in_time_is_not_counted_as_lost() {
 }
 
 #[test]
-fn a_change_keeps_its_table_and_its_kind() {
+fn a_change_keeps_its_table_its_kind_and_its_flags() {
     let mut entry = EntryBox::new(b"value");
     entry.stamp(1, NEVER);
     let slot = SlotHandle::new(0, b"key", entry);
     for table in [0, 1, TABLE_NUMBERS - 1] {
         for kind in Committed::ALL {
-            let change = Change::new(slot.slot().handle(), u32::MAX, table, kind);
-            assert_eq!((change.version, change.table(), change.kind()), (u32::MAX, table, kind));
+            for (is_quiet, follows_quiet) in [(false, false), (false, true), (true, false), (true, true)] {
+                let commit = Commit { version: (1 << 58) - 1, kind, is_quiet, follows_quiet };
+                let change = Change::new(slot.slot().handle(), table, commit);
+                assert_eq!((change.version, change.table(), change.kind()), (u32::MAX, table, kind));
+                assert_eq!((change.is_quiet(), change.follows_quiet()), (is_quiet, follows_quiet));
+            }
         }
     }
 }

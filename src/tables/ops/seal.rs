@@ -4,10 +4,10 @@
 
 use super::Ops;
 use crate::tables::Refusal;
-use crate::tables::change::Committed;
+use crate::tables::change::{Commit, Committed};
 use crate::tables::failpoint::{Failpoint, reach};
 use crate::tables::memory_budget::entry_bytes;
-use crate::tables::slot::{EntryRef, NEVER, SlotRef, SlotState};
+use crate::tables::slot::{EntryRef, SlotRef, SlotState};
 use crate::tables::table::Table;
 
 impl<'h> Ops<'h> {
@@ -51,8 +51,11 @@ impl<'h> Ops<'h> {
                 continue; // settled meanwhile: the next look finds the slot dead
             }
             let version = seen.version() + 1;
+            let is_quiet = !self.shared.change_queue.has_audience();
             if slot.kill(seen, version, self.guard) {
-                self.sealed(table, slot, version, old);
+                let kind = if old.is_some() { Committed::SealedLive } else { Committed::SealedAbsent };
+                let commit = Commit { version, kind, is_quiet, follows_quiet: seen.is_quiet() };
+                self.sealed(table, slot, commit, old);
                 return Ok(version);
             }
             if table.release_unsettled() {
@@ -61,13 +64,12 @@ impl<'h> Ops<'h> {
         }
     }
 
-    fn sealed(&mut self, table: &Table, slot: SlotRef<'h>, version: u64, old: Option<EntryRef<'h>>) {
-        let kind = if old.is_some() { Committed::SealedLive } else { Committed::SealedAbsent };
+    fn sealed(&mut self, table: &Table, slot: SlotRef<'h>, commit: Commit, old: Option<EntryRef<'h>>) {
         if let Some(old) = old {
             self.count_replaced(Some(old));
             self.charge(table, -entry_bytes(old.value().len()));
             table.count_element(-1);
         }
-        self.committed(table, slot, version, kind, NEVER);
+        self.committed(table, slot, commit);
     }
 }

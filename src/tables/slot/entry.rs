@@ -15,11 +15,13 @@ pub(in crate::tables) const NEVER: u64 = (1 << DEADLINE_BITS) - 1;
 /// Bytes of an entry without its value.
 pub(in crate::tables) const ENTRY_HEADER_BYTES: usize = size_of::<Entry>();
 /// Bits of a version: see `tables/version.rs`.
-pub(in crate::tables) const VERSION_BITS: u32 = 64 - LENGTH_HIGH_BITS;
+pub(in crate::tables) const VERSION_BITS: u32 = 64 - LENGTH_HIGH_BITS - 1;
 
 const DEADLINE_BITS: u32 = 43;
 const LENGTH_LOW_BITS: u32 = 64 - DEADLINE_BITS;
 const LENGTH_HIGH_BITS: u32 = 4;
+/// In `version_and_length`: the entry is quiet.
+const QUIET: u64 = 1 << LENGTH_HIGH_BITS;
 
 const _: () = assert!(VALUE_BYTES_MAX < 1 << (LENGTH_LOW_BITS + LENGTH_HIGH_BITS));
 const _: () = assert!(ENTRY_HEADER_BYTES == 16);
@@ -33,17 +35,21 @@ pub(super) struct Entry {
 
 impl Entry {
     fn pack(version: u64, deadline: u64, length: usize) -> Self {
-        assert!(version < 1 << VERSION_BITS, "versions of one server fit 60 bits");
+        assert!(version < 1 << VERSION_BITS, "versions of one server fit 59 bits");
         debug_assert!(deadline <= NEVER, "deadlines fit 43 bits");
         let length = length as u64;
         Self {
-            version_and_length: version << LENGTH_HIGH_BITS | length >> LENGTH_LOW_BITS,
+            version_and_length: version << (LENGTH_HIGH_BITS + 1) | length >> LENGTH_LOW_BITS,
             deadline_and_length: deadline << LENGTH_LOW_BITS | length & ((1 << LENGTH_LOW_BITS) - 1),
         }
     }
 
     pub(super) fn version(&self) -> u64 {
-        self.version_and_length >> LENGTH_HIGH_BITS
+        self.version_and_length >> (LENGTH_HIGH_BITS + 1)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.version_and_length & QUIET != 0
     }
 
     fn deadline(&self) -> u64 {
@@ -108,6 +114,13 @@ impl EntryBox {
         *entry = Entry::pack(version, deadline, entry.length());
     }
 
+    /// Makes the entry quiet: it is stored while there is no audience, and no change of it is pushed. Called after
+    /// [`EntryBox::stamp`], which makes it one whose change is pushed.
+    pub(in crate::tables) fn make_quiet(&mut self) {
+        // SAFETY: as above.
+        unsafe { self.0.as_mut() }.version_and_length |= QUIET;
+    }
+
     pub(super) fn version(&self) -> u64 {
         // SAFETY: `new` initialised the header, and the entry is not published, so the box alone refers to it.
         unsafe { self.0.as_ref() }.version()
@@ -160,6 +173,11 @@ impl<'g> EntryRef<'g> {
         self.header().deadline()
     }
 
+    /// Whether no change of it is pushed ([`EntryBox::make_quiet`]).
+    pub(in crate::tables) fn is_quiet(&self) -> bool {
+        self.header().is_quiet()
+    }
+
     pub(in crate::tables) fn value(&self) -> &'g [u8] {
         let length = self.header().length();
         // SAFETY: `length` bytes follow the header in the same allocation. `EntryBox::new` initialised them, and they
@@ -191,8 +209,12 @@ mod tests {
         for version in versions {
             for deadline in deadlines {
                 for length in lengths {
-                    let entry = Entry::pack(version, deadline, length);
-                    assert_eq!((entry.version(), entry.deadline(), entry.length()), (version, deadline, length));
+                    let mut entry = Entry::pack(version, deadline, length);
+                    for quiet in [false, true] {
+                        assert_eq!((entry.version(), entry.deadline(), entry.length()), (version, deadline, length));
+                        assert_eq!(entry.is_quiet(), quiet);
+                        entry.version_and_length |= QUIET;
+                    }
                 }
             }
         }
@@ -208,6 +230,6 @@ mod tests {
     #[test]
     fn an_entry_takes_its_header_and_its_value() {
         assert_eq!([0, 1, 64].map(|length| Entry::layout(length).size()), [16, 17, 80]);
-        assert_eq!((NEVER, VERSION_BITS), ((1 << 43) - 1, 60));
+        assert_eq!((NEVER, VERSION_BITS), ((1 << 43) - 1, 59));
     }
 }

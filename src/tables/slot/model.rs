@@ -41,7 +41,7 @@ fn vacate_once(slot: &SlotHandle) -> Option<u64> {
     let seen = slot.slot().load(&guard);
     let SlotState::Live(entry) = seen.state() else { return None };
     let version = entry.version() + 1;
-    slot.slot().vacate(seen, version, &guard).then_some(version)
+    slot.slot().vacate(seen, version, false, &guard).then_some(version)
 }
 
 fn version_of(slot: &SlotHandle) -> u64 {

@@ -47,6 +47,11 @@ impl OneFramePublisher {
         self.subscribers.hear_users();
     }
 
+    /// The subscribers that it sends to.
+    pub(super) fn subscribers(&mut self) -> &mut Subscribers {
+        &mut self.subscribers
+    }
+
     /// Whether there is no subscription.
     pub(super) fn is_idle(&self) -> bool {
         self.subscribers.is_idle()
