@@ -18,7 +18,7 @@ OK, ERROR, DENIED = b"\x01", b"\x00", b"DENIED"
 CREATE, DROP, UPDATE, GET, PING, LIST, STATS, SCAN = 0, 1, 2, 4, 5, 12, 13, 14
 LIMIT = 60_000
 CONTEXT = zmq.Context()
-# All clients live as long as the script: a monitor has its name from a descriptor, which another socket would get.
+# All clients live as long as the script.
 ALL = []
 FAILED = (zmq.EVENT_HANDSHAKE_FAILED_AUTH, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
 
@@ -47,7 +47,8 @@ class Client:
         elif keys is not None:
             self.socket.curve_publickey, self.socket.curve_secretkey = public(keys, user)
             self.socket.curve_serverkey = public(keys, "server")[0]
-        self.monitor = self.socket.get_monitor_socket()
+        # A name of its own: pyzmq's is made of a descriptor, which a new socket may get before the old monitor is gone.
+        self.monitor = self.socket.get_monitor_socket(addr=f"inproc://monitor-{len(ALL)}")
         self.monitor.rcvtimeo = LIMIT
         ALL.append(self)
         self.socket.connect(endpoint)
