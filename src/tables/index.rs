@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! A flurry entry costs about 130 bytes and two cache misses before it holds any data. So the map does not hold
-//! elements but **segments** of up to 64 **buckets** of up to 15 slots. It has one entry for about 600 elements, and
+//! elements but **segments** of up to 128 **buckets** of up to 15 slots. It has one entry for about 500 elements, and
 //! grows in little time. That leaves about 14 bytes of index for each element. An empty flurry map costs a collector
 //! with room for each core, 33 KB on 64 of them, and its guard costs two locked instructions for each look-up. So the
 //! first segments stand in a directory, and the index makes the map when the table outgrows the directory. Cells show
@@ -12,9 +12,9 @@
 //! ```text
 //! segment number ──► [Bucket { lock, depth, cells: [hash bits | pointer to slot; 15] }]
 //!
-//!           in place, in the directory                                              in the map
-//! segment   0   1   2     3     4      5       6       7         …   13        14        15        …
-//! buckets   0   1   2–3   4–7   8–15   16–31   32–63   64–127    …   448–511   512–575   576–639   …
+//!           in place, in the directory                                                       in the map
+//! segment   0   1   2     3     4      5       6       7        8         …   10        11        12        …
+//! buckets   0   1   2–3   4–7   8–15   16–31   32–63   64–127   128–255   …   384–511   512–639   640–767   …
 //!
 //! a bucket of depth d holds the keys whose hash ends in the d bits of its number
 //! full:  bucket n, depth d   ──►   bucket n, depth d+1   and   bucket n + 2^d, depth d+1

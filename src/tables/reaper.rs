@@ -51,8 +51,8 @@ pub(super) use sender::{ReaperInbox, ReaperSender, RetireSender};
 /// How long the reaper waits for other threads to release a table before it looks again.
 const RECHECK: Duration = Duration::from_millis(1);
 
-/// Segments of an index, of 64 buckets each, that the reaper frees in one turn: less than half a millisecond.
-const SEGMENTS_FREED: usize = 32;
+/// Segments of an index, of 128 buckets each, that the reaper frees in one turn: less than half a millisecond.
+const SEGMENTS_FREED: usize = 16;
 
 /// A walk over the buckets of a closed table.
 struct Walk {

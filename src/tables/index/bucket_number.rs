@@ -4,7 +4,7 @@
 
 /// Buckets of a segment, except the first segments.
 pub(super) const SEGMENT_LEN: u32 = 1 << SEGMENT_BITS;
-pub(super) const SEGMENT_BITS: u32 = 6;
+pub(super) const SEGMENT_BITS: u32 = 7;
 
 /// The number of the bucket of this depth to which a hash belongs.
 pub(super) fn low_bits(hash: u64, depth: u8) -> u32 {
@@ -48,9 +48,10 @@ mod tests {
             assert!(offset < segment_len(segment) as usize, "{number}");
             assert!(taken.insert((segment, offset)), "{number}");
         }
-        let (segments, offsets): (Vec<_>, Vec<_>) = [0, 1, 2, 3, 4, 63, 64, 127, 128].map(position).into_iter().unzip();
-        assert_eq!(segments, [0, 1, 2, 2, 3, 6, 7, 7, 8]);
-        assert_eq!(offsets, [0, 0, 0, 1, 0, 31, 0, 63, 0]);
+        let (segments, offsets): (Vec<_>, Vec<_>) =
+            [0, 1, 2, 3, 4, 63, 64, 127, 128, 255, 256].map(position).into_iter().unzip();
+        assert_eq!(segments, [0, 1, 2, 2, 3, 6, 7, 7, 8, 8, 9]);
+        assert_eq!(offsets, [0, 0, 0, 1, 0, 31, 0, 63, 0, 127, 0]);
     }
 
     #[test]

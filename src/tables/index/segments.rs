@@ -315,13 +315,13 @@ mod tests {
         assert_eq!(bytes, 0);
         let guard = epoch::pin();
         let view = segments.view(&guard);
-        // A group of buckets of 128 bytes; the segment, with 64 places, 6 groups and two counts, and an entry of the
+        // A group of buckets of 128 bytes; the segment, with 128 places, 11 groups and two counts, and an entry of the
         // map; a shelf of 64 cells.
-        let (group, segment, shelf) = (12 * 128, 192 + 144, 64 * 8);
+        let (group, segment, shelf) = (12 * 128, 384 + 144, 64 * 8);
         assert!(view.bucket_at(NEAR).is_none());
         assert_eq!(view.make(NEAR), signed(far_bytes(0)) + group + segment + shelf);
         let made = std::ptr::from_ref(view.bucket_at(NEAR).unwrap());
-        assert_eq!([NEAR + 1, NEAR, NEAR + 1, NEAR + 64].map(|number| view.make(number)), [0, 0, 0, group + segment]);
+        assert_eq!([NEAR + 1, NEAR, NEAR + 1, NEAR + 128].map(|number| view.make(number)), [0, 0, 0, group + segment]);
         assert_eq!(std::ptr::from_ref(view.bucket_at(NEAR).unwrap()), made, "the bucket that was there stays");
         let first = FAR_START;
         let mut listed = segments.removable();
@@ -329,18 +329,18 @@ mod tests {
         assert_eq!(listed, [first, first + 1]);
         segments.remove(&[first]);
         assert_eq!(segments.removable(), [first + 1]);
-        assert!(view.bucket_at(NEAR).is_none() && view.bucket_at(NEAR + 64).is_some());
+        assert!(view.bucket_at(NEAR).is_none() && view.bucket_at(NEAR + 128).is_some());
     }
 
     #[test]
     fn a_segment_makes_its_buckets_in_any_order_and_each_once() {
         let segment = FarSegment::empty();
-        let order: Vec<usize> = (0..64).map(|number| number * 37 % 64).collect();
+        let order: Vec<usize> = (0..128).map(|number| number * 37 % 128).collect();
         let bytes: usize = order.iter().map(|offset| segment.make(*offset)).sum();
-        assert_eq!(bytes, 6 * GROUP_BYTES);
+        assert_eq!(bytes, 11 * GROUP_BYTES);
         let places: std::collections::HashSet<_> =
             order.iter().map(|offset| std::ptr::from_ref(segment.bucket(*offset).unwrap()).addr()).collect();
-        assert_eq!((places.len(), segment.make(5)), (64, 0));
-        assert!(segment.bucket(64).is_none() && FarSegment::empty().bucket(0).is_none());
+        assert_eq!((places.len(), segment.make(5)), (128, 0));
+        assert!(segment.bucket(128).is_none() && FarSegment::empty().bucket(0).is_none());
     }
 }

@@ -29,8 +29,8 @@ fn an_index_is_near_below_a_number_of_buckets() {
 }
 
 #[test]
-fn a_segment_is_expected_for_each_640_keys() {
-    assert_eq!([0, 639, 640, 6_400_000].map(segments_for), [0, 0, 1, 10_000]);
+fn a_segment_is_expected_for_each_1280_keys() {
+    assert_eq!([0, 1_279, 1_280, 12_800_000].map(segments_for), [0, 0, 1, 10_000]);
 }
 
 #[test]
