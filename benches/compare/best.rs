@@ -1,4 +1,7 @@
-//! The native frontend, as it starts by default, beside the best of the rivals in the same round.
+//! The native frontend, as it starts by default, beside the best of the rivals in the same round, and beside a server
+//! that only answers: the most that the machine lets through.
+
+use std::ops::Range;
 
 use crate::report::{Report, median};
 use crate::shape::{alternate, middle};
@@ -23,9 +26,10 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     report.write(
         "## Beside the best\n\n`--frontend native --publish off`, all else by default; the rivals with their defaults and without disk, Valkey also with \
          `--io-threads 2`. Thousands of requests a second. Keys of 16 bytes, 8 connections unless it is said otherwise. *Ours / best*: the median over the \
-         rounds of our rate by that of the best rival in the same round.",
+         rounds of our rate by that of the best rival in the same round. *Naive* is one thread on an epoll that finds the end of each request and answers with \
+         constant bytes.",
     );
-    let small = sides();
+    let mut small = sides();
     let mut bytes = vec!["bytes of an element".to_owned()];
     let mut least = f64::INFINITY;
     let mut ours = 0.0;
@@ -38,14 +42,17 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
         if at == 0 { ours = each } else { least = least.min(each) }
     }
     bytes.push(format!("{:.2}", ours / least));
-    let mut rows = vec![heads(&small)];
+    small.push(Side::naive());
+    let rivals = 1..small.len() - 1;
+    let [stored, bare] = [&small[..rivals.end], &small[..]];
+    let mut rows = vec![heads(bare, true)];
     for verb in ["get", "set"] {
         for depth in DEPTHS {
             let name = format!("{verb}, depth {depth}");
             rows.push(row(
                 plan,
                 report,
-                &small,
+                (bare, rivals.clone()),
                 (&name, KEYS, VALUE_BYTES),
                 &format!("--mix {verb}=1 --depth {depth}"),
             ));
@@ -53,11 +60,11 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     }
     let many = format!("--mix many=1 --many {KEYS_AT_ONCE} --depth 16");
     let name = format!("get of {KEYS_AT_ONCE} keys, depth 16");
-    rows.push(row(plan, report, &small, (&name, KEYS, VALUE_BYTES), &many));
+    rows.push(row(plan, report, (stored, rivals.clone()), (&name, KEYS, VALUE_BYTES), &many));
     for verb in ["get", "set"] {
         let name = format!("{verb}, depth 1, {MANY_CONNECTIONS} connections");
         let flags = format!("--mix {verb}=1 --depth 1 --connections {MANY_CONNECTIONS}");
-        rows.push(row(plan, report, &small, (&name, KEYS, VALUE_BYTES), &flags));
+        rows.push(row(plan, report, (bare, rivals.clone()), (&name, KEYS, VALUE_BYTES), &flags));
     }
     rows.push(bytes);
     report.table(&rows);
@@ -66,37 +73,48 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     let (keys, value_bytes) = LARGE;
     let large = sides();
     large.iter().for_each(|side| side.fill(keys, value_bytes));
-    let mut rows = vec![heads(&large)];
+    let mut rows = vec![heads(&large, false)];
     for verb in ["get", "set"] {
         for depth in DEPTHS {
             let name = format!("{verb}, values of {value_bytes} bytes, depth {depth}");
             let flags = format!("--mix {verb}=1 --depth {depth}");
-            rows.push(row(plan, report, &large, (&name, keys, value_bytes), &flags));
+            rows.push(row(plan, report, (&large, 1..large.len()), (&name, keys, value_bytes), &flags));
         }
     }
     report.table(&rows);
 }
 
-fn heads(sides: &[Side]) -> Vec<String> {
-    let names = sides.iter().map(|side| side.name.to_owned());
-    std::iter::once(String::new()).chain(names).chain(["ours / best".to_owned()]).collect()
+fn heads(sides: &[Side], with_bare: bool) -> Vec<String> {
+    let (names, bare) = sides.split_at(sides.len() - usize::from(with_bare));
+    let mut heads = vec![String::new()];
+    heads.extend(names.iter().map(|side| side.name.to_owned()));
+    heads.push("ours / best".to_owned());
+    heads.extend(bare.iter().flat_map(|side| [side.name.to_owned(), format!("{} / best", side.name)]));
+    heads
 }
 
-/// One request shape: its name, keys, and the bytes of a value.
+/// One request shape: its name, keys, and the bytes of a value. The first side is ours. One after the rivals is the
+/// bare one.
 fn row(
     plan: &Plan,
     report: &mut Report,
-    sides: &[Side],
+    (sides, rivals): (&[Side], Range<usize>),
     (name, keys, value_bytes): (&str, u32, usize),
     shape: &str,
 ) -> Vec<String> {
     let flags = format!("{shape} --keys {keys} --value-size {value_bytes} --warm-up 0.1 --seconds {}", plan.seconds);
     let rounds = alternate(plan, sides, name, &flags, report);
-    let rates = rounds.iter().map(|rounds| format!("{:.0}", middle(rounds, |round: &Round| round.rate) / 1e3));
-    let ratios = (0..plan.rounds).map(|at| {
-        let best = rounds[1..].iter().map(|rounds| rounds[at].rate).fold(0.0, f64::max);
-        rounds[0][at].rate / best
-    });
-    let ratio = format!("{:.2}", median(&ratios.collect::<Vec<_>>()));
-    std::iter::once(name.to_owned()).chain(rates).chain([ratio]).collect()
+    let rate = |at: usize| format!("{:.0}", middle(&rounds[at], |round: &Round| round.rate) / 1e3);
+    let of_best = |side: usize| {
+        let ratios = (0..plan.rounds).map(|at| {
+            let best = rounds[rivals.clone()].iter().map(|rounds| rounds[at].rate).fold(0.0, f64::max);
+            rounds[side][at].rate / best
+        });
+        format!("{:.2}", median(&ratios.collect::<Vec<_>>()))
+    };
+    let mut row = vec![name.to_owned()];
+    row.extend((0..rivals.end).map(rate));
+    row.push(of_best(0));
+    row.extend((rivals.end..sides.len()).flat_map(|bare| [rate(bare), of_best(bare)]));
+    row
 }
