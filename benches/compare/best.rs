@@ -1,8 +1,6 @@
 //! The native frontend, as it starts by default, beside the best of the rivals in the same round, and beside a server
 //! that only answers: the most that the machine lets through.
 
-use std::ops::Range;
-
 use crate::report::{Report, median};
 use crate::shape::{alternate, middle};
 use crate::side::{Round, Side};
@@ -43,16 +41,14 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     }
     bytes.push(format!("{:.2}", ours / least));
     small.push(Side::naive());
-    let rivals = 1..small.len() - 1;
-    let [stored, bare] = [&small[..rivals.end], &small[..]];
-    let mut rows = vec![heads(bare, true)];
+    let mut rows = vec![heads(&small)];
     for verb in ["get", "set"] {
         for depth in DEPTHS {
             let name = format!("{verb}, depth {depth}");
             rows.push(row(
                 plan,
                 report,
-                (bare, rivals.clone()),
+                &small,
                 (&name, KEYS, VALUE_BYTES),
                 &format!("--mix {verb}=1 --depth {depth}"),
             ));
@@ -60,11 +56,11 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     }
     let many = format!("--mix many=1 --many {KEYS_AT_ONCE} --depth 16");
     let name = format!("get of {KEYS_AT_ONCE} keys, depth 16");
-    rows.push(row(plan, report, (stored, rivals.clone()), (&name, KEYS, VALUE_BYTES), &many));
+    rows.push(row(plan, report, &small[..stores(&small)], (&name, KEYS, VALUE_BYTES), &many));
     for verb in ["get", "set"] {
         let name = format!("{verb}, depth 1, {MANY_CONNECTIONS} connections");
         let flags = format!("--mix {verb}=1 --depth 1 --connections {MANY_CONNECTIONS}");
-        rows.push(row(plan, report, (bare, rivals.clone()), (&name, KEYS, VALUE_BYTES), &flags));
+        rows.push(row(plan, report, &small, (&name, KEYS, VALUE_BYTES), &flags));
     }
     rows.push(bytes);
     report.table(&rows);
@@ -73,48 +69,53 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     let (keys, value_bytes) = LARGE;
     let large = sides();
     large.iter().for_each(|side| side.fill(keys, value_bytes));
-    let mut rows = vec![heads(&large, false)];
+    let mut rows = vec![heads(&large)];
     for verb in ["get", "set"] {
         for depth in DEPTHS {
             let name = format!("{verb}, values of {value_bytes} bytes, depth {depth}");
             let flags = format!("--mix {verb}=1 --depth {depth}");
-            rows.push(row(plan, report, (&large, 1..large.len()), (&name, keys, value_bytes), &flags));
+            rows.push(row(plan, report, &large, (&name, keys, value_bytes), &flags));
         }
     }
     report.table(&rows);
 }
 
-fn heads(sides: &[Side], with_bare: bool) -> Vec<String> {
-    let (names, bare) = sides.split_at(sides.len() - usize::from(with_bare));
+/// The number of sides that keep values: ours is the first, and then the rivals come. A bare one may follow.
+fn stores(sides: &[Side]) -> usize {
+    sides.iter().filter(|side| side.name != "naive").count()
+}
+
+fn heads(sides: &[Side]) -> Vec<String> {
+    let (stores, bare) = sides.split_at(stores(sides));
     let mut heads = vec![String::new()];
-    heads.extend(names.iter().map(|side| side.name.to_owned()));
+    heads.extend(stores.iter().map(|side| side.name.to_owned()));
     heads.push("ours / best".to_owned());
     heads.extend(bare.iter().flat_map(|side| [side.name.to_owned(), format!("{} / best", side.name)]));
     heads
 }
 
-/// One request shape: its name, keys, and the bytes of a value. The first side is ours. One after the rivals is the
-/// bare one.
+/// One request shape: its name, keys, and the bytes of a value.
 fn row(
     plan: &Plan,
     report: &mut Report,
-    (sides, rivals): (&[Side], Range<usize>),
+    sides: &[Side],
     (name, keys, value_bytes): (&str, u32, usize),
     shape: &str,
 ) -> Vec<String> {
     let flags = format!("{shape} --keys {keys} --value-size {value_bytes} --warm-up 0.1 --seconds {}", plan.seconds);
     let rounds = alternate(plan, sides, name, &flags, report);
-    let rate = |at: usize| format!("{:.0}", middle(&rounds[at], |round: &Round| round.rate) / 1e3);
-    let of_best = |side: usize| {
-        let ratios = (0..plan.rounds).map(|at| {
-            let best = rounds[rivals.clone()].iter().map(|rounds| rounds[at].rate).fold(0.0, f64::max);
-            rounds[side][at].rate / best
+    let (stores, bare) = rounds.split_at(stores(sides));
+    let rate = |rounds: &Vec<Round>| format!("{:.0}", middle(rounds, |round| round.rate) / 1e3);
+    let of_best = |side: &[Round]| {
+        let ratios = side.iter().enumerate().map(|(at, round)| {
+            let best = stores[1..].iter().map(|rounds| rounds[at].rate).fold(0.0, f64::max);
+            round.rate / best
         });
         format!("{:.2}", median(&ratios.collect::<Vec<_>>()))
     };
     let mut row = vec![name.to_owned()];
-    row.extend((0..rivals.end).map(rate));
-    row.push(of_best(0));
-    row.extend((rivals.end..sides.len()).flat_map(|bare| [rate(bare), of_best(bare)]));
+    row.extend(stores.iter().map(rate));
+    row.push(of_best(&stores[0]));
+    row.extend(bare.iter().flat_map(|side| [rate(side), of_best(side)]));
     row
 }
