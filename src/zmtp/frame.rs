@@ -9,6 +9,8 @@
 //! long   flags │ size (8, big-endian) │ body
 //! ```
 
+use std::ops::Range;
+
 use super::{ProtocolError, ZmtpCommand};
 use crate::byte_reader::ByteReader;
 
@@ -72,6 +74,15 @@ pub(super) fn command_body(bytes: &[u8], most: u64) -> Result<Option<(&[u8], usi
     }
     let end = usize::try_from(size).ok().and_then(|size| start.checked_add(size));
     Ok(end.and_then(|end| Some((bytes.get(start..end)?, end))))
+}
+
+/// The body of the frame at this offset, and whether further frames of the message follow, if it is a short frame of a
+/// message, has come whole, and has at most `most` bytes. Nearly all frames are that. [`Part::decode`] has the others.
+#[inline]
+pub(super) fn short_frame(bytes: &[u8], at: usize, most: u64) -> Option<(Range<usize>, bool)> {
+    let (flags, size) = (*bytes.get(at)?, *bytes.get(at + 1)?);
+    let (start, end) = (at + 2, at + 2 + usize::from(size));
+    (flags <= MORE && end <= bytes.len() && u64::from(size) <= most).then_some((start..end, flags == MORE))
 }
 
 /// The flags, the offset of the body, and its size.
@@ -138,6 +149,25 @@ mod tests {
             let more = length % 2 == 0;
             assert_eq!(Part::decode(&bytes, 1 << 20), Ok(Some((Part::Frame { body: &body, more }, bytes.len()))));
         }
+    }
+
+    #[test]
+    fn a_short_frame_is_what_the_decoder_finds_and_anything_else_is_left_to_it() {
+        for flags in 0..=u8::MAX {
+            for (size, sent, most) in [(0, 0, 0), (0, 0, 255), (3, 3, 3), (3, 3, 2), (3, 2, 255), (255, 255, 254)] {
+                let bytes = [vec![9; 4], vec![flags, size], vec![7; sent]].concat();
+                let short = short_frame(&bytes, 4, most).map(|(body, more)| (bytes.get(body), more));
+                let decoded = match Part::decode(bytes.get(4..).unwrap_or_default(), most) {
+                    Ok(Some((Part::Frame { body, more }, length))) if length < 258 => Some((Some(body), more)),
+                    _ => None,
+                };
+                let is_short = flags & LONG == 0;
+                assert_eq!(short, decoded.filter(|_| is_short), "flags {flags}, size {size}, {sent} sent, {most} most");
+            }
+        }
+        let lengths = [0, 1, 2].map(|length| short_frame(&vec![0; length], 0, 255));
+        assert_eq!(lengths, [None, None, Some((2..2, false))]);
+        assert_eq!(short_frame(&[0, 0], 7, 255), None);
     }
 
     #[test]

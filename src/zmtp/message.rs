@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use super::frame::short_frame;
 use super::{Part, ProtocolError, ZmtpCommand, encode_pong};
 
 /// The bounds of the part of a message that is kept.
@@ -172,30 +173,37 @@ impl MessageCutter {
         let (mut start, mut at) = (0, self.kept);
         let (mut kept, mut excess) = (self.kept, self.excess);
         let mut first = 0;
-        while messages.len() < most
-            && let Some((part, length)) = Part::decode(bytes.get(at..).unwrap_or_default(), bounds.frame_bytes)?
-        {
-            at += length;
-            match part {
-                Part::Command(ZmtpCommand::Ping { context }) => encode_pong(out, context),
-                Part::Command(_) => {}
-                Part::Frame { body, more } => {
-                    excess |= messages.frames.len() - first >= bounds.frames || at - start > bounds.bytes;
-                    // The first frame is always kept: a message has at least one frame.
-                    if !excess || messages.frames.len() == first {
-                        messages.frames.push(at - body.len()..at);
-                        kept = at;
+        while messages.ends.len() < most {
+            let (body, more) = match short_frame(bytes, at, bounds.frame_bytes) {
+                Some(frame) => frame,
+                None => match Part::decode(bytes.get(at..).unwrap_or_default(), bounds.frame_bytes)? {
+                    Some((Part::Frame { body, more }, length)) => (at + length - body.len()..at + length, more),
+                    Some((Part::Command(command), length)) => {
+                        if let ZmtpCommand::Ping { context } = command {
+                            encode_pong(out, context);
+                        }
+                        at += length;
+                        // Commands before a message belong to no message.
+                        if messages.frames.len() == first {
+                            (start, kept) = (at, at);
+                        }
+                        continue;
                     }
-                    if !more {
-                        messages.ends.push((messages.frames.len(), !excess));
-                        first = messages.frames.len();
-                        (start, kept, excess) = (at, at, false);
-                    }
-                }
+                    None => break,
+                },
+            };
+            at = body.end;
+            let count = messages.frames.len() - first;
+            excess |= count >= bounds.frames || at - start > bounds.bytes;
+            // The first frame is always kept: a message has at least one frame.
+            if !excess || count == 0 {
+                messages.frames.push(body);
+                kept = at;
             }
-            // Commands before a message belong to no message.
-            if messages.frames.len() == first {
-                (start, kept) = (at, at);
+            if !more {
+                first = messages.frames.len();
+                messages.ends.push((first, !excess));
+                (start, kept, excess) = (at, at, false);
             }
         }
         self.frames.extend(messages.frames.drain(first..).map(|frame| frame.start - start..frame.end - start));
