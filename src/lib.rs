@@ -41,10 +41,11 @@
 //!    [`limits::BATCH_MAX`] messages.
 //! 5. `Worker::answer_all` reads the clock, and `Session::batch` pins the thread. Both are for the whole batch.
 //! 6. `WorkerReplies::answer_some` has `WorkerMessage::read` decode up to [`limits::LOOK_AHEAD`] messages
-//!    (`Request::decode`, without copying). `Batch::prefetch` then loads their slots, so that the cache misses overlap.
-//! 7. `Responder::answer_if` calls `handle`, which calls `Batch::get`. That finds the table (`Batch::on`), and
-//!    `find_live` finds the slot (`Table::find`) and loads its word (`SlotRef::load`). The value is borrowed from the
-//!    entry, and the guard keeps it.
+//!    (`Request::decode`, without copying). `Batch::prefetch` then loads their slots, so that the cache misses overlap,
+//!    and notes where they are. `Batch::expect` has the next look-up begin there.
+//! 7. `Responder::answer_if` calls `handle`, which calls `Batch::get`. That finds the table (`Catalog::reach`), and
+//!    `find_live` finds the slot, at its place (`Table::at`) or by its hash (`Table::find`), and loads its word
+//!    (`SlotRef::load`). The value is borrowed from the entry, and the guard keeps it.
 //! 8. `Reply::encode` hands each frame to `Socket::send_bytes`, which copies it into a message to the proxy.
 //! 9. `kv-queue`: `Proxy::return_replies` receives it. A reply does not name its client. `FlowControl::answered` knows
 //!    it, because a worker answers in the order of its requests. `Proxy::address` begins a message to the client, and

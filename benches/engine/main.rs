@@ -17,14 +17,15 @@ use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use spindle::allocator::Switch;
+use spindle::limits::LOOK_AHEAD;
 
 use fixture::{Fixture, KEY_BYTES, VALUE_BYTES, keys, random, resident_bytes};
 
 #[global_allocator]
 static ALLOCATOR: Switch = Switch;
 
-/// Operations of one batch, as many as a busy worker has.
-const BATCH: usize = 32;
+/// Operations of one batch: as many as a worker fetches together.
+const BATCH: usize = LOOK_AHEAD;
 const SMALL: usize = 1_000;
 const LARGE: usize = 1_000_000;
 
@@ -122,8 +123,9 @@ fn work(fixture: &Fixture, plan: Plan, keys: &[[u8; KEY_BYTES]], rounds: u64) {
         match plan.verb {
             Verb::Get => {
                 let mut batch = session.batch(fixture.now());
-                batch.prefetch(group.clone().take(ahead).map(|key| (&b"bench"[..], &key[..])));
-                for key in group {
+                let fetched = batch.prefetch(group.clone().take(ahead).map(|key| Some((&b"bench"[..], &key[..]))));
+                for (number, key) in group.enumerate() {
+                    batch.expect(&fetched, number);
                     black_box(batch.get(b"bench", key).unwrap().first());
                     done += 1;
                 }

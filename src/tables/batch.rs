@@ -16,12 +16,13 @@ use crossbeam::epoch::{self, Guard};
 use super::catalog::{Known, table_bytes};
 use super::change::{ChangeWriter, WAIT_RECHECK};
 use super::garbage::Garbage;
+use super::index::Place;
 use super::lookup::find_live;
 use super::memory_budget::{LocalBudget, MemoryRoom};
 use super::ops::{MEMORY, Ops, Write};
 use super::pending_sends::PendingSends;
-use super::prefetch::KeyRun;
-use super::slot::NEVER;
+use super::prefetch::{Fetched, KeyRun};
+use super::slot::{EntryRef, NEVER};
 use super::table::Table;
 use super::{Addition, EntryView, Refusal, TableSummary, TablesShared};
 use crate::clock::Now;
@@ -46,6 +47,8 @@ pub struct Session {
     taken_down: u64,
     /// The table that was used last. Most requests are for the same one.
     known: Option<Known>,
+    /// Where the slot of the next operation's key may be seen.
+    place: Place,
     /// Nanoseconds from deadlines to the expiries that the batch has committed. Counted when the batch ends.
     lags: Vec<u64>,
 }
@@ -67,6 +70,7 @@ impl Session {
             pending_sends: PendingSends::default(),
             taken_down: 0,
             known: None,
+            place: Place::NONE,
             lags: Vec::new(),
         }
     }
@@ -79,7 +83,8 @@ impl Session {
     }
 
     fn ops<'h>(&'h mut self, guard: &'h Guard, now: Now) -> Ops<'h> {
-        let Self { shared, writer, local_budget, garbage, wanted, wanted_credits, lags, pending_sends, .. } = self;
+        let Self { shared, writer, local_budget, garbage, wanted, wanted_credits, lags, pending_sends, place, .. } =
+            self;
         Ops {
             shared,
             writer,
@@ -91,6 +96,7 @@ impl Session {
             pending_sends,
             guard,
             now,
+            place: std::mem::replace(place, Place::NONE),
             admitted: false,
         }
     }
@@ -288,7 +294,7 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`.
     pub fn get(&mut self, table: &[u8], key: &[u8]) -> Result<&[u8], Refusal> {
-        self.on(table, |ops, table| find_live(table, key, ops.guard, ops.now).map(|entry| entry.value()))
+        self.live(table, key).map(|entry| entry.value())
     }
 
     /// Returns the value, its version and the rest of its time to live. The rest is computed by a reading of the clock,
@@ -298,14 +304,12 @@ impl Batch<'_> {
     /// # Errors
     /// `TableNotFound`, `KeyNotFound`.
     pub fn get_entry(&mut self, table: &[u8], key: &[u8], now: impl FnOnce() -> Now) -> Result<EntryView<'_>, Refusal> {
-        self.on(table, |ops, table| {
-            let entry = find_live(table, key, ops.guard, ops.now)?;
-            let deadline = entry.deadline();
-            Ok(EntryView {
-                value: entry.value(),
-                version: entry.version(),
-                remaining_millis: (deadline != NEVER).then(|| now().millis_until(deadline)),
-            })
+        let entry = self.live(table, key)?;
+        let deadline = entry.deadline();
+        Ok(EntryView {
+            value: entry.value(),
+            version: entry.version(),
+            remaining_millis: (deadline != NEVER).then(|| now().millis_until(deadline)),
         })
     }
 
@@ -363,21 +367,31 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.touch(table, key, ttl))
     }
 
-    /// Asks the processor to fetch the memory that requests for these elements, each a table and a key, read. A hint
-    /// for requests that are handled next: it changes no element and returns no result.
-    pub fn prefetch<'k>(&mut self, elements: impl Iterator<Item = (&'k [u8], &'k [u8])>) {
-        let mut elements = elements.peekable();
-        while let Some((table, _)) = elements.peek().copied() {
-            let mut of_table = std::iter::from_fn(|| elements.next_if(|(other, _)| *other == table));
-            let run = KeyRun::of(&mut of_table.by_ref().map(|(_, key)| key));
+    /// Asks the processor to fetch the memory that these requests read, [`LOOK_AHEAD`](crate::limits::LOOK_AHEAD) at
+    /// most. Each is a table and a key, or `None` if it is not for one element. It changes no element. Before each
+    /// request, [`Batch::expect`] says where its slot was seen.
+    pub fn prefetch<'k>(&mut self, requests: impl Iterator<Item = Option<(&'k [u8], &'k [u8])>>) -> Fetched {
+        let mut fetched = Fetched::NOTHING;
+        let mut requests = requests.zip(0..).filter_map(|(request, number)| Some((request?, number))).peekable();
+        while let Some(((table, _), _)) = requests.peek().copied() {
+            let mut of_table = std::iter::from_fn(|| requests.next_if(|((other, _), _)| *other == table));
+            let run = KeyRun::of(&mut of_table.by_ref().map(|((_, key), number)| (key, number)));
             if run.is_alone() {
                 continue;
             }
             let Session { shared, known, .. } = &mut *self.session;
             if let Some(table) = shared.catalog.reach(known, table, &self.guard) {
-                run.fetch(table, &self.guard);
+                run.fetch(table, &mut fetched, &self.guard);
             }
         }
+        fetched
+    }
+
+    /// The next operation is the one for this request. A hint, which spares the look-up: if the slot is no longer there,
+    /// or the operation is for another key, it is looked up as usual.
+    #[inline]
+    pub fn expect(&mut self, fetched: &Fetched, request: usize) {
+        self.session.place = fetched.place(request);
     }
 
     /// All tables, in the order of their names.
@@ -407,6 +421,16 @@ impl Batch<'_> {
         let Self { session, guard, now } = self;
         let table = session.shared.catalog.reach(&mut session.known, table, guard).ok_or(Refusal::TableNotFound)?;
         verb(&mut session.ops(guard, *now), table)
+    }
+
+    /// The live entry of a key.
+    #[inline]
+    fn live(&mut self, table: &[u8], key: &[u8]) -> Result<EntryRef<'_>, Refusal> {
+        let Self { session, guard, now } = self;
+        let Session { shared, known, place, .. } = &mut **session;
+        let place = std::mem::replace(place, Place::NONE);
+        let table = shared.catalog.reach(known, table, guard).ok_or(Refusal::TableNotFound)?;
+        find_live(table, key, place, guard, *now)
     }
 
     /// The table of this name with a reference: for an operation that releases its guard halfway.

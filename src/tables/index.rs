@@ -79,6 +79,18 @@ pub(super) enum Inserted {
     Overfull,
 }
 
+/// The cell in which a slot was seen. The slot may have gone since, or a split may have moved it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    bucket: u32,
+    cell: u8,
+}
+
+impl Place {
+    /// No cell.
+    pub(super) const NONE: Self = Self { bucket: 0, cell: u8::MAX };
+}
+
 /// From keys to slots. The caller gives the hashes: 64 well-mixed bits.
 pub(super) struct Index {
     segments: Segments,
@@ -177,9 +189,9 @@ impl Index {
     }
 
     /// Asks the processor to fetch the memory that look-ups of these hashes read, one level for all of them before the
-    /// next, so that their cache misses overlap. A hint: it returns no result, and an element that moves in the
+    /// next, so that their cache misses overlap. Notes where the slots are. A hint: an element that moves in the
     /// meantime is still found.
-    pub(super) fn prefetch(&self, hashes: &[u64], guard: &Guard) {
+    pub(super) fn prefetch(&self, hashes: &[u64], places: &mut [Place], guard: &Guard) {
         let view = self.segments.view(guard);
         let depth = self.likely_depth();
         let complete = self.count.load(Ordering::Relaxed) >> depth > 0;
@@ -193,13 +205,26 @@ impl Index {
             }
         }
         let mut slots = [None; LOOK_AHEAD];
-        for ((slot, bucket), hash) in slots.iter_mut().zip(buckets).zip(hashes) {
-            let bucket = bucket.filter(|bucket| bucket.depth() == depth);
-            let bucket = bucket.unwrap_or_else(|| self.bucket(*hash, &view).1);
-            *slot = bucket.cells.iter().find_map(|cell| cell.candidate(*hash, guard));
+        for (((slot, place), bucket), hash) in slots.iter_mut().zip(places).zip(buckets).zip(hashes) {
+            let likely = bucket.filter(|bucket| bucket.depth() == depth).map(|bucket| (low_bits(*hash, depth), bucket));
+            let (number, bucket) = likely.unwrap_or_else(|| self.bucket(*hash, &view));
+            let found = bucket.candidate(*hash, guard);
+            *place = found.map_or(Place::NONE, |(cell, _)| Place { bucket: number, cell });
+            *slot = found.map(|(_, slot)| slot);
             slot.iter().for_each(SlotRef::prefetch);
         }
         slots.iter().flatten().for_each(|slot| slot.prefetch_entry(guard));
+    }
+
+    /// The slot of `key`, in any state, if the cell at this place shows it.
+    #[inline]
+    pub(super) fn at<'g>(&self, place: Place, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
+        if usize::from(place.cell) >= CELLS {
+            return None;
+        }
+        let view = self.segments.view(guard);
+        let cell = view.bucket_at(place.bucket)?.cells.get(usize::from(place.cell))?;
+        cell.get(guard).filter(|slot| slot.is_of(key))
     }
 
     /// Locks the bucket of `hash`.

@@ -8,6 +8,10 @@
 //! - **A reader and a writer that replaces the entry.** The reader's guard is older than its load of the word. The
 //!   writer retires the old entry under a guard of its own, and the entry is freed only after all guards of that epoch
 //!   are dropped. So the reader's value stays whole, and it was the element's value when the word was loaded.
+//! - **A look that begins at a noted place.** A prefetch notes the cell in which it has seen a slot, and the look begins
+//!   there. Whatever has happened since, the cell shows a slot of the key only as long as the index does: a split clears
+//!   it when the other bucket shows the slot, and a removal or a younger slot replaces it. If it shows another key's
+//!   slot, or none, the key is looked up by its hash. So the look finds what it would have found without the place.
 //! - **A reader and the removal of the slot.** The reader takes the slot from the index and finds it Dead, while
 //!   another slot of the key is already in the index. If the slot died before the reader took it, the index showed a
 //!   dead slot at that moment, so the key had no element then. If the slot died afterwards, its last state was Absent
@@ -26,6 +30,7 @@ use crossbeam::epoch::Guard;
 
 use super::Refusal;
 use super::failpoint::{Failpoint, reach};
+use super::index::Place;
 use super::slot::{EntryRef, SeenWord, SlotRef, SlotState};
 use super::table::Table;
 use crate::clock::Now;
@@ -43,10 +48,11 @@ pub(super) enum Found<'g> {
     NoSlot,
 }
 
-/// Looks at a key once. The caller looks again when its CAS fails: the key may then have another slot.
+/// Looks at a key once, and first at this place. The caller looks again when its CAS fails: the key may then have another
+/// slot.
 #[inline]
-pub(super) fn look<'g>(table: &Table, hash: u64, key: &[u8], guard: &'g Guard, now: Now) -> Found<'g> {
-    let mut shown = table.find(hash, key, guard);
+pub(super) fn look<'g>(table: &Table, key: &[u8], place: Place, guard: &'g Guard, now: Now) -> Found<'g> {
+    let mut shown = table.at(place, key, guard).or_else(|| table.find(table.hash(key), key, guard));
     while let Some(slot) = shown {
         let seen = slot.load(guard);
         match seen.state() {
@@ -55,17 +61,23 @@ pub(super) fn look<'g>(table: &Table, hash: u64, key: &[u8], guard: &'g Guard, n
             SlotState::Absent(_) => return Found::Absent { slot, seen },
             SlotState::Dead(_) => break,
             // Waits for the bucket's lock, until the index shows the other slot.
-            SlotState::Moved(_) => shown = table.find_moved(hash, key, guard),
+            SlotState::Moved(_) => shown = table.find_moved(table.hash(key), key, guard),
         }
     }
     Found::NoSlot
 }
 
-/// The live entry of a key.
-pub(super) fn find_live<'g>(table: &Table, key: &[u8], guard: &'g Guard, now: Now) -> Result<EntryRef<'g>, Refusal> {
-    let hash = table.hash(key);
+/// The live entry of a key, which may be seen at this place.
+#[inline]
+pub(super) fn find_live<'g>(
+    table: &Table,
+    key: &[u8],
+    place: Place,
+    guard: &'g Guard,
+    now: Now,
+) -> Result<EntryRef<'g>, Refusal> {
     loop {
-        match look(table, hash, key, guard, now) {
+        match look(table, key, place, guard, now) {
             Found::Live { entry, .. } => return Ok(entry),
             // The word has changed since the look, perhaps to a new element.
             Found::Overdue { slot, seen, .. } if !mark(slot, seen) => {}

@@ -65,6 +65,7 @@ pub use cursor::ScanCursor;
 pub use expiry::Expiry;
 pub use feed::FeedConfig;
 pub use limits::changes_per_writer;
+pub use prefetch::Fetched;
 pub use reaper::Reaper;
 pub use scan::{ScanContent, ScanPage, ScanProgress, ScannedElement};
 pub use version::version_base;

@@ -45,7 +45,7 @@ use crossbeam::epoch::Guard;
 use super::change::{Change, ChangeWriter, Commit, Committed};
 use super::failpoint::{Failpoint, reach};
 use super::garbage::Garbage;
-use super::index::Inserted;
+use super::index::{Inserted, Place};
 use super::lookup::{Found, absence, look};
 use super::memory_budget::{LocalBudget, TIMER_BYTES, entry_bytes, extension_bytes, slot_bytes};
 use super::pending_sends::PendingSends;
@@ -122,6 +122,8 @@ pub(super) struct Ops<'h> {
     pub(super) pending_sends: &'h mut PendingSends,
     pub(super) guard: &'h Guard,
     pub(super) now: Now,
+    /// Where the slot of the key may be seen.
+    pub(super) place: Place,
     /// Whether the memory of this write has been admitted already.
     pub(super) admitted: bool,
 }
@@ -129,13 +131,12 @@ pub(super) struct Ops<'h> {
 impl<'h> Ops<'h> {
     /// Stores a value if the element has the expected version. Returns the new version.
     pub(super) fn put(&mut self, table: &Table, write: Write<'_>) -> Result<u64, Refusal> {
-        let hash = table.hash(write.key);
         let mut entry = EntryBox::new(write.value);
         loop {
-            let attempt = match look(table, hash, write.key, self.guard, self.now) {
+            let attempt = match look(table, write.key, self.place, self.guard, self.now) {
                 Found::Live { slot, seen, entry: old } => self.overwrite(table, &write, entry, slot, seen, Some(old)),
                 Found::Absent { slot, seen } => self.overwrite(table, &write, entry, slot, seen, None),
-                Found::NoSlot => self.create(table, hash, &write, entry),
+                Found::NoSlot => self.create(table, &write, entry),
                 Found::Overdue { slot, seen, .. } => {
                     self.expire(table, slot, seen)?;
                     continue;
@@ -209,8 +210,9 @@ impl<'h> Ops<'h> {
     ///   the table closed.
     /// - **An older table of the name still has the key.** This thread seals it there first, whatever the reaper has
     ///   done so far. So the older table's last version is known and committed before the new slot begins above it.
-    fn create(&mut self, table: &Table, hash: u64, write: &Write<'_>, entry: EntryBox) -> Result<u64, NotStored> {
+    fn create(&mut self, table: &Table, write: &Write<'_>, entry: EntryBox) -> Result<u64, NotStored> {
         self.check_absent(table, write.expected)?;
+        let hash = table.hash(write.key);
         let deadline = self.deadline(write.ttl, None);
         let cost = slot_bytes(write.key.len(), deadline != NEVER) + growth(write.value, None);
         self.admit(cost + timer_bytes(deadline, None))?;
@@ -257,9 +259,8 @@ impl<'h> Ops<'h> {
     /// It brings the element back in the same slot, with a higher version. The publisher then finds the slot not absent
     /// and does not retire it.
     pub(super) fn remove(&mut self, table: &Table, key: &[u8], expected: Option<u64>) -> Result<&'h [u8], Refusal> {
-        let hash = table.hash(key);
         loop {
-            match look(table, hash, key, self.guard, self.now) {
+            match look(table, key, self.place, self.guard, self.now) {
                 Found::Live { slot, seen, entry: old } => {
                     check(expected, old.version())?;
                     self.credits(1)?;
@@ -465,7 +466,7 @@ impl<'h> Ops<'h> {
 
     /// The bytes that a write costs beyond the present element of its key.
     fn cost(&self, table: &Table, write: &Write<'_>) -> i64 {
-        let (slot, old) = match look(table, table.hash(write.key), write.key, self.guard, self.now) {
+        let (slot, old) = match look(table, write.key, self.place, self.guard, self.now) {
             Found::Live { slot, entry, .. } | Found::Overdue { slot, entry, .. } => (Some(slot), Some(entry)),
             Found::Absent { slot, .. } => (Some(slot), None),
             Found::NoSlot => (None, None),

@@ -1,25 +1,43 @@
 //! Prefetch: the keys that are looked up next are fetched together, so that their cache misses overlap.
 //!
 //! A look-up is a chain of dependent loads. Look-ups of different keys do not depend on each other. A prefetch is a
-//! hint to the processor: this module finds, changes and remembers no element.
+//! hint to the processor: this module finds and changes no element. It remembers where the slots were seen, so that the
+//! look-up need not go through the chain again.
 
 use crossbeam::epoch::Guard;
 
+use super::index::Place;
 use super::table::Table;
 use crate::limits::LOOK_AHEAD;
 
-/// Keys of one table that are fetched together.
+/// Where the slots of requests were seen. Each place is checked when it is used, so an old one does no harm.
+#[derive(Debug)]
+pub struct Fetched([Place; LOOK_AHEAD]);
+
+impl Fetched {
+    /// No slot was seen.
+    pub(super) const NOTHING: Self = Self([Place::NONE; LOOK_AHEAD]);
+
+    /// The place of the request with this number.
+    #[inline]
+    pub(super) fn place(&self, request: usize) -> Place {
+        self.0.get(request).copied().unwrap_or(Place::NONE)
+    }
+}
+
+/// Keys of one table that are fetched together, each with the number of its request.
 pub(super) struct KeyRun<'k> {
     keys: [&'k [u8]; LOOK_AHEAD],
+    requests: [usize; LOOK_AHEAD],
     length: usize,
 }
 
 impl<'k> KeyRun<'k> {
     /// Takes as many keys as one run holds.
-    pub(super) fn of(keys: &mut impl Iterator<Item = &'k [u8]>) -> Self {
-        let mut run = Self { keys: [&[]; LOOK_AHEAD], length: 0 };
-        for (slot, key) in run.keys.iter_mut().zip(keys) {
-            *slot = key;
+    pub(super) fn of(keys: &mut impl Iterator<Item = (&'k [u8], usize)>) -> Self {
+        let mut run = Self { keys: [&[]; LOOK_AHEAD], requests: [0; LOOK_AHEAD], length: 0 };
+        for ((slot, request), (key, number)) in run.keys.iter_mut().zip(&mut run.requests).zip(keys) {
+            (*slot, *request) = (key, number);
             run.length += 1;
         }
         run
@@ -30,9 +48,13 @@ impl<'k> KeyRun<'k> {
         self.length < 2
     }
 
-    /// Asks the processor to fetch the memory that look-ups of the keys read.
-    pub(super) fn fetch(&self, table: &Table, guard: &Guard) {
-        table.prefetch(self.keys.get(..self.length).unwrap_or(&self.keys), guard);
+    /// Asks the processor to fetch the memory that look-ups of the keys read, and notes where their slots are.
+    pub(super) fn fetch(&self, table: &Table, fetched: &mut Fetched, guard: &Guard) {
+        let mut places = [Place::NONE; LOOK_AHEAD];
+        table.prefetch(self.keys.get(..self.length).unwrap_or(&self.keys), &mut places, guard);
+        for (place, request) in places.into_iter().zip(self.requests).take(self.length) {
+            fetched.0.get_mut(request).into_iter().for_each(|noted| *noted = place);
+        }
     }
 }
 
@@ -40,25 +62,31 @@ impl<'k> KeyRun<'k> {
 pub(super) struct Prefetch<I> {
     /// The keys that have not been fetched yet.
     keys: I,
-    /// The number of fetched keys that the loop has not reached.
-    left: usize,
+    fetched: Fetched,
+    /// The number of fetched keys, and of those that the loop has reached.
+    length: usize,
+    reached: usize,
 }
 
 impl<'k, I: Iterator<Item = &'k [u8]>> Prefetch<I> {
     pub(super) fn of(keys: I) -> Self {
-        Self { keys, left: 0 }
+        Self { keys, fetched: Fetched::NOTHING, length: 0, reached: 0 }
     }
 
-    /// Advances by one key. The loop calls it for each key before the look-up.
-    pub(super) fn step(&mut self, table: &Table, guard: &Guard) {
-        if self.left == 0 {
-            let run = KeyRun::of(&mut self.keys);
-            if !run.is_alone() {
-                run.fetch(table, guard);
+    /// Advances by one key. The loop calls it for each key before the look-up. Returns where the key's slot was seen.
+    pub(super) fn step(&mut self, table: &Table, guard: &Guard) -> Place {
+        if self.reached == self.length {
+            let run = KeyRun::of(&mut self.keys.by_ref().zip(0..));
+            (self.length, self.reached) = (run.length, 0);
+            if run.is_alone() {
+                self.fetched = Fetched::NOTHING;
+            } else {
+                run.fetch(table, &mut self.fetched, guard);
             }
-            self.left = run.length;
         }
-        self.left = self.left.saturating_sub(1);
+        let place = self.fetched.place(self.reached);
+        self.reached = self.length.min(self.reached + 1);
+        place
     }
 }
 
@@ -73,10 +101,10 @@ mod tests {
 
     #[test]
     fn a_run_takes_as_many_keys_as_it_holds_and_knows_a_single_one() {
-        let mut keys = std::iter::repeat_n(&b"key"[..], LOOK_AHEAD + 2);
+        let mut keys = std::iter::repeat_n((&b"key"[..], 0), LOOK_AHEAD + 2);
         let lengths = [(); 3].map(|()| KeyRun::of(&mut keys).length);
         assert_eq!(lengths, [LOOK_AHEAD, 2, 0]);
-        let is_alone = |count| KeyRun::of(&mut std::iter::repeat_n(&b"key"[..], count)).is_alone();
+        let is_alone = |count| KeyRun::of(&mut std::iter::repeat_n((&b"key"[..], 0), count)).is_alone();
         assert_eq!([0, 1, 2, LOOK_AHEAD].map(is_alone), [true, true, false, false]);
     }
 

@@ -289,6 +289,21 @@ pub(super) fn prefetch<T>(object: &T) {
     prefetch_bytes(ptr::from_ref(object).cast(), size_of::<T>());
 }
 
+/// Whether two keys are the same.
+///
+/// The comparison of slices calls `memcmp`, whose one load of 32 bytes reaches behind a short key. If the key ends a
+/// cache line, that load waits for the next line, which has not been fetched: a sixth of the time of a GET.
+#[inline]
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let (a_words, b_words) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+    a.len() == b.len()
+        && match (a.last_chunk::<8>(), b.last_chunk::<8>()) {
+            // The last word may overlap the one before it.
+            (Some(a_last), Some(b_last)) => a_last == b_last && a_words.iter().zip(b_words).all(|(a, b)| a == b),
+            _ => a.iter().zip(b).all(|(a, b)| a == b),
+        }
+}
+
 /// A slot seen under a guard, valid while the guard lives.
 #[derive(Clone, Copy)]
 pub(super) struct SlotRef<'g> {
@@ -308,6 +323,12 @@ impl<'g> SlotRef<'g> {
         // SAFETY: `length` bytes follow the header, or the deadline part, in the same allocation. `SlotHandle::make`
         // wrote them before the slot was published.
         unsafe { std::slice::from_raw_parts(self.slot.as_ptr().cast::<u8>().add(offset), length) }
+    }
+
+    /// Whether it is the slot of this key.
+    #[inline]
+    pub(super) fn is_of(&self, key: &[u8]) -> bool {
+        is_same(self.key(), key)
     }
 
     /// The bytes of the slot, its key included, and an extension not.

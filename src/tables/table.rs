@@ -20,6 +20,7 @@
 //! | `Ops::seal` | the last change of the slot | `Changes::announce` or `Changes::settle`, or `Ops::seal` if its CAS fails |
 //! | `Changes::retire` | the dead slot in the index | `Reaper::retire_dead`, or `Changes::retire` if its CAS fails |
 
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
@@ -29,7 +30,7 @@ use crossbeam::utils::CachePadded;
 
 use super::TableSummary;
 use super::failpoint::{Failpoint, reach};
-use super::index::{Index, Inserted};
+use super::index::{Index, Inserted, Place};
 use super::slot::{SlotHandle, SlotRef, SlotState};
 use crate::limits::LOOK_AHEAD;
 use crate::lock::{Mutex, MutexGuard};
@@ -189,7 +190,10 @@ impl Table {
     }
 
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
-        self.hasher.hash_one(key)
+        // Without the length that `hash_one` puts before a slice: the key is all that is hashed.
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write(key);
+        hasher.finish()
     }
 
     pub(super) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
@@ -203,8 +207,15 @@ impl Table {
         self.index.find_settled(hash, key, guard)
     }
 
-    /// Asks the processor to fetch the memory that look-ups of these keys, at most [`LOOK_AHEAD`] of them, read.
-    pub(super) fn prefetch(&self, keys: &[&[u8]], guard: &Guard) {
+    /// The slot of a key, if the index shows it at this place.
+    #[inline]
+    pub(super) fn at<'g>(&self, place: Place, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
+        self.index.at(place, key, guard)
+    }
+
+    /// Asks the processor to fetch the memory that look-ups of these keys, at most [`LOOK_AHEAD`] of them, read. Notes
+    /// where their slots are.
+    pub(super) fn prefetch(&self, keys: &[&[u8]], places: &mut [Place], guard: &Guard) {
         if self.index.is_near() {
             return;
         }
@@ -212,7 +223,7 @@ impl Table {
         for (hash, key) in hashes.iter_mut().zip(keys) {
             *hash = self.hash(key);
         }
-        self.index.prefetch(hashes.get(..keys.len()).unwrap_or(&hashes), guard);
+        self.index.prefetch(hashes.get(..keys.len()).unwrap_or(&hashes), places, guard);
     }
 
     /// Lets a new slot in unless the table is closed. `make` gets the version of the dead slot that the new one

@@ -16,6 +16,7 @@ mod audience;
 mod budget;
 mod compaction;
 mod feeding;
+mod fetched;
 mod growth;
 mod limits;
 mod many;

@@ -262,8 +262,9 @@ impl WorkerState {
                     parts.restrict(user);
                 }
             }
-            batch.prefetch(decoded.iter().flatten().filter_map(RequestParts::element));
-            for (parts, is_whole) in decoded.iter().flatten().zip(is_whole) {
+            let fetched = batch.prefetch(decoded.iter().flatten().map(RequestParts::element));
+            for ((parts, is_whole), number) in decoded.iter().flatten().zip(is_whole).zip(0..) {
+                batch.expect(&fetched, number);
                 let is_timed = picker.picks();
                 if let Some(command) = parts.report() {
                     let Some(made) = turn.made.take() else {

@@ -214,11 +214,12 @@ impl WorkerReplies<'_> {
         for ((parsed, unpacked), number) in decoded.iter_mut().zip(&mut unpacked).zip(first..first + count) {
             *parsed = Some(WorkerMessage::read(inbox.message(number), unpacked, self.responder.value_max, self.users));
         }
-        batch.prefetch(decoded.iter().flatten().filter_map(WorkerMessage::element));
+        let fetched = batch.prefetch(decoded.iter().flatten().map(WorkerMessage::element));
         let (socket, received) = (self.socket, self.received);
         let message = |index: usize| Some((decoded.get(index)?.as_ref()?, inbox.message(first + index)));
         self.timer.restart();
         for (parsed, index) in decoded.iter().flatten().zip(0..) {
+            batch.expect(&fetched, index);
             let waits = self.deferred.holds_up(parsed);
             let is_long = parsed.is_long(self.is_reporter);
             let (is_alone, is_timed) = (is_alone(parsed.command()), self.timer.picks());

@@ -21,8 +21,7 @@ impl Batch<'_> {
         self.on(table, |ops, table| {
             let mut ahead = Prefetch::of(keys.clone());
             for key in keys {
-                ahead.step(table, ops.guard);
-                match find_live(table, key, ops.guard, ops.now) {
+                match find_live(table, key, ahead.step(table, ops.guard), ops.guard, ops.now) {
                     Ok(entry) => values.push(Some(entry.value())),
                     Err(Refusal::KeyNotFound) => values.push(None),
                     Err(refusal) => return Err(refusal),
@@ -53,10 +52,10 @@ impl Batch<'_> {
         self.credits_for(count)?;
         let mut ahead = Prefetch::of(pairs.clone().map(|(key, _)| key));
         for (key, value) in pairs {
-            ahead.step(&table, &self.guard);
+            let place = ahead.step(&table, &self.guard);
             self.change_one(&now, |ops| {
                 // The memory of this pair has been admitted with the others.
-                ops.admitted = true;
+                (ops.admitted, ops.place) = (true, place);
                 ops.put(&table, Write::update(key, value, ttl)).map(drop)
             })?;
         }
@@ -81,11 +80,14 @@ impl Batch<'_> {
         self.credits_for(keys.clone().count())?;
         let mut ahead = Prefetch::of(keys.clone());
         for key in keys {
-            ahead.step(&table, &self.guard);
-            deleted.push(self.change_one(&now, |ops| match ops.remove(&table, key, None) {
-                Ok(_) => Ok(true),
-                Err(Refusal::KeyNotFound) => Ok(false),
-                Err(refusal) => Err(refusal),
+            let place = ahead.step(&table, &self.guard);
+            deleted.push(self.change_one(&now, |ops| {
+                ops.place = place;
+                match ops.remove(&table, key, None) {
+                    Ok(_) => Ok(true),
+                    Err(Refusal::KeyNotFound) => Ok(false),
+                    Err(refusal) => Err(refusal),
+                }
             })?);
         }
         Ok(())

@@ -54,6 +54,11 @@ impl Bucket {
         self.depth.load(Ordering::Acquire)
     }
 
+    /// The first slot whose hash agrees in the bits that a cell keeps, with the number of its cell.
+    pub(super) fn candidate<'g>(&self, hash: u64, guard: &'g Guard) -> Option<(u8, SlotRef<'g>)> {
+        self.cells.iter().zip(0..).find_map(|(cell, number)| Some((number, cell.candidate(hash, guard)?)))
+    }
+
     pub(super) fn find<'g>(&self, hash: u64, key: &[u8], guard: &'g Guard) -> Option<SlotRef<'g>> {
         self.cells.iter().find_map(|cell| cell.find(hash, key, guard))
     }

@@ -59,9 +59,8 @@ impl Ops<'_> {
         key: &[u8],
         Addition { delta, ttl, value_max }: Addition,
     ) -> Result<(i64, u64), Refusal> {
-        let hash = table.hash(key);
         loop {
-            let found = look(table, hash, key, self.guard, self.now);
+            let found = look(table, key, self.place, self.guard, self.now);
             let old = match found {
                 Found::Live { entry, .. } => Some(entry),
                 Found::Absent { .. } | Found::NoSlot => None,
@@ -82,7 +81,7 @@ impl Ops<'_> {
                 Found::Live { slot, seen, .. } | Found::Overdue { slot, seen, .. } | Found::Absent { slot, seen } => {
                     self.overwrite(table, &write, entry, slot, seen, old)
                 }
-                Found::NoSlot => self.create(table, hash, &write, entry),
+                Found::NoSlot => self.create(table, &write, entry),
             };
             match attempt {
                 Ok(version) => return Ok((sum, version)),

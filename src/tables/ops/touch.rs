@@ -14,9 +14,8 @@ impl<'h> Ops<'h> {
     /// A touch and a store race by their CAS like two stores ([`Ops::overwrite`]). A touch that fails looks again, and
     /// touches the new entry. A compare-and-swap that fails because of a touch looks again, and finds another version.
     pub(in crate::tables) fn touch(&mut self, table: &Table, key: &[u8], ttl: u32) -> Result<&'h [u8], Refusal> {
-        let hash = table.hash(key);
         loop {
-            match look(table, hash, key, self.guard, self.now) {
+            match look(table, key, self.place, self.guard, self.now) {
                 Found::Live { slot, seen, entry: old } => {
                     let value = old.value();
                     let write = Write { key, value, ttl: Some(ttl), expected: None, kind: Committed::Touched };

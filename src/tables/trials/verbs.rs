@@ -267,7 +267,7 @@ fn looking_ahead_changes_nothing() {
     let mut session = rig.another();
     let mut batch = session.batch(rig.now());
     let tables = [&b"t"[..], b"t", b"none", b"t"];
-    batch.prefetch(keys.iter().enumerate().map(|(at, key)| (tables[at / 3 % 4], key.as_bytes())));
+    batch.prefetch(keys.iter().enumerate().map(|(at, key)| Some((tables[at / 3 % 4], key.as_bytes()))));
     batch.prefetch(std::iter::empty());
     for (at, key) in keys.iter().enumerate() {
         assert_eq!(batch.get(b"t", key.as_bytes()).is_ok(), at % 2 == 0, "{key}");

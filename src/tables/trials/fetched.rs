@@ -1,0 +1,264 @@
+//! Places that a prefetch has noted: a look-up may begin there, and finds what it finds without them.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a trial that fails should say where")]
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crossbeam::epoch;
+use proptest::prelude::*;
+
+use super::{TablesRig, settings};
+use crate::clock::Now;
+use crate::limits::LOOK_AHEAD;
+use crate::tables::index::Place;
+use crate::tables::prefetch::Fetched;
+use crate::tables::{Addition, Tables, TablesConfig};
+
+/// More than an index of which nothing is fetched ahead has.
+const KEYS: usize = 12_000;
+
+fn key(number: usize) -> String {
+    format!("{number:016}")
+}
+
+/// A rig with so many keys.
+fn filled() -> TablesRig {
+    let rig = TablesRig::with(TablesConfig { changes_per_writer: 1 << 16, ..settings() });
+    (0..KEYS).for_each(|number| rig.set(&key(number), &number.to_string(), None).unwrap());
+    rig.settle();
+    rig
+}
+
+/// Fetches these keys of the table "t".
+fn fetch(rig: &TablesRig, keys: &[String]) -> Fetched {
+    let mut session = rig.another();
+    let mut batch = session.batch(rig.now());
+    batch.prefetch(keys.iter().map(|key| Some((&b"t"[..], key.as_bytes()))))
+}
+
+/// The addresses of the slot of a key: at this place, and as a look-up finds it.
+fn shown(rig: &TablesRig, key: &str, place: Place) -> [Option<usize>; 2] {
+    let guard = epoch::pin();
+    let table = rig.0.tables.0.catalog.find(b"t", &guard).unwrap();
+    let key = key.as_bytes();
+    [table.at(place, key, &guard), table.find(table.hash(key), key, &guard)].map(|slot| slot.map(|slot| slot.address()))
+}
+
+#[test]
+fn a_place_shows_the_slot_of_its_key_and_of_no_other() {
+    let rig = filled();
+    let keys: Vec<String> = (0..LOOK_AHEAD).map(|number| key(number * 701)).collect();
+    let fetched = fetch(&rig, &keys);
+    for (number, key) in keys.iter().enumerate() {
+        let [seen, found] = shown(&rig, key, fetched.place(number));
+        assert!(seen.is_some() && seen == found, "{key}");
+        let other = &keys[(number + 1) % LOOK_AHEAD];
+        assert_eq!(shown(&rig, other, fetched.place(number))[0], None);
+    }
+    assert_eq!(shown(&rig, &keys[0], fetched.place(LOOK_AHEAD))[0], None, "no such request");
+}
+
+#[test]
+fn requests_without_an_element_and_of_other_tables_keep_their_numbers() {
+    let rig = filled();
+    rig.create("u").unwrap();
+    let keys: Vec<String> = (0..7).map(key).collect();
+    let mut session = rig.another();
+    let mut batch = session.batch(rig.now());
+    let tables = [Some(&b"t"[..]), None, Some(b"t"), Some(b"u"), Some(b"u"), Some(b"t"), Some(b"none")];
+    let requests = tables.iter().zip(&keys).map(|(table, key)| table.map(|table| (table, key.as_bytes())));
+    let fetched = batch.prefetch(requests);
+    let has_place: Vec<bool> =
+        keys.iter().enumerate().map(|(number, key)| shown(&rig, key, fetched.place(number))[0].is_some()).collect();
+    // The sixth is alone among requests for other tables.
+    assert_eq!(has_place, [true, false, true, false, false, false, false]);
+}
+
+#[test]
+fn a_place_that_its_slot_has_left_shows_nothing_or_what_a_look_up_finds() {
+    let rig = filled();
+    let keys: Vec<String> = (0..LOOK_AHEAD).map(|number| key(number * 701)).collect();
+    let fetched = fetch(&rig, &keys);
+    let all_agree = |moment: &str| {
+        let places = keys.iter().enumerate();
+        let shown: Vec<_> = places.map(|(number, key)| (key, shown(&rig, key, fetched.place(number)))).collect();
+        for (key, [seen, found]) in &shown {
+            assert!(seen.is_none() || seen == found, "{key} {moment}");
+        }
+        shown.iter().filter(|(_, [seen, _])| seen.is_some()).count()
+    };
+    assert_eq!(all_agree("at once"), LOOK_AHEAD);
+    rig.0.compactor.borrow_mut().move_all(rig.now());
+    assert_eq!(all_agree("after a move, which leaves the cells"), LOOK_AHEAD);
+    rig.delete(&keys[0]).unwrap();
+    assert_eq!(all_agree("while a deletion is not announced"), LOOK_AHEAD);
+    rig.settle();
+    assert_eq!(all_agree("when the slot has been taken out"), LOOK_AHEAD - 1);
+    (KEYS..3 * KEYS).for_each(|number| rig.set(&key(number), "", None).unwrap());
+    rig.set(&keys[0], "again", None).unwrap();
+    assert!(all_agree("after splits") < LOOK_AHEAD / 2 + LOOK_AHEAD / 4);
+    rig.drop_table("t").unwrap();
+    rig.create("t").unwrap();
+    assert_eq!(all_agree("in a younger table of the name"), 0);
+}
+
+#[test]
+fn an_expected_place_is_for_the_next_operation_alone() {
+    let rig = filled();
+    let keys = [key(1), key(2)];
+    let fetched = fetch(&rig, &keys);
+    let mut session = rig.another();
+    let mut batch = session.batch(rig.now());
+    batch.expect(&fetched, 0);
+    // Whatever is expected, each operation is for its own key.
+    assert_eq!(batch.get(b"t", keys[1].as_bytes()), Ok(&b"2"[..]));
+    assert_eq!(batch.get(b"t", keys[0].as_bytes()), Ok(&b"1"[..]));
+    batch.expect(&fetched, 1);
+    let addition = Addition { delta: 5, ttl: None, value_max: 100 };
+    assert_eq!(batch.increment(b"t", keys[0].as_bytes(), addition).unwrap().0, 6);
+    batch.expect(&fetched, 0);
+    assert_eq!(batch.increment(b"t", keys[0].as_bytes(), addition).unwrap().0, 11);
+    batch.expect(&fetched, 0);
+    assert_eq!(batch.delete(b"t", keys[0].as_bytes()), Ok(&b"11"[..]));
+    batch.expect(&fetched, 0);
+    assert!(batch.get(b"t", keys[0].as_bytes()).is_err());
+}
+
+/// What is done with one of the keys.
+#[derive(Clone, Debug)]
+enum Deed {
+    Get,
+    Set(u8),
+    Add,
+    Delete,
+    /// Its deletion is announced, and the slot taken out.
+    Settle,
+    /// All keys are fetched anew.
+    Fetch,
+    MoveAll,
+}
+
+fn deed() -> impl Strategy<Value = Deed> {
+    prop_oneof![
+        4 => Just(Deed::Get),
+        4 => (0..10_u8).prop_map(Deed::Set),
+        2 => Just(Deed::Add),
+        3 => Just(Deed::Delete),
+        1 => Just(Deed::Settle),
+        1 => Just(Deed::Fetch),
+        1 => Just(Deed::MoveAll),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_place_is_expected_the_outcome_is_the_same(
+        deeds in prop::collection::vec((0..LOOK_AHEAD, 0..LOOK_AHEAD + 1, deed()), 1..300),
+    ) {
+        let rig = filled();
+        let keys: Vec<String> = (0..LOOK_AHEAD).map(|number| key(number * 701)).collect();
+        let mut model: HashMap<&str, i64> =
+            keys.iter().enumerate().map(|(at, key)| (key.as_str(), i64::try_from(at * 701).unwrap())).collect();
+        let mut fetched = fetch(&rig, &keys);
+        let mut session = rig.another();
+        for (number, expected, deed) in deeds {
+            let key = keys[number].as_str();
+            let mut batch = session.batch(rig.now());
+            // Half of the time the right one.
+            batch.expect(&fetched, if expected % 2 == 0 { number } else { expected });
+            match deed {
+                Deed::Get => {
+                    let value = batch.get(b"t", key.as_bytes()).ok().map(|value| String::from_utf8_lossy(value).into());
+                    prop_assert_eq!(value, model.get(key).map(ToString::to_string));
+                }
+                Deed::Set(value) => {
+                    batch.update(b"t", key.as_bytes(), value.to_string().as_bytes(), None).unwrap();
+                    model.insert(key, i64::from(value));
+                }
+                Deed::Add => {
+                    let addition = Addition { delta: 1, ttl: None, value_max: 100 };
+                    let sum = model.get(key).copied().unwrap_or_default() + 1;
+                    prop_assert_eq!(batch.increment(b"t", key.as_bytes(), addition).unwrap().0, sum);
+                    model.insert(key, sum);
+                }
+                Deed::Delete => {
+                    prop_assert_eq!(batch.delete(b"t", key.as_bytes()).is_ok(), model.remove(key).is_some());
+                }
+                Deed::Settle => {
+                    drop(batch);
+                    rig.settle();
+                }
+                Deed::Fetch => {
+                    drop(batch);
+                    fetched = fetch(&rig, &keys);
+                }
+                Deed::MoveAll => {
+                    drop(batch);
+                    rig.0.compactor.borrow_mut().move_all(rig.now());
+                }
+            }
+        }
+    }
+}
+
+/// Readers fetch and expect, while other keys come, which splits the buckets, and slots move. No reader misses a key
+/// that is always there, or gets the value of another.
+#[test]
+fn no_reader_misses_a_key_while_buckets_split_and_slots_move() {
+    const STABLE: u64 = 16_000;
+    let (tables, background) = Tables::new(TablesConfig { changes_per_writer: 1 << 12, ..settings() });
+    let now = Now::from_millis(1);
+    let set = |session: &mut crate::tables::Session, number: u64, value: &[u8]| {
+        let key = number.to_be_bytes();
+        while session.batch(now).update(b"t", &key, value, None).is_err() {
+            session.wait();
+        }
+    };
+    let done = AtomicBool::new(false);
+    let (mut compactor, mut changes) = (background.compactor, background.changes);
+    let mut session = tables.session();
+    session.batch(now).create_table(b"t", b"t").unwrap();
+    thread::scope(|scope| {
+        let publisher = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                changes.drain(1_000, &mut |_, _, _| {});
+            }
+        });
+        (0..STABLE).for_each(|number| set(&mut session, number, &number.to_be_bytes()));
+        let mover = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                compactor.move_all(now);
+                thread::yield_now();
+            }
+        });
+        let readers = [0, 1].map(|reader| {
+            let (tables, done) = (&tables, &done);
+            scope.spawn(move || {
+                let (mut session, mut first) = (tables.session(), reader);
+                while !done.load(Ordering::Relaxed) {
+                    let keys: Vec<[u8; 8]> = (0..16).map(|at| ((first + at * 997) % STABLE).to_be_bytes()).collect();
+                    first += 1;
+                    let mut batch = session.batch(now);
+                    let fetched = batch.prefetch(keys.iter().map(|key| Some((&b"t"[..], &key[..]))));
+                    thread::yield_now();
+                    for (number, key) in keys.iter().enumerate() {
+                        batch.expect(&fetched, number);
+                        assert_eq!(batch.get(b"t", key), Ok(&key[..]));
+                    }
+                }
+            })
+        });
+        for number in STABLE..12 * STABLE {
+            set(&mut session, number, b"");
+            if number % 3 == 0 {
+                set(&mut session, number % STABLE, &(number % STABLE).to_be_bytes());
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        readers.into_iter().chain([publisher, mover]).for_each(|thread| thread.join().unwrap());
+    });
+}
