@@ -81,6 +81,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("hyper", &["src/protocols/http/connection.rs", "src/protocols/http/peer.rs", "src/protocols/admin/live.rs"]),
     ("hyper_util", &["src/protocols/http/connection.rs"]),
     ("indicatif", &["src/cli/load.rs"]),
+    ("itoa", &["src/tables/ops/increment.rs", "src/protocols/kv/wire/reply.rs"]),
     ("libc", &["src/allocator.rs", "src/threads", "src/protocols/sockets"]),
     ("loom", &["src/tables/", "src/tasks/room.rs"]),
     ("mimalloc", &["src/allocator.rs"]),

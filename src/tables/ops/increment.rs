@@ -5,36 +5,13 @@
 //! ```
 //! A counter is an element like any other: GET reads its digits, and UPDATE may set them.
 
-use std::io::Write as _;
+use itoa::Buffer;
 
 use super::{NotStored, Ops, Write};
 use crate::tables::lookup::{Found, look};
 use crate::tables::slot::EntryBox;
 use crate::tables::table::Table;
 use crate::tables::{Addition, Refusal};
-
-/// The most bytes of a counter: a sign and 19 digits.
-const DIGITS_MAX: usize = 20;
-
-/// A number in decimal.
-struct Digits {
-    bytes: [u8; DIGITS_MAX],
-    length: usize,
-}
-
-impl Digits {
-    fn of(number: i64) -> Self {
-        let mut bytes = [0; DIGITS_MAX];
-        let mut rest = &mut bytes[..];
-        write!(rest, "{number}").expect("a number of 64 bits has at most 19 digits and a sign");
-        let length = DIGITS_MAX - rest.len();
-        Self { bytes, length }
-    }
-
-    fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or(&self.bytes)
-    }
-}
 
 /// The number that a value is, if it is one.
 fn parse(value: &[u8]) -> Option<i64> {
@@ -71,11 +48,12 @@ impl Ops<'_> {
             };
             let before = old.map_or(Some(0), |old| parse(old.value())).ok_or(Refusal::NotANumber)?;
             let sum = before.checked_add(delta).ok_or(Refusal::OutOfRange)?;
-            let digits = Digits::of(sum);
-            if digits.length > value_max {
+            let mut buffer = Buffer::new();
+            let digits = buffer.format(sum).as_bytes();
+            if digits.len() > value_max {
                 return Err(Refusal::ValueTooLong);
             }
-            let write = Write::update(key, digits.as_bytes(), ttl.filter(|_| old.is_none()));
+            let write = Write::update(key, digits, ttl.filter(|_| old.is_none()));
             let entry = EntryBox::new(write.value);
             let attempt = match found {
                 Found::Live { slot, seen, .. } | Found::Overdue { slot, seen, .. } | Found::Absent { slot, seen } => {
@@ -139,7 +117,7 @@ mod tests {
     proptest! {
         #[test]
         fn digits_are_parsed_as_the_number_that_they_are_of(number: i64) {
-            prop_assert_eq!(parse(Digits::of(number).as_bytes()), Some(number));
+            prop_assert_eq!(parse(Buffer::new().format(number).as_bytes()), Some(number));
         }
 
         #[test]

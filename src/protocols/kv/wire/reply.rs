@@ -18,17 +18,15 @@
 //!                                                                            COMPACTED: oldest sequence (8)
 //! ```
 
-use std::io::Write as _;
 use std::ops::Deref;
+
+use itoa::Buffer;
 
 use super::{Command, ERROR, FeedState, Malformed, OK, Payload, Reason, ScanFields, ScanRows, number};
 use crate::limits::CURSOR_BYTES_MAX;
 
 /// The number of milliseconds that means "no TTL".
 pub(super) const FOR_EVER: u64 = u64::MAX;
-
-/// The most bytes of a sum: a sign and 19 digits.
-const DIGITS_MAX: usize = 20;
 
 /// A server's reply. Values are borrowed: from the tables in the server, from the frames in the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,12 +229,8 @@ fn encode_values(sink: &mut impl FnMut(&[u8], bool), values: &[Option<&[u8]>]) {
 }
 
 fn encode_sum(sink: &mut impl FnMut(&[u8], bool), sum: i64, version: u64) {
-    let mut digits = [0; DIGITS_MAX];
-    let mut rest = &mut digits[..];
-    write!(rest, "{sum}").expect("a number of 64 bits has at most 19 digits and a sign");
-    let length = DIGITS_MAX - rest.len();
     sink(&[OK], true);
-    sink(digits.get(..length).unwrap_or(&digits), true);
+    sink(Buffer::new().format(sum).as_bytes(), true);
     sink(&version.to_be_bytes(), false);
 }
 
