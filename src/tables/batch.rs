@@ -367,9 +367,10 @@ impl Batch<'_> {
         self.on(table, |ops, table| ops.touch(table, key, ttl))
     }
 
-    /// Asks the processor to fetch the memory that these requests read, [`LOOK_AHEAD`](crate::limits::LOOK_AHEAD) at
-    /// most. Each is a table and a key, or `None` if it is not for one element. It changes no element. Before each
-    /// request, [`Batch::expect`] says where its slot was seen.
+    /// Asks the processor to fetch the memory that these requests read. Each is a table and a key, or `None` if it is not
+    /// for one element. It changes no element. Returns where the slots of the first
+    /// [`LOOK_AHEAD`](crate::limits::LOOK_AHEAD) requests were seen, for [`Batch::expect`]. Of a small table, and for a
+    /// single request, nothing is fetched or noted.
     pub fn prefetch<'k>(&mut self, requests: impl Iterator<Item = Option<(&'k [u8], &'k [u8])>>) -> Fetched {
         let mut fetched = Fetched::NOTHING;
         let mut requests = requests.zip(0..).filter_map(|(request, number)| Some((request?, number))).peekable();
@@ -387,8 +388,8 @@ impl Batch<'_> {
         fetched
     }
 
-    /// The next operation is the one for this request. A hint, which spares the look-up: if the slot is no longer there,
-    /// or the operation is for another key, it is looked up as usual.
+    /// The next operation on an element is the one for this request. A hint, which spares the look-up: if the slot is no
+    /// longer there, or the operation is for another key or table, the key is looked up as usual.
     #[inline]
     pub fn expect(&mut self, fetched: &Fetched, request: usize) {
         self.session.place = fetched.place(request);

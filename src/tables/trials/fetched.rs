@@ -9,12 +9,12 @@ use std::thread;
 use crossbeam::epoch;
 use proptest::prelude::*;
 
-use super::{TablesRig, settings};
+use super::{TablesRig, settings, with_table};
 use crate::clock::Now;
 use crate::limits::LOOK_AHEAD;
 use crate::tables::index::Place;
 use crate::tables::prefetch::Fetched;
-use crate::tables::{Addition, Tables, TablesConfig};
+use crate::tables::{Addition, Reaper, Refusal, Session, Tables, TablesConfig};
 
 /// More than an index of which nothing is fetched ahead has.
 const KEYS: usize = 12_000;
@@ -205,53 +205,93 @@ proptest! {
     }
 }
 
-/// Readers fetch and expect, while other keys come, which splits the buckets, and slots move. No reader misses a key
-/// that is always there, or gets the value of another.
+/// Keys that are always there, but for the first ones, which are deleted and made again.
+const STABLE: u64 = 16_000;
+const PASSING: u64 = 400;
+const NOW: Now = Now::from_millis(1);
+
+/// Stores a value, and waits for room if there is none.
+fn set(session: &mut Session, number: u64, value: &[u8]) {
+    while session.batch(NOW).update(b"t", &number.to_be_bytes(), value, None).is_err() {
+        session.wait();
+    }
+}
+
+/// Reads by expected places, until it is done.
+fn read(tables: &Tables, mut first: u64, done: &AtomicBool) {
+    let mut session = tables.session();
+    while !done.load(Ordering::Relaxed) {
+        let keys: Vec<[u8; 8]> = (0..16).map(|at| ((first + at * 997) % STABLE).to_be_bytes()).collect();
+        first += 1;
+        let mut batch = session.batch(NOW);
+        let fetched = batch.prefetch(keys.iter().map(|key| Some((&b"t"[..], &key[..]))));
+        thread::yield_now();
+        for (number, key) in keys.iter().enumerate() {
+            batch.expect(&fetched, number);
+            match batch.get(b"t", key) {
+                Err(Refusal::KeyNotFound) => assert!(u64::from_be_bytes(*key) < PASSING),
+                value => assert_eq!(value, Ok(&key[..])),
+            }
+        }
+    }
+}
+
+/// Adds to counters by expected places, until it is done. Returns the number of additions.
+fn add(tables: &Tables, counters: &[[u8; 9]], done: &AtomicBool) -> u64 {
+    let (mut session, mut added) = (tables.session(), 0);
+    while !done.load(Ordering::Relaxed) {
+        let mut batch = session.batch(NOW);
+        let fetched = batch.prefetch(counters.iter().map(|key| Some((&b"t"[..], &key[..]))));
+        thread::yield_now();
+        for (number, key) in counters.iter().enumerate() {
+            batch.expect(&fetched, number);
+            let addition = Addition { delta: 1, ttl: None, value_max: 100 };
+            added += u64::from(batch.increment(b"t", key, addition).is_ok());
+        }
+    }
+    added
+}
+
+/// Deletes the passing keys and makes them again, while the reaper takes their slots out, until it is done.
+fn pass(tables: &Tables, reaper: &mut Reaper, done: &AtomicBool) {
+    let mut session = tables.session();
+    for number in (0..PASSING).cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
+        let _absent_or_busy = session.batch(NOW).delete(b"t", &number.to_be_bytes()).map(drop);
+        reaper.step(NOW);
+        set(&mut session, number, &number.to_be_bytes());
+    }
+}
+
+/// Readers fetch and expect, while other keys come, which splits the buckets, slots move, and some keys go and come back
+/// in other slots. No reader misses a key that is always there, or gets the value of another, and no addition to a
+/// counter is lost.
 #[test]
 fn no_reader_misses_a_key_while_buckets_split_and_slots_move() {
-    const STABLE: u64 = 16_000;
-    let (tables, background) = Tables::new(TablesConfig { changes_per_writer: 1 << 12, ..settings() });
-    let now = Now::from_millis(1);
-    let set = |session: &mut crate::tables::Session, number: u64, value: &[u8]| {
-        let key = number.to_be_bytes();
-        while session.batch(now).update(b"t", &key, value, None).is_err() {
-            session.wait();
-        }
-    };
-    let done = AtomicBool::new(false);
-    let (mut compactor, mut changes) = (background.compactor, background.changes);
-    let mut session = tables.session();
-    session.batch(now).create_table(b"t", b"t").unwrap();
-    thread::scope(|scope| {
-        let publisher = scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
+    let (tables, mut background) = with_table(TablesConfig { changes_per_writer: 1 << 12, ..settings() });
+    let (done, mut session) = (AtomicBool::new(false), tables.session());
+    let counters: Vec<[u8; 9]> = (0..16_u8).map(|number| [b'c', number, 0, 0, 0, 0, 0, 0, 0]).collect();
+    // The publisher is the last to end: those who write wait for it.
+    let is_over = AtomicBool::new(false);
+    let (tables, done, is_over, counters) = (&tables, &done, &is_over, &counters[..]);
+    let added: u64 = thread::scope(|scope| {
+        let (changes, compactor) = (&mut background.changes, &mut background.compactor);
+        scope.spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
                 changes.drain(1_000, &mut |_, _, _| {});
             }
         });
         (0..STABLE).for_each(|number| set(&mut session, number, &number.to_be_bytes()));
-        let mover = scope.spawn(|| {
+        scope.spawn(move || {
             while !done.load(Ordering::Relaxed) {
-                compactor.move_all(now);
+                compactor.move_all(NOW);
                 thread::yield_now();
             }
         });
-        let readers = [0, 1].map(|reader| {
-            let (tables, done) = (&tables, &done);
-            scope.spawn(move || {
-                let (mut session, mut first) = (tables.session(), reader);
-                while !done.load(Ordering::Relaxed) {
-                    let keys: Vec<[u8; 8]> = (0..16).map(|at| ((first + at * 997) % STABLE).to_be_bytes()).collect();
-                    first += 1;
-                    let mut batch = session.batch(now);
-                    let fetched = batch.prefetch(keys.iter().map(|key| Some((&b"t"[..], &key[..]))));
-                    thread::yield_now();
-                    for (number, key) in keys.iter().enumerate() {
-                        batch.expect(&fetched, number);
-                        assert_eq!(batch.get(b"t", key), Ok(&key[..]));
-                    }
-                }
-            })
-        });
+        let passer = scope.spawn(|| pass(tables, &mut background.reaper, done));
+        for first in [0, 1] {
+            scope.spawn(move || read(tables, first, done));
+        }
+        let adders = [0, 1].map(|_| scope.spawn(|| add(tables, counters, done)));
         for number in STABLE..12 * STABLE {
             set(&mut session, number, b"");
             if number % 3 == 0 {
@@ -259,6 +299,15 @@ fn no_reader_misses_a_key_while_buckets_split_and_slots_move() {
             }
         }
         done.store(true, Ordering::Relaxed);
-        readers.into_iter().chain([publisher, mover]).for_each(|thread| thread.join().unwrap());
+        let added = adders.into_iter().map(|adder| adder.join().unwrap()).sum();
+        passer.join().unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        added
     });
+    let mut batch = session.batch(NOW);
+    let counted = counters.iter().map(|key| {
+        let digits = batch.get(b"t", key).unwrap();
+        std::str::from_utf8(digits).unwrap().parse::<u64>().unwrap()
+    });
+    assert_eq!(counted.sum::<u64>(), added);
 }
