@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! A flurry entry costs about 130 bytes and two cache misses before it holds any data. So the map does not hold
-//! elements but **segments** of up to 128 **buckets** of up to 15 slots. It has one entry for about 600 elements, and
+//! elements but **segments** of up to 128 **buckets** of up to 15 slots. It has one entry for about 1,300 elements, and
 //! grows in little time. That leaves about 14 bytes of index for each element. An empty flurry map costs a collector
 //! with room for each core, 33 KB on 64 of them, and its guard costs two locked instructions for each look-up. So the
 //! first segments stand in a directory, and the index makes the map when the table outgrows the directory. Cells show

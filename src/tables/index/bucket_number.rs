@@ -15,7 +15,10 @@ pub(super) fn low_bits(hash: u64, depth: u8) -> u32 {
 
 /// A bucket's position: the number of its segment, and its offset there.
 pub(super) fn position(number: u32) -> (u32, usize) {
-    let segment = if number < SEGMENT_LEN { u32::from(birth(number)) } else { SEGMENT_BITS + number / SEGMENT_LEN };
+    if number >= SEGMENT_LEN {
+        return (SEGMENT_BITS + number / SEGMENT_LEN, (number % SEGMENT_LEN) as usize);
+    }
+    let segment = u32::from(birth(number));
     (segment, (number % segment_len(segment)) as usize)
 }
 

@@ -257,11 +257,10 @@ impl SegmentsView<'_> {
     /// The bucket of this number, absent or not, if it is there.
     #[inline]
     pub(super) fn bucket_at(&self, number: u32) -> Option<&Bucket> {
-        if number >= NEAR {
-            let far = (number - NEAR) / SEGMENT_LEN;
-            return self.segments.far.get()?.cells.get(far, self.guard)?.bucket((number % SEGMENT_LEN) as usize);
-        }
         let (segment, offset) = position(number);
+        if number >= NEAR {
+            return self.segments.far.get()?.get(segment, self.guard)?.bucket(offset);
+        }
         let Some(near_index) = segment.checked_sub(1) else { return Some(&self.segments.root) };
         self.segments.near.get(near_index as usize)?.get()?.get(offset)
     }
