@@ -9,7 +9,7 @@ use super::failure::{Failure, failure};
 use super::format::FORMAT;
 
 /// The reason why the store is unusable.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 pub enum Error {
     /// Another process has it open.
     #[error("{} is in use by another process: stop that one, or choose another --data", folder.display())]

@@ -45,4 +45,5 @@ pub(super) mod errnos {
     pub(in super::super) const ENOSPC: i32 = Errno::NOSPC.raw_os_error();
     pub(in super::super) const EMFILE: i32 = Errno::MFILE.raw_os_error();
     pub(in super::super) const EACCES: i32 = Errno::ACCESS.raw_os_error();
+    pub(in super::super) const EROFS: i32 = Errno::ROFS.raw_os_error();
 }

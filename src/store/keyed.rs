@@ -13,8 +13,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::admission::AddsRefused;
 use super::bodies::FoundBodies;
@@ -71,8 +71,8 @@ pub struct KeyedStore {
     notes: Vec<String>,
     /// Whether records were written since the log last rested.
     is_stirred: bool,
-    /// Written by this thread, read by watches.
-    failed: Arc<AtomicBool>,
+    /// The first failure. Written by this thread, read by watches.
+    failed: Arc<OnceLock<Error>>,
     /// The number of the segment that is being written. Written by this thread, read by watches.
     newest: Arc<AtomicU32>,
 }
@@ -315,10 +315,11 @@ impl KeyedStore {
         old
     }
 
-    /// Notes a failure for the watches.
+    /// Notes the first failure for the watches.
     fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        // Relaxed: the flag publishes no data.
-        work(self).inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
+        work(self).inspect_err(|error| {
+            self.failed.get_or_init(|| error.clone());
+        })
     }
 }
 

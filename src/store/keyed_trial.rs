@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::chance::Chance;
-use super::failure::errnos::{EACCES, EIO, EMFILE};
+use super::failure::errnos::{EACCES, EIO, EMFILE, EROFS};
 use super::folder::Folder;
 use super::segment::name_of;
 use super::simulated::{Failures, SimulatedFolder};
@@ -285,4 +285,27 @@ fn a_store_that_cannot_read_its_oldest_segment_fails_and_loses_nothing() {
         }
     }
     assert!(told > 100 && cleaned > 10, "{told} failures, {cleaned} cleaned segments");
+}
+
+/// A health check said "an earlier write has failed", and not why, when the writer had found it out first.
+#[test]
+fn a_store_that_has_failed_goes_on_to_tell_why() {
+    let mut told = 0;
+    for (errno, at) in [(EROFS, 1), (EROFS, 2), (EIO, 1), (EACCES, 1)] {
+        let (folder, mut store) = simulated();
+        let watch = store.watch();
+        folder.fail(Failures { at: Some(at), errno, lasting: true, power: false });
+        let mut write = || {
+            let mut batch = WriteBatch::new();
+            batch.put(Space::Values, &key(1), &[200; 900]);
+            store.commit(batch, true)
+        };
+        let first = write().unwrap_err().to_string();
+        // The disk would take it again, but what the failed call has left there nobody knows.
+        folder.process_ends();
+        let later = [write().unwrap_err(), watch.check().unwrap_err(), store.rest().unwrap_err()];
+        assert_eq!(later.map(|error| error.to_string()), [first.as_str(); 3], "{errno} at {at}");
+        told += u32::from(errno == EROFS && first.contains("read-only"));
+    }
+    assert_eq!(told, 2);
 }

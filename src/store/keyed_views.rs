@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ahash::RandomState;
 
@@ -24,7 +24,8 @@ pub(super) type Reports = Arc<Mutex<Vec<(TaskKey, Place)>>>;
 /// gone does not show itself to the writer, whose files stay open.
 pub(super) struct KeyedWatch {
     pub(super) folder: Arc<dyn Folder>,
-    pub(super) failed: Arc<AtomicBool>,
+    /// The first failure of the store.
+    pub(super) failed: Arc<OnceLock<Error>>,
     /// The number of the segment that is being written.
     pub(super) newest: Arc<AtomicU32>,
 }
@@ -45,10 +46,8 @@ impl KeyedWatch {
 
 impl StoreWatch for KeyedWatch {
     fn check(&self) -> Result<(), Error> {
-        // Relaxed: as in `guarded`.
-        if self.failed.load(Ordering::Relaxed) {
-            let folder = self.folder.path().to_owned();
-            return Err(Error::Failed { folder, why: "an earlier write has failed".to_owned() });
+        if let Some(error) = self.failed.get() {
+            return Err(error.clone());
         }
         self.probe().map_err(|error| Error::of_open_store(self.folder.path(), &error))
     }

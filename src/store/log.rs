@@ -82,7 +82,8 @@ pub struct Log {
     marks: Marks,
     /// The records of the newest segment, for its summary.
     summary: Summary,
-    failed: bool,
+    /// Why the log takes nothing more.
+    failed: Option<Error>,
     /// Whether the file system has given back the blocks of each range that it was asked for.
     pub(super) has_holes: bool,
     /// The most bytes of a batch: [`BATCH_BYTES_MAX`], except in tests.
@@ -140,7 +141,7 @@ impl Log {
             behind: 0,
             marks,
             summary: Summary::default(),
-            failed: false,
+            failed: None,
             has_holes: true,
             batch_bytes_max: BATCH_BYTES_MAX,
             buffer: Vec::new(),
@@ -274,11 +275,14 @@ impl Log {
     }
 
     pub(super) fn guarded<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        if self.failed {
-            let folder = self.files.folder.path().to_owned();
-            return Err(Error::Failed { folder, why: "an earlier write has failed".to_owned() });
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
         }
-        work(self).inspect_err(|error| self.failed |= !error.leaves_the_log())
+        work(self).inspect_err(|error| {
+            if !error.leaves_the_log() {
+                self.failed = Some(error.clone());
+            }
+        })
     }
 
     fn append_once(&mut self, batch: &RecordBatch) -> Result<Vec<Option<Place>>, Error> {
